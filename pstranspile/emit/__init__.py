@@ -1,0 +1,1 @@
+"""Trainer, pserver and startup programs: pure functions of program, facts and plan."""

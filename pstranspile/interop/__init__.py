@@ -1,0 +1,1 @@
+"""Other formats: ProgramDesc protobuf and the metadata that goes beside it."""

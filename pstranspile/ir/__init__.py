@@ -1,0 +1,1 @@
+"""What a program is: frozen values, types, attributes, diagnostics and the textual form."""

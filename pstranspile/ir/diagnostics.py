@@ -1,0 +1,153 @@
+"""Findings about programs and inputs: what, where, how bad, and how they are printed.
+
+The layout is `file:line:col: error[code]: message`, then the source line with carets, then notes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import NamedTuple
+
+from pstranspile.ir.codes import CODES
+from pstranspile.ir.model import Location, Op, Origin
+
+
+class Severity(Enum):
+    """How bad a finding is: an ERROR stops the command with exit code 1, a WARNING does not."""
+
+    ERROR = "error"
+    WARNING = "warning"
+
+
+class Note(NamedTuple):
+    """An additional line of a diagnostic, with a place of its own if it has one."""
+
+    message: str
+    location: Location | None = None
+    focus: str = ""
+
+
+class Diagnostic(NamedTuple):
+    """One finding. `focus` is the piece of the source line that the carets mark (empty: from the column on).
+
+    `subject` names the place in words where there is no text to quote (`@main^0#17 sgd`).
+    """
+
+    code: str
+    message: str
+    location: Location | None = None
+    focus: str = ""
+    severity: Severity = Severity.ERROR
+    notes: tuple[Note, ...] = ()
+    subject: str = ""
+
+
+def error(
+    code: str, message: str, location: Location | None = None, *, focus: str = "", notes: Iterable[Note] = ()
+) -> Diagnostic:
+    """An error finding at a place in a file. Raises KeyError when `code` is not declared."""
+    CODES[code]
+    return Diagnostic(code, message, location, focus, Severity.ERROR, tuple(notes))
+
+
+def warning(
+    code: str, message: str, location: Location | None = None, *, focus: str = "", notes: Iterable[Note] = ()
+) -> Diagnostic:
+    """A warning at a place in a file. Raises KeyError when `code` is not declared."""
+    CODES[code]
+    return Diagnostic(code, message, location, focus, Severity.WARNING, tuple(notes))
+
+
+def at_op(
+    code: str,
+    message: str,
+    op: Op,
+    *,
+    focus: str = "",
+    severity: Severity = Severity.ERROR,
+    notes: Iterable[Note] = (),
+) -> Diagnostic:
+    """A finding about an op, placed where the op (or the op it was made from) stands in the source."""
+    CODES[code]
+    origin: Origin | None = op.origin
+    location = origin.location if origin else None
+    subject = f"{origin} {op.type}" if origin else op.type
+    return Diagnostic(code, f"{op.type}: {message}", location, focus, severity, tuple(notes), subject)
+
+
+class DiagnosticError(Exception):
+    """Raised when an input can't be used; carries every finding, so that several are reported per run."""
+
+    def __init__(self, diagnostics: Iterable[Diagnostic]):
+        self.diagnostics = tuple(diagnostics)
+        super().__init__(render(self.diagnostics))
+
+
+def raise_errors(diagnostics: Iterable[Diagnostic]) -> None:
+    """Raises DiagnosticError with all findings if any of them is an error."""
+    found = tuple(diagnostics)
+    if any(d.severity is Severity.ERROR for d in found):
+        raise DiagnosticError(found)
+
+
+_COLOURS = {"error": "\x1b[1;31m", "warning": "\x1b[1;33m", "note": "\x1b[1;36m"}
+_RESET = "\x1b[0m"
+
+
+def _place(location: Location | None, column: int, subject: str) -> str:
+    if location is None:
+        return subject
+    if location.line == 0:
+        return f"{location.file}: {subject}" if subject else location.file
+    return f"{location.file}:{location.line}:{column}"
+
+
+def _one(
+    label: str,
+    tag: str,
+    message: str,
+    location: Location | None,
+    focus: str,
+    subject: str,
+    lines: Mapping[str, list[str]],
+    colour: bool,
+) -> list[str]:
+    quoted: list[str] = []
+    column = location.column if location else 0
+    if location is not None and 0 < location.line <= len(lines.get(location.file, ())):
+        text = lines[location.file][location.line - 1]
+        found = text.find(focus, max(column - 1, 0)) if focus else -1
+        start = found if found >= 0 else max(column - 1, 0)
+        width = len(focus) if found >= 0 else 1
+        if found < 0 and not focus:
+            width = max(len(text.rstrip()) - start, 1)
+        column = start + 1
+        shown = text.replace("\t", " ")
+        margin = f"{location.line:>5} | "
+        if len(shown) > 200:  # a long line: the part around the marked piece
+            cut = max(start - 60, 0)
+            shown, start = (
+                ("..." if cut else "") + shown[cut : cut + 180] + "...",
+                start - cut + (3 if cut else 0),
+            )
+            width = min(width, max(len(shown) - start, 1))
+        quoted = [margin + shown.rstrip(), " " * (len(margin) - 2) + "| " + " " * start + "^" * width]
+    head = f"{label}{tag}:"
+    if colour:
+        head = f"{_COLOURS[label]}{head}{_RESET}"
+    place = _place(location, column, subject)
+    return [f"{place}: {head} {message}" if place else f"{head} {message}", *quoted]
+
+
+def render(
+    diagnostics: Iterable[Diagnostic], sources: Mapping[str, str] | None = None, *, colour: bool = False
+) -> str:
+    """The findings as text for a person; `sources` maps file names to their text, for quoting lines."""
+    lines = {name: text.split("\n") for name, text in (sources or {}).items()}
+    out: list[str] = []
+    for d in diagnostics:
+        out += _one(d.severity.value, f"[{d.code}]", d.message, d.location, d.focus, d.subject, lines, colour)
+        for note in d.notes:
+            out += _one("note", "", note.message, note.location, note.focus, "", lines, colour)
+    return "\n".join(out)

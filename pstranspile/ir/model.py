@@ -1,0 +1,237 @@
+"""What a program is: frozen values, from Module down to Var and Op.
+
+A Module holds named Programs; a Program is a tuple of Blocks (block 0 is the global one); a Block holds
+variables by name and ops in execution order. Values never change: passes build new ones and share the
+parts they keep, so the identity of an op (`is`) survives every pass that does not touch it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from pstranspile.ir.attributes import AttrValue
+from pstranspile.ir.frozen import EMPTY, FrozenMap
+from pstranspile.ir.roles import OpRole
+from pstranspile.ir.types import DType, VarKind
+
+MAIN = "main"
+STARTUP = "startup"
+
+
+class Location(NamedTuple):
+    """A place in a text file: line and column count from 1. For other inputs line is 0."""
+
+    file: str
+    line: int = 0
+    column: int = 0
+
+
+class Origin(NamedTuple):
+    """Where an op comes from: an op of the source module, and the rule that made this one from it.
+
+    `rule` is empty for an op of the source itself, or for one kept as it is.
+    """
+
+    program: str
+    block: int
+    op: int
+    location: Location | None = None
+    rule: str = ""
+
+    def __str__(self) -> str:
+        """`@main^0#17`: op 17 of block 0 of the program @main."""
+        return f"@{self.program}^{self.block}#{self.op}"
+
+
+class ParameterInfo(NamedTuple):
+    """What Fluid keeps of a parameter beside its ProgramDesc entry (FEATURES A1.07)."""
+
+    trainable: bool = True
+    learning_rate: float = 1.0
+    is_distributed: bool = False
+    regularizer: str | None = None
+
+
+class TensorType(NamedTuple):
+    """Element type, dims (-1: known at run time) and LoD level of a tensor-like value."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+    lod_level: int = 0
+
+
+class Var(NamedTuple):
+    """A declared variable.
+
+    `tensor` describes LOD_TENSOR, LOD_TENSOR_ARRAY and SELECTED_ROWS variables (None where the ProgramDesc
+    carries no description). `readers` describes what a READER yields, `elements` what a TUPLE holds.
+    `parameter` is set on parameters. `location` is where the text declares it and takes no part in equality.
+    """
+
+    name: str
+    kind: VarKind = VarKind.LOD_TENSOR
+    tensor: TensorType | None = None
+    persistable: bool = False
+    need_check_feed: bool = False
+    parameter: ParameterInfo | None = None
+    readers: tuple[TensorType, ...] = ()
+    elements: tuple[VarKind | DType, ...] = ()
+    location: Location | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Declared dims, `()` when the variable has no tensor description."""
+        return self.tensor.shape if self.tensor else ()
+
+    @property
+    def dtype(self) -> DType | None:
+        """Declared element type, None when the variable has no tensor description."""
+        return self.tensor.dtype if self.tensor else None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Var) and self[:-1] == other[:-1]
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self[:-1])
+
+
+Slots = FrozenMap[str, tuple[str, ...]]
+Attrs = FrozenMap[str, AttrValue]
+
+
+class Op(NamedTuple):
+    """One operator.
+
+    `inputs` and `outputs` map slot names to variable names; a slot mapped to `()` is present and empty.
+    `attrs` holds every attribute the op carries (defaults filled in), without `op_role` and `op_role_var`,
+    which are `role` and `role_vars` (parameter, gradient, parameter, gradient, ...); None means that the
+    ProgramDesc does not carry the attribute. `origin` takes no part in equality.
+    """
+
+    type: str
+    inputs: Slots = EMPTY
+    outputs: Slots = EMPTY
+    attrs: Attrs = EMPTY
+    role: OpRole | None = OpRole.FORWARD
+    role_vars: tuple[str, ...] | None = ()
+    is_target: bool = False
+    origin: Origin | None = None
+
+    @property
+    def role_pairs(self) -> tuple[tuple[str, str], ...]:
+        """The (parameter, gradient) pairs of `role_vars`; an odd last name is left out."""
+        names = self.role_vars or ()
+        return tuple(zip(names[::2], names[1::2], strict=False))
+
+    @property
+    def input_names(self) -> Iterator[str]:
+        """Names of all variables read, slot by slot."""
+        return (name for names in self.inputs.values() for name in names)
+
+    @property
+    def output_names(self) -> Iterator[str]:
+        """Names of all variables written, slot by slot."""
+        return (name for names in self.outputs.values() for name in names)
+
+    def input(self, slot: str) -> str | None:
+        """The first variable of an input slot, None if the slot is missing or empty."""
+        names = self.inputs.get(slot)
+        return names[0] if names else None
+
+    def output(self, slot: str) -> str | None:
+        """The first variable of an output slot, None if the slot is missing or empty."""
+        names = self.outputs.get(slot)
+        return names[0] if names else None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Op) and self[:-1] == other[:-1]
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self[:-1])
+
+
+class Block(NamedTuple):
+    """Variables by name and ops in order. `parent` is the index of the enclosing block, -1 for the global one."""
+
+    vars: FrozenMap[str, Var] = EMPTY
+    ops: tuple[Op, ...] = ()
+    parent: int = -1
+    forward_block: int = -1
+    location: Location | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Block) and self[:-1] == other[:-1]
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self[:-1])
+
+
+class Program(NamedTuple):
+    """Blocks, of which the first is the global one, and what Fluid keeps beside them.
+
+    `random_seed` 0 means that random numbers differ from run to run. `version` is the ProgramDesc's
+    version number (None: it carries none).
+    """
+
+    blocks: tuple[Block, ...] = (Block(),)
+    random_seed: int = 0
+    version: int | None = 0
+
+    @property
+    def main_block(self) -> Block:
+        """Block 0."""
+        return self.blocks[0]
+
+    def find_var(self, name: str, block: int = 0) -> Var | None:
+        """The declaration that `name` means in `block`: its own, or the nearest enclosing block's."""
+        seen = 0
+        while 0 <= block < len(self.blocks) and seen <= len(self.blocks):
+            found = self.blocks[block].vars.get(name)
+            if found is not None:
+                return found
+            block, seen = self.blocks[block].parent, seen + 1
+        return None
+
+    def parameters(self) -> tuple[Var, ...]:
+        """The parameters of block 0, in order of declaration."""
+        return tuple(var for var in self.blocks[0].vars.values() if var.parameter is not None)
+
+
+class SourceText(NamedTuple):
+    """The text a module was read from, for quoting it in diagnostics."""
+
+    file: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Module:
+    """Named programs; `main` and `startup` are the usual two. `source` takes no part in equality."""
+
+    programs: FrozenMap[str, Program] = EMPTY
+    source: SourceText | None = field(default=None, compare=False)
+
+    def __getitem__(self, name: str) -> Program:
+        """The program called `name`; raises KeyError."""
+        return self.programs[name]
+
+    @property
+    def main(self) -> Program:
+        """The program `@main`; raises KeyError when the module has none."""
+        return self.programs[MAIN]
+
+    @property
+    def startup(self) -> Program | None:
+        """The program `@startup`, None when the module has none."""
+        return self.programs.get(STARTUP)

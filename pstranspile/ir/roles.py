@@ -1,0 +1,26 @@
+"""What part of training an op belongs to."""
+
+from __future__ import annotations
+
+from enum import IntFlag
+
+
+class OpRole(IntFlag):
+    """The role of an op (Fluid's attribute `op_role`); combinations occur, such as `LOSS | BACKWARD`.
+
+    The transpiler tests roles by equality, as Fluid does: OPTIMIZE alone is an update of a parameter,
+    OPTIMIZE | LR_SCHED computes a learning rate (FEATURES A1.13).
+    """
+
+    FORWARD = 0
+    BACKWARD = 1
+    OPTIMIZE = 2
+    RPC = 4
+    DIST = 8
+    LR_SCHED = 16
+    LOSS = 256
+    NOT_SPECIFIED = 4096
+
+
+LR_ROLES = frozenset({OpRole.LR_SCHED, OpRole.LR_SCHED | OpRole.OPTIMIZE})
+"""Roles of the ops that compute learning rates."""

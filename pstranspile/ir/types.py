@@ -1,0 +1,57 @@
+"""Data types and variable kinds of a ProgramDesc."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class DType(Enum):
+    """Element type of a tensor; the value is Fluid's number for it (`framework.proto`, VarType.Type)."""
+
+    BOOL = 0
+    INT16 = 1
+    INT32 = 2
+    INT64 = 3
+    FP16 = 4
+    FP32 = 5
+    FP64 = 6
+    SIZE_T = 19
+    UINT8 = 20
+    INT8 = 21
+
+    @property
+    def text(self) -> str:
+        """The name in the textual IR and in messages: `f32`, `i64`, ..."""
+        return _TEXT[self]
+
+
+_TEXT = {
+    DType.BOOL: "bool",
+    DType.INT16: "i16",
+    DType.INT32: "i32",
+    DType.INT64: "i64",
+    DType.FP16: "f16",
+    DType.FP32: "f32",
+    DType.FP64: "f64",
+    DType.SIZE_T: "size_t",
+    DType.UINT8: "u8",
+    DType.INT8: "i8",
+}
+DTYPES: dict[str, DType] = {text: dtype for dtype, text in _TEXT.items()}
+"""Element types by their textual name."""
+
+
+class VarKind(Enum):
+    """What a variable holds; the value is Fluid's number for it (`framework.proto`, VarType.Type)."""
+
+    LOD_TENSOR = 7
+    SELECTED_ROWS = 8
+    FEED_MINIBATCH = 9
+    FETCH_LIST = 10
+    STEP_SCOPES = 11
+    LOD_RANK_TABLE = 12
+    LOD_TENSOR_ARRAY = 13
+    PLACE_LIST = 14
+    READER = 15
+    RAW = 17
+    TUPLE = 18

@@ -1,0 +1,1 @@
+"""When data moves: one file per mode of distribution."""

@@ -1,0 +1,33 @@
+"""What ops mean: one file per family, each declaring its op types with `schema.declare`."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+
+from pstranspile.ops.schema import OpSchema, registered
+
+FAMILIES: tuple[str, ...] = ()
+"""The modules of this package that declare op types."""
+
+_loaded = False
+
+
+def _load() -> None:
+    global _loaded
+    if not _loaded:
+        for family in FAMILIES:
+            importlib.import_module(f"pstranspile.ops.{family}")
+        _loaded = True
+
+
+def schema_of(op_type: str) -> OpSchema | None:
+    """The declaration of an op type, None if it has none."""
+    _load()
+    return registered().get(op_type)
+
+
+def all_schemas() -> Mapping[str, OpSchema]:
+    """Every declared op type by name."""
+    _load()
+    return registered()
