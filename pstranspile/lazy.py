@@ -20,5 +20,5 @@ class LazyModule(ModuleType):
 
 
 def lazy_import(name: str) -> Any:
-    """The module called `name`, imported when first used (typed as Any: annotate with a TYPE_CHECKING import)."""
+    """The module called `name`, imported when first used; pair it with a TYPE_CHECKING import for types."""
     return LazyModule(name)

@@ -159,7 +159,7 @@ class Op(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Variables by name and ops in order. `parent` is the index of the enclosing block, -1 for the global one."""
+    """Variables by name and ops in order. `parent`: index of the enclosing block, -1 for none."""
 
     vars: FrozenMap[str, Var] = EMPTY
     ops: tuple[Op, ...] = ()

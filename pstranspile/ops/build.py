@@ -35,7 +35,7 @@ def make_op(
     given_inputs = {slot: tuple(names) for slot, names in inputs.items()}
     given_outputs = {slot: tuple(names) for slot, names in outputs.items()}
     base = schema.defaults if schema else _GENERIC
-    empty = schema.empty_inputs if schema else {}
+    empty: Mapping[str, tuple[str, ...]] = schema.empty_inputs if schema else {}
     return Op(
         op_type,
         FrozenMap({**empty, **given_inputs}),

@@ -11,7 +11,7 @@ Types: TypeAlias = Mapping[str, tuple[TensorType | None, ...]]
 """Slot -> type of each of its variables, None where nothing is known. A dim of -1 is unknown."""
 
 ShapeRule: TypeAlias = Callable[[Op, Types], Types]
-"""From an op and the types of its inputs to the types its outputs must have (slots left out: anything goes)."""
+"""From an op and its input types to the types its outputs must have (slots left out: anything goes)."""
 
 _RULES: dict[str, ShapeRule] = {}
 
