@@ -1,0 +1,362 @@
+"""The job: how many machines, where they are, and how they work together.
+
+A Job holds what Fluid spreads over `DistributeTranspilerConfig` and the arguments of `transpile`, under the
+same names, checked once and consistent from then on. The mode of distribution is worked out here and nowhere
+else: every later stage reads `job.mode`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, cast
+
+from pstranspile.endpoints import duplicates, local_endpoints, parse_endpoint
+from pstranspile.ir.codes import declare
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, warning
+from pstranspile.job_modes import (
+    CONFIG_MODES,
+    MODES,
+    SERVER_MODES,
+    derive_mode,
+    flag_conflicts,
+    resolved_flags,
+)
+
+declare("job-value", "A value of the job is outside what its key takes.")
+declare("job-type", "A value of the job has another type than its key takes.")
+declare("job-missing", "The job lacks a value that its mode needs.")
+declare("job-conflict", "Two values of the job contradict each other.")
+declare("job-endpoint", "An endpoint is not of the form host:port, or stands in the job twice.")
+declare("job-unused", "A value of the job has no effect in the job's mode.")
+declare("mode-unsupported", "This version has no compiler for the job's mode of distribution.")
+
+SPLIT_METHODS = ("RoundRobin", "HashName")
+"""The built-in ways to choose a server for a slice; a dispatcher of the user's own is `module:Class`."""
+
+
+class JobError(DiagnosticError):
+    """The job can't be used. The `focus` of each finding is the key it is about."""
+
+
+@dataclass(frozen=True, init=False)
+class Job:
+    """A cluster and the choices of its distribution. Frozen, checked, every value filled in.
+
+    `pservers` are endpoints in order of their index. `trainers` is the number of trainers,
+    `trainer_endpoints` their endpoints (empty where only the number was given). `mode` is one of
+    `pstranspile.job_modes.MODES`. The other fields are those of Fluid's configuration, with its defaults;
+    the switches that choose a mode (`sync_mode`, `half_async`, ...) agree with `mode`.
+    """
+
+    pservers: tuple[str, ...]
+    trainers: int
+    mode: str
+    trainer_endpoints: tuple[str, ...]
+    sync_mode: bool
+    slice_var_up: bool
+    split_method: str
+    min_block_size: int
+    enable_dc_asgd: bool
+    runtime_split_send_recv: bool
+    half_async: bool
+    completely_not_async: bool
+    geo_sgd_mode: bool
+    geo_sgd_need_push_nums: int
+    collective_mode: str | None
+    nccl_comm_num: int
+    use_hierarchical_allreduce: bool
+    hierarchical_allreduce_inter_nranks: int
+    wait_port: bool
+    trainer_id: int
+    current_endpoint: str
+
+    def __init__(
+        self,
+        pservers: str | int | Sequence[str] | None = None,
+        trainers: str | int | Sequence[str] | None = None,
+        *,
+        mode: str | None = None,
+        trainer_endpoints: str | Sequence[str] | None = None,
+        sync_mode: bool | None = None,
+        slice_var_up: bool | None = None,
+        split_method: str | None = None,
+        min_block_size: int | None = None,
+        enable_dc_asgd: bool | None = None,
+        runtime_split_send_recv: bool | None = None,
+        half_async: bool | None = None,
+        completely_not_async: bool | None = None,
+        geo_sgd_mode: bool | None = None,
+        geo_sgd_need_push_nums: int | None = None,
+        collective_mode: str | None = None,
+        nccl_comm_num: int | None = None,
+        use_hierarchical_allreduce: bool | None = None,
+        hierarchical_allreduce_inter_nranks: int | None = None,
+        wait_port: bool | None = None,
+        trainer_id: int | None = None,
+        current_endpoint: str | None = None,
+    ) -> None:
+        """None stands for "not said": the value then follows from the others, or is Fluid's default.
+
+        `pservers` and `trainers` take a number, a list of endpoints or a comma-separated string of them; a
+        number of servers means 127.0.0.1:6174, 6175 and so on. `mode` takes a mode's own name (`sync`,
+        `geo`, ...) or Fluid's `pserver`, `nccl2`, `collective`, which leave the rest to the switches.
+
+        Raises JobError with every value that is wrong, by key.
+        """
+        given = {name: value for name, value in locals().items() if name != "self" and value is not None}
+        for name, value in _resolve(given).items():
+            object.__setattr__(self, name, value)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Every value by key, in the order of the fields, tuples as lists."""
+        return {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
+
+
+def _plain(value: object) -> object:
+    return [*value] if isinstance(value, tuple) else value  # pyright: ignore[reportUnknownVariableType]
+
+
+DEFAULTS: Mapping[str, bool | int | str | None] = {
+    "slice_var_up": True,
+    "split_method": "RoundRobin",
+    "min_block_size": 8192,
+    "enable_dc_asgd": False,
+    "geo_sgd_need_push_nums": 100,
+    "nccl_comm_num": 1,
+    "use_hierarchical_allreduce": False,
+    "hierarchical_allreduce_inter_nranks": 0,
+    "wait_port": True,
+    "trainer_id": 0,
+    "current_endpoint": "",
+}
+"""Defaults of the keys that do not take part in choosing the mode: Fluid's own."""
+
+BOOLEANS = (
+    "sync_mode",
+    "slice_var_up",
+    "enable_dc_asgd",
+    "runtime_split_send_recv",
+    "half_async",
+    "completely_not_async",
+    "geo_sgd_mode",
+    "use_hierarchical_allreduce",
+    "wait_port",
+)
+INTEGERS: Mapping[str, int] = {
+    "min_block_size": 1,
+    "geo_sgd_need_push_nums": 1,
+    "nccl_comm_num": 1,
+    "hierarchical_allreduce_inter_nranks": 0,
+    "trainer_id": 0,
+}
+"""Keys that hold a number, and the smallest one they take."""
+STRINGS = ("split_method", "mode", "collective_mode", "current_endpoint")
+KEYS: tuple[str, ...] = (
+    "pservers",
+    "trainers",
+    "trainer_endpoints",
+    *BOOLEANS,
+    *INTEGERS,
+    *STRINGS,
+)
+"""Every key of a job."""
+
+
+def _resolve(given: Mapping[str, object]) -> dict[str, Any]:
+    """Every field's value. Raises JobError with all that is wrong."""
+    found = [*_type_errors(given)]
+    if found:
+        raise JobError(found)
+    values: dict[str, Any] = {**DEFAULTS, **given}
+    found += _range_errors(values)
+    mode, errors = derive_mode(given)
+    found += (error("job-conflict", d.message, focus=d.key) for d in errors)
+    current = _endpoints("current_endpoint", values["current_endpoint"] or None, found)
+    pservers = _endpoints("pservers", given.get("pservers"), found)
+    count, trainer_endpoints = _trainers(given, found)
+    if mode is None or found:
+        raise JobError(found)
+    found += (error("job-conflict", d.message, focus=d.key) for d in flag_conflicts(mode, given))
+    values |= resolved_flags(mode, given)
+    values |= {"mode": mode, "pservers": pservers, "trainers": count, "trainer_endpoints": trainer_endpoints}
+    values["current_endpoint"] = current[0] if current else ""
+    found += _cluster_errors(values)
+    if found:
+        raise JobError(found)
+    return {f.name: values[f.name] for f in fields(Job)}
+
+
+def _type_errors(given: Mapping[str, object]) -> Iterable[Diagnostic]:
+    for key, value in given.items():
+        want = _wanted_type(key, value)
+        if want:
+            yield error("job-type", f"{key} takes {want}, not {_shown(value)}", focus=key)
+
+
+def _wanted_type(key: str, value: object) -> str | None:
+    """What the key takes, in words, if the value is something else."""
+    if key in BOOLEANS:
+        return None if isinstance(value, bool) else "true or false"
+    if key in INTEGERS:
+        return None if isinstance(value, int) and not isinstance(value, bool) else "a whole number"
+    if key in STRINGS:
+        return None if isinstance(value, str) else "a string"
+    if isinstance(value, list | tuple):
+        items = cast("Sequence[object]", value)
+        return None if all(isinstance(item, str) for item in items) else "endpoints that are strings"
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        return "a number, a list of endpoints or a comma-separated string of them"
+    return None
+
+
+def _shown(value: object) -> str:
+    text = str(value).lower() if isinstance(value, bool) else repr(value)
+    return f"{text if len(text) <= 60 else text[:57] + '...'} ({type(value).__name__})"
+
+
+def _range_errors(values: Mapping[str, Any]) -> Iterable[Diagnostic]:
+    for key, least in INTEGERS.items():
+        if values[key] < least:
+            yield error("job-value", f"{key} is {values[key]}; it must be at least {least}", focus=key)
+    if values.get("mode") is not None and values["mode"] not in (*MODES, *CONFIG_MODES):
+        names = tuple(dict.fromkeys((*MODES, *CONFIG_MODES)))
+        yield error("job-value", _unknown("mode", values["mode"], names), focus="mode")
+    method = values["split_method"]
+    module, colon, name = method.partition(":")
+    own = colon and all(part.isidentifier() for part in [*module.split("."), *name.split(".")])
+    if method not in SPLIT_METHODS and not own:
+        message = _unknown("split_method", method, (*SPLIT_METHODS, "module:Class"))
+        yield error("job-value", message, focus="split_method")
+
+
+def _unknown(key: str, value: str, names: Sequence[str]) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(value.lower(), [n.lower() for n in names], 1)
+    hint = next((f" (did you mean {n}?)" for n in names if near and n.lower() == near[0]), "")
+    return f"{key} is {value!r}; it takes {', '.join(names[:-1])} or {names[-1]}{hint}"
+
+
+def _endpoints(key: str, value: object, found: list[Diagnostic]) -> tuple[str, ...]:
+    """The endpoints that a value of `pservers` or `trainer_endpoints` means; errors go to `found`."""
+    if value is None:
+        return ()
+    value = _count_if_number(value)
+    if isinstance(value, int):
+        if key != "pservers":
+            message = f"{key} takes host:port, not a number"
+            found.append(error("job-type", message, focus=key))
+            return ()
+        try:
+            return local_endpoints(value)
+        except ValueError as problem:
+            found.append(error("job-value", f"{key}: {problem}", focus=key))
+            return ()
+    texts: Iterable[str] = value.split(",") if isinstance(value, str) else value  # type: ignore[assignment]
+    if isinstance(value, str) and not value.strip():
+        texts = ()
+    parsed: list[str] = []
+    for text in texts:
+        try:
+            parsed.append(parse_endpoint(text))
+        except ValueError as problem:
+            found.append(error("job-endpoint", f"{key}: {problem}", focus=key))
+    for endpoint in dict.fromkeys(duplicates(parsed)):
+        message = f"{key}: {endpoint} stands there twice; every machine needs an address of its own"
+        found.append(error("job-endpoint", message, focus=key))
+    return tuple(parsed)
+
+
+def _count_if_number(value: object) -> object:
+    return int(value) if isinstance(value, str) and re.fullmatch(r"\s*-?[0-9]{1,18}\s*", value) else value
+
+
+def _trainers(given: Mapping[str, object], found: list[Diagnostic]) -> tuple[int, tuple[str, ...]]:
+    """The number of trainers and their endpoints, where these are known."""
+    value = given.get("trainers", 1 if "trainer_endpoints" not in given else None)
+    listed = _endpoints("trainer_endpoints", given.get("trainer_endpoints"), found)
+    value = _count_if_number(value)
+    if isinstance(value, int):
+        if value < 1:
+            found.append(error("job-value", f"trainers is {value}; it must be at least 1", focus="trainers"))
+        if listed and len(listed) != value:
+            message = f"trainers is {value}, but trainer_endpoints lists {len(listed)}"
+            found.append(error("job-conflict", message, focus="trainer_endpoints"))
+        return value, listed
+    if value is None:
+        return len(listed), listed
+    endpoints = _endpoints("trainers", value, found)
+    if not endpoints and not any(d.focus == "trainers" for d in found):
+        found.append(error("job-value", "trainers is empty; there must be at least 1", focus="trainers"))
+    if listed and listed != endpoints:
+        message = "trainers and trainer_endpoints list different endpoints"
+        found.append(error("job-conflict", message, focus="trainer_endpoints"))
+    return len(endpoints), endpoints
+
+
+def _cluster_errors(values: Mapping[str, Any]) -> Iterable[Diagnostic]:
+    mode, trainers = values["mode"], values["trainers"]
+    if values["trainer_id"] >= trainers:
+        message = f"trainer_id is {values['trainer_id']}; trainers is {trainers}, numbered from 0"
+        yield error("job-value", message, focus="trainer_id")
+    if mode in SERVER_MODES:
+        if not values["pservers"]:
+            message = f"pservers: mode {mode} needs at least one parameter server; none is given"
+            yield error("job-missing", message, focus="pservers")
+        shared = duplicates([*values["pservers"], *values["trainer_endpoints"]])
+        if shared:
+            message = f"trainers: {shared[0]} is also the address of a parameter server"
+            yield error("job-endpoint", message, focus="trainers")
+        return
+    if values["pservers"]:
+        yield error("job-conflict", f"pservers: mode {mode} has no parameter servers", focus="pservers")
+    if not values["trainer_endpoints"]:
+        message = f"trainers: mode {mode} needs the trainers' endpoints, not only their number"
+        yield error("job-missing", message, focus="trainers")
+    ranks = values["hierarchical_allreduce_inter_nranks"]
+    if values["use_hierarchical_allreduce"] and (ranks < 2 or trainers <= ranks or trainers % ranks):
+        key = "hierarchical_allreduce_inter_nranks"
+        message = (
+            f"{key} is {ranks}; use_hierarchical_allreduce needs a number of at least 2 that is "
+            f"smaller than the number of trainers ({trainers}) and divides it"
+        )
+        yield error("job-value", message, focus=key)
+
+
+_ASYNC = ("async", "half-async")
+_USED_IN: Mapping[str, tuple[str, ...]] = {
+    "enable_dc_asgd": _ASYNC,
+    "geo_sgd_need_push_nums": ("geo",),
+    "slice_var_up": SERVER_MODES,
+    "split_method": SERVER_MODES,
+    "min_block_size": SERVER_MODES,
+    "nccl_comm_num": ("nccl2", "grad-allreduce", "local-sgd", "single-process-multi-thread"),
+    "use_hierarchical_allreduce": ("nccl2",),
+    "hierarchical_allreduce_inter_nranks": ("nccl2",),
+}
+"""The modes in which a key has a meaning, for those that do not have one everywhere."""
+
+
+def job_warnings(job: Job) -> tuple[Diagnostic, ...]:
+    """What was asked for and has no effect in the job's mode, so that nothing is dropped in silence."""
+    found = [
+        warning("job-unused", f"{key} has no effect in mode {job.mode}", focus=key)
+        for key, modes in _USED_IN.items()
+        if job.mode not in modes and getattr(job, key) != DEFAULTS[key]
+    ]
+    if job.mode == "sync" and job.completely_not_async and not job.runtime_split_send_recv:
+        message = (
+            "completely_not_async without runtime_split_send_recv is compiled as mode sync; Fluid's trainers "
+            "would send no barriers to servers that wait for them"
+        )
+        found.append(warning("job-unused", message, focus="completely_not_async"))
+    return tuple(found)
+
+
+def unsupported_mode(job: Job, supported: Iterable[str]) -> JobError:
+    """The error for a job whose mode no compiler exists for; names the mode and what asked for it."""
+    cause = MODES[job.mode].cause
+    message = f"mode {job.mode} ({cause}) can't be compiled yet; supported: {', '.join(supported)}"
+    return JobError([error("mode-unsupported", message, focus="mode")])

@@ -1,0 +1,156 @@
+"""Jobs from TOML or JSON files and from `KEY=VALUE` settings, with errors that quote the line at fault."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from pstranspile.ir.codes import declare
+from pstranspile.ir.diagnostics import Diagnostic, error
+from pstranspile.ir.model import Location
+from pstranspile.job import BOOLEANS, INTEGERS, KEYS, Job, JobError
+from pstranspile.job_modes import MODES, SWITCHES
+
+declare("job-file", "A job file can't be read, or is neither valid TOML nor valid JSON.")
+declare("job-unknown-key", "A job file or a setting names a key that jobs do not have.")
+
+MAX_BYTES = 16 << 20
+"""Larger files are refused: no job is that long."""
+
+
+def load_job(path: str | Path | None, overrides: Mapping[str, object] | None = None) -> Job:
+    """The job in a TOML or JSON file (None: no file), with the values of `overrides` in place of its own.
+
+    A `mode` among the overrides replaces everything that chooses a mode in the file; `trainers` replaces the
+    file's `trainer_endpoints` as well. Raises JobError, with the place in the file where there is one.
+    """
+    given = {key: value for key, value in (overrides or {}).items() if value is not None}
+    text = "" if path is None else _read(Path(path))
+    from_file = {} if path is None else _parse(str(path), text)
+    unknown = [_unknown_key(key) for key in (*from_file, *given) if key not in KEYS]
+    if unknown:
+        raise JobError(_placed(unknown, path, text, given))
+    if "trainers" in given:
+        from_file.pop("trainer_endpoints", None)
+    if "mode" in given:
+        named = MODES.get(str(given["mode"]))
+        fixed = (*SWITCHES, "collective_mode", "mode") if named is None else (*named.flags, "collective_mode")
+        from_file = {key: value for key, value in from_file.items() if key not in fixed}
+    try:
+        return Job(**cast("dict[str, Any]", {**from_file, **given}))
+    except JobError as problem:
+        raise JobError(_placed(problem.diagnostics, path, text, given)) from None
+
+
+def parse_setting(text: str) -> tuple[str, object]:
+    """Key and value of a setting `KEY=VALUE`; the value is read as what the key takes.
+
+    Raises JobError when there is no `=`, no such key, or the value has the wrong type.
+    """
+    key, equals, value = (part.strip() for part in text.partition("="))
+    if not equals or not key:
+        raise JobError([error("job-value", f"{text!r} is not of the form KEY=VALUE")])
+    if key not in KEYS:
+        raise JobError([_unknown_key(key)])
+    if key in BOOLEANS:
+        if value.lower() not in ("true", "false"):
+            raise JobError([error("job-type", f"{key} takes true or false, not {value!r}", focus=key)])
+        return key, value.lower() == "true"
+    if key in INTEGERS:
+        if not re.fullmatch(r"[+-]?[0-9]{1,18}", value):
+            raise JobError([error("job-type", f"{key} takes a whole number, not {value!r}", focus=key)])
+        return key, int(value)
+    return key, value
+
+
+def _unknown_key(key: str) -> Diagnostic:
+    from difflib import get_close_matches
+
+    near = get_close_matches(key.lower(), KEYS, 1)
+    hint = f"did you mean {near[0]}?" if near else f"the keys are {', '.join(KEYS)}"
+    return error("job-unknown-key", f"a job has no key {key!r}; {hint}", focus=key)
+
+
+def _read(path: Path) -> str:
+    where = Location(str(path))
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise JobError([error("job-file", f"larger than {MAX_BYTES} bytes; this is no job file", where)])
+        return path.read_bytes().decode("utf-8-sig")
+    except OSError as problem:
+        message = f"can't read the job file: {problem.strerror or problem}"
+        raise JobError([error("job-file", message, where)]) from None
+    except UnicodeDecodeError as problem:
+        message = f"not a text file: byte {problem.start} is not UTF-8"
+        raise JobError([error("job-file", message, where)]) from None
+
+
+def _parse(file: str, text: str) -> dict[str, object]:
+    is_json = file.endswith(".json") or (not file.endswith(".toml") and text.lstrip()[:1] in ("{", "["))
+    try:
+        value = _parse_json(file, text) if is_json else _parse_toml(file, text)
+    except RecursionError:
+        raise JobError([error("job-file", "nested too deeply to be a job", Location(file))]) from None
+    if not isinstance(value, dict):
+        raise JobError([error("job-file", "a job is a table of keys and values", Location(file, 1, 1))])
+    return {k: v for k, v in cast("dict[str, object]", value).items() if v is not None}
+
+
+def _parse_json(file: str, text: str) -> object:
+    import json
+
+    def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        seen = dict(pairs)
+        if len(seen) != len(pairs):
+            names = [key for key, _ in pairs]
+            twice = next(key for key in names if names.count(key) > 1)
+            raise JobError(_placed([error("job-file", f"{twice} stands twice", focus=twice)], file, text, {}))
+        return seen
+
+    try:
+        return json.loads(text, object_pairs_hook=unique)
+    except json.JSONDecodeError as problem:
+        where = Location(file, problem.lineno, problem.colno)
+        raise JobError([error("job-file", f"not valid JSON: {problem.msg}", where)]) from None
+    except ValueError as problem:  # a number with thousands of digits
+        raise JobError([error("job-file", f"not valid JSON: {problem}", Location(file))]) from None
+
+
+def _parse_toml(file: str, text: str) -> object:
+    library: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    try:
+        return library.loads(text)
+    except ValueError as problem:  # TOMLDecodeError is one; a number with thousands of digits another
+        place = re.search(r"\(at line (\d+), column (\d+)\)", str(problem))
+        message = re.sub(r"\s*\(at .*\)$", "", str(problem))
+        where = Location(file, int(place[1]), int(place[2])) if place else Location(file)
+        raise JobError([error("job-file", f"not valid TOML: {message}", where)]) from None
+
+
+def _placed(
+    found: tuple[Diagnostic, ...] | list[Diagnostic],
+    path: str | Path | None,
+    text: str,
+    overrides: Mapping[str, object],
+) -> list[Diagnostic]:
+    """The findings, each with the line of the file that gives its key, unless an override gave it."""
+    if path is None:
+        return [*found]
+    return [
+        d if d.focus in overrides or not d.focus else d._replace(location=_locate(str(path), text, d.focus))
+        for d in found
+    ]
+
+
+def _locate(file: str, text: str, key: str) -> Location | None:
+    pattern = re.compile(rf"(?:^|[{{,])\s*(\"?){re.escape(key)}\1\s*[=:]", re.MULTILINE)
+    match = pattern.search(text)
+    if match is None:
+        return Location(file)
+    start = text.index(key, match.start())
+    line = text.count("\n", 0, start) + 1
+    return Location(file, line, start - (text.rfind("\n", 0, start) + 1) + 1)
