@@ -67,7 +67,9 @@ class Var(NamedTuple):
 
     `tensor` describes LOD_TENSOR, LOD_TENSOR_ARRAY and SELECTED_ROWS variables (None where the ProgramDesc
     carries no description). `readers` describes what a READER yields, `elements` what a TUPLE holds.
-    `parameter` is set on parameters. `location` is where the text declares it and takes no part in equality.
+    `parameter` is set on parameters. `location` is where the text declares it. `written_defaults` names the
+    optional ProgramDesc fields (`persistable`, `need_check_feed`, `lod_level`) that the file writes out although
+    they are at their default; None: those that Fluid's Python layer writes. Both take no part in equality.
     """
 
     name: str
@@ -79,6 +81,7 @@ class Var(NamedTuple):
     readers: tuple[TensorType, ...] = ()
     elements: tuple[VarKind | DType, ...] = ()
     location: Location | None = None
+    written_defaults: tuple[str, ...] | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -91,13 +94,13 @@ class Var(NamedTuple):
         return self.tensor.dtype if self.tensor else None
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Var) and self[:-1] == other[:-1]
+        return isinstance(other, Var) and self[:-2] == other[:-2]
 
     def __ne__(self, other: object) -> bool:
         return not self == other
 
     def __hash__(self) -> int:
-        return hash(self[:-1])
+        return hash(self[:-2])
 
 
 Slots = FrozenMap[str, tuple[str, ...]]

@@ -1,0 +1,77 @@
+"""Reading and writing serialized ProgramDescs (`framework.proto` of Fluid 1.8)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pstranspile.interop import codes, wire
+from pstranspile.interop.decode import Decoder, collector_paused
+from pstranspile.interop.encode import fill_program
+from pstranspile.interop.protobuf_schema import program_desc_class
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise_errors
+from pstranspile.ir.model import Location, Program
+
+__all__ = ["program_from_bytes", "program_to_bytes", "read_program"]
+
+
+def read_program(data: bytes, file: str, program: str) -> tuple[Program, tuple[Diagnostic, ...]]:
+    """The program in a serialized ProgramDesc, and a warning for everything in it that is left out.
+
+    `file` is the name messages give the data, `program` the name the program will have in its module (it is
+    part of the origin of each op). Raises DiagnosticError, with the byte offset or the path of the field, for
+    data that is not a complete and consistent ProgramDesc.
+    """
+    from google.protobuf.message import DecodeError
+
+    message: Any = program_desc_class()()
+    try:
+        message.ParseFromString(data)
+    except DecodeError as refusal:
+        found = wire.find_damage(data, file)
+        reason = found or error(codes.DAMAGED, f"protobuf can't read the data: {refusal}", Location(file))
+        raise DiagnosticError([reason]) from None
+    left_out = _unknown_fields(message, data, file)
+    decoder = Decoder(file, program)
+    with collector_paused():
+        result = decoder.decode(message)
+    return result, (*left_out, *decoder.left_out)
+
+
+def _unknown_fields(message: Any, data: bytes, file: str) -> tuple[Diagnostic, ...]:
+    """Warnings for fields the schema does not know; raises DiagnosticError for known ones encoded wrongly.
+
+    Dropping what protobuf set aside and comparing sizes finds out cheaply whether there is anything at all.
+    """
+    size = message.ByteSize()
+    message.DiscardUnknownFields()
+    if message.ByteSize() == size:
+        return ()
+    found = wire.unknown_fields(data, file)
+    raise_errors(found)
+    return found
+
+
+def program_from_bytes(data: bytes, file: str, program: str) -> Program:
+    """The program in a serialized ProgramDesc, as `read_program` gives it.
+
+    What is left out is reported through Python's `warnings`. Raises DiagnosticError.
+    """
+    result, left_out = read_program(data, file, program)
+    if left_out:
+        import warnings
+
+        for finding in left_out:
+            warnings.warn(str(DiagnosticError([finding])), stacklevel=2)
+    return result
+
+
+def program_to_bytes(program: Program) -> bytes:
+    """The serialized ProgramDesc of a program: the same bytes for equal programs, on every machine.
+
+    Slots and attributes stand in alphabetical order (as Fluid writes slots), variables and ops in their own.
+    Raises DiagnosticError for a value that the format can't carry.
+    """
+    message: Any = program_desc_class()()
+    with collector_paused():
+        fill_program(message, program)
+    return message.SerializeToString(deterministic=True)
