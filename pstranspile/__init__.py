@@ -1,1 +1,83 @@
-"""Turns a single-machine training program into the programs of a cluster, and checks that they agree."""
+"""Turns a single-machine training program into the programs of a cluster, and checks that they agree.
+
+Everything for embedders is here, imported at its first use:
+
+    import pstranspile as ps
+    module = ps.load("net.ir")
+    result = ps.compile(module, ps.Job(pservers=["a:6174", "b:6174"], trainers=2))
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pstranspile.compile import Compiled as Compiled
+    from pstranspile.compile import Role as Role
+    from pstranspile.compile import compile as compile
+    from pstranspile.diff import diff as diff
+    from pstranspile.ir.diagnostics import Diagnostic as Diagnostic
+    from pstranspile.ir.diagnostics import DiagnosticError as DiagnosticError
+    from pstranspile.ir.model import Module as Module
+    from pstranspile.ir.model import Program as Program
+    from pstranspile.job import Job as Job
+    from pstranspile.job import JobError as JobError
+    from pstranspile.jobfile import load_job as load_job
+    from pstranspile.loading import load as load
+    from pstranspile.textual import parse as loads
+    from pstranspile.textual import print_module as dumps
+    from pstranspile.verify import verify as verify
+
+__version__ = "0.1.0"
+
+_API = {
+    "Compiled": "compile:Compiled",
+    "Diagnostic": "ir.diagnostics:Diagnostic",
+    "DiagnosticError": "ir.diagnostics:DiagnosticError",
+    "Job": "job:Job",
+    "JobError": "job:JobError",
+    "Module": "ir.model:Module",
+    "Program": "ir.model:Program",
+    "Role": "compile:Role",
+    "compile": "compile:compile",
+    "diff": "diff:diff",
+    "dumps": "textual:print_module",
+    "load": "loading:load",
+    "load_job": "jobfile:load_job",
+    "loads": "textual:parse",
+    "verify": "verify:verify",
+}
+"""Public name -> where it is defined; the imports above say the same to type checkers."""
+
+
+def __getattr__(name: str) -> Any:
+    place = _API.get(name)
+    if place is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, _, attribute = place.partition(":")
+    value = getattr(importlib.import_module(f"{__name__}.{module}"), attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_API})
+
+
+class _Package(ModuleType):
+    """This package; importing its submodule `compile` does not hide the function `compile`.
+
+    The import system binds a submodule in its package under the submodule's name. Where a public function has
+    that name, the function is bound instead; `from pstranspile.compile import ...` works as ever.
+    """
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if isinstance(value, ModuleType) and name in _API and value.__name__ == f"{__name__}.{name}":
+            value = getattr(value, _API[name].partition(":")[2])
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -1,1 +1,151 @@
-"""The command line: one file per verb."""
+"""The command line: one file per verb.
+
+Only the verb that was asked for is imported, so that every command starts fast.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+
+from pstranspile.ir.diagnostics import DiagnosticError
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+
+OK, FINDINGS, USAGE, INTERNAL, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 3, 130, 141
+"""Exit codes. The last two are what shells report for a program that a signal ended."""
+
+
+class Verb(NamedTuple):
+    """A command: the module that holds it (`run(arguments) -> exit code`), and what it does."""
+
+    module: str
+    summary: str
+
+
+VERBS: Mapping[str, Verb] = {
+    "compile": Verb("compile", "the programs of every trainer and parameter server of a cluster"),
+    "plan": Verb("plan", "the distribution plan: what is sliced, and which server holds what"),
+    "verify": Verb("verify", "check that programs are well formed"),
+    "fmt": Verb("fmt", "rewrite programs in canonical text"),
+    "diff": Verb("diff", "the semantic difference of two programs, modules or output folders"),
+    "import": Verb("import_program", "a serialized ProgramDesc as text"),
+    "export": Verb("export", "text as serialized ProgramDescs"),
+    "passes": Verb("passes", "the passes of the compiler, in order"),
+}
+
+_EPILOG = """\
+Every command has its own help: pstranspile COMMAND --help
+
+examples:
+  pstranspile compile net.ir --pservers ps0:6174,ps1:6174 --trainers 2 -o out
+  pstranspile plan net.ir --pservers 2 --trainers 2
+  pstranspile import main.pb --startup startup.pb -o net.ir
+  pstranspile diff before.ir after.ir
+
+exit status: 0 fine, 1 findings or differences, 2 wrong usage, 3 a fault of pstranspile itself"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command (default: the process's arguments) and returns its exit status.
+
+    Diagnostics go to stderr, and so do messages of failures; nothing is raised for a user's mistake.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        status = _dispatch(arguments)
+        sys.stdout.flush()
+        return status
+    except SystemExit as stop:  # argparse ends this way, after it has printed
+        return stop.code if isinstance(stop.code, int) else OK
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        _silence_stdout()
+        return BROKEN_PIPE
+    except DiagnosticError as problem:
+        return _report(problem)
+    except Exception as fault:
+        return _internal(fault, "--traceback" in arguments)
+
+
+def _dispatch(arguments: Sequence[str]) -> int:
+    name = arguments[0] if arguments else "--help"
+    verb = VERBS.get(name)
+    if verb is None:
+        _top_parser().parse_args(arguments or ["--help"])
+        raise AssertionError("the parser accepts no arguments but --help and --version")
+    run: Callable[[Sequence[str]], int] = importlib.import_module(f"pstranspile.cli.{verb.module}").run
+    return run(arguments[1:])
+
+
+def _top_parser() -> ArgumentParser:
+    import argparse
+
+    from pstranspile.cli.common import Version
+
+    class Parser(argparse.ArgumentParser):
+        def error(self, message: str) -> NoReturn:
+            self.print_usage(sys.stderr)
+            self.exit(USAGE, f"pstranspile: error: {message}\n")
+
+    class Command(argparse.Action):
+        def __call__(self, parser: object, _namespace: object, values: object, _option: object = None) -> None:
+            from difflib import get_close_matches
+
+            near = get_close_matches(str(values), list(VERBS), 1)
+            hint = f"did you mean {near[0]}?" if near else f"the commands are {', '.join(VERBS)}"
+            raise argparse.ArgumentError(None, f"there is no command {values!r}; {hint}")
+
+    width = max(map(len, VERBS))
+    commands = "\n".join(f"  {name:<{width}}  {verb.summary}" for name, verb in VERBS.items())
+    parser = Parser(
+        prog="pstranspile",
+        usage="pstranspile COMMAND ...",
+        description="Turns a single-machine training program into the programs of a cluster.\n\n"
+        f"commands:\n{commands}",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action=Version, help="print the version and exit")
+    parser.add_argument("command", action=Command, help=argparse.SUPPRESS)
+    return parser
+
+
+def _report(problem: DiagnosticError) -> int:
+    from pstranspile.cli.report import report, status_of
+
+    report(problem.diagnostics)
+    return status_of(problem)
+
+
+def _internal(fault: Exception, with_traceback: bool) -> int:
+    from pstranspile.cli.report import Reported
+
+    if isinstance(fault, Reported):
+        return fault.status
+    if with_traceback:
+        import traceback
+
+        traceback.print_exception(fault)
+    else:
+        print(f"pstranspile: internal error: {type(fault).__name__}: {fault}", file=sys.stderr)
+        print(
+            "This is a fault of pstranspile, not of your program. Please report it with the command, its "
+            "input and the output of the same command with --traceback.",
+            file=sys.stderr,
+        )
+    return INTERNAL
+
+
+def _silence_stdout() -> None:
+    """Points stdout at nothing, so that the interpreter's last flush does not fail a second time."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):  # stdout is no file of the system, there is nothing to flush
+        return

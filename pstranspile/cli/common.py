@@ -1,0 +1,152 @@
+"""What the commands share: parsers, the options for inputs and for the job, checked loading."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from pstranspile.cli.report import quoting, report
+from pstranspile.ir.diagnostics import raise_errors
+
+if TYPE_CHECKING:
+    from pstranspile.ir.model import Module
+    from pstranspile.job import Job
+
+
+class Version(argparse.Action):
+    """`--version`: looks the version up only when asked."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **options: Any) -> None:
+        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, **options)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        """Prints the version and ends the command."""
+        import pstranspile
+
+        print(f"pstranspile {pstranspile.__version__}")
+        parser.exit()
+
+
+def make_parser(verb: str, description: str, examples: Sequence[str]) -> argparse.ArgumentParser:
+    """A parser for one command, with `--traceback`; the examples end its help."""
+    lines = "\n".join(f"  pstranspile {verb} {example}".rstrip() for example in examples)
+    parser = argparse.ArgumentParser(
+        prog=f"pstranspile {verb}",
+        description=description,
+        epilog=f"examples:\n{lines}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--traceback",
+        action="store_true",
+        help="when pstranspile itself fails, print where, for a bug report",
+    )
+    return parser
+
+
+def add_input(parser: argparse.ArgumentParser) -> None:
+    """INPUT, `--startup` and `--meta`."""
+    parser.add_argument(
+        "input",
+        metavar="INPUT",
+        help="the training program: an .ir file, a serialized ProgramDesc, or - for text on stdin",
+    )
+    add_companions(parser)
+
+
+def add_companions(parser: argparse.ArgumentParser) -> None:
+    """`--startup` and `--meta`: what a serialized ProgramDesc does not carry itself."""
+    parser.add_argument(
+        "--startup",
+        metavar="FILE",
+        help="the serialized startup program that goes with a serialized INPUT",
+    )
+    parser.add_argument(
+        "--meta",
+        metavar="FILE",
+        help="JSON with what a serialized program does not carry: random_seed, params "
+        "(trainable, is_distributed, learning_rate, regularizer), startup_parameter_order",
+    )
+
+
+def add_job(parser: argparse.ArgumentParser) -> None:
+    """The options that describe the cluster."""
+    group = parser.add_argument_group("the job", "Options override the job file.")
+    group.add_argument("--config", metavar="JOB", help="a TOML or JSON file that describes the job")
+    group.add_argument(
+        "--pservers",
+        metavar="EP,EP|N",
+        help="the parameter servers, as host:port,host:port; a number N means 127.0.0.1:6174, 6175, ...",
+    )
+    group.add_argument(
+        "--trainers",
+        metavar="N|EP,EP",
+        help="the number of trainers, or their endpoints (the modes without servers need them); default 1",
+    )
+    group.add_argument(
+        "--mode",
+        metavar="MODE",
+        help="how the machines work together: sync (default), async, half-async, geo, nccl2, "
+        "grad-allreduce, local-sgd, ...; see docs/job.md",
+    )
+    group.add_argument(
+        "--set",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        dest="settings",
+        help="any key of a job file, such as slice_var_up=false or min_block_size=1024; may be repeated",
+    )
+
+
+def read_job(options: argparse.Namespace) -> Job:
+    """The job of the options; raises JobError. Its warnings are printed."""
+    from pstranspile.ir.diagnostics import error
+    from pstranspile.job import JobError, job_warnings
+    from pstranspile.jobfile import load_job, parse_setting
+
+    overrides: dict[str, object] = {}
+    named = [(key, getattr(options, key)) for key in ("pservers", "trainers", "mode")]
+    for key, value in [*map(parse_setting, options.settings), *((k, v) for k, v in named if v is not None)]:
+        if overrides.get(key, value) != value:
+            raise JobError([error("job-conflict", f"{key} is given twice, with different values", focus=key)])
+        overrides[key] = value
+    job = load_job(options.config, overrides)
+    report(job_warnings(job))
+    return job
+
+
+STDIN = "<stdin>"
+"""The file name of text read from stdin, as diagnostics show it."""
+
+
+def load_input(path: str, startup: str | None = None, meta: str | None = None) -> Module:
+    """The module of an INPUT argument; `-` is text on stdin. Raises DiagnosticError or Reported."""
+    from pstranspile.loading import load
+
+    if path != "-":
+        return load(path, startup=startup, meta=meta)
+    from pstranspile.ir.model import SourceText
+    from pstranspile.textual import parse
+
+    text = sys.stdin.buffer.read().decode("utf-8", errors="replace")
+    with quoting(SourceText(STDIN, text)):
+        return parse(text, STDIN)
+
+
+def load_verified(options: argparse.Namespace) -> Module:
+    """The module of INPUT, verified; its warnings are printed.
+
+    Raises DiagnosticError or Reported when it can't be read or has errors.
+    """
+    from pstranspile.verify import verify
+
+    module = load_input(options.input, options.startup, options.meta)
+    found = tuple(verify(module))
+    with quoting(module.source):
+        raise_errors(found)
+    report(found, [module.source])
+    return module

@@ -1,0 +1,122 @@
+"""`pstranspile compile`: the programs of every role of a cluster."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pstranspile.cli.common import add_input, add_job, load_verified, make_parser, read_job
+from pstranspile.cli.report import quoting, report
+
+if TYPE_CHECKING:
+    from pstranspile.compile import Compiled, Role
+
+DESCRIPTION = """\
+Compiles a training program for one machine into the programs of a cluster: main and startup program of
+every trainer and every parameter server, all at once.
+
+The input is verified first; errors stop the command, warnings are printed. The compiled programs are checked
+together (every value sent has a receiver, every slice an owner, every barrier its count) before anything is
+written. Output appears whole or not at all."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Compiles and writes to `-o`, or prints every role's text."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.emit == "pb" and options.output is None:
+        parser.error("--emit pb writes files; name their folder with -o DIR")
+    job = read_job(options)
+    hooks = _hooks(parser, options)
+    module = load_verified(options)
+    from pstranspile.compile import compile
+
+    with quoting(module.source):
+        plan = _read_plan(options.plan) if options.plan else None
+        result = compile(module, job, plan=plan, on_pass=hooks)
+    report(result.warnings, [module.source])
+    if options.output is None:
+        _print_roles(result.roles())
+    else:
+        from pstranspile.outputs import write_outputs
+
+        write_outputs(options.output, dict(_files(result, options.emit)))
+    if hooks is not None and options.timing:
+        print(hooks.table(), file=sys.stderr)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = make_parser(
+        "compile",
+        DESCRIPTION,
+        [
+            "net.ir --pservers ps0:6174,ps1:6174 --trainers 2 -o out",
+            "net.ir --pservers 2 --trainers 4 --set slice_var_up=false",
+            "main.pb --startup startup.pb --config job.toml --emit pb -o out",
+            "net.ir --config job.toml --plan edited.plan -o out",
+        ],
+    )
+    add_input(parser)
+    add_job(parser)
+    group = parser.add_argument_group("output")
+    group.add_argument(
+        "-o",
+        "--output",
+        metavar="DIR",
+        help="the folder to write to: trainer_<i>.ir, pserver_<j>.ir and plan.json; "
+        "without it, every role's text goes to stdout",
+    )
+    group.add_argument(
+        "--emit",
+        choices=["ir", "pb"],
+        default="ir",
+        help="text (default), or serialized ProgramDescs <role>.main.pb and <role>.startup.pb",
+    )
+    group = parser.add_argument_group("the compiler")
+    group.add_argument(
+        "--plan",
+        metavar="FILE",
+        help="use this plan, printed by `pstranspile plan` for the same input and job and edited by hand",
+    )
+    group.add_argument(
+        "--print-after",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="print what the pass NAME made, on stderr (`pstranspile passes` lists them); may be repeated",
+    )
+    group.add_argument("--timing", action="store_true", help="print the seconds of each pass, on stderr")
+    return parser
+
+
+def _files(result: Compiled, emit: str) -> Iterator[tuple[str, bytes]]:
+    """Name and contents of every output file."""
+    from pstranspile.plan.text import plan_json
+
+    for name, role in result.roles().items():
+        if emit == "pb":
+            from pstranspile.interop.protobuf import dumps
+
+            yield f"{name}.main.pb", dumps(role.main)
+            yield f"{name}.startup.pb", dumps(role.startup)
+        else:
+            yield f"{name}.ir", role_text(role).encode("utf-8")
+    yield "plan.json", (json.dumps(plan_json(result.plan), indent=2) + "\n").encode("utf-8")
+
+
+def role_text(role: Role) -> str:
+    """The text of a role: a module of its `@main` and `@startup`."""
+    from pstranspile.ir.frozen import FrozenMap
+    from pstranspile.ir.model import MAIN, STARTUP, Module
+    from pstranspile.textual import print_module
+
+    return print_module(Module(FrozenMap({MAIN: role.main, STARTUP: role.startup})))
+
+
+def _print_roles(roles: Mapping[str, Role]) -> None:
+    for index, (name, role) in enumerate(roles.items()):
+        sys.stdout.write(f"{'' if index == 0 else chr(10)}# {name}\n{role_text(role)}")

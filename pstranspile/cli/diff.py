@@ -1,0 +1,1 @@
+"""`pstranspile diff`: the semantic difference of two programs, modules or output folders."""

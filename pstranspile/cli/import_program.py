@@ -1,0 +1,31 @@
+"""`pstranspile import`: a serialized ProgramDesc as text."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from pstranspile.cli.common import add_companions, load_input, make_parser
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Writes the text of the input to `-o`, or to stdout."""
+    parser = make_parser(
+        "import",
+        "Turns a serialized ProgramDesc (main.pb, __model__, .pdmodel) into text.",
+        ["main.pb --startup startup.pb -o net.ir", "__model__"],
+    )
+    parser.add_argument("input", metavar="MAIN", help="the serialized main program")
+    add_companions(parser)
+    parser.add_argument("-o", "--output", metavar="FILE", help="the file to write; default: stdout")
+    options = parser.parse_args(arguments)
+    from pstranspile.textual import print_module
+
+    text = print_module(load_input(options.input, options.startup, options.meta))
+    if options.output in (None, "-"):
+        sys.stdout.write(text)
+    else:
+        from pstranspile.outputs import write_file
+
+        write_file(options.output, text.encode("utf-8"))
+    return 0

@@ -1,0 +1,36 @@
+"""`pstranspile plan`: the distribution plan."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+
+from pstranspile.cli.common import add_input, add_job, load_verified, make_parser, read_job
+from pstranspile.cli.report import quoting
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Prints the plan as text, or as the JSON that `compile -o` writes to plan.json."""
+    parser = make_parser(
+        "plan",
+        "Prints how a job distributes a program: the slices of every parameter, their names, and the server "
+        "that holds each.",
+        ["net.ir --pservers 2 --trainers 2", "net.ir --config job.toml --json"],
+    )
+    add_input(parser)
+    add_job(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON, as in plan.json, instead of text")
+    options = parser.parse_args(arguments)
+    job = read_job(options)
+    module = load_verified(options)
+    from pstranspile.compile import plan_job
+    from pstranspile.plan.text import plan_json, plan_text
+
+    with quoting(module.source):
+        plan = plan_job(module, job)
+    if options.json:
+        sys.stdout.write(json.dumps(plan_json(plan), indent=2) + "\n")
+    else:
+        sys.stdout.write(plan_text(plan))
+    return 0

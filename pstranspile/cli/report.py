@@ -1,0 +1,73 @@
+"""Diagnostics on stderr, with the source lines they are about."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, render
+from pstranspile.ir.model import SourceText
+
+MAX_QUOTED_BYTES = 64 << 20
+"""Files larger than this are not read again only to quote a line of them."""
+
+
+class Reported(Exception):
+    """The command has failed and has said why; carries its exit status."""
+
+    def __init__(self, status: int):
+        super().__init__(f"exit status {status}")
+        self.status = status
+
+
+@contextmanager
+def quoting(source: SourceText | None) -> Iterator[None]:
+    """Findings raised inside are printed with lines of `source`; the command then ends."""
+    try:
+        yield
+    except DiagnosticError as problem:
+        report(problem.diagnostics, [source])
+        raise Reported(status_of(problem)) from problem
+
+
+def status_of(problem: DiagnosticError) -> int:
+    """The exit status for findings: 2 when they are about the job (wrong usage), otherwise 1."""
+    from pstranspile.job import JobError
+
+    return 2 if isinstance(problem, JobError) else 1
+
+
+def use_colour() -> bool:
+    """Whether stderr is a terminal and the user has not asked for plain text (NO_COLOR)."""
+    return sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+
+
+def report(diagnostics: Iterable[Diagnostic], sources: Iterable[SourceText | None] = ()) -> None:
+    """Prints the findings. Lines are quoted from `sources`, and from files still on disk for the rest."""
+    found = tuple(diagnostics)
+    if not found:
+        return
+    texts = {source.file: source.text for source in sources if source is not None}
+    for file in _files(found) - texts.keys():
+        text = _reread(file)
+        if text is not None:
+            texts[file] = text
+    print(render(found, texts, colour=use_colour()), file=sys.stderr)
+
+
+def _files(found: Iterable[Diagnostic]) -> set[str]:
+    places = [place for d in found for place in (d.location, *(note.location for note in d.notes))]
+    return {place.file for place in places if place is not None and place.line > 0}
+
+
+def _reread(file: str) -> str | None:
+    try:
+        path = Path(file)
+        if not path.is_file() or path.stat().st_size > MAX_QUOTED_BYTES:
+            return None
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, ValueError):  # gone, or no text: the finding is printed without its line
+        return None

@@ -1,0 +1,49 @@
+"""`pstranspile verify`: are programs well formed?"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from pstranspile.cli.common import add_companions, load_input, make_parser
+from pstranspile.cli.report import report, status_of
+from pstranspile.ir.diagnostics import DiagnosticError, Severity
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Prints the findings of every input; 1 when one of them is an error."""
+    parser = make_parser(
+        "verify",
+        "Checks programs and prints what is wrong with them, on stderr. Every input is looked at, also when "
+        "an earlier one has errors. Warnings leave the exit status at 0.\n\n"
+        "docs/diagnostics.md explains the codes.",
+        ["net.ir", "main.pb --startup startup.pb", "out/*.ir"],
+    )
+    parser.add_argument(
+        "inputs",
+        metavar="INPUT",
+        nargs="+",
+        help=".ir files, serialized ProgramDescs, or - for text on stdin",
+    )
+    add_companions(parser)
+    options = parser.parse_args(arguments)
+    if len(options.inputs) > 1 and (options.startup or options.meta):
+        parser.error("--startup and --meta go with a single INPUT")
+    statuses = [_verify(path, options.startup, options.meta) for path in options.inputs]
+    return max(statuses)
+
+
+def _verify(path: str, startup: str | None, meta: str | None) -> int:
+    from pstranspile.verify import verify
+
+    try:
+        module = load_input(path, startup, meta)
+    except DiagnosticError as problem:
+        report(problem.diagnostics)
+        return status_of(problem)
+    found = tuple(verify(module))
+    report(found, [module.source])
+    errors = sum(d.severity is Severity.ERROR for d in found)
+    if errors:
+        print(f"{path}: {errors} {'error' if errors == 1 else 'errors'}", file=sys.stderr)
+    return 1 if errors else 0
