@@ -7,7 +7,8 @@ from functools import cache
 from typing import Any
 
 from pstranspile.interop import codes
-from pstranspile.interop.decode import ROLE, ROLE_VARS, SCALARS, TENSOR_FIELDS, VALUE_FIELDS, default_written
+from pstranspile.interop.decode import ROLE, ROLE_VARS, SCALARS, VALUE_FIELDS
+from pstranspile.interop.decode_types import TENSOR_FIELDS, default_written
 from pstranspile.ir.attributes import KINDS, AttrKind, AttrValue, Strings
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Block, Op, Program, Slots, TensorType, Var

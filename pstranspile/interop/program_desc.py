@@ -34,7 +34,7 @@ def read_program(data: bytes, file: str, program: str) -> tuple[Program, tuple[D
     decoder = Decoder(file, program)
     with collector_paused():
         result = decoder.decode(message)
-    return result, (*left_out, *decoder.left_out)
+    return result, (*left_out, *decoder.findings.left_out)
 
 
 def _unknown_fields(message: Any, data: bytes, file: str) -> tuple[Diagnostic, ...]:

@@ -71,9 +71,7 @@ def _odd_finding(odd: _Odd, file: str) -> Diagnostic:
     if odd.expected is None:
         message = f"{place}: the field is not known in a ProgramDesc of Fluid 1.8 and is left out"
         return warning(codes.NOT_KEPT, message, Location(file))
-    message = (
-        f"{place}: the field is encoded as {_WIRE_NAMES[odd.wire]}, it must be {_WIRE_NAMES[odd.expected]}"
-    )
+    message = f"{place}: the field is encoded as {_WIRE_NAMES[odd.wire]}, it must be {_WIRE_NAMES[odd.expected]}"
     return error(codes.WIRE_TYPE, message, Location(file))
 
 

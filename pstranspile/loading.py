@@ -1,0 +1,172 @@
+"""Any INPUT as a Module: program text, text on stdin, or serialized ProgramDescs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TypeAlias
+
+from pstranspile.interop import codes
+from pstranspile.interop.meta import apply_meta, infer_parameters, parse_meta
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, render
+from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Program
+
+STDIN = "<stdin>"
+"""The name that messages give to what is read from stdin."""
+
+Report: TypeAlias = Callable[[Iterable[Diagnostic]], object]
+"""Takes the warnings of a load."""
+
+_TEXT_CONTROLS = frozenset(b"\t\n\r\f\v\x1b")
+_PROGRAM_DESC_STARTS = frozenset({0x0A, 0x1A, 0x22})  # fields 1, 3 and 4, each with a length
+_SNIFFED_BYTES = 4096
+
+
+def load(
+    path: str | os.PathLike[str],
+    startup: str | os.PathLike[str] | None = None,
+    meta: str | os.PathLike[str] | None = None,
+    *,
+    report: Report | None = None,
+) -> Module:
+    """The module in a file: `.ir` text or a serialized ProgramDesc, told apart by content; `-` is stdin.
+
+    `startup` is the file of the startup program, for inputs that hold only the main program; `meta` is a JSON
+    file with what a ProgramDesc does not carry (see `pstranspile.interop.meta`). For a ProgramDesc, parameters
+    that no meta names are inferred. Warnings go to `report`, by default to Python's `warnings`.
+    Raises DiagnosticError.
+    """
+    name = os.fspath(path)
+    data, shown = (_read_stdin(), STDIN) if name == "-" else (read_bytes(name), name)
+    return load_bytes(data, shown, startup, meta, report=report)
+
+
+def loads(text: str) -> Module:
+    """The module in program text. Raises DiagnosticError."""
+    from pstranspile.textual import parse
+
+    return parse(text, "<string>")
+
+
+def load_bytes(
+    data: bytes,
+    file: str,
+    startup: str | os.PathLike[str] | None = None,
+    meta: str | os.PathLike[str] | None = None,
+    *,
+    report: Report | None = None,
+) -> Module:
+    """The module in `data`, which messages call `file`; otherwise as `load`. Raises DiagnosticError."""
+    warnings: list[Diagnostic] = []
+    module, infer = _read_module(data, file, MAIN, warnings)
+    if startup is not None:
+        module, startup_infer = _with_startup(module, file, os.fspath(startup), warnings)
+        infer = infer or startup_infer
+    if meta is not None:
+        meta_file = os.fspath(meta)
+        settings = parse_meta(_text(read_bytes(meta_file), meta_file), meta_file)
+        module, unknown = apply_meta(module, settings)
+        warnings += unknown
+    if infer:
+        module = infer_parameters(module)
+    (report or _warn)(warnings)
+    return module
+
+
+def read_bytes(path: str) -> bytes:
+    """The content of an input file. Raises DiagnosticError when it can't be read or is empty."""
+    try:
+        data = Path(path).read_bytes()
+    except (OSError, ValueError) as problem:  # ValueError: a path with a NUL character
+        raise _failure(codes.INPUT_UNREADABLE, path, _reason(path, problem)) from None
+    if not data:
+        raise _failure(codes.INPUT_EMPTY, path, "the file is empty")
+    return data
+
+
+def _reason(path: str, problem: Exception) -> str:
+    if isinstance(problem, FileNotFoundError):
+        return "there is no such file"
+    if isinstance(problem, IsADirectoryError) or os.path.isdir(path):
+        return "this is a folder, a file is needed"
+    if isinstance(problem, PermissionError):
+        return "the file may not be read (permission denied)"
+    return f"the file can't be read: {problem.strerror if isinstance(problem, OSError) else problem}"
+
+
+def _failure(code: str, file: str, message: str) -> DiagnosticError:
+    return DiagnosticError([error(code, message, Location(file))])
+
+
+def _read_stdin() -> bytes:
+    import sys
+
+    data = sys.stdin.buffer.read()
+    if not data:
+        raise _failure(codes.INPUT_EMPTY, STDIN, "there is nothing on stdin")
+    return data
+
+
+def _warn(found: Iterable[Diagnostic]) -> None:
+    for finding in found:
+        import warnings
+
+        warnings.warn(render([finding]), stacklevel=4)
+
+
+def is_text(data: bytes) -> bool:
+    """Whether the start of `data` looks like text: no control characters but those that lay out text.
+
+    Every ProgramDesc holds such characters in its first bytes (the index 0 of its first block).
+    """
+    return all(byte >= 0x20 or byte in _TEXT_CONTROLS for byte in data[:_SNIFFED_BYTES])
+
+
+def _read_module(data: bytes, file: str, program: str, warnings: list[Diagnostic]) -> tuple[Module, bool]:
+    """The module in `data`, and whether its parameters are still to be inferred (text declares them)."""
+    if is_text(data):
+        from pstranspile.textual import parse
+
+        return parse(_text(data, file), file), False
+    if data[:2] == b"\x1f\x8b":
+        raise _failure(codes.INPUT_FORMAT, file, "the file is compressed with gzip; decompress it first")
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise _failure(codes.INPUT_ENCODING, file, "the text is UTF-16, it must be UTF-8")
+    if data[0] not in _PROGRAM_DESC_STARTS:
+        message = f"neither program text nor a serialized ProgramDesc (the first byte is 0x{data[0]:02x})"
+        raise _failure(codes.INPUT_FORMAT, file, message)
+    from pstranspile.interop.program_desc import read_program
+
+    value, left_out = read_program(data, file, program)
+    warnings += left_out
+    return Module(FrozenMap({program: value})), True
+
+
+def _text(data: bytes, file: str) -> str:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        line = data.count(b"\n", 0, problem.start) + 1
+        message = f"the text is not UTF-8: byte 0x{data[problem.start]:02x} at offset {problem.start}, line {line}"
+        raise _failure(codes.INPUT_ENCODING, file, message) from None
+
+
+def _with_startup(module: Module, file: str, startup: str, warnings: list[Diagnostic]) -> tuple[Module, bool]:
+    if STARTUP in module.programs:
+        message = f"the input {file} holds a program @{STARTUP} already"
+        raise _failure(codes.INPUT_STARTUP, startup, message)
+    other, infer = _read_module(read_bytes(startup), startup, STARTUP, warnings)
+    program = _startup_program(other, startup)
+    return Module(FrozenMap({**module.programs, STARTUP: program}), module.source), infer
+
+
+def _startup_program(module: Module, file: str) -> Program:
+    """@startup of the file given for it, or the only program the file holds."""
+    if STARTUP in module.programs:
+        return module.programs[STARTUP]
+    if len(module.programs) == 1:
+        return next(iter(module.programs.values()))
+    names = ", ".join(f"@{name}" for name in module.programs) or "no program"
+    raise _failure(codes.INPUT_STARTUP, file, f"no program @{STARTUP} here; the file holds {names}")
