@@ -353,10 +353,3 @@ def job_warnings(job: Job) -> tuple[Diagnostic, ...]:
         )
         found.append(warning("job-unused", message, focus="completely_not_async"))
     return tuple(found)
-
-
-def unsupported_mode(job: Job, supported: Iterable[str]) -> JobError:
-    """The error for a job whose mode no compiler exists for; names the mode and what asked for it."""
-    cause = MODES[job.mode].cause
-    message = f"mode {job.mode} ({cause}) can't be compiled yet; supported: {', '.join(supported)}"
-    return JobError([error("mode-unsupported", message, focus="mode")])

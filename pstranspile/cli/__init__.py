@@ -106,8 +106,7 @@ def _top_parser() -> ArgumentParser:
     parser = Parser(
         prog="pstranspile",
         usage="pstranspile COMMAND ...",
-        description="Turns a single-machine training program into the programs of a cluster.\n\n"
-        f"commands:\n{commands}",
+        description=f"Turns a single-machine training program into the programs of a cluster.\n\ncommands:\n{commands}",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,

@@ -95,28 +95,21 @@ def _parser() -> argparse.ArgumentParser:
 
 def _files(result: Compiled, emit: str) -> Iterator[tuple[str, bytes]]:
     """Name and contents of every output file."""
+    from pstranspile.interop.program_desc import program_to_bytes
     from pstranspile.plan.text import plan_json
+    from pstranspile.textual import print_module
 
     for name, role in result.roles().items():
         if emit == "pb":
-            from pstranspile.interop.protobuf import dumps
-
-            yield f"{name}.main.pb", dumps(role.main)
-            yield f"{name}.startup.pb", dumps(role.startup)
+            yield f"{name}.main.pb", program_to_bytes(role.main)
+            yield f"{name}.startup.pb", program_to_bytes(role.startup)
         else:
-            yield f"{name}.ir", role_text(role).encode("utf-8")
-    yield "plan.json", (json.dumps(plan_json(result.plan), indent=2) + "\n").encode("utf-8")
-
-
-def role_text(role: Role) -> str:
-    """The text of a role: a module of its `@main` and `@startup`."""
-    from pstranspile.ir.frozen import FrozenMap
-    from pstranspile.ir.model import MAIN, STARTUP, Module
-    from pstranspile.textual import print_module
-
-    return print_module(Module(FrozenMap({MAIN: role.main, STARTUP: role.startup})))
+            yield f"{name}.ir", print_module(role.module).encode("utf-8")
+    yield "plan.json", (json.program_to_bytes(plan_json(result.plan), indent=2) + "\n").encode("utf-8")
 
 
 def _print_roles(roles: Mapping[str, Role]) -> None:
+    from pstranspile.textual import print_module
+
     for index, (name, role) in enumerate(roles.items()):
-        sys.stdout.write(f"{'' if index == 0 else chr(10)}# {name}\n{role_text(role)}")
+        sys.stdout.write(f"{'' if index == 0 else chr(10)}# {name}\n{print_module(role.module)}")

@@ -17,14 +17,12 @@ def run(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("input", metavar="PROG.ir", help="the module, or - for text on stdin")
     add_companions(parser)
-    parser.add_argument(
-        "--to", choices=["pb"], required=True, help="the format; pb: ProgramDesc, as Fluid reads it"
-    )
+    parser.add_argument("--to", choices=["pb"], required=True, help="the format; pb: ProgramDesc, as Fluid reads it")
     parser.add_argument("-o", "--output", metavar="DIR", required=True, help="the folder to write to")
     options = parser.parse_args(arguments)
-    from pstranspile.interop.protobuf import dumps
+    from pstranspile.interop.program_desc import program_to_bytes
     from pstranspile.outputs import write_outputs
 
     module = load_input(options.input, options.startup, options.meta)
-    write_outputs(options.output, {f"{name}.pb": dumps(p) for name, p in module.programs.items()})
+    write_outputs(options.output, {f"{name}.pb": program_to_bytes(p) for name, p in module.programs.items()})
     return 0

@@ -1,0 +1,47 @@
+"""What all tests share: `pytest --bless`, and the fixture that compares with recorded text."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.golden import Goldens
+
+ROOT = Path(__file__).parent.parent
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--bless",
+        action="store_true",
+        help="rewrite golden files that differ, and list them; refused where the environment sets CI",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    import os
+
+    if config.getoption("--bless") and os.environ.get("CI"):
+        raise pytest.UsageError("--bless is for people who read what they bless; it is refused under CI")
+
+
+@pytest.fixture(scope="session")
+def goldens(request: pytest.FixtureRequest) -> Iterator[Goldens]:
+    """The golden files of this session; what was blessed is listed at its end."""
+    kept = Goldens(ROOT, bless=request.config.getoption("--bless"))
+    request.config.stash[BLESSED] = kept.changed
+    return kept
+
+
+BLESSED = pytest.StashKey[list[str]]()
+
+
+@pytest.fixture
+def golden(goldens: Goldens, request: pytest.FixtureRequest):
+    """`golden(path, text)`: the text is what the file holds, or the test fails with a diff."""
+    return lambda path, text: goldens.check(Path(path), text, request.node.nodeid)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for line in config.stash.get(BLESSED, []):
+        terminalreporter.write_line(f"blessed {line}")
