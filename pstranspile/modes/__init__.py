@@ -1,1 +1,24 @@
 """When data moves: one file per mode of distribution."""
+
+from __future__ import annotations
+
+from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.job import Job
+from pstranspile.modes.base import Mode
+from pstranspile.modes.sync import Sync
+
+MODES: dict[str, Mode] = {mode.name: mode for mode in (Sync(),)}
+"""The modes of distribution this version compiles, by name."""
+
+
+def mode_of(job: Job) -> Mode:
+    """The mode that a job asks for. Raises DiagnosticError (`mode-unsupported`) if there is none."""
+    mode = MODES.get(job.mode)
+    if mode is None:
+        known = ", ".join(MODES)
+        message = f"mode {job.mode!r} is not supported by this version (supported: {known})"
+        raise DiagnosticError([error("mode-unsupported", message, focus="mode")])
+    if job.enable_dc_asgd:
+        message = f"enable_dc_asgd does not go with mode {job.mode!r}: it corrects delayed, asynchronous gradients"
+        raise DiagnosticError([error("mode-unsupported", message, focus="enable_dc_asgd")])
+    return mode

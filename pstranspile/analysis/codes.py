@@ -1,0 +1,33 @@
+"""Diagnostic codes of the analyses."""
+
+from pstranspile.ir.codes import declare
+
+UNATTRIBUTED = declare(
+    "optimize-op-unattributed",
+    "An op with role optimize names no parameter in its role variables and is connected to none, so there is no "
+    "server to run it on.",
+)
+NO_GRADIENT = declare(
+    "gradient-not-produced",
+    "The gradient of a parameter that the program optimises is written by no op that stays on the trainer.",
+)
+NO_OPTIMIZER = declare(
+    "no-optimizer",
+    "The program has no optimizer op (an op with role optimize that updates a parameter), so there is nothing to "
+    "distribute.",
+)
+UNKNOWN_OPTIMIZER = declare(
+    "optimizer-unknown",
+    "An op with role optimize writes a parameter, but its type is not declared as an optimizer, so it is not known "
+    "how its slots follow the slices of the parameter.",
+)
+AFTER_UPDATE = declare(
+    "after-update-needs-trainer",
+    "An op that changes a parameter after its optimizer needs values that only the trainer has, so it can't move to "
+    "the server that owns the parameter.",
+)
+SLICED_NORM = declare(
+    "sliced-norm",
+    "The optimizer reads a norm over the whole parameter, but the parameter is cut into slices: every server uses the "
+    "norm of its own slice, so the result depends on the number of servers (as in Fluid).",
+)

@@ -1,0 +1,41 @@
+"""All facts of a training program in one frozen value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pstranspile.analysis.roles import Roles, find_roles
+from pstranspile.analysis.updates import Update, UpdateGroup, find_groups, find_updates
+from pstranspile.analysis.uses import Uses, uses_of
+from pstranspile.ir.diagnostics import Diagnostic, raise_errors
+from pstranspile.ir.model import Program
+from pstranspile.passes import Steps
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the transpiler needs to know of a training program; recomputable from it."""
+
+    program: Program
+    uses: Uses
+    roles: Roles
+    updates: tuple[Update, ...]
+    groups: tuple[UpdateGroup, ...]
+    findings: tuple[Diagnostic, ...] = ()
+
+    @property
+    def after_updates(self) -> frozenset[int]:
+        """Indices of the ops of other roles that move to the servers with their group."""
+        return frozenset(index for group in self.groups for index in group.after)
+
+
+def analyze(program: Program, steps: Steps | None = None) -> Facts:
+    """The facts of a training program. Raises DiagnosticError when it can't be distributed."""
+    steps = steps or Steps()
+    uses = steps.run("find-uses", uses_of, program.main_block)
+    roles = steps.run("find-roles", find_roles, program.main_block)
+    updates, findings = steps.run("find-updates", find_updates, program, roles, uses)
+    raise_errors(findings)
+    groups, more = steps.run("group-updates", find_groups, program, updates, roles)
+    raise_errors(more)
+    return Facts(program, uses, roles, updates, groups, (*findings, *more))

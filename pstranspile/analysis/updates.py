@@ -1,0 +1,268 @@
+"""Parameter/gradient pairs and update groups: what has to happen to a parameter, and what must stay together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from pstranspile.analysis import codes
+from pstranspile.analysis.opgraph import OpGraph, op_graph
+from pstranspile.analysis.roles import Roles
+from pstranspile.analysis.uses import Uses, effects_of
+from pstranspile.ir.diagnostics import Diagnostic, at_op, error
+from pstranspile.ir.model import Op, Program
+from pstranspile.ops import schema_of
+from pstranspile.ops.schema import Slicing
+
+
+class Update(NamedTuple):
+    """All that updates one parameter.
+
+    `gradient` is the variable that travels: the last value a trainer computes for it. `ops` are the indices of
+    the optimize-role ops attributed to the parameter, in program order; `optimizer` those of them that are
+    optimizers. `whole` says that the parameter can't be cut, and why (empty: it can).
+    """
+
+    parameter: str
+    gradient: str
+    ops: tuple[int, ...]
+    optimizer: tuple[int, ...]
+    whole: str = ""
+
+
+class UpdateGroup(NamedTuple):
+    """Parameters whose updates are connected, so that one server must hold them all, uncut.
+
+    `after` are ops of other roles that change the parameters once they are updated (Lookahead), with the
+    ops they need; they follow the updates on the server.
+    """
+
+    parameters: tuple[str, ...]
+    after: tuple[int, ...] = ()
+
+
+def is_optimizer(op: Op) -> bool:
+    """Whether the op's schema declares how it updates a parameter."""
+    schema = schema_of(op.type)
+    return schema is not None and bool(schema.slicing)
+
+
+def _attribute(
+    program: Program, roles: Roles, uses: Uses
+) -> tuple[dict[str, list[int]], dict[str, str], list[Diagnostic]]:
+    """Parameter -> indices of its optimize ops; parameter -> gradient named first; findings.
+
+    An op without role variables is attributed to the parameter whose optimize op reads what it writes, or writes
+    what it reads.
+    """
+    ops = program.main_block.ops
+    owner: dict[int, str] = {}
+    gradients: dict[str, str] = {}
+    pending: list[int] = []
+    for index in roles.optimize:
+        pairs = ops[index].role_pairs
+        if pairs:
+            owner[index] = pairs[0][0]
+            gradients.setdefault(*pairs[0])
+        elif is_optimizer(ops[index]) and (param := ops[index].input("Param")):
+            owner[index] = param
+            gradients.setdefault(param, ops[index].input("Grad") or "")
+        else:
+            pending.append(index)
+    while pending:
+        left: list[int] = []
+        for index in pending:
+            near = [r for name in ops[index].output_names for r in uses.readers.get(name, ())]
+            near += [w for name in ops[index].input_names for w in uses.writers.get(name, ())]
+            found = next((owner[n] for n in near if n in owner), None)
+            if found is None:
+                left.append(index)
+            else:
+                owner[index] = found
+        if len(left) == len(pending):
+            break
+        pending = left
+    by_parameter: dict[str, list[int]] = {parameter: [] for parameter in gradients}
+    for index in roles.optimize:
+        if index in owner:
+            by_parameter.setdefault(owner[index], []).append(index)
+    findings = [
+        at_op(codes.UNATTRIBUTED, "the op has role optimize but belongs to no parameter", ops[index])
+        for index in (pending if pending else ())
+    ]
+    return by_parameter, gradients, findings
+
+
+def _wire_gradient(
+    program: Program,
+    uses: Uses,
+    deleted: frozenset[int],
+    backward: Mapping[str, str],
+    parameter: str,
+    named: str,
+) -> str | None:
+    """The gradient that a trainer sends: the one named by the first optimize op, if a trainer computes it.
+
+    With clips given to the optimizer (A2.17) the named gradient is the clip's output, which the server computes;
+    then it is the gradient that the backward ops finish.
+    """
+    for candidate in (named, backward.get(parameter, "")):
+        if candidate and any(w not in deleted for w in uses.writers.get(candidate, ())):
+            return candidate
+    return None
+
+
+def _backward_pairs(program: Program, roles: Roles) -> dict[str, str]:
+    """Parameter -> gradient, by the role variables of the ops that stay on the trainer (the last one counts)."""
+    deleted = {*roles.optimize, *roles.learning_rate}
+    found: dict[str, str] = {}
+    for index, op in enumerate(program.main_block.ops):
+        if op.role_vars and index not in deleted:
+            found.update(op.role_pairs)
+    return found
+
+
+def _why_whole(program: Program, op_indices: Iterable[int]) -> str:
+    """Why ops keep a parameter from being cut: an op that needs the whole of it. Empty: nothing does."""
+    ops = program.main_block.ops
+    for index in op_indices:
+        op = ops[index]
+        schema = schema_of(op.type)
+        if schema is None:
+            return f"{op.type} has no schema, so it is not known to work slice by slice"
+        if not schema.slicing and not schema.row_wise and op.inputs and any(op.input_names):
+            return f"{op.type} needs the whole value"
+        if schema.slicing.get("Param") is Slicing.WHOLE:
+            return f"{op.type} needs the whole parameter"
+    return ""
+
+
+def find_updates(program: Program, roles: Roles, uses: Uses) -> tuple[tuple[Update, ...], list[Diagnostic]]:
+    """The update of every optimised parameter, in the order of their first optimize op, and findings.
+
+    Parameters marked not trainable are left out (A2.27).
+    """
+    ops = program.main_block.ops
+    by_parameter, gradients, findings = _attribute(program, roles, uses)
+    deleted = frozenset((*roles.optimize, *roles.learning_rate))
+    backward = _backward_pairs(program, roles)
+    updates: list[Update] = []
+    for parameter, named in gradients.items():
+        var = program.main_block.vars.get(parameter)
+        if var is not None and var.parameter is not None and not var.parameter.trainable:
+            continue
+        indices = by_parameter[parameter]
+        optimizers = tuple(i for i in indices if is_optimizer(ops[i]))
+        gradient = _wire_gradient(program, uses, deleted, backward, parameter, named)
+        if not optimizers:
+            writer = next((i for i in indices if parameter in ops[i].output_names), indices[0])
+            findings.append(
+                at_op(
+                    codes.UNKNOWN_OPTIMIZER,
+                    f"not known as an optimizer of %{parameter}",
+                    ops[writer],
+                    focus=f"%{parameter}",
+                )
+            )
+        elif gradient is None:
+            message = f"the gradient %{named} of %{parameter} is computed by no op that stays on the trainer"
+            findings.append(at_op(codes.NO_GRADIENT, message, ops[indices[0]], focus=f"%{named}"))
+        else:
+            updates.append(Update(parameter, gradient, tuple(indices), optimizers, _why_whole(program, indices)))
+    if not updates and not findings:
+        location = ops[0].origin.location if ops and ops[0].origin else None
+        findings.append(error(codes.NO_OPTIMIZER, "the main program has no optimizer op", location))
+    return tuple(updates), findings
+
+
+def find_groups(
+    program: Program, updates: tuple[Update, ...], roles: Roles
+) -> tuple[tuple[UpdateGroup, ...], list[Diagnostic]]:
+    """Union-find over the updates: parameters are joined when an op of one uses what an op of the other makes.
+
+    Learning rates do not join (every server computes them). Only groups of two or more parameters, or with ops
+    that follow the update, are returned.
+    """
+    joins = _joined_by_helpers(program, updates)
+    after, after_joins, findings = _ops_after_updates(program, updates, roles)
+    if not joins and not after:
+        return (), findings
+    from networkx.utils import UnionFind
+
+    union: UnionFind[str] = UnionFind(update.parameter for update in updates)
+    for names in (*joins, *after_joins):
+        union.union(*names)
+    members: dict[str, list[str]] = {}
+    for update in updates:
+        members.setdefault(union[update.parameter], []).append(update.parameter)
+    following: dict[str, set[int]] = {}
+    for index, parameter in after:
+        following.setdefault(union[parameter], set()).add(index)
+    groups = [
+        UpdateGroup(tuple(names), tuple(sorted(following.get(root, ()))))
+        for root, names in members.items()
+        if len(names) > 1 or root in following
+    ]
+    return tuple(groups), findings
+
+
+def _joined_by_helpers(program: Program, updates: tuple[Update, ...]) -> list[tuple[str, ...]]:
+    """Pairs of parameters of which an optimize op of one uses what an optimize op of the other makes."""
+    with_helpers = [update for update in updates if len(update.ops) > 1]
+    if not with_helpers:
+        return []  # a lone optimizer writes only its own parameter and state
+    owner = {index: update.parameter for update in updates for index in update.ops}
+    graph = op_graph(program, sorted(owner))
+    return [(owner[a], owner[b]) for a, b in graph.edges if owner[a] != owner[b]]
+
+
+def _ops_after_updates(
+    program: Program, updates: tuple[Update, ...], roles: Roles
+) -> tuple[list[tuple[int, str]], list[tuple[str, ...]], list[Diagnostic]]:
+    """Ops of other roles that write an optimised parameter after its optimizer, with all that they need.
+
+    Returns (op index, parameter) rows, joins of parameters, and findings: what they need must not depend on
+    what only a trainer has.
+    """
+    last = {update.parameter: update.ops[-1] for update in updates}
+    ops = program.main_block.ops
+    special = {*roles.optimize, *roles.learning_rate, *roles.trainer_clips}
+    rows: list[tuple[int, str]] = []
+    joins: list[tuple[str, ...]] = []
+    findings: list[Diagnostic] = []
+    late = [i for i in range(min(last.values(), default=len(ops)) + 1, len(ops)) if i not in special]
+    changes = {i: effects_of(program, ops[i]) for i in late}
+    changers = [i for i in late if any(last.get(name, i) < i for name in changes[i].writes)]
+    if not changers:
+        return rows, joins, findings
+    graph = op_graph(program, (i for i in range(len(ops)) if i not in special))
+    for index in changers:
+        touched = tuple(n for n in dict.fromkeys((*changes[index].writes, *changes[index].reads)) if n in last)
+        needed = _without_parameters(graph, index, last)
+        outside = (name for i in (*needed, index) for name in graph.nodes[i]["inputs"] if name not in last)
+        missing = next((n for n in outside if not _is_state(program, n)), "")
+        if missing:
+            message = f"%{touched[0]} is changed here after its update, from %{missing}, which only a trainer has"
+            findings.append(at_op(codes.AFTER_UPDATE, message, ops[index], focus=f"%{missing}"))
+            continue
+        rows += [(i, touched[0]) for i in (*needed, index)]
+        if len(touched) > 1:
+            joins.append(touched)
+    return rows, joins, findings
+
+
+def _without_parameters(graph: OpGraph, index: int, parameters: Mapping[str, int]) -> list[int]:
+    """The ancestors of an op through anything but parameters, which the server has."""
+    found: set[int] = set()
+    todo = [index]
+    while todo:
+        for a, _, name in graph.in_edges(todo.pop(), data="var"):
+            if name not in parameters and a not in found:
+                found.add(a)
+                todo.append(a)
+    return sorted(found)
+
+
+def _is_state(program: Program, name: str) -> bool:
+    var = program.main_block.vars.get(name)
+    return var is not None and (var.persistable or var.tensor is None)

@@ -1,0 +1,83 @@
+"""Def-use of one block, computed once and shared by every pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from pstranspile.ir.attributes import BlockRef, BlockRefs
+from pstranspile.ir.model import Block, Op, Program
+
+
+class Uses(NamedTuple):
+    """Which ops of a block write and read each variable: op indices in program order."""
+
+    writers: Mapping[str, Sequence[int]]
+    readers: Mapping[str, Sequence[int]]
+
+
+def uses_of(block: Block) -> Uses:
+    """The def-use index of a block's own ops (ops of sub-blocks are not looked into)."""
+    writers: dict[str, list[int]] = {}
+    readers: dict[str, list[int]] = {}
+    for index, op in enumerate(block.ops):
+        for names in op.inputs.values():
+            for name in names:
+                found = readers.get(name)
+                if found is None:
+                    readers[name] = [index]
+                else:
+                    found.append(index)
+        for names in op.outputs.values():
+            for name in names:
+                found = writers.get(name)
+                if found is None:
+                    writers[name] = [index]
+                else:
+                    found.append(index)
+    return Uses(writers, readers)
+
+
+def sub_blocks(op: Op) -> tuple[int, ...]:
+    """Indices of the blocks an op refers to, in the order of its attributes."""
+    found: list[int] = []
+    for value in op.attrs.values():
+        if type(value) is BlockRef:
+            found.append(int(value))
+        elif type(value) is BlockRefs:
+            found.extend(value)
+    return tuple(found)
+
+
+def deep_blocks(program: Program, op: Op) -> tuple[int, ...]:
+    """Indices of all blocks below an op: its sub-blocks, their ops' sub-blocks and so on, each once."""
+    found: list[int] = []
+    todo = list(sub_blocks(op))
+    while todo:
+        index = todo.pop(0)
+        if index in found or not 0 <= index < len(program.blocks):
+            continue
+        found.append(index)
+        for inner in program.blocks[index].ops:
+            todo.extend(sub_blocks(inner))
+    return tuple(found)
+
+
+class Effects(NamedTuple):
+    """Variables of the enclosing blocks that an op reads and writes, its sub-blocks included."""
+
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+
+
+def effects_of(program: Program, op: Op) -> Effects:
+    """What an op reads and writes outside its own sub-blocks, in order of first mention."""
+    reads = dict.fromkeys(op.input_names)
+    writes = dict.fromkeys(op.output_names)
+    blocks = deep_blocks(program, op)
+    inner_vars = {name for index in blocks for name in program.blocks[index].vars}
+    for index in blocks:
+        for inner in program.blocks[index].ops:
+            reads.update((name, None) for name in inner.input_names if name not in inner_vars)
+            writes.update((name, None) for name in inner.output_names if name not in inner_vars)
+    return Effects(tuple(reads), tuple(writes))

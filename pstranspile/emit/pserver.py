@@ -1,0 +1,192 @@
+"""The server's main program: listen_and_serv, the learning-rate block, and one block per update."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pstranspile.analysis.facts import Facts
+from pstranspile.analysis.updates import Update, UpdateGroup
+from pstranspile.emit.rename import rename_vars
+from pstranspile.emit.server_block import ServerMain, ServerProgram, SliceView
+from pstranspile.emit.trainer import own_gradient_names
+from pstranspile.ir.attributes import AttrValue, BlockRef, BlockRefs, Strings
+from pstranspile.ir.model import Op, TensorType
+from pstranspile.modes.base import Mode
+from pstranspile.ops.build import make_op
+from pstranspile.plan.plan import Plan, PlannedParameter, Slice
+
+RPC_THREADS = 12
+"""Threads of each of a server's pools: Fluid's default for send, get and prefetch (A2.06)."""
+
+
+class ServerTemplate:
+    """What all servers of a job share, worked out once: the updates, who owns what, and the copied ops."""
+
+    def __init__(self, facts: Facts, plan: Plan, mode: Mode):
+        self.facts = facts
+        self.plan = plan
+        self.mode = mode
+        self.updates = {update.parameter: update for update in facts.updates}
+        self.group_of = {name: group for group in facts.groups for name in group.parameters}
+        self.owned: dict[str, list[tuple[PlannedParameter, Slice]]] = {endpoint: [] for endpoint in plan.pservers}
+        for index in plan.send_order:
+            for s in plan.parameters[index].slices:
+                self.owned[s.endpoint].append((plan.parameters[index], s))
+        ops = facts.program.main_block.ops
+        # Copied ops keep the role variables that trainer 0 has, as Fluid's do.
+        names = own_gradient_names(plan, 0)
+        moved = (*facts.roles.optimize, *facts.roles.learning_rate, *facts.after_updates)
+        self.copied = {i: _with_role_vars(ops[i], names) for i in moved}
+        self.update_order = _update_order(facts)
+
+
+def _with_role_vars(op: Op, names: dict[str, str]) -> Op:
+    if not names or not op.role_vars or not any(name in names for name in op.role_vars):
+        return op
+    return op._replace(role_vars=tuple([names.get(name, name) for name in op.role_vars]))
+
+
+def _update_order(facts: Facts) -> list[str]:
+    """Parameters in the order of their optimizer ops, which is the order of the blocks on a server (A2.96)."""
+    first = {update.parameter: update.optimizer[0] for update in facts.updates}
+    return sorted(first, key=first.__getitem__)
+
+
+def emit_pserver(template: ServerTemplate, endpoint: str) -> ServerMain:
+    """The main program of the server at `endpoint`."""
+    facts, plan, mode = template.facts, template.plan, template.mode
+    server = ServerProgram(facts.program)
+    owned = template.owned[endpoint]
+    inputs: list[str] = []
+    for parameter, s in owned:
+        server.declare_parameter(parameter, s)
+    for parameter, s in owned:
+        inputs += _declare_gradients(server, template, parameter, s)
+    optimize_blocks: list[int] = []
+    rate_block = -1
+    if facts.roles.learning_rate:
+        rate_block = server.new_block(0)
+        optimize_blocks.append(rate_block)
+        _copy_rates(server, template, rate_block)
+    parent = len(server.blocks) - 1
+    grad_blocks: list[str] = []
+    for unit, after in _units(template, endpoint):
+        block = server.new_block(parent)
+        optimize_blocks.append(block)
+        _emit_unit(server, template, block, unit, after)
+        grad_blocks += (f"{s.gradient}:{block}" for _, s in unit)
+    if not optimize_blocks:
+        optimize_blocks.append(server.new_block(parent))
+    attrs: dict[str, AttrValue] = {
+        "endpoint": endpoint,
+        "pserver_id": plan.pservers.index(endpoint),
+        "optimize_blocks": BlockRefs(optimize_blocks),
+        "lr_decay_block_id": rate_block,
+        "grad_to_block_id": Strings(grad_blocks),
+        "rpc_get_thread_num": RPC_THREADS,
+        "rpc_send_thread_num": RPC_THREADS,
+        "rpc_prefetch_thread_num": RPC_THREADS,
+        **mode.server_attrs(plan),
+    }
+    server.blocks[0].ops.append(make_op("listen_and_serv", {"X": inputs}, {}, attrs))
+    return server.finish()
+
+
+def _declare_gradients(
+    server: ServerProgram, template: ServerTemplate, parameter: PlannedParameter, s: Slice
+) -> Sequence[str]:
+    """Declares the merged gradient and what is received for it; returns the names received (A2.90)."""
+    gradient = template.facts.program.main_block.vars[parameter.gradient]
+    received = template.mode.server_inputs(template.plan, s)
+    tensor = TensorType(gradient.dtype or parameter.dtype, s.shape)
+    server.declare_tensor(s.gradient, tensor, gradient.kind, persistable=True)
+    for name in received:
+        if name != s.gradient:
+            server.declare_tensor(name, tensor, gradient.kind, persistable=False)
+    return received
+
+
+def _copy_rates(server: ServerProgram, template: ServerTemplate, block: int) -> None:
+    """The learning-rate ops with their sub-blocks, in program order (A2.93, A2.94)."""
+    for index in template.facts.roles.learning_rate:
+        op = template.copied[index]
+        for name in (*op.input_names, *op.output_names):
+            server.declare_copy(name)
+        server.blocks[block].ops.append(_with_sub_blocks(server, template, op, block))
+
+
+def _with_sub_blocks(server: ServerProgram, template: ServerTemplate, op: Op, block: int) -> Op:
+    """The op with its sub-blocks cloned into children of `block` and its references pointed at the clones."""
+    attrs: dict[str, AttrValue] = {}
+    for name, value in op.attrs.items():
+        if type(value) is BlockRef:
+            attrs[name] = BlockRef(_clone_block(server, template, int(value), block))
+        elif type(value) is BlockRefs:
+            attrs[name] = BlockRefs(_clone_block(server, template, b, block) for b in value)
+    return op._replace(attrs=type(op.attrs)({**op.attrs, **attrs})) if attrs else op
+
+
+def _clone_block(server: ServerProgram, template: ServerTemplate, source: int, parent: int) -> int:
+    """Clones a sub-block: its own variables, and, as Fluid does (A2.94), the outer ones its ops mention.
+
+    The outer ones are persistable there, which in Fluid's executor makes them the outer variable itself.
+    """
+    program = template.facts.program
+    index = server.new_block(parent)
+    own = program.blocks[source].vars
+    for var in own.values():
+        server.blocks[index].vars[var.name] = var._replace(location=None)
+    for op in program.blocks[source].ops:
+        for name in (*op.input_names, *op.output_names):
+            if name not in own:
+                server.declare_copy(name)
+                server.blocks[index].vars[name] = server.blocks[0].vars[name]
+        server.blocks[index].ops.append(_with_sub_blocks(server, template, op, index))
+    return index
+
+
+Unit = list[tuple[PlannedParameter, Slice]]
+
+
+def _units(template: ServerTemplate, endpoint: str) -> list[tuple[Unit, UpdateGroup | None]]:
+    """What each optimize block of a server holds: one slice, or all parameters of a group."""
+    here: dict[str, Unit] = {}
+    for parameter, s in template.owned[endpoint]:
+        here.setdefault(parameter.name, []).append((parameter, s))
+    units: list[tuple[Unit, UpdateGroup | None]] = []
+    done: set[str] = set()
+    for name in template.update_order:
+        if name not in here or name in done:
+            continue
+        group = template.group_of.get(name)
+        if group is None:
+            units += (([row], None) for row in here[name])
+        else:
+            done.update(group.parameters)
+            units.append(([row for member in group.parameters for row in here[member]], group))
+    return units
+
+
+def _emit_unit(
+    server: ServerProgram, template: ServerTemplate, block: int, unit: Unit, group: UpdateGroup | None
+) -> None:
+    """One optimize block: merge the gradients, then the optimize ops in program order, then what follows them."""
+    ops = server.blocks[block].ops
+    views: dict[int, SliceView] = {}
+    shared = {p.name for p, _ in unit}
+    for parameter, s in unit:
+        ops += template.mode.merge(template.plan, s)
+        update: Update = template.updates[parameter.name]
+        alone = sum(1 for p, _ in template.owned[s.endpoint] if p.name == parameter.name) == 1 or not parameter.is_cut
+        view = SliceView(parameter, s, alone)
+        views.update((index, view) for index in update.ops)
+    for index in sorted(views):
+        ops.append(server.on_slice(template.copied[index], views[index]))
+    if group is not None:
+        for index in group.after:
+            op = template.copied[index]
+            for name in (*op.input_names, *op.output_names):
+                if name not in shared:
+                    server.declare_copy(name)
+            names = {p.gradient: s.gradient for p, s in unit}
+            ops.append(_with_sub_blocks(server, template, rename_vars(op, names), block))

@@ -1,0 +1,150 @@
+"""A server program under construction: its variables and blocks, and ops brought down to a slice."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pstranspile.emit.rename import rename_vars
+from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.model import Block, Op, Program, TensorType, Var
+from pstranspile.ir.types import VarKind
+from pstranspile.ops import schema_of
+from pstranspile.ops.schema import OpSchema, Slicing
+from pstranspile.plan.names import slice_name
+from pstranspile.plan.plan import PlannedParameter, Slice
+
+_NEVER_PERSISTABLE = (VarKind.STEP_SCOPES, VarKind.RAW)
+"""Kinds that keep their own persistable flag when Fluid copies them to a server."""
+
+
+class OpenBlock:
+    """A block being filled."""
+
+    def __init__(self, parent: int):
+        self.parent = parent
+        self.vars: dict[str, Var] = {}
+        self.ops: list[Op] = []
+
+
+class Cut(NamedTuple):
+    """What a server variable holds of a source variable: the elements from `offset` on."""
+
+    source: str
+    offset: int
+
+
+class SliceView(NamedTuple):
+    """A slice of a parameter as the ops of its update see it.
+
+    `alone`: the server holds no other slice of this parameter, so its state keeps its name.
+    """
+
+    parameter: PlannedParameter
+    slice: Slice
+    alone: bool
+
+
+class ServerMain(NamedTuple):
+    """A server's main program, and which of its variables hold a part of which source variable."""
+
+    program: Program
+    cuts: FrozenMap[str, Cut]
+
+
+class ServerProgram:
+    """Collects blocks and variables; `finish` gives the frozen program."""
+
+    def __init__(self, source: Program):
+        self.source = source
+        self.blocks = [OpenBlock(-1)]
+        self.cuts: dict[str, Cut] = {}
+
+    def new_block(self, parent: int) -> int:
+        """Adds an empty block and returns its index."""
+        self.blocks.append(OpenBlock(parent))
+        return len(self.blocks) - 1
+
+    def finish(self) -> ServerMain:
+        """The program, with the source's random seed (A1.11)."""
+        blocks = tuple(Block(FrozenMap(b.vars), tuple(b.ops), b.parent) for b in self.blocks)
+        return ServerMain(Program(blocks, self.source.random_seed, self.source.version), FrozenMap(self.cuts))
+
+    def declare_tensor(self, name: str, tensor: TensorType, kind: VarKind, *, persistable: bool) -> None:
+        """Declares a variable of block 0."""
+        self.blocks[0].vars[name] = Var(name, kind, tensor, persistable)
+
+    def declare_parameter(self, parameter: PlannedParameter, s: Slice) -> None:
+        """Declares a parameter's slice, persistable (A2.89)."""
+        source = self.source.main_block.vars[parameter.name]
+        tensor = TensorType(parameter.dtype, s.shape, parameter.lod_level)
+        self.blocks[0].vars[s.name] = source._replace(name=s.name, tensor=tensor, persistable=True, location=None)
+        if parameter.is_cut:
+            self.cuts[s.name] = Cut(parameter.name, s.offset)
+
+    def declare_copy(self, name: str, tensor: TensorType | None = None, *, persistable: bool = True) -> None:
+        """Declares a copy of a source variable in block 0, if it is not there yet.
+
+        `tensor` replaces its type (a slice's). Step scopes and raw variables keep their own persistable flag.
+        """
+        variables = self.blocks[0].vars
+        if name in variables:
+            return
+        var = self.source.main_block.vars[name]
+        keep = var.kind in _NEVER_PERSISTABLE
+        variables[name] = var._replace(
+            tensor=tensor or var.tensor,
+            persistable=var.persistable if keep else persistable or var.persistable,
+            parameter=None,
+            need_check_feed=False,
+            location=None,
+        )
+
+    def on_slice(self, op: Op, view: SliceView) -> Op:
+        """An optimize op as it runs on one slice, its variables declared (A2.97 to A2.100).
+
+        The parameter and its gradient become the slice's. Other variables keep their names; those of the
+        parameter's shape are cut like it where the op's schema says so: the slots of an optimizer that follow
+        the parameter, and every slot of an op that works row by row.
+        """
+        schema = schema_of(op.type)
+        names = {view.parameter.name: view.slice.name, view.parameter.gradient: view.slice.gradient}
+        renamed: dict[str, str] = {}
+        is_optimizer = schema is not None and bool(schema.slicing)
+        for slots in (op.inputs, op.outputs):
+            for slot, row in slots.items():
+                for name in row:
+                    if name in names:
+                        renamed[name] = names[name]
+                    elif name not in self.blocks[0].vars or name not in renamed:
+                        renamed[name] = self._declare_for(name, view, _follows(schema, slot), is_optimizer)
+        slots_only = rename_vars(op, {old: new for old, new in renamed.items() if old != new})
+        return slots_only._replace(role_vars=op.role_vars)
+
+    def _declare_for(self, name: str, view: SliceView, follows: bool, is_optimizer: bool) -> str:
+        """Declares what an op on a slice mentions beside parameter and gradient; returns its name on the server."""
+        var = self.source.main_block.vars[name]
+        parameter, s = view.parameter, view.slice
+        cut = follows and parameter.is_cut and var.shape == parameter.shape and var.tensor is not None
+        if not cut or var.tensor is None:
+            self.declare_copy(name, persistable=not is_optimizer)
+            return name
+        here = name if view.alone else slice_name(name, s.number)
+        if here not in self.blocks[0].vars:
+            self.cuts[here] = Cut(name, s.offset)
+            tensor = var.tensor._replace(shape=s.shape)
+            self.blocks[0].vars[here] = var._replace(
+                name=here,
+                tensor=tensor,
+                persistable=var.persistable or not is_optimizer,
+                parameter=None,
+                location=None,
+            )
+        return here
+
+
+def _follows(schema: OpSchema | None, slot: str) -> bool:
+    if schema is None:
+        return False
+    if schema.slicing:
+        return schema.slicing.get(slot) is Slicing.FOLLOWS
+    return schema.row_wise

@@ -1,0 +1,55 @@
+"""The trainer's start-up program: local initialisers, then every parameter as the servers hold it."""
+
+from __future__ import annotations
+
+from pstranspile.emit.trainer import TrainerTemplate, join_slices
+from pstranspile.ir.attributes import Strings
+from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.model import Program, TensorType, Var
+from pstranspile.ir.roles import OpRole
+from pstranspile.ops.build import make_op
+
+
+def emit_trainer_startup(template: TrainerTemplate, startup: Program, trainer: int) -> Program:
+    """The start-up program of one trainer (A2.83 to A2.86).
+
+    Initialisers of what left with the updates are dropped; those of parameters stay and are overwritten by what
+    is received. The closing fetch_barrier is the first one the synchronous servers wait for (A2.85).
+    """
+    plan, block = template.plan, startup.main_block
+    dropped = template.dropped_vars
+    ops = [op for op in block.ops if not any(name in dropped for name in op.output_names)]
+    variables = {name: var for name, var in block.vars.items() if name not in dropped}
+    main_vars = template.facts.program.main_block.vars
+    for parameter in plan.parameters:
+        for s in parameter.slices:
+            if s.name not in variables:
+                source = main_vars[parameter.name]
+                whole = source._replace(location=None)
+                variables[s.name] = (
+                    Var(s.name, tensor=TensorType(parameter.dtype, s.shape)) if parameter.is_cut else whole
+                )
+        ops.append(
+            make_op(
+                "recv",
+                {"X": []},
+                {"Out": [s.name for s in parameter.slices]},
+                {"epmap": Strings(s.endpoint for s in parameter.slices), "trainer_id": trainer},
+                role=OpRole.RPC,
+            )
+        )
+    variables[plan.startup_control] = Var(plan.startup_control)
+    barrier = make_op(
+        "fetch_barrier",
+        {"X": []},
+        {"Out": [plan.startup_control]},
+        {"endpoints": Strings(plan.pservers), "trainer_id": trainer},
+        role=OpRole.RPC,
+    )
+    ops.append(barrier)
+    for parameter in plan.parameters:
+        if parameter.is_cut:
+            if parameter.name not in variables:
+                variables[parameter.name] = main_vars[parameter.name]
+            ops.append(join_slices(parameter, OpRole.FORWARD))
+    return startup._replace(blocks=(block._replace(vars=FrozenMap(variables), ops=tuple(ops)), *startup.blocks[1:]))

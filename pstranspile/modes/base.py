@@ -1,0 +1,46 @@
+"""What a mode of distribution decides: when data moves, and under which names it is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from pstranspile.ir.attributes import AttrValue
+from pstranspile.ir.model import Op
+from pstranspile.job import Job
+from pstranspile.plan.plan import Plan, PlannedParameter, Slice
+
+
+class Mode(Protocol):
+    """One file per mode implements this; emitters ask it and decide nothing about time themselves."""
+
+    name: str
+    doc: str
+
+    def per_trainer(self, job: Job) -> bool:
+        """Whether every trainer sends its gradients under names of its own."""
+        ...
+
+    def after_sends(self, plan: Plan, trainer: int) -> Sequence[Op]:
+        """Ops of a trainer between the last send and the first recv."""
+        ...
+
+    def recv_after(self, plan: Plan, parameter: PlannedParameter) -> str:
+        """The control variable that the recv of a parameter waits for."""
+        ...
+
+    def after_recvs(self, plan: Plan, trainer: int, received: Sequence[str]) -> Sequence[Op]:
+        """Ops of a trainer after its recvs, before slices are joined."""
+        ...
+
+    def server_inputs(self, plan: Plan, slice_: Slice) -> Sequence[str]:
+        """Names under which a server receives the gradient of a slice."""
+        ...
+
+    def merge(self, plan: Plan, slice_: Slice) -> Sequence[Op]:
+        """Ops of a server that make the merged gradient of a slice from what was received."""
+        ...
+
+    def server_attrs(self, plan: Plan) -> Mapping[str, AttrValue]:
+        """Attributes of listen_and_serv that depend on the mode."""
+        ...

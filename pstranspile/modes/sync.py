@@ -1,0 +1,72 @@
+"""Synchronous training: every step, all gradients, one barrier, one update, all parameters, one barrier."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pstranspile.ir.attributes import AttrValue, Strings, float32
+from pstranspile.ir.model import Op
+from pstranspile.ir.roles import OpRole
+from pstranspile.job import Job
+from pstranspile.ops.build import make_op
+from pstranspile.plan.plan import Plan, PlannedParameter, Slice
+
+
+class Sync:
+    """Servers average the trainers' gradients of each step (FEATURES A2.53 to A2.57, A2.90, A2.97)."""
+
+    name = "sync"
+    doc = "servers wait for all trainers, average their gradients, update once; trainers wait for the result"
+
+    def per_trainer(self, job: Job) -> bool:
+        """Only with several trainers; one trainer sends under the plain name.
+
+        (Fluid's server expects `.trainer_0` even of a single trainer, who never sends it: A2.91.)
+        """
+        return job.trainers > 1
+
+    def after_sends(self, plan: Plan, trainer: int) -> Sequence[Op]:
+        """One send_barrier to every server, after all sends."""
+        controls = [plan.parameters[i].send_control for i in plan.send_order]
+        barrier = make_op(
+            "send_barrier",
+            {"X": controls},
+            {"Out": [plan.barrier_control]},
+            {"endpoints": Strings(plan.pservers), "trainer_id": trainer},
+            role=OpRole.RPC,
+        )
+        return [barrier]
+
+    def recv_after(self, plan: Plan, parameter: PlannedParameter) -> str:
+        """Every recv waits for the barrier."""
+        del parameter
+        return plan.barrier_control
+
+    def after_recvs(self, plan: Plan, trainer: int, received: Sequence[str]) -> Sequence[Op]:
+        """One fetch_barrier that lists all that was received as its outputs, so that readers come after it."""
+        barrier = make_op(
+            "fetch_barrier",
+            {"X": [plan.barrier_control]},
+            {"Out": received},
+            {"endpoints": Strings(plan.pservers), "trainer_id": trainer},
+            role=OpRole.RPC,
+        )
+        return [barrier]
+
+    def server_inputs(self, plan: Plan, slice_: Slice) -> Sequence[str]:
+        """One name per trainer, or the merged name itself with a single trainer."""
+        if not plan.per_trainer:
+            return [slice_.gradient]
+        return [plan.sent_name(slice_, trainer) for trainer in range(plan.trainers)]
+
+    def merge(self, plan: Plan, slice_: Slice) -> Sequence[Op]:
+        """The sum of the trainers' gradients, times 1/trainers; nothing with a single trainer."""
+        if not plan.per_trainer:
+            return []
+        merged = [slice_.gradient]
+        total = make_op("sum", {"X": self.server_inputs(plan, slice_)}, {"Out": merged})
+        return [total, make_op("scale", {"X": merged}, {"Out": merged}, {"scale": float32(1.0 / plan.trainers)})]
+
+    def server_attrs(self, plan: Plan) -> Mapping[str, AttrValue]:
+        """The synchronous server loop (`distributed_mode` 0)."""
+        return {"distributed_mode": 0, "Fanin": plan.trainers}

@@ -1,0 +1,250 @@
+"""Making a Plan from facts and a job: slices, placement, names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from pstranspile.analysis.codes import SLICED_NORM
+from pstranspile.analysis.facts import Facts
+from pstranspile.analysis.updates import Update
+from pstranspile.ir.diagnostics import Diagnostic, Severity, at_op, raise_errors
+from pstranspile.ir.model import Op, Program, TensorType, Var
+from pstranspile.ir.types import VarKind
+from pstranspile.job import Job
+from pstranspile.ops import schema_of
+from pstranspile.ops.schema import Slicing
+from pstranspile.passes import Steps
+from pstranspile.plan import codes
+from pstranspile.plan.dispatch import Placeable, dispatch, make_dispatcher
+from pstranspile.plan.initialisers import can_slice
+from pstranspile.plan.names import CONTROL, NameMint, slice_name, trainer_suffix
+from pstranspile.plan.plan import DistributedVar, Plan, PlannedParameter, Slice, row_width, slice_shape
+from pstranspile.plan.slices import Cut, cut_rows
+
+if TYPE_CHECKING:
+    import numpy as np
+else:
+    from pstranspile.lazy import lazy_import
+
+    np = lazy_import("numpy")
+
+
+class Piece(NamedTuple):
+    """A parameter with its cuts, before names and servers."""
+
+    update: Update
+    tensor: TensorType
+    cuts: tuple[Cut, ...]
+
+
+def make_plan(
+    facts: Facts, startup: Program | None, job: Job, *, per_trainer: bool, steps: Steps | None = None
+) -> tuple[Plan, list[Diagnostic]]:
+    """The plan of a job, with warnings. Raises DiagnosticError when a parameter can't be placed.
+
+    `per_trainer`: every trainer sends its gradients under names of its own (the mode says so).
+    """
+    steps = steps or Steps()
+    pieces, findings = steps.run("slice-variables", slice_variables, facts, startup, job)
+    raise_errors(findings)
+    seed = facts.program.random_seed
+    order = steps.run("order-sends", send_order, len(pieces), seed, job.slice_var_up)
+    placed = steps.run("place-slices", place, facts, job, pieces, order)
+    return steps.run("mint-names", assemble, facts, job, pieces, order, placed, per_trainer), findings
+
+
+def slice_variables(facts: Facts, startup: Program | None, job: Job) -> tuple[list[Piece], list[Diagnostic]]:
+    """Cuts every distributed parameter, unless its update, its group or its initialiser needs it whole."""
+    findings: list[Diagnostic] = []
+    pieces: list[Piece] = []
+    grouped = {name for group in facts.groups for name in group.parameters}
+    unsliceable = _initialisers_that_need_the_whole(startup)
+    servers = len(job.pservers) if job.slice_var_up else 1
+    variables = facts.program.main_block.vars
+    for update in facts.updates:
+        tensor, problem = _tensor_of(facts, update, variables.get(update.parameter))
+        if problem:
+            findings.append(problem)
+        if tensor is None:
+            continue
+        cuts = cut_rows(tensor.shape, servers, job.min_block_size)
+        if len(cuts) > 1:
+            initialiser = unsliceable.get(update.parameter)
+            if initialiser is not None:
+                message = f"%{update.parameter} is kept whole: {initialiser.type} can't make a slice of it"
+                findings.append(at_op(codes.WHOLE_INITIALISER, message, initialiser, severity=Severity.WARNING))
+            if initialiser is not None or update.whole or update.parameter in grouped:
+                cuts = (Cut(0, tensor.shape[0]),)
+            else:
+                findings += _norm_warnings(facts, update)
+        pieces.append(Piece(update, tensor, cuts))
+    return pieces, findings
+
+
+def _tensor_of(facts: Facts, update: Update, var: Var | None) -> tuple[TensorType | None, Diagnostic | None]:
+    """The static type of a parameter, or why it can't be distributed."""
+    op = facts.program.main_block.ops[update.optimizer[0]]
+    focus = f"%{update.parameter}"
+    if var is None or var.tensor is None or any(dim < 0 for dim in var.tensor.shape):
+        shown = "no declaration" if var is None else "no static shape"
+        return None, at_op(codes.UNKNOWN_SHAPE, f"%{update.parameter} has {shown}", op, focus=focus)
+    gradient = facts.program.main_block.vars.get(update.gradient)
+    if gradient is not None and gradient.kind is VarKind.SELECTED_ROWS:
+        message = f"the gradient %{update.gradient} of %{update.parameter} is sparse (SelectedRows)"
+        return None, at_op(codes.SPARSE, message, op, focus=f"%{update.gradient}")
+    return var.tensor, None
+
+
+def _norm_warnings(facts: Facts, update: Update) -> list[Diagnostic]:
+    """Warnings for the optimizers of a cut parameter that read a norm over the whole of it (A2.101)."""
+    found: list[Diagnostic] = []
+    for index in update.optimizer:
+        op = facts.program.main_block.ops[index]
+        schema = schema_of(op.type)
+        if schema is not None and schema.whole_norm:
+            message = f"%{update.parameter} is cut, and each server will use the norm of its own slice"
+            found.append(at_op(SLICED_NORM, message, op, severity=Severity.WARNING))
+    return found
+
+
+def _initialisers_that_need_the_whole(startup: Program | None) -> dict[str, Op]:
+    """Variable -> an op of the start-up program that writes it and can't make a slice of it."""
+    if startup is None:
+        return {}
+    found: dict[str, Op] = {}
+    for op in startup.main_block.ops:
+        if not can_slice(op):
+            found.update((name, op) for name in op.output_names)
+    return found
+
+
+def send_order(count: int, random_seed: int, slice_var_up: bool) -> tuple[int, ...]:
+    """The order in which gradients are dealt out: parameter order, shuffled when nothing is sliced.
+
+    Fluid shuffles with numpy's legacy generator, seeded with the program's random seed (A2.46); ours is a
+    generator of its own, so the caller's global state is left alone.
+    """
+    order = list(range(count))
+    if not slice_var_up and count > 1:
+        np.random.RandomState(random_seed).shuffle(order)
+    return tuple(order)
+
+
+def place(facts: Facts, job: Job, pieces: Sequence[Piece], order: Sequence[int]) -> dict[int, tuple[str, ...]]:
+    """Parameter index -> endpoint of each of its slices.
+
+    The dispatcher is asked once per parameter, in send order, so a gradient and its parameter can't part. A group
+    goes where its first member goes.
+    """
+    dispatcher = make_dispatcher(job.split_method, job.pservers)
+    group_of = {name: number for number, group in enumerate(facts.groups) for name in group.parameters}
+    settled: dict[int, str] = {}
+    placed: dict[int, tuple[str, ...]] = {}
+    for index in order:
+        name, shape = pieces[index].update.parameter, pieces[index].tensor.shape
+        cuts = pieces[index].cuts
+        asked = [
+            Placeable(slice_name(name, k) if len(cuts) > 1 else name, slice_shape(shape, *cut))
+            for k, cut in enumerate(cuts)
+        ]
+        endpoints = dispatch(dispatcher, asked, job.pservers)
+        group = group_of.get(name)
+        if group is not None:
+            endpoints = (settled.setdefault(group, endpoints[0]),)
+        placed[index] = endpoints
+    return placed
+
+
+def assemble(
+    facts: Facts,
+    job: Job,
+    pieces: Sequence[Piece],
+    order: tuple[int, ...],
+    placed: dict[int, tuple[str, ...]],
+    per_trainer: bool,
+) -> Plan:
+    """Mints the names and puts the plan together."""
+    program = facts.program
+    mint = NameMint(name for block in program.blocks for name in block.vars)
+    suffixes = [trainer_suffix(i) for i in range(job.trainers)] if per_trainer else []
+    parameters = tuple(_parameter(mint, piece, placed[i], suffixes) for i, piece in enumerate(pieces))
+    plan = Plan(
+        mode=job.mode,
+        pservers=job.pservers,
+        trainers=job.trainers,
+        parameters=parameters,
+        send_order=order,
+        groups=facts.groups,
+        per_trainer=per_trainer,
+        barrier_control=mint.mint(f"{CONTROL}send_barrier"),
+        startup_control=mint.mint(f"{CONTROL}fetch_barrier"),
+    )
+    return replace(plan, distributed_vars=tuple(_overview(program, facts, plan)))
+
+
+def _parameter(mint: NameMint, piece: Piece, endpoints: tuple[str, ...], suffixes: Sequence[str]) -> PlannedParameter:
+    update, tensor, cuts = piece
+    slices: list[Slice] = []
+    width = row_width(tensor.shape)
+    for index, (cut, endpoint) in enumerate(zip(cuts, endpoints, strict=True)):
+        name, gradient = update.parameter, update.gradient
+        if len(cuts) > 1:
+            name = mint.mint(slice_name(name, index))
+            gradient = mint.mint_family(slice_name(gradient, index), suffixes)
+        shape = slice_shape(tensor.shape, *cut)
+        slices.append(Slice(index, *cut, shape, cut.start * width, name, gradient, endpoint))
+    control = mint.mint(CONTROL + update.gradient)
+    return PlannedParameter(
+        update.parameter,
+        update.gradient,
+        tensor.dtype,
+        tensor.shape,
+        tensor.lod_level,
+        tuple(slices),
+        control,
+    )
+
+
+def _overview(program: Program, facts: Facts, plan: Plan) -> list[DistributedVar]:
+    """Every variable on the servers: parameters in order, then per server the state of their optimizers."""
+    rows: list[DistributedVar] = []
+    for p in plan.parameters:
+        for s in p.slices:
+            index, offset = (s.number, s.offset) if p.is_cut else (0, 0)
+            rows.append(DistributedVar(p.name, p.shape, s.name, s.shape, p.is_cut, index, offset, s.endpoint, "Param"))
+    states = [(plan.by_name[u.parameter], list(optimizer_states(program, u))) for u in facts.updates]
+    for endpoint in plan.pservers:
+        for p, state in states:
+            for s in p.slices:
+                if s.endpoint == endpoint:
+                    rows += (_state_row(p, s, var, follows) for var, follows in state)
+    return rows
+
+
+def optimizer_states(program: Program, update: Update) -> list[tuple[Var, bool]]:
+    """State variables that the optimizers of a parameter keep, and whether each is cut like the parameter."""
+    found: dict[str, tuple[Var, bool]] = {}
+    for index in update.optimizer:
+        op = program.main_block.ops[index]
+        schema = schema_of(op.type)
+        parameter = program.main_block.vars[update.parameter]
+        for slot in sorted(op.inputs):
+            name = op.input(slot)
+            if schema is None or name is None or slot in NOT_STATE:
+                continue
+            var = program.main_block.vars[name]
+            follows = schema.slicing.get(slot) is Slicing.FOLLOWS and var.shape == parameter.shape
+            found.setdefault(name, (var, follows))
+    return list(found.values())
+
+
+NOT_STATE = frozenset({"Param", "Grad", "LearningRate", "Beta1Tensor", "Beta2Tensor"})
+"""Optimizer slots that hold no state of their own (A2.116)."""
+
+
+def _state_row(p: PlannedParameter, s: Slice, var: Var, follows: bool) -> DistributedVar:
+    if follows and p.is_cut:
+        return DistributedVar(var.name, var.shape, var.name, s.shape, True, s.number, s.offset, s.endpoint, "Optimizer")
+    return DistributedVar(var.name, var.shape, var.name, var.shape, False, 0, 0, s.endpoint, "Optimizer")

@@ -1,0 +1,40 @@
+"""Every generated name, minted here once and looked up afterwards, never parsed (FEATURES A2.37 to A2.41)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+CONTROL = "__control_var@"
+"""Prefix of variables that only carry an order between ops; Fluid's send skips them by this prefix (A1.19)."""
+
+
+class NameMint:
+    """Gives out names that the program does not use yet; the same requests give the same names."""
+
+    def __init__(self, taken: Iterable[str]):
+        self._taken = set(taken)
+
+    def mint(self, wanted: str) -> str:
+        """`wanted`, with underscores added if the program (or an earlier request) has it already."""
+        while wanted in self._taken:
+            wanted += "_"
+        self._taken.add(wanted)
+        return wanted
+
+    def mint_family(self, wanted: str, suffixes: Iterable[str]) -> str:
+        """A name of which neither itself nor any of its suffixed forms is taken; takes them all."""
+        suffixes = ("", *suffixes)
+        while any(wanted + suffix in self._taken for suffix in suffixes):
+            wanted += "_"
+        self._taken.update(wanted + suffix for suffix in suffixes)
+        return wanted
+
+
+def slice_name(variable: str, index: int) -> str:
+    """Slice `index` of a variable: `fc_0.w_0.block1`."""
+    return f"{variable}.block{index}"
+
+
+def trainer_suffix(trainer: int) -> str:
+    """What a trainer adds to the name of a gradient it sends: `.trainer_0`."""
+    return f".trainer_{trainer}"

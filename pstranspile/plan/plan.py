@@ -1,0 +1,108 @@
+"""The Plan: what lives where, under which names. A frozen value; printed by `plan/text.py`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
+from typing import NamedTuple
+
+from pstranspile.analysis.updates import UpdateGroup
+from pstranspile.ir.types import DType
+
+
+class Slice(NamedTuple):
+    """Rows `start` to `stop` of a parameter (elements, at rank 1), the server that owns them, and their names.
+
+    `gradient` is the merged gradient's name on the server; a trainer's own is minted by `Plan.sent_name`.
+    """
+
+    number: int
+    start: int
+    stop: int
+    shape: tuple[int, ...]
+    offset: int
+    name: str
+    gradient: str
+    endpoint: str
+
+
+class PlannedParameter(NamedTuple):
+    """A distributed parameter: its slices in order, and the gradient variable that the trainers compute."""
+
+    name: str
+    gradient: str
+    dtype: DType
+    shape: tuple[int, ...]
+    lod_level: int
+    slices: tuple[Slice, ...]
+    send_control: str
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether there is more than one slice."""
+        return len(self.slices) > 1
+
+
+class DistributedVar(NamedTuple):
+    """One variable held by a server: Fluid's overview of variables on pservers (A1.21). Offset in elements."""
+
+    origin: str
+    origin_shape: tuple[int, ...]
+    slice: str
+    slice_shape: tuple[int, ...]
+    is_slice: bool
+    block_id: int
+    offset: int
+    endpoint: str
+    vtype: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All choices of one job for one program.
+
+    `parameters` are in parameter order (of the first optimize op that names each); `send_order` holds indices
+    into it, in the order in which gradients were dealt out to the servers. `per_trainer` says that every trainer
+    sends under a name of its own.
+    """
+
+    mode: str
+    pservers: tuple[str, ...]
+    trainers: int
+    parameters: tuple[PlannedParameter, ...]
+    send_order: tuple[int, ...]
+    groups: tuple[UpdateGroup, ...]
+    per_trainer: bool
+    barrier_control: str
+    startup_control: str
+    distributed_vars: tuple[DistributedVar, ...] = ()
+    distributed_lookup_table: str | None = field(default=None)
+
+    @cached_property
+    def by_name(self) -> dict[str, PlannedParameter]:
+        """The distributed parameters by name."""
+        return {parameter.name: parameter for parameter in self.parameters}
+
+    def sent_name(self, slice_: Slice, trainer: int) -> str:
+        """The name under which a trainer sends its gradient of a slice."""
+        return f"{slice_.gradient}.trainer_{trainer}" if self.per_trainer else slice_.gradient
+
+    def slices_on(self, endpoint: str) -> list[tuple[PlannedParameter, Slice]]:
+        """What a server owns, in the order in which it was dealt out."""
+        return [
+            (self.parameters[i], s)
+            for i in self.send_order
+            for s in self.parameters[i].slices
+            if s.endpoint == endpoint
+        ]
+
+
+def slice_shape(shape: tuple[int, ...], start: int, stop: int) -> tuple[int, ...]:
+    """The shape of rows `start` to `stop` of a variable."""
+    return (stop - start, *shape[1:]) if shape else shape
+
+
+def row_width(shape: tuple[int, ...]) -> int:
+    """Elements per row."""
+    return prod(shape[1:])
