@@ -1,0 +1,159 @@
+"""Putting statements together: programs, blocks and their nesting, from the statements in order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pstranspile.ir.diagnostics import Note, error
+from pstranspile.ir.frozen import EMPTY, FrozenMap
+from pstranspile.ir.model import Block, Location, Module, Op, Origin, Program, SourceText, Var
+from pstranspile.ir.text import codes
+from pstranspile.ir.text.context import BlockHead, Context, OpParts, ProgramHead
+from pstranspile.ir.text.literals import name as name_text
+
+MAX_DEPTH = 200
+"""How deep blocks can stand inside each other in a text; printing never goes deeper."""
+
+
+@dataclass
+class OpenBlock:
+    """A block while its statements come in."""
+
+    program: str
+    index: int
+    parent: int
+    forward: int
+    location: Location
+    vars: dict[str, Var] = field(default_factory=dict[str, Var])
+    ops: list[Op] = field(default_factory=list[Op])
+
+    def close(self) -> Block:
+        """The finished block."""
+        variables = FrozenMap(self.vars) if self.vars else EMPTY
+        return Block(variables, tuple(self.ops), self.parent, self.forward, self.location)
+
+
+class Assembler:
+    """Takes the statements of a text in order and gives the module; reports what does not fit together."""
+
+    def __init__(self, context: Context):
+        self.context = context
+        self.programs: dict[str, Program] = {}
+        self.heads: dict[str, ProgramHead] = {}
+        self.program: ProgramHead | None = None
+        self.blocks: dict[int, OpenBlock] = {}
+        self.stack: list[OpenBlock] = []
+        self.too_deep = False
+
+    def _report(self, code: str, message: str, location: Location, focus: str = "", *notes: Note) -> None:
+        self.context.findings.append(error(code, message, location, focus=focus, notes=notes))
+
+    def open_program(self, head: ProgramHead) -> None:
+        """`program @name {`."""
+        if self.program is not None:
+            unclosed = self.stack[-1].location if self.stack else self.program.location
+            self._report(
+                codes.UNBALANCED,
+                f"a program can't stand inside the program @{name_text(self.program.name)}; is a `}}` missing?",
+                head.location,
+                "program",
+                Note("this `{` is not closed", unclosed),
+            )
+            self._end_program()
+        earlier = self.heads.get(head.name)
+        if earlier is not None:
+            self._report(
+                codes.DUPLICATE_PROGRAM,
+                f"the program @{name_text(head.name)} is defined twice",
+                head.location,
+                f"@{name_text(head.name)}",
+                Note("the first one", earlier.location, f"@{name_text(head.name)}"),
+            )
+        self.heads.setdefault(head.name, head)
+        self.program = head
+
+    def open_block(self, head: BlockHead) -> None:
+        """`block ^n {`."""
+        program = self.program
+        if program is None:
+            self._report(codes.MISPLACED, "a block stands outside any program", head.location, "block")
+            program = self.program = ProgramHead("", 0, 0, head.location)
+        standing_in = self.stack[-1].index if self.stack else -1
+        parent = standing_in if head.parent is None else head.parent
+        block = OpenBlock(program.name, head.index, parent, head.forward, head.location)
+        earlier = self.blocks.get(head.index)
+        if earlier is not None:
+            self._report(
+                codes.DUPLICATE_BLOCK,
+                f"the block ^{head.index} is defined twice in @{name_text(program.name)}",
+                head.location,
+                f"^{head.index}",
+                Note("the first one", earlier.location, f"^{head.index}"),
+            )
+        self.blocks.setdefault(head.index, block)
+        self.stack.append(block)
+        if len(self.stack) > MAX_DEPTH and not self.too_deep:
+            self.too_deep = True
+            self._report(
+                codes.NESTING, f"blocks stand inside each other more than {MAX_DEPTH} deep", head.location, "block"
+            )
+
+    def declare(self, var: Var) -> None:
+        """A variable of the innermost open block."""
+        assert var.location is not None
+        if not self.stack:
+            self._report(codes.MISPLACED, "a variable is declared outside any block", var.location)
+            return
+        variables = self.stack[-1].vars
+        earlier = variables.get(var.name)
+        if earlier is not None:
+            notes = (Note("the first one", earlier.location),) if earlier.location else ()
+            focus = f"%{name_text(var.name)}"
+            message = f"{focus} is declared twice in the block ^{self.stack[-1].index}"
+            self._report(codes.DUPLICATE_VARIABLE, message, var.location, focus, *notes)
+            return
+        variables[var.name] = var
+
+    def add(self, parts: OpParts) -> None:
+        """An op of the innermost open block."""
+        location = Location(self.context.file, parts.line, parts.column)
+        if not self.stack:
+            self._report(codes.MISPLACED, f"the op {parts.type} stands outside any block", location)
+            return
+        block = self.stack[-1]
+        origin = Origin(block.program, block.index, len(block.ops), location)
+        block.ops.append(Op(*parts[:7], origin))
+
+    def close(self, location: Location) -> None:
+        """`}`: ends the innermost block, or the program."""
+        if self.stack:
+            self.stack.pop()
+        elif self.program is not None:
+            self._end_program()
+        else:
+            self._report(codes.UNBALANCED, "this `}` closes nothing", location, "}")
+
+    def _end_program(self) -> None:
+        head = self.program
+        assert head is not None
+        blocks: list[Block] = []
+        for index, label in enumerate(sorted(self.blocks)):
+            if label != index:
+                block = self.blocks[label]
+                where = f"@{name_text(head.name)} has a block ^{label} but no block ^{index}"
+                message = f"{where}: labels count from 0 without a gap"
+                self._report(codes.MISSING_BLOCK, message, block.location, f"^{label}")
+                break
+            blocks.append(self.blocks[label].close())
+        self.programs.setdefault(head.name, Program(tuple(blocks), head.seed, head.version))
+        self.program, self.blocks, self.stack = None, {}, []
+
+    def finish(self, source: SourceText) -> Module:
+        """The module; a brace still open is reported where it stands."""
+        if self.stack:
+            self._report(codes.UNBALANCED, "the `{` of this block is not closed", self.stack[-1].location, "block")
+        elif self.program is not None:
+            self._report(codes.UNBALANCED, "the `{` of this program is not closed", self.program.location, "program")
+        if self.program is not None:
+            self._end_program()
+        return Module(FrozenMap(self.programs) if self.programs else EMPTY, source)

@@ -1,0 +1,85 @@
+"""What the readers of statements share: the file, the language, and the findings so far."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from pstranspile.ir.diagnostics import Diagnostic, Note, error
+from pstranspile.ir.model import Attrs, Location, Slots
+from pstranspile.ir.roles import OpRole
+from pstranspile.ir.text.schemas import Language
+
+if TYPE_CHECKING:
+    from lark import Token
+
+
+class OpParts(NamedTuple):
+    """An op before its place is known; the fields are those of `Op`, `column` is where its type stands."""
+
+    type: str
+    inputs: Slots
+    outputs: Slots
+    attrs: Attrs
+    role: OpRole | None
+    role_vars: tuple[str, ...] | None
+    is_target: bool
+    line: int
+    column: int
+
+
+class ProgramHead(NamedTuple):
+    """What the head of a program says."""
+
+    name: str
+    seed: int
+    version: int | None
+    location: Location
+
+
+class BlockHead(NamedTuple):
+    """What the head of a block says; `parent` None: the block it stands in."""
+
+    index: int
+    parent: int | None
+    forward: int
+    location: Location
+
+
+@dataclass
+class Context:
+    """Collects findings while statements are read. `first_line` is the line at which the parsed text starts."""
+
+    file: str
+    language: Language
+    first_line: int = 1
+    findings: list[Diagnostic] = field(default_factory=list[Diagnostic])
+
+    def line(self, token: Token) -> int:
+        """The line of a token in the whole file."""
+        return self.first_line - 1 + (token.line or 1)
+
+    def at(self, token: Token) -> Location:
+        """The place of a token in the whole file."""
+        return Location(self.file, self.line(token), token.column or 1)
+
+    def report(self, code: str, message: str, token: Token, notes: Iterable[Note] = ()) -> None:
+        """Adds a finding that marks `token`."""
+        self.findings.append(error(code, message, self.at(token), focus=str(token).split("\n")[0], notes=notes))
+
+
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """` Did you mean ...?` when a known word is near to the one given, else nothing."""
+    words = list(known)
+    near = difflib.get_close_matches(given, words, n=1, cutoff=0.6)
+    if not near:
+        near = difflib.get_close_matches(given.lower(), words, n=1, cutoff=0.6)
+    return f"; did you mean `{near[0]}`?" if near else ""
+
+
+def one_of(words: Iterable[str]) -> str:
+    """The words as a choice, for a message: "`a`, `b` or `c`"."""
+    quoted = [f"`{word}`" for word in words]
+    return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} or {quoted[-1]}"

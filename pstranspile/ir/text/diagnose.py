@@ -1,0 +1,201 @@
+"""What is wrong with a text that the grammar refuses: every statement is looked at by itself.
+
+The grammar puts one statement on a line, so parsing goes on at the next line after an error, and one run
+reports them all (up to a limit).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error
+from pstranspile.ir.model import Location, SourceText
+from pstranspile.ir.text import codes
+from pstranspile.ir.text.assemble import Assembler
+from pstranspile.ir.text.context import Context, did_you_mean
+from pstranspile.ir.text.grammar import parser
+from pstranspile.ir.text.reader import VERSION
+from pstranspile.ir.text.tree import Node, Token, is_node
+
+MAX_FINDINGS = 20
+"""How many findings one run reports."""
+
+_MAX_JOINED = 1000  # lines looked at to find the end of a statement with open brackets
+_PIECES = re.compile(r'"(?:[^"\\\n]|\\[^\n])*"|#[^\n]*|[\[({]|[\])}]')
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufffd\udc80-\udcff]")
+_STRUCTURE = {codes.UNBALANCED, codes.MISPLACED, codes.MISSING_BLOCK, codes.DUPLICATE_BLOCK}
+
+_WORDS = {
+    "WORD": "a name",
+    "VAR": "a variable (`%name`)",
+    "PROGRAM": "a program (`@name`)",
+    "LABEL": "a block (`^n`)",
+    "STRING": "a string",
+    "FLOAT": "a number",
+    "INT": "a number",
+    "CLOSE": "`}`",
+    "_OPEN": "`{`",
+    "_LPAR": "`(`",
+    "_LSQB": "`[`",
+    "_LBRACE": "`{`",
+    "_COMMA": "`,`",
+    "_RPAR": "`)`",
+    "_RSQB": "`]`",
+    "_RBRACE": "`}`",
+    "_NL": "the end of the line",
+    "$END": "the end of the line",
+    "EQUAL": "`=`",
+    "COLON": "`:`",
+    "VBAR": "`|`",
+    "MINUS": "`-`",
+    "__ANON_0": "`->`",
+}
+
+
+def _in_words(expected: Iterable[str]) -> str:
+    known = set(expected) - {"SPACE", "COMMENT"}
+    if {"INT", "FLOAT", "STRING", "WORD"} <= known:
+        known = known - {"INT", "FLOAT", "STRING", "WORD", "LABEL"} | {"a literal"}
+    words = [words for words in dict.fromkeys(_WORDS.values()) if any(_WORDS.get(t, t) == words for t in known)]
+    words += ["a literal"] if "a literal" in known else []
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+
+
+def _found(text: str, position: int) -> tuple[str, str]:
+    """What stands at a place of a statement: (in words, the piece to mark)."""
+    rest = text[position:].split("\n", 1)[0]
+    if not rest.strip():
+        return "the end of the line", ""
+    if rest[0] in '"%@' and '"' in rest[:2] and not re.match(r'[%@]?"(?:[^"\\]|\\.)*"', rest):
+        return "a string that is not closed", rest
+    match = re.match(r'[%@^]?[\w.@/-]+|->|[%@]?"(?:[^"\\]|\\.)*"|.', rest)
+    piece = match.group() if match else rest[0]
+    if _CONTROL.match(piece):
+        return f"the control character U+{ord(piece[0]):04X}", piece
+    return f"`{piece}`", piece
+
+
+def _syntax(problem: UnexpectedInput, text: str, context: Context) -> Diagnostic:
+    """The finding for one refused statement, which begins at the line `context.first_line`."""
+    position = len(text)
+    expected: Iterable[str] = ()
+    if isinstance(problem, UnexpectedToken):
+        expected = problem.accepts or problem.expected
+        if problem.token.type != "$END" and problem.pos_in_stream is not None:
+            position = problem.pos_in_stream
+    elif isinstance(problem, UnexpectedCharacters):
+        expected = problem.allowed or ()
+        position = problem.pos_in_stream or 0
+    before = text[:position].rstrip(" \t\r\n") if position >= len(text) else text[:position]
+    line = context.first_line + before.count("\n")
+    column = len(before) - (before.rfind("\n") + 1) + 1
+    found, focus = _found(text, position)
+    message = f"expected {_in_words(expected)}, found {found}"
+    first = re.match(r"\s*([A-Za-z_]\w*)\s*(\S?)", text)
+    if first and first.group(2) in ("%", "@", "^") and position <= first.end():
+        wanted = {"%": ["param", "state", "temp"], "@": ["program"], "^": ["block"]}[first.group(2)]
+        message += did_you_mean(first.group(1), wanted)
+    return error(codes.SYNTAX, message, Location(context.file, line, column), focus=focus)
+
+
+def _depth(line: str) -> int:
+    """Brackets opened less brackets closed, strings and comments left out."""
+    return sum(1 if piece[0] in "([{" else -1 for piece in _PIECES.findall(line) if piece[0] not in '"#')
+
+
+def _extent(lines: list[str], start: int) -> int:
+    """The number of lines after which the brackets opened on line `start` are closed again; 1 if they never are."""
+    depth = 0
+    for count, line in enumerate(lines[start : start + _MAX_JOINED], 1):
+        depth += _depth(line)
+        if depth <= 0:
+            return count
+    return 1
+
+
+def _parse(lines: list[str], at: int, context: Context) -> tuple[Node | None, int]:
+    """(tree of the statement at line index `at`, number of its lines); reports it if it is refused."""
+    context.first_line = at + 1
+    problem: UnexpectedInput
+    try:
+        return parser().parse(lines[at], start="statement"), 1
+    except UnexpectedInput as refused:
+        problem = refused
+    text, count = lines[at], _extent(lines, at)
+    if count > 1:
+        text = "\n".join(lines[at : at + count])
+        try:
+            return parser().parse(text, start="statement"), count
+        except UnexpectedInput as refused:
+            problem = refused
+    context.findings.append(_syntax(problem, text, context))
+    return None, 1
+
+
+def _check_start(text: str, context: Context) -> None:
+    """Raises for what is no text of this language at all: one finding instead of one per line."""
+    file = context.file
+    first = re.search(r"^[ \t\r]*([^\s#][^\n]*)", text, re.MULTILINE)
+    if first is None:
+        message = f"the text is empty; it opens with the version line `ir {VERSION}`"
+        raise DiagnosticError([error(codes.VERSION_LINE, message, Location(file, 1, 1))])
+    junk = _CONTROL.search(text)
+    if junk is not None and not first.group(1).startswith("ir"):
+        line = text.count("\n", 0, junk.start()) + 1
+        place = Location(file, line, junk.start() - text.rfind("\n", 0, junk.start()))
+        message = f"this is not the text of a module: it holds U+{ord(junk.group()):04X}, as binary files do"
+        raise DiagnosticError([error(codes.NOT_TEXT, message, place, focus=junk.group())])
+    if not re.match(r"ir\b", first.group(1)):
+        line = text.count("\n", 0, first.start(1)) + 1
+        word = first.group(1).split()[0]
+        hint = did_you_mean(word, ["ir"]) if len(word) < 4 else ""
+        message = f"the text opens with the version line `ir {VERSION}`, found `{word[:40]}`{hint}"
+        column = first.start(1) - text.rfind("\n", 0, first.start(1))
+        context.findings.append(error(codes.VERSION_LINE, message, Location(file, line, column), focus=word[:40]))
+
+
+def diagnose(text: str, context: Context) -> None:
+    """Raises DiagnosticError with what is wrong in `text`; returns if every statement is in its place."""
+    from pstranspile.ir.text.parser import take
+
+    _check_start(text, context)
+    lines = text.split("\n")
+    assembler = Assembler(context)
+    structure_lost: int | None = None
+    at, statements = 0, 0
+    while at < len(lines) and len(context.findings) < MAX_FINDINGS and not assembler.too_deep:
+        if not lines[at].strip() or lines[at].lstrip().startswith("#"):
+            at += 1
+            continue
+        statement, count = _parse(lines, at, context)
+        if statement is not None:
+            inner = statement.children[0]
+            if is_node(inner) and inner.data == "version" and statements:
+                _misplaced_version(inner, context)
+            else:
+                take(inner, assembler, context)
+        elif structure_lost is None and re.search(r"\{[ \t\r]*(#.*)?$|^[ \t]*\}", lines[at]):
+            structure_lost = len(context.findings)  # a head or an end that can't be read
+        statements += 1
+        at += count
+    if at >= len(lines):
+        assembler.finish(SourceText(context.file, text))
+    found = [
+        finding
+        for index, finding in enumerate(context.findings)
+        if structure_lost is None or index < structure_lost or finding.code not in _STRUCTURE
+    ]
+    if len(found) >= MAX_FINDINGS:
+        last = found[MAX_FINDINGS - 1]
+        more = Note("there may be more findings; these are the first ones")
+        found[MAX_FINDINGS - 1 :] = [last._replace(notes=(*last.notes, more))]
+    if found:
+        raise DiagnosticError(found)
+
+
+def _misplaced_version(version: Node, context: Context) -> None:
+    message = "the version line stands once, at the start of the text"
+    context.report(codes.MISPLACED, message, token(version, 0))

@@ -1,0 +1,177 @@
+"""Names, strings and numbers: how they are written and read back."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from pstranspile.ir.attributes import AttrKind, float32
+from pstranspile.ir.roles import OpRole
+from pstranspile.ir.types import DTYPES, DType, VarKind
+
+INT_MIN, INT_MAX = -(2**31), 2**31 - 1
+LONG_MIN, LONG_MAX = -(2**63), 2**63 - 1
+NAN = float("nan")
+"""The NaN every `nan` of a text stands for: one object, so that equal texts give equal values."""
+
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_.@/]+").fullmatch
+_PLAIN_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.@]*").fullmatch
+
+# Control characters, the marks that reorder or hide text, line separators, and surrogates. A fixed list:
+# str.isprintable changes with the Unicode tables of the Python that runs.
+_ESCAPED = re.compile(
+    '["\\\\\x00-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]'
+)
+_SHORT = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+_LONG = {escape[1]: char for char, escape in _SHORT.items()}
+_ESCAPE = re.compile(r"\\(?:x([89a-fA-F][0-9a-fA-F])|u([0-9a-fA-F]{4})|(.?))", re.DOTALL)
+
+
+def _escape(match: re.Match[str]) -> str:
+    char = match.group()
+    short = _SHORT.get(char)
+    if short is not None:
+        return short
+    code = ord(char)
+    return f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else f"\\u{code:04x}"
+
+
+def quote(text: str) -> str:
+    """`text` as a string literal. A byte that is no UTF-8 (surrogateescape) is written `\\x80` .. `\\xff`."""
+    return f'"{_ESCAPED.sub(_escape, text)}"'
+
+
+def _unescape(match: re.Match[str]) -> str:
+    byte, code, short = match.groups()
+    if byte:
+        return chr(0xDC00 + int(byte, 16))
+    if code:
+        return chr(int(code, 16))
+    if short not in _LONG:
+        raise ValueError(match.group())
+    return _LONG[short]
+
+
+def unquote(literal: str) -> str:
+    """The text of a string literal. Raises ValueError holding the escape that the language does not know."""
+    inner = literal[1:-1]
+    return _ESCAPE.sub(_unescape, inner) if "\\" in inner else inner
+
+
+def word(text: str) -> str:
+    """An op type, slot or attribute name as the text writes it: plain, or quoted where it must be."""
+    return text if _PLAIN_WORD(text) else quote(text)
+
+
+def read_word(text: str) -> str:
+    """The op type, slot or attribute name that a WORD or STRING token stands for."""
+    return unquote(text) if text[0] == '"' else text
+
+
+def name(text: str) -> str:
+    """A variable or program name without its sigil: plain, or quoted where it must be."""
+    return text if _PLAIN_NAME(text) else quote(text)
+
+
+def read_name(token: str) -> str:
+    """The name that a `%name` or `@name` token stands for."""
+    return unquote(token[1:]) if token[1] == '"' else token[1:]
+
+
+@lru_cache(maxsize=65536)
+def _shortest(value: float) -> str:
+    for digits in range(1, 10):
+        decimal = float(f"{value:.{digits}g}")
+        if float32(decimal) == value:
+            return repr(decimal)
+    return repr(value)
+
+
+def float_text(value: float) -> str:
+    """The shortest decimal that reads back as the float32 `value`; `inf`, `-inf` or `nan` for those."""
+    value = float32(value)
+    return _shortest(value) if value else repr(value)
+
+
+STORAGE_CLASSES = ("param", "state", "temp")
+"""A parameter; a persistable variable; the rest."""
+
+WRITTEN_FIELDS = ("persistable", "need_check_feed", "lod_level")
+"""The optional fields of a variable that a ProgramDesc can write out although they are at their default."""
+
+KIND_WORDS: dict[str, VarKind] = {
+    "tensor": VarKind.LOD_TENSOR,
+    "rows": VarKind.SELECTED_ROWS,
+    "array": VarKind.LOD_TENSOR_ARRAY,
+    "reader": VarKind.READER,
+    "tuple": VarKind.TUPLE,
+    "raw": VarKind.RAW,
+    "step_scopes": VarKind.STEP_SCOPES,
+    "feed_list": VarKind.FEED_MINIBATCH,
+    "fetch_list": VarKind.FETCH_LIST,
+    "lod_rank_table": VarKind.LOD_RANK_TABLE,
+    "place_list": VarKind.PLACE_LIST,
+}
+"""What a variable holds, by its word."""
+
+KIND_TEXT = {kind: text for text, kind in KIND_WORDS.items()}
+"""The word of each variable kind."""
+
+ELEMENT_WORDS: dict[str, VarKind | DType] = {**DTYPES, **KIND_WORDS}
+"""What a tuple can hold, by its word."""
+
+ROLE_WORDS: dict[str, OpRole] = {
+    "forward": OpRole.FORWARD,
+    "backward": OpRole.BACKWARD,
+    "optimize": OpRole.OPTIMIZE,
+    "rpc": OpRole.RPC,
+    "dist": OpRole.DIST,
+    "lr_sched": OpRole.LR_SCHED,
+    "loss": OpRole.LOSS,
+    "not_specified": OpRole.NOT_SPECIFIED,
+}
+"""Roles by their word."""
+
+NO_ROLE = "norole"
+"""The word that says an op carries no role."""
+
+KIND_OF_ATTR: dict[str, AttrKind] = {
+    "int": AttrKind.INT,
+    "float": AttrKind.FLOAT,
+    "string": AttrKind.STRING,
+    "ints": AttrKind.INTS,
+    "floats": AttrKind.FLOATS,
+    "strings": AttrKind.STRINGS,
+    "bool": AttrKind.BOOLEAN,
+    "bools": AttrKind.BOOLEANS,
+    "block": AttrKind.BLOCK,
+    "long": AttrKind.LONG,
+    "blocks": AttrKind.BLOCKS,
+    "longs": AttrKind.LONGS,
+}
+"""Attribute kinds by the word that stands after an attribute's name."""
+
+ATTR_KIND_TEXT = {kind: text for text, kind in KIND_OF_ATTR.items()}
+"""The word of each attribute kind."""
+
+ELEMENT_KIND: dict[AttrKind, AttrKind] = {
+    AttrKind.INTS: AttrKind.INT,
+    AttrKind.LONGS: AttrKind.LONG,
+    AttrKind.FLOATS: AttrKind.FLOAT,
+    AttrKind.BOOLEANS: AttrKind.BOOLEAN,
+    AttrKind.STRINGS: AttrKind.STRING,
+    AttrKind.BLOCKS: AttrKind.BLOCK,
+}
+"""The kind of the elements of each kind of list."""
+
+
+def role_text(role: OpRole | None) -> str:
+    """A role as the text writes it: words joined by `|` in order of their number, or `role=77`."""
+    if role is None:
+        return NO_ROLE
+    number = int(role)
+    words = [text for text, bit in ROLE_WORDS.items() if number & bit]
+    if number == 0:
+        return "forward"
+    known = sum(int(ROLE_WORDS[text]) for text in words)
+    return "|".join(words) if known == number else f"role={number}"

@@ -1,0 +1,66 @@
+"""The plain path: Lark parses the whole text, its tree becomes the module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lark.exceptions import UnexpectedInput
+
+from pstranspile.ir.diagnostics import raise_errors
+from pstranspile.ir.model import Module, SourceText
+from pstranspile.ir.text.assemble import Assembler
+from pstranspile.ir.text.context import Context
+from pstranspile.ir.text.diagnose import diagnose
+from pstranspile.ir.text.grammar import parser
+from pstranspile.ir.text.reader import (
+    read_block_head,
+    read_declaration,
+    read_op,
+    read_program_head,
+    read_version,
+)
+from pstranspile.ir.text.schemas import Language
+from pstranspile.ir.text.tree import Node, Token, is_node
+
+
+def _statements(tree: Node) -> Iterator[Node | Token]:
+    """The statements of a module in order, without recursion: blocks may be nested thousands deep."""
+    todo: list[Node | Token] = [tree]
+    while todo:
+        part = todo.pop()
+        if is_node(part) and part.data in ("module", "program", "block"):
+            todo += reversed(part.children)
+        else:
+            yield part
+
+
+def take(statement: Node | Token, assembler: Assembler, context: Context) -> None:
+    """Hands one statement to the assembler."""
+    if not is_node(statement):
+        assembler.close(context.at(statement))
+    elif statement.data == "op":
+        assembler.add(read_op(statement, context))
+    elif statement.data == "declaration":
+        assembler.declare(read_declaration(statement, context))
+    elif statement.data == "block_head":
+        assembler.open_block(read_block_head(statement, context))
+    elif statement.data == "program_head":
+        assembler.open_program(read_program_head(statement, context))
+    else:
+        read_version(statement, context)
+
+
+def parse_plainly(text: str, file: str, language: Language) -> Module:
+    """The module that `text` holds. Raises DiagnosticError with all findings."""
+    context = Context(file, language)
+    try:
+        tree: Node = parser().parse(text if text.endswith("\n") else text + "\n", start="module")
+    except UnexpectedInput:
+        diagnose(text, context)
+        raise AssertionError("the whole text is refused but every statement is accepted") from None
+    assembler = Assembler(context)
+    for statement in _statements(tree):
+        take(statement, assembler, context)
+    module = assembler.finish(SourceText(file, text))
+    raise_errors(context.findings)
+    return module

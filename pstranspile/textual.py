@@ -1,0 +1,38 @@
+"""The textual IR with the declared op types: parse, print, format."""
+
+from __future__ import annotations
+
+from pstranspile.ir import text as _text
+from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.model import Module, Program
+from pstranspile.ir.text.schemas import Language
+from pstranspile.ops import schema_of
+from pstranspile.ops.schema import CARRIED_ATTRS, GENERIC_ATTRS
+
+LANGUAGE = Language(
+    schema_of,
+    FrozenMap({name: spec.default for name, spec in GENERIC_ATTRS.items() if spec.default is not None}),
+    FrozenMap({name: spec.kind for name, spec in {**GENERIC_ATTRS, **CARRIED_ATTRS}.items()}),
+)
+"""The language of the op types declared in `pstranspile.ops`."""
+
+
+def parse(text: str, file: str = "<text>") -> Module:
+    """The module that `text` holds; `file` names it in locations and messages.
+
+    Raises DiagnosticError with every finding, and nothing else, whatever the text.
+    """
+    return _text.parse(text, LANGUAGE, file)
+
+
+def print_module(module: Module) -> str:
+    """The canonical text of a module: `parse` gives the module back, equal in value and kind.
+
+    Raises ValueError for values that no ProgramDesc can hold, such as an INT beyond 32 bits.
+    """
+    return _text.print_module(module, LANGUAGE)
+
+
+def print_program(program: Program, name: str = "main") -> str:
+    """The canonical text of one program, as it stands in the text of a module."""
+    return _text.print_program(program, name, LANGUAGE)
