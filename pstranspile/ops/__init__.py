@@ -7,7 +7,33 @@ from collections.abc import Mapping
 
 from pstranspile.ops.schema import OpSchema, registered
 
-FAMILIES: tuple[str, ...] = ()
+FAMILIES: tuple[str, ...] = (
+    "elementwise",
+    "algebra",
+    "activation",
+    "unary",
+    "reduce",
+    "compare",
+    "loss",
+    "sampled_loss",
+    "shape",
+    "select",
+    "fill",
+    "random",
+    "conv",
+    "norm",
+    "embedding",
+    "sparse",
+    "sequence",
+    "array",
+    "control",
+    "io",
+    "metric",
+    "optimizer",
+    "distributed",
+    "collective",
+    "box",
+)
 """The modules of this package that declare op types."""
 
 _loaded = False

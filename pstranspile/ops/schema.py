@@ -1,16 +1,17 @@
 """How an op type is declared: its slots, its attributes, and what slicing a parameter does to each slot.
 
-One `declare(...)` call per op type, in the file of its family:
+One `declare(...)` call per op type, in the file of its family, and one `declare_gradient(...)` below it:
 
     declare(
         "sgd",
-        "Param LearningRate Grad -> ParamOut",
-        {},
-        slicing="Param:follows Grad:follows ParamOut:follows LearningRate:whole",
+        "Param Grad LearningRate -> ParamOut",
+        follows="Param Grad ParamOut",
         doc="ParamOut = Param - LearningRate * Grad",
     )
 
 In the slot text `X*` takes a list of variables (duplicable), `X?` may be missing (dispensable), `X*?` both.
+Fluid's Python layer gives an op every dispensable input, empty where it has none; `X-` is a dispensable slot
+that is not there at all unless the op needs it (some that Fluid's gradient makers add).
 """
 
 from __future__ import annotations
@@ -33,10 +34,14 @@ class Slot(NamedTuple):
 
 
 class AttrSpec(NamedTuple):
-    """Kind and default of an attribute; `default` None means that every op must give it."""
+    """Kind and default of an attribute; `default` None means that every op must give it.
+
+    An `optional` attribute has no default either, and an op need not carry it.
+    """
 
     kind: AttrKind
     default: AttrValue | None = None
+    optional: bool = False
 
 
 class Slicing(Enum):
@@ -52,9 +57,14 @@ class Slicing(Enum):
 class OpSchema(NamedTuple):
     """The declaration of one op type.
 
-    `slicing` is empty for ops that do not update a parameter. `row_wise` says that a slice of the outputs
-    depends on the same slice of the inputs only, so that the op may run slice by slice.
-    `defaults` are the attribute values an op carries when its text says nothing of them.
+    `defaults` are the attribute values an op carries when its text says nothing of them, `empty_inputs` the
+    slots it then has with no variable in them.
+    `slicing` says what cutting a parameter does to every slot of an op that updates it; it is empty for all
+    other ops, so an op type is an optimizer if and only if it has `slicing`.
+    `row_wise`: a slice along dim 0 of the outputs depends only on the same slice of those inputs that have the
+    rows of the outputs (and on the other inputs, whole), so that the op may run slice by slice.
+    `whole_norm`: the result depends on a norm over the whole tensor, so a slice, computed alone, differs.
+    `forward` is the op type that this one is the gradient of, "" for all others.
     """
 
     type: str
@@ -66,6 +76,13 @@ class OpSchema(NamedTuple):
     slicing: FrozenMap[str, Slicing]
     row_wise: bool
     doc: str
+    whole_norm: bool = False
+    forward: str = ""
+
+    @property
+    def is_optimizer(self) -> bool:
+        """Whether the op updates a parameter from its gradient."""
+        return bool(self.slicing)
 
 
 GENERIC_ATTRS: FrozenMap[str, AttrSpec] = FrozenMap(
@@ -93,6 +110,54 @@ def attr(kind: str, default: object = None) -> AttrSpec:
     return AttrSpec(attr_kind, value)
 
 
+def optional(kind: str) -> AttrSpec:
+    """An attribute of the named kind that some ops of the type carry and others don't."""
+    return attr(kind)._replace(optional=True)
+
+
+INT = attr("int")
+LONG = attr("long")
+FLOAT = attr("float")
+BOOL = attr("bool")
+STRING = attr("string")
+INTS = attr("ints")
+LONGS = attr("longs")
+FLOATS = attr("floats")
+STRINGS = attr("strings")
+BLOCK = attr("block")
+"""Attributes without a default: every op gives them."""
+
+
+def long(value: int) -> AttrSpec:
+    """A LONG attribute with this default (a plain int in a declaration is an INT)."""
+    return attr("long", value)
+
+
+def ints(*values: int) -> AttrSpec:
+    """An INTS attribute with this default."""
+    return attr("ints", values)
+
+
+def longs(*values: int) -> AttrSpec:
+    """A LONGS attribute with this default."""
+    return attr("longs", values)
+
+
+def floats(*values: float) -> AttrSpec:
+    """A FLOATS attribute with this default."""
+    return attr("floats", [float32(value) for value in values])
+
+
+def strings(*values: str) -> AttrSpec:
+    """A STRINGS attribute with this default."""
+    return attr("strings", values)
+
+
+def blocks() -> AttrSpec:
+    """A BLOCKS attribute, empty by default."""
+    return attr("blocks", ())
+
+
 def _plain(value: object) -> AttrSpec:
     """An attribute declared by its default alone: 1 is INT, 1.0 FLOAT, True BOOLEAN, "" STRING."""
     if isinstance(value, AttrSpec):
@@ -104,7 +169,7 @@ def _plain(value: object) -> AttrSpec:
 
 
 def _slots(text: str) -> FrozenMap[str, Slot]:
-    slots = (Slot(word.rstrip("*?"), "*" in word, "?" in word) for word in text.split())
+    slots = (Slot(word.rstrip("*?-"), "*" in word, word[-1] in "?-") for word in text.split())
     return FrozenMap({slot.name: slot for slot in slots})
 
 
@@ -113,33 +178,61 @@ def declare(
     slots: str,
     attrs: Mapping[str, object] | None = None,
     *,
-    slicing: str = "",
+    follows: str = "",
     row_wise: bool = False,
+    whole_norm: bool = False,
+    forward: str = "",
     doc: str = "",
 ) -> OpSchema:
-    """Declares an op type and returns its schema. Raises ValueError if the type is already declared."""
+    """Declares an op type and returns its schema. Raises ValueError if the type is already declared.
+
+    `follows` names the slots of an optimizer that are cut like the parameter; its other slots stay whole.
+    """
     if op_type in _REGISTRY:
         raise ValueError(f"op type {op_type} is declared twice")
     inputs, _, outputs = slots.partition("->")
     specs = FrozenMap({name: _plain(value) for name, value in (attrs or {}).items()})
-    given = {
-        name: spec.default for name, spec in {**specs, **GENERIC_ATTRS}.items() if spec.default is not None
-    }
+    given = {name: spec.default for name, spec in {**specs, **GENERIC_ATTRS}.items() if spec.default is not None}
     input_slots = _slots(inputs)
-    rules = (word.split(":") for word in slicing.split())
+    output_slots = _slots(outputs)
     schema = OpSchema(
         type=op_type,
         inputs=input_slots,
-        outputs=_slots(outputs),
+        outputs=output_slots,
         attrs=specs,
         defaults=FrozenMap(given),
-        empty_inputs=FrozenMap({s.name: () for s in input_slots.values() if s.dispensable}),
-        slicing=FrozenMap({slot: Slicing(rule) for slot, rule in rules}) if slicing else EMPTY,
+        empty_inputs=FrozenMap({word.rstrip("*?"): () for word in inputs.split() if word[-1] == "?"}),
+        slicing=_slicing(op_type, follows.split(), (*input_slots, *output_slots)) if follows else EMPTY,
         row_wise=row_wise,
         doc=doc,
+        whole_norm=whole_norm,
+        forward=forward,
     )
     _REGISTRY[op_type] = schema
     return schema
+
+
+def _slicing(op_type: str, follows: list[str], slots: tuple[str, ...]) -> FrozenMap[str, Slicing]:
+    unknown = [name for name in follows if name not in slots]
+    if unknown:
+        raise ValueError(f"{op_type} has no slot {unknown[0]}")
+    return FrozenMap({name: Slicing.FOLLOWS if name in follows else Slicing.WHOLE for name in slots})
+
+
+def declare_gradient(
+    forward: str,
+    slots: str,
+    attrs: Mapping[str, object] | None = None,
+    *,
+    op_type: str = "",
+    row_wise: bool = False,
+) -> OpSchema:
+    """Declares the gradient op of `forward`, named `<forward>_grad` unless `op_type` says otherwise.
+
+    It has the attributes of the forward op unless `attrs` gives others, as Fluid's gradient makers copy them.
+    """
+    own = _REGISTRY[forward].attrs if attrs is None else attrs
+    return declare(op_type or f"{forward}_grad", slots, own, row_wise=row_wise, forward=forward)
 
 
 def registered() -> Mapping[str, OpSchema]:

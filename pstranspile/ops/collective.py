@@ -1,0 +1,46 @@
+"""Talking to the other trainers."""
+
+from __future__ import annotations
+
+from pstranspile.ops.schema import INT, STRING, declare, ints, strings
+
+_RING = {"ring_id": 0, "use_calc_stream": False}
+
+declare("c_allreduce_sum", "X -> Out", _RING, doc="Out = the sum of X over all trainers of the ring")
+declare("c_allreduce_max", "X -> Out", _RING, doc="Out = the largest X over all trainers of the ring")
+declare("c_allreduce_min", "X -> Out", _RING, doc="Out = the smallest X over all trainers of the ring")
+declare("c_allreduce_prod", "X -> Out", _RING, doc="Out = the product of X over all trainers of the ring")
+declare("c_broadcast", "X -> Out", {"root": 0, **_RING}, doc="Out = X of trainer `root`")
+declare(
+    "c_allgather", "X -> Out", {"nranks": INT, **_RING}, doc="Out = X of all trainers, one after another along dim 0"
+)
+declare(
+    "c_reducescatter",
+    "X -> Out",
+    {"nranks": 1, **_RING},
+    doc="Out = this trainer's part of the sum of X over all trainers",
+)
+declare("c_sync_calc_stream", "X -> Out", doc="waits for all computations before it")
+declare("c_sync_comm_stream", "X -> Out", {"ring_id": 0}, doc="waits for all communications of the ring before it")
+declare(
+    "c_gen_nccl_id",
+    "-> Out",
+    {"endpoint": STRING, "other_endpoints": strings(), "rank": 0},
+    doc="Out = the id of a ring, made by trainer 0 and given to the others",
+)
+declare("c_comm_init", "X ->", {"nranks": INT, "rank": INT, "ring_id": 0}, doc="joins the ring of the id X")
+declare("c_comm_init_all", "->", {"devices": ints(), "ring_id": 0}, doc="makes a ring of all devices of this machine")
+declare(
+    "gen_nccl_id",
+    "-> NCCLID",
+    {
+        "trainers": strings(),
+        "trainer_id": INT,
+        "nccl_comm_num": 1,
+        "use_hierarchical_allreduce": False,
+        "hierarchical_allreduce_inter_nranks": -1,
+    },
+    doc="NCCLID = the id of all trainers, made by trainer 0 and given to the others",
+)
+declare("allreduce", "X -> Out", {"reduce_type": 0, "sync_mode": False}, doc="Out = X reduced over all devices")
+declare("broadcast", "X -> Out", {"sync_mode": False, "root": 0}, doc="Out = X of device `root`")

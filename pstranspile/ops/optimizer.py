@@ -1,0 +1,122 @@
+"""Updates of parameters."""
+
+from __future__ import annotations
+
+from pstranspile.ops.schema import FLOAT, LONG, declare, long
+
+declare(
+    "sgd",
+    "Param Grad LearningRate -> ParamOut",
+    follows="Param Grad ParamOut",
+    doc="ParamOut = Param - LearningRate * Grad",
+)
+declare(
+    "momentum",
+    "Param Grad LearningRate Velocity -> ParamOut VelocityOut",
+    {"mu": FLOAT, "use_nesterov": False},
+    follows="Param Grad Velocity ParamOut VelocityOut",
+    doc="VelocityOut = mu * Velocity + Grad; ParamOut = Param - LearningRate * VelocityOut, or Nesterov's form",
+)
+declare(
+    "lars_momentum",
+    "Param Grad LearningRate Velocity -> ParamOut VelocityOut",
+    {"mu": FLOAT, "lars_coeff": 0.001, "lars_weight_decay": 0.0005},
+    follows="Param Grad Velocity ParamOut VelocityOut",
+    whole_norm=True,
+    doc="as momentum, the rate scaled by the norm of Param over that of Grad",
+)
+declare(
+    "adam",
+    "Param Grad LearningRate Moment1 Moment2 Beta1Pow Beta2Pow Beta1Tensor? Beta2Tensor? -> "
+    "ParamOut Moment1Out Moment2Out Beta1PowOut Beta2PowOut",
+    {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-08, "lazy_mode": False, "min_row_size_to_use_multithread": long(1000)},
+    follows="Param Grad Moment1 Moment2 ParamOut Moment1Out Moment2Out",
+    doc="ParamOut = Param - rate * Moment1Out / (sqrt(Moment2Out) + epsilon), moments corrected for their start at 0",
+)
+declare(
+    "adamax",
+    "Param Grad LearningRate Moment InfNorm Beta1Pow -> ParamOut MomentOut InfNormOut",
+    {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-08},
+    follows="Param Grad Moment InfNorm ParamOut MomentOut InfNormOut",
+    doc="as adam, with the infinity norm for the second moment",
+)
+declare(
+    "lamb",
+    "Param Grad LearningRate Moment1 Moment2 Beta1Pow Beta2Pow -> ParamOut Moment1Out Moment2Out",
+    {"weight_decay": FLOAT, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-06},
+    follows="Param Grad Moment1 Moment2 ParamOut Moment1Out Moment2Out",
+    whole_norm=True,
+    doc="as adam without the correction, with weight decay, scaled by the norm of Param over that of the step",
+)
+declare(
+    "adagrad",
+    "Param Grad LearningRate Moment -> ParamOut MomentOut",
+    {"epsilon": 1e-06},
+    follows="Param Grad Moment ParamOut MomentOut",
+    doc="MomentOut = Moment + Grad * Grad; ParamOut = Param - LearningRate * Grad / (sqrt(MomentOut) + epsilon)",
+)
+declare(
+    "decayed_adagrad",
+    "Param Grad LearningRate Moment -> ParamOut MomentOut",
+    {"decay": 0.95, "epsilon": 1e-06},
+    follows="Param Grad Moment ParamOut MomentOut",
+    doc="as adagrad, MomentOut = decay * Moment + (1 - decay) * Grad * Grad",
+)
+declare(
+    "adadelta",
+    "Param Grad AvgSquaredGrad AvgSquaredUpdate -> ParamOut AvgSquaredGradOut AvgSquaredUpdateOut",
+    {"rho": 0.95, "epsilon": 1e-06},
+    follows="Param Grad AvgSquaredGrad AvgSquaredUpdate ParamOut AvgSquaredGradOut AvgSquaredUpdateOut",
+    doc="steps sized by the running averages of squared steps over squared gradients; no learning rate",
+)
+declare(
+    "rmsprop",
+    "Param Grad LearningRate MeanSquare MeanGrad? Moment -> ParamOut MomentOut MeanSquareOut MeanGradOut",
+    {"epsilon": 1e-10, "decay": 0.9, "momentum": 0.0, "centered": False},
+    follows="Param Grad Moment MeanSquare MeanGrad ParamOut MomentOut MeanSquareOut MeanGradOut",
+    doc="steps divided by the root of a running average of squared gradients, less the mean if centered",
+)
+declare(
+    "ftrl",
+    "Param Grad LearningRate SquaredAccumulator LinearAccumulator -> ParamOut SquaredAccumOut LinearAccumOut",
+    {"l1": 0.0, "l2": 0.0, "lr_power": -0.5},
+    follows="Param Grad SquaredAccumulator LinearAccumulator ParamOut SquaredAccumOut LinearAccumOut",
+    doc="follow the regularised leader, with l1 and l2",
+)
+declare(
+    "proximal_gd",
+    "Param Grad LearningRate -> ParamOut",
+    {"l1": 0.0, "l2": 0.0},
+    follows="Param Grad ParamOut",
+    doc="as sgd, followed by the proximal step for l1 and l2",
+)
+declare(
+    "proximal_adagrad",
+    "Param Grad LearningRate Moment -> ParamOut MomentOut",
+    {"l1": 0.0, "l2": 0.0},
+    follows="Param Grad Moment ParamOut MomentOut",
+    doc="as adagrad, followed by the proximal step for l1 and l2",
+)
+declare(
+    "dpsgd",
+    "Param Grad LearningRate -> ParamOut",
+    {"clip": 10.0, "batch_size": 16.0, "sigma": 1.0, "seed": 0},
+    follows="Param Grad ParamOut",
+    whole_norm=True,
+    doc="as sgd, with Grad clipped by its norm and with noise",
+)
+declare(
+    "dgc_momentum",
+    "Param Grad LearningRate current_step nranks Velocity -> ParamOut Grad_out VelocityOut",
+    {"rampup_begin_step": -1.0, "mu": FLOAT, "use_nesterov": False},
+    follows="Param Grad Velocity Grad_out ParamOut VelocityOut",
+    doc="momentum before rampup_begin_step, sgd from then on; for gradients sent in part",
+)
+declare(
+    "average_accumulates",
+    "param in_sum_1 in_sum_2 in_sum_3 in_num_accumulates in_old_num_accumulates in_num_updates -> "
+    "out_sum_1 out_sum_2 out_sum_3 out_num_accumulates out_old_num_accumulates out_num_updates",
+    {"average_window": 0.0, "max_average_window": LONG, "min_average_window": long(10000)},
+    row_wise=True,
+    doc="sums of `param` over windows of updates, for averaging a model",
+)

@@ -1,0 +1,60 @@
+"""Random numbers."""
+
+from __future__ import annotations
+
+from pstranspile.ops.schema import INTS, declare, declare_gradient, longs
+
+declare(
+    "uniform_random",
+    "ShapeTensor? ShapeTensorList*? -> Out",
+    {"shape": longs(), "min": -1.0, "max": 1.0, "seed": 0, "diag_num": 0, "diag_step": 0, "diag_val": 1.0, "dtype": 5},
+    doc="Out = numbers drawn evenly from [min, max)",
+)
+declare(
+    "gaussian_random",
+    "ShapeTensor? ShapeTensorList*? -> Out",
+    {"shape": longs(), "mean": 0.0, "std": 1.0, "seed": 0, "dtype": 5, "use_mkldnn": False},
+    doc="Out = numbers of normal distribution",
+)
+declare(
+    "truncated_gaussian_random",
+    "-> Out",
+    {"shape": INTS, "mean": 0.0, "std": 1.0, "seed": 0, "dtype": 5},
+    doc="Out = numbers of normal distribution, drawn again beyond two standard deviations",
+)
+declare(
+    "uniform_random_batch_size_like",
+    "Input -> Out",
+    {
+        "shape": INTS,
+        "input_dim_idx": 0,
+        "output_dim_idx": 0,
+        "min": -1.0,
+        "max": 1.0,
+        "seed": 0,
+        "diag_num": 0,
+        "diag_step": 0,
+        "diag_val": 1.0,
+        "dtype": 5,
+    },
+    doc="as uniform_random, one dim taken from Input",
+)
+declare(
+    "gaussian_random_batch_size_like",
+    "Input -> Out",
+    {"shape": INTS, "input_dim_idx": 0, "output_dim_idx": 0, "mean": 0.0, "std": 1.0, "seed": 0, "dtype": 5},
+    doc="as gaussian_random, one dim taken from Input",
+)
+declare(
+    "dropout",
+    "X Seed? -> Out Mask",
+    {
+        "dropout_prob": 0.5,
+        "is_test": False,
+        "fix_seed": False,
+        "seed": 0,
+        "dropout_implementation": "downgrade_in_infer",
+    },
+    doc="Out = X * Mask, Mask 0 with probability dropout_prob; scaled in training or in test, as asked",
+)
+declare_gradient("dropout", "Mask Out@GRAD -> X@GRAD")
