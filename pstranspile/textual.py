@@ -36,3 +36,11 @@ def print_module(module: Module) -> str:
 def print_program(program: Program, name: str = "main") -> str:
     """The canonical text of one program, as it stands in the text of a module."""
     return _text.print_program(program, name, LANGUAGE)
+
+
+def format_text(text: str, file: str = "<text>") -> str:
+    """The canonical form of a text, with its comments and at most one blank line in a row kept.
+
+    Raises DiagnosticError with every finding if the text has errors.
+    """
+    return _text.format_text(text, LANGUAGE, file)

@@ -18,4 +18,11 @@ def parse(text: str, language: Language, file: str = "<text>") -> Module:
     return parse_plainly(text, file, language)
 
 
-__all__ = ["Language", "parse", "print_module", "print_program"]
+def format_text(text: str, language: Language, file: str = "<text>") -> str:
+    """The canonical form of a text, comments kept. Raises DiagnosticError if the text has errors."""
+    from pstranspile.ir.text.comments import format_module
+
+    return format_module(parse(text, language, file), text, language)
+
+
+__all__ = ["Language", "format_text", "parse", "print_module", "print_program"]

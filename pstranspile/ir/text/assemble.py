@@ -80,17 +80,17 @@ class Assembler:
             program = self.program = ProgramHead("", 0, 0, head.location)
         standing_in = self.stack[-1].index if self.stack else -1
         parent = standing_in if head.parent is None else head.parent
-        block = OpenBlock(program.name, head.index, parent, head.forward, head.location)
-        earlier = self.blocks.get(head.index)
+        block = OpenBlock(program.name, head.label, parent, head.forward, head.location)
+        earlier = self.blocks.get(head.label)
         if earlier is not None:
             self._report(
                 codes.DUPLICATE_BLOCK,
-                f"the block ^{head.index} is defined twice in @{name_text(program.name)}",
+                f"the block ^{head.label} is defined twice in @{name_text(program.name)}",
                 head.location,
-                f"^{head.index}",
-                Note("the first one", earlier.location, f"^{head.index}"),
+                f"^{head.label}",
+                Note("the first one", earlier.location, f"^{head.label}"),
             )
-        self.blocks.setdefault(head.index, block)
+        self.blocks.setdefault(head.label, block)
         self.stack.append(block)
         if len(self.stack) > MAX_DEPTH and not self.too_deep:
             self.too_deep = True

@@ -22,7 +22,7 @@ from pstranspile.ir.text.literals import (
     unquote,
 )
 from pstranspile.ir.text.schemas import SchemaView
-from pstranspile.ir.text.tree import Node, Token, is_node, nodes, token, tokens
+from pstranspile.ir.text.tree import Node, Token, Tree, nodes, token, tokens
 
 ROLE_VARS = "op_role_var"
 _RESERVED = {"op_role": "the role", ROLE_VARS: "the role variables"}
@@ -120,7 +120,7 @@ def read_text(token: Token, context: Context) -> str:
 
 def literal_kind(literal: Token | Node, context: Context) -> tuple[AttrKind | None, bool]:
     """(kind of the literal by itself or None where it can't be told, whether it is usable at all)."""
-    if not is_node(literal):
+    if not isinstance(literal, Tree):
         kind = natural_kind(literal, context)
         return kind, kind is not None
     parts = tokens(literal)
@@ -151,7 +151,7 @@ def fits(kind: AttrKind, natural: AttrKind | None, is_list: bool) -> bool:
 
 def convert(literal: Token | Node, kind: AttrKind, context: Context) -> AttrValue:
     """The value of a literal that fits `kind`."""
-    if is_node(literal):
+    if isinstance(literal, Tree):
         element = ELEMENT_KIND[kind]
         return PYTHON_TYPES[kind](scalar(part, element, context) for part in tokens(literal))
     return PYTHON_TYPES[kind](scalar(literal, kind, context))
@@ -200,12 +200,12 @@ def read_attribute(
     if node.data == "typed_attribute":
         written = token(node, 1)
         kind = _written_kind(written, context)
-        if kind is not None and not fits(kind, natural, is_node(literal)):
+        if kind is not None and not fits(kind, natural, isinstance(literal, Tree)):
             context.report(codes.ATTRIBUTE_LITERAL, f"the literal of `{attribute}` is not of kind `{written}`", written)
             return None
     else:
         kind = _by_schema(name, attribute, natural, op_type, schema, context)
-        if kind is not None and natural is not None and not fits(kind, natural, is_node(literal)):
+        if kind is not None and natural is not None and not fits(kind, natural, isinstance(literal, Tree)):
             kind = natural
         elif kind is not None and natural is None and kind not in ELEMENT_KIND:
             message = f"`{attribute}` of {op_type} is no list; an empty list of another kind names it"

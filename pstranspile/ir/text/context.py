@@ -42,7 +42,7 @@ class ProgramHead(NamedTuple):
 class BlockHead(NamedTuple):
     """What the head of a block says; `parent` None: the block it stands in."""
 
-    index: int
+    label: int
     parent: int | None
     forward: int
     location: Location

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import cast
 
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
@@ -16,9 +17,9 @@ from pstranspile.ir.model import Location, SourceText
 from pstranspile.ir.text import codes
 from pstranspile.ir.text.assemble import Assembler
 from pstranspile.ir.text.context import Context, did_you_mean
-from pstranspile.ir.text.grammar import parser
+from pstranspile.ir.text.grammar import parse_statement
 from pstranspile.ir.text.reader import VERSION
-from pstranspile.ir.text.tree import Node, Token, is_node
+from pstranspile.ir.text.tree import Node, Token, Tree, token
 
 MAX_FINDINGS = 20
 """How many findings one run reports."""
@@ -83,12 +84,13 @@ def _syntax(problem: UnexpectedInput, text: str, context: Context) -> Diagnostic
     position = len(text)
     expected: Iterable[str] = ()
     if isinstance(problem, UnexpectedToken):
+        found_token = cast(Token, problem.token)  # pyright: ignore[reportUnknownMemberType]
         expected = problem.accepts or problem.expected
-        if problem.token.type != "$END" and problem.pos_in_stream is not None:
-            position = problem.pos_in_stream
+        if found_token.type != "$END" and found_token.start_pos is not None:
+            position = found_token.start_pos
     elif isinstance(problem, UnexpectedCharacters):
         expected = problem.allowed or ()
-        position = problem.pos_in_stream or 0
+        position = cast(int, problem.pos_in_stream)  # pyright: ignore[reportUnknownMemberType]
     before = text[:position].rstrip(" \t\r\n") if position >= len(text) else text[:position]
     line = context.first_line + before.count("\n")
     column = len(before) - (before.rfind("\n") + 1) + 1
@@ -121,14 +123,14 @@ def _parse(lines: list[str], at: int, context: Context) -> tuple[Node | None, in
     context.first_line = at + 1
     problem: UnexpectedInput
     try:
-        return parser().parse(lines[at], start="statement"), 1
+        return parse_statement(lines[at]), 1
     except UnexpectedInput as refused:
         problem = refused
     text, count = lines[at], _extent(lines, at)
     if count > 1:
         text = "\n".join(lines[at : at + count])
         try:
-            return parser().parse(text, start="statement"), count
+            return parse_statement(text), count
         except UnexpectedInput as refused:
             problem = refused
     context.findings.append(_syntax(problem, text, context))
@@ -173,7 +175,7 @@ def diagnose(text: str, context: Context) -> None:
         statement, count = _parse(lines, at, context)
         if statement is not None:
             inner = statement.children[0]
-            if is_node(inner) and inner.data == "version" and statements:
+            if isinstance(inner, Tree) and inner.data == "version" and statements:
                 _misplaced_version(inner, context)
             else:
                 take(inner, assembler, context)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    import lark
+    from pstranspile.ir.text.tree import Node
 
 _NAME = "ir.lark"
 _PACKAGE = Path(__file__).resolve().parents[2]
@@ -32,8 +32,17 @@ def grammar_text() -> str:
 
 
 @lru_cache(maxsize=1)
-def parser() -> lark.Lark:
-    """The parser of whole modules (start `module`) and of one statement (start `statement`)."""
+def _lark() -> Any:
     import lark
 
     return lark.Lark(grammar_text(), **OPTIONS)
+
+
+def parse_module(text: str) -> Node:
+    """The tree of a whole text. Raises lark.exceptions.UnexpectedInput."""
+    return _lark().parse(text, start="module")
+
+
+def parse_statement(text: str) -> Node:
+    """The tree of one statement. Raises lark.exceptions.UnexpectedInput."""
+    return _lark().parse(text, start="statement")

@@ -11,7 +11,7 @@ from pstranspile.ir.model import Module, SourceText
 from pstranspile.ir.text.assemble import Assembler
 from pstranspile.ir.text.context import Context
 from pstranspile.ir.text.diagnose import diagnose
-from pstranspile.ir.text.grammar import parser
+from pstranspile.ir.text.grammar import parse_module
 from pstranspile.ir.text.reader import (
     read_block_head,
     read_declaration,
@@ -20,7 +20,7 @@ from pstranspile.ir.text.reader import (
     read_version,
 )
 from pstranspile.ir.text.schemas import Language
-from pstranspile.ir.text.tree import Node, Token, is_node
+from pstranspile.ir.text.tree import Node, Token, Tree
 
 
 def _statements(tree: Node) -> Iterator[Node | Token]:
@@ -28,7 +28,7 @@ def _statements(tree: Node) -> Iterator[Node | Token]:
     todo: list[Node | Token] = [tree]
     while todo:
         part = todo.pop()
-        if is_node(part) and part.data in ("module", "program", "block"):
+        if isinstance(part, Tree) and part.data in ("module", "program", "block"):
             todo += reversed(part.children)
         else:
             yield part
@@ -36,7 +36,7 @@ def _statements(tree: Node) -> Iterator[Node | Token]:
 
 def take(statement: Node | Token, assembler: Assembler, context: Context) -> None:
     """Hands one statement to the assembler."""
-    if not is_node(statement):
+    if not isinstance(statement, Tree):
         assembler.close(context.at(statement))
     elif statement.data == "op":
         assembler.add(read_op(statement, context))
@@ -54,7 +54,7 @@ def parse_plainly(text: str, file: str, language: Language) -> Module:
     """The module that `text` holds. Raises DiagnosticError with all findings."""
     context = Context(file, language)
     try:
-        tree: Node = parser().parse(text if text.endswith("\n") else text + "\n", start="module")
+        tree = parse_module(text if text.endswith("\n") else text + "\n")
     except UnexpectedInput:
         diagnose(text, context)
         raise AssertionError("the whole text is refused but every statement is accepted") from None

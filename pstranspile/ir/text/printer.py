@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from pstranspile.ir.attributes import AttrKind, AttrValue, BlockRef, BlockRefs, kind_of
 from pstranspile.ir.model import Attrs, Block, Module, Op, Program, Slots, TensorType, Var
@@ -192,9 +192,15 @@ def block_refs(attrs: Attrs) -> list[int]:
     return found
 
 
+class End(NamedTuple):
+    """What the closing brace of a block or program stands for."""
+
+    of: Block | Program
+
+
 @dataclass
 class Printed:
-    """The lines of a text, and for each the value it stands for (None: a closing brace or an empty line)."""
+    """The lines of a text, and for each the value it stands for (None: the version line or an empty line)."""
 
     lines: list[str] = field(default_factory=list[str])
     values: list[object] = field(default_factory=list[object])
@@ -240,7 +246,7 @@ class ProgramPrinter:
             for rest in range(len(self.program.blocks)):
                 if rest not in self.placed:
                     self.block(rest, 0, depth + 1)
-        self.printed.add(indent + "}", (block, "end"))
+        self.printed.add(indent + "}", End(block))
 
 
 def program_lines(program: Program, program_name: str, language: Language, printed: Printed) -> None:
@@ -249,7 +255,7 @@ def program_lines(program: Program, program_name: str, language: Language, print
     version = "" if program.version == 0 else f" version={'none' if program.version is None else program.version}"
     printed.add(f"program @{name(program_name)}{seed}{version} {{", program)
     ProgramPrinter(program, language, printed).blocks()
-    printed.add("}", (program, "end"))
+    printed.add("}", End(program))
 
 
 def module_lines(module: Module, language: Language) -> Printed:

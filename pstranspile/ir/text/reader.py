@@ -24,7 +24,7 @@ from pstranspile.ir.text.literals import (
     read_name,
 )
 from pstranspile.ir.text.schemas import SchemaView
-from pstranspile.ir.text.tree import Node, Token, is_node, node_at, nodes, token, tokens
+from pstranspile.ir.text.tree import Node, Token, Tree, node_at, nodes, token, tokens
 from pstranspile.ir.types import DTYPES, DType, VarKind
 
 VERSION = "1"
@@ -253,7 +253,7 @@ def _parameter_settings(node: Node, context: Context) -> dict[str, Token]:
             continue
         if name in found:
             context.report(codes.DUPLICATE_NAME, f"`{name}` is written twice", name)
-        if child.data != "attribute" or is_node(value):
+        if child.data != "attribute" or isinstance(value, Tree):
             context.report(codes.SYNTAX, f"expected `{name}=` and one value", name)
         elif value.type not in _PARAMETER_WORDS[name] and not (name == "learning_rate" and value in ("inf", "nan")):
             literal_kind(value, context)
@@ -346,7 +346,7 @@ def read_role(node: Node | None, context: Context) -> tuple[OpRole | None, tuple
     names: tuple[str, ...] = ()
     target = False
     for child in node.children:
-        if not is_node(child):
+        if not isinstance(child, Tree):
             target = keyword(child, ["target"], "mark of an op", context)
         elif child.data == "role_vars":
             names = tuple(read_sigil_name(variable, context) for variable in tokens(child))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias, TypeGuard, cast
+from typing import TypeAlias, cast
 
 from lark import Token, Tree
 
-__all__ = ["Node", "Token", "is_node", "node_at", "nodes", "token", "tokens"]
+__all__ = ["Node", "Token", "Tree", "node_at", "nodes", "token", "tokens"]
 
 Node: TypeAlias = Tree[Token]
 """A parse tree; `data` is the name of its rule."""
@@ -30,8 +30,3 @@ def nodes(node: Node) -> list[Node]:
 def node_at(node: Node, index: int) -> Node:
     """The child at `index`, which the grammar makes a tree."""
     return cast(Node, node.children[index])
-
-
-def is_node(child: Token | Node) -> TypeGuard[Node]:
-    """Whether a child is a tree rather than a token."""
-    return isinstance(child, Tree)

@@ -1,0 +1,147 @@
+"""Formatting: the canonical text with the comments and blank lines of the text it was made from.
+
+A comment on lines of its own goes with the statement that follows it, a comment at the end of a line with the
+statement on that line. A statement written on several lines becomes one line; the comments inside it go
+before it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from pstranspile.ir.model import Block, Module, Op, Program, Var
+from pstranspile.ir.text.printer import End, Printed, module_lines
+from pstranspile.ir.text.schemas import Language
+
+_PIECES = re.compile(r'"(?:[^"\\\n]|\\[^\n])*"|#[^\n]*|[\[({]|[\])}]')
+
+
+class Written(NamedTuple):
+    """A statement as it stands in a text, with what is kept of the lines around it.
+
+    `above` holds comment lines, and "" for a blank line; `beside` the comment at its end or "".
+    """
+
+    line: int
+    code: str
+    above: tuple[str, ...]
+    beside: str
+
+
+def _cut(line: str) -> tuple[str, str, int]:
+    """(code, comment, brackets opened less brackets closed) of a line."""
+    depth = 0
+    for piece in _PIECES.finditer(line):
+        first = piece.group()[0]
+        if first == "#":
+            return line[: piece.start()].strip(), piece.group().rstrip(), depth
+        depth += (first in "([{") - (first in "])}")
+    return line.strip(), "", depth
+
+
+def written_statements(text: str) -> Iterator[Written]:
+    """The statements of a text that parses, and last an empty one that holds what follows them."""
+    above: list[str] = []
+    inside: list[str] = []
+    start, code_start, open_brackets = 0, "", 0
+    for number, line in enumerate(text.split("\n"), 1):
+        code, comment, depth = _cut(line)
+        if open_brackets:
+            open_brackets += depth
+            if open_brackets > 0 or not code:
+                inside += [comment] if comment else []
+                continue
+            yield Written(start, code_start, (*above, *inside), comment)
+            above, inside = [], []
+        elif not code:
+            if comment or (above and above[-1] != "") or (not above and start):
+                above.append(comment)
+        else:
+            start, code_start = number, code
+            is_head = code.endswith("{") and re.match(r"(block\s*\^|program\s*@)", code) is not None
+            open_brackets = depth - is_head if code != "}" else 0
+            if open_brackets > 0:
+                inside = [comment] if comment else []
+                continue
+            open_brackets = 0
+            yield Written(number, code, tuple(above), comment)
+            above = []
+    yield Written(0, "", tuple(above), "")
+
+
+def _line_of(value: object) -> int:
+    """The source line of a value that a line was printed for; 0 if it does not know it."""
+    location = None
+    if isinstance(value, Op):
+        location = value.origin.location if value.origin else None
+    elif isinstance(value, Var | Block):
+        location = value.location
+    return location.line if location else 0
+
+
+class _Sources:
+    """Finds the written statement of each printed line; programs are asked for in their order."""
+
+    def __init__(self, text: str):
+        self.at_line: dict[int, Written] = {}
+        self.ends: dict[tuple[int, int], Written] = {}
+        self.programs: list[Written] = []
+        self.version: Written | None = None
+        self.last = Written(0, "", (), "")
+        open_at: list[int] = []
+        for written in written_statements(text):
+            if not written.line:
+                self.last = written
+            elif written.code == "}":
+                self.ends[(len(self.programs), open_at.pop())] = written
+            else:
+                self.at_line[written.line] = written
+                if re.match(r"program\s*@", written.code):
+                    self.programs.append(written)
+                    open_at.append(0)
+                elif re.match(r"block\s*\^", written.code):
+                    open_at.append(written.line)
+                elif self.version is None:
+                    self.version = written
+        self.current = 0
+
+    def of(self, value: object) -> Written | None:
+        """The statement that a printed value was read from."""
+        if isinstance(value, Program):
+            self.current += 1
+            return self.programs[self.current - 1]
+        if isinstance(value, End):
+            return self.ends.get((self.current, _line_of(value.of)))
+        return self.at_line.get(_line_of(value)) if value is not None else None
+
+
+def _with_comments(printed: Printed, sources: _Sources) -> Iterator[str]:
+    assert sources.version is not None
+    for position, (line, value) in enumerate(zip(printed.lines, printed.values, strict=True)):
+        written = sources.version if position == 0 else sources.of(value)
+        if written is not None:
+            indent = line[: len(line) - len(line.lstrip(" "))]
+            ends = isinstance(value, End)
+            inner = indent + "  " if ends else indent
+            above = list(written.above)
+            if ends and above and above[-1] == "":
+                above.pop()
+            at_top = position and printed.lines[position - 1].endswith("{")
+            if above and above[0] == "" and (at_top or printed.lines[position - 1] == ""):
+                above.pop(0)
+            yield from (inner + comment if comment else "" for comment in above)
+            if written.beside:
+                line = f"{line}  {written.beside}"
+        yield line
+    rest = list(sources.last.above)
+    while rest and rest[-1] == "":
+        rest.pop()
+    yield from rest
+
+
+def format_module(module: Module, text: str, language: Language) -> str:
+    """The canonical text of `module` with the comments and blank lines of `text`, which it was parsed from."""
+    printed = module_lines(module, language)
+    return "\n".join(_with_comments(printed, _Sources(text))) + "\n"
