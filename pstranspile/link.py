@@ -112,6 +112,9 @@ def _check_sends(
     for op in trainer.main.main_block.ops:
         if op.type != "send":
             continue
+        if op.attrs.get("use_send_handler") is False:
+            yield from _check_notice(trainer, op, servers)
+            continue
         for name, endpoint in _pairs(op, op.inputs.get("X", ())):
             server = servers.get(endpoint)
             if server is None or name not in server.expected:
@@ -120,6 +123,16 @@ def _check_sends(
             senders[endpoint, name] = senders.get((endpoint, name), 0) + 1
             if _type(variables.get(name)) != _type(server.role.main.main_block.vars.get(name)):
                 yield _finding(SEND, trainer, op, f"%{name} has another type on {server.role.name}", name)
+
+
+def _check_notice(trainer: Linked, op: Op, servers: Mapping[str, _Server]) -> Iterator[Diagnostic]:
+    """A notice (a step counter) goes to every server it names, under a name that the server has declared."""
+    endpoints = op.attrs.get("epmap", Strings())
+    for endpoint in endpoints if isinstance(endpoints, Strings) else ():
+        for name in op.input_names:
+            server = servers.get(endpoint)
+            if server is None or name not in server.role.main.main_block.vars:
+                yield _finding(SEND, trainer, op, f"%{name} goes to {endpoint!r}, which does not know it", name)
 
 
 def _check_receives(
@@ -177,10 +190,11 @@ def _check_server(server: _Server, trainers: int, senders: Mapping[tuple[str, st
     role, op = server.role, server.op
     if op.attrs.get("Fanin") != trainers:
         yield _finding(BARRIER, role, op, f"it waits for {op.attrs.get('Fanin')} trainers of {trainers}", "")
+    wanted = 1 if op.attrs.get("distributed_mode") == 0 else trainers
     for name in op.inputs.get("X", ()):
         count = senders.get((server.endpoint, name), 0)
-        if count != 1:
-            yield _finding(UNSENT, role, op, f"%{name} is sent by {count} trainers, must be 1", name)
+        if count != wanted:
+            yield _finding(UNSENT, role, op, f"%{name} is sent by {count} trainers, must be {wanted}", name)
     blocks = op.attrs.get("optimize_blocks", BlockRefs())
     listed = list(blocks) if isinstance(blocks, BlockRefs) else []
     if not listed or any(not 0 < index < len(role.main.blocks) for index in listed):

@@ -44,7 +44,7 @@ class UpdateGroup(NamedTuple):
 def is_optimizer(op: Op) -> bool:
     """Whether the op's schema declares how it updates a parameter."""
     schema = schema_of(op.type)
-    return schema is not None and bool(schema.slicing)
+    return schema is not None and schema.is_optimizer
 
 
 def _attribute(
@@ -219,7 +219,7 @@ def _joined_by_helpers(program: Program, updates: tuple[Update, ...]) -> list[tu
 def _ops_after_updates(
     program: Program, updates: tuple[Update, ...], roles: Roles
 ) -> tuple[list[tuple[int, str]], list[tuple[str, ...]], list[Diagnostic]]:
-    """Ops of other roles that write an optimised parameter after its optimizer, with all that they need.
+    """Ops of other roles that write an optimised parameter after its optimizer, all they need and all they feed.
 
     Returns (op index, parameter) rows, joins of parameters, and findings: what they need must not depend on
     what only a trainer has.
@@ -227,39 +227,50 @@ def _ops_after_updates(
     last = {update.parameter: update.ops[-1] for update in updates}
     ops = program.main_block.ops
     special = {*roles.optimize, *roles.learning_rate, *roles.trainer_clips}
-    rows: list[tuple[int, str]] = []
     joins: list[tuple[str, ...]] = []
     findings: list[Diagnostic] = []
     late = [i for i in range(min(last.values(), default=len(ops)) + 1, len(ops)) if i not in special]
     changes = {i: effects_of(program, ops[i]) for i in late}
     changers = [i for i in late if any(last.get(name, i) < i for name in changes[i].writes)]
     if not changers:
-        return rows, joins, findings
+        return [], joins, findings
     graph = op_graph(program, (i for i in range(len(ops)) if i not in special))
-    for index in changers:
-        touched = tuple(n for n in dict.fromkeys((*changes[index].writes, *changes[index].reads)) if n in last)
-        needed = _without_parameters(graph, index, last)
+    moved: dict[int, str] = {}
+    todo = list(changers)
+    while todo:
+        index = todo.pop(0)
+        if index in moved:
+            continue
+        effects = effects_of(program, ops[index])
+        touched = tuple(n for n in dict.fromkeys((*effects.writes, *effects.reads)) if n in last)
+        needed = _through_all_but(graph, index, last, upwards=True)
         outside = (name for i in (*needed, index) for name in graph.nodes[i]["inputs"] if name not in last)
         missing = next((n for n in outside if not _is_state(program, n)), "")
         if missing:
-            message = f"%{touched[0]} is changed here after its update, from %{missing}, which only a trainer has"
-            findings.append(at_op(codes.AFTER_UPDATE, message, ops[index], focus=f"%{missing}"))
-            continue
-        rows += [(i, touched[0]) for i in (*needed, index)]
+            message = "the op has to follow the update of a parameter on its server, but needs "
+            findings.append(
+                at_op(codes.AFTER_UPDATE, f"{message}%{missing} of the trainer", ops[index], focus=f"%{missing}")
+            )
+            break
+        home = touched[0] if touched else next(moved[i] for i in needed if i in moved)
+        moved.update((i, home) for i in (*needed, index))
         if len(touched) > 1:
             joins.append(touched)
-    return rows, joins, findings
+        todo += (i for node in (*needed, index) for i in _through_all_but(graph, node, last, upwards=False))
+    return list(moved.items()), joins, findings
 
 
-def _without_parameters(graph: OpGraph, index: int, parameters: Mapping[str, int]) -> list[int]:
-    """The ancestors of an op through anything but parameters, which the server has."""
+def _through_all_but(graph: OpGraph, index: int, parameters: Mapping[str, int], *, upwards: bool) -> list[int]:
+    """Ancestors (or descendants) of an op through anything but parameters, which the server has."""
     found: set[int] = set()
     todo = [index]
     while todo:
-        for a, _, name in graph.in_edges(todo.pop(), data="var"):
-            if name not in parameters and a not in found:
-                found.add(a)
-                todo.append(a)
+        node = todo.pop()
+        for near in graph.predecessors(node) if upwards else graph.successors(node):
+            edge = (near, node) if upwards else (node, near)
+            if graph.edges[edge]["var"] not in parameters and near not in found:
+                found.add(near)
+                todo.append(near)
     return sorted(found)
 
 

@@ -109,7 +109,7 @@ class ServerProgram:
         schema = schema_of(op.type)
         names = {view.parameter.name: view.slice.name, view.parameter.gradient: view.slice.gradient}
         renamed: dict[str, str] = {}
-        is_optimizer = schema is not None and bool(schema.slicing)
+        is_optimizer = schema is not None and schema.is_optimizer
         for slots in (op.inputs, op.outputs):
             for slot, row in slots.items():
                 for name in row:

@@ -32,6 +32,7 @@ class TrainerTemplate:
             for index in deep_blocks(facts.program, facts.program.main_block.ops[op_index])
         )
         self.send_points = _send_points(facts, plan)
+        self.mentions = _mentions(self.kept, {p.gradient for p in plan.parameters if not p.is_cut})
         block = facts.program.main_block
         self.base_vars = {name: var for name, var in block.vars.items() if name not in self.dropped_vars}
 
@@ -62,6 +63,16 @@ def dropped_vars(facts: Facts, plan: Plan, moved: frozenset[int]) -> frozenset[s
     return frozenset(n for n in inputs if all(i in moved for where in mentioned for i in where.get(n, ())))
 
 
+def _mentions(kept: Mapping[int, Op], gradients: set[str]) -> dict[str, list[int]]:
+    """Gradient -> kept ops that use it or name it in their role variables."""
+    found: dict[str, list[int]] = {}
+    for index, op in kept.items():
+        for name in (*op.input_names, *op.output_names, *(op.role_vars or ())):
+            if name in gradients:
+                found.setdefault(name, []).append(index)
+    return found
+
+
 def _send_points(facts: Facts, plan: Plan) -> dict[int, list[PlannedParameter]]:
     """Op index -> parameters whose gradient is sent right after it: its last writer (A2.49).
 
@@ -80,10 +91,8 @@ def emit_trainer(template: TrainerTemplate, trainer: int) -> Program:
     facts, plan, mode = template.facts, template.plan, template.mode
     renames = own_gradient_names(plan, trainer)
     ops = dict(template.kept)
-    for name in renames:
-        for index in (*facts.uses.writers.get(name, ()), *facts.uses.readers.get(name, ())):
-            if index in ops:
-                ops[index] = rename_vars(ops[index], renames)
+    for index in {index for name in renames for index in template.mentions.get(name, ())}:
+        ops[index] = rename_vars(ops[index], renames)
     ordered: list[Op] = []
     for index, source in enumerate(facts.program.main_block.ops):
         op = ops.get(index)
@@ -186,6 +195,7 @@ def trainer_vars(template: TrainerTemplate, trainer: int, renames: Mapping[str, 
                 dtype = gradient.dtype or parameter.dtype
                 variables[sent] = Var(sent, gradient.kind, TensorType(dtype, s.shape))
         variables[parameter.send_control] = Var(parameter.send_control)
+    variables.update((counter.control, Var(counter.control)) for counter in plan.counters)
     variables[plan.barrier_control] = Var(plan.barrier_control)
     return variables
 

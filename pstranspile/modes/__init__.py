@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.job import Job
+from pstranspile.modes.asynchronous import Async
 from pstranspile.modes.base import Mode
 from pstranspile.modes.sync import Sync
 
-MODES: dict[str, Mode] = {mode.name: mode for mode in (Sync(),)}
+MODES: dict[str, Mode] = {mode.name: mode for mode in (Sync(), Async())}
 """The modes of distribution this version compiles, by name."""
 
 
@@ -19,6 +20,6 @@ def mode_of(job: Job) -> Mode:
         message = f"mode {job.mode!r} is not supported by this version (supported: {known})"
         raise DiagnosticError([error("mode-unsupported", message, focus="mode")])
     if job.enable_dc_asgd:
-        message = f"enable_dc_asgd does not go with mode {job.mode!r}: it corrects delayed, asynchronous gradients"
+        message = f"enable_dc_asgd is not supported by this version in mode {job.mode!r}"
         raise DiagnosticError([error("mode-unsupported", message, focus="enable_dc_asgd")])
     return mode

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from pstranspile.ir.attributes import AttrValue
-from pstranspile.ir.model import Op
+from pstranspile.ir.model import Module, Op
 from pstranspile.job import Job
-from pstranspile.plan.plan import Plan, PlannedParameter, Slice
+from pstranspile.plan.plan import Plan, PlannedParameter, SharedCounter, Slice
 
 
 class Mode(Protocol):
@@ -16,6 +16,14 @@ class Mode(Protocol):
 
     name: str
     doc: str
+
+    def rewrite(self, module: Module, job: Job) -> tuple[Module, tuple[SharedCounter, ...]]:
+        """The source as this mode needs it, and the step counters that trainers send. Raises DiagnosticError."""
+        ...
+
+    def check(self, plan: Plan) -> None:
+        """Raises DiagnosticError when the plan can't be carried out in this mode."""
+        ...
 
     def per_trainer(self, job: Job) -> bool:
         """Whether every trainer sends its gradients under names of its own."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pstranspile.ir.attributes import AttrValue, Strings, float32
-from pstranspile.ir.model import Op
+from pstranspile.ir.model import Module, Op
 from pstranspile.ir.roles import OpRole
 from pstranspile.job import Job
 from pstranspile.ops.build import make_op
-from pstranspile.plan.plan import Plan, PlannedParameter, Slice
+from pstranspile.plan.plan import Plan, PlannedParameter, SharedCounter, Slice
 
 
 class Sync:
@@ -17,6 +17,14 @@ class Sync:
 
     name = "sync"
     doc = "servers wait for all trainers, average their gradients, update once; trainers wait for the result"
+
+    def rewrite(self, module: Module, job: Job) -> tuple[Module, tuple[SharedCounter, ...]]:
+        """The source as it is: barriers mark the steps."""
+        del job
+        return module, ()
+
+    def check(self, plan: Plan) -> None:
+        """Any plan will do."""
 
     def per_trainer(self, job: Job) -> bool:
         """Only with several trainers; one trainer sends under the plain name.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from typing import NamedTuple
@@ -44,6 +44,14 @@ class PlannedParameter(NamedTuple):
         return len(self.slices) > 1
 
 
+class SharedCounter(NamedTuple):
+    """A step counter kept by every trainer: the shared name, each trainer's own, and its send's control variable."""
+
+    name: str
+    own: tuple[str, ...]
+    control: str
+
+
 class DistributedVar(NamedTuple):
     """One variable held by a server: Fluid's overview of variables on pservers (A1.21). Offset in elements."""
 
@@ -77,7 +85,8 @@ class Plan:
     barrier_control: str
     startup_control: str
     distributed_vars: tuple[DistributedVar, ...] = ()
-    distributed_lookup_table: str | None = field(default=None)
+    counters: tuple[SharedCounter, ...] = ()
+    distributed_lookup_table: str | None = None
 
     @cached_property
     def by_name(self) -> dict[str, PlannedParameter]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -111,11 +111,14 @@ def prepare(module: Module, job: Job, *, plan: Plan | None = None, on_pass: Obse
         raise DiagnosticError([error(NO_PROGRAM, f"the module has no program {names}", location)])
     mode = mode_of(job)
     steps = Steps(on_pass)
+    module, counters = mode.rewrite(module, job)
     facts = analyze(module.main, steps)
     warnings = list(facts.findings)
     if plan is None:
         plan, findings = make_plan(facts, module.startup, job, per_trainer=mode.per_trainer(job), steps=steps)
         warnings += findings
+        plan = replace(plan, counters=counters)
+    mode.check(plan)
     raise_errors(_needed_from_servers(facts))
     return Compiled(module, facts, plan, mode, tuple(warnings), steps)
 

@@ -1,0 +1,70 @@
+"""The step counter of a learning-rate schedule when no barrier tells the servers that a step is over.
+
+Every trainer keeps a counter of its own, sends it to all servers each step, and the schedule on a server runs on
+the sum of what came in (FEATURES A2.24).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pstranspile.analysis.roles import find_roles
+from pstranspile.ir.attributes import Longs
+from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.model import MAIN, STARTUP, Module, Op, Program
+from pstranspile.ir.roles import OpRole
+from pstranspile.ops.build import make_op
+from pstranspile.plan.names import CONTROL, NameMint, trainer_suffix
+from pstranspile.plan.plan import SharedCounter
+
+
+def share_step_counters(module: Module, trainers: int) -> tuple[Module, tuple[SharedCounter, ...]]:
+    """The module with each schedule's `increment` replaced by the sum of one counter per trainer.
+
+    The shared counter starts at minus the number of trainers and each trainer's own at 1, as Fluid sets them; the
+    counters are listed in program order. A module without such a schedule comes back as it is.
+    """
+    block = module.main.main_block
+    counters: list[SharedCounter] = []
+    ops = list(block.ops)
+    mint = NameMint(name for b in module.main.blocks for name in b.vars)
+    for index in find_roles(block).learning_rate:
+        op, name = ops[index], ops[index].output("Out")
+        if op.type != "increment" or name is None or name not in block.vars:
+            continue
+        own = tuple(mint.mint(name + trainer_suffix(i)) for i in range(trainers))
+        counters.append(SharedCounter(name, own, mint.mint(CONTROL + name)))
+        ops[index] = make_op("sum", {"X": own}, {"Out": [name]}, role=OpRole.LR_SCHED, origin=op.origin)
+    if not counters:
+        return module, ()
+    main = _declare(module.main, module.main, counters, ops)
+    startup = _declare(module[STARTUP], module.main, counters, _initialised(module, counters))
+    return Module(FrozenMap({**module.programs, MAIN: main, STARTUP: startup}), module.source), tuple(counters)
+
+
+def _declare(program: Program, main: Program, counters: Sequence[SharedCounter], ops: Sequence[Op]) -> Program:
+    """The program with these ops in block 0 and every trainer's counters declared."""
+    block = program.main_block
+    variables = dict(block.vars)
+    for counter in counters:
+        shared = main.main_block.vars[counter.name]
+        variables.update((name, shared._replace(name=name, location=None)) for name in counter.own)
+    return program._replace(blocks=(block._replace(vars=FrozenMap(variables), ops=tuple(ops)), *program.blocks[1:]))
+
+
+def _initialised(module: Module, counters: Sequence[SharedCounter]) -> list[Op]:
+    """The start-up ops: own counters set to 1 first, the shared ones to minus the number of trainers."""
+    shared = {counter.name: counter for counter in counters}
+    ops: list[Op] = []
+    for counter in counters:
+        tensor = module.main.main_block.vars[counter.name].tensor
+        assert tensor is not None
+        attrs = {"shape": Longs(tensor.shape), "dtype": tensor.dtype.value, "value": 1.0}
+        own = (make_op("fill_constant", {}, {"Out": [name]}, attrs) for name in reversed(counter.own))
+        ops = [*(op._replace(inputs=FrozenMap()) for op in own), *ops]
+    for op in module[STARTUP].main_block.ops:
+        counter = shared.get(op.output("Out") or "")
+        if counter is not None and op.type == "fill_constant":
+            op = op._replace(attrs=FrozenMap({**op.attrs, "value": -float(len(counter.own))}))
+        ops.append(op)
+    return ops
