@@ -19,9 +19,11 @@ from pstranspile.job import Job
 from pstranspile.link import Linked, link
 from pstranspile.modes import mode_of
 from pstranspile.modes.base import Mode
-from pstranspile.passes import Observer, Steps
+from pstranspile.passes import PASSES, Observer, Steps
 from pstranspile.plan.make import make_plan
 from pstranspile.plan.plan import Plan
+
+__all__ = ["PASSES", "Compiled", "Role", "compile", "prepare"]
 
 NO_PROGRAM = declare("no-program", "The module lacks a program that compiling needs: @main or @startup.")
 SERVER_VALUE = declare(
