@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pstranspile.job import JobError as JobError
     from pstranspile.jobfile import load_job as load_job
     from pstranspile.loading import load as load
-    from pstranspile.textual import parse as loads
+    from pstranspile.loading import loads as loads
     from pstranspile.textual import print_module as dumps
     from pstranspile.verify import verify as verify
 
@@ -47,7 +47,7 @@ _API = {
     "dumps": "textual:print_module",
     "load": "loading:load",
     "load_job": "jobfile:load_job",
-    "loads": "textual:parse",
+    "loads": "loading:loads",
     "verify": "verify:verify",
 }
 """Public name -> where it is defined; the imports above say the same to type checkers."""

@@ -124,7 +124,7 @@ def _report(problem: DiagnosticError) -> int:
 
 
 def _internal(fault: Exception, with_traceback: bool) -> int:
-    from pstranspile.cli.report import Reported
+    from pstranspile.cli.report import PLEASE_REPORT, Reported
 
     if isinstance(fault, Reported):
         return fault.status
@@ -134,11 +134,7 @@ def _internal(fault: Exception, with_traceback: bool) -> int:
         traceback.print_exception(fault)
     else:
         print(f"pstranspile: internal error: {type(fault).__name__}: {fault}", file=sys.stderr)
-        print(
-            "This is a fault of pstranspile, not of your program. Please report it with the command, its "
-            "input and the output of the same command with --traceback.",
-            file=sys.stderr,
-        )
+        print(PLEASE_REPORT, file=sys.stderr)
     return INTERNAL
 
 

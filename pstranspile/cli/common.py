@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from pstranspile.cli.report import quoting, report
 from pstranspile.ir.diagnostics import raise_errors
+from pstranspile.ir.model import SourceText
 
 if TYPE_CHECKING:
     from pstranspile.ir.model import Module
     from pstranspile.job import Job
+
+STDIN = "<stdin>"
+"""What messages call the input that is read from stdin."""
 
 
 class Version(argparse.Action):
@@ -119,22 +123,18 @@ def read_job(options: argparse.Namespace) -> Job:
     return job
 
 
-STDIN = "<stdin>"
-"""The file name of text read from stdin, as diagnostics show it."""
-
-
 def load_input(path: str, startup: str | None = None, meta: str | None = None) -> Module:
-    """The module of an INPUT argument; `-` is text on stdin. Raises DiagnosticError or Reported."""
-    from pstranspile.loading import load
+    """The module of an INPUT argument; `-` is stdin. Its warnings are printed.
+
+    Raises DiagnosticError, or Reported for what came from stdin.
+    """
+    from pstranspile.loading import load, load_bytes
 
     if path != "-":
-        return load(path, startup=startup, meta=meta)
-    from pstranspile.ir.model import SourceText
-    from pstranspile.textual import parse
-
-    text = sys.stdin.buffer.read().decode("utf-8", errors="replace")
-    with quoting(SourceText(STDIN, text)):
-        return parse(text, STDIN)
+        return load(path, startup, meta, report=report)
+    data = sys.stdin.buffer.read()
+    with quoting(SourceText(STDIN, data.decode("utf-8", errors="replace"))):
+        return load_bytes(data, STDIN, startup, meta, report=report)
 
 
 def load_verified(options: argparse.Namespace) -> Module:

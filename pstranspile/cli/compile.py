@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pstranspile.cli.common import add_input, add_job, load_verified, make_parser, read_job
 from pstranspile.cli.report import quoting, report
+from pstranspile.cli.watch import Watch
 
 if TYPE_CHECKING:
     from pstranspile.compile import Compiled, Role
@@ -30,13 +31,13 @@ def run(arguments: Sequence[str]) -> int:
     if options.emit == "pb" and options.output is None:
         parser.error("--emit pb writes files; name their folder with -o DIR")
     job = read_job(options)
-    hooks = _hooks(parser, options)
+    watch = Watch(_pass_names(parser, options.print_after))
     module = load_verified(options)
     from pstranspile.compile import compile
 
     with quoting(module.source):
         plan = _read_plan(options.plan) if options.plan else None
-        result = compile(module, job, plan=plan, on_pass=hooks)
+        result = compile(module, job, plan=plan, on_pass=watch)
     report(result.warnings, [module.source])
     if options.output is None:
         _print_roles(result.roles())
@@ -44,8 +45,8 @@ def run(arguments: Sequence[str]) -> int:
         from pstranspile.outputs import write_outputs
 
         write_outputs(options.output, dict(_files(result, options.emit)))
-    if hooks is not None and options.timing:
-        print(hooks.table(), file=sys.stderr)
+    if options.timing:
+        print(watch.table(), file=sys.stderr)
     return 0
 
 
@@ -91,6 +92,20 @@ def _parser() -> argparse.ArgumentParser:
     )
     group.add_argument("--timing", action="store_true", help="print the seconds of each pass, on stderr")
     return parser
+
+
+def _pass_names(parser: argparse.ArgumentParser, asked: Sequence[str]) -> frozenset[str]:
+    """The passes to print after; one that does not exist is a usage error."""
+    from pstranspile.passes import NAMES
+
+    for name in asked:
+        if name not in NAMES:
+            from difflib import get_close_matches
+
+            near = get_close_matches(name, NAMES, 1)
+            hint = f"did you mean {near[0]}?" if near else f"the passes are {', '.join(NAMES)}"
+            parser.error(f"--print-after: there is no pass {name!r}; {hint}")
+    return frozenset(asked)
 
 
 def _files(result: Compiled, emit: str) -> Iterator[tuple[str, bytes]]:

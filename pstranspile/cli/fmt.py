@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,7 +12,7 @@ from pstranspile.ir.codes import declare
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location, SourceText
 
-declare("fmt-file", "A file to format can't be read or written, or is not text.")
+declare("fmt-file", "A file to format can't be read, or is not text.")
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -52,7 +50,9 @@ def _format(path: str, check: bool) -> int:
     if path == "-":
         sys.stdout.write(formatted)
     elif formatted != text:
-        _replace(Path(path), formatted)
+        from pstranspile.outputs import write_output
+
+        write_output(path, formatted.encode("utf-8"))
         print(path)
     return 0
 
@@ -69,20 +69,3 @@ def _read(path: str) -> str:
 
 def _unusable(path: str, message: str) -> DiagnosticError:
     return DiagnosticError([error("fmt-file", message, Location(path))])
-
-
-def _replace(path: Path, text: str) -> None:
-    """Writes the file whole or not at all, with the permissions it had."""
-    try:
-        target = path.resolve()
-        handle, scratch = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                stream.write(text.encode("utf-8"))
-            os.chmod(scratch, target.stat().st_mode & 0o7777)
-            os.replace(scratch, target)
-        except BaseException:
-            os.unlink(scratch)
-            raise
-    except OSError as problem:
-        raise _unusable(str(path), f"can't be written: {problem.strerror or problem}") from None

@@ -25,7 +25,7 @@ def run(arguments: Sequence[str]) -> int:
     if options.output in (None, "-"):
         sys.stdout.write(text)
     else:
-        from pstranspile.outputs import write_file
+        from pstranspile.outputs import write_output
 
-        write_file(options.output, text.encode("utf-8"))
+        write_output(options.output, text.encode("utf-8"))
     return 0

@@ -11,7 +11,7 @@ def run(arguments: Sequence[str]) -> int:
     """Prints name and purpose of every pass."""
     parser = make_parser("passes", "Lists the passes of the compiler, in the order they run in.", [""])
     parser.parse_args(arguments)
-    from pstranspile.compile import PASSES
+    from pstranspile.passes import PASSES
 
     width = max(len(p.name) for p in PASSES)
     for step in PASSES:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from pstranspile.cli.common import add_input, add_job, load_verified, make_parser, read_job
-from pstranspile.cli.report import quoting
+from pstranspile.cli.report import quoting, report
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -24,13 +24,14 @@ def run(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     job = read_job(options)
     module = load_verified(options)
-    from pstranspile.compile import plan_job
+    from pstranspile.compile import prepare
     from pstranspile.plan.text import plan_json, plan_text
 
     with quoting(module.source):
-        plan = plan_job(module, job)
+        result = prepare(module, job)
+    report(result.warnings, [module.source])
     if options.json:
-        sys.stdout.write(json.dumps(plan_json(plan), indent=2) + "\n")
+        sys.stdout.write(json.dumps(plan_json(result.plan), indent=2) + "\n")
     else:
-        sys.stdout.write(plan_text(plan))
+        sys.stdout.write(plan_text(result.plan))
     return 0

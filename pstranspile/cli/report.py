@@ -15,6 +15,12 @@ MAX_QUOTED_BYTES = 64 << 20
 """Files larger than this are not read again only to quote a line of them."""
 
 
+PLEASE_REPORT = (
+    "This is a fault of pstranspile, not of your program. Please report it with the command, its input and the "
+    "output of the same command with --traceback."
+)
+
+
 class Reported(Exception):
     """The command has failed and has said why; carries its exit status."""
 
@@ -34,9 +40,13 @@ def quoting(source: SourceText | None) -> Iterator[None]:
 
 
 def status_of(problem: DiagnosticError) -> int:
-    """The exit status for findings: 2 when they are about the job (wrong usage), otherwise 1."""
+    """The exit status for findings: 2 about the job (wrong usage), 3 about what we made, otherwise 1."""
     from pstranspile.job import JobError
+    from pstranspile.link import LinkError
 
+    if isinstance(problem, LinkError):
+        print(PLEASE_REPORT, file=sys.stderr)
+        return 3
     return 2 if isinstance(problem, JobError) else 1
 
 
