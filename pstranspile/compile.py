@@ -20,8 +20,10 @@ from pstranspile.link import Linked, link
 from pstranspile.modes import mode_of
 from pstranspile.modes.base import Mode
 from pstranspile.passes import PASSES, Observer, Steps
-from pstranspile.plan.make import make_plan
+from pstranspile.plan.edited import PlanFile, apply_plan
+from pstranspile.plan.make import make_plan, slice_variables
 from pstranspile.plan.plan import Plan
+from pstranspile.plan.text import fingerprint
 
 __all__ = ["PASSES", "Compiled", "Role", "compile", "prepare"]
 
@@ -48,15 +50,22 @@ class Role(NamedTuple):
 class Compiled:
     """The result of a compile: the plan, and every machine's programs, made when first asked for.
 
-    The programs do not depend on the order in which they are asked for.
+    `source` is the module that was given, `module` what the mode made of it before anything else (the same, in
+    most modes). The programs do not depend on the order in which they are asked for.
     """
 
+    source: Module
     module: Module
     facts: Facts
     plan: Plan
     mode: Mode
     warnings: tuple[Diagnostic, ...] = ()
     steps: Steps = field(default_factory=Steps, repr=False, compare=False)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of the source, which a plan file carries so that it is used for no other."""
+        return fingerprint(self.source)
 
     @cached_property
     def _trainer_template(self) -> TrainerTemplate:
@@ -100,10 +109,13 @@ class Compiled:
         return {role.name: role for role in roles}
 
 
-def prepare(module: Module, job: Job, *, plan: Plan | None = None, on_pass: Observer | None = None) -> Compiled:
+def prepare(
+    module: Module, job: Job, *, plan: Plan | PlanFile | None = None, on_pass: Observer | None = None
+) -> Compiled:
     """Facts and plan of a compile; programs are made when asked for, and not linked.
 
-    `plan` is used instead of one made from the job. Raises DiagnosticError when the module can't be compiled for
+    `plan` (made by `make_plan` for the same module, or read from a file) is used instead of one made from the job.
+    Raises DiagnosticError when the module can't be compiled for
     the job.
     """
     missing = [name for name in (MAIN, STARTUP) if name not in module.programs]
@@ -113,19 +125,26 @@ def prepare(module: Module, job: Job, *, plan: Plan | None = None, on_pass: Obse
         raise DiagnosticError([error(NO_PROGRAM, f"the module has no program {names}", location)])
     mode = mode_of(job)
     steps = Steps(on_pass)
-    module, counters = mode.rewrite(module, job)
+    source = module
+    module, counters = mode.rewrite(source, job)
     facts = analyze(module.main, steps)
     warnings = list(facts.findings)
-    if plan is None:
+    if isinstance(plan, PlanFile):
+        pieces, findings = slice_variables(facts, module.startup, job)
+        raise_errors(findings)
+        plan = apply_plan(plan, fingerprint(source), facts, job, pieces, mode.per_trainer(job))
+    elif plan is None:
         plan, findings = make_plan(facts, module.startup, job, per_trainer=mode.per_trainer(job), steps=steps)
         warnings += findings
-        plan = replace(plan, counters=counters)
+    plan = replace(plan, counters=counters)
     mode.check(plan)
     raise_errors(_needed_from_servers(facts))
-    return Compiled(module, facts, plan, mode, tuple(warnings), steps)
+    return Compiled(source, module, facts, plan, mode, tuple(warnings), steps)
 
 
-def compile(module: Module, job: Job, *, plan: Plan | None = None, on_pass: Observer | None = None) -> Compiled:
+def compile(
+    module: Module, job: Job, *, plan: Plan | PlanFile | None = None, on_pass: Observer | None = None
+) -> Compiled:
     """All programs of a job, linked. The module is not touched.
 
     `on_pass` is told of every pass as it ends. Raises DiagnosticError when the module can't be compiled for the

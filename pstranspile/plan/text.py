@@ -1,0 +1,93 @@
+"""The Plan as a person reads and edits it, and as `plan.json` has it."""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from math import prod
+from typing import Any
+
+from pstranspile.ir.model import MAIN, STARTUP, Module
+from pstranspile.plan.plan import Plan, PlannedParameter
+
+_BYTES = {"bool": 1, "i8": 1, "u8": 1, "i16": 2, "f16": 2, "i32": 4, "f32": 4, "i64": 8, "f64": 8, "size_t": 8}
+
+
+def fingerprint(module: Module) -> str:
+    """`sha256:` and the hash of the canonical text of @main and @startup: the same for the same programs."""
+    from pstranspile.textual import print_module
+
+    programs = {name: module.programs[name] for name in (MAIN, STARTUP) if name in module.programs}
+    text = print_module(Module(type(module.programs)(programs)))
+    return "sha256:" + sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def quoted(name: str) -> str:
+    """A variable's name as the text has it: `%fc_0.w_0`, or `%"..."` for unusual ones."""
+    plain = name and all(c.isascii() and (c.isalnum() or c in "_.@/") for c in name)
+    return f"%{name}" if plain else "%" + json.dumps(name)
+
+
+def plan_text(plan: Plan, source: str) -> str:
+    """The plan as text; `source` is the fingerprint of the module it was made for.
+
+    One line per slice, in parameter order; `pstranspile compile --plan` reads it back. Lines after `#` are for the
+    reader: what must stay together, and what each server ends up with.
+    """
+    lines = [
+        "plan 1",
+        f"source {source}",
+        f"job mode={plan.mode} trainers={plan.trainers} pservers={json.dumps(list(plan.pservers))}",
+        "",
+    ]
+    for parameter in plan.parameters:
+        lines += _parameter_lines(parameter)
+    for group in plan.groups:
+        lines.append(f"# together, uncut, on one server: {' '.join(quoted(name) for name in group.parameters)}")
+    lines.append("")
+    for endpoint in plan.pservers:
+        owned = plan.slices_on(endpoint)
+        size = sum(prod(s.shape) * _BYTES[p.dtype.text] for p, s in owned)
+        lines.append(f"# {endpoint}: {len(owned)} slices, {size} bytes of parameters")
+    return "\n".join(lines) + "\n"
+
+
+def _parameter_lines(parameter: PlannedParameter) -> list[str]:
+    lines: list[str] = []
+    for s in parameter.slices:
+        where = f"-> {quoted(s.name)} @ {json.dumps(s.endpoint)}"
+        if parameter.is_cut:
+            lines.append(f"slice {quoted(parameter.name)} rows {s.start}..{s.stop} {where}")
+        else:
+            lines.append(f"whole {quoted(parameter.name)} {where}")
+    return lines
+
+
+def plan_json(plan: Plan, source: str) -> dict[str, Any]:
+    """The plan as `plan.json` holds it (version 1): the job, and every variable on every server.
+
+    `offset` counts elements. `groups` are parameters that must stay together on one server.
+    """
+    return {
+        "version": 1,
+        "source": source,
+        "mode": plan.mode,
+        "pservers": list(plan.pservers),
+        "trainers": plan.trainers,
+        "distributed_lookup_table": plan.distributed_lookup_table,
+        "distributed_vars": [
+            {
+                "origin": v.origin,
+                "origin_shape": list(v.origin_shape),
+                "slice": v.slice,
+                "slice_shape": list(v.slice_shape),
+                "is_slice": v.is_slice,
+                "block_id": v.block_id,
+                "offset": v.offset,
+                "endpoint": v.endpoint,
+                "vtype": v.vtype,
+            }
+            for v in plan.distributed_vars
+        ],
+        "groups": [list(group.parameters) for group in plan.groups],
+    }
