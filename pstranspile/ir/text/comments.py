@@ -45,29 +45,25 @@ def written_statements(text: str) -> Iterator[Written]:
     """The statements of a text that parses, and last an empty one that holds what follows them."""
     above: list[str] = []
     inside: list[str] = []
-    start, code_start, open_brackets = 0, "", 0
+    start, first, open_brackets, unfinished = 0, "", 0, False
     for number, line in enumerate(text.split("\n"), 1):
         code, comment, depth = _cut(line)
-        if open_brackets:
-            open_brackets += depth
-            if open_brackets > 0 or not code:
-                inside += [comment] if comment else []
-                continue
-            yield Written(start, code_start, (*above, *inside), comment)
-            above, inside = [], []
-        elif not code:
+        if not unfinished and not code:
             if comment or (above and above[-1] != "") or (not above and start):
                 above.append(comment)
-        else:
-            start, code_start = number, code
+            continue
+        if not unfinished:
+            start, first = number, code
             is_head = code.endswith("{") and re.match(r"(block\s*\^|program\s*@)", code) is not None
-            open_brackets = depth - is_head if code != "}" else 0
-            if open_brackets > 0:
-                inside = [comment] if comment else []
-                continue
-            open_brackets = 0
-            yield Written(number, code, tuple(above), comment)
-            above = []
+            open_brackets = 0 if is_head or code == "}" else depth
+        else:
+            open_brackets += depth
+        unfinished = open_brackets > 0 or code.endswith(",") or (unfinished and not code)
+        if unfinished:
+            inside += [comment] if comment else []
+            continue
+        yield Written(start, first, (*above, *inside), comment)
+        above, inside = [], []
     yield Written(0, "", tuple(above), "")
 
 

@@ -109,13 +109,21 @@ def _depth(line: str) -> int:
 
 
 def _extent(lines: list[str], start: int) -> int:
-    """The number of lines after which the brackets opened on line `start` are closed again; 1 if they never are."""
+    """The number of lines that the statement on line `start` takes; 1 if its brackets are never closed."""
     depth = 0
     for count, line in enumerate(lines[start : start + _MAX_JOINED], 1):
         depth += _depth(line)
-        if depth <= 0:
+        if depth <= 0 and not re.search(r",[ \t\r]*(#.*)?$", line):
             return count
     return 1
+
+
+def _is_statement(line: str) -> bool:
+    try:
+        parse_statement(line)
+    except UnexpectedInput:
+        return False
+    return True
 
 
 def _parse(lines: list[str], at: int, context: Context) -> tuple[Node | None, int]:
@@ -134,7 +142,7 @@ def _parse(lines: list[str], at: int, context: Context) -> tuple[Node | None, in
         except UnexpectedInput as refused:
             problem = refused
     context.findings.append(_syntax(problem, text, context))
-    return None, 1
+    return None, next((part for part in range(1, count) if _is_statement(lines[at + part])), count)
 
 
 def _check_start(text: str, context: Context) -> None:
