@@ -19,7 +19,7 @@ STDIN = "<stdin>"
 Report: TypeAlias = Callable[[Iterable[Diagnostic]], object]
 """Takes the warnings of a load."""
 
-_TEXT_CONTROLS = frozenset(b"\t\n\r\f\v\x1b")
+_TEXT_BYTES = b"\t\n\v\f\r\x1b" + bytes(range(0x20, 0x100))
 _PROGRAM_DESC_STARTS = frozenset({0x0A, 0x1A, 0x22})  # fields 1, 3 and 4, each with a length
 _SNIFFED_BYTES = 4096
 
@@ -121,7 +121,7 @@ def is_text(data: bytes) -> bool:
 
     Every ProgramDesc holds such characters in its first bytes (the index 0 of its first block).
     """
-    return all(byte >= 0x20 or byte in _TEXT_CONTROLS for byte in data[:_SNIFFED_BYTES])
+    return not data[:_SNIFFED_BYTES].translate(None, _TEXT_BYTES)
 
 
 def _read_module(data: bytes, file: str, program: str, warnings: list[Diagnostic]) -> tuple[Module, bool]:
@@ -135,7 +135,11 @@ def _read_module(data: bytes, file: str, program: str, warnings: list[Diagnostic
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise _failure(codes.INPUT_ENCODING, file, "the text is UTF-16, it must be UTF-8")
     if data[0] not in _PROGRAM_DESC_STARTS:
-        message = f"neither program text nor a serialized ProgramDesc (the first byte is 0x{data[0]:02x})"
+        at = next(position for position, byte in enumerate(data) if byte not in _TEXT_BYTES)
+        message = (
+            "neither a serialized ProgramDesc nor program text: "
+            f"byte 0x{data[at]:02x} at offset {at} does not occur in text"
+        )
         raise _failure(codes.INPUT_FORMAT, file, message)
     from pstranspile.interop.program_desc import read_program
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,6 +14,7 @@ from pstranspile.ir.model import Location
 PLAN_FILE = "plan.json"
 """The file every compile leaves; a folder that has one holds the outputs of an earlier compile."""
 
+_WORK_PREFIX = ".pstranspile-"
 _ROLE_FILE = re.compile(r"(trainer|pserver)_(0|[1-9][0-9]*)\.(ir|main\.pb|startup\.pb)")
 
 
@@ -62,11 +61,11 @@ def write_output(path: str | os.PathLike[str], data: bytes) -> None:
 
 
 def _failure(folder: Path, problem: Exception) -> DiagnosticError:
-    place = str(folder)
-    reason = str(problem)
+    place, reason = str(folder), str(problem)
     if isinstance(problem, OSError):
         named = problem.filename2 or problem.filename
-        place = str(named) if isinstance(named, str) else place
+        if isinstance(named, str) and _WORK_PREFIX not in named:
+            place = named
         reason = problem.strerror or reason
         if isinstance(problem, FileExistsError | NotADirectoryError):
             reason = "there is a file where a folder is needed"
@@ -105,16 +104,38 @@ def _replace_files(folder: Path, files: Mapping[str, bytes]) -> None:
     for name in files:
         if (folder / name).is_dir():
             raise IsADirectoryError(21, "there is a folder of this name", str(folder / name))
-    work = Path(tempfile.mkdtemp(prefix=".pstranspile-", dir=folder))
+    stale = _stale(folder, files)
+    work = _make_work_folder(folder)
+    new, old = work / "new", work / "old"
     try:
-        new, old = work / "new", work / "old"
         new.mkdir()
         old.mkdir()
         for name, data in files.items():
             (new / name).write_bytes(data)
-        _commit(folder, list(files), _stale(folder, files), new, old)
+        _commit(folder, list(files), stale, new, old)
     finally:
-        shutil.rmtree(work, ignore_errors=True)
+        _remove_work_folder(work, new, old)
+
+
+def _make_work_folder(folder: Path) -> Path:
+    number = 0
+    while True:
+        work = folder / f"{_WORK_PREFIX}{os.getpid()}-{number}"
+        try:
+            work.mkdir()
+        except FileExistsError:  # of another thread, or left by a process that was killed
+            number += 1
+        else:
+            return work
+
+
+def _remove_work_folder(work: Path, *parts: Path) -> None:
+    for part in parts:
+        if part.is_dir():
+            for path in part.iterdir():
+                path.unlink()
+            part.rmdir()
+    work.rmdir()
 
 
 def _commit(folder: Path, names: list[str], stale: list[str], new: Path, old: Path) -> None:

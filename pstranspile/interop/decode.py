@@ -133,7 +133,7 @@ class Decoder:
             spec.readers,
             spec.elements,
             None,
-            None if written == default_written(persistable, spec.kind, spec.tensor) else written,
+            None if written == default_written(name, spec.kind, spec.tensor, persistable) else written,
         )
 
     def _op(self, message: Any, block: int, index: int) -> Op:

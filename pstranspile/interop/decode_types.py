@@ -120,13 +120,14 @@ class TypeDecoder:
         return TensorType(dtype, tuple(message.dims), lod_level)
 
 
-def default_written(persistable: bool, kind: VarKind, tensor: TensorType | None) -> tuple[str, ...]:
-    """The optional fields at their default that Fluid's Python layer writes for such a variable.
+def default_written(name: str, kind: VarKind, tensor: TensorType | None, persistable: bool) -> tuple[str, ...]:
+    """The optional fields at their default that Fluid usually writes for such a variable.
 
-    It writes `persistable` of every variable it makes, and the LoD level of everything that is not a
-    parameter or the state of an optimizer.
+    Its Python layer writes `persistable` of the variables it makes; gradients, and what has no description,
+    are made below it. The LoD level is written of what ops compute, not of parameters and other state.
     """
-    if persistable:
+    if persistable or tensor is None or kind is VarKind.SELECTED_ROWS:
         return ()
-    leveled = tensor is not None and tensor.lod_level == 0 and kind is not VarKind.SELECTED_ROWS
-    return ("persistable", "lod_level") if leveled else ("persistable",)
+    made_by_python = kind is VarKind.LOD_TENSOR and "@GRAD" not in name
+    level = () if tensor.lod_level else ("lod_level",)
+    return ("persistable", *level) if made_by_python else level

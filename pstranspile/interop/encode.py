@@ -66,12 +66,13 @@ def _fill_var(message: Any, var: Var, path: str) -> None:
     message.type.type = var.kind.value
     written = var.written_defaults
     if written is None:
-        written = default_written(var.persistable, var.kind, var.tensor)
+        written = default_written(var.name, var.kind, var.tensor, var.persistable)
     if var.persistable or "persistable" in written:
         message.persistable = var.persistable
     if var.need_check_feed or "need_check_feed" in written:
         message.need_check_feed = var.need_check_feed
     field = TENSOR_FIELDS.get(var.kind)
+    _check_description(var, path)
     if field is None:
         return
     spec = getattr(message.type, field)
@@ -88,6 +89,18 @@ def _fill_var(message: Any, var: Var, path: str) -> None:
         _fill_tensor(spec, var.tensor, f"{path}.type.selected_rows")
     else:
         _fill_lod_tensor(spec, var.tensor, "lod_level" in written, f"{path}.type.{field}")
+
+
+def _check_description(var: Var, path: str) -> None:
+    """Refuses a description for which a variable of this kind has no field."""
+    described = TENSOR_FIELDS.get(var.kind)
+    list_field = {VarKind.READER: var.readers, VarKind.TUPLE: var.elements}
+    if var.tensor is not None and (described is None or var.kind in list_field):
+        raise _refuse(f"{path}.type", f"a variable of kind {var.kind.name} has no element type and dims")
+    if any(values for kind, values in list_field.items() if kind is not var.kind):
+        raise _refuse(f"{path}.type", f"a variable of kind {var.kind.name} has no list of types")
+    if var.kind is VarKind.SELECTED_ROWS and var.tensor is not None and var.tensor.lod_level:
+        raise _refuse(f"{path}.type.selected_rows", "SELECTED_ROWS have no LoD level")
 
 
 def _fill_lod_tensor(message: Any, tensor: TensorType, write_level: bool, path: str) -> None:

@@ -141,8 +141,10 @@ def _suggestion(name: str, declared: set[str]) -> str:
 
 
 def _kind(value: object) -> str:
-    names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", type(None): "null"}
-    return names.get(type(value), "a number")
+    if value is None:
+        return "null"
+    names: dict[str, str] = {"dict": "an object", "list": "a list", "str": "a string", "bool": "a boolean"}
+    return names.get(type(value).__name__, "a number")
 
 
 def _is_number(value: object) -> bool:

@@ -48,22 +48,30 @@ def find_damage(data: bytes, file: str) -> Diagnostic | None:
             if odd.expected is not None:
                 return _odd_finding(odd, file)
     except _Damage as damage:
-        place = f"{damage.path}, byte {damage.offset}" if damage.path else f"byte {damage.offset}"
-        return error(codes.DAMAGED, f"{place}: {damage.reason}", Location(file))
+        return _damage_finding(damage, file)
     return None
 
 
 def unknown_fields(data: bytes, file: str) -> tuple[Diagnostic, ...]:
-    """A finding for every field of well-formed `data` that the schema does not know or knows otherwise.
+    """A finding for every field of `data` that the schema does not know or knows otherwise.
 
     At most 20, then one that gives the number of the others.
     """
-    found = list(_walk(data, 0, len(data), "ProgramDesc", ""))
+    try:
+        found = list(_walk(data, 0, len(data), "ProgramDesc", ""))
+    except _Damage as damage:
+        return (_damage_finding(damage, file),)
+    found.sort(key=lambda odd: odd.expected is None)  # errors first
     shown = tuple(_odd_finding(odd, file) for odd in found[:20])
     if len(found) > 20:
         rest = warning(codes.NOT_KEPT, f"{len(found) - 20} more unknown fields", Location(file))
         return (*shown, rest)
     return shown
+
+
+def _damage_finding(damage: _Damage, file: str) -> Diagnostic:
+    place = f"{damage.path}, byte {damage.offset}" if damage.path else f"byte {damage.offset}"
+    return error(codes.DAMAGED, f"{place}: {damage.reason}", Location(file))
 
 
 def _odd_finding(odd: _Odd, file: str) -> Diagnostic:

@@ -68,8 +68,9 @@ class Var(NamedTuple):
     `tensor` describes LOD_TENSOR, LOD_TENSOR_ARRAY and SELECTED_ROWS variables (None where the ProgramDesc
     carries no description). `readers` describes what a READER yields, `elements` what a TUPLE holds.
     `parameter` is set on parameters. `location` is where the text declares it. `written_defaults` names the
-    optional ProgramDesc fields (`persistable`, `need_check_feed`, `lod_level`) that the file writes out although
-    they are at their default; None: those that Fluid's Python layer writes. Both take no part in equality.
+    optional ProgramDesc fields (`persistable`, `need_check_feed`, `lod_level`) that the file writes out
+    although they are at their default; None: those that Fluid usually writes. These two take no part
+    in equality.
     """
 
     name: str
