@@ -1,0 +1,162 @@
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError
+from pstranspile.outputs import write_output, write_outputs
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def refused(folder, files) -> Diagnostic:
+    with pytest.raises(DiagnosticError) as raised:
+        write_outputs(folder, files)
+    return raised.value.diagnostics[0]
+
+
+PLAN = {"plan.json": b"{}"}
+
+
+def test_folders_are_made(tmp_path):
+    write_outputs(tmp_path / "a" / "b", {"x.ir": b"1", "y.ir": b"2"})
+    assert content(tmp_path) == {"a/b/x.ir": b"1", "a/b/y.ir": b"2"}
+    assert sorted(os.listdir(tmp_path / "a" / "b")) == ["x.ir", "y.ir"]
+
+
+def test_files_are_replaced_and_others_stay(tmp_path):
+    (tmp_path / "x.ir").write_bytes(b"old")
+    (tmp_path / "notes.txt").write_bytes(b"mine")
+    write_outputs(tmp_path, {"x.ir": b"new"})
+    assert content(tmp_path) == {"notes.txt": b"mine", "x.ir": b"new"}
+
+
+def test_roles_of_a_bigger_cluster_are_removed(tmp_path):
+    stale = ["trainer_0.ir", "trainer_12.ir", "pserver_3.main.pb", "pserver_3.startup.pb"]
+    mine = ["trainer_a.ir", "trainer_01.ir", "pserver_1.ir.bak", "my_trainer_1.ir", "trainer_1.txt", "trainer_1.pb"]
+    for name in (*stale, *mine):
+        (tmp_path / name).write_bytes(name.encode())
+    (tmp_path / "trainer_7.ir").mkdir()
+    (tmp_path / "trainer_8.ir").symlink_to(tmp_path / "trainer_a.ir")
+    kept = {name: name.encode() for name in mine} | {"trainer_8.ir": b"trainer_a.ir"}
+
+    write_outputs(tmp_path, {"main.pb": b""})  # not a compile: nothing is stale
+    assert len(content(tmp_path)) == len(stale) + len(kept) + 1
+    write_outputs(tmp_path, {**PLAN, "trainer_1.ir": b"1"})  # no compile was here before: these are not ours
+    assert len(content(tmp_path)) == len(stale) + len(kept) + 3
+    write_outputs(tmp_path, {**PLAN, "trainer_0.ir": b"0"})
+    assert content(tmp_path) == {**kept, **PLAN, "main.pb": b"", "trainer_0.ir": b"0"}
+    assert (tmp_path / "trainer_7.ir").is_dir()
+
+
+def test_names_must_be_plain(tmp_path):
+    for name in ("", ".", "..", "a/b", "/etc/x", "a\0b"):
+        assert refused(tmp_path / "new", {"ok.ir": b"", name: b""}).code == "output-name"
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_file_in_the_way(tmp_path):
+    (tmp_path / "file").write_bytes(b"x")
+    for folder in (tmp_path / "file", tmp_path / "file" / "below" / "it"):
+        found = refused(folder, {"x.ir": b""})
+        assert found.code == "output-unwritable"
+        assert "a file where a folder is needed" in found.message
+    assert content(tmp_path) == {"file": b"x"}
+
+
+def test_a_folder_in_the_way(tmp_path):
+    (tmp_path / "x.ir").mkdir()
+    found = refused(tmp_path, {"a.ir": b"", "x.ir": b""})
+    assert found.code == "output-unwritable"
+    assert found.location is not None
+    assert found.location.file == str(tmp_path / "x.ir")
+    assert os.listdir(tmp_path) == ["x.ir"]
+
+
+@pytest.mark.parametrize("call", range(4))
+def test_a_full_disk_changes_nothing(tmp_path, monkeypatch, call):
+    folder = tmp_path / "out"
+    write_outputs(folder, {**PLAN, "trainer_0.ir": b"old", "trainer_1.ir": b"old"})
+    before = content(tmp_path)
+    real, calls = Path.write_bytes, []
+
+    def write_bytes(self, data):
+        calls.append(self)
+        if len(calls) > call:
+            real(self, data[:1])
+            raise OSError(28, "No space left on device", str(self))
+        return real(self, data)
+
+    monkeypatch.setattr(Path, "write_bytes", write_bytes)
+    new = {"plan.json": b"[]", "trainer_0.ir": b"new", "trainer_1.ir": b"new", "pserver_0.ir": b"new"}
+    found = refused(folder, new)
+    assert "No space left on device" in found.message
+    assert found.location == (str(folder), 0, 0)  # no temporary name
+    assert content(tmp_path) == before
+    assert sorted(os.listdir(folder)) == ["plan.json", "trainer_0.ir", "trainer_1.ir"]
+    found = refused(tmp_path / "other" / "folder", new)
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize("call", range(3))
+@pytest.mark.parametrize("failure", [OSError(5, "Input/output error"), KeyboardInterrupt()])
+def test_a_failing_rename_is_undone(tmp_path, monkeypatch, call, failure):
+    write_outputs(tmp_path, {**PLAN, "trainer_0.ir": b"old"})
+    before = content(tmp_path)
+    real, calls = os.rename, []
+
+    def rename(source, target):
+        calls.append(target)
+        if len(calls) == call + 1:
+            raise failure
+        real(source, target)
+
+    monkeypatch.setattr("pstranspile.outputs.os.rename", rename)
+    with pytest.raises((DiagnosticError, KeyboardInterrupt)):
+        write_outputs(tmp_path, {"plan.json": b"[]", "pserver_0.ir": b"new"})
+    assert content(tmp_path) == before
+
+
+def test_a_folder_that_may_not_be_written(tmp_path, monkeypatch):
+    def denied(self, *arguments, **options):
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "mkdir", denied)
+    found = refused(tmp_path, {"x.ir": b""})
+    assert (found.code, found.location) == ("output-unwritable", (str(tmp_path), 0, 0))
+    assert "Permission denied" in found.message
+
+
+def test_what_a_killed_process_left_is_no_obstacle(tmp_path):
+    (tmp_path / f".pstranspile-{os.getpid()}-0").mkdir()
+    write_outputs(tmp_path, {"x.ir": b"1"})
+    assert content(tmp_path) == {"x.ir": b"1"}
+
+
+def test_one_file(tmp_path):
+    write_output(tmp_path / "new" / "prog.ir", b"1")
+    assert content(tmp_path) == {"new/prog.ir": b"1"}
+    target, link = tmp_path / "target.ir", tmp_path / "link.ir"
+    target.write_bytes(b"old")
+    link.symlink_to(target)
+    write_output(link, b"new")
+    assert (link.is_symlink(), target.read_bytes()) == (True, b"new")
+    with pytest.raises(DiagnosticError):
+        write_output(tmp_path / "new", b"")
+    with pytest.raises(DiagnosticError):
+        write_output("a\0b", b"")
+
+
+def test_a_pipe_is_written_to(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    received: list[bytes] = []
+    reader = threading.Thread(target=lambda: received.append(pipe.read_bytes()))
+    reader.start()
+    write_output(pipe, b"data")
+    reader.join()
+    assert received == [b"data"]
+    assert pipe.is_fifo()
