@@ -1,0 +1,215 @@
+"""What each command does."""
+
+import json
+import os
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from pstranspile.cli import main
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = str(ROOT / "golden" / "linear_regression.ir")
+JOB = ["--pservers", "a:6174,b:6174", "--trainers", "2"]
+ROLES = ["trainer_0", "trainer_1", "pserver_0", "pserver_1"]
+
+needs_permissions = pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+
+
+def output(capsys, *arguments) -> str:
+    status = main(list(arguments))
+    out, err = capsys.readouterr()
+    assert status == 0, err
+    return out
+
+
+def test_compile_prints_every_role(capsys):
+    out = output(capsys, "compile", PROGRAM, *JOB)
+    assert [line[2:] for line in out.splitlines() if line.startswith("# ")] == ROLES
+    assert out.count("program @main") == out.count("program @startup") == 4
+
+
+def test_compile_writes_text(tmp_path, capsys):
+    out = output(capsys, "compile", PROGRAM, *JOB, "-o", str(tmp_path / "a" / "b"))
+    assert out == ""
+    names = sorted(p.name for p in (tmp_path / "a" / "b").iterdir())
+    assert names == sorted([*(f"{role}.ir" for role in ROLES), "plan.json"])
+    printed = output(capsys, "compile", PROGRAM, *JOB)
+    text = (tmp_path / "a" / "b" / "pserver_1.ir").read_text()
+    assert printed.endswith(f"# pserver_1\n{text}")
+
+
+def test_compile_writes_protobuf_that_reads_back(tmp_path, capsys):
+    output(capsys, "compile", PROGRAM, *JOB, "-o", str(tmp_path / "ir"))
+    output(capsys, "compile", PROGRAM, *JOB, "--emit", "pb", "-o", str(tmp_path / "pb"))
+    names = sorted(p.name for p in (tmp_path / "pb").iterdir())
+    assert names == sorted([*(f"{r}.{part}.pb" for r in ROLES for part in ("main", "startup")), "plan.json"])
+    for role in ROLES:
+        main_file, startup = (str(tmp_path / "pb" / f"{role}.{part}.pb") for part in ("main", "startup"))
+        assert main(["diff", str(tmp_path / "ir" / f"{role}.ir"), main_file, "--startup", startup]) in (0, 2)
+        capsys.readouterr()
+
+
+def test_plan_json(tmp_path, capsys):
+    output(capsys, "compile", PROGRAM, *JOB, "-o", str(tmp_path))
+    written = json.loads((tmp_path / "plan.json").read_text())
+    assert {"version", "mode", "pservers", "trainers", "distributed_lookup_table", "distributed_vars"} <= set(written)
+    assert (written["version"], written["mode"], written["trainers"]) == (1, "sync", 2)
+    assert written["pservers"] == ["a:6174", "b:6174"]
+    keys = {"origin", "origin_shape", "slice", "slice_shape", "is_slice", "block_id", "offset", "endpoint", "vtype"}
+    assert all(set(entry) == keys for entry in written["distributed_vars"])
+    assert json.loads(output(capsys, "plan", PROGRAM, *JOB, "--json")) == written
+
+
+def test_plan_goes_back_in(tmp_path, capsys):
+    plan = tmp_path / "net.plan"
+    plan.write_text(output(capsys, "plan", PROGRAM, *JOB))
+    by_job = output(capsys, "compile", PROGRAM, *JOB)
+    assert output(capsys, "compile", PROGRAM, *JOB, "--plan", str(plan)) == by_job
+    moved = plan.read_text().replace('%w @ "a:6174"', '%w @ "b:6174"').replace('%w @ "b:6174"', '%w @ "b:6174"')
+    plan.write_text(moved.replace('@ "b:6174"', '@ "a:6174"'))
+    on_one = output(capsys, "compile", PROGRAM, *JOB, "--plan", str(plan))
+    assert on_one != by_job
+    other = str(ROOT / "golden" / "mlp_adam.ir")
+    assert main(["compile", other, *JOB, "--plan", str(plan)]) == 1
+    assert f"{plan}:1:1: error[plan-mismatch]" in capsys.readouterr().err
+    assert main(["compile", PROGRAM, *JOB, "--plan", str(tmp_path / "none")]) == 1
+    assert "error[" in capsys.readouterr().err
+
+
+def test_modes_without_a_compiler_are_refused(capsys):
+    job = ["--pservers", "2", "--trainers", "2", "--mode", "geo"]
+    assert main(["compile", PROGRAM, *job]) in (1, 2)
+    err = capsys.readouterr().err
+    assert "error[mode-unsupported]" in err
+    assert "geo" in err
+
+
+def test_warnings_do_not_stop_a_compile(capsys):
+    program = str(ROOT / "golden" / "lars_norm_of_slice.ir")
+    assert main(["compile", program, *JOB, "--set", "nccl_comm_num=2"]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("# trainer_0\n")
+    assert "warning[job-unused]: nccl_comm_num has no effect in mode sync" in err
+    assert f"{program}:" in err
+
+
+def test_timing_and_print_after(capsys):
+    assert (
+        main(["compile", PROGRAM, *JOB, "--timing", "--print-after", "emit-pservers", "--print-after", "mint-names"])
+        == 0
+    )
+    out, err = capsys.readouterr()
+    assert "# after" not in out
+    assert err.count("# after emit-pservers\n") == 2
+    assert "listen_and_serv(" in err
+    assert err.count("# after mint-names\n") == 1
+    table = err[err.index("pass  ") :].splitlines()
+    names = [line.split()[0] for line in table[1:]]
+    assert names[-1] == "total"
+    listed = [line.split()[0] for line in output(capsys, "passes").splitlines()]
+    assert set(names[:-1]) == set(listed)
+
+
+def test_outputs_appear_whole_or_not_at_all(tmp_path, capsys):
+    blocker = tmp_path / "file"
+    blocker.write_text("")
+    assert main(["compile", PROGRAM, *JOB, "-o", str(blocker / "out")]) == 1
+    assert f"{blocker}" in capsys.readouterr().err
+    folder = tmp_path / "out"
+    (folder / "plan.json").mkdir(parents=True)
+    assert main(["compile", PROGRAM, *JOB, "-o", str(folder)]) == 1
+    assert [p.name for p in folder.iterdir()] == ["plan.json"]
+
+
+@needs_permissions
+def test_folder_without_permission(tmp_path, capsys):
+    tmp_path.chmod(stat.S_IRUSR | stat.S_IXUSR)
+    assert main(["compile", PROGRAM, *JOB, "-o", str(tmp_path / "out")]) == 1
+    assert "error[" in capsys.readouterr().err
+
+
+def test_import_and_export_are_inverse(tmp_path, capsys):
+    output(capsys, "export", PROGRAM, "--to", "pb", "-o", str(tmp_path))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["main.pb", "startup.pb"]
+    pair = [str(tmp_path / "main.pb"), "--startup", str(tmp_path / "startup.pb")]
+    output(capsys, "import", *pair, "-o", str(tmp_path / "net.ir"))
+    original = "".join(line for line in Path(PROGRAM).read_text().splitlines(True) if not line.startswith("#"))
+    assert (tmp_path / "net.ir").read_text() == original
+    assert output(capsys, "import", *pair) == original
+    assert output(capsys, "compile", *pair, *JOB) == output(capsys, "compile", PROGRAM, *JOB)
+
+
+def test_fmt_rewrites_in_place(tmp_path, capsys):
+    path = tmp_path / "net.ir"
+    canonical = Path(PROGRAM).read_text()
+    path.write_text(canonical.replace("    ", "\t"))
+    assert main(["fmt", "--check", str(path)]) == 1
+    assert capsys.readouterr().out == f"{path}\n"
+    assert output(capsys, "fmt", str(path)) == f"{path}\n"
+    assert path.read_text() == canonical
+    assert output(capsys, "fmt", str(path)) == ""
+    assert output(capsys, "fmt", "--check", str(path)) == ""
+
+
+def test_fmt_leaves_broken_files_alone(tmp_path, capsys):
+    good, broken, binary = tmp_path / "good.ir", tmp_path / "broken.ir", tmp_path / "binary.ir"
+    good.write_text(Path(PROGRAM).read_text().replace("    ", "  "))
+    broken.write_text("ir 1\nprogram @main {\n")
+    binary.write_bytes(b"\xff\x00")
+    assert main(["fmt", str(broken), str(binary), str(tmp_path / "none.ir"), str(good)]) == 1
+    err = capsys.readouterr().err
+    assert all(f"{path}" in err for path in (broken, binary, tmp_path / "none.ir"))
+    assert broken.read_text() == "ir 1\nprogram @main {\n"
+    assert good.read_text() == Path(PROGRAM).read_text()
+
+
+def test_fmt_of_stdin(monkeypatch, capsys):
+    import io
+
+    text = Path(PROGRAM).read_text()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.replace("    ", " ").encode())))
+    assert output(capsys, "fmt", "-") == text
+
+
+def test_verify_looks_at_every_input(tmp_path, capsys):
+    broken = tmp_path / "broken.ir"
+    broken.write_text("ir 1\nprogram @main {\n")
+    wrong = tmp_path / "wrong.ir"
+    wrong.write_text(Path(PROGRAM).read_text().replace("Y=%w)", "Y=%weight)"))
+    assert main(["verify", str(broken), PROGRAM, str(wrong)]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert f"{broken}:" in err
+    assert f"{wrong}:" in err
+    assert PROGRAM not in err
+    assert main(["verify", PROGRAM]) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+def test_verify_accepts_what_compile_writes(tmp_path, capsys):
+    output(capsys, "compile", PROGRAM, *JOB, "-o", str(tmp_path))
+    assert main(["verify", *(str(tmp_path / f"{role}.ir") for role in ROLES)]) == 0, capsys.readouterr().err
+
+
+def test_diff(tmp_path, capsys):
+    other = tmp_path / "other.ir"
+    other.write_text(Path(PROGRAM).read_text().replace("value=0.01", "value=0.1"))
+    assert main(["diff", PROGRAM, PROGRAM]) == 0
+    assert capsys.readouterr() == ("", "")
+    assert main(["diff", PROGRAM, str(other)]) == 1
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert "value=0.01" in out
+    assert "value=0.1" in out
+    assert main(["diff", PROGRAM, str(tmp_path / "none.ir")]) == 2
+    assert "none.ir" in capsys.readouterr().err
+
+
+def test_diff_of_output_folders(tmp_path, capsys):
+    for name, trainers in (("a", "2"), ("b", "2"), ("c", "3")):
+        output(capsys, "compile", PROGRAM, "--pservers", "2", "--trainers", trainers, "-o", str(tmp_path / name))
+    assert main(["diff", str(tmp_path / "a"), str(tmp_path / "b")]) == 0
+    assert main(["diff", str(tmp_path / "a"), str(tmp_path / "c")]) == 1

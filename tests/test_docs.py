@@ -1,0 +1,117 @@
+"""The documentation is true: every command and snippet in it runs, and prints what it says it prints.
+
+In README.md and docs/*.md, `sh` blocks are run by bash and `python` blocks by Python, document by document, in
+order, in a copy of the examples. A `text` block right after one of them is what it prints; a line `...` in it
+stands for any lines. A `sh` block ends with status 0, or with what its fence says (`sh status=1`). `toml`
+blocks of docs/job.md are job files.
+
+The two commands of the README's first screen are left out: they make virtual environments, and one of them
+runs these tests. `.ci/run` runs both.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pstranspile.jobfile import load_job
+from tests.readme import ROOT, Block, blocks
+
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+FIRST_SCREEN = ("Set up and run", "Run the tests")
+
+
+def runnable(path: Path) -> list[Block]:
+    return [b for b in blocks(path) if b.language in ("sh", "python", "text") and b.heading not in FIRST_SCREEN]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A copy of what documents refer to, and a `pstranspile` that is the one under test."""
+    shutil.copytree(ROOT / "examples", tmp_path / "work" / "examples")
+    commands = tmp_path / "bin"
+    commands.mkdir()
+    script = commands / "pstranspile"
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m pstranspile "$@"\n')
+    script.chmod(0o755)
+    (commands / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    (commands / "python").chmod(0o755)
+    return tmp_path
+
+
+def run(block: Block, folder: Path, earlier: list[str]) -> str:
+    """What the block prints; python blocks see the names of the document's earlier ones."""
+    environment = {
+        **os.environ,
+        "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "COLUMNS": "100",
+    }
+    if block.language == "sh":
+        command = ["bash", "-euo", "pipefail", "-c", block.text]
+    else:
+        setup = (
+            f"import io, contextlib\nwith contextlib.redirect_stdout(io.StringIO()):\n    exec({''.join(earlier)!r})\n"
+        )
+        command = [sys.executable, "-c", setup + block.text]
+    done = subprocess.run(
+        command, cwd=folder / "work", env=environment, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == block.status, f"line {block.line}:\n{block.text}\n{done.stdout}{done.stderr}"
+    if block.language == "python":
+        earlier.append(block.text)
+    return done.stdout + done.stderr
+
+
+def matches(printed: str, documented: str) -> bool:
+    pattern = "".join("(?:.*\n)*" if line == "...\n" else re.escape(line) for line in documented.splitlines(True))
+    return re.fullmatch(pattern, printed) is not None
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_commands_and_snippets(path: Path, folder: Path):
+    earlier: list[str] = []
+    printed = None
+    for block in runnable(path):
+        if block.language == "text":
+            if printed is not None:
+                assert matches(printed, block.text), f"line {block.line}: what is printed is\n{printed}"
+            printed = None
+        else:
+            printed = run(block, folder, earlier)
+
+
+def test_the_first_screen_has_two_commands():
+    text = (ROOT / "README.md").read_text()
+    first = blocks(ROOT / "README.md")[:2]
+    assert [b.heading for b in first] == [*FIRST_SCREEN]
+    assert [b.language for b in first] == ["sh", "sh"]
+    assert all(len(b.text.strip().splitlines()) <= 3 for b in first)
+    assert len(text[: text.index(first[1].text)].splitlines()) <= 25
+
+
+def test_matching_of_output():
+    assert matches("a\nb\nc\n", "a\n...\nc\n")
+    assert matches("a\nc\n", "a\n...\nc\n")
+    assert not matches("a\nb\n", "a\n")
+    assert not matches("ab\n", "a.\n")
+
+
+def test_links_lead_somewhere():
+    for path in DOCUMENTS:
+        for target in re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text()):
+            if "://" not in target:
+                assert (path.parent / target).exists(), f"{path.name}: {target}"
+
+
+def test_job_files_in_the_documentation_load(tmp_path: Path):
+    tables = [b for b in blocks(ROOT / "docs" / "job.md") if b.language == "toml"]
+    assert tables
+    for number, block in enumerate(tables):
+        file = tmp_path / f"{number}.toml"
+        file.write_text(block.text)
+        load_job(file)

@@ -1,0 +1,128 @@
+"""Imports point one way, and nothing heavy is imported before it is needed."""
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "pstranspile"
+
+LAYERS = (
+    ("lazy",),
+    ("ir",),
+    ("endpoints", "job_modes", "job", "jobfile"),
+    ("ops",),
+    ("textual", "passes"),
+    ("analysis",),
+    ("plan",),
+    ("modes",),
+    ("emit",),
+    ("interop", "verify", "link", "diff", "run"),
+    ("loading", "outputs"),
+    ("compile",),
+    ("fluid",),
+    ("cli",),
+    ("__main__",),
+)
+"""From the lowest layer up. A module imports from its own layer or from lower ones."""
+
+SEPARATE = ("interop", "verify", "link", "diff", "run")
+"""Parts of one layer that do not import each other, nor the parts of the transpiler above `ops`."""
+
+TRANSPILER = ("analysis", "plan", "modes", "emit", "compile")
+
+HEAVY = ("numpy", "networkx", "lark", "google.protobuf")
+
+
+def level(part: str) -> int:
+    return next(number for number, parts in enumerate(LAYERS) if part in parts)
+
+
+def part_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported(path: Path) -> set[str]:
+    """Modules of the package that a file imports anywhere, also inside functions."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: imports name the whole package"
+            base = node.module or ""
+            found |= {base} if base != "pstranspile" else {f"pstranspile.{a.name}" for a in node.names}
+    return {name for name in found if name.startswith("pstranspile.")}
+
+
+FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
+
+
+def test_every_part_has_a_layer():
+    assert [str(path) for path in FILES if not any(part_of(path) in parts for parts in LAYERS)] == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_point_down(path: Path):
+    here = part_of(path)
+    for name in sorted(imported(path)):
+        there = name.split(".")[1]
+        assert level(there) <= level(here), f"{here} imports {name}"
+        if here in SEPARATE and there != here:
+            assert there not in (*SEPARATE, *TRANSPILER), f"{here} imports {name}"
+
+
+def heavy_modules_after(code: str) -> str:
+    report = f"\nimport sys; print(*[name for name in {HEAVY!r} if name in sys.modules], file=sys.__stderr__)"
+    done = subprocess.run(
+        [sys.executable, "-c", code + report],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stderr.strip()
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import pstranspile, pstranspile.cli",
+        "from pstranspile.cli import main; assert main(['--help']) == 0",
+        "from pstranspile.cli import main; assert main(['compile', '--help']) == 0",
+        "from pstranspile.cli import main; assert main(['passes']) == 0",
+        "import pstranspile; pstranspile.Job(pservers=2)",
+        "import pstranspile; pstranspile.load; pstranspile.compile; pstranspile.verify; pstranspile.diff",
+    ],
+)
+def test_starting_imports_nothing_heavy(code: str):
+    assert heavy_modules_after(code) == ""
+
+
+def test_compiling_text_imports_no_protobuf():
+    code = (
+        "from pstranspile.cli import main; assert main(['compile', 'examples/regression.ir', '--pservers', '2']) == 0"
+    )
+    assert "protobuf" not in heavy_modules_after(code)
+
+
+def test_outputs_do_not_depend_on_the_hash_seed(tmp_path: Path):
+    written: set[bytes] = set()
+    command = ["compile", "golden/piecewise_decay.ir", "--pservers", "3", "--trainers", "2", "--emit", "pb"]
+    for seed in ("0", "1", "2", "random"):
+        out = tmp_path / seed
+        subprocess.run(
+            [sys.executable, "-m", "pstranspile", *command, "-o", str(out)],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": seed},
+            check=True,
+        )
+        files = sorted(out.iterdir())
+        written.add(b"".join(file.name.encode() + file.read_bytes() for file in files))
+        assert len(files) == 11
+    assert len(written) == 1
