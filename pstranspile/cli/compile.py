@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pstranspile.cli.common import add_input, add_job, load_verified, make_parser, read_job
+from pstranspile.cli.plan_json import json_text
 from pstranspile.cli.report import quoting, report
 from pstranspile.cli.watch import Watch
 
 if TYPE_CHECKING:
     from pstranspile.compile import Compiled, Role
+    from pstranspile.plan.edited import PlanFile
 
 DESCRIPTION = """\
 Compiles a training program for one machine into the programs of a cluster: main and startup program of
@@ -108,6 +109,21 @@ def _pass_names(parser: argparse.ArgumentParser, asked: Sequence[str]) -> frozen
     return frozenset(asked)
 
 
+def _read_plan(path: str) -> PlanFile:
+    """The plan in a file; raises DiagnosticError."""
+    from pstranspile.ir.diagnostics import DiagnosticError, error
+    from pstranspile.ir.model import Location
+    from pstranspile.loading import read_bytes
+    from pstranspile.plan.codes import PLAN_SYNTAX
+    from pstranspile.plan.edited import read_plan
+
+    try:
+        return read_plan(read_bytes(path).decode("utf-8"), path)
+    except UnicodeDecodeError as problem:
+        message = f"not a plan: byte {problem.start} is not UTF-8"
+        raise DiagnosticError([error(PLAN_SYNTAX, message, Location(path))]) from None
+
+
 def _files(result: Compiled, emit: str) -> Iterator[tuple[str, bytes]]:
     """Name and contents of every output file."""
     from pstranspile.interop.program_desc import program_to_bytes
@@ -120,7 +136,10 @@ def _files(result: Compiled, emit: str) -> Iterator[tuple[str, bytes]]:
             yield f"{name}.startup.pb", program_to_bytes(role.startup)
         else:
             yield f"{name}.ir", print_module(role.module).encode("utf-8")
-    yield "plan.json", (json.program_to_bytes(plan_json(result.plan), indent=2) + "\n").encode("utf-8")
+    yield (
+        "plan.json",
+        json_text(plan_json(result.plan, result.fingerprint)).encode("utf-8"),
+    )
 
 
 def _print_roles(roles: Mapping[str, Role]) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 
 from pstranspile.cli.common import add_input, add_job, load_verified, make_parser, read_job
+from pstranspile.cli.plan_json import json_text
 from pstranspile.cli.report import quoting, report
 
 
@@ -31,7 +31,7 @@ def run(arguments: Sequence[str]) -> int:
         result = prepare(module, job)
     report(result.warnings, [module.source])
     if options.json:
-        sys.stdout.write(json.dumps(plan_json(result.plan), indent=2) + "\n")
+        sys.stdout.write(json_text(plan_json(result.plan, result.fingerprint)))
     else:
-        sys.stdout.write(plan_text(result.plan))
+        sys.stdout.write(plan_text(result.plan, result.fingerprint))
     return 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,7 +30,7 @@ class Reported(Exception):
 
 
 @contextmanager
-def quoting(source: SourceText | None) -> Iterator[None]:
+def quoting(source: SourceText | None) -> Generator[None]:
     """Findings raised inside are printed with lines of `source`; the command then ends."""
     try:
         yield

@@ -1,0 +1,20 @@
+"""The JSON of a plan as it is written: one key per line, and one line per variable, so that it diffs well."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, cast
+
+
+def json_text(plan: Mapping[str, Any]) -> str:
+    """JSON text that ends with a line end; lists of objects have an object per line."""
+    lines = [f"  {json.dumps(key)}: {_value(value)}" for key, value in plan.items()]
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _value(value: object) -> str:
+    if isinstance(value, list) and value and all(isinstance(item, dict) for item in cast("list[object]", value)):
+        items = ",\n".join(f"    {json.dumps(item)}" for item in cast("list[object]", value))
+        return f"[\n{items}\n  ]"
+    return json.dumps(value)
