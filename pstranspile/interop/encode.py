@@ -93,14 +93,14 @@ def _fill_var(message: Any, var: Var, path: str) -> None:
 
 def _check_description(var: Var, path: str) -> None:
     """Refuses a description for which a variable of this kind has no field."""
-    described = TENSOR_FIELDS.get(var.kind)
-    list_field = {VarKind.READER: var.readers, VarKind.TUPLE: var.elements}
-    if var.tensor is not None and (described is None or var.kind in list_field):
-        raise _refuse(f"{path}.type", f"a variable of kind {var.kind.name} has no element type and dims")
-    if any(values for kind, values in list_field.items() if kind is not var.kind):
-        raise _refuse(f"{path}.type", f"a variable of kind {var.kind.name} has no list of types")
-    if var.kind is VarKind.SELECTED_ROWS and var.tensor is not None and var.tensor.lod_level:
-        raise _refuse(f"{path}.type.selected_rows", "SELECTED_ROWS have no LoD level")
+    kind, tensor = var.kind, var.tensor
+    if tensor is not None and kind is not VarKind.LOD_TENSOR and kind is not VarKind.LOD_TENSOR_ARRAY:
+        if kind is not VarKind.SELECTED_ROWS:
+            raise _refuse(f"{path}.type", f"a variable of kind {kind.name} has no element type and dims")
+        if tensor.lod_level:
+            raise _refuse(f"{path}.type.selected_rows", "SELECTED_ROWS have no LoD level")
+    if (var.readers and kind is not VarKind.READER) or (var.elements and kind is not VarKind.TUPLE):
+        raise _refuse(f"{path}.type", f"a variable of kind {kind.name} has no list of types")
 
 
 def _fill_lod_tensor(message: Any, tensor: TensorType, write_level: bool, path: str) -> None:

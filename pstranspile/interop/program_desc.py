@@ -23,32 +23,24 @@ def read_program(data: bytes, file: str, program: str) -> tuple[Program, tuple[D
     """
     from google.protobuf.message import DecodeError
 
-    message: Any = program_desc_class()()
+    message, raw_size = program_desc_class()(), 0
     try:
+        message.ParseFromString(data)
+        raw_size = message.ByteSize()
         message.ParseFromString(data)
     except DecodeError as refusal:
         found = wire.find_damage(data, file)
         reason = found or error(codes.DAMAGED, f"protobuf can't read the data: {refusal}", Location(file))
         raise DiagnosticError([reason]) from None
-    left_out = _unknown_fields(message, data, file)
+    message.DiscardUnknownFields()
+    # Cheaper than looking at every message: without what protobuf did not know, is there less? (Parsed twice,
+    # because protobuf without its C part does not count again after the discarding.)
+    left_out = () if message.ByteSize() == raw_size else wire.unknown_fields(data, file)
+    raise_errors(left_out)
     decoder = Decoder(file, program)
     with collector_paused():
         result = decoder.decode(message)
     return result, (*left_out, *decoder.findings.left_out)
-
-
-def _unknown_fields(message: Any, data: bytes, file: str) -> tuple[Diagnostic, ...]:
-    """Warnings for fields the schema does not know; raises DiagnosticError for known ones encoded wrongly.
-
-    Dropping what protobuf set aside and comparing sizes finds out cheaply whether there is anything at all.
-    """
-    size = message.ByteSize()
-    message.DiscardUnknownFields()
-    if message.ByteSize() == size:
-        return ()
-    found = wire.unknown_fields(data, file)
-    raise_errors(found)
-    return found
 
 
 def program_from_bytes(data: bytes, file: str, program: str) -> Program:
