@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import gc
+
 from pstranspile.ir.model import Module
 from pstranspile.ir.text.printer import print_module, print_program
 from pstranspile.ir.text.schemas import Language
@@ -13,9 +15,20 @@ from pstranspile.ir.text.schemas import Language
 
 def parse(text: str, language: Language, file: str = "<text>") -> Module:
     """The module that `text` holds. Raises DiagnosticError with all findings."""
-    from pstranspile.ir.text.parser import parse_plainly
+    from pstranspile.ir.text.fast import parse_quickly
 
-    return parse_plainly(text, file, language)
+    collecting = gc.isenabled()
+    gc.disable()  # every value made here stays: walking over them again and again costs more than parsing
+    try:
+        module = parse_quickly(text, file, language)
+        if module is None:
+            from pstranspile.ir.text.parser import parse_plainly
+
+            module = parse_plainly(text, file, language)
+        return module
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def format_text(text: str, language: Language, file: str = "<text>") -> str:

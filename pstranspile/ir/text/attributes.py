@@ -221,11 +221,10 @@ def _check_absent(name: Token, attribute: str, op_type: str, schema: SchemaView 
     context.report(codes.UNKNOWN_ATTRIBUTE, f"{op_type} has no attribute `{attribute}`{hint}", name)
 
 
-def read_attributes(node: Node | None, op_type: str, schema: SchemaView | None, context: Context) -> tuple[Attrs, bool]:
-    """The attributes an op carries, and whether it carries role variables (no `-op_role_var`)."""
-    defaults = context.language.defaults(schema)
-    if node is None:
-        return defaults, True
+def read_given(
+    node: Node, op_type: str, schema: SchemaView | None, context: Context
+) -> tuple[dict[str, AttrValue], frozenset[str]]:
+    """(the attributes written between the braces of an op, the names written there as absent)."""
     given: dict[str, AttrValue] = {}
     absent: set[str] = set()
     seen: set[str] = set()
@@ -242,6 +241,13 @@ def read_attributes(node: Node | None, op_type: str, schema: SchemaView | None, 
         read = read_attribute(child, op_type, schema, context)
         if read is not None:
             given[read[0]] = read[1]
+    return given, frozenset(absent)
+
+
+def merge_attributes(
+    given: dict[str, AttrValue], absent: frozenset[str], defaults: Attrs
+) -> tuple[Attrs, tuple[str, ...] | None]:
+    """(the attributes an op carries, its role variables if it names none: `()`, or None if it carries none)."""
     merged = {attribute: value for attribute, value in defaults.items() if attribute not in absent}
     merged.update(given)
-    return FrozenMap(merged), ROLE_VARS not in absent
+    return FrozenMap(merged), None if ROLE_VARS in absent else ()

@@ -8,7 +8,7 @@ from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import ParameterInfo, Slots, TensorType, Var
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.text import codes
-from pstranspile.ir.text.attributes import integer, literal_kind, read_attributes, read_text, report_escape
+from pstranspile.ir.text.attributes import integer, literal_kind, merge_attributes, read_given, read_text, report_escape
 from pstranspile.ir.text.context import BlockHead, Context, OpParts, ProgramHead, did_you_mean, one_of
 from pstranspile.ir.text.literals import (
     ELEMENT_WORDS,
@@ -378,8 +378,10 @@ def read_op(node: Node, context: Context) -> OpParts:
     inputs = parts.get("inputs")
     empty = schema.empty_inputs if schema is not None and inputs is not None else EMPTY
     role, role_vars, target = read_role(parts.get("role"), context)
-    attrs, carries_role_vars = read_attributes(parts.get("attributes"), op_type, schema, context)
-    if role_vars and not carries_role_vars:
+    braces = parts.get("attributes")
+    given, not_carried = read_given(braces, op_type, schema, context) if braces is not None else ({}, frozenset[str]())
+    attrs, default_vars = merge_attributes(given, not_carried, context.language.defaults(schema))
+    if role_vars and default_vars is None:
         context.report(codes.DUPLICATE_NAME, "`-op_role_var` stands beside role variables", first)
     return OpParts(
         op_type,
@@ -387,7 +389,7 @@ def read_op(node: Node, context: Context) -> OpParts:
         _outputs(parts.get("outputs"), context),
         attrs,
         role,
-        role_vars if carries_role_vars else None,
+        role_vars or default_vars,
         target,
         context.line(first),
         first.column or 1,

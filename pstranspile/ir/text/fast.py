@@ -1,0 +1,275 @@
+"""The fast path: Lark parses each new skeleton of a line once, templates fill in the rest.
+
+It gives exactly the module that the plain path gives, or None where it can't tell: then the plain path reads
+the text, and says what is wrong with it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from pstranspile.ir.model import Location, Module, Op, Origin, SourceText, Var
+from pstranspile.ir.text.assemble import Assembler
+from pstranspile.ir.text.attributes import integer
+from pstranspile.ir.text.context import BlockHead, Context, OpParts, ProgramHead
+from pstranspile.ir.text.layout import cut_comment, is_head, statement_length
+from pstranspile.ir.text.literals import INT_MAX, INT_MIN, unquote
+from pstranspile.ir.text.reader import read_op, read_version
+from pstranspile.ir.text.schemas import Language
+from pstranspile.ir.text.template import (
+    AttributeReader,
+    DeclarationReader,
+    Ones,
+    Unfit,
+    numbered,
+    op_filler,
+    op_interpreter,
+    read_line,
+    read_statement,
+)
+
+_STRING = r'"(?:[^"\\\n]|\\[^\n])*"'
+_CUT_NAMES = re.compile(r"%([A-Za-z0-9_.@/]+)").split
+_CUT_QUOTED_NAMES = re.compile(rf"%([A-Za-z0-9_.@/]+|{_STRING})").split
+_CUT_LABELS = re.compile(r"\^(-?[0-9]+)").split
+_BRACES = re.compile(rf'((?:[^"{{]|{_STRING})*)(?:\{{((?:[^"}}]|{_STRING})*)\}}((?:[^"]|{_STRING})*))?').fullmatch
+_DECLARES = re.compile(r"[ \t\r]*[A-Za-z_][A-Za-z0-9_.@]*[ \t\r]*").fullmatch
+_LOCATION = Var._fields.index("location")
+_COMPILE_AFTER = 12  # uses of a skeleton; compiling pays from about there on
+_OP, _DECLARATION, _CLOSE, _BLANK, _VERSION = range(5)
+
+
+def _is_whole(line: str) -> bool:
+    """Whether a line without strings and comments is no statement that goes on in the next one."""
+    return not line.rstrip(" \t\r").endswith((",", "(", "[", "{"))
+
+
+class _Entry(NamedTuple):
+    """What is known of a skeleton. `values`: what the text between the braces (None: no braces) stands for."""
+
+    kind: int
+    fill: Callable[..., Op] | None
+    values: dict[str | None, Any]
+    column: int
+    op_type: str
+
+
+class _Reader:
+    """The skeletons of one text, and the module that grows from its lines."""
+
+    def __init__(self, file: str, language: Language):
+        self.file = file
+        self.language = language
+        self.context = Context(file, language)
+        self.assembler = Assembler(self.context)
+        self.entries: dict[tuple[str, ...], _Entry] = {}
+        self.values_of_type: dict[str, dict[str | None, Any]] = {}
+        self.heads: dict[tuple[str, ...], BlockHead] = {}
+        self.attributes = AttributeReader(language)
+        self.declarations = DeclarationReader(language)
+        self.ones = Ones()
+        self.started = False
+
+    def lines(self, lines: list[str]) -> None:
+        """Reads every line. Raises Unfit where the plain path has to."""
+        new: Any = tuple.__new__  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        file, cut, known = self.file, _CUT_NAMES, self.entries.get
+        program, block, variables, ops = "", -1, None, None
+        iterator = iter(enumerate(lines, 1))
+        for number, line in iterator:
+            head, brace, rest = line.partition(" {")
+            text = None
+            if brace:
+                text, close, tail = rest.rpartition("}")
+                head = f"{head} {{}}{tail}" if close else '"'  # no brace closed: the careful way
+            pieces = cut(head)
+            entry = known(tuple(pieces[::2]))
+            if '"' in head or "#" in head or (entry is None and not _is_whole(head)):
+                for _ in range(self.carefully(lines, number)):
+                    next(iterator)
+            else:
+                entry = entry or self.entry(tuple(pieces[::2]))
+                kind, fill, values, column, _ = entry
+                if kind == _OP and ops is not None:
+                    value = values.get(text) or self.value(entry, pieces, text)
+                    origin = new(Origin, (program, block, len(ops), new(Location, (file, number, column)), ""))
+                    ops.append(fill(pieces[1::2], value, origin))  # pyright: ignore[reportOptionalCall]
+                    continue
+                if kind == _DECLARATION and variables is not None:
+                    before, after = values.get(text) or self.value(entry, pieces, text)
+                    name = pieces[1]
+                    if name in variables:
+                        raise Unfit
+                    variables[name] = new(Var, (name, *before, new(Location, (file, number, column)), *after))
+                    continue
+                self.other(kind, number, head)
+            stack = self.assembler.stack
+            if stack:
+                opened = stack[-1]
+                program, block, variables, ops = opened.program, opened.index, opened.vars, opened.ops
+            else:
+                variables = ops = None
+
+    def entry(self, pieces: tuple[str, ...]) -> _Entry:
+        """The entry of a new skeleton. Raises Unfit."""
+        statement = numbered(pieces)
+        stripped = statement.strip(" \t\r")
+        column = len(statement) - len(statement.lstrip(" \t\r")) + 1
+        if not stripped or stripped == "}":
+            entry = _Entry(_CLOSE if stripped else _BLANK, None, {}, column, "")
+        elif len(pieces) == 2 and _DECLARES(pieces[0]):
+            entry = _Entry(_DECLARATION, None, {}, column, "")
+        else:
+            tree = read_line(statement)
+            context = Context(self.file, self.language)
+            if tree.data == "version":
+                read_version(tree, context)
+                entry = _Entry(_VERSION, None, {}, column, "")
+            elif tree.data == "op":
+                parts = read_op(tree, context)
+                values = self.values_of_type.setdefault(parts.type, {})
+                entry = _Entry(_OP, self._counting(pieces, parts), values, column, parts.type)
+            else:
+                raise Unfit
+            if context.findings:
+                raise Unfit
+        self.entries[pieces] = entry
+        return entry
+
+    def _counting(self, pieces: tuple[str, ...], parts: OpParts) -> Callable[..., Op]:
+        """Fills a skeleton by interpretation, and puts a compiled function in its place when it is used often."""
+        fill = op_interpreter(parts, self.ones)
+        uses = 0
+
+        def counting(names: list[str], value: Any, origin: Any) -> Op:
+            nonlocal uses
+            uses += 1
+            if uses == _COMPILE_AFTER:
+                compiled = op_filler(parts, len(pieces) - 1, self.ones)
+                self.entries[pieces] = self.entries[pieces]._replace(fill=compiled)
+            return fill(names, value, origin)
+
+        return counting
+
+    def value(self, entry: _Entry, pieces: list[str], text: str | None) -> Any:
+        """What a new text between the braces stands for. Raises Unfit."""
+        if entry.kind == _OP:
+            if text is None:
+                made: Any = (self.language.defaults(self.language.schema_of(entry.op_type)), ())
+            else:
+                made = self.attributes.read(entry.op_type, text)
+        else:
+            after = pieces[2] if text is None else pieces[2].replace("{}", f"{{{text}}}", 1)
+            template = self.declarations.read((pieces[0], after))
+            made = (template[1:_LOCATION], template[_LOCATION + 1 :])
+        entry.values[text] = made
+        return made
+
+    def other(self, kind: int, number: int, code: str) -> None:
+        """A closing brace, a blank line or the version line. Raises Unfit for what stands in a wrong place."""
+        if kind == _CLOSE:
+            self.assembler.close(Location(self.file, number, 1))
+        elif kind == _VERSION and not self.started:
+            self.started = True
+        elif kind != _BLANK:
+            raise Unfit
+        self._check()
+
+    def _check(self) -> None:
+        if self.context.findings:
+            raise Unfit
+
+    def carefully(self, lines: list[str], number: int) -> int:
+        """Reads a line with quoted names, comments or an open bracket; gives the number of lines it took besides."""
+        code, _, depth = cut_comment(lines[number - 1])
+        taken = 1
+        if is_head(code):
+            self._head(code, number)
+        elif depth > 0 or code.endswith(","):
+            taken = statement_length(lines, number - 1)
+            self._whole("\n".join(lines[number - 1 : number - 1 + taken]), number)
+        else:
+            self._code(code, number)
+        self._check()
+        return taken - 1
+
+    def _whole(self, statement: str, number: int) -> None:
+        """A statement that Lark reads as it stands."""
+        value = read_statement(statement, number, self.file, self.language)
+        if isinstance(value, OpParts):
+            self.assembler.add(value)
+        elif isinstance(value, Var):
+            self.assembler.declare(value)
+        elif isinstance(value, ProgramHead) and self.started:
+            self.assembler.open_program(value)
+        else:
+            raise Unfit
+
+    def _head(self, code: str, number: int) -> None:
+        pieces = _CUT_LABELS(code)
+        if len(pieces) == 1 or '"' in code:
+            self._whole(code, number)
+            return
+        key = tuple(pieces[::2])
+        template = self.heads.get(key)
+        if template is None:
+            read = read_statement("".join([f"{p}^{i}" for i, p in enumerate(key[:-1])]) + key[-1], 1, "", self.language)
+            if not isinstance(read, BlockHead):
+                raise Unfit
+            template = self.heads[key] = read
+        labels = pieces[1::2]
+        try:
+            label = integer(labels[template.label], 0, INT_MAX)
+            parent = None if template.parent is None else integer(labels[template.parent], INT_MIN, INT_MAX)
+            forward = -1 if template.forward == -1 else integer(labels[template.forward], INT_MIN, INT_MAX)
+        except OverflowError:
+            raise Unfit from None
+        location = Location(self.file, number, template.location.column)
+        self.assembler.open_block(BlockHead(label, parent, forward, location))
+
+    def _code(self, code: str, number: int) -> None:
+        """A line without its comment, possibly with quoted names."""
+        parts = _BRACES(code)
+        if parts is None:
+            raise Unfit
+        head, text, tail = parts.groups()
+        pieces = _CUT_QUOTED_NAMES(head if text is None else f"{head}{{}}{tail}")
+        if any('"' in piece for piece in pieces[::2]):
+            self._whole(code, number)
+            return
+        try:
+            names = [unquote(name) if name[0] == '"' else name for name in pieces[1::2]]
+        except ValueError:
+            raise Unfit from None
+        pieces[1::2] = names
+        key = tuple(pieces[::2])
+        entry = self.entries.get(key) or self.entry(key)
+        location = Location(self.file, number, entry.column)
+        if entry.kind == _OP:
+            if not self.assembler.stack:
+                raise Unfit
+            block = self.assembler.stack[-1]
+            value = entry.values.get(text) or self.value(entry, pieces, text)
+            assert entry.fill is not None
+            origin = Origin(block.program, block.index, len(block.ops), location)
+            block.ops.append(entry.fill(names, value, origin))
+        elif entry.kind == _DECLARATION:
+            before, after = entry.values.get(text) or self.value(entry, pieces, text)
+            self.assembler.declare(Var._make((names[0], *before, location, *after)))
+        else:
+            self.other(entry.kind, number, code)
+
+
+def parse_quickly(text: str, file: str, language: Language) -> Module | None:
+    """The module that `text` holds, None where the plain path has to read it."""
+    reader = _Reader(file, language)
+    try:
+        reader.lines((text.replace("\r\n", "\n") if "\r" in text else text).split("\n"))
+    except Unfit:
+        return None
+    if not reader.started:
+        return None
+    module = reader.assembler.finish(SourceText(file, text))
+    return None if reader.context.findings else module
