@@ -198,13 +198,19 @@ class Program(NamedTuple):
         return self.blocks[0]
 
     def find_var(self, name: str, block: int = 0) -> Var | None:
-        """The declaration that `name` means in `block`: its own, or the nearest enclosing block's."""
-        seen = 0
-        while 0 <= block < len(self.blocks) and seen <= len(self.blocks):
-            found = self.blocks[block].vars.get(name)
+        """The declaration that `name` means in `block`: its own, else its forward block's, else the enclosing one's.
+
+        A block that computes gradients sees the variables of its forward block first, as in Fluid.
+        """
+        waiting, seen = [block], set[int]()
+        for number in waiting:
+            if not 0 <= number < len(self.blocks) or number in seen:
+                continue
+            found = self.blocks[number].vars.get(name)
             if found is not None:
                 return found
-            block, seen = self.blocks[block].parent, seen + 1
+            seen.add(number)
+            waiting += (self.blocks[number].forward_block, self.blocks[number].parent)
         return None
 
     def parameters(self) -> tuple[Var, ...]:

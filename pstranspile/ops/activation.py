@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pstranspile.ops.schema import declare, declare_gradient
+from pstranspile.ops.shapes import outputs_like, shape_rule
 
 _ENGINE = {"use_mkldnn": False, "use_cudnn": False}
 
@@ -41,3 +42,9 @@ declare(
     doc="Out = exp(X) / sum(exp(X)) along `axis`",
 )
 declare_gradient("softmax", "Out Out@GRAD -> X@GRAD")
+
+
+shape_rule("relu", "leaky_relu", "sigmoid", "logsigmoid", "tanh", "gelu", "softplus", "softsign", "softmax")(
+    outputs_like(Out="X")
+)
+shape_rule("softmax_grad")(outputs_like(**{"X@GRAD": "Out"}))

@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from pstranspile.ops.schema import declare, declare_gradient, floats, ints
+from pstranspile.ir.model import Op, TensorType
+from pstranspile.ops.schema import UNSCOPED, declare, declare_gradient, floats, ints
+from pstranspile.ops.shapes import (
+    ShapeError,
+    Types,
+    describe,
+    disagree,
+    fits,
+    int_attr,
+    one,
+    outputs_like,
+    several,
+    shape_rule,
+    size,
+)
 
 declare(
     "mul",
@@ -54,7 +68,7 @@ declare(
     doc="Out = scale * X + bias, or scale * (X + bias)",
 )
 declare("mean", "X -> Out", doc="Out = the mean of all elements of X")
-declare_gradient("mean", "X Out@GRAD -> X@GRAD")
+declare_gradient("mean", "X Out@GRAD -> X@GRAD", UNSCOPED)
 declare("increment", "X -> Out", {"step": 1.0}, doc="Out = X + step; X has one element")
 declare("squared_l2_norm", "X -> Out", doc="Out = the sum of the squares of X")
 declare_gradient("squared_l2_norm", "X Out@GRAD -> X@GRAD")
@@ -71,3 +85,71 @@ declare(
     doc="Out = the cosine of each row of X with that row of Y (or the only row of Y)",
 )
 declare_gradient("cos_sim", "X Y Out XNorm YNorm Out@GRAD -> X@GRAD Y@GRAD")
+
+
+shape_rule("scale", "increment")(outputs_like(Out="X"))
+
+
+@shape_rule("mul")
+def _mul(op: Op, types: Types) -> Types:
+    x, y = one(types, "X"), one(types, "Y")
+    x_split, y_split = int_attr(op, "x_num_col_dims"), int_attr(op, "y_num_col_dims")
+    columns, rows = size(x.shape[x_split:]), size(y.shape[:y_split])
+    if columns != rows and columns >= 0 and rows >= 0:
+        raise ShapeError(f"X is {describe(x)} with {columns} columns, Y is {describe(y)} with {rows} rows", "Y")
+    return {"Out": (TensorType(x.dtype, x.shape[:x_split] + y.shape[y_split:], x.lod_level),)}
+
+
+def _matrix(dims: tuple[int, ...], of_vector: tuple[int, ...], transposed: bool) -> tuple[int, ...]:
+    """The dims of an operand of matmul: a vector is a row on the left and a column on the right, until turned."""
+    matrix = dims if len(dims) > 1 else of_vector
+    return (*matrix[:-2], matrix[-1], matrix[-2]) if transposed else matrix
+
+
+@shape_rule("matmul")
+def _matmul(op: Op, types: Types) -> Types:
+    x, y = one(types, "X"), one(types, "Y")
+    a = _matrix(x.shape, (1, *x.shape), bool(op.attrs.get("transpose_X")))
+    b = _matrix(y.shape, (*y.shape, 1), bool(op.attrs.get("transpose_Y")))
+    if a[-1] != b[-2] and a[-1] >= 0 and b[-2] >= 0:
+        raise ShapeError(f"X is {describe(x)} with {a[-1]} columns, Y is {describe(y)} with {b[-2]} rows", "Y")
+    if len(a) > 2 and len(b) > 2 and not fits(a[:-2], b[:-2]):
+        disagree("Y", y, "X", x)
+    rows = a[-2:-1] if len(x.shape) > 1 else ()
+    columns = b[-1:] if len(y.shape) > 1 else ()
+    dims = (*max(a[:-2], b[:-2], key=len), *rows, *columns)
+    return {"Out": (TensorType(x.dtype, dims or (1,), x.lod_level),)}
+
+
+@shape_rule("sum")
+def _sum(_op: Op, types: Types) -> Types:
+    terms = several(types, "X")
+    first = terms[0]
+    for term in terms:
+        if term.dtype is not first.dtype or not fits(term.shape, first.shape):
+            disagree("X", term, "the first term", first)
+    return {"Out": (first,)}
+
+
+@shape_rule("mean", "squared_l2_norm")
+def _one_number(_op: Op, types: Types) -> Types:
+    return {"Out": (TensorType(one(types, "X").dtype, (1,)),)}
+
+
+@shape_rule("squared_l2_distance")
+def _squared_l2_distance(_op: Op, types: Types) -> Types:
+    x = one(types, "X")
+    columns = size(x.shape[1:])
+    return {
+        "sub_result": (TensorType(x.dtype, (x.shape[0], columns)),),
+        "Out": (TensorType(x.dtype, (x.shape[0], 1), x.lod_level),),
+    }
+
+
+@shape_rule("cos_sim")
+def _cos_sim(_op: Op, types: Types) -> Types:
+    x, y = one(types, "X"), one(types, "Y")
+    if not fits(x.shape[1:], y.shape[1:]) or not (y.shape[0] in (1, -1) or fits(x.shape[:1], y.shape[:1])):
+        disagree("Y", y, "X", x)
+    column = TensorType(x.dtype, (x.shape[0], 1), x.lod_level)
+    return {"Out": (column,), "XNorm": (column,), "YNorm": (TensorType(x.dtype, (y.shape[0], 1)),)}

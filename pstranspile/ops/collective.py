@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from pstranspile.ir.model import Op, TensorType
 from pstranspile.ops.schema import INT, STRING, declare, ints, strings
+from pstranspile.ops.shapes import ShapeError, Types, describe, int_attr, one, outputs_like, shape_rule
 
 _RING = {"ring_id": 0, "use_calc_stream": False}
 
@@ -44,3 +46,32 @@ declare(
 )
 declare("allreduce", "X -> Out", {"reduce_type": 0, "sync_mode": False}, doc="Out = X reduced over all devices")
 declare("broadcast", "X -> Out", {"sync_mode": False, "root": 0}, doc="Out = X of device `root`")
+
+
+shape_rule(
+    "c_allreduce_sum",
+    "c_allreduce_max",
+    "c_allreduce_min",
+    "c_allreduce_prod",
+    "c_broadcast",
+    "c_sync_calc_stream",
+    "c_sync_comm_stream",
+    "allreduce",
+    "broadcast",
+)(outputs_like(Out="X"))
+
+
+@shape_rule("c_allgather")
+def _allgather(op: Op, types: Types) -> Types:
+    x = one(types, "X")
+    rows = x.shape[0] * int_attr(op, "nranks", 1) if x.shape[0] >= 0 else -1
+    return {"Out": (TensorType(x.dtype, (rows, *x.shape[1:])),)}
+
+
+@shape_rule("c_reducescatter")
+def _reducescatter(op: Op, types: Types) -> Types:
+    x, ranks = one(types, "X"), int_attr(op, "nranks", 1)
+    if x.shape[0] % ranks and x.shape[0] >= 0:
+        raise ShapeError(f"X is {describe(x)}, its rows cannot be divided among {ranks} trainers", "X")
+    rows = x.shape[0] // ranks if x.shape[0] >= 0 else -1
+    return {"Out": (TensorType(x.dtype, (rows, *x.shape[1:])),)}

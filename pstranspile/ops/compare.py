@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from pstranspile.ir.model import Op
+from pstranspile.ir.types import DType
+from pstranspile.ops.elementwise import broadcast
 from pstranspile.ops.schema import declare
+from pstranspile.ops.shapes import Types, disagree, fits, given, one, shape_rule
 
 _COMPARE = {"axis": -1, "force_cpu": False}
 
@@ -16,3 +20,16 @@ declare("logical_and", "X Y -> Out", row_wise=True, doc="Out = X and Y")
 declare("logical_or", "X Y -> Out", row_wise=True, doc="Out = X or Y")
 declare("logical_xor", "X Y -> Out", row_wise=True, doc="Out = X or Y, not both")
 declare("logical_not", "X -> Out", row_wise=True, doc="Out = not X")
+
+
+@shape_rule("equal", "not_equal", "less_than", "less_equal", "greater_than", "greater_equal")
+def _compare(op: Op, types: Types) -> Types:
+    return {"Out": (broadcast(op, types)._replace(dtype=DType.BOOL),)}
+
+
+@shape_rule("logical_and", "logical_or", "logical_xor", "logical_not")
+def _logical(_op: Op, types: Types) -> Types:
+    x, y = one(types, "X"), given(types, "Y")
+    if y is not None and not fits(x.shape, y.shape):
+        disagree("Y", y, "X", x)
+    return {"Out": (x._replace(dtype=DType.BOOL),)}

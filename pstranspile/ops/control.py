@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pstranspile.ops.schema import BLOCK, BOOL, INT, STRING, STRINGS, declare, declare_gradient, optional, strings
+from pstranspile.ops.shapes import outputs_like, shape_rule
 
 declare(
     "while",
@@ -64,3 +65,8 @@ declare(
     },
     doc="Out = In, printed",
 )
+
+
+shape_rule("rnn_memory_helper")(outputs_like(Out="X"))
+shape_rule("rnn_memory_helper_grad")(outputs_like(**{"X@GRAD": "X"}))
+shape_rule("print")(outputs_like(Out="In"))

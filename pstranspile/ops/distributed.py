@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from pstranspile.ir.model import Op, TensorType
 from pstranspile.ops.schema import LONGS, STRING, blocks, declare, long, longs, strings
+from pstranspile.ops.shapes import Types, dtype_attr, one, several, shape_rule
 
 declare(
     "send",
@@ -115,3 +117,11 @@ declare(
 declare(
     "fake_init", "-> Out", {"shape": LONGS}, doc="Out = a tensor of dims `shape` without memory, to be received later"
 )
+
+
+@shape_rule("distributed_lookup_table")
+def _distributed_lookup_table(op: Op, types: Types) -> Types:
+    table, ids = one(types, "W"), several(types, "Ids")
+    dropped = op.attrs.get("lookup_table_version") == "lookup_table"
+    shapes = [(*item.shape[:-1], table.shape[1]) if dropped else (*item.shape, table.shape[1]) for item in ids]
+    return {"Outputs": tuple(TensorType(dtype_attr(op), shape) for shape in shapes)}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from pstranspile.ir.model import Op, TensorType
 from pstranspile.ops.schema import declare, declare_gradient
+from pstranspile.ops.shapes import ShapeError, Types, describe, disagree, one, shape_rule
 
 _BINARY = {"axis": -1, "use_mkldnn": False, "x_data_format": "", "y_data_format": ""}
 
@@ -34,3 +36,41 @@ declare(
     doc="Out = the remainder of X / Y; of integers with the sign of X, of floats with the sign of Y",
 )
 declare("elementwise_floordiv", "X Y -> Out", _BINARY, row_wise=True, doc="Out = X / Y, truncated toward zero")
+
+
+def broadcast(op: Op, types: Types) -> TensorType:
+    """The type of X op Y: the dims of Y lie on those of X from `axis` on, dims of size 1 repeat.
+
+    Raises ShapeError when dims or element types differ, Unknown when one is not known.
+    """
+    x, y = one(types, "X"), one(types, "Y")
+    if x.dtype is not y.dtype:
+        disagree("Y", y, "X", x)
+    if x.shape == y.shape:
+        return x
+    wide, narrow = (x, y) if len(x.shape) >= len(y.shape) else (y, x)
+    axis = op.attrs.get("axis", -1)
+    start = axis if isinstance(axis, int) and axis >= 0 else len(wide.shape) - len(narrow.shape)
+    if start + len(narrow.shape) > len(wide.shape):
+        raise ShapeError(f"axis is {start}, but Y is {describe(y)} and X is {describe(x)}", "Y")
+    dims = list(wide.shape)
+    for at, dim in enumerate(narrow.shape, start):
+        if dim > 1 and dims[at] > 1 and dim != dims[at]:
+            raise ShapeError(f"Y is {describe(y)}, which does not fit X, {describe(x)}, from dim {start} on", "Y")
+        dims[at] = dims[at] if dim == 1 else dim if dims[at] == 1 else max(dim, dims[at])
+    return TensorType(x.dtype, tuple(dims), x.lod_level)
+
+
+@shape_rule(
+    "elementwise_add",
+    "elementwise_sub",
+    "elementwise_mul",
+    "elementwise_div",
+    "elementwise_max",
+    "elementwise_min",
+    "elementwise_pow",
+    "elementwise_mod",
+    "elementwise_floordiv",
+)
+def _elementwise(op: Op, types: Types) -> Types:
+    return {"Out": (broadcast(op, types),)}

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
+from pstranspile.ir.model import Op, TensorType
+from pstranspile.ir.types import DType
 from pstranspile.ops.schema import INT, INTS, declare, floats, ints, longs
+from pstranspile.ops.shapes import (
+    ShapeError,
+    Types,
+    describe,
+    dtype_attr,
+    int_attr,
+    ints_attr,
+    one,
+    outputs_like,
+    shape_rule,
+)
 
 declare(
     "fill_constant",
@@ -53,3 +66,44 @@ declare(
     {"copy_data": False, "set_constant": False, "constant": 0.0, "check_name": False, "dtype": INT},
     doc="Output = Input, laid one after another in the memory of FusedOutput",
 )
+
+
+shape_rule("fill_zeros_like", "assign")(outputs_like(Out="X"))
+
+
+@shape_rule("fill_constant", "assign_value")
+def made(op: Op, types: Types) -> Types:
+    """Tensors of dims `shape`, unless the dims come as tensors."""
+    known = "ShapeTensor" not in types and "ShapeTensorList" not in types
+    return {"Out": (TensorType(dtype_attr(op), ints_attr(op, "shape") if known else ()),)}
+
+
+@shape_rule("fill_constant_batch_size_like")
+def made_like(op: Op, types: Types) -> Types:
+    """Tensors of dims `shape`, but for one dim that is that of Input (with LoD: the number of sequences)."""
+    like = one(types, "Input")
+    dims = list(ints_attr(op, "shape"))
+    source, target = int_attr(op, "input_dim_idx"), int_attr(op, "output_dim_idx")
+    if not 0 <= source < len(like.shape) or not 0 <= target < len(dims):
+        raise ShapeError(f"dim {source} of Input, {describe(like)}, cannot be dim {target} of {dims}", "Input")
+    dims[target] = -1 if like.lod_level and source == 0 else like.shape[source]
+    return {"Out": (TensorType(dtype_attr(op), tuple(dims)),)}
+
+
+@shape_rule("fill_any_like")
+def _fill_any_like(op: Op, types: Types) -> Types:
+    x, number = one(types, "X"), int_attr(op, "dtype", -1)
+    return {"Out": (x if number < 0 else x._replace(dtype=DType(number)),)}
+
+
+@shape_rule("cast")
+def _cast(op: Op, types: Types) -> Types:
+    x = one(types, "X")
+    if x.dtype is not dtype_attr(op, "in_dtype"):
+        raise ShapeError(f"X is {describe(x)}, but in_dtype says {dtype_attr(op, 'in_dtype').text}", "X")
+    return {"Out": (x._replace(dtype=dtype_attr(op, "out_dtype")),)}
+
+
+@shape_rule("coalesce_tensor")
+def _coalesce_tensor(_op: Op, types: Types) -> Types:
+    return {"Output": types.get("Input", ())}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from pstranspile.ir.model import Op, TensorType
 from pstranspile.ops.schema import declare, declare_gradient
+from pstranspile.ops.shapes import Types, disagree, fits, given, int_attr, one, shape_rule, size
 
 declare(
     "batch_norm",
@@ -30,3 +32,34 @@ declare(
     doc="Y = (X - mean) / std * Scale + Bias over the dims from begin_norm_axis on",
 )
 declare_gradient("layer_norm", "X Scale? Bias? Mean Variance Y@GRAD -> X@GRAD Scale@GRAD? Bias@GRAD?")
+
+
+@shape_rule("batch_norm")
+def _batch_norm(op: Op, types: Types) -> Types:
+    x = one(types, "X")
+    channels = x.shape[1 if op.attrs.get("data_layout") == "NCHW" else -1]
+    for slot in ("Scale", "Bias", "Mean", "Variance"):
+        held = given(types, slot)
+        if held is not None and not fits(held.shape, (channels,)):
+            disagree(slot, held, "X", x)
+    statistic = (given(types, "Mean") or TensorType(x.dtype, (channels,)),)
+    return {
+        "Y": (x,),
+        "MeanOut": statistic,
+        "VarianceOut": statistic,
+        "SavedMean": statistic,
+        "SavedVariance": statistic,
+    }
+
+
+@shape_rule("layer_norm")
+def _layer_norm(op: Op, types: Types) -> Types:
+    x = one(types, "X")
+    axis = int_attr(op, "begin_norm_axis")
+    columns = size(x.shape[axis:])
+    for slot in ("Scale", "Bias"):
+        held = given(types, slot)
+        if held is not None and not fits(held.shape, (columns,)):
+            disagree(slot, held, "X", x)
+    statistic = (TensorType(x.dtype, (size(x.shape[:axis]),)),)
+    return {"Y": (x,), "Mean": statistic, "Variance": statistic}

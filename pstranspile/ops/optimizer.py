@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from pstranspile.ir.model import Op
 from pstranspile.ops.schema import FLOAT, LONG, declare, long
+from pstranspile.ops.shapes import Types, one, shape_rule
 
 declare(
     "sgd",
@@ -120,3 +122,9 @@ declare(
     row_wise=True,
     doc="sums of `param` over windows of updates, for averaging a model",
 )
+
+
+@shape_rule("average_accumulates")
+def _average_accumulates(_op: Op, types: Types) -> Types:
+    one(types, "param")
+    return {f"out_{slot[3:]}": held for slot, held in types.items() if slot.startswith("in_")}

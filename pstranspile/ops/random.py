@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from pstranspile.ir.model import Op, TensorType
+from pstranspile.ir.types import DType
+from pstranspile.ops.fill import made, made_like
 from pstranspile.ops.schema import INTS, declare, declare_gradient, longs
+from pstranspile.ops.shapes import Types, one, outputs_like, shape_rule
 
 declare(
     "uniform_random",
@@ -58,3 +62,16 @@ declare(
     doc="Out = X * Mask, Mask 0 with probability dropout_prob; scaled in training or in test, as asked",
 )
 declare_gradient("dropout", "Mask Out@GRAD -> X@GRAD")
+
+
+shape_rule("uniform_random", "gaussian_random", "truncated_gaussian_random")(made)
+shape_rule("uniform_random_batch_size_like", "gaussian_random_batch_size_like")(made_like)
+
+
+@shape_rule("dropout")
+def _dropout(_op: Op, types: Types) -> Types:
+    x = one(types, "X")
+    return {"Out": (x,), "Mask": (TensorType(DType.UINT8, x.shape),)}
+
+
+shape_rule("dropout_grad")(outputs_like(**{"X@GRAD": "Out@GRAD"}))

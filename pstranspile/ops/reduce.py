@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pstranspile.ir.model import Op, TensorType
+from pstranspile.ir.types import DType
 from pstranspile.ops.schema import declare, declare_gradient, ints
+from pstranspile.ops.shapes import ShapeError, Types, describe, int_attr, ints_attr, one, shape_rule
 
 _REDUCE = {"dim": ints(0), "keep_dim": False, "reduce_all": False, "in_dtype": -1, "out_dtype": -1}
 
@@ -19,3 +22,27 @@ declare_gradient("reduce_prod", "X Out Out@GRAD -> X@GRAD")
 declare("reduce_all", "X -> Out", _REDUCE, doc="Out = whether all elements of X over `dim` are true")
 declare("reduce_any", "X -> Out", _REDUCE, doc="Out = whether any element of X over `dim` is true")
 declare("isfinite", "X -> Out", doc="Out = whether no element of X is infinite or not a number")
+
+
+@shape_rule("reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod", "reduce_all", "reduce_any")
+def _reduce(op: Op, types: Types) -> Types:
+    x = one(types, "X")
+    rank = len(x.shape)
+    asked = ints_attr(op, "dim")
+    for dim in asked:
+        if not -rank <= dim < rank:
+            raise ShapeError(f"dim {dim} is not a dim of X, which is {describe(x)}", "X")
+    gone = set(range(rank)) if op.attrs.get("reduce_all") else {dim % rank for dim in asked}
+    if op.attrs.get("keep_dim"):
+        dims = tuple(1 if at in gone else dim for at, dim in enumerate(x.shape))
+    else:
+        dims = tuple(dim for at, dim in enumerate(x.shape) if at not in gone)
+    number = int_attr(op, "out_dtype", -1)
+    dtype = x.dtype if number < 0 else DType(number)
+    return {"Out": (TensorType(dtype, dims or (1,), 0 if 0 in gone else x.lod_level),)}
+
+
+@shape_rule("isfinite")
+def _isfinite(_op: Op, types: Types) -> Types:
+    one(types, "X")
+    return {"Out": (TensorType(DType.BOOL, (1,)),)}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from pstranspile.ir.model import Op, TensorType
 from pstranspile.ops.schema import INT, declare, declare_gradient, ints, longs, strings
+from pstranspile.ops.shapes import Types, disagree, fits, given, int_attr, one, shape_rule
 
 _TABLES = {
     "remote_prefetch": False,
@@ -41,3 +43,27 @@ declare(
 declare_gradient(
     "hierarchical_sigmoid", "X W Label PathTable? PathCode? Bias? PreOut Out@GRAD -> X@GRAD W@GRAD Bias@GRAD?"
 )
+
+
+@shape_rule("nce")
+def _nce(op: Op, types: Types) -> Types:
+    x, label = one(types, "Input"), one(types, "Label")
+    width = x.shape[1:]
+    weight = given(types, "Weight")
+    if weight is not None and not fits(width, weight.shape[1:]):
+        disagree("Weight", weight, "Input", x)
+    true_classes = label.shape[1] if len(label.shape) == 2 else 1
+    samples = int_attr(op, "num_neg_samples") + true_classes if true_classes >= 0 else -1
+    return {
+        "Cost": (TensorType(x.dtype, (x.shape[0], 1)),),
+        "SampleLogits": (TensorType(x.dtype, (x.shape[0], samples)),),
+        "SampleLabels": (TensorType(label.dtype, (x.shape[0], samples)),),
+    }
+
+
+@shape_rule("hierarchical_sigmoid")
+def _hierarchical_sigmoid(_op: Op, types: Types) -> Types:
+    x, weight = one(types, "X"), given(types, "W")
+    if weight is not None and not fits(x.shape[1:], weight.shape[1:]):
+        disagree("W", weight, "X", x)
+    return {"Out": (TensorType(x.dtype, (x.shape[0], 1)),)}

@@ -115,6 +115,9 @@ def optional(kind: str) -> AttrSpec:
     return attr(kind)._replace(optional=True)
 
 
+UNSCOPED: Mapping[str, AttrSpec] = {"op_namescope": optional("string")}
+"""For the few gradient ops whose makers in Fluid copy no attributes: they are not in a name scope."""
+
 INT = attr("int")
 LONG = attr("long")
 FLOAT = attr("float")
@@ -192,7 +195,7 @@ def declare(
         raise ValueError(f"op type {op_type} is declared twice")
     inputs, _, outputs = slots.partition("->")
     specs = FrozenMap({name: _plain(value) for name, value in (attrs or {}).items()})
-    given = {name: spec.default for name, spec in {**specs, **GENERIC_ATTRS}.items() if spec.default is not None}
+    given = {name: spec.default for name, spec in {**GENERIC_ATTRS, **specs}.items() if spec.default is not None}
     input_slots = _slots(inputs)
     output_slots = _slots(outputs)
     schema = OpSchema(

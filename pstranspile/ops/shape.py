@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pstranspile.ir.model import Op, TensorType
+from pstranspile.ir.types import DType
 from pstranspile.ops.schema import INTS, declare, declare_gradient, ints
+from pstranspile.ops.shapes import ShapeError, Types, describe, int_attr, ints_attr, one, shape_rule, size
 
 declare(
     "reshape",
@@ -59,3 +62,86 @@ declare_gradient("flatten", "X Out@GRAD -> X@GRAD")
 declare("flatten2", "X -> Out XShape", {"axis": 1}, doc="as flatten, with the old shape in XShape")
 declare_gradient("flatten2", "XShape Out@GRAD -> X@GRAD")
 declare("shape", "Input -> Out", doc="Out = the dims of Input, i32")
+
+
+def _without_data(x: TensorType) -> tuple[TensorType]:
+    """The type of XShape: the dims of X after a leading 0."""
+    return (TensorType(x.dtype, (0, *x.shape), x.lod_level),)
+
+
+def _reshaped(x: TensorType, dims: tuple[int, ...]) -> Types:
+    lod = x.lod_level if dims[:1] == x.shape[:1] else 0
+    return {"Out": (TensorType(x.dtype, dims, lod),), "XShape": _without_data(x)}
+
+
+@shape_rule("reshape", "reshape2")
+def _reshape(op: Op, types: Types) -> Types:
+    x = one(types, "X")
+    asked = ints_attr(op, "shape")
+    if not asked or "Shape" in types:
+        return {"XShape": _without_data(x)}
+    if any(dim == 0 and at >= len(x.shape) for at, dim in enumerate(asked)):
+        raise ShapeError(f"shape is {list(asked)}, but X is {describe(x)}", "X")
+    dims = tuple(x.shape[at] if dim == 0 else dim for at, dim in enumerate(asked))
+    whole = size(x.shape)
+    if asked.count(-1) == 1 and whole >= 0 and "ShapeTensor" not in types:
+        rest = size(tuple(dim for dim in dims if dim != -1))
+        if rest <= 0 or whole % rest:
+            raise ShapeError(f"X is {describe(x)}, which cannot have the dims {list(asked)}", "X")
+        dims = tuple(whole // rest if dim == -1 else dim for dim in dims)
+    elif whole >= 0 and size(dims) >= 0 and size(dims) != whole:
+        raise ShapeError(f"X is {describe(x)}, which cannot have the dims {list(asked)}", "X")
+    return _reshaped(x, dims)
+
+
+@shape_rule("transpose", "transpose2")
+def _transpose(op: Op, types: Types) -> Types:
+    x = one(types, "X")
+    order = ints_attr(op, "axis")
+    if sorted(order) != list(range(len(x.shape))):
+        raise ShapeError(f"axis {list(order)} is not an order of the dims of X, which is {describe(x)}", "X")
+    return {"Out": (x._replace(shape=tuple(x.shape[at] for at in order)),), "XShape": _without_data(x)}
+
+
+@shape_rule("squeeze", "squeeze2")
+def _squeeze(op: Op, types: Types) -> Types:
+    x = one(types, "X")
+    axes = ints_attr(op, "axes")
+    rank = len(x.shape)
+    for axis in axes:
+        if not -rank <= axis < rank or x.shape[axis] not in (1, -1):
+            raise ShapeError(f"axes has {axis}, which is not a dim of size 1 of X, {describe(x)}", "X")
+    gone = {axis % rank for axis in axes} or {at for at, dim in enumerate(x.shape) if dim == 1}
+    return _reshaped(x, tuple(dim for at, dim in enumerate(x.shape) if at not in gone))
+
+
+@shape_rule("unsqueeze", "unsqueeze2")
+def _unsqueeze(op: Op, types: Types) -> Types:
+    x = one(types, "X")
+    if "AxesTensor" in types or "AxesTensorList" in types:
+        return {"XShape": _without_data(x)}
+    dims = list(x.shape)
+    for axis in ints_attr(op, "axes"):
+        at = axis if axis >= 0 else axis + len(dims) + 1
+        if not 0 <= at <= len(dims):
+            raise ShapeError(f"axes has {axis}, but X is {describe(x)}", "X")
+        dims.insert(at, 1)
+    return _reshaped(x, tuple(dims))
+
+
+@shape_rule("flatten", "flatten2")
+def _flatten(op: Op, types: Types) -> Types:
+    x = one(types, "X")
+    axis = int_attr(op, "axis")
+    return _reshaped(x, (size(x.shape[:axis]), size(x.shape[axis:])))
+
+
+@shape_rule("reshape2_grad", "transpose2_grad", "squeeze2_grad", "unsqueeze2_grad", "flatten2_grad")
+def _from_x_shape(_op: Op, types: Types) -> Types:
+    shape = one(types, "XShape")
+    return {"X@GRAD": (shape._replace(shape=shape.shape[1:]),)}
+
+
+@shape_rule("shape")
+def _shape(_op: Op, types: Types) -> Types:
+    return {"Out": (TensorType(DType.INT32, (len(one(types, "Input").shape),)),)}

@@ -1,11 +1,28 @@
-"""Shape rules: what types an op's outputs must have, given the types of its inputs."""
+"""Shape rules: what types an op's outputs must have, given the types of its inputs.
+
+A rule stands with its op type in the family's file:
+
+    @shape_rule("mean")
+    def _mean(_op: Op, types: Types) -> Types:
+        return {"Out": (TensorType(one(types, "X").dtype, (1,)),)}
+
+Rules read input types through `one` and `several`, which end the rule where nothing is known, and raise
+ShapeError where inputs don't fit together. A dim of -1 is unknown and fits every other; the shape `()` means
+that not even the number of dims is known (Fluid has no tensors without dims). The rules give what Fluid 1.8.5
+declares for the variables of a program. Ops without a rule of their own share one, if they are gradients (a
+gradient has the type of what it is the gradient of) or optimizers (what follows the parameter has its type).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from typing import NamedTuple, NoReturn, TypeAlias
 
-from pstranspile.ir.model import Op, TensorType
+from pstranspile.ir.attributes import Ints, Longs
+from pstranspile.ir.model import Op, TensorType, Var
+from pstranspile.ir.types import DType, VarKind
+from pstranspile.ops import schema_of
+from pstranspile.ops.schema import Slicing
 
 Types: TypeAlias = Mapping[str, tuple[TensorType | None, ...]]
 """Slot -> type of each of its variables, None where nothing is known. A dim of -1 is unknown."""
@@ -13,7 +30,11 @@ Types: TypeAlias = Mapping[str, tuple[TensorType | None, ...]]
 ShapeRule: TypeAlias = Callable[[Op, Types], Types]
 """From an op and its input types to the types its outputs must have (slots left out: anything goes)."""
 
+TypeOf: TypeAlias = Callable[[str], TensorType | None]
+"""From a variable's name to its declared type, None where nothing is declared."""
+
 _RULES: dict[str, ShapeRule] = {}
+_RESOLVED: dict[str, ShapeRule | None] = {}
 
 
 class ShapeError(Exception):
@@ -23,6 +44,18 @@ class ShapeError(Exception):
         super().__init__(message)
         self.message = message
         self.slot = slot
+
+
+class Unknown(Exception):
+    """Raised inside a shape rule when an input it needs has no known type: nothing is then said of the op."""
+
+
+class ShapeProblem(NamedTuple):
+    """A disagreement found at an op: a plain sentence, the slot and the variable to point at ("" for none)."""
+
+    message: str
+    slot: str
+    variable: str
 
 
 def shape_rule(*op_types: str) -> Callable[[ShapeRule], ShapeRule]:
@@ -39,5 +72,216 @@ def shape_rule(*op_types: str) -> Callable[[ShapeRule], ShapeRule]:
 
 
 def rule_of(op_type: str) -> ShapeRule | None:
-    """The shape rule of an op type, None if it has none (of the families imported so far)."""
-    return _RULES.get(op_type)
+    """The shape rule of an op type, None if it has none."""
+    if op_type not in _RESOLVED:
+        schema = schema_of(op_type)
+        shared = None
+        if schema is not None and "sub_block" not in schema.attrs:
+            shared = update_types if schema.slicing else gradient_types if schema.forward else None
+        _RESOLVED[op_type] = _RULES.get(op_type, shared)
+    return _RESOLVED[op_type]
+
+
+# Reading input types
+
+
+def one(types: Types, slot: str) -> TensorType:
+    """The type of the first variable of a slot. Raises Unknown where its shape is not known."""
+    found = types.get(slot)
+    if not found or found[0] is None or not found[0].shape:
+        raise Unknown
+    return found[0]
+
+
+def given(types: Types, slot: str) -> TensorType | None:
+    """The type of the first variable of a slot, None where its shape is not known or the slot is empty."""
+    found = types.get(slot)
+    return found[0] if found and found[0] is not None and found[0].shape else None
+
+
+def several(types: Types, slot: str) -> list[TensorType]:
+    """The types of all variables of a slot. Raises Unknown where one of them is not known."""
+    found = [item for item in types.get(slot, ()) if item is not None and item.shape]
+    if not found or len(found) != len(types[slot]):
+        raise Unknown
+    return found
+
+
+def int_attr(op: Op, name: str, default: int = 0) -> int:
+    """An INT or LONG attribute; `default` where the op carries none of that kind."""
+    value = op.attrs.get(name)
+    return value if isinstance(value, int) else default
+
+
+def ints_attr(op: Op, name: str) -> tuple[int, ...]:
+    """An INTS or LONGS attribute, empty where the op carries none of that kind."""
+    value = op.attrs.get(name)
+    return value if isinstance(value, Ints | Longs) else ()
+
+
+def dtype_attr(op: Op, name: str = "dtype") -> DType:
+    """The element type an attribute names by Fluid's number. Raises Unknown for others (-1: not said)."""
+    try:
+        return DType(op.attrs.get(name))
+    except ValueError:
+        raise Unknown from None
+
+
+# Shapes
+
+
+def describe(tensor: TensorType) -> str:
+    """A type as messages name it: `f32[1000, -1]`."""
+    return f"{tensor.dtype.text}[{', '.join(map(str, tensor.shape))}]"
+
+
+def fits(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+    """Whether two shapes can be the same: as many dims, and each pair equal or one of them unknown."""
+    if a == b:
+        return True
+    return len(a) == len(b) and all(x == y or x < 0 or y < 0 for x, y in zip(a, b, strict=True))
+
+
+def size(dims: tuple[int, ...]) -> int:
+    """The product of dims, -1 when one of them is unknown."""
+    total = 1
+    for dim in dims:
+        if dim < 0:
+            return -1
+        total *= dim
+    return total
+
+
+def disagree(slot: str, a: TensorType, other: str, b: TensorType) -> NoReturn:
+    """Raises the ShapeError that says what the two slots are."""
+    raise ShapeError(f"{slot} is {describe(a)}, {other} is {describe(b)}", slot)
+
+
+def require_alike(types: Types, slot: str, other: str) -> None:
+    """Raises ShapeError unless two slots, where both are known, have the same type."""
+    a, b = given(types, slot), given(types, other)
+    if a is not None and b is not None and (a.dtype is not b.dtype or not fits(a.shape, b.shape)):
+        disagree(slot, a, other, b)
+
+
+def outputs_like(**outputs: str) -> ShapeRule:
+    """The rule of ops whose outputs have the type of an input: `outputs_like(Out="X")`."""
+
+    def rule(_op: Op, types: Types) -> Types:
+        return {out: types[slot] for out, slot in outputs.items() if slot in types}
+
+    return rule
+
+
+def gradient_types(op: Op, types: Types) -> Types:
+    """`X@GRAD` has the type of X, in outputs and in inputs alike; without X that of Out@GRAD if row by row."""
+    for slot in types:
+        if slot.endswith("@GRAD") and slot[:-5] in types:
+            require_alike(types, slot, slot[:-5])
+    found: dict[str, tuple[TensorType | None, ...]] = {}
+    for slot in op.outputs:
+        like = types.get(slot[:-5])
+        if like:
+            found[slot] = like
+    if not found and len(op.outputs) == 1:
+        schema = schema_of(op.type)
+        if schema is not None and schema.row_wise and "Out@GRAD" in types:
+            (only,) = op.outputs
+            return {only: types["Out@GRAD"]}
+    return found
+
+
+_NUMBERS = ("LearningRate", "Beta1Pow", "Beta2Pow", "Beta1Tensor", "Beta2Tensor")
+
+
+def update_types(op: Op, types: Types) -> Types:
+    """The rule of all optimizers: every slot that follows the parameter has its type.
+
+    Learning rates and powers of beta are tensors of one element.
+    """
+    param = one(types, "Param")
+    schema = schema_of(op.type)
+    assert schema is not None
+    for slot, rule in schema.slicing.items():
+        held = types.get(slot)
+        if held is None or held[0] is None or held[0] == param or not held[0].shape:
+            continue
+        if rule is Slicing.FOLLOWS and (held[0].dtype is not param.dtype or not fits(held[0].shape, param.shape)):
+            disagree(slot, held[0], "Param", param)
+        if slot in _NUMBERS and size(held[0].shape) > 1:
+            raise ShapeError(f"{slot} is {describe(held[0])}, it must have one element", slot)
+    found: dict[str, tuple[TensorType | None, ...]] = {}
+    for slot in op.outputs:
+        if schema.slicing.get(slot) is Slicing.FOLLOWS:
+            found[slot] = (param,)
+        elif slot.endswith("Out") and slot[:-3] in types:
+            found[slot] = types[slot[:-3]]
+    return found
+
+
+# Applying rules
+
+
+def declared_type(var: Var | None) -> TensorType | None:
+    """What a declaration says for certain, for `check_types`.
+
+    Two things that Fluid declares say less than they seem to. Element type BOOL is number 0, which it also writes
+    for a persistable variable whose element type nobody set (the snapshots of local SGD, and with them the
+    parameters), so nothing is known of it. The height of a SelectedRows that is kept between steps (a table cut
+    up by id over servers) is not the number of rows it can hold.
+    """
+    if var is None or var.tensor is None:
+        return None
+    if var.persistable:
+        if var.tensor.dtype is DType.BOOL:
+            return None
+        if var.kind is VarKind.SELECTED_ROWS:
+            return var.tensor._replace(shape=(-1, *var.tensor.shape[1:]))
+    return var.tensor
+
+
+def infer_types(op: Op, type_of: TypeOf) -> Types:
+    """The types of an op's outputs as its rule gives them; empty where there is no rule or too little is known.
+
+    Raises ShapeError when the inputs don't fit together.
+    """
+    rule = rule_of(op.type)
+    if rule is None:
+        return {}
+    types = {slot: tuple([type_of(name) for name in names]) for slot, names in op.inputs.items() if names}
+    try:
+        return rule(op, types)
+    except Unknown:
+        return {}
+
+
+def check_types(op: Op, type_of: TypeOf) -> list[ShapeProblem]:
+    """Where an op's declared types disagree, with each other or with what the op gives. Empty: nowhere known."""
+    try:
+        inferred = infer_types(op, type_of)
+    except ShapeError as error:
+        return [ShapeProblem(error.message, error.slot, op.input(error.slot) or "")]
+    problems: list[ShapeProblem] = []
+    outputs = op.outputs
+    for slot, types in inferred.items():
+        names = outputs.get(slot)
+        if not names:
+            continue
+        if len(names) != len(types):
+            message = f"{slot} has {len(names)} variables, the op gives {len(types)}"
+            problems.append(ShapeProblem(message, slot, names[0]))
+            continue
+        for name, expected in zip(names, types, strict=True):
+            declared = type_of(name)
+            if expected is None or declared is None or expected == declared or _agree(expected, declared):
+                continue
+            message = f"%{name} is declared {describe(declared)}, the op gives {describe(expected)}"
+            problems.append(ShapeProblem(message, slot, name))
+    return problems
+
+
+def _agree(expected: TensorType, declared: TensorType) -> bool:
+    """Whether element types are the same and shapes fit. LoD levels are not compared."""
+    if expected.dtype is not declared.dtype:
+        return False
+    return not expected.shape or not declared.shape or fits(expected.shape, declared.shape)

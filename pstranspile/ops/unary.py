@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pstranspile.ops.schema import FLOAT, declare, declare_gradient
+from pstranspile.ops.shapes import outputs_like, shape_rule
 
 _ENGINE = {"use_mkldnn": False, "use_cudnn": False}
 
@@ -51,3 +52,24 @@ declare(
     whole_norm=True,
     doc="as clip_by_norm from step rampup_begin_step on, before it Out = X",
 )
+
+
+shape_rule(
+    "abs",
+    "ceil",
+    "floor",
+    "round",
+    "cos",
+    "sin",
+    "exp",
+    "log",
+    "sqrt",
+    "rsqrt",
+    "square",
+    "reciprocal",
+    "sign",
+    "pow",
+    "clip",
+    "clip_by_norm",
+    "dgc_clip_by_norm",
+)(outputs_like(Out="X"))
