@@ -138,7 +138,7 @@ def _files(result: Compiled, emit: str) -> Iterator[tuple[str, bytes]]:
             yield f"{name}.ir", print_module(role.module).encode("utf-8")
     yield (
         "plan.json",
-        json_text(plan_json(result.plan, result.fingerprint)).encode("utf-8"),
+        json_text(plan_json(result.plan, result.fingerprint, result.distributed_vars)).encode("utf-8"),
     )
 
 

@@ -31,7 +31,7 @@ def run(arguments: Sequence[str]) -> int:
         result = prepare(module, job)
     report(result.warnings, [module.source])
     if options.json:
-        sys.stdout.write(json_text(plan_json(result.plan, result.fingerprint)))
+        sys.stdout.write(json_text(plan_json(result.plan, result.fingerprint, result.distributed_vars)))
     else:
         sys.stdout.write(plan_text(result.plan, result.fingerprint))
     return 0
