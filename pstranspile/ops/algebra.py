@@ -111,13 +111,16 @@ def _matmul(op: Op, types: Types) -> Types:
     x, y = one(types, "X"), one(types, "Y")
     a = _matrix(x.shape, (1, *x.shape), bool(op.attrs.get("transpose_X")))
     b = _matrix(y.shape, (*y.shape, 1), bool(op.attrs.get("transpose_Y")))
+    height, width = a[-2], b[-1]
     if a[-1] != b[-2] and a[-1] >= 0 and b[-2] >= 0:
         raise ShapeError(f"X is {describe(x)} with {a[-1]} columns, Y is {describe(y)} with {b[-2]} rows", "Y")
-    if len(a) > 2 and len(b) > 2 and not fits(a[:-2], b[:-2]):
+    if a[:-2] and b[:-2] and not fits(a[:-2], b[:-2]):
         disagree("Y", y, "X", x)
-    rows = a[-2:-1] if len(x.shape) > 1 else ()
-    columns = b[-1:] if len(y.shape) > 1 else ()
-    dims = (*max(a[:-2], b[:-2], key=len), *rows, *columns)
+    dims = max(a[:-2], b[:-2], key=len)
+    if len(x.shape) > 1 or height > 1:
+        dims = (*dims, height)
+    if len(y.shape) > 1 or width > 1:
+        dims = (*dims, width)
     return {"Out": (TensorType(x.dtype, dims or (1,), x.lod_level),)}
 
 

@@ -123,5 +123,7 @@ declare(
 def _distributed_lookup_table(op: Op, types: Types) -> Types:
     table, ids = one(types, "W"), several(types, "Ids")
     dropped = op.attrs.get("lookup_table_version") == "lookup_table"
-    shapes = [(*item.shape[:-1], table.shape[1]) if dropped else (*item.shape, table.shape[1]) for item in ids]
-    return {"Outputs": tuple(TensorType(dtype_attr(op), shape) for shape in shapes)}
+    leading = [item.shape[:-1] if dropped else item.shape for item in ids]
+    width, dtype = table.shape[1], dtype_attr(op)
+    rows = [TensorType(dtype, (*dims, width), item.lod_level) for dims, item in zip(leading, ids, strict=True)]
+    return {"Outputs": tuple(rows)}

@@ -68,7 +68,7 @@ def _ragged(types: Types, slot: str) -> TensorType:
 def _sequence_pool(_op: Op, types: Types) -> Types:
     x = _ragged(types, "X")
     # MaxIndex has the dims of X, but Fluid declares it without dims and with the element type of X.
-    return {"Out": (x._replace(lod_level=x.lod_level - 1),)}
+    return {"Out": (TensorType(x.dtype, (-1, *x.shape[1:]), x.lod_level - 1),)}
 
 
 @shape_rule("sequence_softmax")

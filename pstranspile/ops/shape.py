@@ -5,7 +5,7 @@ from __future__ import annotations
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
 from pstranspile.ops.schema import INTS, declare, declare_gradient, ints
-from pstranspile.ops.shapes import ShapeError, Types, describe, int_attr, ints_attr, one, shape_rule, size
+from pstranspile.ops.shapes import ShapeError, Types, describe, given, int_attr, ints_attr, one, shape_rule, size
 
 declare(
     "reshape",
@@ -138,8 +138,9 @@ def _flatten(op: Op, types: Types) -> Types:
 
 @shape_rule("reshape2_grad", "transpose2_grad", "squeeze2_grad", "unsqueeze2_grad", "flatten2_grad")
 def _from_x_shape(_op: Op, types: Types) -> Types:
-    shape = one(types, "XShape")
-    return {"X@GRAD": (shape._replace(shape=shape.shape[1:]),)}
+    shape, gradient = one(types, "XShape"), given(types, "Out@GRAD")
+    dtype = shape.dtype if gradient is None else gradient.dtype
+    return {"X@GRAD": (TensorType(dtype, shape.shape[1:], shape.lod_level),)}
 
 
 @shape_rule("shape")
