@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 from pstranspile.analysis.facts import Facts, analyze
 from pstranspile.emit.pserver import ServerTemplate, emit_pserver
-from pstranspile.emit.pserver_startup import emit_pserver_startup
+from pstranspile.emit.pserver_startup import Initialisers, emit_pserver_startup
 from pstranspile.emit.trainer import TrainerTemplate, emit_trainer
 from pstranspile.emit.trainer_startup import emit_trainer_startup
 from pstranspile.ir.codes import declare
+from pstranspile.ir.collector import collector_paused
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op, error, raise_errors
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Program
@@ -21,8 +22,8 @@ from pstranspile.modes import mode_of
 from pstranspile.modes.base import Mode
 from pstranspile.passes import PASSES, Observer, Steps
 from pstranspile.plan.edited import PlanFile, apply_plan
-from pstranspile.plan.make import make_plan, slice_variables
-from pstranspile.plan.plan import Plan
+from pstranspile.plan.make import make_plan, overview, slice_variables
+from pstranspile.plan.plan import DistributedVar, Plan
 from pstranspile.plan.text import fingerprint
 
 __all__ = ["PASSES", "Compiled", "Role", "compile", "prepare"]
@@ -68,12 +69,21 @@ class Compiled:
         return fingerprint(self.source)
 
     @cached_property
+    def distributed_vars(self) -> tuple[DistributedVar, ...]:
+        """Every variable on the servers: Fluid's overview (A1.23)."""
+        return overview(self.facts, self.plan)
+
+    @cached_property
     def _trainer_template(self) -> TrainerTemplate:
         return TrainerTemplate(self.facts, self.plan, self.mode)
 
     @cached_property
     def _server_template(self) -> ServerTemplate:
         return ServerTemplate(self.facts, self.plan, self.mode)
+
+    @cached_property
+    def _initialisers(self) -> Initialisers:
+        return Initialisers(self.module[STARTUP])
 
     @cached_property
     def _made(self) -> dict[str, Role]:
@@ -85,9 +95,10 @@ class Compiled:
             raise IndexError(f"trainer {index} of {self.plan.trainers}")
         name = f"trainer_{index}"
         if name not in self._made:
-            template, source = self._trainer_template, self.module[STARTUP]
-            main = self.steps.run("emit-trainers", emit_trainer, template, index)
-            startup = self.steps.run("emit-trainer-startups", emit_trainer_startup, template, source, index)
+            with collector_paused():
+                template, source = self._trainer_template, self.module[STARTUP]
+                main = self.steps.run("emit-trainers", emit_trainer, template, index)
+                startup = self.steps.run("emit-trainer-startups", emit_trainer_startup, template, source, index)
             self._made[name] = Role(name, main, startup)
         return self._made[name]
 
@@ -97,8 +108,9 @@ class Compiled:
             raise KeyError(endpoint)
         name = f"pserver_{self.plan.pservers.index(endpoint)}"
         if name not in self._made:
-            server = self.steps.run("emit-pservers", emit_pserver, self._server_template, endpoint)
-            startup = self.steps.run("emit-pserver-startups", emit_pserver_startup, server, self.module[STARTUP])
+            with collector_paused():
+                server = self.steps.run("emit-pservers", emit_pserver, self._server_template, endpoint)
+                startup = self.steps.run("emit-pserver-startups", emit_pserver_startup, server, self._initialisers)
             self._made[name] = Role(name, server.program, startup)
         return self._made[name]
 
@@ -118,6 +130,11 @@ def prepare(
     Raises DiagnosticError when the module can't be compiled for
     the job.
     """
+    with collector_paused():
+        return _prepare(module, job, plan, on_pass)
+
+
+def _prepare(module: Module, job: Job, plan: Plan | PlanFile | None, on_pass: Observer | None) -> Compiled:
     missing = [name for name in (MAIN, STARTUP) if name not in module.programs]
     if missing:
         location = Location(module.source.file) if module.source else None
@@ -150,9 +167,10 @@ def compile(
     `on_pass` is told of every pass as it ends. Raises DiagnosticError when the module can't be compiled for the
     job, LinkError (a fault of the compiler) when the emitted programs do not fit together.
     """
-    compiled = prepare(module, job, plan=plan, on_pass=on_pass)
-    roles = [Linked(*role) for role in compiled.roles().values()]
-    compiled.steps.run("link", link, roles)
+    with collector_paused():
+        compiled = prepare(module, job, plan=plan, on_pass=on_pass)
+        roles = [Linked(*role) for role in compiled.roles().values()]
+        compiled.steps.run("link", link, roles)
     return compiled
 
 

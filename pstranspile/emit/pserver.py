@@ -32,12 +32,21 @@ class ServerTemplate:
         for index in plan.send_order:
             for s in plan.parameters[index].slices:
                 self.owned[s.endpoint].append((plan.parameters[index], s))
+        self.several = {endpoint: _several(rows) for endpoint, rows in self.owned.items()}
         ops = facts.program.main_block.ops
         # Copied ops keep the role variables that trainer 0 has, as Fluid's do.
         names = own_gradient_names(plan, 0)
         moved = (*facts.roles.optimize, *facts.roles.learning_rate, *facts.after_updates)
         self.copied = {i: _with_role_vars(ops[i], names) for i in moved}
         self.update_order = _update_order(facts)
+
+
+def _several(rows: Sequence[tuple[PlannedParameter, Slice]]) -> set[str]:
+    """Parameters of which a server holds more than one slice."""
+    counts: dict[str, int] = {}
+    for parameter, _ in rows:
+        counts[parameter.name] = counts.get(parameter.name, 0) + 1
+    return {name for name, count in counts.items() if count > 1}
 
 
 def _with_role_vars(op: Op, names: dict[str, str]) -> Op:
@@ -174,11 +183,11 @@ def _emit_unit(
     ops = server.blocks[block].ops
     views: dict[int, SliceView] = {}
     shared = {p.name for p, _ in unit}
+    several = template.several[unit[0][1].endpoint]
     for parameter, s in unit:
         ops += template.mode.merge(template.plan, s)
         update: Update = template.updates[parameter.name]
-        alone = sum(1 for p, _ in template.owned[s.endpoint] if p.name == parameter.name) == 1 or not parameter.is_cut
-        view = SliceView(parameter, s, alone)
+        view = SliceView(parameter, s, parameter.name not in several)
         views.update((index, view) for index in update.ops)
     for index in sorted(views):
         ops.append(server.on_slice(template.copied[index], views[index]))

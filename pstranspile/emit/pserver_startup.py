@@ -24,30 +24,43 @@ class Target(NamedTuple):
     offset: int
 
 
-def emit_pserver_startup(server: ServerMain, startup: Program) -> Program:
+class Initialisers:
+    """The source's start-up ops by what they make, worked out once for all servers of a job."""
+
+    def __init__(self, startup: Program):
+        self.startup = startup
+        self.writers: dict[str, list[int]] = {}
+        for index, op in enumerate(startup.main_block.ops):
+            if op.type not in _NOT_FROM_TRAINERS:
+                for name in op.output_names:
+                    self.writers.setdefault(name, []).append(index)
+
+
+def emit_pserver_startup(server: ServerMain, initialisers: Initialisers) -> Program:
     """The start-up program that goes with a server's main program (A2.109 to A2.111).
 
     It declares all of the main program's block-0 variables as persistable, and runs the source's initialisers of
-    those in source order, each making just the slice that the server holds.
+    those in source order, each making just the slice that the server holds, with all that they need.
     """
+    startup, source = initialisers.startup, initialisers.startup.main_block
     variables = {name: _persistable(var) for name, var in server.program.main_block.vars.items()}
     targets = _targets(server)
+    chosen: set[int] = set()
+    todo = list(targets)
+    for name in todo:  # grows by the inputs of what it finds
+        for index in initialisers.writers.get(name, ()):
+            if index not in chosen:
+                chosen.add(index)
+                for needed in source.ops[index].input_names:
+                    if needed not in targets:
+                        todo.append(needed)
+                        variables.setdefault(needed, source.vars[needed]._replace(location=None))
     ops: list[Op] = []
-    kept_blocks = False
-    wanted = _needed_inputs(startup, targets)
-    for op in startup.main_block.ops:
-        if op.type in _NOT_FROM_TRAINERS:
-            continue
-        made = _on_server(op, targets)
-        if not made and any(name in wanted for name in op.output_names):
-            made = [op]
-            for name in op.output_names:
-                if name not in variables and name in startup.main_block.vars:
-                    variables[name] = startup.main_block.vars[name]._replace(location=None)
-        ops += made
-        kept_blocks = kept_blocks or (bool(made) and bool(sub_blocks(op)))
+    for index in sorted(chosen):
+        ops += _on_server(source.ops[index], targets)
     main = Block(FrozenMap(variables), tuple(ops))
-    return Program((main, *(startup.blocks[1:] if kept_blocks else ())), startup.random_seed, startup.version)
+    uses_blocks = any(sub_blocks(op) for op in ops)
+    return Program((main, *(startup.blocks[1:] if uses_blocks else ())), startup.random_seed, startup.version)
 
 
 def _persistable(var: Var) -> Var:
@@ -67,23 +80,12 @@ def _targets(server: ServerMain) -> dict[str, list[Target]]:
 
 
 def _on_server(op: Op, targets: Mapping[str, list[Target]]) -> list[Op]:
-    """The op once per server variable it initialises; an op with several outputs is kept as it is, once."""
+    """The op once per server variable it initialises; once, as it is, if it has several outputs or makes an input."""
     outputs = list(op.output_names)
-    if len(outputs) != 1:
-        return [op] if any(name in targets for name in outputs) else []
     made: list[Op] = []
-    for target in targets.get(outputs[0], ()):
+    for target in targets.get(outputs[0], ()) if len(outputs) == 1 else ():
         if target.offset < 0:
             made.append(op)
         else:
             made.append(rename_vars(sliced(op, target.shape, target.offset), {outputs[0]: target.name}))
-    return made
-
-
-def _needed_inputs(startup: Program, targets: Mapping[str, list[Target]]) -> set[str]:
-    """Variables that initialisers on the server read and the server does not hold otherwise."""
-    wanted: set[str] = set()
-    for op in reversed(startup.main_block.ops):
-        if op.type not in _NOT_FROM_TRAINERS and any(n in targets or n in wanted for n in op.output_names):
-            wanted.update(name for name in op.input_names if name not in targets)
-    return wanted
+    return made or [op]

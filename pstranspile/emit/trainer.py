@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pstranspile.analysis.facts import Facts
-from pstranspile.analysis.uses import deep_blocks, effects_of
+from pstranspile.analysis.uses import Uses, deep_blocks, effects_of
 from pstranspile.emit.rename import rename_vars
 from pstranspile.ir.attributes import Ints, Strings
 from pstranspile.ir.frozen import FrozenMap
@@ -32,7 +32,8 @@ class TrainerTemplate:
             for index in deep_blocks(facts.program, facts.program.main_block.ops[op_index])
         )
         self.send_points = _send_points(facts, plan)
-        self.mentions = _mentions(self.kept, {p.gradient for p in plan.parameters if not p.is_cut})
+        whole = [p.gradient for p in plan.parameters if not p.is_cut]
+        self.mentions = _mentions(self.kept, facts.uses, dict.fromkeys(whole))
         block = facts.program.main_block
         self.base_vars = {name: var for name, var in block.vars.items() if name not in self.dropped_vars}
 
@@ -63,13 +64,16 @@ def dropped_vars(facts: Facts, plan: Plan, moved: frozenset[int]) -> frozenset[s
     return frozenset(n for n in inputs if all(i in moved for where in mentioned for i in where.get(n, ())))
 
 
-def _mentions(kept: Mapping[int, Op], gradients: set[str]) -> dict[str, list[int]]:
+def _mentions(kept: Mapping[int, Op], uses: Uses, gradients: Mapping[str, None]) -> dict[str, list[int]]:
     """Gradient -> kept ops that use it or name it in their role variables."""
     found: dict[str, list[int]] = {}
+    for name in gradients:
+        users = (*uses.writers.get(name, ()), *uses.readers.get(name, ()))
+        found[name] = [index for index in users if index in kept]
     for index, op in kept.items():
-        for name in (*op.input_names, *op.output_names, *(op.role_vars or ())):
+        for name in op.role_vars or ():
             if name in gradients:
-                found.setdefault(name, []).append(index)
+                found[name].append(index)
     return found
 
 

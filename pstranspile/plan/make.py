@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from pstranspile.analysis.codes import SLICED_NORM
@@ -170,7 +169,7 @@ def assemble(
     mint = NameMint(name for block in program.blocks for name in block.vars)
     suffixes = [trainer_suffix(i) for i in range(job.trainers)] if per_trainer else []
     parameters = tuple(_parameter(mint, piece, placed[i], suffixes) for i, piece in enumerate(pieces))
-    plan = Plan(
+    return Plan(
         mode=job.mode,
         pservers=job.pservers,
         trainers=job.trainers,
@@ -181,7 +180,6 @@ def assemble(
         barrier_control=mint.mint(f"{CONTROL}send_barrier"),
         startup_control=mint.mint(f"{CONTROL}fetch_barrier"),
     )
-    return replace(plan, distributed_vars=tuple(_overview(program, facts, plan)))
 
 
 def _parameter(mint: NameMint, piece: Piece, endpoints: tuple[str, ...], suffixes: Sequence[str]) -> PlannedParameter:
@@ -207,8 +205,9 @@ def _parameter(mint: NameMint, piece: Piece, endpoints: tuple[str, ...], suffixe
     )
 
 
-def _overview(program: Program, facts: Facts, plan: Plan) -> list[DistributedVar]:
-    """Every variable on the servers: parameters in order, then per server the state of their optimizers."""
+def overview(facts: Facts, plan: Plan) -> tuple[DistributedVar, ...]:
+    """Every variable on the servers: parameters in order, then per server the state of their optimizers (A1.23)."""
+    program = facts.program
     rows: list[DistributedVar] = []
     for p in plan.parameters:
         for s in p.slices:
@@ -220,7 +219,7 @@ def _overview(program: Program, facts: Facts, plan: Plan) -> list[DistributedVar
             for s in p.slices:
                 if s.endpoint == endpoint:
                     rows += (_state_row(p, s, var, follows) for var, follows in state)
-    return rows
+    return tuple(rows)
 
 
 def optimizer_states(program: Program, update: Update) -> list[tuple[Var, bool]]:

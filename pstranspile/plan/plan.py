@@ -84,7 +84,6 @@ class Plan:
     per_trainer: bool
     barrier_control: str
     startup_control: str
-    distributed_vars: tuple[DistributedVar, ...] = ()
     counters: tuple[SharedCounter, ...] = ()
     distributed_lookup_table: str | None = None
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from hashlib import sha256
 from math import prod
 from typing import Any
 
 from pstranspile.ir.model import MAIN, STARTUP, Module
-from pstranspile.plan.plan import Plan, PlannedParameter
+from pstranspile.plan.plan import DistributedVar, Plan, PlannedParameter
 
 _BYTES = {"bool": 1, "i8": 1, "u8": 1, "i16": 2, "f16": 2, "i32": 4, "f32": 4, "i64": 8, "f64": 8, "size_t": 8}
 
@@ -63,7 +64,7 @@ def _parameter_lines(parameter: PlannedParameter) -> list[str]:
     return lines
 
 
-def plan_json(plan: Plan, source: str) -> dict[str, Any]:
+def plan_json(plan: Plan, source: str, distributed_vars: Iterable[DistributedVar]) -> dict[str, Any]:
     """The plan as `plan.json` holds it (version 1): the job, and every variable on every server.
 
     `offset` counts elements. `groups` are parameters that must stay together on one server.
@@ -87,7 +88,7 @@ def plan_json(plan: Plan, source: str) -> dict[str, Any]:
                 "endpoint": v.endpoint,
                 "vtype": v.vtype,
             }
-            for v in plan.distributed_vars
+            for v in distributed_vars
         ],
         "groups": [list(group.parameters) for group in plan.groups],
     }

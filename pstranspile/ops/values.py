@@ -1,0 +1,30 @@
+"""What variables hold at run time beside plain numpy arrays: ragged tensors and sparse rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+class LoDTensor(NamedTuple):
+    """A tensor whose rows are grouped into sequences: `lod` holds one list of offsets per level (A1.06).
+
+    `LoDTensor(data, [[0, 2, 5]])`: the first sequence is rows 0 and 1, the second rows 2 to 4.
+    """
+
+    data: NDArray[np.generic]
+    lod: list[list[int]]
+
+
+class SelectedRows(NamedTuple):
+    """Some rows of a tall matrix: `value[i]` belongs to row `rows[i]`; rows may repeat (A1.05).
+
+    `rows` is int64 [n], `value` [n, ...], `height` the number of rows of the whole.
+    """
+
+    rows: NDArray[np.int64]
+    value: NDArray[np.generic]
+    height: int
