@@ -2,8 +2,8 @@
 
 In README.md and docs/*.md, `sh` blocks are run by bash and `python` blocks by Python, document by document, in
 order, in a copy of the examples. A `text` block right after one of them is what it prints; `...` in it stands for
-any characters, and for any lines if it is alone on its line. A `sh` block ends with status 0, or with what its fence says (`sh status=1`). `toml`
-blocks of docs/job.md are job files.
+any characters, and for any lines if it is alone on its line. A `sh` block ends with status 0, or with what its
+fence says (`sh status=1`). `toml` blocks of docs/job.md are job files.
 
 The two commands of the README's first screen are left out: they make virtual environments, and one of them
 runs these tests. `.ci/run` runs both.

@@ -77,8 +77,9 @@ def _dispatch(arguments: Sequence[str]) -> int:
     name = arguments[0] if arguments else "--help"
     verb = VERBS.get(name)
     if verb is None:
-        _top_parser().parse_args(arguments or ["--help"])
-        raise AssertionError("the parser accepts no arguments but --help and --version")
+        parser = _top_parser()
+        parser.parse_args(arguments or ["--help"])
+        parser.error("a command is missing")
     run: Callable[[Sequence[str]], int] = importlib.import_module(f"pstranspile.cli.{verb.module}").run
     return run(arguments[1:])
 
@@ -95,6 +96,10 @@ def _top_parser() -> ArgumentParser:
 
     class Command(argparse.Action):
         def __call__(self, parser: object, _namespace: object, values: object, _option: object = None) -> None:
+            if values is None:
+                return
+            if values in VERBS:
+                raise argparse.ArgumentError(None, f"the command comes first: pstranspile {values} ...")
             from difflib import get_close_matches
 
             near = get_close_matches(str(values), list(VERBS), 1)
@@ -112,7 +117,7 @@ def _top_parser() -> ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("--version", action=Version, help="print the version and exit")
-    parser.add_argument("command", action=Command, help=argparse.SUPPRESS)
+    parser.add_argument("command", nargs="?", action=Command, help=argparse.SUPPRESS)
     return parser
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pstranspile.cli.common import add_input, add_job, load_verified, make_parser, read_job
-from pstranspile.cli.plan_json import json_text
+from pstranspile.cli.json_text import json_text
 from pstranspile.cli.report import quoting, report
 from pstranspile.cli.watch import Watch
 

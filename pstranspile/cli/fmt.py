@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from pstranspile.cli.common import STDIN, make_parser
-from pstranspile.cli.report import quoting, report, status_of
-from pstranspile.ir.codes import declare
+from pstranspile.cli.report import Reported, quoting, report, status_of
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location, SourceText
-
-declare("fmt-file", "A file to format can't be read, or is not text.")
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -36,36 +32,33 @@ def run(arguments: Sequence[str]) -> int:
 def _format(path: str, check: bool) -> int:
     from pstranspile.textual import format_text
 
+    name = STDIN if path == "-" else path
     try:
-        text = _read(path)
-        with quoting(SourceText(STDIN if path == "-" else path, text)):
-            formatted = format_text(text, STDIN if path == "-" else path)
+        text = _read(path, name)
+        with quoting(SourceText(name, text)):
+            formatted = format_text(text, name)
+        if path != "-" and not check and formatted != text:
+            from pstranspile.outputs import write_output
+
+            write_output(path, formatted.encode("utf-8"))
     except DiagnosticError as problem:
         report(problem.diagnostics)
         return status_of(problem)
-    if check:
-        if formatted != text:
-            print(path)
-        return 1 if formatted != text else 0
-    if path == "-":
+    except Reported as stop:
+        return stop.status
+    if path == "-" and not check:
         sys.stdout.write(formatted)
     elif formatted != text:
-        from pstranspile.outputs import write_output
-
-        write_output(path, formatted.encode("utf-8"))
         print(path)
-    return 0
+    return 1 if check and formatted != text else 0
 
 
-def _read(path: str) -> str:
+def _read(path: str, name: str) -> str:
+    from pstranspile.interop.codes import INPUT_ENCODING
+    from pstranspile.loading import read_bytes
+
     try:
-        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
-        return data.decode("utf-8")
-    except OSError as problem:
-        raise _unusable(path, f"can't be read: {problem.strerror or problem}") from None
+        return (sys.stdin.buffer.read() if path == "-" else read_bytes(path)).decode("utf-8")
     except UnicodeDecodeError as problem:
-        raise _unusable(path, f"is not text: byte {problem.start} is not UTF-8") from None
-
-
-def _unusable(path: str, message: str) -> DiagnosticError:
-    return DiagnosticError([error("fmt-file", message, Location(path))])
+        message = f"not text: byte {problem.start} is not UTF-8"
+        raise DiagnosticError([error(INPUT_ENCODING, message, Location(name))]) from None

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from pstranspile.cli.common import add_input, add_job, load_verified, make_parser, read_job
-from pstranspile.cli.plan_json import json_text
+from pstranspile.cli.json_text import json_text
 from pstranspile.cli.report import quoting, report
 
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from pstranspile.cli.common import add_companions, load_input, make_parser
-from pstranspile.cli.report import report, status_of
+from pstranspile.cli.report import Reported, report, status_of
 from pstranspile.ir.diagnostics import DiagnosticError, Severity
 
 
@@ -41,6 +41,8 @@ def _verify(path: str, startup: str | None, meta: str | None) -> int:
     except DiagnosticError as problem:
         report(problem.diagnostics)
         return status_of(problem)
+    except Reported as stop:
+        return stop.status
     found = tuple(verify(module))
     report(found, [module.source])
     errors = sum(d.severity is Severity.ERROR for d in found)

@@ -131,15 +131,19 @@ def test_folder_without_permission(tmp_path, capsys):
     assert "error[" in capsys.readouterr().err
 
 
-def test_import_and_export_are_inverse(tmp_path, capsys):
-    output(capsys, "export", PROGRAM, "--to", "pb", "-o", str(tmp_path))
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["main.pb", "startup.pb"]
-    pair = [str(tmp_path / "main.pb"), "--startup", str(tmp_path / "startup.pb")]
+@pytest.mark.parametrize(
+    "name", ["linear_regression", "frozen_parameter", "piecewise_decay", "adagrad_rate_per_parameter"]
+)
+def test_import_and_export_are_inverse(name, tmp_path, capsys):
+    program = str(ROOT / "golden" / f"{name}.ir")
+    output(capsys, "export", program, "--to", "pb", "-o", str(tmp_path))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["main.pb", "meta.json", "startup.pb"]
+    pair = [str(tmp_path / "main.pb"), "--startup", str(tmp_path / "startup.pb"), "--meta", str(tmp_path / "meta.json")]
     output(capsys, "import", *pair, "-o", str(tmp_path / "net.ir"))
-    original = "".join(line for line in Path(PROGRAM).read_text().splitlines(True) if not line.startswith("#"))
+    original = "".join(line for line in Path(program).read_text().splitlines(True) if not line.startswith("#"))
     assert (tmp_path / "net.ir").read_text() == original
     assert output(capsys, "import", *pair) == original
-    assert output(capsys, "compile", *pair, *JOB) == output(capsys, "compile", PROGRAM, *JOB)
+    assert output(capsys, "compile", *pair, *JOB) == output(capsys, "compile", program, *JOB)
 
 
 def test_fmt_rewrites_in_place(tmp_path, capsys):

@@ -1,4 +1,4 @@
-"""The JSON of a plan as it is written: one key per line, and one line per variable, so that it diffs well."""
+"""JSON as it is written to files: one key per line, and one line per object of a list, so that it diffs well."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 
-def json_text(plan: Mapping[str, Any]) -> str:
+def json_text(value: Mapping[str, Any]) -> str:
     """JSON text that ends with a line end; lists of objects have an object per line."""
-    lines = [f"  {json.dumps(key)}: {_value(value)}" for key, value in plan.items()]
+    lines = [f"  {json.dumps(key)}: {_value(item)}" for key, item in value.items()]
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 

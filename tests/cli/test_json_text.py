@@ -1,11 +1,11 @@
-"""The layout of plan.json."""
+"""The layout of JSON files."""
 
 import json
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pstranspile.cli.plan_json import json_text
+from pstranspile.cli.json_text import json_text
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
