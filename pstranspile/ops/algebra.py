@@ -7,6 +7,7 @@ from pstranspile.ops.schema import UNSCOPED, declare, declare_gradient, floats, 
 from pstranspile.ops.shapes import (
     ShapeError,
     Types,
+    Unknown,
     describe,
     disagree,
     fits,
@@ -116,6 +117,8 @@ def _matmul(op: Op, types: Types) -> Types:
         raise ShapeError(f"X is {describe(x)} with {a[-1]} columns, Y is {describe(y)} with {b[-2]} rows", "Y")
     if a[:-2] and b[:-2] and not fits(a[:-2], b[:-2]):
         disagree("Y", y, "X", x)
+    if (len(x.shape) == 1 and height < 0) or (len(y.shape) == 1 and width < 0):
+        raise Unknown  # a vector turned into one row or column loses that dim, into several not
     dims = max(a[:-2], b[:-2], key=len)
     if len(x.shape) > 1 or height > 1:
         dims = (*dims, height)

@@ -78,7 +78,7 @@ def _windows(op: Op, dims: tuple[int, ...], kernel: tuple[int, ...], dilations: 
     pairs = paddings if len(paddings) == 2 * len(dims) else tuple(p for p in paddings for _ in "ab")
     algorithm, found = op.attrs.get("padding_algorithm"), list[int]()
     for at, dim in enumerate(dims):
-        if dim < 0:
+        if dim < 0 or kernel[at] < 0:
             found.append(-1)
         elif algorithm == "SAME":
             found.append(-(-dim // strides[at]))
