@@ -111,6 +111,8 @@ def _squeeze(op: Op, types: Types) -> Types:
     for axis in axes:
         if not -rank <= axis < rank or x.shape[axis] not in (1, -1):
             raise ShapeError(f"axes has {axis}, which is not a dim of size 1 of X, {describe(x)}", "X")
+    if not axes and -1 in x.shape:
+        return {"XShape": _without_data(x)}  # an unknown dim may be of size 1
     gone = {axis % rank for axis in axes} or {at for at, dim in enumerate(x.shape) if dim == 1}
     return _reshaped(x, tuple(dim for at, dim in enumerate(x.shape) if at not in gone))
 
