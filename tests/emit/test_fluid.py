@@ -1,0 +1,60 @@
+"""Proof by comparison: the emitted programs are Fluid's, op for op, wherever Fluid's are right."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pstranspile.compile import compile
+from tests.fluid import comparable, job_names, recording
+
+# Several parameters that must be updated together need a barrier, so these are refused (with `mode-unsupported`).
+REFUSED = {"clip_global_norm/async_2x2", "lookahead_sgd/async_2x2"}
+
+
+@pytest.mark.parametrize("name", [name for name in job_names() if name not in REFUSED])
+def test_equals_fluid(name: str) -> None:
+    recorded = recording(name)
+    compiled = compile(recorded.module, recorded.job)
+    assert list(compiled.roles()) == [
+        *(f"trainer_{i}" for i in range(recorded.job.trainers)),
+        *(f"pserver_{i}" for i in range(len(recorded.job.pservers))),
+    ]
+    if recorded.fault:
+        return  # it compiles, which is more than can be said of what Fluid makes of it
+    for role in recorded.roles:
+        ours = compiled.roles()[role]
+        theirs = comparable(recorded.program(role, "main"), recorded.program(role, "startup"))
+        assert json.dumps(comparable(ours.main, ours.startup), indent=1) == json.dumps(theirs, indent=1), role
+
+
+@pytest.mark.parametrize("name", [name for name in job_names() if not recording(name).fault])
+def test_places_variables_as_fluid(name: str) -> None:
+    recorded = recording(name)
+    if not recorded.roles:
+        return  # Fluid refused the job
+    compiled = compile(recorded.module, recorded.job)
+    ours = [
+        [v.vtype, v.endpoint, v.origin, [*v.origin_shape], v.slice, [*v.slice_shape], v.is_slice, v.block_id, v.offset]
+        for v in compiled.distributed_vars
+    ]
+    for rows in recorded.placed.values():
+        assert ours == rows
+
+
+def test_the_archive_is_read() -> None:
+    names = job_names()
+    assert len(names) == 158
+    assert sum(len(recording(name).roles) for name in names if not recording(name).fault) == 498
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_updates_that_must_stay_together_need_a_barrier(name: str) -> None:
+    from pstranspile.ir.diagnostics import DiagnosticError
+
+    recorded = recording(name)
+    with pytest.raises(DiagnosticError) as refusal:
+        compile(recorded.module, recorded.job)
+    assert [d.code for d in refusal.value.diagnostics] == ["mode-unsupported"]
+    assert "updated together" in refusal.value.diagnostics[0].message

@@ -1,0 +1,125 @@
+"""The recorded programs of the real Fluid, and what it means to equal them."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import tarfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pstranspile.interop.meta import apply_meta, parse_meta
+from pstranspile.interop.program_desc import program_from_bytes
+from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.model import MAIN, STARTUP, Module, Op, Program, Var
+from pstranspile.job import Job
+from pstranspile.ops import schema_of
+
+ARCHIVE = Path(__file__).parent / "data" / "fluid" / "dense.tar.xz"
+GENERATED = re.compile(r"^__control_var@|^_generated_var|^tmp_dc_output")
+NOT_COMPARED = {"op_callstack", "op_namescope", "op_device"}
+
+
+@cache
+def files() -> dict[str, bytes]:
+    with tarfile.open(ARCHIVE) as archive:
+        return {m.name: f.read() for m in archive.getmembers() if (f := archive.extractfile(m)) is not None}
+
+
+class Recording(NamedTuple):
+    name: str
+    job: Job
+    roles: tuple[str, ...]
+    fault: str | None
+
+    @property
+    def module(self) -> Module:
+        return source(self.name.partition("/")[0])
+
+    def program(self, role: str, part: str) -> Program:
+        path = f"{self.name}/{role}.{part}.pb"
+        return program_from_bytes(files()[path], path, part)
+
+    @property
+    def placed(self) -> dict[str, list[list[Any]]]:
+        return json.loads(files()[f"{self.name}/placed.json"])
+
+
+def job_names() -> list[str]:
+    return sorted(path.removesuffix("/job.json") for path in files() if path.endswith("/job.json"))
+
+
+def recording(name: str) -> Recording:
+    held = json.loads(files()[f"{name}/job.json"])
+    return Recording(name, Job(**held["job"]), tuple(held["roles"]), held["fault"])
+
+
+@cache
+def source(case: str) -> Module:
+    programs = {
+        name: program_from_bytes(files()[f"{case}/{name}.pb"], f"{case}/{name}.pb", name) for name in (MAIN, STARTUP)
+    }
+    meta = parse_meta(files()[f"{case}/meta.json"].decode(), "meta.json")
+    found = apply_meta(Module(FrozenMap(programs)), meta)
+    return found[0] if isinstance(found, tuple) else found
+
+
+class Spelling:
+    """Gives generated names one spelling, by order of first use."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, str] = {}
+
+    def __call__(self, name: str) -> str:
+        return self.names.setdefault(name, f"generated.{len(self.names)}") if GENERATED.search(name) else name
+
+
+def comparable(main: Program, startup: Program) -> list[Any]:
+    """A role's programs as plain data in which only what counts is left: two equal roles give equal data."""
+    spell = Spelling()
+    return [_program(program, spell) for program in (main, startup)]
+
+
+def _program(program: Program, spell: Spelling) -> Any:
+    ops = [[_op(op, spell) for op in block.ops] for block in program.blocks]  # first: names are numbered by use
+    variables = [
+        [_var(var, spell) for var in sorted(block.vars.values(), key=_by_use(spell))] for block in program.blocks
+    ]
+    return [(block.parent, *rest) for block, *rest in zip(program.blocks, ops, variables, strict=True)]
+
+
+def _by_use(spell: Spelling) -> Callable[[Var], tuple[str, str, str]]:
+    return lambda var: (spell.names.get(var.name, "~"), str(_described(var)), var.name)
+
+
+def _op(op: Op, spell: Spelling) -> Any:
+    schema = schema_of(op.type)
+    defaults = schema.defaults if schema else {}
+    attrs = {}
+    for name, value in sorted(op.attrs.items()):
+        if name in NOT_COMPARED or (name in defaults and _same(value, defaults[name])):
+            continue
+        attrs[name] = sorted(value) if name == "grad_to_block_id" else value
+    sides = [
+        {s: [spell(n) for n in names] for s, names in sorted(side.items()) if names} for side in (op.inputs, op.outputs)
+    ]
+    return [op.type, *sides, attrs, int(op.role or 0), [spell(n) for n in op.role_vars or ()]]
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, float) and isinstance(b, float):
+        return math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-12)
+    return a == b
+
+
+def _described(var: Var) -> Any:
+    tensor = var.tensor
+    described = (tensor.dtype.text, list(tensor.shape), tensor.lod_level) if tensor else ("bool", [], 0)
+    return [var.kind.name, *described, var.persistable]
+
+
+def _var(var: Var, spell: Spelling) -> Any:
+    return [spell(var.name), *_described(var)]
