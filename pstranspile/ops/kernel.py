@@ -18,7 +18,8 @@ The decorated function is called once per op, when a program is prepared; what i
   has one, unless the decorator says `lod="none"` (outputs have none) or `lod="own"` (run gets and gives LoDTensors).
 * Inputs are never changed, except that an op which lists the same variable as input and output may update it in place
   (`in_place(op, input_slot, output_slot)` tells); no two variables share memory unless one is a view made by an op.
-* A parameter called `context` gets the ExecutionContext: random numbers, sub-blocks, files, the op for messages.
+* A parameter called `context` gets the ExecutionContext (`ops/context.py`): random numbers, declarations, files, the op
+  for messages.
 """
 
 from __future__ import annotations
@@ -41,6 +42,13 @@ class Kernel(NamedTuple):
     make: Factory
     outputs: tuple[str, ...]
     lod: str
+
+
+class KernelError(Exception):
+    """Raised by a Run whose input values don't fit; the message is a plain sentence naming the slot.
+
+    Whoever runs the op adds the op, its source line and the shapes seen.
+    """
 
 
 _KERNELS: dict[str, Kernel] = {}

@@ -1,0 +1,46 @@
+"""What a kernel may ask of whoever runs it, beside the values of its inputs (a parameter called `context`).
+
+The interpreter in `pstranspile.run` gives it. Kernels that need nothing of this don't name the parameter and cost
+nothing extra.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Protocol
+
+from pstranspile.ir.model import Op, Var
+
+
+class ExecutionContext(Protocol):
+    """The surroundings of one op of a running program."""
+
+    @property
+    def op(self) -> Op:
+        """The op that is run, for messages and for the names of its variables."""
+        ...
+
+    def declared(self, name: str) -> Var | None:
+        """The declaration that a variable's name means where the op stands, None if there is none."""
+        ...
+
+    def stream(self, name: str, seed: int) -> tuple[int, int]:
+        """The stream of random numbers for variable `name`: its key and the offset of the variable's first element.
+
+        Both go to the functions of `pstranspile.ops.random_numbers`. The key comes from the program's seed, the op's
+        `seed` and the name of the whole variable; the offset is not 0 if the variable is a slice of that whole. With
+        `seed` 0 every run of the op has a stream of its own; an op that has a seed draws the same numbers every time.
+        """
+        ...
+
+    def path(self, file_path: str) -> Path:
+        """Where the file that an attribute names lies (relative paths start at the run's own folder)."""
+        ...
+
+    def write(self, name: str, value: Any) -> None:
+        """Sets a variable that is not an output of the op (a table that grows as it is read)."""
+        ...
+
+    def forget(self, name: str) -> None:
+        """Takes a variable's value away; reading it is an error until something writes it again."""
+        ...
