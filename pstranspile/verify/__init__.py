@@ -1,0 +1,80 @@
+"""Are programs well formed? Findings with a code, a place and a plain sentence; nothing is changed.
+
+`docs/diagnostics.md` explains the codes.
+"""
+
+from __future__ import annotations
+
+from pstranspile.ir.diagnostics import Diagnostic, Severity
+from pstranspile.ir.model import Location, Module, Program
+from pstranspile.verify import codes
+from pstranspile.verify.forms import report_unknown_op
+from pstranspile.verify.places import Findings, var_text
+from pstranspile.verify.references import check_blocks, check_references
+from pstranspile.verify.walk import Walk
+
+__all__ = ["verify", "verify_program"]
+
+_GRAD = "@GRAD"
+
+
+def verify(module: Module) -> tuple[Diagnostic, ...]:
+    """Everything that is wrong with the programs of a module, program by program.
+
+    Errors are what can't run, warnings the rest. Takes time in proportion to the number of ops and variables.
+    """
+    found: list[Diagnostic] = []
+    for name, program in module.programs.items():
+        found += verify_program(program, name)
+    return tuple(found)
+
+
+def verify_program(program: Program, name: str = "main") -> tuple[Diagnostic, ...]:
+    """Everything that is wrong with one program; `name` is the name that findings without a text give it."""
+    findings = Findings(name, program.blocks)
+    if not program.blocks:
+        return (Diagnostic(codes.NO_BLOCK, f"the program @{name} has no block", subject=f"@{name}"),)
+    _check_parameters(findings)
+    if not check_blocks(findings):
+        return _in_order(findings)
+    walk = Walk(findings)
+    walk.run()
+    _check_gradients(walk)
+    check_references(findings, walk.referring)
+    for places in walk.unknown_ops.values():
+        block, position = places[0]
+        report_unknown_op(program.blocks[block].ops[position], len(places), places[0], findings)
+    for index in range(len(program.blocks)):
+        if index not in walk.visited:
+            message = f"no op refers to block ^{index}: its ops never run, and are not checked"
+            findings.block(codes.UNREFERENCED_BLOCK, message, index, severity=Severity.WARNING)
+    return _in_order(findings)
+
+
+def _check_parameters(findings: Findings) -> None:
+    for index, block in enumerate(findings.blocks):
+        for name, var in block.vars.items():
+            if var.parameter is not None and not var.persistable:
+                message = f"the parameter {var_text(name)} is not persistable, so it is gone after every step"
+                findings.var(codes.PARAMETER, message, var, index)
+
+
+def _check_gradients(walk: Walk) -> None:
+    """A gradient of a gradient is named `grad/X@GRAD`, once more for every time it was taken."""
+    findings = walk.findings
+    for index, block in enumerate(findings.blocks):
+        for name in block.vars:
+            if not name.endswith(_GRAD) or name[: -len(_GRAD)] in block.vars:
+                continue
+            of = name[: -len(_GRAD)]
+            while of.startswith("grad/"):
+                of = of[5:]
+            if walk.find(of, index) is None:
+                hint = findings.suggest(of, block.vars, "%")
+                message = f"{var_text(name)} is named as the gradient of {var_text(of)}, which is not declared{hint}"
+                findings.var(codes.GRADIENT, message, block.vars[name], index, Severity.WARNING)
+
+
+def _in_order(findings: Findings) -> tuple[Diagnostic, ...]:
+    """The findings from top to bottom of the text; those without a place in a text keep their order."""
+    return tuple(sorted(findings.found, key=lambda found: (found.location or Location(""))[1:]))

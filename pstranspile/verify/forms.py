@@ -1,0 +1,133 @@
+"""Slots and attributes of one op against its schema."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pstranspile.ir.attributes import KINDS, AttrKind
+from pstranspile.ir.diagnostics import Severity
+from pstranspile.ir.frozen import EMPTY
+from pstranspile.ir.model import Attrs, Op
+from pstranspile.ir.text.literals import ATTR_KIND_TEXT, word
+from pstranspile.ops import all_schemas, schema_of
+from pstranspile.ops.schema import CARRIED_ATTRS, GENERIC_ATTRS, AttrSpec, OpSchema, Slot
+from pstranspile.verify import codes
+from pstranspile.verify.places import Findings, slot_text, suggestion
+
+MAY_BE_EMPTY = frozenset(
+    {
+        "send",
+        "recv",
+        "send_barrier",
+        "fetch_barrier",
+        "listen_and_serv",
+        "fl_listen_and_serv",
+        "while",
+        "while_grad",
+        "conditional_block",
+        "conditional_block_grad",
+        "recurrent",
+        "recurrent_grad",
+    }
+)
+"""Ops whose list slots only say what is read or written elsewhere (by a block, after another op): may be empty."""
+
+ANY_OP: Mapping[str, AttrKind] = {name: spec.kind for name, spec in {**GENERIC_ATTRS, **CARRIED_ATTRS}.items()}
+"""Attributes that ops of every type may carry."""
+
+
+def missing_slots(op: Op, schema: OpSchema) -> list[tuple[Slot, bool]]:
+    """(slot, whether it is an output) of every slot that must hold a variable and does not.
+
+    A gradient op may leave out any gradient that nobody needs.
+    """
+    may_be_empty = op.type in MAY_BE_EMPTY
+    found: list[tuple[Slot, bool]] = []
+    for is_output, slots, held in ((False, schema.inputs, op.inputs), (True, schema.outputs, op.outputs)):
+        for name, slot in slots.items():
+            if held.get(name) or slot.dispensable or (slot.duplicable and may_be_empty):
+                continue
+            if not (is_output and schema.forward):
+                found.append((slot, is_output))
+    return found
+
+
+def slots_fit(op: Op, schema: OpSchema) -> bool:
+    """Whether `check_slots` has nothing to report."""
+    for slots, held in ((schema.inputs, op.inputs), (schema.outputs, op.outputs)):
+        for name, names in held.items():
+            slot = slots.get(name)
+            if slot is None or (len(names) > 1 and not slot.duplicable):
+                return False
+    return not missing_slots(op, schema)
+
+
+def check_slots(op: Op, schema: OpSchema, place: tuple[int, int], findings: Findings) -> None:
+    """Reports unknown slots, missing ones, and lists where one variable belongs."""
+    for side, slots, held in (("input", schema.inputs, op.inputs), ("output", schema.outputs, op.outputs)):
+        for name, names in held.items():
+            slot = slots.get(name)
+            if slot is None:
+                others = [other for other in slots if other not in held]
+                hint = suggestion(name, others) or f"; it has {_listed(slots) or 'none'}"
+                message = f"there is no {side} slot {word(name)}{hint}"
+                findings.op(codes.UNKNOWN_SLOT, message, place, focus=slot_text(name))
+            elif len(names) > 1 and not slot.duplicable:
+                message = f"the {side} slot {word(name)} takes one variable, here are {len(names)}"
+                findings.op(codes.SLOT_NOT_LIST, message, place, focus=slot_text(name))
+    for slot, is_output in missing_slots(op, schema):
+        side = "output" if is_output else "input"
+        message = f"the {side} slot {word(slot.name)} needs a variable"
+        findings.op(codes.MISSING_SLOT, message, place, focus=op.type)
+
+
+def _listed(names: Mapping[str, object]) -> str:
+    return ", ".join(word(name) for name in names)
+
+
+def attributes_fit(attrs: Attrs, schema: OpSchema) -> bool:
+    """Whether `check_attributes` has nothing to report."""
+    known = schema.attrs
+    for name, value in attrs.items():
+        spec = known.get(name)
+        kind = spec.kind if spec is not None else ANY_OP.get(name)
+        if kind is not KINDS.get(type(value)):
+            return False
+    return all(name in attrs or spec.default is not None or spec.optional for name, spec in known.items())
+
+
+def generic_attributes_fit(attrs: Attrs) -> bool:
+    """As `attributes_fit`, for ops without a schema."""
+    return all(ANY_OP.get(name) in (None, KINDS.get(type(value))) for name, value in attrs.items())
+
+
+def check_attributes(op: Op, schema: OpSchema | None, place: tuple[int, int], findings: Findings) -> None:
+    """Reports attributes of a wrong kind, unknown ones, and required ones that the op lacks."""
+    known: Mapping[str, AttrSpec] = schema.attrs if schema is not None else EMPTY
+    for name, value in op.attrs.items():
+        spec = known.get(name)
+        kind = spec.kind if spec is not None else ANY_OP.get(name)
+        given = KINDS.get(type(value))
+        if kind is None and schema is not None:
+            hint = suggestion(name, [other for other in known if other not in op.attrs])
+            message = f"the schema has no attribute {word(name)}, so it has no effect{hint}"
+            findings.op(codes.EXTRA_ATTRIBUTE, message, place, focus=word(name), severity=Severity.WARNING)
+        elif kind is not None and kind is not given:
+            is_kind = f"of kind {ATTR_KIND_TEXT[given]}" if given is not None else f"a {type(value).__name__}"
+            message = f"the attribute {word(name)} is {is_kind}, it must be of kind {ATTR_KIND_TEXT[kind]}"
+            findings.op(codes.ATTRIBUTE_KIND, message, place, focus=word(name))
+    for name, spec in known.items():
+        if name not in op.attrs and spec.default is None and not spec.optional:
+            message = f"the attribute {word(name)} ({ATTR_KIND_TEXT[spec.kind]}) must be given"
+            findings.op(codes.MISSING_ATTRIBUTE, message, place, focus=op.type)
+
+
+def report_unknown_op(op: Op, count: int, place: tuple[int, int], findings: Findings) -> None:
+    """Reports an op type without a schema, once for all its ops in a program."""
+    assert schema_of(op.type) is None
+    times = "" if count == 1 else f" (and of {count - 1} more)"
+    message = (
+        f"this op type has no schema: slots, attributes and types of this op{times} are not checked"
+        f"{suggestion(op.type, all_schemas())}"
+    )
+    findings.op(codes.UNKNOWN_OP, message, place, focus=word(op.type), severity=Severity.WARNING)

@@ -1,0 +1,95 @@
+"""Where findings are, and what was probably meant: used only once something is wrong."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+from pstranspile.ir.diagnostics import Diagnostic, Note, Severity, at_op, error, warning
+from pstranspile.ir.model import Block, Location, Op, Origin, Var
+from pstranspile.ir.text.literals import name as name_text
+from pstranspile.ir.text.literals import word
+
+MAX_SUGGESTIONS = 50
+"""Names looked up for suggestions in one program; a thousand wrong names have one cause."""
+
+MAX_CANDIDATES = 2000
+"""Names compared with a wrong one at most."""
+
+
+def var_text(name: str) -> str:
+    """A variable as the text writes it."""
+    return f"%{name_text(name)}"
+
+
+def slot_text(slot: str) -> str:
+    """What the text writes before the variables of a slot."""
+    return f"{word(slot)}="
+
+
+def nearest(given: str, known: Iterable[str]) -> str | None:
+    """The known name that is most like the given one, None if none is near."""
+    names = [name for name in known if abs(len(name) - len(given)) <= 3 and name != given]
+    if len(names) > MAX_CANDIDATES:
+        ends = (given[:3], given[-3:])
+        names = [name for name in names if name.startswith(ends[0]) or name.endswith(ends[1])][:MAX_CANDIDATES]
+    found = difflib.get_close_matches(given, names, n=1, cutoff=0.7)
+    return found[0] if found else None
+
+
+def suggestion(given: str, known: Iterable[str], sigil: str = "") -> str:
+    """`; did you mean ...?` when a known name is near the given one, else nothing."""
+    near = nearest(given, known)
+    return f"; did you mean `{sigil}{name_text(near) if sigil else near}`?" if near else ""
+
+
+def declared_here(var: Var) -> tuple[Note, ...]:
+    """A note that points at a declaration; nothing where it has no place in a text."""
+    if var.location is None:
+        return ()
+    return (Note(f"{var_text(var.name)} is declared here", var.location, var_text(var.name)),)
+
+
+class Findings:
+    """The findings in one program, and the names of places in it."""
+
+    def __init__(self, program: str, blocks: Sequence[Block]):
+        self.program = program
+        self.blocks = blocks
+        self.found: list[Diagnostic] = []
+        self._suggestions = 0
+
+    def op(
+        self,
+        code: str,
+        message: str,
+        place: tuple[int, int],
+        *,
+        focus: str = "",
+        severity: Severity = Severity.ERROR,
+        notes: Iterable[Note] = (),
+    ) -> None:
+        """A finding about the op at (block, position)."""
+        block, position = place
+        op: Op = self.blocks[block].ops[position]
+        if op.origin is None:
+            op = op._replace(origin=Origin(self.program, block, position))
+        self.found.append(at_op(code, message, op, focus=focus, severity=severity, notes=notes))
+
+    def var(self, code: str, message: str, var: Var, block: int, severity: Severity = Severity.ERROR) -> None:
+        """A finding about a declaration."""
+        make = error if severity is Severity.ERROR else warning
+        finding = make(code, message, var.location, focus=var_text(var.name))
+        self.found.append(finding._replace(subject=f"@{self.program}^{block} {var_text(var.name)}"))
+
+    def block(self, code: str, message: str, index: int, focus: str = "", severity: Severity = Severity.ERROR) -> None:
+        """A finding about a block."""
+        location: Location | None = self.blocks[index].location
+        make = error if severity is Severity.ERROR else warning
+        finding = make(code, message, location, focus=focus or f"^{index}")
+        self.found.append(finding._replace(subject=f"@{self.program}^{index}"))
+
+    def suggest(self, given: str, known: Iterable[str], sigil: str = "") -> str:
+        """As `suggestion`, for the first names of a program; looking at all names for every one takes long."""
+        self._suggestions += 1
+        return suggestion(given, known, sigil) if self._suggestions <= MAX_SUGGESTIONS else ""

@@ -1,0 +1,387 @@
+"""One pass over the ops of a program in the order they run: names, roles, slots, attributes, types."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping
+from itertools import chain
+from typing import Any
+
+from pstranspile.ir.attributes import Strings
+from pstranspile.ir.diagnostics import Note
+from pstranspile.ir.model import Block, Op, TensorType, Var
+from pstranspile.ir.types import DType, VarKind
+from pstranspile.ops import schema_of
+from pstranspile.ops.shapes import check_types, rule_of
+from pstranspile.verify import codes, forms
+from pstranspile.verify.places import Findings, declared_here, slot_text, var_text
+from pstranspile.verify.references import references
+
+EMPTY_NAME = "@EMPTY@"
+"""The name that Fluid's gradient makers write where there is no variable."""
+
+UNDECLARED_SLOTS = frozenset({("create_py_reader", "blocking_queue"), ("rnn_memory_helper_grad", "Out@GRAD")})
+"""(op type, slot) whose variables need no declaration: the queue of a reader is made by the process that feeds
+it, and the gradient of a memory that nobody needs after the last step counts as zero."""
+
+_VALUES = frozenset({VarKind.LOD_TENSOR, VarKind.SELECTED_ROWS})
+"""Kinds whose variables hold nothing before they are written; the others exist empty."""
+
+
+def _is_sound_pair(names: tuple[str, ...], variables: Mapping[str, Var]) -> bool:
+    """Whether role variables are one pair of variables of a block, as they nearly always are."""
+    if len(names) != 2:
+        return False
+    parameter = variables.get(names[0])
+    return parameter is not None and parameter.persistable and names[1] in variables
+
+
+class Frame:
+    """A block while it is walked.
+
+    `ready` are the names known to hold a value, `types` numbers of the types of names (equal for equal types).
+    `injected` are names that the op which runs the block brings in; `carried` what its loop body writes.
+    """
+
+    def __init__(
+        self, index: int, block: Block, ready: set[str], types: dict[str, int | None], injected: frozenset[str]
+    ):
+        self.index = index
+        self.block = block
+        self.ready = ready
+        self.types = types
+        self.injected = injected
+        self.carried: frozenset[str] = frozenset()
+
+
+class _SubBlockTypes(dict[str, "int | None"]):
+    """Numbers of the types of the names a sub-block uses, each looked up at its first use."""
+
+    def __init__(self, walk: Walk, index: int):
+        self._walk = walk
+        self._index = index
+
+    def __missing__(self, name: str) -> int | None:
+        number = self[name] = self._walk.type_number(self._walk.find(name, self._index))
+        return number
+
+
+class Walk:
+    """Walks a program whose blocks are sound; `findings` takes what is wrong. `visited` are the blocks
+    that run, `referring` the places of the ops that run others."""
+
+    def __init__(self, findings: Findings):
+        self.findings = findings
+        self.blocks = findings.blocks
+        self.visited: set[int] = set()
+        self.unknown_ops: dict[str, list[tuple[int, int]]] = {}
+        self.referring: list[tuple[int, int]] = []
+        self.is_server = False
+        self._ready: dict[int, set[str]] = {}
+        self._written: dict[int, frozenset[str]] = {}
+        self._owners: dict[int, dict[str, int | None]] = {}
+        self._numbers: dict[Any, int] = {}
+        self._sound: dict[Any, bool] = {}  # keys of ops (see `_scan`) with nothing wrong -> do they run blocks?
+        self._attr_numbers: dict[Any, int] = {}
+        self._attrs_by_id: dict[int, int] = {}
+        self._reported: set[tuple[str, int | None, str]] = set()
+        self._frames: list[Frame] = []
+
+    def run(self) -> None:
+        """Walks block 0 and every block that its ops run, directly or through other blocks."""
+        self.is_server = any(op.type == "listen_and_serv" for op in self.blocks[0].ops)
+        self._frames = [self._open(0, frozenset())]
+        running = [self._scan(self._frames[0])]
+        while running:
+            sub_block = next(running[-1], None)
+            if sub_block is None:
+                running.pop()
+                self._frames.pop()
+            else:
+                self._frames.append(sub_block)
+                running.append(self._scan(sub_block))
+
+    # Variables
+
+    def find(self, name: str, index: int) -> Var | None:
+        """The declaration that a name means in a block: its own, or that of an enclosing or forward block."""
+        owner = self.owner(name, index)
+        return None if owner is None else self.blocks[owner].vars[name]
+
+    def owner(self, name: str, index: int) -> int | None:
+        """The block whose variable a name means: this one, its forward block, its parent, and so on outwards."""
+        if name in self.blocks[index].vars:
+            return index
+        if index == 0:
+            return None
+        known = self._owners.setdefault(index, {})
+        if name not in known:
+            known[name] = self._search(name, index)
+        return known[name]
+
+    def _search(self, name: str, index: int) -> int | None:
+        todo, seen = [index], {index}
+        for at in todo:
+            block = self.blocks[at]
+            if name in block.vars:
+                return at
+            for outer in (block.forward_block, block.parent):
+                if outer >= 0 and outer not in seen:
+                    seen.add(outer)
+                    todo.append(outer)
+        return None
+
+    def type_number(self, var: Var | None) -> int | None:
+        """The same number for equal types of tensors; 0 for variables without one, None without a variable."""
+        if var is None:
+            return None
+        tensor = var.tensor
+        if tensor is None or (tensor.dtype is DType.BOOL and var.persistable):
+            return 0
+        # The number of an element type, not the member: hashing a member of an Enum calls Python code.
+        key = (tensor.dtype._value_, tensor.shape, tensor.lod_level, var.kind is VarKind.SELECTED_ROWS)
+        return self._numbers.setdefault(key, len(self._numbers) + 1)
+
+    def type_of(self, name: str, index: int) -> TensorType | None:
+        """The type that rules may rely on.
+
+        A SelectedRows may hold any number of rows. Fluid declares variables without an element type as bool,
+        and does so with parameters, so a persistable bool says nothing.
+        """
+        var = self.find(name, index)
+        tensor = var.tensor if var is not None else None
+        if var is None or tensor is None or (tensor.dtype is DType.BOOL and var.persistable):
+            return None
+        if var.kind is VarKind.SELECTED_ROWS and tensor.shape:
+            return tensor._replace(shape=(-1, *tensor.shape[1:]))
+        return tensor
+
+    def written(self, index: int) -> frozenset[str]:
+        """Names that the ops of a block write."""
+        found = self._written.get(index)
+        if found is None:
+            names = chain.from_iterable(chain.from_iterable(op.outputs.values() for op in self.blocks[index].ops))
+            found = self._written[index] = frozenset(names)
+        return found
+
+    # Blocks
+
+    def _open(self, index: int, injected: frozenset[str]) -> Frame:
+        """A frame for a block about to run. A variable that nothing writes is an input of the program."""
+        self.visited.add(index)
+        block = self.blocks[index]
+        ready = {name for name, var in block.vars.items() if var.persistable or var.kind not in _VALUES}
+        ready.add(EMPTY_NAME)
+        ready |= block.vars.keys() - self._written_globals() if index == 0 else injected & block.vars.keys()
+        self._ready[index] = ready
+        types: dict[str, int | None]
+        if index == 0:
+            number = self.type_number
+            types = {name: number(var) for name, var in block.vars.items()}
+        else:
+            types = _SubBlockTypes(self, index)
+        return Frame(index, block, ready if index == 0 else set(ready), types, injected)
+
+    def _written_globals(self) -> set[str]:
+        """Names of variables of block 0 that ops of any block write."""
+        names = set(self.written(0))
+        for other in range(1, len(self.blocks)):
+            names.update(name for name in self.written(other) if self.owner(name, other) == 0)
+        return names
+
+    def _enter(self, op: Op, frame: Frame, place: tuple[int, int]) -> Iterator[Frame]:
+        """Frames of the blocks that an op runs."""
+        injected: frozenset[str] | None = None
+        for _, index in references(op):
+            if not 0 <= index < len(self.blocks) or index in self.visited:
+                continue
+            if injected is None:
+                texts = chain.from_iterable(value for value in op.attrs.values() if isinstance(value, Strings))
+                names = [text.partition(":")[0] if op.type == "listen_and_serv" else text for text in texts]
+                injected = frozenset([*op.input_names, *names])
+            if op.type == "listen_and_serv":  # what arrives stands in any of its blocks
+                unwritten = self.blocks[index].vars.keys() - self.written(index)
+                sub_block = self._open(index, injected | unwritten)
+            else:
+                sub_block = self._open(index, injected)
+            if op.type == "while":
+                sub_block.carried = self.written(index)
+            yield sub_block
+
+    # Ops
+
+    def _scan(self, frame: Frame) -> Generator[Frame]:
+        """Checks the ops of a block in order; yields the blocks they run, to be walked before going on."""
+        index, block, ready, types = frame.index, frame.block, frame.ready, frame.types
+        sound, ids, flat = self._sound, self._attrs_by_id, chain.from_iterable
+        variables = block.vars
+        undeclared = {name for name in self.written(index) if self.owner(name, index) is None} - {EMPTY_NAME}
+        look_up = types.get if index == 0 else types.__getitem__
+        for position, op in enumerate(block.ops):
+            inputs, outputs, role_vars = op.inputs, op.outputs, op.role_vars
+            reads, writes = tuple(flat(inputs.values())), tuple(flat(outputs.values()))
+            key = (
+                op.type,
+                ids.get(id(op.attrs)) or self._attr_number(op),
+                tuple(inputs),
+                tuple(map(len, inputs.values())),
+                tuple(outputs),
+                tuple(map(len, outputs.values())),
+                tuple(map(look_up, reads)),
+                tuple(map(look_up, writes)),
+            )
+            if not ready.issuperset(reads):
+                self._check_reads(op, frame, position)
+            if undeclared and not undeclared.isdisjoint(writes):
+                self._report_undeclared(op, False, undeclared, (index, position))
+            runs_blocks = sound.get(key)
+            if runs_blocks is None:
+                runs_blocks = self._check_form(op, key, (index, position))
+            ready.update(writes)
+            if index:
+                for name in writes:
+                    owner = self.owner(name, index)
+                    if owner is not None:
+                        self._ready.setdefault(owner, set()).add(name)
+            if role_vars and not _is_sound_pair(role_vars, variables):
+                self._check_role_vars(op, (index, position))
+            if runs_blocks:
+                self.referring.append((index, position))
+                yield from self._enter(op, frame, (index, position))
+
+    def _attr_number(self, op: Op) -> int:
+        """The same number for attributes of an op type that are equal in name, kind and value."""
+        attrs = op.attrs
+        key: Any = (op.type, tuple(attrs), tuple(map(type, attrs.values())), tuple(attrs.values()))
+        try:
+            number = self._attr_numbers.setdefault(key, len(self._attr_numbers) + 1)
+        except TypeError:  # a value of no kind, such as a list: equal to no other
+            number = self._attr_numbers[id(attrs)] = len(self._attr_numbers) + 1
+        self._attrs_by_id[id(attrs)] = number
+        return number
+
+    def _check_form(self, op: Op, key: Any, place: tuple[int, int]) -> bool:
+        """Slots, attributes and types of an op of a form not seen before; remembers the form if it is sound.
+
+        Gives whether the op runs blocks.
+        """
+        before = len(self.findings.found)
+        schema = schema_of(op.type)
+        runs_blocks = bool(references(op))
+        if schema is None:
+            self.unknown_ops.setdefault(op.type, []).append(place)
+            if not forms.generic_attributes_fit(op.attrs):
+                forms.check_attributes(op, None, place, self.findings)
+            return runs_blocks
+        if not forms.slots_fit(op, schema):
+            forms.check_slots(op, schema, place, self.findings)
+        if not forms.attributes_fit(op.attrs, schema):
+            forms.check_attributes(op, schema, place, self.findings)
+        if len(self.findings.found) == before and rule_of(op.type) is not None:
+            self._check_types(op, place)
+        if len(self.findings.found) == before:
+            self._sound[key] = runs_blocks
+        return runs_blocks
+
+    def _check_types(self, op: Op, place: tuple[int, int]) -> None:
+        for problem in check_types(op, lambda name: self.type_of(name, place[0])):
+            var = self.find(problem.variable, place[0]) if problem.variable else None
+            focus = var_text(problem.variable) if problem.variable else ""
+            focus = focus or (slot_text(problem.slot) if problem.slot else op.type)
+            notes = declared_here(var) if var is not None else ()
+            self.findings.op(codes.TYPE_MISMATCH, problem.message, place, focus=focus, notes=notes)
+
+    # What is read
+
+    def _check_reads(self, op: Op, frame: Frame, position: int) -> None:
+        """Looks at every name an op reads that is not known to hold a value, and remembers the outcome."""
+        place = (frame.index, position)
+        missing: set[str] = set()
+        for slot, names in op.inputs.items():
+            for name in names:
+                if name in frame.ready:
+                    continue
+                owner = self.owner(name, frame.index)
+                if owner is not None and not self._holds_value(name, owner, frame, op):
+                    self._report_unwritten(op, name, owner, place)
+                elif owner is None and (op.type, slot) not in UNDECLARED_SLOTS:
+                    missing.add(name)
+                if owner is not None:
+                    frame.ready.add(name)
+        if missing:
+            self._report_undeclared(op, True, missing, place)
+
+    def _holds_value(self, name: str, owner: int, frame: Frame, op: Op) -> bool:
+        known = self._ready.get(owner)
+        if known is None or name in known:  # None: a block outside those that are running (a forward block)
+            return True
+        if owner != frame.index and any(name in outer.carried for outer in self._frames):
+            return True  # written by an earlier turn of the loop
+        return any(0 <= i < len(self.blocks) and name in self.written(i) for _, i in references(op))
+
+    def _report_unwritten(self, op: Op, name: str, owner: int, place: tuple[int, int]) -> None:
+        if ("unwritten", owner, name) in self._reported:
+            return
+        self._reported.add(("unwritten", owner, name))
+        writer = self._first_writer(name, owner)
+        what = "nothing has written it before, and nothing brings it into this block"
+        notes: tuple[Note, ...] = ()
+        if writer is not None:
+            what = "this op runs before any op that writes it"
+            origin = writer.origin
+            place_of_writer = origin.location if origin is not None else None
+            notes = (Note(f"it is first written here, by {writer.type}", place_of_writer, var_text(name)),)
+            if name in op.output_names and writer is op:
+                what, notes = "this op itself is the first to write it", ()
+        message = f"{var_text(name)} is read, but {what}"
+        self.findings.op(codes.READ_BEFORE_WRITE, message, place, focus=var_text(name), notes=notes)
+
+    def _first_writer(self, name: str, owner: int) -> Op | None:
+        for index in (owner, *range(owner + 1, len(self.blocks))):
+            if name in self.written(index) and self.owner(name, index) == owner:
+                return next(op for op in self.blocks[index].ops if name in op.output_names)
+        return None
+
+    def _report_undeclared(self, op: Op, reading: bool, names: set[str], place: tuple[int, int]) -> None:
+        """Reports names without a declaration, each where it is first used."""
+        block = place[0]
+        for name in dict.fromkeys(op.input_names if reading else op.output_names):
+            if name not in names or ("undeclared", None, name) in self._reported:
+                continue
+            self._reported.add(("undeclared", None, name))
+            elsewhere = next((i for i, other in enumerate(self.blocks) if name in other.vars), None)
+            if elsewhere is not None:
+                hint = f"; block ^{elsewhere} declares one, but it does not enclose this block"
+            else:
+                hint = self.findings.suggest(name, self._visible(block), "%")
+            message = f"{var_text(name)} is not declared{hint}"
+            self.findings.op(codes.UNDECLARED, message, place, focus=var_text(name))
+
+    def _visible(self, index: int) -> Iterator[str]:
+        while index >= 0:
+            yield from self.blocks[index].vars
+            index = self.blocks[index].parent
+
+    # Roles
+
+    def _check_role_vars(self, op: Op, place: tuple[int, int]) -> None:
+        """Role variables are pairs of declared names. On a server they name variables of the trainers."""
+        names: tuple[str, ...] = op.role_vars or ()
+        if len(names) % 2:
+            message = f"the role variables are {len(names)} names, not pairs of parameter and gradient"
+            self.findings.op(codes.ROLE_PAIR, message, place, focus=var_text(list(names)[-1]))
+            return
+        if self.is_server:
+            return
+        for at, name in enumerate(names):
+            var = self.find(name, place[0])
+            if var is None and ("undeclared", None, name) not in self._reported:
+                what = "parameter" if at % 2 == 0 else "gradient"
+                hint = self.findings.suggest(name, self._visible(place[0]), "%")
+                message = f"the role variables name the {what} {var_text(name)}, which is not declared{hint}"
+                self.findings.op(codes.ROLE_VARIABLE, message, place, focus=var_text(name))
+            elif var is not None and at % 2 == 0 and not var.persistable:
+                message = (
+                    f"the role variables are pairs of parameter and gradient, but {var_text(name)} "
+                    "is not persistable, so it is no parameter"
+                )
+                self.findings.op(codes.ROLE_PAIR, message, place, focus=var_text(name), notes=declared_here(var))
