@@ -33,6 +33,13 @@ FAMILIES: tuple[str, ...] = (
     "distributed",
     "collective",
     "box",
+    "activation_more",
+    "loss_more",
+    "algebra_more",
+    "rearrange",
+    "image",
+    "ragged",
+    "rnn",
 )
 """The modules of this package that declare op types."""
 

@@ -46,6 +46,8 @@ declare_gradient(
     "inputs* initial_states* parameters* outputs* step_scopes outputs@GRAD* step_scopes@GRAD -> "
     "inputs@GRAD* initial_states@GRAD* parameters@GRAD*",
 )
+declare("select_input", "X* Mask -> Out", doc="Out = X of the number Mask")
+declare("select_output", "X Mask -> Out*", doc="Out of the number Mask = X")
 declare("rnn_memory_helper", "X -> Out", {"dtype": 5}, doc="Out = X")
 declare_gradient("rnn_memory_helper", "X Out Out@GRAD -> X@GRAD")
 declare("delete_var", "X* ->", doc="frees X")

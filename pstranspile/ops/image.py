@@ -1,0 +1,277 @@
+"""Images and volumes."""
+
+from __future__ import annotations
+
+from pstranspile.ops.schema import INT, INTS, STRING, declare, declare_gradient, ints, long
+
+_CONV2D_TRANSPOSE = {
+    "is_test": False,
+    "output_size": ints(),
+    "groups": 1,
+    "dilations": ints(1, 1),
+    "strides": ints(1, 1),
+    "paddings": ints(0, 0),
+    "use_cudnn": False,
+    "use_mkldnn": False,
+    "fuse_relu": False,
+    "fuse_activation": "",
+    "fuse_alpha": 0.0,
+    "fuse_beta": 0.0,
+    "data_format": "NCHW",
+    "padding_algorithm": "EXPLICIT",
+    "workspace_size_MB": 512,
+}
+
+_BILINEAR_INTERP = {
+    "data_layout": "NCHW",
+    "out_d": 0,
+    "out_h": 0,
+    "out_w": 0,
+    "scale": 0.0,
+    "interp_method": "bilinear",
+    "align_corners": True,
+    "align_mode": 1,
+}
+
+declare(
+    "conv2d_transpose",
+    "Input Filter Bias? -> Output",
+    _CONV2D_TRANSPOSE,
+    doc="Output = the gradient of conv2d, run forward",
+)
+declare_gradient("conv2d_transpose", "Input Filter Bias? Output@GRAD -> Input@GRAD Filter@GRAD Bias@GRAD?")
+declare(
+    "depthwise_conv2d_transpose",
+    "Input Filter Bias? -> Output",
+    _CONV2D_TRANSPOSE,
+    doc="as conv2d_transpose, each group one channel",
+)
+declare_gradient("depthwise_conv2d_transpose", "Input Filter Bias? Output@GRAD -> Input@GRAD Filter@GRAD Bias@GRAD?")
+declare(
+    "conv3d",
+    "Input Filter ResidualData? -> Output",
+    {
+        "is_test": False,
+        "strides": ints(1, 1, 1),
+        "paddings": ints(0, 0, 0),
+        "padding_algorithm": "EXPLICIT",
+        "groups": 1,
+        "dilations": ints(1, 1, 1),
+        "use_cudnn": False,
+        "use_mkldnn": False,
+        "fuse_relu": False,
+        "fuse_activation": "",
+        "fuse_alpha": 0.0,
+        "fuse_beta": 0.0,
+        "fuse_residual_connection": False,
+        "data_format": "NCDHW",
+        "force_fp32_output": False,
+        "workspace_size_MB": 512,
+        "exhaustive_search": False,
+    },
+    doc="as conv2d, over volumes",
+)
+declare_gradient("conv3d", "Input Filter ResidualData? Output@GRAD -> Input@GRAD Filter@GRAD")
+declare(
+    "conv3d_transpose",
+    "Input Filter -> Output",
+    {
+        "output_size": ints(),
+        "dilations": ints(1, 1, 1),
+        "strides": ints(1, 1, 1),
+        "paddings": ints(0, 0, 0),
+        "groups": 1,
+        "use_cudnn": False,
+        "use_mkldnn": False,
+        "data_format": "NCHW",
+        "padding_algorithm": "EXPLICIT",
+        "workspace_size_MB": 512,
+    },
+    doc="as conv2d_transpose, over volumes",
+)
+declare_gradient("conv3d_transpose", "Input Filter Output@GRAD -> Input@GRAD Filter@GRAD")
+declare(
+    "pool3d",
+    "X -> Out",
+    {
+        "pooling_type": STRING,
+        "ksize": INTS,
+        "global_pooling": False,
+        "strides": ints(1, 1, 1),
+        "paddings": ints(0, 0, 0),
+        "exclusive": True,
+        "adaptive": False,
+        "use_cudnn": False,
+        "ceil_mode": False,
+        "use_mkldnn": False,
+        "data_format": "NCDHW",
+        "padding_algorithm": "EXPLICIT",
+    },
+    doc="as pool2d, over volumes",
+)
+declare_gradient("pool3d", "X Out Out@GRAD -> X@GRAD")
+declare(
+    "max_pool2d_with_index",
+    "X -> Out Mask",
+    {"ksize": INTS, "global_pooling": False, "adaptive": False, "strides": ints(1, 1), "paddings": ints(0, 0)},
+    doc="Out = the maximum of each window, Mask = where it was",
+)
+declare_gradient("max_pool2d_with_index", "X Mask Out@GRAD -> X@GRAD")
+declare(
+    "max_pool3d_with_index",
+    "X -> Out Mask",
+    {"ksize": INTS, "global_pooling": False, "adaptive": False, "strides": ints(1, 1, 1), "paddings": ints(0, 0, 0)},
+    doc="as max_pool2d_with_index, over volumes",
+)
+declare_gradient("max_pool3d_with_index", "X Mask Out@GRAD -> X@GRAD")
+declare(
+    "unpool",
+    "X Indices -> Out",
+    {"ksize": INTS, "strides": ints(1, 1), "paddings": ints(0, 0), "unpooling_type": STRING},
+    doc="Out = X put back to the places Indices of a pooling",
+)
+declare_gradient("unpool", "X Indices Out Out@GRAD -> X@GRAD")
+declare(
+    "spp",
+    "X -> Out",
+    {"pyramid_height": INT, "pooling_type": STRING},
+    doc="Out = poolings of X over a pyramid of windows",
+)
+declare_gradient("spp", "X Out Out@GRAD -> X@GRAD")
+declare(
+    "bilinear_interp",
+    "X OutSize? SizeTensor*? Scale? -> Out",
+    _BILINEAR_INTERP,
+    doc="Out = X scaled to another size, bilinearly",
+)
+declare_gradient("bilinear_interp", "X OutSize? SizeTensor*? Scale? Out@GRAD -> X@GRAD")
+declare(
+    "nearest_interp",
+    "X OutSize? SizeTensor*? Scale? -> Out",
+    _BILINEAR_INTERP,
+    doc="Out = X scaled to another size, by the nearest element",
+)
+declare_gradient("nearest_interp", "X OutSize? SizeTensor*? Scale? Out@GRAD -> X@GRAD")
+declare(
+    "bicubic_interp",
+    "X OutSize? SizeTensor*? Scale? -> Out",
+    _BILINEAR_INTERP,
+    doc="Out = X scaled to another size, bicubically",
+)
+declare_gradient("bicubic_interp", "X OutSize? SizeTensor*? Scale? Out@GRAD -> X@GRAD")
+declare(
+    "trilinear_interp",
+    "X OutSize? SizeTensor*? Scale? -> Out",
+    _BILINEAR_INTERP,
+    doc="Out = X scaled to another size, trilinearly",
+)
+declare_gradient("trilinear_interp", "X OutSize? SizeTensor*? Scale? Out@GRAD -> X@GRAD")
+declare("grid_sampler", "X Grid -> Output", {"use_cudnn": True}, doc="Output = X at the points of Grid")
+declare_gradient("grid_sampler", "X Grid Output@GRAD -> X@GRAD Grid@GRAD")
+declare(
+    "affine_grid",
+    "Theta OutputShape? -> Output",
+    {"use_cudnn": True, "output_shape": ints()},
+    doc="Output = a grid of points, moved by Theta",
+)
+declare_gradient("affine_grid", "OutputShape? Output@GRAD -> Theta@GRAD")
+declare(
+    "affine_channel", "X Scale Bias -> Out", {"data_layout": "AnyLayout"}, doc="Out = X * Scale + Bias for each channel"
+)
+declare_gradient("affine_channel", "X Scale Out@GRAD -> X@GRAD Scale@GRAD Bias@GRAD")
+declare(
+    "lrn",
+    "X -> Out MidOut",
+    {
+        "n": 5,
+        "k": 2.0,
+        "alpha": 0.0001,
+        "beta": 0.75,
+        "use_mkldnn": False,
+        "data_format": "AnyLayout",
+        "is_test": False,
+    },
+    doc="Out = X divided by the local energy over neighbouring channels",
+)
+declare_gradient("lrn", "X Out MidOut Out@GRAD -> X@GRAD")
+declare(
+    "group_norm",
+    "X Scale? Bias? -> Y Mean Variance",
+    {"epsilon": 1e-05, "groups": INT, "data_layout": "NCHW"},
+    doc="Y = X normalised over groups of channels",
+)
+declare_gradient("group_norm", "Scale? Bias? Y Variance Y@GRAD -> X@GRAD Scale@GRAD? Bias@GRAD?")
+declare(
+    "instance_norm",
+    "X Scale Bias -> Y SavedMean SavedVariance",
+    {"epsilon": 1e-05},
+    doc="Y = X normalised over each channel of each image",
+)
+declare_gradient("instance_norm", "X Scale SavedMean SavedVariance Y@GRAD -> X@GRAD Scale@GRAD Bias@GRAD")
+declare(
+    "data_norm",
+    "scale_w? bias? X BatchSize BatchSum BatchSquareSum -> Y Means Scales",
+    {
+        "epsilon": 0.0001,
+        "slot_dim": -1,
+        "summary_decay_rate": 0.9999999,
+        "enable_scale_and_shift": False,
+        "data_layout": "NCHW",
+        "sync_stats": False,
+        "use_mkldnn": False,
+    },
+    doc="Y = X normalised by statistics that are trained with it",
+)
+declare_gradient(
+    "data_norm",
+    "scale_w? bias? X Means Scales Y@GRAD -> BatchSize BatchSum BatchSquareSum "
+    "scale_w@GRAD? bias@GRAD? X@GRAD BatchSize@GRAD BatchSum@GRAD BatchSquareSum@GRAD",
+)
+declare(
+    "spectral_norm",
+    "Weight U V -> Out",
+    {"dim": 0, "power_iters": 1, "eps": 1e-12},
+    doc="Out = Weight divided by its largest singular value",
+)
+declare_gradient("spectral_norm", "Weight U V Out@GRAD -> Weight@GRAD")
+declare("pixel_shuffle", "X -> Out", {"upscale_factor": 1}, doc="Out = X with channels moved into larger images")
+declare_gradient("pixel_shuffle", "Out@GRAD -> X@GRAD")
+declare("shuffle_channel", "X -> Out", {"group": 1}, doc="Out = X with channels of groups interleaved")
+declare_gradient("shuffle_channel", "Out@GRAD -> X@GRAD")
+declare("space_to_depth", "X -> Out", {"blocksize": long(2)}, doc="Out = X with squares moved into channels")
+declare_gradient("space_to_depth", "X Out@GRAD -> X@GRAD")
+declare(
+    "temporal_shift",
+    "X -> Out",
+    {"seg_num": INT, "shift_ratio": 0.25},
+    doc="Out = X with part of its channels shifted in time",
+)
+declare_gradient("temporal_shift", "Out@GRAD -> X@GRAD")
+declare(
+    "unfold",
+    "X -> Y",
+    {"kernel_sizes": INTS, "strides": INTS, "paddings": INTS, "dilations": INTS},
+    doc="Y = the windows of X as columns",
+)
+declare_gradient("unfold", "X Y@GRAD -> X@GRAD")
+declare(
+    "im2sequence",
+    "X Y? -> Out",
+    {"kernels": INTS, "strides": ints(1, 1), "paddings": ints(0, 0, 0, 0), "out_stride": ints(1, 1)},
+    doc="Out = the windows of X as sequences",
+)
+declare_gradient("im2sequence", "X Out@GRAD -> X@GRAD")
+declare("random_crop", "X Seed -> Out SeedOut", {"shape": INTS, "startup_seed": 0}, doc="Out = a random part of X")
+declare("row_conv", "X Filter -> Out", doc="Out = X convolved with Filter over the rows that follow")
+declare_gradient("row_conv", "X Filter Out@GRAD -> X@GRAD Filter@GRAD")
+declare("conv_shift", "X Y -> Out", doc="Out = the circular convolution of the rows of X and Y")
+declare_gradient("conv_shift", "X Y Out@GRAD -> X@GRAD Y@GRAD")
+declare(
+    "add_position_encoding",
+    "X -> Out",
+    {"alpha": 1.0, "beta": 1.0},
+    doc="Out = alpha * X + beta * sines of the position",
+)
+declare_gradient("add_position_encoding", "Out@GRAD -> X@GRAD")
+declare("fsp", "X Y -> Out", doc="Out = the products of all channels of X with all of Y")
+declare_gradient("fsp", "X Y Out@GRAD -> X@GRAD Y@GRAD")

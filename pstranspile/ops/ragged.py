@@ -1,0 +1,98 @@
+"""Ragged sequences: operations that are less often used."""
+
+from __future__ import annotations
+
+from pstranspile.ops.schema import BOOL, INT, INTS, UNSCOPED, declare, declare_gradient, long
+
+declare(
+    "sequence_enumerate",
+    "X -> Out",
+    {"win_size": INT, "pad_value": 0, "@ALL_KERNELS_MUST_COMPUTE_RUNTIME_SHAPE@": True},
+    doc="Out = the windows of ids around each position",
+)
+declare("sequence_erase", "X -> Out", {"tokens": INTS}, doc="Out = X without the listed tokens")
+declare("sequence_expand_as", "X Y -> Out", doc="Out = each row of X repeated as long as that sequence of Y")
+declare_gradient("sequence_expand_as", "X Y Out@GRAD -> X@GRAD")
+declare(
+    "sequence_mask",
+    "X MaxLenTensor? -> Y",
+    {"maxlen": -1, "out_dtype": INT},
+    doc="Y = ones up to each length of X, zeros after it",
+)
+declare(
+    "sequence_pad",
+    "X PadValue -> Out Length",
+    {"padded_length": -1},
+    doc="Out = the sequences of X, padded to one length, Length = their lengths",
+)
+declare_gradient("sequence_pad", "X Out@GRAD -> X@GRAD")
+declare("sequence_unpad", "X Length -> Out", doc="Out = the rows of X up to Length, joined")
+declare_gradient("sequence_unpad", "X Out@GRAD -> X@GRAD")
+declare(
+    "sequence_reshape", "X -> Out", {"new_dim": INT}, doc="Out = the rows of X at width new_dim, sequence by sequence"
+)
+declare_gradient("sequence_reshape", "X Out@GRAD -> X@GRAD")
+declare("sequence_reverse", "X -> Y", doc="Y = each sequence of X in reverse order")
+declare("sequence_scatter", "X Ids Updates -> Out", doc="Out = X with Updates added at Ids, sequence by sequence")
+declare_gradient("sequence_scatter", "Ids Updates Out@GRAD -> X@GRAD Updates@GRAD")
+declare("sequence_slice", "X Offset Length -> Out", doc="Out = a part of each sequence of X")
+declare_gradient("sequence_slice", "X Offset Length Out@GRAD -> X@GRAD")
+declare(
+    "sequence_topk_avg_pooling",
+    "X ROW COLUMN -> Out pos",
+    {"topks": INTS, "channel_num": INT},
+    doc="Out = averages of the largest elements",
+)
+declare_gradient("sequence_topk_avg_pooling", "X ROW COLUMN pos Out@GRAD -> X@GRAD")
+declare("lod_rank_table", "X -> Out", {"level": 0}, doc="Out = the sequences of X by length")
+declare("lod_array_length", "X -> Out", doc="Out = the length of the array X")
+declare("max_sequence_len", "RankTable -> Out", doc="Out = the longest sequence of RankTable")
+declare("reorder_lod_tensor_by_rank", "X RankTable -> Out", doc="Out = the sequences of X in the order of RankTable")
+declare_gradient("reorder_lod_tensor_by_rank", "X RankTable -> Out", UNSCOPED)
+declare("shrink_rnn_memory", "X RankTable I -> Out", doc="Out = the rows of X that still have a step I")
+declare_gradient("shrink_rnn_memory", "X Out@GRAD -> X@GRAD")
+declare(
+    "split_lod_tensor",
+    "X Mask -> OutTrue OutFalse",
+    {"level": 0},
+    doc="OutTrue and OutFalse = the rows of X where Mask is true and false",
+)
+declare(
+    "merge_lod_tensor",
+    "X Mask InTrue InFalse -> Out",
+    {"level": 0},
+    doc="Out = the rows of InTrue and InFalse, put together as Mask says",
+)
+declare(
+    "merge_lod_tensor_infer",
+    "X Mask InTrue InFalse -> Out",
+    {"level": 0},
+    doc="as merge_lod_tensor, where nothing is trained",
+)
+declare(
+    "tensor_array_to_tensor",
+    "X -> Out OutIndex",
+    {"axis": 0, "use_stack": False},
+    doc="Out = the tensors of X, concatenated or stacked",
+)
+declare_gradient("tensor_array_to_tensor", "X Out@GRAD -> X@GRAD")
+declare(
+    "beam_search",
+    "pre_ids pre_scores ids? scores -> selected_ids selected_scores parent_idx?",
+    {"level": INT, "beam_size": INT, "end_id": INT, "is_accumulated": True},
+    doc="the best continuations of each beam",
+)
+declare(
+    "beam_search_decode",
+    "Ids Scores -> SentenceIds SentenceScores",
+    {"beam_size": INT, "end_id": INT},
+    doc="the sentences of all beams",
+)
+declare("gather_tree", "Ids Parents -> Out", doc="Out = the sentences behind the last step of beams")
+declare(
+    "filter_by_instag",
+    "Ins Ins_tag Filter_tag -> Out LossWeight IndexMap",
+    {"is_lod": BOOL, "out_val_if_empty": long(0)},
+    doc="Out = the rows whose tags are in Filter_tag",
+)
+declare_gradient("filter_by_instag", "Ins LossWeight IndexMap Out@GRAD -> Ins@GRAD")

@@ -1,0 +1,157 @@
+"""Elements picked out, put elsewhere or sorted."""
+
+from __future__ import annotations
+
+from pstranspile.ops.schema import BOOL, FLOATS, INT, INTS, LONG, UNSCOPED, declare, declare_gradient, ints, long, longs
+
+declare(
+    "arg_min",
+    "X -> Out",
+    {"axis": LONG, "keepdims": False, "dtype": -1},
+    doc="Out = the index of the smallest element along `axis`",
+)
+declare(
+    "argsort",
+    "X -> Out Indices",
+    {"axis": -1, "descending": False},
+    doc="Out = X sorted along `axis`, Indices = where its elements were",
+)
+declare_gradient("argsort", "X Indices Out@GRAD -> X@GRAD")
+declare("gather_nd", "X Index -> Out", doc="Out = the elements of X at the positions in the last dim of Index")
+declare_gradient("gather_nd", "X Index Out@GRAD -> X@GRAD")
+declare(
+    "scatter_nd_add",
+    "X Index Updates -> Out",
+    doc="Out = X with Updates added at the positions in the last dim of Index",
+)
+declare_gradient("scatter_nd_add", "Index Updates Out@GRAD -> X@GRAD Updates@GRAD")
+declare("index_select", "X Index -> Out", {"dim": 0}, doc="Out = the slices of X at Index along `dim`")
+declare_gradient("index_select", "X Index Out@GRAD -> X@GRAD")
+declare("index_sample", "X Index -> Out", doc="Out = the elements of each row of X at that row of Index")
+declare_gradient("index_sample", "X Index Out@GRAD -> X@GRAD", UNSCOPED)
+declare("multiplex", "Ids X* -> Out", doc="Out = for each row, that row of the X whose number Ids tells")
+declare_gradient("multiplex", "Ids Out@GRAD -> X@GRAD*")
+declare("where", "Condition X Y -> Out", doc="Out = X where Condition is true, else Y")
+declare_gradient("where", "Condition X Y Out@GRAD -> X@GRAD Y@GRAD", UNSCOPED)
+declare("where_index", "Condition -> Out", doc="Out = the positions at which Condition is true")
+declare(
+    "unique", "X -> Out Index", {"dtype": INT}, doc="Out = the elements of X without repeats, Index = where each went"
+)
+declare("unique_with_counts", "X -> Out Index Count", {"dtype": INT}, doc="as unique, Count = how often each occurs")
+declare(
+    "shard_index",
+    "X -> Out",
+    {"index_num": INT, "nshards": INT, "shard_id": INT, "ignore_value": -1},
+    doc="Out = X less the start of its shard, ignore_value outside this shard",
+)
+declare("pad", "X -> Out", {"paddings": INTS, "pad_value": 0.0}, doc="Out = X with paddings of pad_value")
+declare_gradient("pad", "Out@GRAD -> X@GRAD")
+declare(
+    "pad2d",
+    "X Paddings? -> Out",
+    {"paddings": INTS, "pad_value": 0.0, "mode": "constant", "data_format": "NCHW"},
+    doc="Out = images X with their edges padded",
+)
+declare_gradient("pad2d", "X Paddings? Out@GRAD -> X@GRAD")
+declare("pad_constant_like", "X Y -> Out", {"pad_value": 0.0}, doc="Out = Y padded to the dims of X")
+declare_gradient("pad_constant_like", "Y Out@GRAD -> Y@GRAD")
+declare(
+    "crop",
+    "X Y? Offsets? -> Out",
+    {"offsets": ints(), "shape": ints()},
+    doc="Out = X from `offsets` on, of the dims `shape` or those of Y",
+)
+declare_gradient("crop", "X Offsets? Out@GRAD -> X@GRAD")
+declare(
+    "crop_tensor",
+    "X Shape? Offsets? ShapeTensor*? OffsetsTensor*? -> Out",
+    {"offsets": ints(), "shape": ints()},
+    doc="as crop, dims and offsets may come as tensors",
+)
+declare_gradient("crop_tensor", "X Offsets? OffsetsTensor*? Out@GRAD -> X@GRAD")
+declare("expand_as", "X target_tensor -> Out", doc="Out = X repeated up to the dims of target_tensor")
+declare_gradient("expand_as", "X target_tensor Out@GRAD -> X@GRAD")
+declare(
+    "strided_slice",
+    "Input StartsTensor? EndsTensor? StridesTensor? StartsTensorList*? EndsTensorList*? StridesTensorList*? -> Out",
+    {"axes": INTS, "starts": ints(), "ends": ints(), "strides": ints(), "infer_flags": ints(), "decrease_axis": ints()},
+    doc="as slice, with a step",
+)
+declare_gradient(
+    "strided_slice",
+    "Input StartsTensor? EndsTensor? StridesTensor? "
+    "StartsTensorList*? EndsTensorList*? StridesTensorList*? Out@GRAD -> "
+    "Input@GRAD",
+)
+declare("reverse", "X -> Out", {"axis": INTS}, doc="Out = X with its elements in reverse order along `axis`")
+declare("flip", "X -> Out", {"dims": INTS}, doc="Out = X with its elements in reverse order along `dims`")
+declare("roll", "X -> Out", {"shifts": longs(), "dims": longs()}, doc="Out = X shifted along `dims`, around the ends")
+declare_gradient("roll", "X Out@GRAD -> X@GRAD")
+declare("unbind", "X -> Out*", {"axis": 0}, doc="Out = the slices of X along `axis`, without that dim")
+declare("unstack", "X -> Y*", {"axis": 0, "num": INT}, doc="Y = the slices of X along `axis`, without that dim")
+declare_gradient("unstack", "Y@GRAD* -> X@GRAD")
+declare("meshgrid", "X* -> Out*", doc="Out = the coordinates X, spread over the grid of all")
+declare_gradient("meshgrid", "X* Out@GRAD* -> X@GRAD*", UNSCOPED)
+declare("tril_triu", "X -> Out", {"diagonal": 0, "lower": BOOL}, doc="Out = the lower or the upper triangle of X")
+declare_gradient("tril_triu", "Out@GRAD -> X@GRAD")
+declare("diag", "Diagonal -> Out", doc="Out = a matrix with Diagonal on its diagonal")
+declare(
+    "diag_embed",
+    "Input -> Out",
+    {"offset": 0, "dim1": -2, "dim2": -1},
+    doc="Out = matrices with the rows of Input on their diagonals",
+)
+declare(
+    "eye",
+    "-> Out",
+    {"dtype": 5, "num_rows": LONG, "num_columns": long(-1)},
+    doc="Out = a matrix with ones on its diagonal",
+)
+declare(
+    "fill",
+    "-> Out",
+    {"value": FLOATS, "shape": INTS, "dtype": 5, "force_cpu": False},
+    doc="Out = a tensor of dims `shape` with the listed values",
+)
+declare("fill_zeros_like2", "X -> Out", {"dtype": 5}, doc="as fill_zeros_like, of any element type")
+declare("linspace", "Start Stop Num -> Out", doc="Out = Num numbers from Start to Stop, evenly spaced")
+declare("size", "Input -> Out", doc="Out = the number of elements of Input")
+declare("is_empty", "X -> Out", doc="Out = whether X has no elements")
+declare(
+    "allclose",
+    "Input Other -> Out",
+    {"rtol": 1e-05, "atol": 1e-08, "equal_nan": False},
+    doc="Out = whether all elements of Input and Other are nearly equal",
+)
+declare("partial_concat", "X* -> Out", {"start_index": 0, "length": -1}, doc="Out = columns of all X, side by side")
+declare_gradient("partial_concat", "X* Out@GRAD -> X@GRAD*", {"start_index": 0, "length": -1, **UNSCOPED})
+declare(
+    "partial_sum",
+    "X* -> Out",
+    {"use_mkldnn": False, "start_index": 0, "length": -1},
+    doc="Out = the sum of columns of all X",
+)
+declare_gradient("partial_sum", "X* Out@GRAD -> X@GRAD*", {"length": -1, "start_index": 0, **UNSCOPED})
+declare(
+    "hash",
+    "X -> Out",
+    {"num_hash": 1, "mod_by": long(100000), "@ALL_KERNELS_MUST_COMPUTE_RUNTIME_SHAPE@": True},
+    doc="Out = hashes of the rows of X, modulo mod_by",
+)
+declare(
+    "randint",
+    "ShapeTensor? ShapeTensorList*? -> Out",
+    {"shape": longs(), "low": INT, "high": INT, "dtype": 3, "seed": 0},
+    doc="Out = integers drawn evenly from [low, high)",
+)
+declare("randperm", "-> Out", {"n": INT, "dtype": 3, "seed": 0}, doc="Out = the integers below `n` in random order")
+declare(
+    "sampling_id",
+    "X -> Out",
+    {"min": 0.0, "max": 1.0, "seed": 0},
+    doc="Out = a class for each row of X, drawn with the probabilities in it",
+)
+declare(
+    "shuffle_batch", "X Seed -> Out ShuffleIdx SeedOut", {"startup_seed": 0}, doc="Out = the rows of X in random order"
+)
+declare_gradient("shuffle_batch", "ShuffleIdx Out@GRAD -> X@GRAD")
