@@ -65,7 +65,7 @@ def word(text: str) -> str:
 
 def read_word(text: str) -> str:
     """The op type, slot or attribute name that a WORD or STRING token stands for."""
-    return unquote(text) if text[0] == '"' else text
+    return unquote(text) if text[0] == '"' else str(text)  # a plain str: tokens don't belong in programs
 
 
 def name(text: str) -> str:
