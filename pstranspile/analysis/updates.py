@@ -12,7 +12,6 @@ from pstranspile.analysis.uses import Uses, effects_of
 from pstranspile.ir.diagnostics import Diagnostic, at_op, error
 from pstranspile.ir.model import Op, Program
 from pstranspile.ops import schema_of
-from pstranspile.ops.schema import Slicing
 
 
 class Update(NamedTuple):
@@ -132,7 +131,7 @@ def _why_whole(program: Program, op_indices: Iterable[int]) -> str:
             return f"{op.type} has no schema, so it is not known to work slice by slice"
         if not schema.slicing and not schema.row_wise and op.inputs and any(op.input_names):
             return f"{op.type} needs the whole value"
-        if schema.slicing.get("Param") is Slicing.WHOLE:
+        if schema.never_cut:
             return f"{op.type} needs the whole parameter"
     return ""
 

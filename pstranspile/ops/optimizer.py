@@ -48,6 +48,7 @@ declare(
     {"weight_decay": FLOAT, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-06},
     follows="Param Grad Moment1 Moment2 ParamOut Moment1Out Moment2Out",
     whole_norm=True,
+    never_cut=True,
     doc="as adam without the correction, with weight decay, scaled by the norm of Param over that of the step",
 )
 declare(

@@ -64,6 +64,8 @@ class OpSchema(NamedTuple):
     `row_wise`: a slice along dim 0 of the outputs depends only on the same slice of those inputs that have the
     rows of the outputs (and on the other inputs, whole), so that the op may run slice by slice.
     `whole_norm`: the result depends on a norm over the whole tensor, so a slice, computed alone, differs.
+    `never_cut`: a parameter that this optimizer updates stays whole. (Of the optimizers with `whole_norm` Fluid cuts
+    some, which is kept, and refuses others, which are then not cut.)
     `forward` is the op type that this one is the gradient of, "" for all others.
     """
 
@@ -77,6 +79,7 @@ class OpSchema(NamedTuple):
     row_wise: bool
     doc: str
     whole_norm: bool = False
+    never_cut: bool = False
     forward: str = ""
 
     @property
@@ -184,6 +187,7 @@ def declare(
     follows: str = "",
     row_wise: bool = False,
     whole_norm: bool = False,
+    never_cut: bool = False,
     forward: str = "",
     doc: str = "",
 ) -> OpSchema:
@@ -209,6 +213,7 @@ def declare(
         row_wise=row_wise,
         doc=doc,
         whole_norm=whole_norm,
+        never_cut=never_cut,
         forward=forward,
     )
     _REGISTRY[op_type] = schema

@@ -1,0 +1,59 @@
+"""Slicing: Fluid's formula, and what every cut must be."""
+
+from __future__ import annotations
+
+import itertools
+from math import prod
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pstranspile.plan.slices import cut_rows
+
+# FEATURES V1.01 to V1.03: shape -> elements of every slice.
+VECTORS = [
+    (1024, 10, [3, 5], [15]),
+    (1024, 10, [1024], [1024]),
+    (1024, 10, [28, 784], [2352] * 9 + [784]),
+    (1024, 10, [8, 1020], [2040] * 4),
+    (1024, 10, [800, 10], [1150] * 6 + [1100]),
+    (8192, 10, [28, 784], [10976] * 2),
+    (8192, 10, [8, 1020], [8160]),
+    (8192, 10, [800, 10], [8000]),
+    (8192, 10, [6, 33, 33, 33], [35937] * 6),
+    (8192, 2, [1000, 1000], [500000] * 2),
+    (8192, 2, [1000], [1000]),
+    (8192, 4, [20000], [10000] * 2),
+]
+
+
+@pytest.mark.parametrize(("block", "servers", "shape", "sizes"), VECTORS)
+def test_vectors(block: int, servers: int, shape: list[int], sizes: list[int]) -> None:
+    cuts = cut_rows(tuple(shape), servers, block)
+    assert [(c.stop - c.start) * prod(shape[1:]) for c in cuts] == sizes
+
+
+shapes = st.lists(st.integers(1, 50), min_size=1, max_size=4).map(tuple)
+
+
+@given(shapes, st.integers(1, 20), st.integers(1, 500))
+def test_cuts_partition_the_rows(shape: tuple[int, ...], servers: int, block: int) -> None:
+    cuts = cut_rows(shape, servers, block)
+    assert cuts[0].start == 0
+    assert cuts[-1].stop == shape[0]
+    assert all(a.stop == b.start for a, b in itertools.pairwise(cuts))
+    assert all(c.start < c.stop for c in cuts)
+    assert len(cuts) <= servers
+
+
+@given(shapes, st.integers(1, 20), st.integers(1, 500))
+def test_only_the_last_cut_is_shorter(shape: tuple[int, ...], servers: int, block: int) -> None:
+    rows = [c.stop - c.start for c in cut_rows(shape, servers, block)]
+    assert len(set(rows[:-1])) <= 1
+    assert rows[-1] <= rows[0]
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 5), (5, 0), ()])
+def test_variables_without_elements_are_whole(shape: tuple[int, ...]) -> None:
+    assert len(cut_rows(shape, 4, 1)) == 1
