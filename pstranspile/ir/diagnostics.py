@@ -103,6 +103,21 @@ def _place(location: Location | None, column: int, subject: str) -> str:
     return f"{location.file}:{location.line}:{column}"
 
 
+def _find(text: str, focus: str, start: int) -> int:
+    """Where `focus` stands in a line as a whole name, not as a part of a longer one; -1 if it doesn't."""
+    at = text.find(focus, start)
+    while at >= 0:
+        before, after = text[at - 1 : at] if at else "", text[at + len(focus) : at + len(focus) + 1]
+        if not (_in_name(before) and _in_name(focus[0])) and not (_in_name(after) and _in_name(focus[-1])):
+            return at
+        at = text.find(focus, at + 1)
+    return -1
+
+
+def _in_name(character: str) -> bool:
+    return character.isalnum() or character in {"_", ".", "@", "/"}
+
+
 def _one(
     label: str,
     tag: str,
@@ -117,7 +132,7 @@ def _one(
     column = location.column if location else 0
     if location is not None and 0 < location.line <= len(lines.get(location.file, ())):
         text = lines[location.file][location.line - 1]
-        found = text.find(focus, max(column - 1, 0)) if focus else -1
+        found = _find(text, focus, max(column - 1, 0)) if focus else -1
         start = found if found >= 0 else max(column - 1, 0)
         width = len(focus) if found >= 0 else 1
         if found < 0 and not focus:
