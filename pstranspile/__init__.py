@@ -52,6 +52,24 @@ _API = {
 }
 """Public name -> where it is defined; the imports above say the same to type checkers."""
 
+__all__ = [
+    "Compiled",
+    "Diagnostic",
+    "DiagnosticError",
+    "Job",
+    "JobError",
+    "Module",
+    "Program",
+    "Role",
+    "compile",
+    "diff",
+    "dumps",
+    "load",
+    "load_job",
+    "loads",
+    "verify",
+]
+
 
 def __getattr__(name: str) -> Any:
     place = _API.get(name)

@@ -149,6 +149,10 @@ def derive_mode(given: Mapping[str, object]) -> tuple[str | None, tuple[Conflict
     return _from_switches(given), ()
 
 
+_ASKING = ("geo_sgd_mode", "completely_not_async", "half_async")
+"""Switches that ask for a mode when they are on, the strongest first."""
+
+
 def _from_switches(given: Mapping[str, object]) -> str:
     if given.get("geo_sgd_mode"):
         return "geo"
@@ -163,14 +167,19 @@ def _from_switches(given: Mapping[str, object]) -> str:
 
 def flag_conflicts(mode: str, given: Mapping[str, object]) -> Iterable[Conflict]:
     """What was said about the switches and contradicts `mode`, by key."""
-    by_name = given.get("mode") == mode
-    why = f"mode = {mode}" if by_name else MODES[mode].cause
+    why = f"mode = {mode}" if given.get("mode") == mode else _cause(mode, given)
     for key, value in MODES[mode].flags.items():
         said = given.get(key)
         if said is None or said is value or _meant_synchronous(mode, key, given):
             continue
         shown = str(said).lower()
         yield Conflict(key, f"{key} = {shown} does not go together with {why}")
+
+
+def _cause(mode: str, given: Mapping[str, object]) -> str:
+    """The setting that led to a mode that was not named."""
+    switch = next((key for key in (*_ASKING, "runtime_split_send_recv") if given.get(key)), None)
+    return MODES[mode].cause if switch is None or not MODES[mode].servers else f"{switch} = true"
 
 
 def _meant_synchronous(mode: str, key: str, given: Mapping[str, object]) -> bool:
@@ -192,8 +201,7 @@ def resolved_flags(mode: str, given: Mapping[str, object]) -> dict[str, object]:
     spec = MODES[mode]
     by_name = given.get("mode") == mode
     free = {
-        key: given.get(key) if given.get(key) is not None else (value and by_name)
-        for key, value in spec.free.items()
+        key: given.get(key) if given.get(key) is not None else (value and by_name) for key, value in spec.free.items()
     }
     collective = next((c for c, name in COLLECTIVE_MODES.items() if name == mode), None)
     return {**spec.flags, **free, "collective_mode": collective}

@@ -29,6 +29,7 @@ def test_type_checkers_see_the_same_names():
         for alias in node.names
     }
     assert typed == ps._API
+    assert ps.__all__ == sorted(ps._API)
 
 
 def test_submodules_do_not_hide_functions():

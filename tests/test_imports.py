@@ -17,6 +17,8 @@ LAYERS = (
     ("endpoints", "job_modes", "job", "jobfile"),
     ("ops",),
     ("textual", "passes"),
+    ("autodiff",),
+    ("layers",),
     ("analysis",),
     ("plan",),
     ("modes",),

@@ -1,5 +1,6 @@
 """The command line as a whole: help, exit codes, where things are printed."""
 
+import importlib
 import os
 import subprocess
 import sys
@@ -144,7 +145,7 @@ def test_link_errors_are_status_3(monkeypatch, capsys):
     def unlinkable(*_args, **_options):
         raise link_module.LinkError([error("link-blocks", "block 7 does not exist")])
 
-    monkeypatch.setattr(sys.modules["pstranspile.compile"], "link", unlinkable)
+    monkeypatch.setattr(importlib.import_module("pstranspile.compile"), "link", unlinkable)
     assert main(["compile", PROGRAM, *JOB]) == 3
     out, err = capsys.readouterr()
     assert out == ""
