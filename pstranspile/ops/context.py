@@ -7,13 +7,16 @@ nothing extra.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from pstranspile.ir.model import Op, Var
 
+Value: TypeAlias = Any
+"""A numpy array, LoDTensor, SelectedRows, list of these (a tensor array), or what an op keeps for itself."""
+
 
 class ExecutionContext(Protocol):
-    """The surroundings of one op of a running program."""
+    """The surroundings of one op of a running program: the execution of one block, over those of the blocks around."""
 
     @property
     def op(self) -> Op:
@@ -29,7 +32,9 @@ class ExecutionContext(Protocol):
 
         Both go to the functions of `pstranspile.ops.random_numbers`. The key comes from the program's seed, the op's
         `seed` and the name of the whole variable; the offset is not 0 if the variable is a slice of that whole. With
-        `seed` 0 every run of the op has a stream of its own; an op that has a seed draws the same numbers every time.
+        `seed` 0 every run of the op has a stream of its own (but a persistable variable, which is being initialised,
+        gets the same numbers in every run under one program seed); an op that has a seed draws the same numbers every
+        time.
         """
         ...
 
@@ -37,10 +42,22 @@ class ExecutionContext(Protocol):
         """Where the file that an attribute names lies (relative paths start at the run's own folder)."""
         ...
 
-    def write(self, name: str, value: Any) -> None:
-        """Sets a variable that is not an output of the op (a table that grows as it is read)."""
+    def find(self, name: str) -> Value | None:
+        """The value of a variable of this block or of one around it, None if it has none yet."""
+        ...
+
+    def write(self, name: str, value: Value) -> None:
+        """Sets a variable that is not an output of the op (a table that grows as it is read), where it is declared."""
         ...
 
     def forget(self, name: str) -> None:
         """Takes a variable's value away; reading it is an error until something writes it again."""
+        ...
+
+    def enter(self, block: int) -> ExecutionContext:
+        """A new execution of another block of the program, which sees the variables of this one."""
+        ...
+
+    def execute(self) -> None:
+        """Runs the ops of this execution's block in order."""
         ...

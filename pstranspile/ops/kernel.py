@@ -18,8 +18,20 @@ The decorated function is called once per op, when a program is prepared; what i
   has one, unless the decorator says `lod="none"` (outputs have none) or `lod="own"` (run gets and gives LoDTensors).
 * Inputs are never changed, except that an op which lists the same variable as input and output may update it in place
   (`in_place(op, input_slot, output_slot)` tells); no two variables share memory unless one is a view made by an op.
-* A parameter called `context` gets the ExecutionContext (`ops/context.py`): random numbers, declarations, files, the op
-  for messages.
+* With "share", an output gets that LoD if it has as many rows as the LoD describes, so scalars and dims changed by an
+  op need no care.
+* Attributes that the op does not carry have their schema's default in `op.attrs` (optional ones are missing).
+* A parameter called `context` gets the ExecutionContext (`pstranspile.ops.context`): random numbers, declarations,
+  files, variables by name, sub-blocks. A kernel of control flow may take `context` alone.
+* What a kernel can't compute it refuses with KernelError (ValueError is taken alike), at binding or in a step; the
+  message says what is wrong, the caller adds op, source line, and names, element types and dims of the inputs.
+
+`inline` is for short, frequent kernels: a Python expression that gives bitwise what `run` gives when all inputs are
+plain arrays, which generated code then uses in place of a call. `{X}` stands for the value of slot X (`{X[0]}` for one
+of a duplicable slot, `{Out_GRAD}` for `Out@GRAD`), `np` for numpy: `inline="np.maximum({X}, 0)"`. It may be a function
+of the op that gives the expression, or None where the attributes ask for more:
+
+    @kernel("scale", inline=lambda op: f"{{X}} * {op.attrs['scale']!r}" if op.attrs["bias"] == 0 else None)
 """
 
 from __future__ import annotations
@@ -36,32 +48,32 @@ Factory: TypeAlias = Callable[[Op], Run]
 """Binds an op's attributes and gives its Run."""
 
 
+Inline: TypeAlias = "str | Callable[[Op], str | None] | None"
+"""The expression of a kernel with one output, for generated code."""
+
+
 class Kernel(NamedTuple):
     """The numpy implementation of an op type. `outputs` are the slots that a Run returns, in order."""
 
     make: Factory
     outputs: tuple[str, ...]
     lod: str
-
-
-class KernelError(Exception):
-    """Raised by a Run whose input values don't fit; the message is a plain sentence naming the slot.
-
-    Whoever runs the op adds the op, its source line and the shapes seen.
-    """
+    inline: Inline = None
 
 
 _KERNELS: dict[str, Kernel] = {}
 
 
-def kernel(op_types: str, outputs: str = "Out", *, lod: str = "share") -> Callable[[Factory], Factory]:
+def kernel(
+    op_types: str, outputs: str = "Out", *, lod: str = "share", inline: Inline = None
+) -> Callable[[Factory], Factory]:
     """Registers the decorated factory as the kernel of these op types (separated by blanks)."""
 
     def register(factory: Factory) -> Factory:
         for op_type in op_types.split():
             if op_type in _KERNELS:
                 raise ValueError(f"op type {op_type} has two kernels")
-            _KERNELS[op_type] = Kernel(factory, tuple(outputs.split()), lod)
+            _KERNELS[op_type] = Kernel(factory, tuple(outputs.split()), lod, inline)
         return factory
 
     return register

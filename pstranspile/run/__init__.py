@@ -1,0 +1,1 @@
+"""The reference interpreter: programs run on numpy arrays, on one machine."""

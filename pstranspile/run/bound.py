@@ -1,0 +1,176 @@
+"""An op made ready to run: its kernel bound to its attributes, its slots resolved to variable names."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple, NoReturn
+
+from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op
+from pstranspile.ir.frozen import EMPTY, FrozenMap
+from pstranspile.ir.model import Attrs, Op
+from pstranspile.lazy import lazy_import
+from pstranspile.ops import schema_of
+from pstranspile.ops.context import Value
+from pstranspile.ops.kernel import KernelError, Run, kernel_of
+from pstranspile.ops.schema import Slot
+from pstranspile.ops.values import LoDTensor
+from pstranspile.run import codes
+from pstranspile.run.describe import described
+
+np = lazy_import("numpy")
+
+EMPTY_NAME = "@EMPTY@"
+"""The name that stands for no variable, in a slot that holds several."""
+
+CONTEXT = "context"
+
+
+class Argument(NamedTuple):
+    """A parameter of a Run: a slot with its variables. `slot` is CONTEXT for the execution context."""
+
+    slot: str
+    names: tuple[str, ...]
+    duplicable: bool
+
+
+class BoundOp(NamedTuple):
+    """An op ready to run: `run(*arguments)` gives the values of `results`, one for each."""
+
+    op: Op
+    run: Run
+    arguments: tuple[Argument, ...]
+    results: tuple[Argument, ...]
+    shares_lod: bool
+    drops_lod: bool
+
+
+def bind(op: Op) -> BoundOp:
+    """Binds an op to its kernel. Raises DiagnosticError if its type has none or its attributes can't be used."""
+    schema = schema_of(op.type)
+    kernel = kernel_of(op.type)
+    if kernel is None:
+        what = "there is no op type of this name" if schema is None else "ops of this type can't be run"
+        raise DiagnosticError([at_op(codes.NO_KERNEL, what, op)])
+    defaults: Attrs = schema.defaults if schema else EMPTY
+    complete = op._replace(attrs=FrozenMap({**defaults, **op.attrs}))
+    try:
+        run = kernel.make(complete)
+    except (KernelError, ValueError, KeyError, IndexError, TypeError) as problem:
+        reason = f"the attribute {problem} is missing" if isinstance(problem, KeyError) else str(problem)
+        raise DiagnosticError([at_op(codes.KERNEL_FAILED, reason, op)]) from problem
+    inputs: Mapping[str, Slot] = schema.inputs if schema else EMPTY
+    outputs: Mapping[str, Slot] = schema.outputs if schema else EMPTY
+    slots = {_identifier(slot): slot for slot in (*inputs, *op.inputs)}
+    arguments = tuple(_argument(op, slots, name, inputs) for name in _parameters(run))
+    results = tuple(
+        Argument(slot, op.outputs.get(slot, ()), outputs[slot].duplicable if slot in outputs else False)
+        for slot in kernel.outputs
+    )
+    return BoundOp(op, run, arguments, results, kernel.lod == "share", kernel.lod == "none")
+
+
+def _argument(op: Op, slots: dict[str, str], name: str, inputs: Mapping[str, Slot]) -> Argument:
+    if name == CONTEXT:
+        return Argument(CONTEXT, (), False)
+    slot = slots.get(name, name)
+    return Argument(slot, op.inputs.get(slot, ()), slot in inputs and inputs[slot].duplicable)
+
+
+def _identifier(slot: str) -> str:
+    return slot.replace("@", "_")
+
+
+def _parameters(run: Run) -> Sequence[str]:
+    code = getattr(run, "__code__", None)
+    if code is not None:
+        return code.co_varnames[: code.co_argcount]
+    return tuple(inspect.signature(run).parameters)
+
+
+def gather(bound: BoundOp, find: Callable[[str], Value | None], context: object) -> list[Value]:
+    """The argument values of an op. Raises DiagnosticError if a variable has no value."""
+    values: list[Value] = []
+    for slot, names, duplicable in bound.arguments:
+        if slot == CONTEXT:
+            values.append(context)
+        elif duplicable:
+            values.append([_value_of(bound.op, find, name, slot) for name in names])
+        elif names:
+            values.append(_value_of(bound.op, find, names[0], slot))
+        else:
+            values.append(None)
+    return values
+
+
+def _value_of(op: Op, find: Callable[[str], Value | None], name: str, slot: str) -> Value | None:
+    if name == EMPTY_NAME:
+        return None
+    value = find(name)
+    if value is None:
+        message = f"{name} (input {slot}) has no value yet"
+        raise DiagnosticError([at_op(codes.UNINITIALISED, message, op, focus=name)])
+    return value
+
+
+def call(bound: BoundOp, values: list[Value]) -> Iterator[tuple[str, Value]]:
+    """Runs an op and gives its outputs, name by name; handles LoD as the kernel declares."""
+    lod = None
+    if bound.shares_lod or bound.drops_lod:
+        lod = _strip(bound, values)
+    try:
+        made = bound.run(*values)
+    except DiagnosticError:
+        raise
+    except Exception as problem:
+        fail(bound, values, problem)
+    if not bound.shares_lod:
+        lod = None
+    parts = (made,) if len(bound.results) == 1 else made
+    if parts is None or len(parts) != len(bound.results):
+        raise TypeError(f"the kernel of {bound.op.type} gives {made!r} for {len(bound.results)} output slots")
+    return _outputs(bound, parts, lod)
+
+
+def _outputs(bound: BoundOp, parts: Sequence[Value], lod: list[list[int]] | None) -> Iterator[tuple[str, Value]]:
+    for (_, names, duplicable), part in zip(bound.results, parts, strict=True):
+        for name, value in zip(names, part if duplicable and part is not None else (part,), strict=False):
+            if value is not None and name != EMPTY_NAME:
+                yield name, value if lod is None else with_lod(value, lod)
+
+
+def with_lod(value: Value, lod: list[list[int]]) -> Value:
+    """The value with this LoD, if it has as many rows as the LoD describes; otherwise as it is."""
+    if isinstance(value, np.ndarray) and value.ndim and value.shape[0] == lod[-1][-1]:
+        return LoDTensor(value, lod)
+    return value
+
+
+def _strip(bound: BoundOp, values: list[Value]) -> list[list[int]] | None:
+    """Replaces LoDTensors by their data, and gives the LoD of the first."""
+    lod = None
+    for index, (argument, value) in enumerate(zip(bound.arguments, values, strict=True)):
+        if type(value) is LoDTensor:
+            lod = lod or value.lod
+            values[index] = value.data
+        elif argument.duplicable:
+            for item in value:
+                if type(item) is LoDTensor:
+                    lod = lod or item.lod
+            values[index] = [item.data if type(item) is LoDTensor else item for item in value]
+    return lod
+
+
+def fail(bound: BoundOp, values: Sequence[Value], problem: Exception) -> NoReturn:
+    """Raises the DiagnosticError for a kernel that can't compute: why, and what it was given."""
+    seen: list[tuple[str, Value]] = []
+    for argument, value in zip(bound.arguments, values, strict=True):
+        if argument.duplicable:
+            seen += zip(argument.names, value, strict=False)
+        elif argument.names:
+            seen.append((argument.names[0], value))
+    reason = str(problem) or type(problem).__name__
+    if isinstance(problem, KeyError):
+        reason = f"{reason} is missing"
+    notes = [Note(f"the inputs are {described(seen)}")] if seen else []
+    raise DiagnosticError([at_op(codes.KERNEL_FAILED, reason, bound.op, notes=notes)]) from problem

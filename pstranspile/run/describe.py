@@ -1,0 +1,63 @@
+"""Values in words, for messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pstranspile.ir.types import DType
+from pstranspile.lazy import lazy_import
+from pstranspile.ops.context import Value
+from pstranspile.ops.values import LoDTensor, SelectedRows
+
+np = lazy_import("numpy")
+
+NUMPY_NAMES: dict[DType, str] = {
+    DType.BOOL: "bool",
+    DType.INT16: "int16",
+    DType.INT32: "int32",
+    DType.INT64: "int64",
+    DType.FP16: "float16",
+    DType.FP32: "float32",
+    DType.FP64: "float64",
+    DType.SIZE_T: "uint64",
+    DType.UINT8: "uint8",
+    DType.INT8: "int8",
+}
+"""numpy's name of every element type."""
+
+_TEXT = {name: dtype.text for dtype, name in NUMPY_NAMES.items()}
+
+
+def describe(value: Value) -> str:
+    """`f32[8, 13]`, `f32[20, 4] in 3 sequences`, `3 rows of 100, f32[3, 16]`, ..."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, LoDTensor):
+        levels = " of ".join(str(len(level) - 1) for level in value.lod)
+        return f"{describe(value.data)} in {levels} sequences"
+    if isinstance(value, SelectedRows):
+        return f"{len(value.rows)} rows of {value.height}, {describe(value.value)}"
+    if isinstance(value, np.ndarray):
+        name = str(value.dtype)
+        return f"{_TEXT.get(name, name)}[{', '.join(map(str, value.shape))}]"
+    if isinstance(value, list):
+        return f"an array of {len(value)} tensors"  # pyright: ignore[reportUnknownArgumentType]
+    return type(value).__name__
+
+
+def described(values: Iterable[tuple[str, Value]]) -> str:
+    """`x f32[8, 13], w f32[13, 1]`."""
+    return ", ".join(f"{name} {describe(value)}" for name, value in values)
+
+
+def size_in_bytes(value: Value) -> int:
+    """The memory of a value's numbers."""
+    if isinstance(value, np.ndarray):
+        return int(value.nbytes)
+    if isinstance(value, LoDTensor):
+        return int(value.data.nbytes)
+    if isinstance(value, SelectedRows):
+        return int(value.rows.nbytes + value.value.nbytes)
+    if isinstance(value, list):
+        return sum(size_in_bytes(item) for item in value)  # pyright: ignore[reportUnknownVariableType]
+    return 0

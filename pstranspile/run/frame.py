@@ -1,0 +1,157 @@
+"""One execution of one block: its variables, and the straightforward way of running its ops one by one."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from time import perf_counter
+from typing import TypeAlias
+
+from pstranspile.ir.model import Block, Op, Program, Var
+from pstranspile.ops.context import Value
+from pstranspile.ops.random_numbers import stream_key
+from pstranspile.run.bound import BoundOp, bind, call, gather
+from pstranspile.run.scope import Scope
+
+Watcher: TypeAlias = Callable[[BoundOp, "list[tuple[str, Value]]", float], object]
+"""Is told of every op that ran: the op, its outputs by name, and the seconds it took."""
+
+Slices: TypeAlias = Mapping[str, tuple[str, int]]
+"""Variable -> the variable it is a slice of, and the element it starts at."""
+
+
+class Execution:
+    """What the blocks of one run of a program share. `seed`: see `run.run`; `stream` tells machines apart."""
+
+    def __init__(
+        self,
+        program: Program,
+        scope: Scope,
+        *,
+        seed: int | None = None,
+        stream: int = 0,
+        slices: Slices | None = None,
+        watchers: tuple[Watcher, ...] = (),
+        folder: str | Path = ".",
+    ):
+        self.program = program
+        self.scope = scope
+        self.base_seed = program.random_seed if seed is None else seed
+        self.machine = stream
+        self.step = 0
+        self.slices: Slices = slices or {}
+        self.watchers = watchers
+        self.folder = Path(folder)
+        self._fresh = 0
+        self._bound: dict[int, list[BoundOp]] = {}
+
+    def ops_of(self, block: int) -> list[BoundOp]:
+        """The ops of a block, bound to their kernels at the first use."""
+        found = self._bound.get(block)
+        if found is None:
+            found = self._bound[block] = [bind(op) for op in self.program.blocks[block].ops]
+        return found
+
+    def seed(self, own: int) -> int:
+        """The seed of the program; a fresh one for this run if both it and the op's own seed are 0."""
+        if self.base_seed or own:
+            return self.base_seed
+        self._fresh = self._fresh or secrets.randbits(63) | 1
+        return self._fresh
+
+
+class Frame:
+    """One execution of one block, over the frame of the block around it (an ExecutionContext for kernels).
+
+    Persistable variables live in the scope of the run, all others in the frame of the block that declares them.
+    """
+
+    __slots__ = ("block", "execution", "index", "local", "op", "parent")
+
+    def __init__(self, execution: Execution, block: int = 0, parent: Frame | None = None):
+        self.execution = execution
+        self.index = block
+        self.block: Block = execution.program.blocks[block]
+        self.parent = parent
+        self.local: dict[str, Value] = {}
+        self.op: Op = Op("")
+        """The op that runs now."""
+
+    def find(self, name: str) -> Value | None:
+        """The value of a variable here or further out, None if it has none yet."""
+        frame: Frame | None = self
+        while frame is not None:
+            value = frame.local.get(name)
+            if value is not None:
+                return value
+            frame = frame.parent
+        return self.execution.scope.get(name)
+
+    def write(self, name: str, value: Value) -> None:
+        """Gives a variable a value, in the block that declares it (here, if none does)."""
+        frame: Frame | None = self
+        while frame is not None:
+            var = frame.block.vars.get(name)
+            if var is not None:
+                if var.persistable:
+                    self.execution.scope.values_here[name] = value
+                else:
+                    frame.local[name] = value
+                return
+            frame = frame.parent
+        self.local[name] = value
+
+    def forget(self, name: str) -> None:
+        """Takes a variable's value away, wherever it is."""
+        frame: Frame | None = self
+        while frame is not None:
+            if frame.local.pop(name, None) is not None:
+                return
+            frame = frame.parent
+        self.execution.scope.values_here.pop(name, None)
+
+    def declared(self, name: str) -> Var | None:
+        """The declaration that a variable's name means in this block, None if there is none."""
+        return self.execution.program.find_var(name, self.index)
+
+    def stream(self, name: str, seed: int) -> tuple[int, int]:
+        """Key and offset of the random numbers of a variable (see ExecutionContext)."""
+        execution = self.execution
+        base = execution.seed(seed)
+        origin, offset = execution.slices.get(name, (name, 0))
+        var = self.declared(name)
+        if seed or (var is not None and var.persistable):
+            return stream_key(base, seed, origin), offset
+        return stream_key(base, seed, origin, execution.machine, execution.step), offset
+
+    def path(self, file_path: str) -> Path:
+        """Where a file lies; relative paths start at the run's folder."""
+        return self.execution.folder / file_path
+
+    def enter(self, block: int) -> Frame:
+        """A new execution of another block, which sees the variables of this one."""
+        return Frame(self.execution, block, self)
+
+    def execute(self) -> None:
+        """Runs the ops of the block one by one. Raises DiagnosticError."""
+        watchers = self.execution.watchers
+        for bound in self.execution.ops_of(self.index):
+            if watchers:
+                self._watched(bound)
+            else:
+                for name, value in self._run(bound):
+                    self.write(name, value)
+
+    def _run(self, bound: BoundOp) -> Iterator[tuple[str, Value]]:
+        self.op = bound.op
+        return call(bound, gather(bound, self.find, self))
+
+    def _watched(self, bound: BoundOp) -> None:
+        start = perf_counter()
+        made = list(self._run(bound))
+        seconds = perf_counter() - start
+        for name, value in made:
+            self.write(name, value)
+        for watch in self.execution.watchers:
+            watch(bound, made, seconds)

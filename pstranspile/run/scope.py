@@ -1,0 +1,76 @@
+"""Where variables live between runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping
+from typing import cast
+
+from pstranspile.lazy import lazy_import
+from pstranspile.ops.context import Value
+from pstranspile.ops.values import LoDTensor, SelectedRows
+
+np = lazy_import("numpy")
+
+
+class Scope(MutableMapping[str, Value]):
+    """Variables by name. Persistable variables of the programs run in a scope stay in it from step to step.
+
+    `scope["w"] = value` keeps a copy, since ops update variables in place. A child scope sees the variables of its
+    parents; what is set in it stays in it.
+    """
+
+    __slots__ = ("parent", "runs", "values_here")
+
+    def __init__(self, parent: Scope | None = None):
+        self.parent = parent
+        self.values_here: dict[str, Value] = {}
+        self.runs = 0
+        """How many times a program has been run in this scope."""
+
+    def child(self) -> Scope:
+        """A new scope below this one."""
+        return Scope(self)
+
+    def __getitem__(self, name: str) -> Value:
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.values_here:
+                return scope.values_here[name]
+            scope = scope.parent
+        raise KeyError(name)
+
+    def __setitem__(self, name: str, value: Value) -> None:
+        self.values_here[name] = own_copy(value)
+
+    def __delitem__(self, name: str) -> None:
+        del self.values_here[name]
+
+    def __iter__(self) -> Iterator[str]:
+        scope: Scope | None = self
+        seen: dict[str, None] = {}
+        while scope is not None:
+            seen.update(dict.fromkeys(scope.values_here))
+            scope = scope.parent
+        return iter(seen)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __repr__(self) -> str:
+        return f"Scope({', '.join(self)})"
+
+
+def own_copy(value: Value) -> Value:
+    """A copy that shares no memory; numbers and lists of numbers become arrays."""
+    if isinstance(value, LoDTensor):
+        return LoDTensor(np.array(value.data), [list(level) for level in value.lod])
+    if isinstance(value, SelectedRows):
+        return SelectedRows(np.array(value.rows, dtype="int64"), np.array(value.value), int(value.height))
+    if isinstance(value, list):
+        items = cast("list[Value]", value)
+        if any(isinstance(item, np.ndarray | LoDTensor | SelectedRows) for item in items):
+            return [own_copy(item) for item in items]
+        return np.array(items)
+    if isinstance(value, np.ndarray | tuple | int | float | np.generic):
+        return np.array(value)
+    return value
