@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+Array: TypeAlias = Any
+"""A numpy array. (numpy is imported late, and its own types say too little of dims and element types to be checked.)"""
 
 
 class LoDTensor(NamedTuple):
@@ -15,16 +14,17 @@ class LoDTensor(NamedTuple):
     `LoDTensor(data, [[0, 2, 5]])`: the first sequence is rows 0 and 1, the second rows 2 to 4.
     """
 
-    data: NDArray[np.generic]
+    data: Array
     lod: list[list[int]]
 
 
 class SelectedRows(NamedTuple):
     """Some rows of a tall matrix: `value[i]` belongs to row `rows[i]`; rows may repeat (A1.05).
 
-    `rows` is int64 [n], `value` [n, ...], `height` the number of rows of the whole.
+    `rows` is int64 [n], `value` [n, ...], `height` the number of rows of the whole. A table that grows may have room
+    for more: its `value` then has more than n rows, of which the first n are in use.
     """
 
-    rows: NDArray[np.int64]
-    value: NDArray[np.generic]
+    rows: Array
+    value: Array
     height: int
