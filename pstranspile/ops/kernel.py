@@ -23,7 +23,7 @@ The decorated function is called once per op, when a program is prepared; what i
 * Attributes that the op does not carry have their schema's default in `op.attrs` (optional ones are missing).
 * A parameter called `context` gets the ExecutionContext (`pstranspile.ops.context`): random numbers, declarations,
   files, variables by name, sub-blocks. A kernel of control flow may take `context` alone.
-* What a kernel can't compute it refuses with KernelError (ValueError is taken alike), at binding or in a step; the
+* What a kernel can't compute it refuses with ValueError, at binding or in a step; the
   message says what is wrong, the caller adds op, source line, and names, element types and dims of the inputs.
 
 `inline` is for short, frequent kernels: a Python expression that gives bitwise what `run` gives when all inputs are

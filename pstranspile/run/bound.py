@@ -12,7 +12,7 @@ from pstranspile.ir.model import Attrs, Op
 from pstranspile.lazy import lazy_import
 from pstranspile.ops import schema_of
 from pstranspile.ops.context import Value
-from pstranspile.ops.kernel import KernelError, Run, kernel_of
+from pstranspile.ops.kernel import Run, kernel_of
 from pstranspile.ops.schema import Slot
 from pstranspile.ops.values import LoDTensor
 from pstranspile.run import codes
@@ -56,7 +56,7 @@ def bind(op: Op) -> BoundOp:
     complete = op._replace(attrs=FrozenMap({**defaults, **op.attrs}))
     try:
         run = kernel.make(complete)
-    except (KernelError, ValueError, KeyError, IndexError, TypeError) as problem:
+    except (ValueError, KeyError, IndexError, TypeError) as problem:
         reason = f"the attribute {problem} is missing" if isinstance(problem, KeyError) else str(problem)
         raise DiagnosticError([at_op(codes.KERNEL_FAILED, reason, op)]) from problem
     inputs: Mapping[str, Slot] = schema.inputs if schema else EMPTY
