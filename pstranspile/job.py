@@ -36,6 +36,10 @@ SPLIT_METHODS = ("RoundRobin", "HashName")
 """The built-in ways to choose a server for a slice; a dispatcher of the user's own is `module:Class`."""
 
 
+MAX_MACHINES = 1_000_000
+"""More trainers than this are taken for a slip of the hand."""
+
+
 class JobError(DiagnosticError):
     """The job can't be used. The `focus` of each finding is the key it is about."""
 
@@ -211,15 +215,19 @@ def _wanted_type(key: str, value: object) -> str | None:
     return None
 
 
-def _shown(value: object) -> str:
+def _short(value: object) -> str:
     text = str(value).lower() if isinstance(value, bool) else repr(value)
-    return f"{text if len(text) <= 60 else text[:57] + '...'} ({type(value).__name__})"
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _shown(value: object) -> str:
+    return f"{_short(value)} ({type(value).__name__})"
 
 
 def _range_errors(values: Mapping[str, Any]) -> Iterable[Diagnostic]:
     for key, least in INTEGERS.items():
         if values[key] < least:
-            yield error("job-value", f"{key} is {values[key]}; it must be at least {least}", focus=key)
+            yield error("job-value", f"{key} is {_short(values[key])}; it must be at least {least}", focus=key)
     if values.get("mode") is not None and values["mode"] not in (*MODES, *CONFIG_MODES):
         names = tuple(dict.fromkeys((*MODES, *CONFIG_MODES)))
         yield error("job-value", _unknown("mode", values["mode"], names), focus="mode")
@@ -270,7 +278,7 @@ def _endpoints(key: str, value: object, found: list[Diagnostic]) -> tuple[str, .
 
 
 def _count_if_number(value: object) -> object:
-    return int(value) if isinstance(value, str) and re.fullmatch(r"\s*-?[0-9]{1,18}\s*", value) else value
+    return int(value) if isinstance(value, str) and re.fullmatch(r"\s*-?[0-9]{1,4000}\s*", value) else value
 
 
 def _trainers(given: Mapping[str, object], found: list[Diagnostic]) -> tuple[int, tuple[str, ...]]:
@@ -279,8 +287,9 @@ def _trainers(given: Mapping[str, object], found: list[Diagnostic]) -> tuple[int
     listed = _endpoints("trainer_endpoints", given.get("trainer_endpoints"), found)
     value = _count_if_number(value)
     if isinstance(value, int):
-        if value < 1:
-            found.append(error("job-value", f"trainers is {value}; it must be at least 1", focus="trainers"))
+        if not 1 <= value <= MAX_MACHINES:
+            limit = "at least 1" if value < 1 else f"at most {MAX_MACHINES}"
+            found.append(error("job-value", f"trainers is {_short(value)}; it must be {limit}", focus="trainers"))
         if listed and len(listed) != value:
             message = f"trainers is {value}, but trainer_endpoints lists {len(listed)}"
             found.append(error("job-conflict", message, focus="trainer_endpoints"))

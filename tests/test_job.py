@@ -131,6 +131,7 @@ def test_every_combination_of_switches_means_one_mode_or_is_refused():
         ({"pservers": 2, "trainers": 0}, ("job-value", "trainers")),
         ({"pservers": 2, "trainers": -2}, ("job-value", "trainers")),
         ({"pservers": 2, "trainers": "-2"}, ("job-value", "trainers")),
+        ({"pservers": 2, "trainers": "9" * 4000}, ("job-value", "trainers")),
         ({"pservers": 2, "trainers": []}, ("job-value", "trainers")),
         ({"pservers": 2, "trainers": "two"}, ("job-endpoint", "trainers")),
         ({"pservers": 2, "trainers": 2.0}, ("job-type", "trainers")),

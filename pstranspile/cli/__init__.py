@@ -56,6 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Diagnostics go to stderr, and so do messages of failures; nothing is raised for a user's mistake.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]  # closed by who started this process
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     try:
         status = _dispatch(arguments)
         sys.stdout.flush()
@@ -69,6 +71,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return BROKEN_PIPE
     except DiagnosticError as problem:
         return _report(problem)
+    except OSError as problem:  # what commands read and write by name has diagnostics; this is stdin or stdout
+        name = "standard input or output" if problem.filename is None else problem.filename
+        print(f"pstranspile: error: {name}: {problem.strerror or problem}", file=sys.stderr)
+        _silence_stdout()
+        return FINDINGS
     except Exception as fault:
         return _internal(fault, "--traceback" in arguments)
 

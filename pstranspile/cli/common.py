@@ -123,6 +123,11 @@ def read_job(options: argparse.Namespace) -> Job:
     return job
 
 
+def read_stdin() -> bytes:
+    """All of stdin; nothing when it is closed."""
+    return b"" if sys.stdin is None else sys.stdin.buffer.read()  # pyright: ignore[reportUnnecessaryComparison]
+
+
 def load_input(path: str, startup: str | None = None, meta: str | None = None) -> Module:
     """The module of an INPUT argument; `-` is stdin. Its warnings are printed.
 
@@ -132,7 +137,7 @@ def load_input(path: str, startup: str | None = None, meta: str | None = None) -
 
     if path != "-":
         return load(path, startup, meta, report=report)
-    data = sys.stdin.buffer.read()
+    data = read_stdin()
     with quoting(SourceText(STDIN, data.decode("utf-8", errors="replace"))):
         return load_bytes(data, STDIN, startup, meta, report=report)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from pstranspile.cli.common import STDIN, make_parser
+from pstranspile.cli.common import STDIN, make_parser, read_stdin
 from pstranspile.cli.report import Reported, quoting, report, status_of
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location, SourceText
@@ -58,7 +58,7 @@ def _read(path: str, name: str) -> str:
     from pstranspile.loading import read_bytes
 
     try:
-        return (sys.stdin.buffer.read() if path == "-" else read_bytes(path)).decode("utf-8")
+        return (read_stdin() if path == "-" else read_bytes(path)).decode("utf-8")
     except UnicodeDecodeError as problem:
         message = f"not text: byte {problem.start} is not UTF-8"
         raise DiagnosticError([error(INPUT_ENCODING, message, Location(name))]) from None

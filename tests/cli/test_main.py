@@ -175,6 +175,31 @@ def test_a_closed_pipe_is_no_accident():
     assert (done.stdout, done.stderr, done.returncode) == ("# trainer_0\n", "", 141)
 
 
+@pytest.mark.parametrize(
+    ("redirection", "status", "says"),
+    [("> /dev/full", 1, "standard input or output: No space left on device"), (">&-", 0, ""), ("<&-", 0, "")],
+)
+def test_a_full_or_closed_stream(redirection, status, says):
+    done = subprocess.run(
+        ["bash", "-c", f'"{sys.executable}" -m pstranspile compile "{PROGRAM}" --pservers 2 {redirection}'],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == status
+    assert says in done.stderr
+    assert done.stderr.count("\n") <= 1
+
+
+def test_a_closed_stdin_is_empty():
+    command = f'"{sys.executable}" -m pstranspile verify - <&-'
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "<stdin>:1:1: error[" in done.stderr
+
+
 def test_stdin_is_an_input():
     text = Path(PROGRAM).read_text()
     by_file, by_pipe = run("compile", PROGRAM, *JOB), run("compile", "-", *JOB, input=text)
