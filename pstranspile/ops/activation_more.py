@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pstranspile.ir.model import Op
+from pstranspile.ops.gradient import Wanted, bare_op, gradient, output_gradients
 from pstranspile.ops.schema import INT, declare, declare_gradient
 from pstranspile.ops.shapes import outputs_like, shape_rule
 
@@ -99,3 +101,10 @@ shape_rule(
     *("acos", "asin", "atan", "erf", "log1p", "brelu", "relu6", "elu", "selu", "prelu", "hard_sigmoid", "hard_swish"),
     *("hard_shrink", "softshrink", "soft_relu", "stanh", "swish", "mish", "tanh_shrink", "thresholded_relu"),
 )(outputs_like(Out="X"))
+
+
+@gradient("cumsum")
+def _cumsum_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+    """Sums from the other end. Fluid's `axis`, `exclusive` and `reverse` are the only attributes it carries."""
+    attrs = {"axis": op.attrs["axis"], "exclusive": op.attrs["exclusive"], "reverse": not op.attrs["reverse"]}
+    return (bare_op("cumsum", {"X": output_gradients(op, "Out")}, {"Out": wanted.kept(op, "X")}, attrs),)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pstranspile.ir.model import Op, TensorType
+from pstranspile.ops.gradient import Wanted, bare_op, gradient, output_gradients, scaled
 from pstranspile.ops.schema import UNSCOPED, declare, declare_gradient, floats, ints
 from pstranspile.ops.shapes import (
     ShapeError,
@@ -159,3 +160,24 @@ def _cos_sim(_op: Op, types: Types) -> Types:
         disagree("Y", y, "X", x)
     column = TensorType(x.dtype, (x.shape[0], 1), x.lod_level)
     return {"Out": (column,), "XNorm": (column,), "YNorm": (TensorType(x.dtype, (y.shape[0], 1)),)}
+
+
+@gradient("sum")
+def _sum_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+    (out,) = output_gradients(op, "Out")
+    return tuple(scaled(out, name, 1.0) for name in wanted.placed(op, "X"))
+
+
+@gradient("scale")
+def _scale_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+    inputs = {"X": output_gradients(op, "Out"), "ScaleTensor": op.inputs.get("ScaleTensor", ())}
+    attrs = {"scale": op.attrs["scale"], "bias": 0.0, "bias_after_scale": True}
+    return (bare_op("scale", inputs, {"Out": wanted.kept(op, "X")}, attrs),)
+
+
+@gradient("increment")
+def _increment_gradient(op: Op, _wanted: Wanted) -> tuple[Op, ...]:
+    """Counts back, so that a loop's counter has its old value while its steps run backward (as Fluid does)."""
+    step = op.attrs["step"]
+    assert isinstance(step, float)
+    return (bare_op("increment", {"X": op.outputs["Out"]}, {"Out": op.inputs["X"]}, {"step": -step}),)

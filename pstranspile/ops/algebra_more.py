@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pstranspile.ir.model import Op
+from pstranspile.ops.gradient import Wanted, gradient, output_gradients, scaled
 from pstranspile.ops.schema import INT, UNSCOPED, declare, declare_gradient, ints
 
 declare(
@@ -48,3 +50,10 @@ declare(
 declare_gradient("bilinear_tensor_product", "X Y Weight Out@GRAD -> X@GRAD Y@GRAD Weight@GRAD Bias@GRAD?")
 declare("trace", "Input -> Out", {"offset": 0, "dim1": -2, "dim2": -1}, doc="Out = the sum along the diagonal of X")
 declare_gradient("trace", "Input Out@GRAD -> Input@GRAD")
+
+
+@gradient("minus")
+def _minus_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+    (out,) = output_gradients(op, "Out")
+    signs = (("X", 1.0), ("Y", -1.0))
+    return tuple(scaled(out, name, sign) for slot, sign in signs for name in wanted.kept(op, slot))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pstranspile.ir.model import Op, TensorType
+from pstranspile.ops.gradient import Wanted, gradient, like_forward, output_gradients
 from pstranspile.ops.schema import INT, STRING, declare, ints, strings
 from pstranspile.ops.shapes import ShapeError, Types, describe, int_attr, one, outputs_like, shape_rule
 
@@ -75,3 +76,15 @@ def _reducescatter(op: Op, types: Types) -> Types:
         raise ShapeError(f"X is {describe(x)}, its rows cannot be divided among {ranks} trainers", "X")
     rows = x.shape[0] // ranks if x.shape[0] >= 0 else -1
     return {"Out": (TensorType(x.dtype, (rows, *x.shape[1:])),)}
+
+
+@gradient("c_allreduce_sum")
+def _allreduce_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+    inputs = {"X": output_gradients(op, "Out")}
+    return (like_forward(op, "c_allreduce_sum", inputs, {"Out": wanted.kept(op, "X")}),)
+
+
+@gradient("c_allgather")
+def _allgather_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+    inputs = {"X": output_gradients(op, "Out")}
+    return (like_forward(op, "c_reducescatter", inputs, {"Out": wanted.kept(op, "X")}),)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
+from pstranspile.ops.gradient import Wanted, bare_op, gradient, output_gradients
 from pstranspile.ops.schema import INT, INTS, declare, floats, ints, longs
 from pstranspile.ops.shapes import (
     ShapeError,
@@ -107,3 +108,14 @@ def _cast(op: Op, types: Types) -> Types:
 @shape_rule("coalesce_tensor")
 def _coalesce_tensor(_op: Op, types: Types) -> Types:
     return {"Output": types.get("Input", ())}
+
+
+@gradient("assign")
+def _assign_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+    return (bare_op("assign", {"X": output_gradients(op, "Out")}, {"Out": wanted.kept(op, "X")}),)
+
+
+@gradient("cast")
+def _cast_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+    attrs = {"in_dtype": op.attrs["out_dtype"], "out_dtype": op.attrs["in_dtype"]}
+    return (bare_op("cast", {"X": output_gradients(op, "Out")}, {"Out": wanted.kept(op, "X")}, attrs),)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pstranspile.ir.model import Op, TensorType
+from pstranspile.ops.gradient import from_declaration, gradient
 from pstranspile.ops.schema import declare, declare_gradient
 from pstranspile.ops.shapes import Types, disagree, fits, given, int_attr, one, shape_rule, size
 
@@ -63,3 +64,16 @@ def _layer_norm(op: Op, types: Types) -> Types:
             disagree(slot, held, "X", x)
     statistic = (TensorType(x.dtype, (size(x.shape[:axis]),)),)
     return {"Y": (x,), "Mean": statistic, "Variance": statistic}
+
+
+def _global_statistics(op: Op) -> bool:
+    return op.attrs.get("use_global_stats") is True
+
+
+def _reserved(op: Op) -> bool:
+    return bool(op.outputs.get("ReserveSpace"))
+
+
+gradient("batch_norm")(
+    from_declaration("batch_norm_grad", ReserveSpace=_reserved, Mean=_global_statistics, Variance=_global_statistics)
+)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pstranspile.ir.model import Op
+from pstranspile.ops.gradient import Wanted, bare_op, gradient, like_forward, output_gradients
 from pstranspile.ops.schema import BOOL, INT, INTS, UNSCOPED, declare, declare_gradient, long
 
 declare(
@@ -96,3 +98,32 @@ declare(
     doc="Out = the rows whose tags are in Filter_tag",
 )
 declare_gradient("filter_by_instag", "Ins LossWeight IndexMap Out@GRAD -> Ins@GRAD")
+
+
+@gradient("sequence_reverse")
+def _sequence_reverse_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+    return (like_forward(op, "sequence_reverse", {"X": output_gradients(op, "Y")}, {"Y": wanted.kept(op, "X")}),)
+
+
+@gradient("reorder_lod_tensor_by_rank")
+def _reorder_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+    inputs = {"X": output_gradients(op, "Out"), "RankTable": op.inputs["RankTable"]}
+    return (bare_op("reorder_lod_tensor_by_rank_grad", inputs, {"Out": wanted.kept(op, "X")}),)
+
+
+@gradient("split_lod_tensor")
+def _split_lod_tensor_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+    inputs = {
+        "X": op.inputs["X"],
+        "Mask": op.inputs["Mask"],
+        "InTrue": output_gradients(op, "OutTrue"),
+        "InFalse": output_gradients(op, "OutFalse"),
+    }
+    return (like_forward(op, "merge_lod_tensor", inputs, {"Out": wanted.kept(op, "X")}),)
+
+
+@gradient("merge_lod_tensor")
+def _merge_lod_tensor_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+    inputs = {"X": output_gradients(op, "Out"), "Mask": op.inputs["Mask"]}
+    gradients = {"OutTrue": wanted.kept(op, "InTrue"), "OutFalse": wanted.kept(op, "InFalse")}
+    return (like_forward(op, "split_lod_tensor", inputs, gradients),)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pstranspile.ir.model import Op
+from pstranspile.ops.gradient import Wanted, bare_op, gradient, like_forward, output_gradients
 from pstranspile.ops.schema import BOOL, FLOATS, INT, INTS, LONG, UNSCOPED, declare, declare_gradient, ints, long, longs
 
 declare(
@@ -155,3 +157,19 @@ declare(
     "shuffle_batch", "X Seed -> Out ShuffleIdx SeedOut", {"startup_seed": 0}, doc="Out = the rows of X in random order"
 )
 declare_gradient("shuffle_batch", "ShuffleIdx Out@GRAD -> X@GRAD")
+
+
+@gradient("flip")
+def _flip_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+    return (like_forward(op, "flip", {"X": output_gradients(op, "Out")}, {"Out": wanted.kept(op, "X")}),)
+
+
+@gradient("reverse")
+def _reverse_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+    gradients = {"Out": wanted.kept(op, "X")}
+    return (bare_op("reverse", {"X": output_gradients(op, "Out")}, gradients, {"axis": op.attrs["axis"]}),)
+
+
+@gradient("unbind")
+def _unbind_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+    return (like_forward(op, "stack", {"X": output_gradients(op, "Out")}, {"Y": wanted.kept(op, "X")}),)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
+from pstranspile.ops.gradient import Wanted, gradient, like_forward, output_gradients
 from pstranspile.ops.schema import INTS, LONG, UNSCOPED, declare, declare_gradient, ints, optional
 from pstranspile.ops.shapes import (
     ShapeError,
@@ -236,3 +237,9 @@ def _one_hot(op: Op, types: Types) -> Types:
 @shape_rule("range")
 def _range(_op: Op, types: Types) -> Types:
     return {"Out": (TensorType(one(types, "Start").dtype, (-1,)),)}
+
+
+@gradient("split")
+def _split_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+    inputs = {"X": output_gradients(op, "Out"), "AxisTensor": op.inputs.get("AxisTensor", ())}
+    return (like_forward(op, "concat", inputs, {"Out": wanted.kept(op, "X")}),)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pstranspile.ir.model import Op, TensorType
+from pstranspile.ops.gradient import from_declaration, gradient
 from pstranspile.ops.schema import INT, declare, declare_gradient, ints
 from pstranspile.ops.shapes import (
     ShapeError,
@@ -108,3 +109,10 @@ def _lod_reset(op: Op, types: Types) -> Types:
     x, like = one(types, "X"), given(types, "Y")
     level = max(like.lod_level, 1) if like is not None else 1
     return {"Out": (x._replace(lod_level=level + (x.lod_level if op.attrs.get("append") else 0)),)}
+
+
+def _takes_maximum(op: Op) -> bool:
+    return op.attrs.get("pooltype") == "MAX"
+
+
+gradient("sequence_pool")(from_declaration("sequence_pool_grad", MaxIndex=_takes_maximum))

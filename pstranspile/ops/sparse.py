@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pstranspile.ir.model import Op, TensorType
+from pstranspile.ops.gradient import Wanted, gradient, like_forward, output_gradients
 from pstranspile.ops.schema import declare, ints, longs
 from pstranspile.ops.shapes import ShapeError, Types, describe, ints_attr, one, outputs_like, shape_rule
 
@@ -36,3 +37,13 @@ def _split_byref(op: Op, types: Types) -> Types:
     if x.shape[0] >= 0 and sum(sections) != x.shape[0]:
         raise ShapeError(f"X is {describe(x)}, which cannot be cut into {list(sections)} rows", "X")
     return {"Out": tuple(TensorType(x.dtype, (rows, *x.shape[1:])) for rows in sections)}
+
+
+@gradient("split_byref")
+def _split_byref_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+    return (like_forward(op, "concat", {"X": output_gradients(op, "Out")}, {"Out": wanted.kept(op, "X")}),)
+
+
+@gradient("split_selected_rows")
+def _split_selected_rows_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+    return (like_forward(op, "sum", {"X": output_gradients(op, "Out")}, {"Out": wanted.kept(op, "X")}),)

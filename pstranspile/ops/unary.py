@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pstranspile.ir.model import Op
+from pstranspile.ops.gradient import Wanted, bare_op, gradient, output_gradients
 from pstranspile.ops.schema import FLOAT, declare, declare_gradient
 from pstranspile.ops.shapes import outputs_like, shape_rule
 
@@ -73,3 +75,8 @@ shape_rule(
     "clip_by_norm",
     "dgc_clip_by_norm",
 )(outputs_like(Out="X"))
+
+
+@gradient("sign")
+def _sign_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+    return (bare_op("scale", {"X": output_gradients(op, "Out")}, {"Out": wanted.kept(op, "X")}, {"scale": 0.0}),)

@@ -1,0 +1,189 @@
+"""What the gradient of an op is: the ops that give the gradients of its inputs from those of its outputs.
+
+Most gradient ops follow from their declaration (`declare_gradient`): the slots that it names are filled with the
+forward op's inputs and outputs, or their gradients, and the attributes are copied. What deviates has a rule of its
+own beside the op's declaration:
+
+    @gradient("assign")
+    def _assign_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+        return (bare_op("assign", {"X": outputs_of(op, "Out")}, {"Out": wanted.kept(op, "X")}),)
+
+Rules are pure; the caller sets role, origin and device. Facts: FEATURES A2 and Fluid's recorded programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
+from typing import NamedTuple, TypeAlias
+
+from pstranspile.ir.attributes import AttrValue, float32
+from pstranspile.ir.frozen import EMPTY, FrozenMap
+from pstranspile.ir.model import Op
+from pstranspile.ops import all_schemas, schema_of
+from pstranspile.ops.schema import OpSchema, registered
+
+SUFFIX = "@GRAD"
+"""What is added to a variable's name to name its gradient."""
+
+EMPTY_NAME = "@EMPTY@"
+"""Stands in a list of gradients for one that is not wanted."""
+
+
+class GradientBlock(NamedTuple):
+    """The block that computes the gradients of a forward op's sub-block.
+
+    `index` is its number, `ops` what it does, and `sees` tells whether a variable is declared in the forward
+    sub-block or around it, so that it need not be handed in.
+    """
+
+    index: int
+    ops: tuple[Op, ...]
+    sees: Callable[[str], bool]
+
+
+class Wanted(NamedTuple):
+    """Which gradients are wanted: all but those named in `unwanted` (gradient names).
+
+    `block` is there for ops with a sub-block.
+    """
+
+    unwanted: AbstractSet[str] = frozenset()
+    block: GradientBlock | None = None
+
+    def placed(self, op: Op, slot: str) -> tuple[str, ...]:
+        """The gradients of an input slot, `@EMPTY@` in place of unwanted ones."""
+        names = (gradient_name(name) for name in op.inputs.get(slot, ()))
+        return tuple(EMPTY_NAME if name in self.unwanted else name for name in names)
+
+    def kept(self, op: Op, slot: str) -> tuple[str, ...]:
+        """The gradients of an input slot without the unwanted ones."""
+        return tuple(name for name in self.placed(op, slot) if name != EMPTY_NAME)
+
+
+GradientRule: TypeAlias = Callable[[Op, Wanted], tuple[Op, ...]]
+"""From a forward op and what is wanted to the ops that compute it."""
+
+_RULES: dict[str, GradientRule] = {}
+_RESOLVED: dict[str, GradientRule | None] = {}
+_BY_FORWARD: dict[str, OpSchema] = {}
+
+
+def gradient(*op_types: str) -> Callable[[GradientRule], GradientRule]:
+    """Registers the decorated function as the gradient rule of these op types."""
+
+    def register(rule: GradientRule) -> GradientRule:
+        for op_type in op_types:
+            if op_type in _RULES:
+                raise ValueError(f"op type {op_type} has two gradient rules")
+            _RULES[op_type] = rule
+        return rule
+
+    return register
+
+
+def gradient_name(name: str) -> str:
+    """The name of a variable's gradient."""
+    return name + SUFFIX
+
+
+def differentiated(name: str) -> str:
+    """The variable that a gradient's name speaks of: `w@GRAD@RENAME@block0@1` is about `w`."""
+    return name.partition(SUFFIX)[0]
+
+
+def output_gradients(op: Op, slot: str) -> tuple[str, ...]:
+    """The names of the gradients of an output slot's variables."""
+    return tuple(gradient_name(name) for name in op.outputs.get(slot, ()))
+
+
+def bare_op(
+    op_type: str,
+    inputs: Mapping[str, tuple[str, ...]],
+    outputs: Mapping[str, tuple[str, ...]],
+    attrs: Mapping[str, AttrValue] = EMPTY,
+) -> Op:
+    """A gradient op with just these slots and attributes, as Fluid's makers give where they copy nothing."""
+    return Op(op_type, FrozenMap(inputs), FrozenMap(outputs), FrozenMap(attrs), role_vars=None)
+
+
+def like_forward(
+    op: Op, op_type: str, inputs: Mapping[str, tuple[str, ...]], outputs: Mapping[str, tuple[str, ...]]
+) -> Op:
+    """A gradient op that carries all attributes of the forward op, and its role variables."""
+    return Op(op_type, FrozenMap(inputs), FrozenMap(outputs), op.attrs, role_vars=op.role_vars)
+
+
+def gradient_rule(op_type: str) -> GradientRule | None:
+    """The gradient rule of an op type; None for ops that let no gradient through."""
+    if op_type not in _RESOLVED:
+        schema = schema_of(op_type)  # the families register their rules when they are imported
+        found = _RULES.get(op_type)
+        if found is None and schema is not None:
+            declared = _gradient_schema(op_type)
+            found = None if declared is None else from_declaration(declared.type)
+        _RESOLVED[op_type] = found
+    return _RESOLVED[op_type]
+
+
+def differentiable_types() -> tuple[str, ...]:
+    """Every op type that has a gradient, sorted."""
+    return tuple(sorted(op_type for op_type in all_schemas() if gradient_rule(op_type) is not None))
+
+
+def _gradient_schema(op_type: str) -> OpSchema | None:
+    if not _BY_FORWARD:
+        _BY_FORWARD.update({schema.forward: schema for schema in all_schemas().values() if schema.forward})
+    return _BY_FORWARD.get(op_type)
+
+
+def from_declaration(gradient_type: str, **conditional: Callable[[Op], bool]) -> GradientRule:
+    """The rule that fills a declared gradient op's slots by their names.
+
+    A slot `S` takes the forward op's input or output S, `S@GRAD` the gradients of its output S, and an output
+    `S@GRAD` those of its input S. Slots marked `-` in the declaration are there only if `conditional` has a
+    condition for them that holds. Raises KeyError when the gradient op is not declared (yet).
+    """
+    schema = registered()[gradient_type]
+    absent = {name for name, slot in schema.inputs.items() if slot.dispensable and name not in schema.empty_inputs}
+    copies = not _carries_nothing(schema)
+
+    def rule(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+        inputs: dict[str, tuple[str, ...]] = {}
+        for name in schema.inputs:
+            if name in absent and not (name in conditional and conditional[name](op)):
+                continue
+            inputs[name] = _held(op, name)
+        outputs = {name: _wanted_slot(op, name, wanted) for name in schema.outputs}
+        if copies:
+            return (like_forward(op, schema.type, inputs, outputs),)
+        return (bare_op(schema.type, inputs, outputs),)
+
+    return rule
+
+
+def _carries_nothing(schema: OpSchema) -> bool:
+    scope = schema.attrs.get("op_namescope")
+    return scope is not None and scope.optional
+
+
+def _held(op: Op, name: str) -> tuple[str, ...]:
+    if name.endswith(SUFFIX):
+        return output_gradients(op, name.removesuffix(SUFFIX))
+    return op.inputs[name] if name in op.inputs else op.outputs.get(name, ())
+
+
+def _wanted_slot(op: Op, name: str, wanted: Wanted) -> tuple[str, ...]:
+    if not name.endswith(SUFFIX):
+        return _held(op, name)  # a variable of the forward op that the gradient op writes anew
+    slot = name.removesuffix(SUFFIX)
+    forward = schema_of(op.type)
+    if slot not in op.inputs and slot in op.outputs:
+        return output_gradients(op, slot)  # sent away, not computed: push_sparse gives its input back
+    duplicable = forward is not None and slot in forward.inputs and forward.inputs[slot].duplicable
+    return wanted.placed(op, slot) if duplicable else wanted.kept(op, slot)
+
+
+def scaled(output: str, of: str, factor: float, **more: AttrValue) -> Op:
+    """`of` = factor * `output`, as the gradient of a linear op."""
+    return bare_op("scale", {"X": (output,)}, {"Out": (of,)}, {"scale": float32(factor), **more})
