@@ -233,7 +233,7 @@ def _range_errors(values: Mapping[str, Any]) -> Iterable[Diagnostic]:
         yield error("job-value", _unknown("mode", values["mode"], names), focus="mode")
     method = values["split_method"]
     module, colon, name = method.partition(":")
-    own = colon and all(part.isidentifier() for part in [*module.split("."), *name.split(".")])
+    own = colon and all(part.isidentifier() for part in [*module.split("."), name])
     if method not in SPLIT_METHODS and not own:
         message = _unknown("split_method", method, (*SPLIT_METHODS, "module:Class"))
         yield error("job-value", message, focus="split_method")

@@ -147,6 +147,7 @@ def test_every_combination_of_switches_means_one_mode_or_is_refused():
         ({"pservers": 2, "min_block_size": "8192"}, ("job-type", "min_block_size")),
         ({"pservers": 2, "slice_var_up": 1}, ("job-type", "slice_var_up")),
         ({"pservers": 2, "split_method": "roundrobin"}, ("job-value", "split_method")),
+        ({"pservers": 2, "split_method": "module:Class.Inner"}, ("job-value", "split_method")),
         ({"pservers": 2, "split_method": "my module:Class"}, ("job-value", "split_method")),
         ({"pservers": 2, "current_endpoint": "here"}, ("job-endpoint", "current_endpoint")),
         ({"pservers": 2, "mode": "snyc"}, ("job-value", "mode")),
@@ -224,7 +225,7 @@ def test_small_blocks_are_accepted():
 
 
 def test_own_dispatcher():
-    assert Job(SERVERS, split_method="my.package:Dispatchers.Even").split_method == "my.package:Dispatchers.Even"
+    assert Job(SERVERS, split_method="my.package:Even").split_method == "my.package:Even"
 
 
 def test_options_without_effect_are_mentioned():

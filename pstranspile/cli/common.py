@@ -120,6 +120,8 @@ def read_job(options: argparse.Namespace) -> Job:
         overrides[key] = value
     job = load_job(options.config, overrides)
     report(job_warnings(job))
+    if ":" in job.split_method and "" not in sys.path:
+        sys.path.insert(0, "")  # a dispatcher of the user's own may lie in the folder they work in
     return job
 
 

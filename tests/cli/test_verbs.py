@@ -3,6 +3,7 @@
 import json
 import os
 import stat
+import subprocess
 import sys
 from pathlib import Path
 
@@ -77,6 +78,23 @@ def test_plan_goes_back_in(tmp_path, capsys):
     assert f"{plan}:1:1: error[plan-mismatch]" in capsys.readouterr().err
     assert main(["compile", PROGRAM, *JOB, "--plan", str(tmp_path / "none")]) == 1
     assert "error[" in capsys.readouterr().err
+
+
+def test_own_dispatcher_from_the_working_folder(tmp_path):
+    (tmp_path / "placing.py").write_text(
+        "class Last:\n"
+        "    def __init__(self, endpoints):\n"
+        "        self.last = endpoints[-1]\n"
+        "    def dispatch(self, variables):\n"
+        "        return [self.last for variable in variables]\n"
+    )
+    code = f"import sys; sys.path[:] = [p for p in sys.path if p]; sys.path.insert(0, {str(ROOT)!r})\n"
+    code += "from pstranspile.cli import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", code, "plan", PROGRAM, *JOB, "--set", "split_method=placing:Last"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert '@ "b:6174"' in done.stdout
+    assert '@ "a:6174"' not in done.stdout
 
 
 def test_modes_without_a_compiler_are_refused(capsys):
