@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from pstranspile.ir.diagnostics import Note, error
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import Block, Location, Module, Op, Origin, Program, SourceText, Var
@@ -15,17 +13,17 @@ MAX_DEPTH = 200
 """How deep blocks can stand inside each other in a text; printing never goes deeper."""
 
 
-@dataclass
 class OpenBlock:
     """A block while its statements come in."""
 
-    program: str
-    index: int
-    parent: int
-    forward: int
-    location: Location
-    vars: dict[str, Var] = field(default_factory=dict[str, Var])
-    ops: list[Op] = field(default_factory=list[Op])
+    def __init__(self, program: str, index: int, parent: int, forward: int, location: Location):
+        self.program = program
+        self.index = index
+        self.parent = parent
+        self.forward = forward
+        self.location = location
+        self.vars: dict[str, Var] = {}
+        self.ops: list[Op] = []
 
     def close(self) -> Block:
         """The finished block."""

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from pstranspile.ir.diagnostics import Diagnostic, Note, error
 from pstranspile.ir.model import Attrs, Location, Slots
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.text.schemas import Language
-
-if TYPE_CHECKING:
-    from lark import Token
+from pstranspile.ir.text.tree import Token
 
 
 class OpParts(NamedTuple):
@@ -48,22 +44,22 @@ class BlockHead(NamedTuple):
     location: Location
 
 
-@dataclass
 class Context:
     """Collects findings while statements are read. `first_line` is the line at which the parsed text starts."""
 
-    file: str
-    language: Language
-    first_line: int = 1
-    findings: list[Diagnostic] = field(default_factory=list[Diagnostic])
+    def __init__(self, file: str, language: Language, first_line: int = 1):
+        self.file = file
+        self.language = language
+        self.first_line = first_line
+        self.findings: list[Diagnostic] = []
 
     def line(self, token: Token) -> int:
         """The line of a token in the whole file."""
-        return self.first_line - 1 + (token.line or 1)
+        return self.first_line - 1 + (token.line)
 
     def at(self, token: Token) -> Location:
         """The place of a token in the whole file."""
-        return Location(self.file, self.line(token), token.column or 1)
+        return Location(self.file, self.line(token), token.column)
 
     def report(self, code: str, message: str, token: Token, notes: Iterable[Note] = ()) -> None:
         """Adds a finding that marks `token`."""
@@ -72,6 +68,8 @@ class Context:
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:
     """` Did you mean ...?` when a known word is near to the one given, else nothing."""
+    import difflib
+
     words = list(known)
     near = difflib.get_close_matches(given, words, n=1, cutoff=0.6)
     if not near:

@@ -17,7 +17,7 @@ from pstranspile.ir.model import Location, SourceText
 from pstranspile.ir.text import codes
 from pstranspile.ir.text.assemble import Assembler
 from pstranspile.ir.text.context import Context, did_you_mean
-from pstranspile.ir.text.grammar import parse_statement
+from pstranspile.ir.text.grammar import accepted_statement, parse_statement
 from pstranspile.ir.text.reader import VERSION
 from pstranspile.ir.text.tree import Node, Token, Tree, token
 
@@ -86,7 +86,7 @@ def _syntax(problem: UnexpectedInput, text: str, context: Context) -> Diagnostic
     if isinstance(problem, UnexpectedToken):
         found_token = cast(Token, problem.token)  # pyright: ignore[reportUnknownMemberType]
         expected = problem.accepts or problem.expected
-        if found_token.type != "$END" and found_token.start_pos is not None:
+        if found_token.type != "$END":
             position = found_token.start_pos
     elif isinstance(problem, UnexpectedCharacters):
         expected = problem.allowed or ()
@@ -118,14 +118,6 @@ def _extent(lines: list[str], start: int) -> int:
     return 1
 
 
-def _is_statement(line: str) -> bool:
-    try:
-        parse_statement(line)
-    except UnexpectedInput:
-        return False
-    return True
-
-
 def _parse(lines: list[str], at: int, context: Context) -> tuple[Node | None, int]:
     """(tree of the statement at line index `at`, number of its lines); reports it if it is refused."""
     context.first_line = at + 1
@@ -142,7 +134,7 @@ def _parse(lines: list[str], at: int, context: Context) -> tuple[Node | None, in
         except UnexpectedInput as refused:
             problem = refused
     context.findings.append(_syntax(problem, text, context))
-    return None, next((part for part in range(1, count) if _is_statement(lines[at + part])), count)
+    return None, next((part for part in range(1, count) if accepted_statement(lines[at + part]) is not None), count)
 
 
 def _check_start(text: str, context: Context) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pstranspile.ir.model import Block, Module, Program
@@ -19,12 +18,12 @@ class End(NamedTuple):
     of: Block | Program
 
 
-@dataclass
 class Printed:
     """The lines of a text, and for each the value it stands for (None: the version line or an empty line)."""
 
-    lines: list[str] = field(default_factory=list[str])
-    values: list[object] = field(default_factory=list[object])
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.values: list[object] = []
 
     def add(self, line: str, value: object = None) -> None:
         """One line."""

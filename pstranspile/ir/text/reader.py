@@ -392,5 +392,5 @@ def read_op(node: Node, context: Context) -> OpParts:
         role_vars or default_vars,
         target,
         context.line(first),
-        first.column or 1,
+        first.column,
     )

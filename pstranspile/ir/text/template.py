@@ -11,14 +11,12 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from lark.exceptions import UnexpectedInput
-
 from pstranspile.ir.attributes import PYTHON_TYPES, AttrKind, AttrValue, kind_of
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import Attrs, Op, Slots, TensorType, Var
 from pstranspile.ir.text.attributes import integer, merge_attributes, read_given, real
 from pstranspile.ir.text.context import BlockHead, Context, OpParts, ProgramHead
-from pstranspile.ir.text.grammar import parse_statement
+from pstranspile.ir.text.grammar import accepted_statement
 from pstranspile.ir.text.literals import ELEMENT_KIND, INT_MAX, INT_MIN, LONG_MAX, LONG_MIN, unquote
 from pstranspile.ir.text.reader import read_block_head, read_declaration, read_op, read_program_head
 from pstranspile.ir.text.schemas import Language, SchemaView
@@ -37,10 +35,8 @@ _ONLY_ATTRIBUTES = re.compile(r'(?:[^"{}#\n]|"(?:[^"\\\n]|\\[^\n])*")*').fullmat
 
 def read_line(text: str) -> Node:
     """The tree of one statement. Raises Unfit when the grammar refuses it."""
-    try:
-        tree = parse_statement(text).children[0]
-    except UnexpectedInput:
-        raise Unfit from None
+    statement = accepted_statement(text)
+    tree = statement and statement.children[0]
     if not isinstance(tree, Tree):
         raise Unfit
     return tree

@@ -1,15 +1,42 @@
-"""Typed access to Lark's parse trees, whose children are tokens or trees by the rules of the grammar."""
+"""Parse trees, whose children are tokens or trees by the rules of the grammar, and typed access to them."""
 
 from __future__ import annotations
 
 from typing import TypeAlias, cast
 
-from lark import Token, Tree
 
-__all__ = ["Node", "Token", "Tree", "node_at", "nodes", "token", "tokens"]
+class Token(str):
+    """A piece of the text: `type` is the name of its terminal, lines and columns count from 1.
 
-Node: TypeAlias = Tree[Token]
-"""A parse tree; `data` is the name of its rule."""
+    Lark's own tokens have the same attributes and take the place of these when Lark parses.
+    """
+
+    __slots__ = ("column", "line", "start_pos", "type")
+
+    type: str
+    start_pos: int
+    line: int
+    column: int
+
+
+def make_token(type_name: str, text: str, start_pos: int, line: int, column: int) -> Token:
+    """A token with its place."""
+    made = Token(text)
+    made.type, made.start_pos, made.line, made.column = type_name, start_pos, line, column
+    return made
+
+
+class Tree:
+    """A parse tree; `data` is the name of its rule."""
+
+    __slots__ = ("children", "data")
+
+    def __init__(self, data: str, children: list[Token | Tree], meta: object = None):
+        self.data = data
+        self.children = children
+
+
+Node: TypeAlias = Tree
 
 
 def token(node: Node, index: int) -> Token:
@@ -23,7 +50,7 @@ def tokens(node: Node) -> list[Token]:
 
 
 def nodes(node: Node) -> list[Node]:
-    """All children of a rule that has trees only."""
+    """The children of a rule that has trees only (or, past some index, trees only)."""
     return cast("list[Node]", node.children)
 
 
