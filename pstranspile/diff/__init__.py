@@ -1,0 +1,78 @@
+"""The semantic difference of programs: what is left when spelling and order that mean nothing are set aside.
+
+No difference: the order of slots, attributes and declarations; an attribute at its schema's default against one
+left out, an empty slot against a missing one; the order of `grad_to_block_id` and of `fake_init` ops that follow
+each other; generated names (`__control_var@...`, `_generated_var_0`, `tmp_dc_output_0`) that are used alike;
+`op_callstack`, `op_namescope` and `op_device`; where things stand in their files. Everything else is one.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TypeAlias
+
+from pstranspile.diff.compare import Comparison
+from pstranspile.diff.difference import Difference, Line, render
+from pstranspile.ir.model import MAIN, Module, Program
+from pstranspile.loading import Report, load
+
+__all__ = ["Difference", "Line", "diff", "diff_folders", "diff_modules", "diff_programs", "render"]
+
+Comparable: TypeAlias = Program | Module | str | os.PathLike[str]
+"""A program, a module, or the path of a file or of an output folder."""
+
+
+def diff_programs(a: Program, b: Program, name: str = MAIN) -> tuple[Difference, ...]:
+    """The differences of two programs, block by block; `name` is what they are called."""
+    comparison = Comparison([a, b])
+    comparison.programs(a, b, name)
+    return tuple(comparison.found)
+
+
+def diff_modules(a: Module, b: Module, role: str = "") -> tuple[Difference, ...]:
+    """The differences of the programs of the same names, and the programs that only one module has."""
+    comparison = Comparison([*a.programs.values(), *b.programs.values()], role)
+    comparison.modules(a, b)
+    return tuple(comparison.found)
+
+
+def diff_folders(
+    a: str | os.PathLike[str], b: str | os.PathLike[str], *, report: Report | None = None
+) -> tuple[Difference, ...]:
+    """The differences of two output folders, role by role, and the roles that only one of them has.
+
+    The programs of a role may be text in one folder and serialized in the other. Warnings of loading go to
+    `report`. Raises DiagnosticError.
+    """
+    from pstranspile.diff.folders import load_role, roles_in
+
+    first, second = roles_in(a), roles_in(b)
+    found: list[Difference] = []
+    for role in sorted({*first, *second}):
+        if role in first and role in second:
+            found += diff_modules(load_role(first[role], report), load_role(second[role], report), role)
+        else:
+            sign, paths = ("-", first[role]) if role in first else ("+", second[role])
+            lines = tuple(Line(sign, path.name) for path in paths)
+            found.append(Difference(role, "", -1, "role", lines))
+    return tuple(found)
+
+
+def diff(a: Comparable, b: Comparable, *, report: Report | None = None) -> tuple[Difference, ...]:
+    """The differences of two programs, modules, files or output folders, each side given as it is at hand.
+
+    Raises DiagnosticError when a file can't be read, TypeError when one side is a folder or a program and the other
+    is not.
+    """
+    paths = [side for side in (a, b) if isinstance(side, str | os.PathLike)]
+    folders = [path for path in paths if os.path.isdir(path)]
+    if len(folders) == 2:
+        return diff_folders(folders[0], folders[1], report=report)
+    if folders:
+        raise TypeError(f"{os.fspath(folders[0])} is a folder, the other side is not")
+    first, second = (load(x, report=report) if isinstance(x, str | os.PathLike) else x for x in (a, b))
+    if isinstance(first, Module) and isinstance(second, Module):
+        return diff_modules(first, second)
+    if isinstance(first, Program) and isinstance(second, Program):
+        return diff_programs(first, second)
+    raise TypeError("one side is a program, the other a module of programs")

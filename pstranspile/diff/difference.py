@@ -1,0 +1,73 @@
+"""What differs, as values, and as text for a person."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class Line(NamedTuple):
+    """A line of program text: `-` only in the first, `+` only in the second, a space for context."""
+
+    sign: str
+    text: str
+
+
+class Difference(NamedTuple):
+    """One place where two inputs differ, with the lines around it.
+
+    `role` is the machine in an output folder ("" elsewhere), `program` the name of the program ("" for a role
+    that only one side has), `block` the index of the block (-1: the program as a whole). `what` names the part:
+    `role`, `program`, `block`, `variables` or `ops`. `first` and `second` are the positions in the two blocks of
+    the first op shown (-1 for other parts).
+    """
+
+    role: str
+    program: str
+    block: int
+    what: str
+    lines: tuple[Line, ...]
+    first: int = -1
+    second: int = -1
+
+    @property
+    def place(self) -> str:
+        """Where it is, in words: `trainer_0 @main`."""
+        return " ".join(part for part in (self.role, f"@{self.program}" if self.program else "") if part)
+
+    @property
+    def heading(self) -> str:
+        """What stands between the `@@` of its hunk: `block ^0, ops 12 and 13`."""
+        if self.block < 0:
+            return self.what
+        if self.what != "ops":
+            return f"block ^{self.block}, {self.what}"
+        same = self.first == self.second
+        where = f"op {self.first}" if same else f"ops {self.first} and {self.second}"
+        return f"block ^{self.block}, {where}"
+
+
+_COLOURS = {"-": "\x1b[31m", "+": "\x1b[32m", "@": "\x1b[36m", "=": "\x1b[1m"}
+_RESET = "\x1b[0m"
+
+
+def render(differences: Iterable[Difference], colour: bool = False, names: tuple[str, str] = ("a", "b")) -> str:
+    """The differences in the manner of a unified diff, grouped by program; "" when there are none.
+
+    `names` are what the heads of the groups call the two inputs. The text ends with a line end.
+    """
+    out: list[str] = []
+    place: str | None = None
+    for difference in differences:
+        if difference.place != place:
+            place = difference.place
+            shown = f" {place}" if place else ""
+            out += [_line("=", f"--- {names[0]}{shown}", colour), _line("=", f"+++ {names[1]}{shown}", colour)]
+        out.append(_line("@", f"@@ {difference.heading} @@", colour))
+        out += [_line(sign, f"{sign}{text}", colour) for sign, text in difference.lines]
+    return "\n".join([*out, ""]) if out else ""
+
+
+def _line(kind: str, text: str, colour: bool) -> str:
+    code = _COLOURS.get(kind) if colour else None
+    return f"{code}{text}{_RESET}" if code else text.rstrip()

@@ -1,0 +1,59 @@
+"""The programs of the machines in an output folder, by role."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pstranspile.ir.codes import declare
+from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.model import MAIN, STARTUP, Location, Module
+from pstranspile.loading import Report, load
+
+NO_PROGRAMS = declare(
+    "folder-without-programs", "A folder to compare holds no program: no `.ir` file and no `.pb` file."
+)
+ROLE_TWICE = declare("folder-role-twice", "A folder to compare holds the programs of a machine as text and serialized.")
+
+_MAIN, _STARTUP = ".main.pb", ".startup.pb"
+
+
+def roles_in(folder: str | os.PathLike[str]) -> dict[str, list[Path]]:
+    """Role -> its files: `<role>.ir`, or `<role>.main.pb` and `<role>.startup.pb`, or `<role>.pb`; in order of name.
+
+    Raises DiagnosticError when the folder can't be read, holds no program, or a role twice.
+    """
+    place = Location(os.fspath(folder))
+    try:
+        files = sorted(path for path in Path(folder).iterdir() if path.suffix in (".ir", ".pb"))
+    except OSError as problem:
+        message = f"the folder can't be read: {problem.strerror}"
+        raise DiagnosticError([error(NO_PROGRAMS, message, place)]) from None
+    found: dict[str, list[Path]] = {}
+    for path in files:
+        role = path.name
+        for ending in (_MAIN, _STARTUP, ".ir", ".pb"):
+            if role.endswith(ending):
+                role = role[: -len(ending)]
+                break
+        found.setdefault(role, []).append(path)
+    if not found:
+        raise DiagnosticError([error(NO_PROGRAMS, "no .ir or .pb file in this folder", place)])
+    for role, paths in found.items():
+        endings = {path.name[len(role) :] for path in paths}
+        if endings not in ({".ir"}, {".pb"}, {_MAIN}, {_STARTUP}, {_MAIN, _STARTUP}):
+            names = ", ".join(path.name for path in paths)
+            raise DiagnosticError([error(ROLE_TWICE, f"{role} is here more than once: {names}", place)])
+    return found
+
+
+def load_role(paths: list[Path], report: Report | None = None) -> Module:
+    """The programs of one machine. Raises DiagnosticError."""
+    if len(paths) == 2:
+        main, startup = paths
+        return load(main, startup, report=report)
+    module = load(paths[0], report=report)
+    if paths[0].name.endswith(_STARTUP):
+        return Module(FrozenMap({STARTUP: module[MAIN]}), module.source)
+    return module
