@@ -25,6 +25,7 @@ FAMILIES: tuple[str, ...] = (
     "embedding",
     "sparse",
     "sequence",
+    "sequence_rows",
     "array",
     "control",
     "io",

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from typing import Any
+
 from pstranspile.ir.model import Op, TensorType
+from pstranspile.lazy import lazy_import
 from pstranspile.ops.gradient import from_declaration, gradient
-from pstranspile.ops.schema import INT, declare, declare_gradient, ints
-from pstranspile.ops.shapes import (
-    ShapeError,
-    Types,
-    describe,
-    disagree,
-    fits,
-    given,
-    int_attr,
-    one,
-    several,
-    shape_rule,
-    size,
-)
+from pstranspile.ops.kernel import Run, kernel
+from pstranspile.ops.lod import Array, plain, ragged, row_counts, sequences, upper
+from pstranspile.ops.schema import declare, declare_gradient
+from pstranspile.ops.shapes import Types, shape_rule
+from pstranspile.ops.values import LoDTensor
+
+np = lazy_import("numpy")
 
 declare(
     "sequence_pool",
@@ -33,82 +30,18 @@ declare(
     doc="Out = softmax within each sequence",
 )
 declare_gradient("sequence_softmax", "X Out Out@GRAD -> X@GRAD")
-declare(
-    "sequence_expand",
-    "X Y -> Out",
-    {"ref_level": -1},
-    doc="Out = each sequence of X repeated as Y's level ref_level says",
-)
-declare_gradient("sequence_expand", "X Y Out@GRAD -> X@GRAD")
-declare("sequence_concat", "X* -> Out", doc="Out = the sequences of all X, joined one by one")
-declare_gradient("sequence_concat", "X* Out@GRAD -> X@GRAD*")
-declare(
-    "sequence_conv",
-    "X PaddingData? Filter -> Out",
-    {"paddingTrainable": False, "contextLength": INT, "contextStart": 0, "contextStride": 1},
-    doc="Out = the rows around each row, contextLength of them, times Filter",
-)
-declare_gradient("sequence_conv", "X Filter Out@GRAD -> X@GRAD Filter@GRAD")
-declare(
-    "lod_reset",
-    "X Y? -> Out",
-    {"target_lod": ints(), "append": False},
-    doc="Out = X with another LoD, from Y or target_lod",
-)
-declare_gradient("lod_reset", "X Out@GRAD -> X@GRAD")
-
-
-def _ragged(types: Types, slot: str) -> TensorType:
-    x = one(types, slot)
-    if x.lod_level < 1:
-        raise ShapeError(f"{slot} is {describe(x)} without LoD, a ragged sequence is needed", slot)
-    return x
 
 
 @shape_rule("sequence_pool")
 def _sequence_pool(_op: Op, types: Types) -> Types:
-    x = _ragged(types, "X")
+    x = ragged(types, "X")
     # MaxIndex has the dims of X, but Fluid declares it without dims and with the element type of X.
     return {"Out": (TensorType(x.dtype, (-1, *x.shape[1:]), x.lod_level - 1),)}
 
 
 @shape_rule("sequence_softmax")
 def _sequence_softmax(_op: Op, types: Types) -> Types:
-    return {"Out": (_ragged(types, "X"),)}
-
-
-@shape_rule("sequence_expand")
-def _sequence_expand(_op: Op, types: Types) -> Types:
-    x = one(types, "X")
-    _ragged(types, "Y")
-    return {"Out": (TensorType(x.dtype, (-1, *x.shape[1:]), max(x.lod_level, 1)),)}
-
-
-@shape_rule("sequence_concat")
-def _sequence_concat(_op: Op, types: Types) -> Types:
-    parts = several(types, "X")
-    first = parts[0]
-    for part in parts[1:]:
-        if not fits(part.shape[1:], first.shape[1:]):
-            disagree("X", part, "the first part", first)
-    rows = [part.shape[0] for part in parts]
-    return {"Out": (first._replace(shape=(-1 if min(rows) < 0 else sum(rows), *first.shape[1:])),)}
-
-
-@shape_rule("sequence_conv")
-def _sequence_conv(op: Op, types: Types) -> Types:
-    x, kernel = _ragged(types, "X"), one(types, "Filter")
-    rows = size(x.shape[1:]) * int_attr(op, "contextLength")
-    if len(kernel.shape) != 2 or (rows >= 0 and kernel.shape[0] not in (rows, -1)):
-        raise ShapeError(f"Filter is {describe(kernel)}, it needs {rows} rows for X, {describe(x)}", "Filter")
-    return {"Out": (TensorType(x.dtype, (x.shape[0], kernel.shape[1]), x.lod_level),)}
-
-
-@shape_rule("lod_reset")
-def _lod_reset(op: Op, types: Types) -> Types:
-    x, like = one(types, "X"), given(types, "Y")
-    level = max(like.lod_level, 1) if like is not None else 1
-    return {"Out": (x._replace(lod_level=level + (x.lod_level if op.attrs.get("append") else 0)),)}
+    return {"Out": (ragged(types, "X"),)}
 
 
 def _takes_maximum(op: Op) -> bool:
@@ -116,3 +49,125 @@ def _takes_maximum(op: Op) -> bool:
 
 
 gradient("sequence_pool")(from_declaration("sequence_pool_grad", MaxIndex=_takes_maximum))
+
+
+def _column(values: Array, like: Array) -> Array:
+    """One number per sequence, shaped to scale the rows of `like`."""
+    return values.astype(like.dtype).reshape(-1, *[1] * (like.ndim - 1))
+
+
+def _divisor(pool: str, lengths: Array) -> Array:
+    return np.sqrt(lengths) if pool == "SQRT" else lengths
+
+
+_POOLS = ("SUM", "AVERAGE", "SQRT", "MAX", "LAST", "FIRST")
+
+
+def _pool_type(op: Op) -> str:
+    pool = str(op.attrs["pooltype"])
+    if pool not in _POOLS:
+        raise ValueError(f"pooltype is {pool}, it must be one of {', '.join(_POOLS)}")
+    return pool
+
+
+@kernel("sequence_pool", "Out MaxIndex", lod="own")
+def _run_sequence_pool(op: Op) -> Run:
+    pool, empty = _pool_type(op), op.attrs["pad_value"]
+    index_wanted = pool == "MAX" and not op.attrs["is_test"]
+
+    def pooled(x: Array, starts: Array, lengths: Array) -> Array:
+        if pool in ("FIRST", "LAST"):
+            return x[starts if pool == "FIRST" else starts + lengths - 1]
+        if pool == "MAX":
+            return np.maximum.reduceat(x, starts, axis=0)
+        total = np.add.reduceat(x, starts, axis=0)
+        return total if pool == "SUM" else total / _column(_divisor(pool, lengths), x)
+
+    def run(X: Any) -> tuple[object, object]:
+        x, lod = sequences(X, "X")
+        lengths = row_counts(lod[-1])
+        starts = np.asarray(lod[-1][:-1])
+        filled = lengths > 0
+        if filled.all():  # as it mostly is
+            out = pooled(x, starts, lengths)
+        else:
+            out = np.full((len(lengths), *x.shape[1:]), empty, x.dtype)
+            if filled.any():
+                out[filled] = pooled(x, starts[filled], lengths[filled])
+        index = _first_rows(x, out, lod[-1]) if index_wanted else None
+        return upper(out, lod), index
+
+    return run
+
+
+def _first_rows(x: Array, largest: Array, offsets: list[int]) -> Array:
+    """For every sequence the first row, counted over all of x, that holds its largest value; -1 if it is empty."""
+    index = np.full(largest.shape, -1, np.int32)
+    for number, (start, stop) in enumerate(pairwise(offsets)):
+        if stop > start:
+            index[number] = start + np.argmax(x[start:stop], axis=0)
+    return index
+
+
+@kernel("sequence_pool_grad", "X@GRAD", lod="own")
+def _run_sequence_pool_grad(op: Op) -> Run:
+    pool = _pool_type(op)
+
+    def run(X: Any, MaxIndex: Any, Out_GRAD: Any) -> LoDTensor:
+        x, lod = sequences(X, "X")
+        grad = plain(Out_GRAD)
+        lengths = row_counts(lod[-1])
+        if pool in ("SUM", "AVERAGE", "SQRT"):
+            if pool != "SUM":
+                grad = grad / _column(_divisor(pool, np.maximum(lengths, 1)), grad)
+            return LoDTensor(np.repeat(grad, lengths, axis=0), lod)
+        out = np.zeros_like(x)
+        if pool == "MAX":
+            rows = plain(MaxIndex)
+            chosen = np.nonzero(rows >= 0)
+            out[(rows[chosen], *chosen[1:])] = grad[chosen]
+        else:
+            filled = lengths > 0
+            rows = np.asarray(lod[-1][:-1] if pool == "FIRST" else lod[-1][1:]) - (pool == "LAST")
+            out[rows[filled]] = grad[filled]
+        return LoDTensor(out, lod)
+
+    return run
+
+
+@kernel("sequence_softmax", lod="own")
+def _run_sequence_softmax(_op: Op) -> Run:
+    def run(X: Any) -> LoDTensor:
+        x, lod = sequences(X, "X")
+        starts, lengths = _filled(lod[-1])
+        flat = x.reshape(len(x), -1)
+        if flat.shape[1:] != (1,):
+            raise ValueError(f"X has {flat.shape[1]} numbers in a row, it must have one")
+        if not len(starts):
+            return LoDTensor(x.copy(), lod)
+        powers = np.exp(flat - np.repeat(np.maximum.reduceat(flat, starts, axis=0), lengths, axis=0))
+        total = np.repeat(np.add.reduceat(powers, starts, axis=0), lengths, axis=0)
+        return LoDTensor((powers / total).reshape(x.shape), lod)
+
+    return run
+
+
+def _filled(offsets: list[int]) -> tuple[Array, Array]:
+    """Starts and lengths of the sequences that are not empty."""
+    lengths = row_counts(offsets)
+    starts = np.asarray(offsets[:-1], dtype=np.int64)
+    return starts[lengths > 0], lengths[lengths > 0]
+
+
+@kernel("sequence_softmax_grad", "X@GRAD", lod="own")
+def _run_sequence_softmax_grad(_op: Op) -> Run:
+    def run(X: Any, Out: Any, Out_GRAD: Any) -> LoDTensor:
+        x, lod = sequences(X, "X")
+        out, grad = plain(Out).reshape(len(x)), plain(Out_GRAD).reshape(len(x))
+        starts, lengths = _filled(lod[-1])
+        weighted = out * grad
+        if len(starts):
+            weighted -= out * np.repeat(np.add.reduceat(weighted, starts), lengths)
+        return LoDTensor(weighted.reshape(x.shape), lod)
+
+    return run

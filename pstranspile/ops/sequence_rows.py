@@ -1,0 +1,249 @@
+"""Ragged sequences whose rows are repeated, joined, looked at in windows, or grouped anew."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pstranspile.ir.model import Op, TensorType
+from pstranspile.lazy import lazy_import
+from pstranspile.ops.kernel import Run, kernel, wanted
+from pstranspile.ops.lod import Array, plain, ragged, row_counts, sequences
+from pstranspile.ops.schema import INT, declare, declare_gradient, ints
+from pstranspile.ops.shapes import (
+    ShapeError,
+    Types,
+    describe,
+    disagree,
+    fits,
+    given,
+    int_attr,
+    one,
+    several,
+    shape_rule,
+    size,
+)
+from pstranspile.ops.values import LoDTensor
+
+np = lazy_import("numpy")
+
+declare(
+    "sequence_expand",
+    "X Y -> Out",
+    {"ref_level": -1},
+    doc="Out = each sequence of X repeated as Y's level ref_level says",
+)
+declare_gradient("sequence_expand", "X Y Out@GRAD -> X@GRAD")
+declare("sequence_concat", "X* -> Out", doc="Out = the sequences of all X, joined one by one")
+declare_gradient("sequence_concat", "X* Out@GRAD -> X@GRAD*")
+declare(
+    "sequence_conv",
+    "X PaddingData? Filter -> Out",
+    {"paddingTrainable": False, "contextLength": INT, "contextStart": 0, "contextStride": 1},
+    doc="Out = the rows around each row, contextLength of them, times Filter",
+)
+declare_gradient("sequence_conv", "X Filter Out@GRAD -> X@GRAD Filter@GRAD")
+declare(
+    "lod_reset",
+    "X Y? -> Out",
+    {"target_lod": ints(), "append": False},
+    doc="Out = X with another LoD, from Y or target_lod",
+)
+declare_gradient("lod_reset", "X Out@GRAD -> X@GRAD")
+
+
+@shape_rule("sequence_expand")
+def _sequence_expand(_op: Op, types: Types) -> Types:
+    x = one(types, "X")
+    ragged(types, "Y")
+    return {"Out": (TensorType(x.dtype, (-1, *x.shape[1:]), max(x.lod_level, 1)),)}
+
+
+@shape_rule("sequence_concat")
+def _sequence_concat(_op: Op, types: Types) -> Types:
+    parts = several(types, "X")
+    first = parts[0]
+    for part in parts[1:]:
+        if not fits(part.shape[1:], first.shape[1:]):
+            disagree("X", part, "the first part", first)
+    rows = [part.shape[0] for part in parts]
+    return {"Out": (first._replace(shape=(-1 if min(rows) < 0 else sum(rows), *first.shape[1:])),)}
+
+
+@shape_rule("sequence_conv")
+def _sequence_conv(op: Op, types: Types) -> Types:
+    x, kernel = ragged(types, "X"), one(types, "Filter")
+    rows = size(x.shape[1:]) * int_attr(op, "contextLength")
+    if len(kernel.shape) != 2 or (rows >= 0 and kernel.shape[0] not in (rows, -1)):
+        raise ShapeError(f"Filter is {describe(kernel)}, it needs {rows} rows for X, {describe(x)}", "Filter")
+    return {"Out": (TensorType(x.dtype, (x.shape[0], kernel.shape[1]), x.lod_level),)}
+
+
+@shape_rule("lod_reset")
+def _lod_reset(op: Op, types: Types) -> Types:
+    x, like = one(types, "X"), given(types, "Y")
+    level = max(like.lod_level, 1) if like is not None else 1
+    return {"Out": (x._replace(lod_level=level + (x.lod_level if op.attrs.get("append") else 0)),)}
+
+
+class _Expansion:
+    """How sequence_expand repeats X: `rows` of X in the order of the output, and the LoD of the output."""
+
+    def __init__(self, op: Op, x: Any, y: Any):
+        _, y_lod = sequences(y, "Y")
+        level: Any = op.attrs["ref_level"]
+        if not -1 <= level < len(y_lod):
+            raise ValueError(f"ref_level is {level}, Y has {len(y_lod)} levels of LoD")
+        times = row_counts(y_lod[level])
+        self.data = plain(x)
+        offsets = x.lod[0] if isinstance(x, LoDTensor) else list(range(len(self.data) + 1))
+        if len(offsets) - 1 != len(times):
+            raise ValueError(f"X has {len(offsets) - 1} sequences, level {level} of Y has {len(times)}")
+        starts, lengths = np.asarray(offsets[:-1]), row_counts(offsets)
+        starts, lengths = np.repeat(starts, times), np.repeat(lengths, times)
+        ends = np.cumsum(lengths)
+        self.rows = np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(starts - (ends - lengths), lengths)
+        self.lod = [[0, *ends.tolist()]] if isinstance(x, LoDTensor) else None
+
+
+@kernel("sequence_expand", lod="own")
+def _run_sequence_expand(op: Op) -> Run:
+    def run(X: Any, Y: Any) -> object:
+        expansion = _Expansion(op, X, Y)
+        out = expansion.data[expansion.rows]
+        return out if expansion.lod is None else LoDTensor(out, expansion.lod)
+
+    return run
+
+
+@kernel("sequence_expand_grad", "X@GRAD", lod="own")
+def _run_sequence_expand_grad(op: Op) -> Run:
+    def run(X: Any, Y: Any, Out_GRAD: Any) -> object:
+        expansion = _Expansion(op, X, Y)
+        out = np.zeros_like(expansion.data)
+        np.add.at(out, expansion.rows, plain(Out_GRAD))
+        return LoDTensor(out, X.lod) if isinstance(X, LoDTensor) else out
+
+    return run
+
+
+def _joined_order(lods: list[list[int]]) -> tuple[Array, list[int]]:
+    """Rows of all parts, one after another, in the order of the joined sequences; the offsets of these."""
+    if len({len(offsets) for offsets in lods}) > 1:
+        raise ValueError(f"the parts have {', '.join(str(len(offsets) - 1) for offsets in lods)} sequences")
+    firsts = np.cumsum([0, *[offsets[-1] for offsets in lods]])
+    pieces: list[Array] = []
+    ends = [0]
+    for number in range(len(lods[0]) - 1):
+        for first, offsets in zip(firsts, lods, strict=False):
+            pieces.append(np.arange(first + offsets[number], first + offsets[number + 1]))
+        ends.append(ends[-1] + sum(offsets[number + 1] - offsets[number] for offsets in lods))
+    return np.concatenate(pieces) if pieces else np.arange(0), ends
+
+
+@kernel("sequence_concat", lod="own")
+def _run_sequence_concat(_op: Op) -> Run:
+    def run(X: list[Any]) -> LoDTensor:
+        parts = [sequences(x, "X") for x in X]
+        order, ends = _joined_order([lod[-1] for _, lod in parts])
+        return LoDTensor(np.concatenate([data for data, _ in parts])[order], [ends])
+
+    return run
+
+
+@kernel("sequence_concat_grad", "X@GRAD", lod="own")
+def _run_sequence_concat_grad(_op: Op) -> Run:
+    def run(X: list[Any], Out_GRAD: Any) -> list[LoDTensor]:
+        parts = [sequences(x, "X") for x in X]
+        order, _ = _joined_order([lod[-1] for _, lod in parts])
+        grad = plain(Out_GRAD)
+        apart = np.empty_like(grad)
+        apart[order] = grad
+        cuts = np.cumsum([len(data) for data, _ in parts])[:-1]
+        return [LoDTensor(part, lod) for part, (_, lod) in zip(np.split(apart, cuts), parts, strict=True)]
+
+    return run
+
+
+class _Windows:
+    """The rows around each row: `rows[i, k]` is the k-th row around row i, `outside` where it is in no sequence."""
+
+    def __init__(self, op: Op, offsets: list[int]):
+        length: Any = op.attrs["contextLength"]
+        start: Any = op.attrs["contextStart"]
+        if op.attrs["contextStride"] != 1:
+            raise ValueError(f"contextStride is {op.attrs['contextStride']}, it must be 1")
+        lengths = row_counts(offsets)
+        first = np.repeat(np.asarray(offsets[:-1]), lengths)[:, None]
+        last = np.repeat(np.asarray(offsets[1:]), lengths)[:, None]
+        self.rows = np.arange(offsets[-1])[:, None] + np.arange(start, start + length)
+        self.outside = (self.rows < first) | (self.rows >= last)
+        self.rows[self.outside] = 0
+
+    def gather(self, x: Array) -> Array:
+        """[rows, contextLength * width]: zeros where a window reaches out of its sequence."""
+        windows = x[self.rows]
+        windows[self.outside] = 0
+        return windows.reshape(len(x), -1)
+
+
+def _refuse_padding(op: Op) -> None:
+    if op.attrs["paddingTrainable"]:
+        raise ValueError("trainable padding (paddingTrainable) can't be run")
+
+
+@kernel("sequence_conv", lod="own")
+def _run_sequence_conv(op: Op) -> Run:
+    _refuse_padding(op)
+
+    def run(X: Any, Filter: Any) -> LoDTensor:
+        x, lod = sequences(X, "X")
+        return LoDTensor(_Windows(op, lod[-1]).gather(x) @ Filter, lod)
+
+    return run
+
+
+@kernel("sequence_conv_grad", "X@GRAD Filter@GRAD", lod="own")
+def _run_sequence_conv_grad(op: Op) -> Run:
+    _refuse_padding(op)
+
+    def run(X: Any, Filter: Any, Out_GRAD: Any) -> tuple[object, object]:
+        x, lod = sequences(X, "X")
+        windows, grad = _Windows(op, lod[-1]), plain(Out_GRAD)
+        filter_grad = windows.gather(x).T @ grad if wanted(op, "Filter@GRAD") else None
+        if not wanted(op, "X@GRAD"):
+            return None, filter_grad
+        spread = (grad @ Filter.T).reshape(*windows.rows.shape, *x.shape[1:])
+        spread[windows.outside] = 0
+        x_grad = np.zeros_like(x)
+        for column in range(windows.rows.shape[1]):  # within one column every row occurs once, but for those outside
+            np.add.at(x_grad, windows.rows[:, column], spread[:, column])
+        return LoDTensor(x_grad, lod), filter_grad
+
+    return run
+
+
+@kernel("lod_reset", lod="own")
+def _run_lod_reset(op: Op) -> Run:
+    def run(X: Any, Y: Any = None) -> LoDTensor:
+        x = plain(X)
+        if isinstance(Y, LoDTensor):
+            lod = Y.lod
+        else:
+            offsets: Any = op.attrs["target_lod"] if Y is None else Y.ravel()
+            lod = [[int(offset) for offset in offsets]]
+        if op.attrs["append"] and isinstance(X, LoDTensor):
+            lod = [*X.lod, *lod]
+        if not lod[-1] or lod[-1][0] != 0 or lod[-1][-1] != len(x) or (row_counts(lod[-1]) < 0).any():
+            raise ValueError(f"the offsets {lod[-1]} must rise from 0 to {len(x)}, the number of rows of X")
+        return LoDTensor(x.copy(), lod)
+
+    return run
+
+
+@kernel("lod_reset_grad", "X@GRAD", lod="own")
+def _run_lod_reset_grad(_op: Op) -> Run:
+    def run(X: Any, Out_GRAD: Any) -> object:
+        grad = plain(Out_GRAD).copy()
+        return LoDTensor(grad, X.lod) if isinstance(X, LoDTensor) else grad
+
+    return run
