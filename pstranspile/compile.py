@@ -176,16 +176,13 @@ def compile(
 
 def _needed_from_servers(facts: Facts) -> list[Diagnostic]:
     """Errors for ops that stay on the trainer but read what only ops that move to the servers write."""
-    moved = {*facts.roles.optimize, *facts.roles.learning_rate, *facts.after_updates}
     ops = facts.program.main_block.ops
     parameters = {update.parameter for update in facts.updates}
+    readers, writers = facts.uses.kept_reader, facts.uses.kept_writer
     found: list[Diagnostic] = []
-    for index in sorted(moved):
+    for index in sorted(facts.moved):
         for name in ops[index].output_names:
-            if name in parameters or not all(w in moved for w in facts.uses.writers[name]):
-                continue
-            reader = next((r for r in facts.uses.readers.get(name, ()) if r not in moved), None)
-            if reader is not None:
+            if name in readers and name not in writers and name not in parameters:
                 message = f"%{name} is computed on the servers (by {ops[index].type}), but this op stays on the trainer"
-                found.append(at_op(SERVER_VALUE, message, ops[reader], focus=f"%{name}"))
+                found.append(at_op(SERVER_VALUE, message, ops[readers[name]], focus=f"%{name}"))
     return found

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from pstranspile.ir.attributes import BlockRefs, Strings
 from pstranspile.ir.codes import declare
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op
-from pstranspile.ir.model import Op, Program, TensorType, Var
+from pstranspile.ir.model import Op, Program, Var
 
 SEND = declare("link-send", "A variable is sent to a server that does not expect it, or expects another type.")
 RECEIVE = declare("link-receive", "A variable is fetched from a server that does not hold it, or holds another type.")
@@ -101,8 +101,8 @@ def _pairs(op: Op, names: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     return zip(names, (*endpoints, *[""] * (len(names) - len(endpoints))), strict=False)
 
 
-def _type(var: Var | None) -> tuple[object, TensorType | None]:
-    return (var.kind, var.tensor and var.tensor._replace(lod_level=0)) if var else (None, None)
+def _same_type(a: Var | None, b: Var | None) -> bool:
+    return a is not None and b is not None and a.kind is b.kind and a.dtype is b.dtype and a.shape == b.shape
 
 
 def _check_sends(
@@ -121,7 +121,7 @@ def _check_sends(
                 yield _finding(SEND, trainer, op, f"%{name} goes to {endpoint!r}, which does not expect it", name)
                 continue
             senders[endpoint, name] = senders.get((endpoint, name), 0) + 1
-            if _type(variables.get(name)) != _type(server.role.main.main_block.vars.get(name)):
+            if not _same_type(variables.get(name), server.role.main.main_block.vars.get(name)):
                 yield _finding(SEND, trainer, op, f"%{name} has another type on {server.role.name}", name)
 
 
@@ -147,7 +147,7 @@ def _check_receives(
             held = server.role.main.main_block.vars.get(name) if server else None
             if server is None or held is None or not held.persistable:
                 yield _finding(RECEIVE, trainer, op, f"{endpoint!r} does not hold %{name}", name)
-            elif _type(variables.get(name)) != _type(held):
+            elif not _same_type(variables.get(name), held):
                 yield _finding(RECEIVE, trainer, op, f"%{name} has another type on {server.role.name}", name)
             elif owners.get(name) != [endpoint]:
                 found = ", ".join(owners.get(name, ())) or "none"

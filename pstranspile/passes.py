@@ -18,8 +18,8 @@ class PassInfo(NamedTuple):
 
 
 PASSES: tuple[PassInfo, ...] = (
-    PassInfo("find-uses", "def-use of the main block: which ops write and read each variable"),
     PassInfo("find-roles", "optimize-op discovery: updates, learning-rate ops, clips that stay on the trainer"),
+    PassInfo("find-uses", "def-use of the main block: who writes and reads each variable"),
     PassInfo("find-updates", "parameter/gradient pairs; weight decay and clips attributed to their parameter"),
     PassInfo("group-updates", "union-find over the op graph of the updates: what must stay together"),
     PassInfo("slice-variables", "cut parameters and gradients into row slices"),

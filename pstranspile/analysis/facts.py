@@ -14,28 +14,30 @@ from pstranspile.passes import Steps
 
 @dataclass(frozen=True)
 class Facts:
-    """What the transpiler needs to know of a training program; recomputable from it."""
+    """What the transpiler needs to know of a training program; recomputable from it.
+
+    `moved` are the indices of all ops that leave the trainer: updates, learning rates, what follows an update.
+    """
 
     program: Program
     uses: Uses
     roles: Roles
     updates: tuple[Update, ...]
     groups: tuple[UpdateGroup, ...]
+    moved: frozenset[int]
     findings: tuple[Diagnostic, ...] = ()
-
-    @property
-    def after_updates(self) -> frozenset[int]:
-        """Indices of the ops of other roles that move to the servers with their group."""
-        return frozenset(index for group in self.groups for index in group.after)
 
 
 def analyze(program: Program, steps: Steps | None = None) -> Facts:
     """The facts of a training program. Raises DiagnosticError when it can't be distributed."""
     steps = steps or Steps()
-    uses = steps.run("find-uses", uses_of, program.main_block)
     roles = steps.run("find-roles", find_roles, program.main_block)
+    uses = steps.run("find-uses", uses_of, program.main_block, roles.moved)
     updates, findings = steps.run("find-updates", find_updates, program, roles, uses)
     raise_errors(findings)
     groups, more = steps.run("group-updates", find_groups, program, updates, roles)
     raise_errors(more)
-    return Facts(program, uses, roles, updates, groups, (*findings, *more))
+    moved = roles.moved.union(*(group.after for group in groups))
+    if len(moved) > len(roles.moved):
+        uses = uses_of(program.main_block, moved)
+    return Facts(program, uses, roles, updates, groups, moved, (*findings, *more))

@@ -22,6 +22,11 @@ class Roles(NamedTuple):
     learning_rate: tuple[int, ...]
     trainer_clips: tuple[int, ...]
 
+    @property
+    def moved(self) -> frozenset[int]:
+        """The ops that leave the trainer by their role."""
+        return frozenset((*self.optimize, *self.learning_rate))
+
 
 def find_roles(block: Block) -> Roles:
     """Sorts a block's ops by their role (FEATURES A2.15, A2.16, A2.23; tests are equality tests, A1.13)."""

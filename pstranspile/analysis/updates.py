@@ -46,9 +46,7 @@ def is_optimizer(op: Op) -> bool:
     return schema is not None and schema.is_optimizer
 
 
-def _attribute(
-    program: Program, roles: Roles, uses: Uses
-) -> tuple[dict[str, list[int]], dict[str, str], list[Diagnostic]]:
+def _attribute(program: Program, roles: Roles) -> tuple[dict[str, list[int]], dict[str, str], list[Diagnostic]]:
     """Parameter -> indices of its optimize ops; parameter -> gradient named first; findings.
 
     An op without role variables is attributed to the parameter whose optimize op reads what it writes, or writes
@@ -68,11 +66,26 @@ def _attribute(
             gradients.setdefault(param, ops[index].input("Grad") or "")
         else:
             pending.append(index)
+    if pending:
+        pending = _attribute_by_connection(program, roles, owner, pending)
+    by_parameter: dict[str, list[int]] = {parameter: [] for parameter in gradients}
+    for index in roles.optimize:
+        if index in owner:
+            by_parameter.setdefault(owner[index], []).append(index)
+    findings = [
+        at_op(codes.UNATTRIBUTED, "the op has role optimize but belongs to no parameter", ops[index])
+        for index in pending
+    ]
+    return by_parameter, gradients, findings
+
+
+def _attribute_by_connection(program: Program, roles: Roles, owner: dict[int, str], pending: list[int]) -> list[int]:
+    """Gives ops without role variables to the parameter of an op they are connected to; returns those left over."""
+    graph = op_graph(program, roles.optimize)
     while pending:
         left: list[int] = []
         for index in pending:
-            near = [r for name in ops[index].output_names for r in uses.readers.get(name, ())]
-            near += [w for name in ops[index].input_names for w in uses.writers.get(name, ())]
+            near = (*graph.predecessors(index), *graph.successors(index))
             found = next((owner[n] for n in near if n in owner), None)
             if found is None:
                 left.append(index)
@@ -81,42 +94,19 @@ def _attribute(
         if len(left) == len(pending):
             break
         pending = left
-    by_parameter: dict[str, list[int]] = {parameter: [] for parameter in gradients}
-    for index in roles.optimize:
-        if index in owner:
-            by_parameter.setdefault(owner[index], []).append(index)
-    findings = [
-        at_op(codes.UNATTRIBUTED, "the op has role optimize but belongs to no parameter", ops[index])
-        for index in (pending if pending else ())
-    ]
-    return by_parameter, gradients, findings
+    return pending
 
 
-def _wire_gradient(
-    program: Program,
-    uses: Uses,
-    deleted: frozenset[int],
-    backward: Mapping[str, str],
-    parameter: str,
-    named: str,
-) -> str | None:
-    """The gradient that a trainer sends: the one named by the first optimize op, if a trainer computes it.
+def _gradients_finished(program: Program, roles: Roles) -> dict[str, str]:
+    """Parameter -> gradient, by the role variables of the ops that stay on the trainer (the last one counts).
 
-    With clips given to the optimizer (A2.17) the named gradient is the clip's output, which the server computes;
-    then it is the gradient that the backward ops finish.
+    With clips given to the optimizer (A2.17) the gradient that an optimize op names first is the clip's output,
+    which the server computes; what a trainer can send is the gradient that its own ops finish.
     """
-    for candidate in (named, backward.get(parameter, "")):
-        if candidate and any(w not in deleted for w in uses.writers.get(candidate, ())):
-            return candidate
-    return None
-
-
-def _backward_pairs(program: Program, roles: Roles) -> dict[str, str]:
-    """Parameter -> gradient, by the role variables of the ops that stay on the trainer (the last one counts)."""
-    deleted = {*roles.optimize, *roles.learning_rate}
+    moved = roles.moved
     found: dict[str, str] = {}
     for index, op in enumerate(program.main_block.ops):
-        if op.role_vars and index not in deleted:
+        if op.role_vars and index not in moved:
             found.update(op.role_pairs)
     return found
 
@@ -142,17 +132,18 @@ def find_updates(program: Program, roles: Roles, uses: Uses) -> tuple[tuple[Upda
     Parameters marked not trainable are left out (A2.27).
     """
     ops = program.main_block.ops
-    by_parameter, gradients, findings = _attribute(program, roles, uses)
-    deleted = frozenset((*roles.optimize, *roles.learning_rate))
-    backward = _backward_pairs(program, roles)
+    by_parameter, gradients, findings = _attribute(program, roles)
+    on_trainer = uses.kept_writer
+    if not all(named in on_trainer for named in gradients.values()):
+        finished = _gradients_finished(program, roles)
+        gradients = {p: named if named in on_trainer else finished.get(p, named) for p, named in gradients.items()}
     updates: list[Update] = []
-    for parameter, named in gradients.items():
+    for parameter, gradient in gradients.items():
         var = program.main_block.vars.get(parameter)
         if var is not None and var.parameter is not None and not var.parameter.trainable:
             continue
         indices = by_parameter[parameter]
         optimizers = tuple(i for i in indices if is_optimizer(ops[i]))
-        gradient = _wire_gradient(program, uses, deleted, backward, parameter, named)
         if not optimizers:
             writer = next((i for i in indices if parameter in ops[i].output_names), indices[0])
             findings.append(
@@ -163,9 +154,9 @@ def find_updates(program: Program, roles: Roles, uses: Uses) -> tuple[tuple[Upda
                     focus=f"%{parameter}",
                 )
             )
-        elif gradient is None:
-            message = f"the gradient %{named} of %{parameter} is computed by no op that stays on the trainer"
-            findings.append(at_op(codes.NO_GRADIENT, message, ops[indices[0]], focus=f"%{named}"))
+        elif gradient not in on_trainer:
+            message = f"the gradient %{gradient} of %{parameter} is computed by no op that stays on the trainer"
+            findings.append(at_op(codes.NO_GRADIENT, message, ops[indices[0]], focus=f"%{gradient}"))
         else:
             updates.append(Update(parameter, gradient, tuple(indices), optimizers, _why_whole(program, indices)))
     if not updates and not findings:

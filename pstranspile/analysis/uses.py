@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping
 from typing import NamedTuple
 
 from pstranspile.ir.attributes import BlockRef, BlockRefs
@@ -10,32 +10,36 @@ from pstranspile.ir.model import Block, Op, Program
 
 
 class Uses(NamedTuple):
-    """Which ops of a block write and read each variable: op indices in program order."""
+    """Who writes and reads each variable, as far as sends, drops and checks need to know.
 
-    writers: Mapping[str, Sequence[int]]
-    readers: Mapping[str, Sequence[int]]
+    `last_writer`: the last op of the block that writes it. `kept_writer` and `kept_reader`: the last op and the first
+    op that do among those which stay on the trainer.
+    """
+
+    last_writer: Mapping[str, int]
+    kept_writer: Mapping[str, int]
+    kept_reader: Mapping[str, int]
 
 
-def uses_of(block: Block) -> Uses:
-    """The def-use index of a block's own ops (ops of sub-blocks are not looked into)."""
-    writers: dict[str, list[int]] = {}
-    readers: dict[str, list[int]] = {}
+def uses_of(block: Block, moved: Container[int]) -> Uses:
+    """The def-use index of a block of which the ops in `moved` leave the trainer (sub-blocks are not looked into)."""
+    last: dict[str, int] = {}
+    kept_writer: dict[str, int] = {}
+    kept_reader: dict[str, int] = {}
     for index, op in enumerate(block.ops):
+        if index in moved:
+            for names in op.outputs.values():
+                for name in names:
+                    last[name] = index
+            continue
         for names in op.inputs.values():
             for name in names:
-                found = readers.get(name)
-                if found is None:
-                    readers[name] = [index]
-                else:
-                    found.append(index)
+                if name not in kept_reader:
+                    kept_reader[name] = index
         for names in op.outputs.values():
             for name in names:
-                found = writers.get(name)
-                if found is None:
-                    writers[name] = [index]
-                else:
-                    found.append(index)
-    return Uses(writers, readers)
+                last[name] = kept_writer[name] = index
+    return Uses(last, kept_writer, kept_reader)
 
 
 def sub_blocks(op: Op) -> tuple[int, ...]:

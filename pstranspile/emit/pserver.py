@@ -36,8 +36,7 @@ class ServerTemplate:
         ops = facts.program.main_block.ops
         # Copied ops keep the role variables that trainer 0 has, as Fluid's do.
         names = own_gradient_names(plan, 0)
-        moved = (*facts.roles.optimize, *facts.roles.learning_rate, *facts.after_updates)
-        self.copied = {i: _with_role_vars(ops[i], names) for i in moved}
+        self.copied = {i: _with_role_vars(ops[i], names) for i in sorted(facts.moved)}
         self.update_order = _update_order(facts)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pstranspile.analysis.facts import Facts
-from pstranspile.analysis.uses import Uses, deep_blocks, effects_of
+from pstranspile.analysis.uses import deep_blocks, effects_of
 from pstranspile.emit.rename import rename_vars
 from pstranspile.ir.attributes import Ints, Strings
 from pstranspile.ir.frozen import FrozenMap
@@ -17,102 +17,112 @@ from pstranspile.plan.plan import Plan, PlannedParameter
 
 
 class TrainerTemplate:
-    """What all trainers of a job share, worked out once: which ops and variables stay, and where sends go."""
+    """What all trainers of a job share, worked out once: which ops and variables stay, and where sends go.
+
+    `layout` holds the ops of the main block up to the last send, a parameter standing for the send of its gradient.
+    `mentions` are the places in it whose op uses, or names in its role variables, a gradient that is sent whole.
+    """
 
     def __init__(self, facts: Facts, plan: Plan, mode: Mode):
         self.facts = facts
         self.plan = plan
         self.mode = mode
-        self.moved = frozenset((*facts.roles.optimize, *facts.roles.learning_rate, *facts.after_updates))
-        self.kept = kept_ops(facts, self.moved)
-        self.dropped_vars = dropped_vars(facts, plan, self.moved)
-        self.emptied_blocks = frozenset(
-            index
-            for op_index in facts.after_updates
-            for index in deep_blocks(facts.program, facts.program.main_block.ops[op_index])
-        )
-        self.send_points = _send_points(facts, plan)
-        whole = [p.gradient for p in plan.parameters if not p.is_cut]
-        self.mentions = _mentions(self.kept, facts.uses, dict.fromkeys(whole))
+        self.dropped_vars = dropped_vars(facts, plan)
+        self.layout = _layout(facts, plan)
+        self.mentions = _mentions(self.layout, {p.gradient for p in plan.parameters if not p.is_cut})
+        ops = facts.program.main_block.ops
+        after = (index for group in facts.groups for index in group.after)
+        self.emptied_blocks = frozenset(b for index in after for b in deep_blocks(facts.program, ops[index]))
         block = facts.program.main_block
         self.base_vars = {name: var for name, var in block.vars.items() if name not in self.dropped_vars}
 
 
-def kept_ops(facts: Facts, moved: frozenset[int]) -> dict[int, Op]:
-    """Index -> op of the source that stays on the trainer; clips that stay become part of the backward pass (A2.16)."""
-    kept = {index: op for index, op in enumerate(facts.program.main_block.ops) if index not in moved}
-    for index in facts.roles.trainer_clips:
-        kept[index] = kept[index]._replace(role=OpRole.BACKWARD)
-    return kept
+Layout = list[Op | PlannedParameter]
 
 
-def dropped_vars(facts: Facts, plan: Plan, moved: frozenset[int]) -> frozenset[str]:
+def _layout(facts: Facts, plan: Plan) -> Layout:
+    """The ops that stay, and the sends: each right after the last writer of its gradient (A2.49).
+
+    Fluid inserts at the writer in send order, so of several gradients with one writer the last dealt out comes
+    first. Clips that stay become part of the backward pass (A2.16).
+    """
+    sends: dict[int, list[PlannedParameter]] = {}
+    for index in plan.send_order:
+        parameter = plan.parameters[index]
+        sends.setdefault(facts.uses.last_writer[parameter.gradient], []).insert(0, parameter)
+    moved, clips = facts.moved, frozenset(facts.roles.trainer_clips)
+    layout: Layout = []
+    for index, op in enumerate(facts.program.main_block.ops):
+        if index not in moved:
+            layout.append(op._replace(role=OpRole.BACKWARD) if index in clips else op)
+        if index in sends:
+            layout += sends[index]
+    return layout
+
+
+def _mentions(layout: Layout, gradients: set[str]) -> list[int]:
+    """Places of ops that use one of these gradients or name it in their role variables."""
+    found: list[int] = []
+    for place, op in enumerate(layout):
+        if isinstance(op, Op) and (
+            any(name in gradients for names in op.outputs.values() for name in names)
+            or any(name in gradients for names in op.inputs.values() for name in names)
+            or any(name in gradients for name in op.role_vars or ())
+        ):
+            found.append(place)
+    return found
+
+
+def dropped_vars(facts: Facts, plan: Plan) -> frozenset[str]:
     """Variables that leave the trainer with the updates (A2.62).
 
     Those are the inputs of optimize ops other than parameters and gradients, and all that only ops which follow
     an update mention; none that an op on the trainer still uses.
     """
     ops = facts.program.main_block.ops
-    inputs = {name for index in facts.roles.optimize for name in ops[index].input_names}
-    inputs -= {name for index in facts.roles.optimize for name in ops[index].role_vars or ()}
-    for index in facts.after_updates:
-        effects = effects_of(facts.program, ops[index])
-        inputs.update(effects.reads, effects.writes)
-    inputs -= {p.name for p in plan.parameters} | {p.gradient for p in plan.parameters}
-    uses = facts.uses
-    mentioned = (uses.readers, uses.writers)
-    return frozenset(n for n in inputs if all(i in moved for where in mentioned for i in where.get(n, ())))
-
-
-def _mentions(kept: Mapping[int, Op], uses: Uses, gradients: Mapping[str, None]) -> dict[str, list[int]]:
-    """Gradient -> kept ops that use it or name it in their role variables."""
-    found: dict[str, list[int]] = {}
-    for name in gradients:
-        users = (*uses.writers.get(name, ()), *uses.readers.get(name, ()))
-        found[name] = [index for index in users if index in kept]
-    for index, op in kept.items():
-        for name in op.role_vars or ():
-            if name in gradients:
-                found[name].append(index)
-    return found
-
-
-def _send_points(facts: Facts, plan: Plan) -> dict[int, list[PlannedParameter]]:
-    """Op index -> parameters whose gradient is sent right after it: its last writer (A2.49).
-
-    Fluid inserts at the writer in send order, so of several gradients with one writer the last dealt out comes
-    first.
-    """
-    points: dict[int, list[PlannedParameter]] = {}
-    for index in plan.send_order:
-        parameter = plan.parameters[index]
-        points.setdefault(facts.uses.writers[parameter.gradient][-1], []).insert(0, parameter)
-    return points
+    kept_reader, kept_writer = facts.uses.kept_reader, facts.uses.kept_writer
+    dropped = {
+        name
+        for index in facts.roles.optimize
+        for name in ops[index].input_names
+        if name not in kept_reader and name not in kept_writer
+    }
+    for group in facts.groups:
+        for index in group.after:
+            effects = effects_of(facts.program, ops[index])
+            named = (*effects.reads, *effects.writes)
+            dropped.update(name for name in named if name not in kept_reader and name not in kept_writer)
+    dropped.difference_update(name for index in facts.roles.optimize for name in ops[index].role_vars or ())
+    dropped.difference_update(p.name for p in plan.parameters)
+    return frozenset(dropped)
 
 
 def emit_trainer(template: TrainerTemplate, trainer: int) -> Program:
     """The main program of one trainer."""
     facts, plan, mode = template.facts, template.plan, template.mode
     renames = own_gradient_names(plan, trainer)
-    ops = dict(template.kept)
-    for index in {index for name in renames for index in template.mentions.get(name, ())}:
-        ops[index] = rename_vars(ops[index], renames)
-    ordered: list[Op] = []
-    for index, source in enumerate(facts.program.main_block.ops):
-        op = ops.get(index)
-        if op is not None:
-            ordered.append(op)
-        for parameter in template.send_points.get(index, ()):
-            ordered += send_gradient(plan, parameter, trainer, source.origin)
-    ordered += mode.after_sends(plan, trainer)
+    layout = list(template.layout)
+    if renames:
+        for place in template.mentions:
+            op = layout[place]
+            if isinstance(op, Op):
+                layout[place] = rename_vars(op, renames)
+    ops: list[Op] = []
+    for item in layout:
+        if isinstance(item, Op):
+            ops.append(item)
+        else:
+            writer = facts.program.main_block.ops[facts.uses.last_writer[item.gradient]]
+            ops += send_gradient(plan, item, trainer, writer.origin)
+    ops += mode.after_sends(plan, trainer)
     received: list[str] = []
     for parameter in plan.parameters:
-        ordered.append(receive_parameter(plan, mode, parameter, trainer, renames))
+        ops.append(receive_parameter(plan, mode, parameter, trainer, renames))
         received += (s.name for s in parameter.slices)
-    ordered += mode.after_recvs(plan, trainer, received)
-    ordered += (join_slices(parameter, OpRole.DIST) for parameter in plan.parameters if parameter.is_cut)
+    ops += mode.after_recvs(plan, trainer, received)
+    ops += (join_slices(parameter, OpRole.DIST) for parameter in plan.parameters if parameter.is_cut)
     variables = trainer_vars(template, trainer, renames)
-    main = facts.program.main_block._replace(vars=FrozenMap(variables), ops=tuple(ordered))
+    main = facts.program.main_block._replace(vars=FrozenMap(variables), ops=tuple(ops))
     return facts.program._replace(blocks=(main, *_other_blocks(template)))
 
 
