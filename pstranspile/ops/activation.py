@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from pstranspile.ir.model import Op
+from pstranspile.lazy import lazy_import
+from pstranspile.ops.erf import erf
+from pstranspile.ops.kernel import Run, kernel
+from pstranspile.ops.numeric import flag, formula, real
 from pstranspile.ops.schema import declare, declare_gradient
-from pstranspile.ops.shapes import outputs_like, shape_rule
+from pstranspile.ops.shapes import int_attr, outputs_like, shape_rule
+from pstranspile.ops.values import Array
+
+np = lazy_import("numpy")
 
 _ENGINE = {"use_mkldnn": False, "use_cudnn": False}
 
@@ -48,3 +56,91 @@ shape_rule("relu", "leaky_relu", "sigmoid", "logsigmoid", "tanh", "gelu", "softp
     outputs_like(Out="X")
 )
 shape_rule("softmax_grad")(outputs_like(**{"X@GRAD": "Out"}))
+
+
+# Kernels
+
+formula("relu", "np.maximum({X}, 0)")
+formula("relu_grad", "{Out_GRAD} * ({Out} > 0)", "X@GRAD")
+formula("leaky_relu", lambda op: f"np.where({{X}} > 0, {{X}}, {{X}} * {real(op, 'alpha')!r})")
+formula(
+    "leaky_relu_grad",
+    lambda op: f"np.where({{Out}} > 0, {{Out_GRAD}}, {{Out_GRAD}} * {real(op, 'alpha')!r})",
+    "X@GRAD",
+)
+formula("sigmoid", "1 / (1 + np.exp(-{X}))")
+formula("sigmoid_grad", "{Out_GRAD} * {Out} * (1 - {Out})", "X@GRAD")
+formula("logsigmoid", "-np.logaddexp(0, -{X})")
+formula("logsigmoid_grad", "{Out_GRAD} / (1 + np.exp({X}))", "X@GRAD")
+formula("tanh", "np.tanh({X})")
+formula("tanh_grad", "{Out_GRAD} * (1 - {Out} * {Out})", "X@GRAD")
+formula("softplus", "np.logaddexp({X}, 0)")
+formula("softplus_grad", "{Out_GRAD} / (1 + np.exp(-{X}))", "X@GRAD")
+formula("softsign", "{X} / (1 + np.abs({X}))")
+formula("softsign_grad", "{Out_GRAD} / np.square(1 + np.abs({X}))", "X@GRAD")
+
+
+_ROOT_HALF = 0.7071067811865476
+_DENSITY_AT_0 = 0.3989422804014327
+"""1 / sqrt(2 pi)."""
+_CUBE = 0.044715
+"""Of the tanh form: gelu(x) is nearly x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))."""
+
+
+def _tanh_argument(x: Array) -> Array:
+    return 2 * _DENSITY_AT_0 * (x + _CUBE * x * x * x)
+
+
+@kernel("gelu")
+def _gelu(op: Op) -> Run:
+    def exact(X: Array) -> Array:
+        return 0.5 * X * (1 + erf(X * _ROOT_HALF))
+
+    def approximate(X: Array) -> Array:
+        return 0.5 * X * (1 + np.tanh(_tanh_argument(X)))
+
+    return approximate if flag(op, "approximate") else exact
+
+
+@kernel("gelu_grad", "X@GRAD")
+def _gelu_grad(op: Op) -> Run:
+    def exact(X: Array, Out_GRAD: Array) -> Array:
+        return Out_GRAD * (0.5 * (1 + erf(X * _ROOT_HALF)) + X * _DENSITY_AT_0 * np.exp(-0.5 * X * X))
+
+    def approximate(X: Array, Out_GRAD: Array) -> Array:
+        tanh = np.tanh(_tanh_argument(X))
+        slope = 2 * _DENSITY_AT_0 * (1 + 3 * _CUBE * X * X)
+        return Out_GRAD * (0.5 * (1 + tanh) + 0.5 * X * (1 - tanh * tanh) * slope)
+
+    return approximate if flag(op, "approximate") else exact
+
+
+def softmax_of(x: Array, axis: int) -> Array:
+    """The softmax along an axis. Logits more than 64 below the largest count as 64 below it, as in Fluid."""
+    shifted = x - np.maximum.reduce(x, axis=axis, keepdims=True)
+    np.maximum(shifted, -64, out=shifted)
+    np.exp(shifted, out=shifted)
+    shifted /= np.add.reduce(shifted, axis=axis, keepdims=True)
+    return shifted
+
+
+@kernel("softmax")
+def _softmax(op: Op) -> Run:
+    axis = int_attr(op, "axis", -1)
+
+    def run(X: Array) -> Array:
+        return softmax_of(X, axis)
+
+    return run
+
+
+@kernel("softmax_grad", "X@GRAD")
+def _softmax_grad(op: Op) -> Run:
+    axis = int_attr(op, "axis", -1)
+
+    def run(Out: Array, Out_GRAD: Array) -> Array:
+        product = Out_GRAD * Out
+        product -= Out * np.add.reduce(product, axis=axis, keepdims=True)
+        return product
+
+    return run

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from pstranspile.ir.model import Op, TensorType
+from pstranspile.lazy import lazy_import
+from pstranspile.ops.broadcasting import sum_to
 from pstranspile.ops.gradient import Wanted, bare_op, gradient, output_gradients, scaled
+from pstranspile.ops.kernel import Run, kernel, wanted
+from pstranspile.ops.numeric import first, flag, formula, real
+from pstranspile.ops.rows import add_rows, merge_rows
 from pstranspile.ops.schema import UNSCOPED, declare, declare_gradient, floats, ints
 from pstranspile.ops.shapes import (
     ShapeError,
@@ -19,6 +26,9 @@ from pstranspile.ops.shapes import (
     shape_rule,
     size,
 )
+from pstranspile.ops.values import Array, SelectedRows
+
+np = lazy_import("numpy")
 
 declare(
     "mul",
@@ -181,3 +191,206 @@ def _increment_gradient(op: Op, _wanted: Wanted) -> tuple[Op, ...]:
     step = op.attrs["step"]
     assert isinstance(step, float)
     return (bare_op("increment", {"X": op.outputs["Out"]}, {"Out": op.inputs["X"]}, {"step": -step}),)
+
+
+# Kernels
+
+
+def _as_matrix(x: Array, split: int) -> Array:
+    return x if x.ndim == 2 and split == 1 else x.reshape(size(x.shape[:split]), -1)
+
+
+@kernel("mul")
+def _mul_values(op: Op) -> Run:
+    x_split, y_split = int_attr(op, "x_num_col_dims", 1), int_attr(op, "y_num_col_dims", 1)
+
+    def run(X: Array, Y: Array) -> Array:
+        product = np.dot(_as_matrix(X, x_split), _as_matrix(Y, y_split))
+        return product.reshape(X.shape[:x_split] + Y.shape[y_split:])
+
+    return run
+
+
+@kernel("mul_grad", "X@GRAD Y@GRAD")
+def _mul_grad(op: Op) -> Run:
+    x_split, y_split = int_attr(op, "x_num_col_dims", 1), int_attr(op, "y_num_col_dims", 1)
+    wants_x, wants_y = wanted(op, "X@GRAD"), wanted(op, "Y@GRAD")
+
+    def run(X: Array, Y: Array, Out_GRAD: Array) -> tuple[Array | None, Array | None]:
+        x, y = _as_matrix(X, x_split), _as_matrix(Y, y_split)
+        gradient = Out_GRAD.reshape(x.shape[0], y.shape[1])
+        x_grad = np.dot(gradient, y.T).reshape(X.shape) if wants_x else None
+        return x_grad, np.dot(x.T, gradient).reshape(Y.shape) if wants_y else None
+
+    return run
+
+
+def _operands(op: Op, x: Array, y: Array) -> tuple[Array, Array]:
+    """The matrices that matmul multiplies: vectors made matrices, then transposed as asked."""
+    a = x if x.ndim > 1 else x.reshape(1, -1)
+    b = y if y.ndim > 1 else y.reshape(-1, 1)
+    return (
+        a.swapaxes(-1, -2) if op.attrs.get("transpose_X") else a,
+        b.swapaxes(-1, -2) if op.attrs.get("transpose_Y") else b,
+    )
+
+
+def _refuse_fused(op: Op) -> None:
+    if int_attr(op, "head_number", 1) != 1 or op.attrs.get("fused_reshape_Out") or op.attrs.get("fused_transpose_Out"):
+        raise ValueError("head_number and fused_... are for MKL kernels, which are not supported")
+
+
+@kernel("matmul")
+def _matmul_values(op: Op) -> Run:
+    _refuse_fused(op)
+    alpha = real(op, "alpha")
+
+    def run(X: Array, Y: Array) -> Array:
+        product = np.matmul(*_operands(op, X, Y))
+        if alpha != 1:
+            product *= alpha
+        if X.ndim > 1 and Y.ndim > 1:
+            return product
+        dims = product.shape[:-2]
+        if X.ndim > 1 or product.shape[-2] > 1:
+            dims = (*dims, product.shape[-2])
+        if Y.ndim > 1 or product.shape[-1] > 1:
+            dims = (*dims, product.shape[-1])
+        return product.reshape(dims or (1,))
+
+    return run
+
+
+@kernel("matmul_grad", "X@GRAD Y@GRAD")
+def _matmul_grad(op: Op) -> Run:
+    _refuse_fused(op)
+    alpha, wants_x, wants_y = real(op, "alpha"), wanted(op, "X@GRAD"), wanted(op, "Y@GRAD")
+    transpose_x, transpose_y = flag(op, "transpose_X"), flag(op, "transpose_Y")
+
+    def shaped(gradient: Array, operand: Array, transposed: bool, like: Array) -> Array:
+        summed = sum_to(gradient, operand.shape, -1)
+        return (summed.swapaxes(-1, -2) if transposed else summed).reshape(like.shape)
+
+    def run(X: Array, Y: Array, Out_GRAD: Array) -> tuple[Array | None, Array | None]:
+        a, b = _operands(op, X, Y)
+        batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        gradient = Out_GRAD.reshape((*batch, a.shape[-2], b.shape[-1]))
+        if alpha != 1:
+            gradient = gradient * alpha
+        x_grad = shaped(np.matmul(gradient, b.swapaxes(-1, -2)), a, transpose_x, X) if wants_x else None
+        y_grad = shaped(np.matmul(a.swapaxes(-1, -2), gradient), b, transpose_y, Y) if wants_y else None
+        return x_grad, y_grad
+
+    return run
+
+
+Term: TypeAlias = "Array | SelectedRows"
+
+
+def _plain_sum(op: Op) -> str | None:
+    count = len(op.inputs["X"])
+    return " + ".join(f"{{X[{at}]}}" for at in range(count)) if count > 1 else None
+
+
+@kernel("sum", inline=_plain_sum)
+def _sum_values(_op: Op) -> Run:
+    def run(X: list[Term | None]) -> Term:
+        terms = [term for term in X if term is not None]
+        sparse = [term for term in terms if isinstance(term, SelectedRows)]
+        dense = [term for term in terms if not isinstance(term, SelectedRows)]
+        if not dense:
+            return merge_rows(sparse)
+        total = dense[0] + dense[1] if len(dense) > 1 else dense[0].copy()
+        for term in dense[2:]:
+            total += term
+        for term in sparse:
+            add_rows(total, term.rows, term.value[: len(term.rows)])
+        return total
+
+    return run
+
+
+@kernel("scale", inline=lambda op: None if op.input("ScaleTensor") else _scaled(op))
+def _scale_values(op: Op) -> Run:
+    factor, bias, after = real(op, "scale"), real(op, "bias"), flag(op, "bias_after_scale")
+
+    def scaled(x: Array, scale: float) -> Array:
+        of_type = x.dtype.type  # of integers, scale and bias are integers as well
+        if bias == 0:
+            return x * of_type(scale)
+        return x * of_type(scale) + of_type(bias) if after else (x + of_type(bias)) * of_type(scale)
+
+    def run(X: Term, ScaleTensor: Array | None) -> Term:
+        scale = factor if ScaleTensor is None else first(ScaleTensor)
+        return X._replace(value=scaled(X.value, scale)) if isinstance(X, SelectedRows) else scaled(X, scale)
+
+    return run
+
+
+def _scaled(op: Op) -> str:
+    """The expression of scale for plain arrays."""
+    factor, bias = (f"{{X}}.dtype.type({real(op, name)!r})" for name in ("scale", "bias"))
+    if real(op, "bias") == 0:
+        return f"{{X}} * {factor}"
+    return f"{{X}} * {factor} + {bias}" if flag(op, "bias_after_scale") else f"({{X}} + {bias}) * {factor}"
+
+
+formula("mean", "np.add.reduce({X}.reshape(1, -1), axis=1) / {X}.size", lod="none")
+formula("mean_grad", "np.full({X}.shape, {Out_GRAD} / {X}.size, {X}.dtype)", "X@GRAD")
+formula("increment", lambda op: f"{{X}} + {{X}}.dtype.type({real(op, 'step')!r})")
+formula("squared_l2_norm", "np.dot({X}.reshape(-1), {X}.reshape(-1)).reshape(1)", lod="none")
+formula("squared_l2_norm_grad", "2 * {Out_GRAD} * {X}", "X@GRAD")
+
+
+def _rows_of(x: Array) -> Array:
+    return x.reshape(x.shape[0], -1)
+
+
+@kernel("squared_l2_distance", "sub_result Out")
+def _squared_l2_distance_values(_op: Op) -> Run:
+    def run(X: Array, Y: Array) -> tuple[Array, Array]:
+        difference = _rows_of(X) - _rows_of(Y)
+        return difference, np.add.reduce(np.square(difference), axis=1, keepdims=True)
+
+    return run
+
+
+@kernel("squared_l2_distance_grad", "X@GRAD Y@GRAD")
+def _squared_l2_distance_grad(_op: Op) -> Run:
+    def run(X: Array, Y: Array, sub_result: Array, Out_GRAD: Array) -> tuple[Array, Array]:
+        gradient = 2 * Out_GRAD * sub_result
+        return gradient.reshape(X.shape), -sum_to(gradient, _rows_of(Y).shape, -1).reshape(Y.shape)
+
+    return run
+
+
+def _norms(x: Array) -> Array:
+    return np.sqrt(np.add.reduce(np.square(x), axis=1, keepdims=True))
+
+
+@kernel("cos_sim", "Out XNorm YNorm")
+def _cos_sim_values(_op: Op) -> Run:
+    def run(X: Array, Y: Array) -> tuple[Array, Array, Array]:
+        x, y = _rows_of(X), _rows_of(Y)
+        x_norm, y_norm = _norms(x), _norms(y)
+        return np.add.reduce(x * y, axis=1, keepdims=True) / (x_norm * y_norm), x_norm, y_norm
+
+    return run
+
+
+@kernel("cos_sim_grad", "X@GRAD Y@GRAD")
+def _cos_sim_grad(op: Op) -> Run:
+    wants_x, wants_y = wanted(op, "X@GRAD"), wanted(op, "Y@GRAD")
+
+    def of(a: Array, b: Array, cosine: Array, a_norm: Array, b_norm: Array) -> Array:
+        return b / (a_norm * b_norm) - cosine * a / (a_norm * a_norm)
+
+    def run(
+        X: Array, Y: Array, Out: Array, XNorm: Array, YNorm: Array, Out_GRAD: Array
+    ) -> tuple[Array | None, Array | None]:
+        x, y = _rows_of(X), _rows_of(Y)
+        x_grad = (Out_GRAD * of(x, y, Out, XNorm, YNorm)).reshape(X.shape) if wants_x else None
+        y_grad = Out_GRAD * of(y, x, Out, YNorm, XNorm) if wants_y else None
+        return x_grad, None if y_grad is None else sum_to(y_grad, y.shape, -1).reshape(Y.shape)
+
+    return run

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from pstranspile.ir.model import Op
 from pstranspile.ir.types import DType
+from pstranspile.lazy import lazy_import
+from pstranspile.ops.broadcasting import align
 from pstranspile.ops.elementwise import broadcast
+from pstranspile.ops.kernel import Run, kernel
+from pstranspile.ops.numeric import formula
 from pstranspile.ops.schema import declare
-from pstranspile.ops.shapes import Types, disagree, fits, given, one, shape_rule
+from pstranspile.ops.shapes import Types, disagree, fits, given, int_attr, one, shape_rule
+from pstranspile.ops.values import Array
+
+np = lazy_import("numpy")
 
 _COMPARE = {"axis": -1, "force_cpu": False}
 
@@ -33,3 +40,37 @@ def _logical(_op: Op, types: Types) -> Types:
     if y is not None and not fits(x.shape, y.shape):
         disagree("Y", y, "X", x)
     return {"Out": (x._replace(dtype=DType.BOOL),)}
+
+
+# Kernels
+
+_UFUNCS = {
+    "equal": "equal",
+    "not_equal": "not_equal",
+    "less_than": "less",
+    "less_equal": "less_equal",
+    "greater_than": "greater",
+    "greater_equal": "greater_equal",
+}
+
+
+def _plain(op: Op) -> str | None:
+    """With axis -1 numpy's own broadcasting is Fluid's."""
+    return f"np.{_UFUNCS[op.type]}({{X}}, {{Y}})" if int_attr(op, "axis", -1) < 0 else None
+
+
+@kernel(" ".join(_UFUNCS), inline=_plain)
+def _compare_values(op: Op) -> Run:
+    axis = int_attr(op, "axis", -1)
+    ufunc = getattr(np, _UFUNCS[op.type])
+
+    def run(X: Array, Y: Array) -> Array:
+        return ufunc(*align(X, Y, axis))
+
+    return run
+
+
+formula("logical_and", "np.logical_and({X}, {Y})")
+formula("logical_or", "np.logical_or({X}, {Y})")
+formula("logical_xor", "np.logical_xor({X}, {Y})")
+formula("logical_not", "np.logical_not({X})")

@@ -1,0 +1,95 @@
+"""What kernels share: the type of arrays, and attributes as plain Python values.
+
+Numbers from attributes are Python numbers, which leave the element type of an array as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from pstranspile.ir.model import Op
+from pstranspile.ir.types import DType
+from pstranspile.lazy import lazy_import
+from pstranspile.ops.kernel import Run, kernel
+from pstranspile.ops.tensor_bytes import NUMPY_TYPES
+from pstranspile.ops.values import Array
+
+np = lazy_import("numpy")
+
+
+def numpy_dtype(number: int) -> str:
+    """The numpy name of an element type given by Fluid's number. Raises ValueError for numbers that mean none."""
+    return NUMPY_TYPES[DType(number)]
+
+
+def flag(op: Op, name: str) -> bool:
+    """A BOOLEAN attribute, False if the op does not carry it."""
+    return op.attrs.get(name) is True
+
+
+def real(op: Op, name: str) -> float:
+    """A FLOAT attribute. Raises KeyError if the op does not carry it, ValueError if it is of another kind."""
+    value = op.attrs[name]
+    if not isinstance(value, float):
+        raise ValueError(f"the attribute {name} is {value!r}, not a float")
+    return value
+
+
+def text(op: Op, name: str) -> str:
+    """A STRING attribute, "" if the op does not carry it."""
+    value = op.attrs.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def formula(
+    op_type: str, expression: str | Callable[[Op], str], output: str = "Out", *, lod: str = "share", inline: bool = True
+) -> None:
+    """Declares the kernel of an op that is one numpy expression of its inputs, as kernel's `inline` writes them.
+
+    The expression (or what a function of the op gives) is the only definition: calls and generated code both use it.
+    `inline=False` keeps it to calls.
+    """
+
+    def make(op: Op) -> Run:
+        found = expression(op) if callable(expression) else expression
+        return _function(found)
+
+    kernel(op_type, output, lod=lod, inline=expression if inline else None)(make)
+
+
+@lru_cache(maxsize=1024)
+def _function(expression: str) -> Run:
+    """The function of an expression: `{X}` and `{Out_GRAD}` become its parameters, in order of appearance."""
+    names: dict[str, str] = _Names()
+    body = expression.format_map(names)
+    return eval(f"lambda {', '.join(names)}: {body}", {"np": np})
+
+
+class _Names(dict[str, str]):
+    """Notes every name asked for."""
+
+    def __missing__(self, name: str) -> str:
+        self[name] = name
+        return name
+
+
+def truncated_quotient(x: Array, y: Array | int) -> Array:
+    """x / y of integers, rounded toward zero. Raises ValueError where y has a zero."""
+    if not np.all(y):
+        raise ValueError("an integer is divided by zero")
+    quotient = np.floor_divide(x, y)
+    return quotient + ((quotient < 0) & (quotient * y != x))
+
+
+def first(value: Array) -> Any:
+    """The first element as a Python number."""
+    return value.reshape(-1)[0].item()
+
+
+def check_ids(ids: Array, count: int, what: str) -> None:
+    """Raises ValueError naming `what` unless all ids are in 0 .. count - 1 (numpy would take -1 for the last)."""
+    if ids.size and (ids.min() < 0 or ids.max() >= count):
+        wrong = first(ids[(ids < 0) | (ids >= count)])
+        raise ValueError(f"{what} {wrong} is not in 0 to {count - 1}")
