@@ -267,7 +267,7 @@ def test_options_override_the_file(tmp_path):
         ("job.toml", 'pservers = "a:1"\n\ntrainers = 0\n', "job-value", 3, "at least 1"),
         ("job.json", '{"pservers": "a:1",\n "sync_mode": "yes"}', "job-type", 2, "true or false"),
         ("job.toml", "pservers = \n", "job-file", 1, "TOML"),
-        ("job.json", '{"pservers": 1,\n  }', "job-file", 2, "JSON"),
+        ("job.json", '{"pservers": 1,\n  x}', "job-file", 2, "JSON"),
         ("job.json", '{"trainers": 1,\n "trainers": 2}', "job-file", 1, "twice"),
         ("job.json", "[1, 2]", "job-file", 1, "table"),
         ("job.json", "[" * 100000, "job-file", 0, "deep"),

@@ -229,7 +229,7 @@ class SourceText(NamedTuple):
 class Module:
     """Named programs; `main` and `startup` are the usual two. `source` takes no part in equality."""
 
-    programs: FrozenMap[str, Program] = EMPTY
+    programs: FrozenMap[str, Program] = field(default_factory=FrozenMap[str, Program])
     source: SourceText | None = field(default=None, compare=False)
 
     def __getitem__(self, name: str) -> Program:
