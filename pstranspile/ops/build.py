@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from pstranspile.ir.attributes import AttrValue
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Op, Origin
+from pstranspile.ir.frozen import EMPTY, FrozenMap
+from pstranspile.ir.model import Attrs, Op, Origin
 from pstranspile.ir.roles import OpRole
 from pstranspile.ops import schema_of
 from pstranspile.ops.schema import GENERIC_ATTRS
 
-_GENERIC = {name: spec.default for name, spec in GENERIC_ATTRS.items() if spec.default is not None}
+_GENERIC: Attrs = FrozenMap({name: spec.default for name, spec in GENERIC_ATTRS.items() if spec.default is not None})
 
 
 def make_op(
@@ -28,21 +28,30 @@ def make_op(
 
     Raises TypeError when a slot is given as a bare string instead of a list of names.
     """
-    for slot, names in (*inputs.items(), *outputs.items()):
-        if isinstance(names, str):
-            raise TypeError(f"{op_type}: slot {slot} takes a list of names, got the string {names!r}")
     schema = schema_of(op_type)
-    given_inputs = {slot: tuple(names) for slot, names in inputs.items()}
-    given_outputs = {slot: tuple(names) for slot, names in outputs.items()}
-    base = schema.defaults if schema else _GENERIC
-    empty: Mapping[str, tuple[str, ...]] = schema.empty_inputs if schema else {}
+    given_inputs = {slot: _names(op_type, slot, names) for slot, names in inputs.items()}
+    given_outputs = {slot: _names(op_type, slot, names) for slot, names in outputs.items()}
+    empty = schema.empty_inputs if schema else EMPTY
     return Op(
         op_type,
-        FrozenMap({**empty, **given_inputs}),
+        FrozenMap({**empty, **given_inputs}) if empty else FrozenMap(given_inputs),
         FrozenMap(given_outputs),
-        FrozenMap({**base, **(attrs or {})}),
+        complete_attrs(op_type, attrs),
         role,
         role_vars,
         False,
         origin,
     )
+
+
+def complete_attrs(op_type: str, attrs: Mapping[str, AttrValue] | None) -> Attrs:
+    """The attributes with the schema's defaults filled in; ops that carry only defaults share one mapping."""
+    schema = schema_of(op_type)
+    base = schema.defaults if schema else _GENERIC
+    return FrozenMap({**base, **attrs}) if attrs else base
+
+
+def _names(op_type: str, slot: str, names: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(names, str):
+        raise TypeError(f"{op_type}: slot {slot} takes a list of names, got the string {names!r}")
+    return tuple(names)
