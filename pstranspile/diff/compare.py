@@ -186,7 +186,9 @@ def _alike(a: Op, b: Op) -> bool:
         return True
     if a[:-1] != b[:-1]:
         return False
-    return a.attrs is b.attrs or [*map(type, a.attrs.values())] == [*map(type, b.attrs.values())]
+    if a.attrs is b.attrs:
+        return True
+    return [*map(type, a.attrs.values())] == [*map(type, map(b.attrs.get, a.attrs))]
 
 
 def _settled(ops: tuple[Op, ...]) -> Sequence[Op]:
