@@ -24,7 +24,7 @@ from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Location, Module, Op, Origin, ParameterInfo, Program, TensorType, Var
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.text.grammar import parse_module
-from pstranspile.ir.text.statements import same
+from pstranspile.ir.attributes import same_attr
 from pstranspile.ir.types import DType, VarKind
 from pstranspile.ops import schema_of
 from pstranspile.textual import parse, print_module
@@ -54,7 +54,7 @@ def _op_json(op: Op) -> list[Any]:
     given = {
         name: [KINDS[type(value)].value, _attribute_json(value)]
         for name, value in op.attrs.items()
-        if name not in defaults or not same(value, defaults[name])
+        if name not in defaults or not same_attr(value, defaults[name])
     }
     location = op.origin.location
     inputs = {slot: list(names) for slot, names in op.inputs.items() if names}
@@ -182,7 +182,7 @@ def to_mlir(module: Module) -> str:
             attrs = [
                 f"{name} = {_mlir_attribute(value)}"
                 for name, value in op.attrs.items()
-                if name not in schema.defaults or not same(value, schema.defaults[name])
+                if name not in schema.defaults or not same_attr(value, schema.defaults[name])
             ]
             if op.role:
                 attrs.append(f'op_role = "{op.role!r}"')

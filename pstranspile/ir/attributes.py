@@ -126,7 +126,7 @@ def float32(value: float) -> float:
 
 
 def same_attr(a: AttrValue, b: AttrValue) -> bool:
-    """Equal in value and in kind (1, 1.0, True and Long(1) all differ; NaN equals NaN)."""
+    """Equal in value and in kind (1, 1.0, True and Long(1) all differ; NaN equals NaN, -0.0 is not 0.0)."""
     if type(a) is not type(b):
         return False
-    return a == b or repr(a) == repr(b) == "nan"
+    return repr(a) == repr(b) if isinstance(a, float | Floats) else a == b

@@ -32,9 +32,10 @@ from pstranspile.ir.text.template import (
 
 _STRING = r'"(?:[^"\\\n]|\\[^\n])*"'
 _CUT_NAMES = re.compile(r"%([A-Za-z0-9_.@/]+)").split
-_CUT_QUOTED_NAMES = re.compile(rf"%([A-Za-z0-9_.@/]+|{_STRING})").split
+# Compiled where a line needs them, which few texts have.
+_QUOTED_NAMES = rf"%([A-Za-z0-9_.@/]+|{_STRING})"
 _CUT_LABELS = re.compile(r"\^(-?[0-9]+)").split
-_BRACES = re.compile(rf'((?:[^"{{]|{_STRING})*)(?:\{{((?:[^"}}]|{_STRING})*)\}}((?:[^"]|{_STRING})*))?').fullmatch
+_BRACES = rf'((?:[^"{{]|{_STRING})*)(?:\{{((?:[^"}}]|{_STRING})*)\}}((?:[^"]|{_STRING})*))?'
 _DECLARES = re.compile(r"[ \t\r]*[A-Za-z_][A-Za-z0-9_.@]*[ \t\r]*").fullmatch
 _LOCATION = Var._fields.index("location")
 _COMPILE_AFTER = 12  # uses of a skeleton; compiling pays from about there on
@@ -231,11 +232,11 @@ class _Reader:
 
     def _code(self, code: str, number: int) -> None:
         """A line without its comment, possibly with quoted names."""
-        parts = _BRACES(code)
+        parts = re.fullmatch(_BRACES, code)
         if parts is None:
             raise Unfit
         head, text, tail = parts.groups()
-        pieces = _CUT_QUOTED_NAMES(head if text is None else f"{head}{{}}{tail}")
+        pieces = re.split(_QUOTED_NAMES, head if text is None else f"{head}{{}}{tail}")
         if any('"' in piece for piece in pieces[::2]):
             self._whole(code, number)
             return

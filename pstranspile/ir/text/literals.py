@@ -24,7 +24,7 @@ _ESCAPED = re.compile(
 )
 _SHORT = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 _LONG = {escape[1]: char for char, escape in _SHORT.items()}
-_ESCAPE = re.compile(r"\\(?:x([89a-fA-F][0-9a-fA-F])|u([0-9a-fA-F]{4})|(.?))", re.DOTALL)
+_ESCAPE = r"\\(?:x([89a-fA-F][0-9a-fA-F])|u([0-9a-fA-F]{4})|([^\n]?))"  # compiled where one is met
 
 
 def _escape(match: re.Match[str]) -> str:
@@ -55,7 +55,7 @@ def _unescape(match: re.Match[str]) -> str:
 def unquote(literal: str) -> str:
     """The text of a string literal. Raises ValueError holding the escape that the language does not know."""
     inner = literal[1:-1]
-    return _ESCAPE.sub(_unescape, inner) if "\\" in inner else inner
+    return re.sub(_ESCAPE, _unescape, inner) if "\\" in inner else inner
 
 
 def word(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from pstranspile.ir.attributes import AttrKind, AttrValue, kind_of
+from pstranspile.ir.attributes import AttrKind, kind_of, same_attr
 from pstranspile.ir.model import Attrs, Op, Slots, TensorType, Var
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.text.literals import (
@@ -53,13 +53,6 @@ def literal(value: Any, kind: AttrKind) -> str:
     return f"[{', '.join([_scalar(part, element) for part in value])}]"
 
 
-def same(a: AttrValue, b: AttrValue) -> bool:
-    """Equal in kind and value, as the text tells values apart: -0.0 is not 0.0, NaN is NaN."""
-    if type(a) is not type(b):
-        return False
-    return repr(a) == repr(b) if kind_of(a) in (AttrKind.FLOAT, AttrKind.FLOATS) else a == b
-
-
 def _needs_kind(value: Any, kind: AttrKind, known: AttrKind | None, schema: SchemaView | None) -> bool:
     """Whether the kind must be written: it is not the schema's, or the literal alone does not tell."""
     if known is not None:
@@ -74,7 +67,7 @@ def attribute_list(op_type: str, attrs: Attrs, carries_role_vars: bool, language
     out: list[str] = []
     for attribute in sorted(attrs):
         value = attrs[attribute]
-        if attribute in defaults and same(value, defaults[attribute]):
+        if attribute in defaults and same_attr(value, defaults[attribute]):
             continue
         kind = kind_of(value)
         text = literal(value, kind)
