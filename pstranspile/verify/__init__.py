@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from pstranspile.ir.diagnostics import Diagnostic, Severity
-from pstranspile.ir.model import Location, Module, Program
+from pstranspile.ir.model import MAIN, Location, Module, Program, SourceText
 from pstranspile.verify import codes
 from pstranspile.verify.forms import report_unknown_op
 from pstranspile.verify.places import Findings, var_text
@@ -25,13 +25,16 @@ def verify(module: Module) -> tuple[Diagnostic, ...]:
     """
     found: list[Diagnostic] = []
     for name, program in module.programs.items():
-        found += verify_program(program, name)
+        found += verify_program(program, name, module.source)
     return tuple(found)
 
 
-def verify_program(program: Program, name: str = "main") -> tuple[Diagnostic, ...]:
-    """Everything that is wrong with one program; `name` is the name that findings without a text give it."""
-    findings = Findings(name, program.blocks)
+def verify_program(program: Program, name: str = MAIN, source: SourceText | None = None) -> tuple[Diagnostic, ...]:
+    """Everything that is wrong with one program.
+
+    `name` is the name that findings without a text give it, `source` the text it was read from.
+    """
+    findings = Findings(name, program.blocks, source)
     if not program.blocks:
         return (Diagnostic(codes.NO_BLOCK, f"the program @{name} has no block", subject=f"@{name}"),)
     _check_parameters(findings)

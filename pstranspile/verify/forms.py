@@ -111,11 +111,12 @@ def check_attributes(op: Op, schema: OpSchema | None, place: tuple[int, int], fi
         if kind is None and schema is not None:
             hint = suggestion(name, [other for other in known if other not in op.attrs])
             message = f"the schema has no attribute {word(name)}, so it has no effect{hint}"
-            findings.op(codes.EXTRA_ATTRIBUTE, message, place, focus=word(name), severity=Severity.WARNING)
+            focus = findings.attribute_focus(op, name)
+            findings.op(codes.EXTRA_ATTRIBUTE, message, place, focus=focus, severity=Severity.WARNING)
         elif kind is not None and kind is not given:
             is_kind = f"of kind {ATTR_KIND_TEXT[given]}" if given is not None else f"a {type(value).__name__}"
             message = f"the attribute {word(name)} is {is_kind}, it must be of kind {ATTR_KIND_TEXT[kind]}"
-            findings.op(codes.ATTRIBUTE_KIND, message, place, focus=word(name))
+            findings.op(codes.ATTRIBUTE_KIND, message, place, focus=findings.attribute_focus(op, name))
     for name, spec in known.items():
         if name not in op.attrs and spec.default is None and not spec.optional:
             message = f"the attribute {word(name)} ({ATTR_KIND_TEXT[spec.kind]}) must be given"

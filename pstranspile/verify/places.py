@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable, Sequence
 
 from pstranspile.ir.diagnostics import Diagnostic, Note, Severity, at_op, error, warning
-from pstranspile.ir.model import Block, Location, Op, Origin, Var
+from pstranspile.ir.model import Block, Location, Op, Origin, SourceText, Var
 from pstranspile.ir.text.literals import name as name_text
 from pstranspile.ir.text.literals import word
 
@@ -53,9 +53,11 @@ def declared_here(var: Var) -> tuple[Note, ...]:
 class Findings:
     """The findings in one program, and the names of places in it."""
 
-    def __init__(self, program: str, blocks: Sequence[Block]):
+    def __init__(self, program: str, blocks: Sequence[Block], source: SourceText | None = None):
         self.program = program
         self.blocks = blocks
+        self.source = source
+        self._lines: list[str] | None = None
         self.found: list[Diagnostic] = []
         self._suggestions = 0
 
@@ -88,6 +90,17 @@ class Findings:
         make = error if severity is Severity.ERROR else warning
         finding = make(code, message, location, focus=focus or f"^{index}")
         self.found.append(finding._replace(subject=f"@{self.program}^{index}"))
+
+    def attribute_focus(self, op: Op, attribute: str) -> str:
+        """The piece of the source line where an attribute's value begins: `name=`, or `name:` before its kind."""
+        location = op.origin.location if op.origin is not None else None
+        written = word(attribute)
+        if self.source is None or location is None or location.file != self.source.file:
+            return f"{written}="
+        if self._lines is None:
+            self._lines = self.source.text.split("\n")
+        line = self._lines[location.line - 1] if 0 < location.line <= len(self._lines) else ""
+        return f"{written}:" if f"{written}:" in line and f"{written}=" not in line else f"{written}="
 
     def suggest(self, given: str, known: Iterable[str], sigil: str = "") -> str:
         """As `suggestion`, for the first names of a program; looking at all names for every one takes long."""

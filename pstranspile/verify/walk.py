@@ -366,9 +366,10 @@ class Walk:
     def _check_role_vars(self, op: Op, place: tuple[int, int]) -> None:
         """Role variables are pairs of declared names. On a server they name variables of the trainers."""
         names: tuple[str, ...] = op.role_vars or ()
+        pairs = f"({', '.join(map(var_text, names))})"
         if len(names) % 2:
-            message = f"the role variables are {len(names)} names, not pairs of parameter and gradient"
-            self.findings.op(codes.ROLE_PAIR, message, place, focus=var_text(list(names)[-1]))
+            message = f"the number of role variables is {len(names)}; they are pairs of parameter and gradient"
+            self.findings.op(codes.ROLE_PAIR, message, place, focus=pairs)
             return
         if self.is_server:
             return
@@ -384,4 +385,4 @@ class Walk:
                     f"the role variables are pairs of parameter and gradient, but {var_text(name)} "
                     "is not persistable, so it is no parameter"
                 )
-                self.findings.op(codes.ROLE_PAIR, message, place, focus=var_text(name), notes=declared_here(var))
+                self.findings.op(codes.ROLE_PAIR, message, place, focus=pairs, notes=declared_here(var))
