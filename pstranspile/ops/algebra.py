@@ -10,7 +10,7 @@ from pstranspile.ops.broadcasting import sum_to
 from pstranspile.ops.gradient import Wanted, bare_op, gradient, output_gradients, scaled
 from pstranspile.ops.kernel import Run, kernel, wanted
 from pstranspile.ops.numeric import first, flag, formula, real
-from pstranspile.ops.rows import add_rows, merge_rows
+from pstranspile.ops.rows import add_rows, in_use, merge_rows
 from pstranspile.ops.schema import UNSCOPED, declare, declare_gradient, floats, ints
 from pstranspile.ops.shapes import (
     ShapeError,
@@ -304,7 +304,7 @@ def _sum_values(_op: Op) -> Run:
         for term in dense[2:]:
             total += term
         for term in sparse:
-            add_rows(total, term.rows, term.value[: len(term.rows)])
+            add_rows(total, term.rows, in_use(term).reshape(-1, *total.shape[1:]))
         return total
 
     return run

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
+from pstranspile.lazy import lazy_import
 from pstranspile.ops.gradient import Wanted, bare_op, gradient, output_gradients
+from pstranspile.ops.kernel import Run, kernel
+from pstranspile.ops.numeric import first, formula, numpy_dtype, real, text
 from pstranspile.ops.schema import INT, INTS, declare, floats, ints, longs
 from pstranspile.ops.shapes import (
     ShapeError,
@@ -17,6 +23,9 @@ from pstranspile.ops.shapes import (
     outputs_like,
     shape_rule,
 )
+from pstranspile.ops.values import Array, LoDTensor, SelectedRows
+
+np = lazy_import("numpy")
 
 declare(
     "fill_constant",
@@ -119,3 +128,113 @@ def _assign_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
 def _cast_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
     attrs = {"in_dtype": op.attrs["out_dtype"], "out_dtype": op.attrs["in_dtype"]}
     return (bare_op("cast", {"X": output_gradients(op, "Out")}, {"Out": wanted.kept(op, "X")}, attrs),)
+
+
+# Kernels
+
+
+def asked_dims(op: Op, tensor: Array | None, parts: Sequence[Array] | None) -> tuple[int, ...]:
+    """The dims to make: from ShapeTensor, from ShapeTensorList, or from the attribute `shape`."""
+    if tensor is not None:
+        return tuple(int(dim) for dim in tensor.reshape(-1))
+    if parts:
+        return tuple(int(first(part)) for part in parts)
+    return ints_attr(op, "shape")
+
+
+def _constant(op: Op, kind: str) -> Any:
+    """The value to fill with, of element type `kind`: `str_value` if there is one, else `value`."""
+    written = text(op, "str_value")
+    if not written:
+        return np.dtype(kind).type(real(op, "value"))
+    try:
+        # An integer is read as such, as a float64 does not hold all of 64 bits
+        return np.dtype(kind).type(float(written) if kind.startswith("float") else int(written))
+    except ValueError:
+        return np.dtype(kind).type(float(written))
+
+
+@kernel("fill_constant")
+def _fill_constant(op: Op) -> Run:
+    kind = numpy_dtype(int_attr(op, "dtype", 5))
+    constant = _constant(op, kind)
+
+    def run(ValueTensor: Array | None, ShapeTensor: Array | None, ShapeTensorList: list[Array]) -> Array:
+        value = constant if ValueTensor is None else first(ValueTensor)
+        return np.full(asked_dims(op, ShapeTensor, ShapeTensorList), value, kind)
+
+    return run
+
+
+def dims_like(op: Op, like: Array | LoDTensor) -> tuple[int, ...]:
+    """The dims of a ..._batch_size_like op: `shape`, one of them that of Input (with LoD: its number of sequences)."""
+    dims = list(ints_attr(op, "shape"))
+    source = int_attr(op, "input_dim_idx")
+    ragged = isinstance(like, LoDTensor)
+    size = len(like.lod[-1]) - 1 if ragged and source == 0 else (like.data if ragged else like).shape[source]
+    dims[int_attr(op, "output_dim_idx")] = size
+    return tuple(dims)
+
+
+@kernel("fill_constant_batch_size_like", lod="own")
+def _fill_constant_batch_size_like(op: Op) -> Run:
+    kind = numpy_dtype(int_attr(op, "dtype", 5))
+    constant = _constant(op, kind)
+
+    def run(Input: Array | LoDTensor) -> Array:
+        return np.full(dims_like(op, Input), constant, kind)
+
+    return run
+
+
+@kernel("fill_any_like")
+def _fill_any_like_values(op: Op) -> Run:
+    value, number = real(op, "value"), int_attr(op, "dtype", -1)
+
+    def run(X: Array) -> Array:
+        return np.full(X.shape, value, X.dtype if number < 0 else numpy_dtype(number))
+
+    return run
+
+
+formula("fill_zeros_like", "np.zeros({X}.shape, {X}.dtype)")
+
+
+@kernel("assign")
+def _assign(_op: Op) -> Run:
+    def run(X: Any) -> Any:
+        return copied(X)
+
+    return run
+
+
+def copied(value: Any) -> Any:
+    """A copy of a variable's value that shares no memory with it. Raises ValueError for what can't be copied."""
+    if isinstance(value, SelectedRows):
+        return SelectedRows(value.rows.copy(), value.value.copy(), value.height)
+    if isinstance(value, LoDTensor):
+        return LoDTensor(value.data.copy(), value.lod)
+    if isinstance(value, list):
+        return [copied(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    raise ValueError(f"a {type(value).__name__} can't be assigned")
+
+
+_VALUES = {"bool": "bool_values", "int32": "int32_values", "int64": "int64_values", "float32": "fp32_values"}
+
+
+@kernel("assign_value")
+def _assign_value(op: Op) -> Run:
+    kind, dims = numpy_dtype(int_attr(op, "dtype")), ints_attr(op, "shape")
+    if kind not in _VALUES:
+        raise ValueError(f"dtype is {kind}, which assign_value has no values for")
+    value = np.array(op.attrs[_VALUES[kind]], kind).reshape(dims)
+
+    def run() -> Array:
+        return value.copy()
+
+    return run
+
+
+formula("cast", lambda op: f"{{X}}.astype({numpy_dtype(int_attr(op, 'out_dtype'))!r})")

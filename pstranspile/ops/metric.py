@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
+from pstranspile.lazy import lazy_import
+from pstranspile.ops.kernel import Run, kernel
 from pstranspile.ops.schema import declare
-from pstranspile.ops.shapes import Types, disagree, fits, one, shape_rule
+from pstranspile.ops.shapes import Types, disagree, fits, int_attr, one, shape_rule
+from pstranspile.ops.values import Array
+
+np = lazy_import("numpy")
 
 declare(
     "accuracy",
@@ -41,3 +46,65 @@ def _auc(_op: Op, types: Types) -> Types:
         "StatPosOut": types.get("StatPos", ()),
         "StatNegOut": types.get("StatNeg", ()),
     }
+
+
+# Kernels
+
+
+@kernel("accuracy", "Accuracy Correct Total", lod="none")
+def _accuracy_values(_op: Op) -> Run:
+    def run(Indices: Array, Label: Array) -> tuple[Array, Array, Array]:
+        correct = np.count_nonzero((Indices == Label.reshape(-1, 1)).any(axis=1))
+        total = len(Indices)
+        share = correct / total if total else 0.0
+        return np.array([share], "float32"), np.array([correct], "int32"), np.array([total], "int32")
+
+    return run
+
+
+@kernel("auc", "AUC StatPosOut StatNegOut", lod="none")
+def _auc_values(op: Op) -> Run:
+    buckets, steps = int_attr(op, "num_thresholds", 8191) + 1, int_attr(op, "slide_steps", 1)
+
+    def histogram(bins: Array, stat: Array) -> tuple[Array, Array]:
+        """The new statistics, and the histogram of them that counts (see `_slide`)."""
+        new = np.bincount(bins, minlength=buckets).astype(stat.dtype)
+        flat = stat.reshape(-1).copy()
+        if steps == 0:
+            flat[:buckets] += new
+            return flat.reshape(stat.shape), flat[:buckets]
+        return _slide(flat, new, steps).reshape(stat.shape), flat[steps * buckets : (steps + 1) * buckets]
+
+    def run(Predict: Array, Label: Array, StatPos: Array, StatNeg: Array) -> tuple[Array, Array, Array]:
+        predicted, label = Predict.reshape(len(Predict), -1)[:, -1].astype("float32"), Label.reshape(-1)
+        if len(predicted) and not (predicted.min() >= 0 and predicted.max() <= 1):
+            raise ValueError("Predict has values that are no probabilities")
+        bins = (predicted * np.float32(buckets - 1)).astype("int64")
+        new_positive, positive = histogram(bins[label > 0], StatPos)
+        new_negative, negative = histogram(bins[label == 0], StatNeg)
+        return np.array([_area(positive, negative)]), new_positive, new_negative
+
+    return run
+
+
+def _slide(flat: Array, new: Array, steps: int) -> Array:
+    """Puts a histogram in the place of the oldest of the last `steps` ones, in place.
+
+    The statistics are those histograms one after another, their sum, and the number of steps so far.
+    """
+    buckets = len(new)
+    at = int(flat[(steps + 1) * buckets]) % steps * buckets
+    oldest, total = flat[at : at + buckets], flat[steps * buckets : (steps + 1) * buckets]
+    total += new - oldest
+    oldest[:] = new
+    flat[(steps + 1) * buckets] += 1
+    return flat
+
+
+def _area(positive: Array, negative: Array) -> float:
+    """The area under the curve, by trapezoids; not divided when one of the classes is missing."""
+    positives = np.cumsum(positive[::-1], dtype="float64")
+    before = positives - positive[::-1]
+    area = float(np.sum(negative[::-1] * (positives + before)) / 2)
+    whole = float(positives[-1]) * float(np.sum(negative, dtype="float64"))
+    return area / whole if whole else area
