@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pstranspile.ir.model import Op
+from pstranspile.lazy import lazy_import
+from pstranspile.ops.context import ExecutionContext
+from pstranspile.ops.kernel import Run, kernel
+from pstranspile.ops.numeric import first, flag, real
+from pstranspile.ops.optimizer_steps import owned, squared_norm, steps
+from pstranspile.ops.random_numbers import fluid_uniform, normal
+from pstranspile.ops.rows import add_rows, in_use, merge_rows, positions, scatter
 from pstranspile.ops.schema import FLOAT, LONG, declare, long
-from pstranspile.ops.shapes import Types, one, shape_rule
+from pstranspile.ops.shapes import Types, int_attr, one, shape_rule
+from pstranspile.ops.values import Array, SelectedRows
+
+np = lazy_import("numpy")
 
 declare(
     "sgd",
@@ -26,65 +38,6 @@ declare(
     follows="Param Grad Velocity ParamOut VelocityOut",
     whole_norm=True,
     doc="as momentum, the rate scaled by the norm of Param over that of Grad",
-)
-declare(
-    "adam",
-    "Param Grad LearningRate Moment1 Moment2 Beta1Pow Beta2Pow Beta1Tensor? Beta2Tensor? -> "
-    "ParamOut Moment1Out Moment2Out Beta1PowOut Beta2PowOut",
-    {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-08, "lazy_mode": False, "min_row_size_to_use_multithread": long(1000)},
-    follows="Param Grad Moment1 Moment2 ParamOut Moment1Out Moment2Out",
-    doc="ParamOut = Param - rate * Moment1Out / (sqrt(Moment2Out) + epsilon), moments corrected for their start at 0",
-)
-declare(
-    "adamax",
-    "Param Grad LearningRate Moment InfNorm Beta1Pow -> ParamOut MomentOut InfNormOut",
-    {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-08},
-    follows="Param Grad Moment InfNorm ParamOut MomentOut InfNormOut",
-    doc="as adam, with the infinity norm for the second moment",
-)
-declare(
-    "lamb",
-    "Param Grad LearningRate Moment1 Moment2 Beta1Pow Beta2Pow -> ParamOut Moment1Out Moment2Out",
-    {"weight_decay": FLOAT, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-06},
-    follows="Param Grad Moment1 Moment2 ParamOut Moment1Out Moment2Out",
-    whole_norm=True,
-    never_cut=True,
-    doc="as adam without the correction, with weight decay, scaled by the norm of Param over that of the step",
-)
-declare(
-    "adagrad",
-    "Param Grad LearningRate Moment -> ParamOut MomentOut",
-    {"epsilon": 1e-06},
-    follows="Param Grad Moment ParamOut MomentOut",
-    doc="MomentOut = Moment + Grad * Grad; ParamOut = Param - LearningRate * Grad / (sqrt(MomentOut) + epsilon)",
-)
-declare(
-    "decayed_adagrad",
-    "Param Grad LearningRate Moment -> ParamOut MomentOut",
-    {"decay": 0.95, "epsilon": 1e-06},
-    follows="Param Grad Moment ParamOut MomentOut",
-    doc="as adagrad, MomentOut = decay * Moment + (1 - decay) * Grad * Grad",
-)
-declare(
-    "adadelta",
-    "Param Grad AvgSquaredGrad AvgSquaredUpdate -> ParamOut AvgSquaredGradOut AvgSquaredUpdateOut",
-    {"rho": 0.95, "epsilon": 1e-06},
-    follows="Param Grad AvgSquaredGrad AvgSquaredUpdate ParamOut AvgSquaredGradOut AvgSquaredUpdateOut",
-    doc="steps sized by the running averages of squared steps over squared gradients; no learning rate",
-)
-declare(
-    "rmsprop",
-    "Param Grad LearningRate MeanSquare MeanGrad? Moment -> ParamOut MomentOut MeanSquareOut MeanGradOut",
-    {"epsilon": 1e-10, "decay": 0.9, "momentum": 0.0, "centered": False},
-    follows="Param Grad Moment MeanSquare MeanGrad ParamOut MomentOut MeanSquareOut MeanGradOut",
-    doc="steps divided by the root of a running average of squared gradients, less the mean if centered",
-)
-declare(
-    "ftrl",
-    "Param Grad LearningRate SquaredAccumulator LinearAccumulator -> ParamOut SquaredAccumOut LinearAccumOut",
-    {"l1": 0.0, "l2": 0.0, "lr_power": -0.5},
-    follows="Param Grad SquaredAccumulator LinearAccumulator ParamOut SquaredAccumOut LinearAccumOut",
-    doc="follow the regularised leader, with l1 and l2",
 )
 declare(
     "proximal_gd",
@@ -129,3 +82,203 @@ declare(
 def _average_accumulates(_op: Op, types: Types) -> Types:
     one(types, "param")
     return {f"out_{slot[3:]}": held for slot, held in types.items() if slot.startswith("in_")}
+
+
+# Kernels. Arrays are updated in place where the op reads and writes the same variable.
+
+
+@kernel("sgd", "ParamOut")
+def _sgd(op: Op) -> Run:
+    own = owned(op, "Param")
+
+    def sparse(param: Array | SelectedRows, grad: SelectedRows, rate: Any) -> Array | SelectedRows:
+        step = in_use(grad) * -rate
+        if isinstance(param, SelectedRows):
+            value = own(param.value)[0]
+            add_rows(value, positions(param, grad.rows, "Param"), step)
+            return param._replace(value=value)
+        (table,) = own(param)
+        add_rows(table, grad.rows, step)
+        return table
+
+    def run(Param: Array, Grad: Array, LearningRate: Array) -> Array:
+        rate = first(LearningRate)
+        if isinstance(Grad, SelectedRows):
+            return sparse(Param, Grad, rate)
+        (param,) = own(Param)
+        for g, p in steps(Grad, param):
+            p -= rate * g
+        return param
+
+    return run
+
+
+@kernel("momentum", "ParamOut VelocityOut")
+def _momentum(op: Op) -> Run:
+    mu, nesterov = real(op, "mu"), flag(op, "use_nesterov")
+    own = owned(op, "Param Velocity")
+
+    def run(Param: Array, Grad: Array, LearningRate: Array, Velocity: Array) -> tuple[Array, ...]:
+        param, velocity = own(Param, Velocity)
+        rate = first(LearningRate)
+        for g, p, v in steps(Grad, param, velocity):
+            v *= mu
+            v += g
+            p -= rate * (g + mu * v if nesterov else v)
+        return param, velocity
+
+    return run
+
+
+@kernel("dgc_momentum", "ParamOut Grad_out VelocityOut")
+def _dgc_momentum(op: Op) -> Run:
+    mu, nesterov = real(op, "mu"), flag(op, "use_nesterov")
+    begin = real(op, "rampup_begin_step")
+    own = owned(op, "Param Velocity")
+
+    def run(
+        Param: Array, Grad: Array, LearningRate: Array, Velocity: Array, current_step: Array, nranks: Array
+    ) -> tuple[Array | None, ...]:
+        if begin < 0:
+            return None, None, None
+        param, velocity = own(Param, Velocity)
+        rate, mean = first(LearningRate), Grad / first(nranks)
+        before = first(current_step) < begin
+        for g, p, v in steps(mean, param, velocity):
+            if before:
+                v *= mu
+                v += g
+                p -= rate * (g + mu * v if nesterov else v)
+            else:
+                p -= rate * g
+        return param, mean, velocity
+
+    return run
+
+
+@kernel("lars_momentum", "ParamOut VelocityOut")
+def _lars_momentum(op: Op) -> Run:
+    mu, trust, decay = real(op, "mu"), real(op, "lars_coeff"), real(op, "lars_weight_decay")
+    own = owned(op, "Param Velocity")
+
+    def run(Param: Array, Grad: Array, LearningRate: Array, Velocity: Array) -> tuple[Array, ...]:
+        param, velocity = own(Param, Velocity)
+        rate = first(LearningRate)
+        grad = scatter(Grad, Param.shape) if isinstance(Grad, SelectedRows) else Grad
+        of_param, of_grad = squared_norm(Param) ** 0.5, squared_norm(grad) ** 0.5
+        if of_param > 0 and of_grad > 0:
+            rate *= trust * of_param / (of_grad + decay * of_param)
+        for g, p, v in steps(grad, param, velocity):
+            v *= mu
+            v += rate * (g + decay * p)
+            p -= v
+        return param, velocity
+
+    return run
+
+
+def _proximal(param: Array, rate: Any, l1: float, l2: float) -> None:
+    """The proximal step for l1 and l2, in place."""
+    if l1 > 0:
+        param[...] = np.sign(param) * np.maximum(np.abs(param) - rate * l1, 0)
+    param /= 1 + rate * l2
+
+
+@kernel("proximal_gd", "ParamOut")
+def _proximal_gd(op: Op) -> Run:
+    l1, l2 = real(op, "l1"), real(op, "l2")
+    own = owned(op, "Param")
+
+    def run(Param: Array, Grad: Array, LearningRate: Array) -> Array:
+        (param,) = own(Param)
+        rate = first(LearningRate)
+        for g, p in steps(Grad, param):
+            p -= rate * g
+            _proximal(p, rate, l1, l2)
+        return param
+
+    return run
+
+
+@kernel("proximal_adagrad", "ParamOut MomentOut")
+def _proximal_adagrad(op: Op) -> Run:
+    l1, l2 = real(op, "l1"), real(op, "l2")
+    own = owned(op, "Param Moment")
+
+    def run(Param: Array, Grad: Array, LearningRate: Array, Moment: Array) -> tuple[Array, ...]:
+        param, moment = own(Param, Moment)
+        rate = first(LearningRate)
+        for g, p, m in steps(Grad, param, moment):
+            m += g * g
+            p -= rate * g / np.sqrt(m)
+            _proximal(p, rate, l1, l2)
+        return param, moment
+
+    return run
+
+
+def _fluid_noise(seed: int) -> float:
+    """The first number of the polar method over Fluid's generator seeded with `seed`."""
+    draw = 0
+    while True:
+        x, y = (2.0 * float(u) - 1.0 for u in fluid_uniform(seed, draw, 2))
+        size = x * x + y * y
+        if 0.0 < size < 1.0:
+            return x * float(np.sqrt(-2.0 * np.log(size) / size))
+        draw += 2
+
+
+@kernel("dpsgd", "ParamOut")
+def _dpsgd(op: Op) -> Run:
+    clip, batch, sigma, seed = real(op, "clip"), real(op, "batch_size"), real(op, "sigma"), int_attr(op, "seed")
+    own = owned(op, "Param")
+
+    def run(Param: Array, Grad: Array, LearningRate: Array, context: ExecutionContext) -> Array:
+        (param,) = own(Param)
+        grad = scatter(merge_rows([Grad]), Param.shape) if isinstance(Grad, SelectedRows) else Grad
+        norm = squared_norm(grad) ** 0.5
+        if seed:
+            noise = _fluid_noise(seed)
+        else:  # a stream of the gradient's, since that of a parameter is the same in every step
+            noise = float(normal(*context.stream(op.inputs["Grad"][0], 0), 1, dtype="float64")[0])
+        factor, shift = (clip / norm if norm > clip else 1.0), noise * sigma / batch
+        rate = first(LearningRate)
+        for g, p in steps(grad, param):
+            p -= rate * (g * factor + shift)
+        return param
+
+    return run
+
+
+@kernel(
+    "average_accumulates",
+    "out_sum_1 out_sum_2 out_sum_3 out_num_accumulates out_old_num_accumulates out_num_updates",
+)
+def _accumulate(op: Op) -> Run:
+    window = real(op, "average_window")
+    longest, shortest = int_attr(op, "max_average_window"), int_attr(op, "min_average_window")
+
+    def run(
+        param: Array,
+        in_sum_1: Array,
+        in_sum_2: Array,
+        in_sum_3: Array,
+        in_num_accumulates: Array,
+        in_old_num_accumulates: Array,
+        in_num_updates: Array,
+    ) -> tuple[Array, ...]:
+        updates, held, old = in_num_updates + 1, in_num_accumulates + 1, in_old_num_accumulates
+        sums = [in_sum_1 + param, in_sum_2, in_sum_3]
+        if first(updates) % _SUMMED_AT_MOST == 0:
+            sums = [np.zeros_like(param), in_sum_2 + sums[0], in_sum_3]
+        count = first(held)
+        if count >= shortest and count >= min(longest, first(updates) * window):
+            sums = [np.zeros_like(param), np.zeros_like(param), sums[0] + sums[1]]
+            old, held = held, np.zeros_like(held)
+        return (*sums, held, old, updates)
+
+    return run
+
+
+_SUMMED_AT_MOST = 16384
+"""After so many updates the first sum goes into the second, so that small terms are not lost in a large sum."""

@@ -2,39 +2,90 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pstranspile.lazy import lazy_import
+from pstranspile.ops.numeric import check_ids
 from pstranspile.ops.values import Array, SelectedRows
 
 np = lazy_import("numpy")
 
 
+def in_use(part: SelectedRows) -> Array:
+    """The values of the rows, without the room that a growing table has left."""
+    return part.value if len(part.value) == len(part.rows) else part.value[: len(part.rows)]
+
+
 def concat_rows(parts: Sequence[SelectedRows]) -> SelectedRows:
-    """All rows of the parts in order, repeats kept. The height is that of the first."""
+    """All rows of the parts in order, repeats kept, in new memory. The height is that of the first."""
     rows = np.concatenate([part.rows for part in parts])
-    value = np.concatenate([part.value[: len(part.rows)] for part in parts])
-    return SelectedRows(rows, value, parts[0].height)
+    return SelectedRows(rows, np.concatenate([in_use(part) for part in parts]), parts[0].height)
 
 
 def merge_rows(parts: Sequence[SelectedRows]) -> SelectedRows:
-    """The sum of the parts with every row once.
+    """The sum of the parts with every row once, in new memory.
 
-    As in Fluid, rows keep their order if none occurs twice in all parts; otherwise they are sorted.
+    As in Fluid, rows keep their order if none occurs twice in all parts; otherwise they are sorted. What a row has
+    several times is added up in order.
     """
     whole = concat_rows(parts)
     order = np.argsort(whole.rows, kind="stable")
     rows = whole.rows[order]
     new = np.ones(len(rows), dtype=bool)
     np.not_equal(rows[1:], rows[:-1], out=new[1:])
-    if new.all():
-        return whole
     starts = np.flatnonzero(new)
-    return SelectedRows(rows[starts], np.add.reduceat(whole.value[order], starts, axis=0), whole.height)
+    if len(starts) == len(rows):
+        return whole
+    total = whole.value[order[starts]]
+    again = np.flatnonzero(~new)
+    add_rows(total, (np.cumsum(new) - 1)[again], whole.value[order[again]])
+    return SelectedRows(rows[starts], total, whole.height)
 
 
 def add_rows(target: Array, rows: Array, value: Array) -> None:
-    """Adds each `value[i]` to `target[rows[i]]`, in place; rows may repeat."""
-    if len(rows):
-        merged = merge_rows([SelectedRows(rows, value, len(target))])
-        target[merged.rows] += merged.value
+    """Adds each `value[i]` to `target[rows[i]]`, in place and in order; rows may repeat.
+
+    Raises ValueError for a row that the target does not have.
+    """
+    check_ids(rows, len(target), "row")
+    if target.flags.c_contiguous and target.ndim > 1:  # numpy adds fastest with a single index
+        width = target.size // max(len(target), 1)
+        places = (rows.reshape(-1, 1) * width + np.arange(width)).reshape(-1)
+        np.add.at(target.reshape(-1), places, value.reshape(-1))
+    else:
+        np.add.at(target, rows, value)
+
+
+def scatter(part: SelectedRows, shape: tuple[int, ...]) -> Array:
+    """The dense tensor of these dims with the rows added in and zeros elsewhere."""
+    dense = np.zeros(shape, part.value.dtype)
+    add_rows(dense, part.rows, in_use(part).reshape(len(part.rows), *shape[1:]))
+    return dense
+
+
+def update_rows(part: SelectedRows, step: Callable[..., None], *tables: Array) -> None:
+    """Applies `step(gradient, *rows of the tables)`, which changes the rows in place, to the rows that `part` has."""
+    merged = merge_rows([part])
+    check_ids(merged.rows, len(tables[0]), "row")
+    taken = [table[merged.rows] for table in tables]
+    step(in_use(merged).reshape(taken[0].shape), *taken)
+    for table, changed in zip(tables, taken, strict=True):
+        table[merged.rows] = changed
+
+
+def find_rows(part: SelectedRows, rows: Array) -> tuple[Array, Array]:
+    """For each of `rows` the position in `part` that holds it, and whether there is one."""
+    if not len(part.rows):
+        return np.zeros(rows.shape, "int64"), np.zeros(rows.shape, bool)
+    order = np.argsort(part.rows, kind="stable")
+    ascending = part.rows[order]
+    places = np.minimum(np.searchsorted(ascending, rows), len(order) - 1)
+    return order[places], ascending[places] == rows
+
+
+def positions(part: SelectedRows, rows: Array, slot: str) -> Array:
+    """As `find_rows`. Raises ValueError naming the slot that lacks a row."""
+    places, found = find_rows(part, rows)
+    if not found.all():
+        raise ValueError(f"{slot} has no row {int(rows[~found][0])}")
+    return places

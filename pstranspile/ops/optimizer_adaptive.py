@@ -1,0 +1,288 @@
+"""Updates of parameters with a rate for each element, from averages of its gradients."""
+
+from __future__ import annotations
+
+from pstranspile.ir.model import Op
+from pstranspile.lazy import lazy_import
+from pstranspile.ops.kernel import Run, kernel
+from pstranspile.ops.numeric import first, flag, real
+from pstranspile.ops.optimizer_steps import owned, squared_norm, steps
+from pstranspile.ops.rows import update_rows
+from pstranspile.ops.schema import FLOAT, declare, long
+from pstranspile.ops.values import Array, SelectedRows
+
+np = lazy_import("numpy")
+
+declare(
+    "adam",
+    "Param Grad LearningRate Moment1 Moment2 Beta1Pow Beta2Pow Beta1Tensor? Beta2Tensor? -> "
+    "ParamOut Moment1Out Moment2Out Beta1PowOut Beta2PowOut",
+    {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-08, "lazy_mode": False, "min_row_size_to_use_multithread": long(1000)},
+    follows="Param Grad Moment1 Moment2 ParamOut Moment1Out Moment2Out",
+    doc="ParamOut = Param - rate * Moment1Out / (sqrt(Moment2Out) + epsilon), moments corrected for their start at 0",
+)
+declare(
+    "adamax",
+    "Param Grad LearningRate Moment InfNorm Beta1Pow -> ParamOut MomentOut InfNormOut",
+    {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-08},
+    follows="Param Grad Moment InfNorm ParamOut MomentOut InfNormOut",
+    doc="as adam, with the infinity norm for the second moment",
+)
+declare(
+    "lamb",
+    "Param Grad LearningRate Moment1 Moment2 Beta1Pow Beta2Pow -> ParamOut Moment1Out Moment2Out",
+    {"weight_decay": FLOAT, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-06},
+    follows="Param Grad Moment1 Moment2 ParamOut Moment1Out Moment2Out",
+    whole_norm=True,
+    never_cut=True,
+    doc="as adam without the correction, with weight decay, scaled by the norm of Param over that of the step",
+)
+declare(
+    "adagrad",
+    "Param Grad LearningRate Moment -> ParamOut MomentOut",
+    {"epsilon": 1e-06},
+    follows="Param Grad Moment ParamOut MomentOut",
+    doc="MomentOut = Moment + Grad * Grad; ParamOut = Param - LearningRate * Grad / (sqrt(MomentOut) + epsilon)",
+)
+declare(
+    "decayed_adagrad",
+    "Param Grad LearningRate Moment -> ParamOut MomentOut",
+    {"decay": 0.95, "epsilon": 1e-06},
+    follows="Param Grad Moment ParamOut MomentOut",
+    doc="as adagrad, MomentOut = decay * Moment + (1 - decay) * Grad * Grad",
+)
+declare(
+    "adadelta",
+    "Param Grad AvgSquaredGrad AvgSquaredUpdate -> ParamOut AvgSquaredGradOut AvgSquaredUpdateOut",
+    {"rho": 0.95, "epsilon": 1e-06},
+    follows="Param Grad AvgSquaredGrad AvgSquaredUpdate ParamOut AvgSquaredGradOut AvgSquaredUpdateOut",
+    doc="steps sized by the running averages of squared steps over squared gradients; no learning rate",
+)
+declare(
+    "rmsprop",
+    "Param Grad LearningRate MeanSquare MeanGrad? Moment -> ParamOut MomentOut MeanSquareOut MeanGradOut",
+    {"epsilon": 1e-10, "decay": 0.9, "momentum": 0.0, "centered": False},
+    follows="Param Grad Moment MeanSquare MeanGrad ParamOut MomentOut MeanSquareOut MeanGradOut",
+    doc="steps divided by the root of a running average of squared gradients, less the mean if centered",
+)
+declare(
+    "ftrl",
+    "Param Grad LearningRate SquaredAccumulator LinearAccumulator -> ParamOut SquaredAccumOut LinearAccumOut",
+    {"l1": 0.0, "l2": 0.0, "lr_power": -0.5},
+    follows="Param Grad SquaredAccumulator LinearAccumulator ParamOut SquaredAccumOut LinearAccumOut",
+    doc="follow the regularised leader, with l1 and l2",
+)
+
+
+# Kernels. Arrays are updated in place where the op reads and writes the same variable.
+
+
+@kernel("adam", "ParamOut Moment1Out Moment2Out Beta1PowOut Beta2PowOut")
+def _adam(op: Op) -> Run:
+    given1, given2, epsilon = real(op, "beta1"), real(op, "beta2"), real(op, "epsilon")
+    lazy = flag(op, "lazy_mode")
+    own = owned(op, "Param Moment1 Moment2")
+
+    def run(
+        Param: Array,
+        Grad: Array,
+        LearningRate: Array,
+        Moment1: Array,
+        Moment2: Array,
+        Beta1Pow: Array,
+        Beta2Pow: Array,
+        Beta1Tensor: Array | None = None,
+        Beta2Tensor: Array | None = None,
+    ) -> tuple[Array, ...]:
+        beta1 = given1 if Beta1Tensor is None else first(Beta1Tensor)
+        beta2 = given2 if Beta2Tensor is None else first(Beta2Tensor)
+        param, moment1, moment2 = own(Param, Moment1, Moment2)
+        power1, power2 = Beta1Pow * beta1, Beta2Pow * beta2
+        sparse = isinstance(Grad, SelectedRows)
+        if sparse and not len(Grad.rows):
+            return param, moment1, moment2, Beta1Pow, Beta2Pow
+        # with sparse rows Fluid has advanced the powers before it uses them
+        used1, used2 = (first(power1), first(power2)) if sparse else (first(Beta1Pow), first(Beta2Pow))
+        rate = first(LearningRate) * (1 - used2) ** 0.5 / (1 - used1)
+
+        def step(g: Array, p: Array, m: Array, v: Array) -> None:
+            m *= beta1
+            m += (1 - beta1) * g
+            v *= beta2
+            t = g * g
+            t *= 1 - beta2
+            v += t
+            np.sqrt(v, out=t)
+            t += epsilon
+            np.divide(m, t, out=t)
+            t *= rate
+            p -= t
+
+        if sparse and lazy:
+            update_rows(Grad, step, param, moment1, moment2)
+        else:
+            for piece in steps(Grad, param, moment1, moment2):
+                step(*piece)
+        return param, moment1, moment2, power1, power2
+
+    return run
+
+
+@kernel("adamax", "ParamOut MomentOut InfNormOut")
+def _adamax(op: Op) -> Run:
+    beta1, beta2, epsilon = real(op, "beta1"), real(op, "beta2"), real(op, "epsilon")
+    own = owned(op, "Param Moment InfNorm")
+
+    def run(
+        Param: Array, Grad: Array, LearningRate: Array, Moment: Array, InfNorm: Array, Beta1Pow: Array
+    ) -> tuple[Array, ...]:
+        param, moment, norm = own(Param, Moment, InfNorm)
+        rate = first(LearningRate) / (1 - first(Beta1Pow))
+        for g, p, m, u in steps(Grad, param, moment, norm):
+            m *= beta1
+            m += (1 - beta1) * g
+            u *= beta2
+            u += epsilon
+            np.maximum(np.abs(g), u, out=u)
+            p -= rate * (m / u)
+        return param, moment, norm
+
+    return run
+
+
+@kernel("lamb", "ParamOut Moment1Out Moment2Out")
+def _lamb(op: Op) -> Run:
+    beta1, beta2, epsilon = real(op, "beta1"), real(op, "beta2"), real(op, "epsilon")
+    decay = real(op, "weight_decay")
+    own = owned(op, "Param Moment1 Moment2")
+
+    def run(Param: Array, Grad: Array, LearningRate: Array, Moment1: Array, Moment2: Array) -> tuple[Array, ...]:
+        param, moment1, moment2 = own(Param, Moment1, Moment2)
+        step = np.zeros_like(param)
+        for g, p, m, v, r in steps(Grad, param, moment1, moment2, step):
+            m *= beta1
+            m += (1 - beta1) * g
+            v *= beta2
+            v += (1 - beta2) * (g * g)
+            np.divide(m, np.sqrt(v) + epsilon, out=r)
+            r += decay * p
+        of_param, of_step = squared_norm(param) ** 0.5, squared_norm(step) ** 0.5
+        trust = of_param / of_step if of_param > 0 and of_step > 0 else 1.0
+        step *= first(LearningRate) * trust
+        param -= step
+        return param, moment1, moment2
+
+    return run
+
+
+@kernel("adagrad decayed_adagrad", "ParamOut MomentOut")
+def _adagrad(op: Op) -> Run:
+    epsilon = real(op, "epsilon")
+    decay = real(op, "decay") if op.type == "decayed_adagrad" else None
+    own = owned(op, "Param Moment")
+
+    def run(Param: Array, Grad: Array, LearningRate: Array, Moment: Array) -> tuple[Array, ...]:
+        param, moment = own(Param, Moment)
+        rate = first(LearningRate)
+
+        def step(g: Array, p: Array, m: Array) -> None:
+            if decay is None:
+                m += g * g
+            else:
+                m *= decay
+                m += (1 - decay) * (g * g)
+            p -= rate * g / (np.sqrt(m) + epsilon)
+
+        if decay is None and isinstance(Grad, SelectedRows):
+            update_rows(Grad, step, param, moment)
+        else:
+            for piece in steps(Grad, param, moment):
+                step(*piece)
+        return param, moment
+
+    return run
+
+
+@kernel("adadelta", "ParamOut AvgSquaredGradOut AvgSquaredUpdateOut")
+def _adadelta(op: Op) -> Run:
+    rho, epsilon = real(op, "rho"), real(op, "epsilon")
+    own = owned(op, "Param AvgSquaredGrad AvgSquaredUpdate")
+
+    def run(Param: Array, Grad: Array, AvgSquaredGrad: Array, AvgSquaredUpdate: Array) -> tuple[Array, ...]:
+        param, of_grad, of_update = own(Param, AvgSquaredGrad, AvgSquaredUpdate)
+        for g, p, a, b in steps(Grad, param, of_grad, of_update):
+            a *= rho
+            a += (1 - rho) * (g * g)
+            squared = (b + epsilon) / (a + epsilon) * (g * g)
+            b *= rho
+            b += (1 - rho) * squared
+            p -= np.sqrt((b + epsilon) / (a + epsilon)) * g  # Fluid forms the step again from the new average
+        return param, of_grad, of_update
+
+    return run
+
+
+@kernel("rmsprop", "ParamOut MomentOut MeanSquareOut MeanGradOut")
+def _rmsprop(op: Op) -> Run:
+    rho, epsilon, mu = real(op, "decay"), real(op, "epsilon"), real(op, "momentum")
+    centered = flag(op, "centered")
+    own = owned(op, "Param Moment MeanSquare")
+    own_mean = owned(op, "MeanGrad")
+
+    def run(
+        Param: Array,
+        Grad: Array,
+        LearningRate: Array,
+        Moment: Array,
+        MeanSquare: Array,
+        MeanGrad: Array | None = None,
+    ) -> tuple[Array | None, ...]:
+        param, moment, square = own(Param, Moment, MeanSquare)
+        rate = first(LearningRate)
+        if not centered:
+            for g, p, m, s in steps(Grad, param, moment, square):
+                s *= rho
+                s += (1 - rho) * (g * g)
+                m *= mu
+                m += rate * g / np.sqrt(s + epsilon)
+                p -= m
+            return param, moment, square, MeanGrad
+        if MeanGrad is None:
+            raise ValueError("centered needs MeanGrad")
+        (mean,) = own_mean(MeanGrad)
+        for g, p, m, s, a in steps(Grad, param, moment, square, mean):
+            s *= rho
+            s += (1 - rho) * (g * g)
+            a *= rho
+            a += (1 - rho) * g
+            m *= mu
+            m += rate * g / np.sqrt(s - a * a + epsilon)
+            p -= m
+        return param, moment, square, mean
+
+    return run
+
+
+@kernel("ftrl", "ParamOut SquaredAccumOut LinearAccumOut")
+def _ftrl(op: Op) -> Run:
+    l1, l2, power = real(op, "l1"), real(op, "l2"), real(op, "lr_power")
+    own = owned(op, "Param SquaredAccumulator:SquaredAccumOut LinearAccumulator:LinearAccumOut")
+
+    def raised(value: Array) -> Array:
+        return np.sqrt(value) if power == -0.5 else value**-power
+
+    def run(
+        Param: Array, Grad: Array, LearningRate: Array, SquaredAccumulator: Array, LinearAccumulator: Array
+    ) -> tuple[Array, ...]:
+        param, square, linear = own(Param, SquaredAccumulator, LinearAccumulator)
+        rate = first(LearningRate)
+        for g, p, s, z in steps(Grad, param, square, linear):
+            before = raised(s)
+            s += g * g
+            after = raised(s)
+            z += g - (after - before) / rate * p
+            shrunk = np.sign(z) * l1 - z
+            p[...] = np.where(np.abs(z) > l1, shrunk / (after / rate + 2 * l2), 0)
+        return param, square, linear
+
+    return run
