@@ -15,9 +15,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pstranspile.analysis.facts import Facts as Facts
+    from pstranspile.analysis.facts import analyze as analyze
     from pstranspile.compile import Compiled as Compiled
     from pstranspile.compile import Role as Role
     from pstranspile.compile import compile as compile
+    from pstranspile.compile import prepare as prepare
     from pstranspile.diff import diff as diff
     from pstranspile.ir.diagnostics import Diagnostic as Diagnostic
     from pstranspile.ir.diagnostics import DiagnosticError as DiagnosticError
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
     from pstranspile.jobfile import load_job as load_job
     from pstranspile.loading import load as load
     from pstranspile.loading import loads as loads
+    from pstranspile.plan.make import make_plan as make_plan
+    from pstranspile.plan.plan import Plan as Plan
     from pstranspile.textual import print_module as dumps
     from pstranspile.verify import verify as verify
 
@@ -37,17 +42,22 @@ _API = {
     "Compiled": "compile:Compiled",
     "Diagnostic": "ir.diagnostics:Diagnostic",
     "DiagnosticError": "ir.diagnostics:DiagnosticError",
+    "Facts": "analysis.facts:Facts",
     "Job": "job:Job",
     "JobError": "job:JobError",
     "Module": "ir.model:Module",
+    "Plan": "plan.plan:Plan",
     "Program": "ir.model:Program",
     "Role": "compile:Role",
+    "analyze": "analysis.facts:analyze",
     "compile": "compile:compile",
     "diff": "diff:diff",
     "dumps": "textual:print_module",
     "load": "loading:load",
     "load_job": "jobfile:load_job",
     "loads": "loading:loads",
+    "make_plan": "plan.make:make_plan",
+    "prepare": "compile:prepare",
     "verify": "verify:verify",
 }
 """Public name -> where it is defined; the imports above say the same to type checkers."""
@@ -56,17 +66,22 @@ __all__ = [
     "Compiled",
     "Diagnostic",
     "DiagnosticError",
+    "Facts",
     "Job",
     "JobError",
     "Module",
+    "Plan",
     "Program",
     "Role",
+    "analyze",
     "compile",
     "diff",
     "dumps",
     "load",
     "load_job",
     "loads",
+    "make_plan",
+    "prepare",
     "verify",
 ]
 
