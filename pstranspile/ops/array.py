@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 from pstranspile.ir.model import Op
+from pstranspile.lazy import lazy_import
+from pstranspile.ops.context import ExecutionContext, Value
 from pstranspile.ops.gradient import Wanted, gradient, like_forward, output_gradients
+from pstranspile.ops.kernel import Run, kernel
 from pstranspile.ops.schema import declare
 from pstranspile.ops.shapes import outputs_like, shape_rule
+from pstranspile.ops.values import LoDTensor
+
+np = lazy_import("numpy")
 
 declare("lod_tensor_to_array", "X RankTable -> Out", doc="Out = an array of the steps of X, ordered by RankTable")
 declare("array_to_lod_tensor", "X RankTable -> Out", doc="Out = the tensor that lod_tensor_to_array came from")
@@ -38,3 +46,59 @@ def _write_to_array_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
 def _read_from_array_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
     inputs = {"X": output_gradients(op, "Out"), "I": op.inputs["I"]}
     return (like_forward(op, "write_to_array", inputs, {"Out": wanted.kept(op, "X")}),)
+
+
+def _index(value: Any) -> int:
+    if not isinstance(value, np.ndarray) or value.size != 1:
+        raise ValueError("I must hold one index")
+    index = int(value.ravel()[0])
+    if index < 0:
+        raise ValueError(f"I is {index}, an index must not be negative")
+    return index
+
+
+def _copy(value: Value) -> Value:
+    return LoDTensor(value.data.copy(), value.lod) if isinstance(value, LoDTensor) else value.copy()
+
+
+@kernel("write_to_array", lod="own")
+def _run_write_to_array(op: Op) -> Run:
+    array = op.outputs["Out"][0]
+
+    def run(X: Value, I: Any, context: ExecutionContext) -> list[Value]:  # noqa: E741 (Fluid's name of the slot)
+        index = _index(I)
+        found = context.find(array)
+        items = cast("list[Value]", found) if isinstance(found, list) else []
+        items += [None] * (index + 1 - len(items))
+        items[index] = _copy(X)
+        return items
+
+    return run
+
+
+@kernel("read_from_array", lod="own")
+def _run_read_from_array(op: Op) -> Run:
+    like = op.input("X_W")
+
+    def run(X: Any, I: Any, context: ExecutionContext) -> Value:  # noqa: E741
+        index = _index(I)
+        if not isinstance(X, list):
+            raise ValueError("X must be an array of tensors")
+        items = cast("list[Value]", X)
+        if index < len(items) and items[index] is not None:
+            return _copy(items[index])
+        if like is None:
+            raise ValueError(f"X has no element {index}; it has {len(items)} elements")
+        written = context.find(like)  # a gradient that nothing has asked for: zeros like what was written
+        data = np.zeros_like(written.data if isinstance(written, LoDTensor) else written)
+        return LoDTensor(data, written.lod) if isinstance(written, LoDTensor) else data
+
+    return run
+
+
+@kernel("lod_array_length", lod="own")
+def _run_array_length(_op: Op) -> Run:
+    def run(X: list[Value]) -> Any:
+        return np.array([len(X)], "int64")
+
+    return run

@@ -54,6 +54,14 @@ class ExecutionContext(Protocol):
         """Takes a variable's value away; reading it is an error until something writes it again."""
         ...
 
+    def own(self, name: str) -> Value | None:
+        """The value of a variable in this execution of the block alone, None if it has none here."""
+        ...
+
+    def keep(self, name: str, value: Value) -> None:
+        """Sets a variable in this execution of the block alone, hiding those of the same name around it."""
+        ...
+
     def enter(self, block: int) -> ExecutionContext:
         """A new execution of another block of the program, which sees the variables of this one."""
         ...

@@ -95,7 +95,7 @@ class _Expansion:
             raise ValueError(f"ref_level is {level}, Y has {len(y_lod)} levels of LoD")
         times = row_counts(y_lod[level])
         self.data = plain(x)
-        offsets = x.lod[0] if isinstance(x, LoDTensor) else list(range(len(self.data) + 1))
+        offsets: list[int] = x.lod[0] if isinstance(x, LoDTensor) else list(range(len(self.data) + 1))
         if len(offsets) - 1 != len(times):
             raise ValueError(f"X has {len(offsets) - 1} sequences, level {level} of Y has {len(times)}")
         starts, lengths = np.asarray(offsets[:-1]), row_counts(offsets)

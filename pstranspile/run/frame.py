@@ -89,9 +89,12 @@ class Frame:
         return self.execution.scope.get(name)
 
     def write(self, name: str, value: Value) -> None:
-        """Gives a variable a value, in the block that declares it (here, if none does)."""
+        """Gives a variable a value, in the block that declares or holds it (here, if none does)."""
         frame: Frame | None = self
         while frame is not None:
+            if name in frame.local:
+                frame.local[name] = value
+                return
             var = frame.block.vars.get(name)
             if var is not None:
                 if var.persistable:
@@ -128,6 +131,14 @@ class Frame:
     def path(self, file_path: str) -> Path:
         """Where a file lies; relative paths start at the run's folder."""
         return self.execution.folder / file_path
+
+    def own(self, name: str) -> Value | None:
+        """The value of a variable in this execution of the block alone."""
+        return self.local.get(name)
+
+    def keep(self, name: str, value: Value) -> None:
+        """Sets a variable in this execution of the block alone."""
+        self.local[name] = value
 
     def enter(self, block: int) -> Frame:
         """A new execution of another block, which sees the variables of this one."""
