@@ -1,8 +1,8 @@
-"""What kernels of optimizers share: updating in place, in pieces that stay in the processor's cache."""
+"""What kernels of optimizers share: updating in place, and gradients of either kind."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from pstranspile.ir.model import Op
 from pstranspile.lazy import lazy_import
@@ -11,9 +11,6 @@ from pstranspile.ops.rows import merge_rows, scatter
 from pstranspile.ops.values import Array, SelectedRows
 
 np = lazy_import("numpy")
-
-_PIECE = 16384
-"""Elements updated at a time: parameter, gradient, moments and temporaries of a piece fit into a second-level cache."""
 
 
 def owned(op: Op, slots: str) -> Callable[..., tuple[Array, ...]]:
@@ -29,24 +26,20 @@ def owned(op: Op, slots: str) -> Callable[..., tuple[Array, ...]]:
     return lambda *values: tuple(v if kept else v.copy() for v, kept in zip(values, same, strict=True))
 
 
-def steps(gradient: Array | SelectedRows, *arrays: Array) -> Iterable[tuple[Array, ...]]:
-    """Pieces of the gradient and of the arrays that an element-by-element update changes in place.
+def steps(gradient: Array | SelectedRows, *arrays: Array) -> tuple[tuple[Array, ...], ...]:
+    """The dense gradient and the arrays that an element-by-element update changes in place, as its only item.
 
     Sparse rows count as a gradient that is zero in all other rows; if there are no rows at all, no gradient has come
-    and there are no pieces.
+    and there is no item.
     """
     if isinstance(gradient, SelectedRows):
         if not len(gradient.rows):
             return ()
         gradient = scatter(merge_rows([gradient]), arrays[0].shape)
     every: tuple[Array, ...] = (gradient, *arrays)
-    size = every[0].size
-    if any(array.size != size for array in arrays):
+    if any(array.size != every[0].size for array in arrays):
         raise ValueError("the gradient, the parameter and what is kept of it differ in size")
-    if size <= _PIECE or not all(array.flags.c_contiguous for array in every):
-        return (every,)
-    flat = [array.reshape(-1) for array in every]
-    return (tuple(array[at : at + _PIECE] for array in flat) for at in range(0, size, _PIECE))
+    return (every,)
 
 
 def squared_norm(value: Array) -> float:
