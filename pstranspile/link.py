@@ -42,7 +42,7 @@ class _Server(NamedTuple):
     op: Op
     endpoint: str
     expected: frozenset[str]
-    updated: frozenset[str]
+    blocks: tuple[int, ...]
 
 
 def link(roles: Iterable[Linked]) -> None:
@@ -57,8 +57,8 @@ def link(roles: Iterable[Linked]) -> None:
             server = _server(role, listen)
             servers[server.endpoint] = server
     findings: list[Diagnostic] = []
-    senders: dict[tuple[str, str], int] = {}
-    owners = _owners(servers)
+    senders: dict[str, dict[str, int]] = {endpoint: {} for endpoint in servers}
+    owners = _owners(servers, {name for trainer in trainers for name in _fetched(trainer.main)})
     for trainer in trainers:
         findings += _check_sends(trainer, servers, senders)
         findings += _check_receives(trainer, trainer.main, servers, owners)
@@ -66,28 +66,34 @@ def link(roles: Iterable[Linked]) -> None:
         findings += _check_joins(trainer)
         findings += _check_barriers(trainer, servers)
     for server in servers.values():
-        findings += _check_server(server, len(trainers), senders)
+        findings += _check_server(server, len(trainers), senders[server.endpoint])
     if findings:
         raise LinkError(findings)
 
 
 def _server(role: Linked, op: Op) -> _Server:
     blocks = op.attrs.get("optimize_blocks", BlockRefs())
-    updated: list[str] = []
-    if isinstance(blocks, BlockRefs):
-        for index in blocks:
-            if 0 < index < len(role.main.blocks):
-                updated += (name for inner in role.main.blocks[index].ops for name in inner.output_names)
-    expected = frozenset(op.inputs.get("X", ()))
-    return _Server(role, op, str(op.attrs.get("endpoint", "")), expected, frozenset(updated))
+    listed = tuple(blocks) if isinstance(blocks, BlockRefs) else ()
+    return _Server(role, op, str(op.attrs.get("endpoint", "")), frozenset(op.inputs.get("X", ())), listed)
 
 
-def _owners(servers: Mapping[str, _Server]) -> dict[str, list[str]]:
-    """Variable -> endpoints of the servers whose blocks write it."""
+def _fetched(program: Program) -> Iterator[str]:
+    return (name for op in program.main_block.ops if op.type == "recv" for name in op.output_names)
+
+
+def _owners(servers: Mapping[str, _Server], names: set[str]) -> dict[str, list[str]]:
+    """Which of these variables the blocks of which servers write: name -> endpoints, each once."""
     owners: dict[str, list[str]] = {}
     for endpoint, server in servers.items():
-        for name in server.updated:
-            owners.setdefault(name, []).append(endpoint)
+        blocks = server.role.main.blocks
+        for index in server.blocks:
+            for op in blocks[index].ops if 0 < index < len(blocks) else ():
+                for outputs in op.outputs.values():
+                    for name in outputs:
+                        if name in names:
+                            found = owners.setdefault(name, [])
+                            if endpoint not in found:
+                                found.append(endpoint)
     return owners
 
 
@@ -106,7 +112,7 @@ def _same_type(a: Var | None, b: Var | None) -> bool:
 
 
 def _check_sends(
-    trainer: Linked, servers: Mapping[str, _Server], senders: dict[tuple[str, str], int]
+    trainer: Linked, servers: Mapping[str, _Server], senders: dict[str, dict[str, int]]
 ) -> Iterator[Diagnostic]:
     variables = trainer.main.main_block.vars
     for op in trainer.main.main_block.ops:
@@ -120,7 +126,8 @@ def _check_sends(
             if server is None or name not in server.expected:
                 yield _finding(SEND, trainer, op, f"%{name} goes to {endpoint!r}, which does not expect it", name)
                 continue
-            senders[endpoint, name] = senders.get((endpoint, name), 0) + 1
+            counts = senders[endpoint]
+            counts[name] = counts.get(name, 0) + 1
             if not _same_type(variables.get(name), server.role.main.main_block.vars.get(name)):
                 yield _finding(SEND, trainer, op, f"%{name} has another type on {server.role.name}", name)
 
@@ -186,41 +193,44 @@ def _check_barriers(trainer: Linked, servers: Mapping[str, _Server]) -> Iterator
             yield _finding(BARRIER, trainer, op, f"{message}; one to every server is needed", "")
 
 
-def _check_server(server: _Server, trainers: int, senders: Mapping[tuple[str, str], int]) -> Iterator[Diagnostic]:
+def _check_server(server: _Server, trainers: int, senders: Mapping[str, int]) -> Iterator[Diagnostic]:
     role, op = server.role, server.op
     if op.attrs.get("Fanin") != trainers:
         yield _finding(BARRIER, role, op, f"it waits for {op.attrs.get('Fanin')} trainers of {trainers}", "")
     wanted = 1 if op.attrs.get("distributed_mode") == 0 else trainers
     for name in op.inputs.get("X", ()):
-        count = senders.get((server.endpoint, name), 0)
+        count = senders.get(name, 0)
         if count != wanted:
             yield _finding(UNSENT, role, op, f"%{name} is sent by {count} trainers, must be {wanted}", name)
-    blocks = op.attrs.get("optimize_blocks", BlockRefs())
-    listed = list(blocks) if isinstance(blocks, BlockRefs) else []
+    listed = server.blocks
     if not listed or any(not 0 < index < len(role.main.blocks) for index in listed):
-        yield _finding(BLOCKS, role, op, f"optimize_blocks {listed} are not blocks of the program", "")
+        yield _finding(BLOCKS, role, op, f"optimize_blocks {list(listed)} are not blocks of the program", "")
         return
+    owned = frozenset(listed)
     served = op.attrs.get("grad_to_block_id", Strings())
     for entry in served if isinstance(served, Strings) else ():
         name, _, block = entry.rpartition(":")
-        if not block.isdigit() or int(block) not in listed or name not in role.main.main_block.vars:
+        if not block.isdigit() or int(block) not in owned or name not in role.main.main_block.vars:
             yield _finding(BLOCKS, role, op, f"grad_to_block_id names {entry!r}", name)
-    yield from _check_reads(server, listed)
+    yield from _check_reads(server)
 
 
-def _check_reads(server: _Server, blocks: list[int]) -> Iterator[Diagnostic]:
+def _check_reads(server: _Server) -> Iterator[Diagnostic]:
     """Every op of the optimize blocks reads what is received, initialised, or made before it."""
     program = server.role.main
-    initialised = {name for op in server.role.startup.main_block.ops for name in op.output_names}
-    known = initialised | server.expected
+    initialised = {name for op in server.role.startup.main_block.ops for names in op.outputs.values() for name in names}
+    expected, rates = server.expected, set[str]()
     rate_block = server.op.attrs.get("lr_decay_block_id", -1)
-    for index in blocks:
+    for index in server.blocks:
         made: set[str] = set()
         for op in program.blocks[index].ops:
-            for name in op.input_names:
-                if name not in known and name not in made:
+            for names in op.inputs.values():
+                for name in names:
+                    if name in initialised or name in made or name in expected or name in rates:
+                        continue
                     message = f"%{name} is neither received, made before this, nor initialised"
                     yield _finding(UNSERVED, server.role, op, message, name)
-            made.update(op.output_names)
+            for names in op.outputs.values():
+                made.update(names)
         if index == rate_block:
-            known |= made
+            rates = made
