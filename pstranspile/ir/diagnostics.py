@@ -5,6 +5,7 @@ The layout is `file:line:col: error[code]: message`, then the source line with c
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import NamedTuple
@@ -91,6 +92,8 @@ def raise_errors(diagnostics: Iterable[Diagnostic]) -> None:
         raise DiagnosticError(found)
 
 
+# Control characters and surrogates: a file may hold anything, a terminal should not be sent it.
+_INVISIBLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _COLOURS = {"error": "\x1b[1;31m", "warning": "\x1b[1;33m", "note": "\x1b[1;36m"}
 _RESET = "\x1b[0m"
 
@@ -138,7 +141,7 @@ def _one(
         if found < 0 and not focus:
             width = max(len(text.rstrip()) - start, 1)
         column = start + 1
-        shown = text.replace("\t", " ")
+        shown = _INVISIBLE.sub("?", text.replace("\t", " "))
         margin = f"{location.line:>5} | "
         if len(shown) > 200:  # a long line: the part around the marked piece
             cut = max(start - 60, 0)
@@ -152,6 +155,7 @@ def _one(
     if colour:
         head = f"{_COLOURS[label]}{head}{_RESET}"
     place = _place(location, column, subject)
+    message = "\n".join([_INVISIBLE.sub("?", line) for line in message.split("\n")])
     return [f"{place}: {head} {message}" if place else f"{head} {message}", *quoted]
 
 

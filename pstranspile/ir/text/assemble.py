@@ -42,6 +42,8 @@ class Assembler:
         self.blocks: dict[int, OpenBlock] = {}
         self.stack: list[OpenBlock] = []
         self.too_deep = False
+        self.misplaced = False  # the open program was made up for a block outside any
+        self.unbalanced = False  # braces don't match: said once
 
     def _report(self, code: str, message: str, location: Location, focus: str = "", *notes: Note) -> None:
         self.context.findings.append(error(code, message, location, focus=focus, notes=notes))
@@ -57,6 +59,7 @@ class Assembler:
                 "program",
                 Note("this `{` is not closed", unclosed),
             )
+            self.unbalanced = True
             self._end_program()
         earlier = self.heads.get(head.name)
         if earlier is not None:
@@ -76,6 +79,7 @@ class Assembler:
         if program is None:
             self._report(codes.MISPLACED, "a block stands outside any program", head.location, "block")
             program = self.program = ProgramHead("", 0, 0, head.location)
+            self.misplaced = True
         standing_in = self.stack[-1].index if self.stack else -1
         parent = standing_in if head.parent is None else head.parent
         block = OpenBlock(program.name, head.label, parent, head.forward, head.location)
@@ -105,8 +109,8 @@ class Assembler:
         variables = self.stack[-1].vars
         earlier = variables.get(var.name)
         if earlier is not None:
-            notes = (Note("the first one", earlier.location),) if earlier.location else ()
             focus = f"%{name_text(var.name)}"
+            notes = (Note("the first one", earlier.location, focus),) if earlier.location else ()
             message = f"{focus} is declared twice in the block ^{self.stack[-1].index}"
             self._report(codes.DUPLICATE_VARIABLE, message, var.location, focus, *notes)
             return
@@ -126,9 +130,12 @@ class Assembler:
         """`}`: ends the innermost block, or the program."""
         if self.stack:
             self.stack.pop()
+            if self.misplaced and not self.stack:
+                self.program, self.blocks, self.misplaced = None, {}, False
         elif self.program is not None:
             self._end_program()
-        else:
+        elif not self.unbalanced:
+            self.unbalanced = True
             self._report(codes.UNBALANCED, "this `}` closes nothing", location, "}")
 
     def _end_program(self) -> None:

@@ -17,15 +17,18 @@ from pstranspile.ir.model import Location, SourceText
 from pstranspile.ir.text import codes
 from pstranspile.ir.text.assemble import Assembler
 from pstranspile.ir.text.context import Context, did_you_mean
-from pstranspile.ir.text.grammar import accepted_statement, parse_statement
+from pstranspile.ir.text.grammar import parse_statement
+from pstranspile.ir.text.layout import statement_length
 from pstranspile.ir.text.reader import VERSION
 from pstranspile.ir.text.tree import Node, Token, Tree, token
 
 MAX_FINDINGS = 20
 """How many findings one run reports."""
 
-_MAX_JOINED = 1000  # lines looked at to find the end of a statement with open brackets
-_PIECES = re.compile(r'"(?:[^"\\\n]|\\[^\n])*"|#[^\n]*|[\[({]|[\])}]')
+# A line that looks like the start of a statement, not like the inside of brackets.
+_BEGINS = re.compile(
+    r'[ \t]*(?:\}|(?:[A-Za-z_][A-Za-z0-9_.@]*|"[^"]*")[ \t]*(?:[({%^@#]|->|:(?![ \t]*[a-z]+[ \t]*=)|$))'
+).match
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufffd\udc80-\udcff]")
 _STRUCTURE = {codes.UNBALANCED, codes.MISPLACED, codes.MISSING_BLOCK, codes.DUPLICATE_BLOCK}
 
@@ -103,38 +106,17 @@ def _syntax(problem: UnexpectedInput, text: str, context: Context) -> Diagnostic
     return error(codes.SYNTAX, message, Location(context.file, line, column), focus=focus)
 
 
-def _depth(line: str) -> int:
-    """Brackets opened less brackets closed, strings and comments left out."""
-    return sum(1 if piece[0] in "([{" else -1 for piece in _PIECES.findall(line) if piece[0] not in '"#')
-
-
-def _extent(lines: list[str], start: int) -> int:
-    """The number of lines that the statement on line `start` takes; 1 if its brackets are never closed."""
-    depth = 0
-    for count, line in enumerate(lines[start : start + _MAX_JOINED], 1):
-        depth += _depth(line)
-        if depth <= 0 and not re.search(r",[ \t\r]*(#.*)?$", line):
-            return count
-    return 1
-
-
 def _parse(lines: list[str], at: int, context: Context) -> tuple[Node | None, int]:
     """(tree of the statement at line index `at`, number of its lines); reports it if it is refused."""
     context.first_line = at + 1
-    problem: UnexpectedInput
-    try:
-        return parse_statement(lines[at]), 1
-    except UnexpectedInput as refused:
-        problem = refused
-    text, count = lines[at], _extent(lines, at)
-    if count > 1:
-        text = "\n".join(lines[at : at + count])
+    text, count = lines[at], statement_length(lines, at)
+    for joined in (text, "\n".join(lines[at : at + count])) if count > 1 else (text,):
         try:
-            return parse_statement(text), count
+            return parse_statement(joined), joined.count("\n") + 1
         except UnexpectedInput as refused:
-            problem = refused
-    context.findings.append(_syntax(problem, text, context))
-    return None, next((part for part in range(1, count) if accepted_statement(lines[at + part]) is not None), count)
+            text, problem = joined, refused
+    context.findings.append(_syntax(problem, text, context))  # pyright: ignore[reportPossiblyUnboundVariable]
+    return None, next((part for part in range(1, count) if _BEGINS(lines[at + part])), count)
 
 
 def _check_start(text: str, context: Context) -> None:

@@ -42,9 +42,9 @@ _COMPILE_AFTER = 12  # uses of a skeleton; compiling pays from about there on
 _OP, _DECLARATION, _CLOSE, _BLANK, _VERSION = range(5)
 
 
-def _is_whole(line: str) -> bool:
-    """Whether a line without strings and comments is no statement that goes on in the next one."""
-    return not line.rstrip(" \t\r").endswith((",", "(", "[", "{"))
+def _is_plain(line: str) -> bool:
+    """Whether a line, its attributes taken out, ends its statement and has no other braces."""
+    return "{" not in line.replace(" {}", "", 1) and not line.rstrip(" \t\r").endswith((",", "(", "["))
 
 
 class _Entry(NamedTuple):
@@ -87,7 +87,7 @@ class _Reader:
                 head = f"{head} {{}}{tail}" if close else '"'  # no brace closed: the careful way
             pieces = cut(head)
             entry = known(tuple(pieces[::2]))
-            if '"' in head or "#" in head or (entry is None and not _is_whole(head)):
+            if '"' in head or "#" in head or (entry is None and not _is_plain(head)):
                 for _ in range(self.carefully(lines, number)):
                     next(iterator)
             else:
@@ -240,6 +240,8 @@ class _Reader:
         if any('"' in piece for piece in pieces[::2]):
             self._whole(code, number)
             return
+        if any(re.match(r"[A-Za-z0-9_.@/]", piece) for piece in pieces[2::2]):
+            raise Unfit  # a quoted name runs into a word, which it would become a part of
         try:
             names = [unquote(name) if name[0] == '"' else name for name in pieces[1::2]]
         except ValueError:

@@ -56,8 +56,8 @@ def number(given: Token, context: Context, bits: int = 32, low: int | None = Non
     try:
         return integer(given.lstrip("^"), lowest if low is None else low, highest)
     except OverflowError:
-        limit = f"{bits} bits" if low is None else f"{low} to {highest}"
-        context.report(codes.NUMBER_RANGE, f"the number does not fit {limit}", given)
+        message = f"does not fit {bits} bits" if low is None else f"is not between {low} and {highest}"
+        context.report(codes.NUMBER_RANGE, f"the number {message}", given)
         return 0
 
 
@@ -65,7 +65,7 @@ def read_version(node: Node, context: Context) -> None:
     """Checks the version line."""
     name, given = tokens(node)
     if name != "ir":
-        message = f"the text opens with the version line `ir {VERSION}`{did_you_mean(name, ['ir'])}"
+        message = f"the text opens with the version line `ir {VERSION}`, found `{name}`"
         context.report(codes.VERSION_LINE, message, name)
     elif given.lstrip("0") != VERSION:
         context.report(codes.VERSION_LINE, f"version {given} of the text is not known here; known is {VERSION}", given)

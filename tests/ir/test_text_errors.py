@@ -1,0 +1,76 @@
+"""What is said of texts that can't be read: every case of `rejected/`, and the hopeless ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pstranspile.ir.diagnostics import DiagnosticError, render
+from pstranspile.ir.text import codes
+from pstranspile.ir.text.diagnose import MAX_FINDINGS
+from pstranspile.textual import parse
+
+CASES = sorted((Path(__file__).parent / "rejected").glob("*.ir"))
+HEAD, TAIL = "ir 1\nprogram @main {\nblock ^0 {\n", "}\n}\n"
+
+
+def findings(text: str) -> DiagnosticError:
+    with pytest.raises(DiagnosticError) as caught:
+        parse(text, "a.ir")
+    return caught.value
+
+
+@pytest.mark.parametrize("path", CASES, ids=[path.stem for path in CASES])
+def test_what_is_said(path: Path, golden):
+    text = path.read_text(encoding="utf-8")
+    golden(path.with_suffix(".expected"), render(findings(text).diagnostics, {"a.ir": text}) + "\n")
+
+
+def test_every_code_of_the_text_has_a_case():
+    declared = {value for name, value in vars(codes).items() if name.isupper()}
+    seen = {finding.code for path in CASES for finding in findings(path.read_text(encoding="utf-8")).diagnostics}
+    assert declared - seen == {codes.NOT_TEXT, codes.NESTING}  # below
+
+
+@pytest.mark.parametrize(
+    "text", ["\x7fELF\x02\x01\x01\x00\x00", "\n\x08\x00\x10\xff junk", "PK\x03\x04", "\udc89PNG\r\n\x1a"]
+)
+def test_binary_files_get_one_finding(text: str):
+    (finding,) = findings(text).diagnostics
+    assert finding.code == codes.NOT_TEXT
+    assert "as binary files do" in finding.message
+    assert render([finding], {"a.ir": text}).isprintable() or "\n" in render([finding], {"a.ir": text})
+    render([finding], {"a.ir": text}).encode()  # nothing that a terminal can't take
+
+
+def test_blocks_nested_ten_thousand_deep_get_one_finding():
+    text = HEAD + "".join([f"block ^{i} {{\n" for i in range(1, 10_000)]) + "}\n" * 10_001
+    (finding,) = findings(text).diagnostics
+    assert (finding.code, finding.message) == (codes.NESTING, "blocks stand inside each other more than 200 deep")
+    assert finding.location is not None
+    assert finding.location.line == 203
+
+
+@pytest.mark.parametrize("opening", ["foo {a=" + "[" * 10_000, "foo" + "(" * 10_000, "foo " + "{" * 10_000])
+def test_brackets_nested_ten_thousand_deep_get_one_finding(opening: str):
+    (finding,) = findings(HEAD + opening + "\n" + TAIL).diagnostics
+    assert finding.code == codes.SYNTAX
+
+
+def test_a_number_of_a_million_digits_is_out_of_range():
+    (finding,) = findings(HEAD + "foo {a=" + "9" * 1_000_000 + "}\n" + TAIL).diagnostics
+    assert finding.code == codes.NUMBER_RANGE
+
+
+def test_findings_are_limited_and_say_so():
+    diagnostics = findings(HEAD + "foo(X=\n" * 500 + TAIL).diagnostics
+    assert len(diagnostics) == MAX_FINDINGS
+    assert diagnostics[-1].notes[-1].message == "there may be more findings; these are the first ones"
+
+
+def test_a_long_line_is_shown_around_the_place():
+    text = HEAD + "foo(" + "X=%a, " * 1000 + "Y=)\n" + TAIL
+    shown = render(findings(text).diagnostics[:1], {"a.ir": text}).split("\n")
+    assert shown[0] == "a.ir:4:6007: error[duplicate-name]: slot `X` is written twice" or "found `)`" in shown[0]
+    assert len(shown[1]) < 220
