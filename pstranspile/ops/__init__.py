@@ -18,6 +18,7 @@ FAMILIES: tuple[str, ...] = (
     "sampled_loss",
     "shape",
     "select",
+    "index",
     "fill",
     "random",
     "conv",

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 from pstranspile.ir.model import Op, TensorType
+from pstranspile.lazy import lazy_import
 from pstranspile.ops.gradient import from_declaration, gradient
+from pstranspile.ops.kernel import Run, kernel, wanted
+from pstranspile.ops.numeric import first, flag, real, text
 from pstranspile.ops.schema import declare, declare_gradient
 from pstranspile.ops.shapes import Types, disagree, fits, given, int_attr, one, shape_rule, size
+from pstranspile.ops.values import Array
+
+np = lazy_import("numpy")
 
 declare(
     "batch_norm",
@@ -77,3 +86,132 @@ def _reserved(op: Op) -> bool:
 gradient("batch_norm")(
     from_declaration("batch_norm_grad", ReserveSpace=_reserved, Mean=_global_statistics, Variance=_global_statistics)
 )
+
+
+# Kernels
+
+
+def _channels(op: Op) -> Callable[[Array], tuple[tuple[int, ...], tuple[int, ...]]]:
+    """From X to the dims that statistics are taken over, and the dims of a value of each channel beside X."""
+    last = text(op, "data_layout") == "NHWC"
+
+    def channels(x: Array) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        at = x.ndim - 1 if last else 1
+        over = tuple([dim for dim in range(x.ndim) if dim != at])
+        return over, tuple([x.shape[at] if dim == at else 1 for dim in range(x.ndim)])
+
+    return channels
+
+
+def _fixed_statistics(op: Op) -> bool:
+    """Whether the running statistics are used and left as they are."""
+    return flag(op, "use_global_stats") or (flag(op, "is_test") and not flag(op, "trainable_statistics"))
+
+
+def _is_single(x: Array, channels: int) -> bool:
+    """Whether each channel has one element only: Fluid then leaves X as it is, as there is nothing to normalise."""
+    return x.size == channels
+
+
+BatchNormOutputs: TypeAlias = "tuple[Array | None, Array | None, Array | None, Array | None, Array | None]"
+
+
+@kernel("batch_norm", "Y MeanOut VarianceOut SavedMean SavedVariance")
+def _batch_norm_values(op: Op) -> Run:
+    channels, epsilon = _channels(op), real(op, "epsilon")
+
+    def normalised(x: Array, scale: Array, bias: Array, mean: Array, inverse: Array) -> Array:
+        dims = channels(x)[1]
+        factor = inverse * scale
+        return x * factor.reshape(dims) + (bias - mean * factor).reshape(dims)
+
+    def fixed(X: Array, Scale: Array, Bias: Array, Mean: Array, Variance: Array) -> BatchNormOutputs:
+        inverse = 1 / np.sqrt(Variance + epsilon)
+        return normalised(X, Scale, Bias, Mean, inverse), None, None, Mean.copy(), inverse
+
+    def trained(
+        X: Array, Scale: Array, Bias: Array, Mean: Array, Variance: Array, MomentumTensor: Array | None
+    ) -> BatchNormOutputs:
+        if _is_single(X, Scale.size):
+            return X.copy(), None, None, np.zeros_like(Mean), np.zeros_like(Variance)
+        over, dims = channels(X)
+        mean = np.mean(X, axis=over)
+        variance = np.mean(np.square(X - mean.reshape(dims)), axis=over)
+        inverse = 1 / np.sqrt(variance + epsilon)
+        kept = real(op, "momentum") if MomentumTensor is None else first(MomentumTensor)
+        y = normalised(X, Scale, Bias, mean, inverse)
+        return y, Mean * kept + mean * (1 - kept), Variance * kept + variance * (1 - kept), mean, inverse
+
+    return fixed if _fixed_statistics(op) else trained
+
+
+@kernel("batch_norm_grad", "X@GRAD Scale@GRAD Bias@GRAD")
+def _batch_norm_grad(op: Op) -> Run:
+    channels, epsilon, fixed = _channels(op), real(op, "epsilon"), _fixed_statistics(op)
+
+    def run(
+        X: Array,
+        Scale: Array,
+        SavedMean: Array,
+        SavedVariance: Array,
+        Mean: Array | None,
+        Variance: Array | None,
+        Y_GRAD: Array,
+    ) -> tuple[Array, Array, Array]:
+        if not fixed and _is_single(X, Scale.size):
+            return Y_GRAD.copy(), np.zeros_like(Scale), np.zeros_like(Scale)
+        mean, inverse = SavedMean, SavedVariance
+        if fixed and Mean is not None and Variance is not None:
+            mean, inverse = Mean, 1 / np.sqrt(Variance + epsilon)
+        over, dims = channels(X)
+        normal = (X - mean.reshape(dims)) * inverse.reshape(dims)
+        bias_grad = np.add.reduce(Y_GRAD, axis=over)
+        scale_grad = np.add.reduce(Y_GRAD * normal, axis=over)
+        gradient = Y_GRAD
+        if not fixed:
+            count = X.size // Scale.size
+            gradient = Y_GRAD - (bias_grad / count).reshape(dims) - normal * (scale_grad / count).reshape(dims)
+        return gradient * (Scale * inverse).reshape(dims), scale_grad, bias_grad
+
+    return run
+
+
+@kernel("layer_norm", "Y Mean Variance")
+def _layer_norm_values(op: Op) -> Run:
+    axis, epsilon = int_attr(op, "begin_norm_axis", 1), real(op, "epsilon")
+
+    def run(X: Array, Scale: Array | None, Bias: Array | None) -> tuple[Array, Array, Array]:
+        x = X.reshape(size(X.shape[:axis]), -1)
+        mean = np.mean(x, axis=1, keepdims=True)
+        y = x - mean
+        variance = np.mean(np.square(y), axis=1, keepdims=True)
+        y /= np.sqrt(variance + epsilon)
+        if Scale is not None:
+            y *= Scale.reshape(-1)
+        if Bias is not None:
+            y += Bias.reshape(-1)
+        return y.reshape(X.shape), mean.reshape(-1), variance.reshape(-1)
+
+    return run
+
+
+@kernel("layer_norm_grad", "X@GRAD Scale@GRAD Bias@GRAD")
+def _layer_norm_grad(op: Op) -> Run:
+    axis, epsilon = int_attr(op, "begin_norm_axis", 1), real(op, "epsilon")
+    wants_x = wanted(op, "X@GRAD")
+
+    def run(
+        X: Array, Scale: Array | None, Mean: Array, Variance: Array, Y_GRAD: Array
+    ) -> tuple[Array | None, Array, Array]:
+        x = X.reshape(size(X.shape[:axis]), -1)
+        gradient = Y_GRAD.reshape(x.shape)
+        inverse = 1 / np.sqrt(Variance.reshape(-1, 1) + epsilon)
+        normal = (x - Mean.reshape(-1, 1)) * inverse
+        scale_grad, bias_grad = np.add.reduce(gradient * normal, axis=0), np.add.reduce(gradient, axis=0)
+        if not wants_x:
+            return None, scale_grad, bias_grad
+        inner = gradient if Scale is None else gradient * Scale.reshape(-1)
+        shared = np.mean(inner, axis=1, keepdims=True) + normal * np.mean(inner * normal, axis=1, keepdims=True)
+        return ((inner - shared) * inverse).reshape(X.shape), scale_grad, bias_grad
+
+    return run

@@ -1,25 +1,30 @@
-"""Parts of tensors, tensors put together, and indices."""
+"""Parts of tensors, and tensors put together."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pstranspile.ir.model import Op, TensorType
-from pstranspile.ir.types import DType
+from pstranspile.lazy import lazy_import
 from pstranspile.ops.gradient import Wanted, gradient, like_forward, output_gradients
-from pstranspile.ops.schema import INTS, LONG, UNSCOPED, declare, declare_gradient, ints, optional
+from pstranspile.ops.kernel import Run, kernel
+from pstranspile.ops.numeric import first
+from pstranspile.ops.schema import INTS, declare, declare_gradient, ints, optional
 from pstranspile.ops.shapes import (
     ShapeError,
     Types,
     describe,
     disagree,
-    dtype_attr,
     fits,
     int_attr,
     ints_attr,
     one,
-    outputs_like,
     several,
     shape_rule,
 )
+from pstranspile.ops.values import Array, LoDTensor
+
+np = lazy_import("numpy")
 
 declare(
     "concat",
@@ -54,41 +59,9 @@ declare(
     doc="Out = X repeated expand_times along each dim",
 )
 declare_gradient("expand", "X ExpandTimes? expand_times_tensor*? Out@GRAD -> X@GRAD")
-declare("gather", "X Index -> Out", {"overwrite": True}, doc="Out = the rows of X at Index")
-declare_gradient("gather", "X Index Out@GRAD -> X@GRAD")
-declare(
-    "scatter",
-    "X Ids Updates -> Out",
-    {"overwrite": True},
-    doc="Out = X with the rows at Ids replaced by Updates, or Updates added to them",
-)
-declare_gradient("scatter", "Ids Updates Out@GRAD -> X@GRAD Updates@GRAD")
-declare(
-    "top_k", "X K? -> Out Indices", {"k": 1}, doc="Out = the k largest elements of each row, Indices = where they were"
-)
-declare_gradient("top_k", "X Indices Out@GRAD -> X@GRAD", UNSCOPED)
-declare(
-    "arg_max",
-    "X -> Out",
-    {"axis": LONG, "keepdims": False, "dtype": -1},
-    doc="Out = the index of the largest element along `axis`",
-)
-declare(
-    "one_hot",
-    "X depth_tensor? -> Out",
-    {"depth": -1, "dtype": 5, "allow_out_of_range": False},
-    doc="Out = a row of `depth` elements for each id of X (whose last dim is 1), 1 at the id and 0 elsewhere",
-)
-declare(
-    "one_hot_v2",
-    "X depth_tensor? -> Out",
-    {"depth": -1, "dtype": 5, "allow_out_of_range": False},
-    doc="as one_hot, for X of any shape",
-)
-declare("range", "Start End Step -> Out", doc="Out = Start, Start + Step, ... up to and without End")
 
 
-def _axis(op: Op, tensor: TensorType, rank: int = 0) -> int:
+def axis_of(op: Op, tensor: TensorType, rank: int = 0) -> int:
     """The attribute `axis` as a count from 0. Raises ShapeError when there is no such dim."""
     axis, rank = int_attr(op, "axis"), rank or len(tensor.shape)
     if not -rank <= axis < rank:
@@ -106,7 +79,7 @@ def _concat(op: Op, types: Types) -> Types:
     first = parts[0]
     if "AxisTensor" in types:
         return {}
-    axis = _axis(op, first)
+    axis = axis_of(op, first)
     for part in parts[1:]:
         if len(part.shape) != len(first.shape) or part.dtype is not first.dtype:
             disagree("X", part, "the first part", first)
@@ -121,7 +94,7 @@ def _split(op: Op, types: Types) -> Types:
     x = one(types, "X")
     if "AxisTensor" in types or "SectionsTensorList" in types:
         return {}
-    axis = _axis(op, x)
+    axis = axis_of(op, x)
     whole, number, sections = x.shape[axis], int_attr(op, "num"), ints_attr(op, "sections")
     if number > 0:
         if whole >= 0 and whole % number:
@@ -143,14 +116,14 @@ def _stack(op: Op, types: Types) -> Types:
         if not fits(part.shape, parts[0].shape):
             disagree("X", part, "the first part", parts[0])
     first = parts[0]
-    axis = _axis(op, first, len(first.shape) + 1)
+    axis = axis_of(op, first, len(first.shape) + 1)
     return {"Y": (TensorType(first.dtype, (*first.shape[:axis], len(parts), *first.shape[axis:])),)}
 
 
 @shape_rule("stack_grad")
 def _stack_grad(op: Op, types: Types) -> Types:
     stacked = one(types, "Y@GRAD")
-    axis = _axis(op, stacked)
+    axis = axis_of(op, stacked)
     part = TensorType(stacked.dtype, (*stacked.shape[:axis], *stacked.shape[axis + 1 :]))
     return {"X@GRAD": (part,) * len(op.outputs["X@GRAD"])}
 
@@ -190,56 +163,187 @@ def _expand(op: Op, types: Types) -> Types:
     return {"Out": (TensorType(x.dtype, dims, x.lod_level if dims[0] == x.shape[0] else 0),)}
 
 
-@shape_rule("gather")
-def _gather(_op: Op, types: Types) -> Types:
-    x, index = one(types, "X"), one(types, "Index")
-    return {"Out": (TensorType(x.dtype, (index.shape[0], *x.shape[1:])),)}
-
-
-shape_rule("scatter")(outputs_like(Out="X"))
-
-
-@shape_rule("scatter_grad")
-def _scatter_grad(_op: Op, types: Types) -> Types:
-    return {"X@GRAD": types.get("Out@GRAD", ()), "Updates@GRAD": types.get("Updates", ())}
-
-
-@shape_rule("top_k")
-def _top_k(op: Op, types: Types) -> Types:
-    x = one(types, "X")
-    dims = (*x.shape[:-1], -1 if "K" in types else int_attr(op, "k"))
-    if 0 <= x.shape[-1] < dims[-1]:
-        raise ShapeError(f"k is {dims[-1]}, but X is {describe(x)}", "X")
-    return {
-        "Out": (TensorType(x.dtype, dims, x.lod_level),),
-        "Indices": (TensorType(DType.INT64, dims, x.lod_level),),
-    }
-
-
-@shape_rule("arg_max")
-def _arg_max(op: Op, types: Types) -> Types:
-    x = one(types, "X")
-    axis = _axis(op, x)
-    number = int_attr(op, "dtype", -1)
-    kept = (1,) if op.attrs.get("keepdims") else ()
-    dims = (*x.shape[:axis], *kept, *x.shape[axis + 1 :])
-    return {"Out": (TensorType(DType.INT64 if number < 0 else DType(number), dims or (1,)),)}
-
-
-@shape_rule("one_hot", "one_hot_v2")
-def _one_hot(op: Op, types: Types) -> Types:
-    x = one(types, "X")
-    leading = x.shape[:-1] if op.type == "one_hot" else x.shape
-    depth = -1 if "depth_tensor" in types else int_attr(op, "depth")
-    return {"Out": (TensorType(dtype_attr(op), (*leading, depth), x.lod_level),)}
-
-
-@shape_rule("range")
-def _range(_op: Op, types: Types) -> Types:
-    return {"Out": (TensorType(one(types, "Start").dtype, (-1,)),)}
-
-
 @gradient("split")
 def _split_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
     inputs = {"X": output_gradients(op, "Out"), "AxisTensor": op.inputs.get("AxisTensor", ())}
     return (like_forward(op, "concat", inputs, {"Out": wanted.kept(op, "X")}),)
+
+
+# Kernels
+
+
+def _axis_given(op: Op, tensor: Array | None) -> int:
+    return int_attr(op, "axis") if tensor is None else first(tensor)
+
+
+@kernel("concat", lod="own")
+def _concat_values(op: Op) -> Run:
+    def run(X: list[Array | LoDTensor], AxisTensor: Array | LoDTensor | None) -> Array | LoDTensor:
+        axis = _axis_given(op, _data(AxisTensor))
+        parts = [part for part in X if part is not None]
+        whole = np.concatenate([_data(part) for part in parts], axis=axis)
+        lods = [part.lod for part in parts if isinstance(part, LoDTensor)]
+        if not lods:
+            return whole
+        if axis % whole.ndim:
+            return LoDTensor(whole, lods[0])
+        return LoDTensor(whole, _appended(lods)) if len(lods) == len(parts) else whole
+
+    return run
+
+
+def _data(value: Array | LoDTensor | None) -> Array:
+    return value.data if isinstance(value, LoDTensor) else value
+
+
+def _appended(lods: Sequence[list[list[int]]]) -> list[list[int]]:
+    """The LoD of sequences one after another: the offsets of each part go on where those before end."""
+    if any(len(lod) != len(lods[0]) for lod in lods):
+        raise ValueError("the parts of X have LoDs of different numbers of levels")
+    whole = [list(level) for level in lods[0]]
+    for lod in lods[1:]:
+        for level, more in zip(whole, lod, strict=True):
+            level += [level[-1] + offset for offset in more[1:]]
+    return whole
+
+
+@kernel("concat_grad", "X@GRAD", lod="own")
+def _concat_grad(op: Op) -> Run:
+    def run(
+        X: list[Array | LoDTensor], AxisTensor: Array | LoDTensor | None, Out_GRAD: Array | LoDTensor
+    ) -> list[Array | LoDTensor]:
+        axis = _axis_given(op, _data(AxisTensor))
+        ends = np.cumsum([_data(part).shape[axis] for part in X[:-1]], dtype="int64")
+        gradients = np.split(_data(Out_GRAD), ends, axis=axis)
+        return [
+            LoDTensor(gradient, part.lod) if isinstance(part, LoDTensor) else gradient
+            for part, gradient in zip(X, gradients, strict=True)
+        ]
+
+    return run
+
+
+@kernel("split")
+def _split_values(op: Op) -> Run:
+    number, sections = int_attr(op, "num"), ints_attr(op, "sections")
+
+    def run(X: Array, AxisTensor: Array | None, SectionsTensorList: list[Array]) -> list[Array]:
+        axis = _axis_given(op, AxisTensor)
+        asked = tuple(first(part) for part in SectionsTensorList) or sections
+        if number > 0:
+            parts = np.split(X, number, axis=axis)
+        else:
+            rest = X.shape[axis] - sum(size for size in asked if size >= 0)
+            sizes = [rest if size < 0 else size for size in asked]
+            if sum(sizes) != X.shape[axis] or min(sizes) < 0:
+                raise ValueError(f"dim {axis} of X has {X.shape[axis]} elements, not cut into {list(asked)}")
+            parts = np.split(X, np.cumsum(sizes[:-1], dtype="int64"), axis=axis)
+        return [part.copy() for part in parts]  # X may be a parameter, which is updated in place later
+
+    return run
+
+
+@kernel("stack", "Y")
+def _stack_values(op: Op) -> Run:
+    axis = int_attr(op, "axis")
+
+    def run(X: list[Array]) -> Array:
+        return np.stack(X, axis=axis)
+
+    return run
+
+
+@kernel("stack_grad", "X@GRAD")
+def _stack_grad_values(op: Op) -> Run:
+    axis = int_attr(op, "axis")
+
+    def run(Y_GRAD: Array) -> list[Array]:
+        return list(np.moveaxis(Y_GRAD, axis, 0))
+
+    return run
+
+
+def _parts(op: Op) -> Run:
+    """From the dims of a tensor, and the tensors that may say where to start and end, to an index."""
+    axes, starts, ends = ints_attr(op, "axes"), ints_attr(op, "starts"), ints_attr(op, "ends")
+
+    def given(tensor: Array | None, parts: Sequence[Array], attribute: tuple[int, ...]) -> tuple[int, ...]:
+        if tensor is not None:
+            return tuple(tensor.reshape(-1).tolist())
+        return tuple(first(part) for part in parts) or attribute
+
+    def index(
+        dims: tuple[int, ...], start: Array | None, end: Array | None, start_parts: list[Array], end_parts: list[Array]
+    ) -> tuple[slice, ...]:
+        found = [slice(None)] * len(dims)
+        bounds = zip(axes, given(start, start_parts, starts), given(end, end_parts, ends), strict=True)
+        for axis, low, high in bounds:
+            # Python's slices count from the end and clamp as Fluid's
+            found[axis] = slice(low, high)
+        return tuple(found)
+
+    return index
+
+
+@kernel("slice")
+def _slice_values(op: Op) -> Run:
+    index, gone = _parts(op), ints_attr(op, "decrease_axis")
+
+    def run(
+        Input: Array,
+        StartsTensor: Array | None,
+        EndsTensor: Array | None,
+        StartsTensorList: list[Array],
+        EndsTensorList: list[Array],
+    ) -> Array:
+        found = Input[index(Input.shape, StartsTensor, EndsTensor, StartsTensorList, EndsTensorList)].copy()
+        if not gone:
+            return found
+        left = tuple(dim for at, dim in enumerate(found.shape) if at not in gone)
+        return found.reshape(left or (1,))
+
+    return run
+
+
+@kernel("slice_grad", "Input@GRAD")
+def _slice_grad(op: Op) -> Run:
+    index = _parts(op)
+
+    def run(
+        Input: Array,
+        StartsTensor: Array | None,
+        EndsTensor: Array | None,
+        StartsTensorList: list[Array],
+        EndsTensorList: list[Array],
+        Out_GRAD: Array,
+    ) -> Array:
+        found = np.zeros(Input.shape, Out_GRAD.dtype)
+        part = found[index(Input.shape, StartsTensor, EndsTensor, StartsTensorList, EndsTensorList)]
+        part[...] = Out_GRAD.reshape(part.shape)
+        return found
+
+    return run
+
+
+def _times(op: Op, tensor: Array | None, parts: Sequence[Array]) -> tuple[int, ...]:
+    if tensor is not None:
+        return tuple(tensor.reshape(-1).tolist())
+    return tuple(first(part) for part in parts) or ints_attr(op, "expand_times")
+
+
+@kernel("expand")
+def _expand_values(op: Op) -> Run:
+    def run(X: Array, ExpandTimes: Array | None, expand_times_tensor: list[Array]) -> Array:
+        return np.tile(X, _times(op, ExpandTimes, expand_times_tensor))
+
+    return run
+
+
+@kernel("expand_grad", "X@GRAD")
+def _expand_grad(op: Op) -> Run:
+    def run(X: Array, ExpandTimes: Array | None, expand_times_tensor: list[Array], Out_GRAD: Array) -> Array:
+        times = _times(op, ExpandTimes, expand_times_tensor)
+        pairs = [dim for pair in zip(times, X.shape, strict=True) for dim in pair]
+        return np.add.reduce(Out_GRAD.reshape(pairs), axis=tuple(range(0, len(pairs), 2)))
+
+    return run

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
+from pstranspile.lazy import lazy_import
+from pstranspile.ops.fill import asked_dims
+from pstranspile.ops.kernel import Run, kernel, wanted
+from pstranspile.ops.numeric import first
 from pstranspile.ops.schema import INTS, declare, declare_gradient, ints
 from pstranspile.ops.shapes import ShapeError, Types, describe, given, int_attr, ints_attr, one, shape_rule, size
+from pstranspile.ops.values import Array
+
+np = lazy_import("numpy")
 
 declare(
     "reshape",
@@ -148,3 +157,120 @@ def _from_x_shape(_op: Op, types: Types) -> Types:
 @shape_rule("shape")
 def _shape(_op: Op, types: Types) -> Types:
     return {"Out": (TensorType(DType.INT32, (len(one(types, "Input").shape),)),)}
+
+
+# Kernels
+
+
+def _with_x_shape(op: Op, change: Callable[[Array], Array]) -> Callable[[Array], tuple[Array, Array | None]]:
+    """A copy of what `change` makes of X (X may be a parameter, which is updated in place later), and XShape."""
+    named = wanted(op, "XShape")
+
+    def run(x: Array) -> tuple[Array, Array | None]:
+        return change(x).copy(), np.empty((0, *x.shape), x.dtype) if named else None
+
+    return run
+
+
+@kernel("reshape reshape2", "Out XShape")
+def _reshape_values(op: Op) -> Run:
+    def run(X: Array, Shape: Array | None, ShapeTensor: list[Array]) -> tuple[Array, Array | None]:
+        asked = asked_dims(op, None if ShapeTensor else Shape, ShapeTensor)
+        dims = [X.shape[at] if dim == 0 and at < X.ndim else dim for at, dim in enumerate(asked)]
+        return _with_x_shape(op, lambda x: x.reshape(dims))(X)
+
+    return run
+
+
+@kernel("transpose transpose2", "Out XShape")
+def _transpose_values(op: Op) -> Run:
+    order = ints_attr(op, "axis")
+    make = _with_x_shape(op, lambda x: x.transpose(order))
+
+    def run(X: Array) -> tuple[Array, Array | None]:
+        return make(X)
+
+    return run
+
+
+@kernel("squeeze squeeze2", "Out XShape")
+def _squeeze_values(op: Op) -> Run:
+    axes = ints_attr(op, "axes")
+
+    def squeezed(x: Array) -> Array:
+        found = x.squeeze(axes or None)
+        return found if found.ndim else found.reshape(1)
+
+    make = _with_x_shape(op, squeezed)
+
+    def run(X: Array) -> tuple[Array, Array | None]:
+        return make(X)
+
+    return run
+
+
+@kernel("unsqueeze unsqueeze2", "Out XShape")
+def _unsqueeze_values(op: Op) -> Run:
+    given_axes = ints_attr(op, "axes")
+
+    def run(X: Array, AxesTensor: Array | None, AxesTensorList: list[Array]) -> tuple[Array, Array | None]:
+        axes = given_axes
+        if AxesTensor is not None:
+            axes = tuple(AxesTensor.reshape(-1).tolist())
+        elif AxesTensorList:
+            axes = tuple(first(part) for part in AxesTensorList)
+        dims = list(X.shape)
+        for axis in axes:
+            at = axis if axis >= 0 else axis + len(dims) + 1
+            if not 0 <= at <= len(dims):
+                raise ValueError(f"axes has {axis}, but X has {len(dims)} dims")
+            dims.insert(at, 1)
+        return _with_x_shape(op, lambda x: x.reshape(dims))(X)
+
+    return run
+
+
+@kernel("flatten flatten2", "Out XShape")
+def _flatten_values(op: Op) -> Run:
+    axis = int_attr(op, "axis", 1)
+    make = _with_x_shape(op, lambda x: x.reshape(size(x.shape[:axis]), size(x.shape[axis:])))
+
+    def run(X: Array) -> tuple[Array, Array | None]:
+        return make(X)
+
+    return run
+
+
+@kernel("reshape2_grad squeeze2_grad unsqueeze2_grad flatten2_grad", "X@GRAD")
+def _from_x_shape_values(_op: Op) -> Run:
+    def run(XShape: Array, Out_GRAD: Array) -> Array:
+        return Out_GRAD.reshape(XShape.shape[1:])
+
+    return run
+
+
+@kernel("squeeze_grad unsqueeze_grad flatten_grad", "X@GRAD")
+def _like_x(_op: Op) -> Run:
+    def run(X: Array, Out_GRAD: Array) -> Array:
+        return Out_GRAD.reshape(X.shape)
+
+    return run
+
+
+@kernel("transpose_grad transpose2_grad", "X@GRAD")
+def _transpose_grad(op: Op) -> Run:
+    order = ints_attr(op, "axis")
+    inverse = tuple(order.index(at) for at in range(len(order)))
+
+    def run(Out_GRAD: Array) -> Array:
+        return np.ascontiguousarray(Out_GRAD.transpose(inverse))
+
+    return run
+
+
+@kernel("shape", lod="none")
+def _shape_values(_op: Op) -> Run:
+    def run(Input: Array) -> Array:
+        return np.array(Input.shape, "int32")
+
+    return run
