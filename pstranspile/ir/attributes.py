@@ -67,9 +67,7 @@ class BlockRefs(tuple[int, ...]):
     __slots__ = ()
 
 
-AttrValue: TypeAlias = (
-    bool | int | float | str | Long | BlockRef | Ints | Longs | Floats | Bools | Strings | BlockRefs
-)
+AttrValue: TypeAlias = bool | int | float | str | Long | BlockRef | Ints | Longs | Floats | Bools | Strings | BlockRefs
 
 
 class AttrKind(Enum):

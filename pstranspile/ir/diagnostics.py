@@ -159,9 +159,7 @@ def _one(
     return [f"{place}: {head} {message}" if place else f"{head} {message}", *quoted]
 
 
-def render(
-    diagnostics: Iterable[Diagnostic], sources: Mapping[str, str] | None = None, *, colour: bool = False
-) -> str:
+def render(diagnostics: Iterable[Diagnostic], sources: Mapping[str, str] | None = None, *, colour: bool = False) -> str:
     """The findings as text for a person; `sources` maps file names to their text, for quoting lines."""
     lines = {name: text.split("\n") for name, text in (sources or {}).items()}
     out: list[str] = []
