@@ -1,0 +1,92 @@
+"""Every text in `golden/rejected` is refused exactly where its comments say, in exactly the recorded words."""
+
+import importlib
+import pkgutil
+from pathlib import Path
+
+import pytest
+
+import pstranspile
+from pstranspile.ir.codes import CODES
+from pstranspile.ir.diagnostics import render
+from pstranspile.ir.text.assemble import MAX_DEPTH
+from tests.golden import Goldens
+from tests.verify.rejected import FOLDER, TEXTS, findings_of, marked, places
+
+ROOT = Path(__file__).parents[2]
+every_text = pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.stem)
+
+OTHER_INPUTS = {
+    "desc-": "tests/interop/test_damage.py",  # serialized programs
+    "meta-": "tests/interop/test_meta.py",  # --meta files
+    "input-": "tests/test_loading.py",  # files that are no text
+    "output-": "tests/test_outputs.py",
+    "job-": "tests/test_job.py",  # job files and options
+    "plan-": "tests/plan",  # plan files
+    "folder-": "tests/diff/test_folders.py",
+    "link-": "tests/test_link.py",  # programs of several machines; never provoked by an input
+    "run-": "tests",  # values
+    "values-": "tests",  # files of values
+    "dispatcher": "tests/plan",  # a function of the user's
+    "not-text": "tests/verify/test_rejected.py",  # a text that no editor shows
+    "nesting": "tests/verify/test_rejected.py",  # a text of hundreds of lines
+    "mode-unsupported": "tests/test_job.py",  # will go when the modes have come
+    "sparse-unsupported": "tests/plan",  # the same
+}
+"""Codes (or how they begin) that need another input than a text worth reading, and where they are tested."""
+
+
+def all_codes() -> dict[str, str]:
+    """Every code that any module declares."""
+    for module in pkgutil.walk_packages(pstranspile.__path__, "pstranspile."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    return CODES
+
+
+@every_text
+def test_exactly_the_marked_findings(path: Path):
+    text = path.read_text(encoding="utf-8")
+    assert places(findings_of(text, path.name)) == marked(text)
+
+
+@every_text
+def test_the_words(path: Path, goldens: Goldens, request: pytest.FixtureRequest):
+    text = path.read_text(encoding="utf-8")
+    shown = render(findings_of(text, path.name), {path.name: text})
+    goldens.check(path.with_suffix(".txt"), f"{shown}\n", request.node.nodeid)
+
+
+@every_text
+def test_a_text_is_named_after_what_it_provokes(path: Path):
+    assert path.stem in {code for _, _, code in marked(path.read_text(encoding="utf-8"))}
+
+
+def test_every_code_has_a_text_or_a_test():
+    rejected = {path.stem for path in TEXTS}
+    without = [
+        code
+        for code in all_codes()
+        if code not in rejected and not any(code.startswith(beginning) for beginning in OTHER_INPUTS)
+    ]
+    assert without == [], "add golden/rejected/<code>.ir, with the offending line marked `# error: <code>`"
+
+
+def test_the_other_inputs_are_tested_where_it_says():
+    assert [place for place in OTHER_INPUTS.values() if not (ROOT / place).exists()] == []
+
+
+def test_nothing_is_recorded_without_a_text():
+    names = {path.stem for path in TEXTS}
+    assert [path.name for path in FOLDER.iterdir() if path.stem not in names] == []
+
+
+def test_nesting():
+    lines = ["ir 1", "program @main {"]
+    lines += [f"block ^{n} {{" for n in range(MAX_DEPTH + 1)]
+    lines += ["}"] * (MAX_DEPTH + 2)
+    assert ("nesting", MAX_DEPTH + 3) in [(code, line) for line, _, code in places(findings_of("\n".join(lines), "x"))]
+
+
+def test_not_text():
+    assert [code for _, _, code in places(findings_of("\x7fELF\x02", "x"))] == ["not-text"]
