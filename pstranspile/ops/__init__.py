@@ -22,6 +22,7 @@ FAMILIES: tuple[str, ...] = (
     "fill",
     "random",
     "conv",
+    "pool",
     "norm",
     "embedding",
     "sparse",

@@ -1,10 +1,20 @@
-"""Convolution and pooling over images."""
+"""Convolution over images, and what pooling shares with it."""
 
 from __future__ import annotations
 
+import itertools
+from typing import NamedTuple, TypeAlias
+
 from pstranspile.ir.model import Op, TensorType
-from pstranspile.ops.schema import INTS, STRING, declare, declare_gradient, floats, ints
+from pstranspile.lazy import lazy_import
+from pstranspile.ops.kernel import Run, kernel, wanted
+from pstranspile.ops.schema import declare, declare_gradient, floats, ints
 from pstranspile.ops.shapes import ShapeError, Types, describe, int_attr, ints_attr, one, shape_rule
+from pstranspile.ops.values import Array
+
+np = lazy_import("numpy")
+
+Dims: TypeAlias = "tuple[int, ...]"
 
 _CONV = {
     "is_test": False,
@@ -48,31 +58,11 @@ declare(
     doc="as conv2d, each group one channel",
 )
 declare_gradient("depthwise_conv2d", "Input Filter Bias? Output@GRAD -> Input@GRAD Filter@GRAD Bias@GRAD?")
-declare(
-    "pool2d",
-    "X -> Out",
-    {
-        "pooling_type": STRING,
-        "ksize": INTS,
-        "global_pooling": False,
-        "strides": ints(1, 1),
-        "paddings": ints(0, 0),
-        "exclusive": True,
-        "adaptive": False,
-        "use_cudnn": False,
-        "ceil_mode": False,
-        "use_mkldnn": False,
-        "use_quantizer": False,
-        "data_format": "NCHW",
-        "is_test": False,
-        "padding_algorithm": "EXPLICIT",
-    },
-    doc="Out = the maximum or average of each window",
-)
-declare_gradient("pool2d", "X Out Out@GRAD -> X@GRAD")
 
 
-def _windows(op: Op, dims: tuple[int, ...], kernel: tuple[int, ...], dilations: tuple[int, ...]) -> tuple[int, ...]:
+def window_counts(
+    op: Op, dims: tuple[int, ...], kernel: tuple[int, ...], dilations: tuple[int, ...]
+) -> tuple[int, ...]:
     """How many windows of the kernel's size fit into each of the dims, padding included."""
     strides, paddings = ints_attr(op, "strides"), ints_attr(op, "paddings")
     pairs = paddings if len(paddings) == 2 * len(dims) else tuple(p for p in paddings for _ in "ab")
@@ -91,7 +81,7 @@ def _windows(op: Op, dims: tuple[int, ...], kernel: tuple[int, ...], dilations: 
     return tuple(found)
 
 
-def _image(op: Op, x: TensorType, slot: str) -> tuple[int, int, tuple[int, ...]]:
+def image_dims(op: Op, x: TensorType, slot: str) -> tuple[int, int, Dims]:
     """Batch, channels and spatial dims of images. Raises ShapeError unless there are four dims."""
     if len(x.shape) != 4:
         raise ShapeError(f"{slot} is {describe(x)}, images have four dims", slot)
@@ -100,7 +90,8 @@ def _image(op: Op, x: TensorType, slot: str) -> tuple[int, int, tuple[int, ...]]
     return x.shape[0], x.shape[1], x.shape[2:]
 
 
-def _images(op: Op, x: TensorType, batch: int, channels: int, dims: tuple[int, ...]) -> TensorType:
+def images_type(op: Op, x: TensorType, batch: int, channels: int, dims: Dims) -> TensorType:
+    """The type of images of these dims, in the layout that the op asks for."""
     last = op.attrs.get("data_format") == "NHWC"
     return TensorType(x.dtype, (batch, *dims, channels) if last else (batch, channels, *dims), x.lod_level)
 
@@ -108,23 +99,129 @@ def _images(op: Op, x: TensorType, batch: int, channels: int, dims: tuple[int, .
 @shape_rule("conv2d", "depthwise_conv2d")
 def _conv(op: Op, types: Types) -> Types:
     x, kernel = one(types, "Input"), one(types, "Filter")
-    batch, channels, dims = _image(op, x, "Input")
+    batch, channels, dims = image_dims(op, x, "Input")
     taken = kernel.shape[1] * int_attr(op, "groups", 1)
     if len(kernel.shape) != 4 or (channels >= 0 and kernel.shape[1] >= 0 and taken != channels):
         message = f"Filter is {describe(kernel)}, which takes {taken} channels; Input is {describe(x)}"
         raise ShapeError(message, "Filter")
-    found = _windows(op, dims, kernel.shape[2:], ints_attr(op, "dilations"))
-    return {"Output": (_images(op, x, batch, kernel.shape[0], found),)}
+    found = window_counts(op, dims, kernel.shape[2:], ints_attr(op, "dilations"))
+    return {"Output": (images_type(op, x, batch, kernel.shape[0], found),)}
 
 
-@shape_rule("pool2d")
-def _pool(op: Op, types: Types) -> Types:
-    x = one(types, "X")
-    batch, channels, dims = _image(op, x, "X")
-    if op.attrs.get("adaptive"):
-        found = ints_attr(op, "ksize")
-    elif op.attrs.get("global_pooling"):
-        found = (1, 1)
-    else:
-        found = _windows(op, dims, ints_attr(op, "ksize"), (1, 1))
-    return {"Out": (_images(op, x, batch, channels, found),)}
+# Kernels
+
+Padding: TypeAlias = "tuple[tuple[int, int], ...]"
+"""How many elements to put before and after each spatial dim."""
+
+
+def padding_of(op: Op, dims: Dims, size: Dims) -> Padding:
+    """The padding of images: as listed, none (VALID), or so that there is a window at every stride (SAME)."""
+    algorithm, listed = op.attrs.get("padding_algorithm"), ints_attr(op, "paddings")
+    if algorithm == "VALID":
+        return ((0, 0),) * len(dims)
+    if algorithm == "SAME":
+        strides = ints_attr(op, "strides")
+        totals = [max((-(-dim // s) - 1) * s + k - dim, 0) for dim, s, k in zip(dims, strides, size, strict=True)]
+        return tuple((total // 2, total - total // 2) for total in totals)
+    if len(listed) == len(dims):
+        return tuple((size, size) for size in listed)
+    return tuple(zip(listed[::2], listed[1::2], strict=True))
+
+
+def channels_first(op: Op, x: Array) -> Array:
+    """Images with their channels before height and width."""
+    return x.transpose(0, 3, 1, 2) if op.attrs.get("data_format") == "NHWC" else x
+
+
+def as_asked(op: Op, x: Array) -> Array:
+    """Images with channels first, in the layout that the op asks for."""
+    return np.ascontiguousarray(x.transpose(0, 2, 3, 1)) if op.attrs.get("data_format") == "NHWC" else x
+
+
+class _Windows(NamedTuple):
+    """The windows of a convolution over images of the dims `shape` (channels first); `counts` is how many there are.
+
+    As columns of matrices they are [images, groups, channels of a group * size, windows].
+    """
+
+    shape: Dims
+    size: Dims
+    groups: int
+    strides: Dims
+    dilations: Dims
+    padding: Padding
+    counts: Dims
+
+    def columns(self, x: Array) -> Array:
+        """The windows of images."""
+        padded = np.pad(x, ((0, 0), (0, 0), *self.padding)) if any(map(any, self.padding)) else x
+        images, channels, rows, columns = padded.strides
+        in_window = (rows * self.dilations[0], columns * self.dilations[1])
+        to_next = (rows * self.strides[0], columns * self.strides[1])
+        windows = np.lib.stride_tricks.as_strided(
+            padded,
+            (*x.shape[:2], *self.size, *self.counts),
+            (images, channels, *in_window, *to_next),
+            writeable=False,
+        )
+        return windows.reshape(x.shape[0], self.groups, -1, self.counts[0] * self.counts[1])
+
+    def images(self, columns: Array) -> Array:
+        """The images whose every element is the sum of all its places in the windows."""
+        (top, bottom), (left, right) = self.padding
+        height, width = self.shape[2:]
+        whole = np.zeros((*self.shape[:2], height + top + bottom, width + left + right), columns.dtype)
+        parts = columns.reshape(*self.shape[:2], *self.size, *self.counts)
+        for i, j in itertools.product(*map(range, self.size)):
+            place = tuple(
+                slice(at * dilation, at * dilation + (count - 1) * stride + 1, stride)
+                for at, dilation, count, stride in zip((i, j), self.dilations, self.counts, self.strides, strict=True)
+            )
+            whole[(..., *place)] += parts[:, :, i, j]
+        return whole[:, :, top : top + height, left : left + width]
+
+
+def _windows(op: Op, x: Array, filters: Array) -> _Windows:
+    size, dims = filters.shape[2:], x.shape[2:]
+    dilations = (1, 1) if op.attrs.get("padding_algorithm") == "SAME" else ints_attr(op, "dilations")
+    groups = max(int_attr(op, "groups", 1), 1)
+    if x.shape[1] != groups * filters.shape[1]:
+        raise ValueError(f"Input has {x.shape[1]} channels, Filter takes {groups * filters.shape[1]}")
+    padding, counts = padding_of(op, dims, size), window_counts(op, dims, size, dilations)
+    return _Windows(x.shape, size, groups, ints_attr(op, "strides"), dilations, padding, counts)
+
+
+def _matrices(filters: Array, groups: int) -> Array:
+    """The filters as matrices: [groups, filters of a group, channels of a group * size]."""
+    return filters.reshape(groups, len(filters) // groups, -1)
+
+
+@kernel("conv2d depthwise_conv2d", "Output")
+def _conv_values(op: Op) -> Run:
+    def run(Input: Array, Filter: Array) -> Array:
+        x = channels_first(op, Input)
+        windows = _windows(op, x, Filter)
+        product = np.matmul(_matrices(Filter, windows.groups), windows.columns(x))
+        return as_asked(op, product.reshape(len(x), len(Filter), *windows.counts))
+
+    return run
+
+
+@kernel("conv2d_grad depthwise_conv2d_grad", "Input@GRAD Filter@GRAD")
+def _conv_grad(op: Op) -> Run:
+    wants_input, wants_filter = wanted(op, "Input@GRAD"), wanted(op, "Filter@GRAD")
+
+    def run(Input: Array, Filter: Array, Output_GRAD: Array) -> tuple[Array | None, Array | None]:
+        x = channels_first(op, Input)
+        windows = _windows(op, x, Filter)
+        filters = _matrices(Filter, windows.groups)
+        gradient = channels_first(op, Output_GRAD).reshape(len(x), *filters.shape[:2], -1)
+        input_grad = filter_grad = None
+        if wants_input:
+            input_grad = as_asked(op, windows.images(np.matmul(filters.swapaxes(1, 2), gradient)))
+        if wants_filter:
+            of_images = np.matmul(gradient, windows.columns(x).swapaxes(2, 3))
+            filter_grad = np.add.reduce(of_images, axis=0).reshape(Filter.shape)
+        return input_grad, filter_grad
+
+    return run
