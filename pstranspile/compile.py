@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pstranspile.analysis.facts import Facts, analyze
 from pstranspile.emit.pserver import ServerTemplate, emit_pserver
@@ -21,10 +21,11 @@ from pstranspile.link import Linked, link
 from pstranspile.modes import mode_of
 from pstranspile.modes.base import Mode
 from pstranspile.passes import PASSES, Observer, Steps
-from pstranspile.plan.edited import PlanFile, apply_plan
 from pstranspile.plan.make import make_plan, overview, slice_variables
 from pstranspile.plan.plan import DistributedVar, Plan
-from pstranspile.plan.text import fingerprint
+
+if TYPE_CHECKING:
+    from pstranspile.plan.edited import PlanFile
 
 __all__ = ["PASSES", "Compiled", "Role", "compile", "prepare"]
 
@@ -66,6 +67,8 @@ class Compiled:
     @cached_property
     def fingerprint(self) -> str:
         """A hash of the source, which a plan file carries so that it is used for no other."""
+        from pstranspile.plan.text import fingerprint
+
         return fingerprint(self.source)
 
     @cached_property
@@ -146,7 +149,10 @@ def _prepare(module: Module, job: Job, plan: Plan | PlanFile | None, on_pass: Ob
     module, counters = mode.rewrite(source, job)
     facts = analyze(module.main, steps)
     warnings = list(facts.findings)
-    if isinstance(plan, PlanFile):
+    if plan is not None and not isinstance(plan, Plan):
+        from pstranspile.plan.edited import apply_plan
+        from pstranspile.plan.text import fingerprint
+
         pieces, findings = slice_variables(facts, module.startup, job)
         raise_errors(findings)
         plan = apply_plan(plan, fingerprint(source), facts, job, pieces, mode.per_trainer(job))
