@@ -47,7 +47,8 @@ def status_of(problem: DiagnosticError) -> int:
     if isinstance(problem, LinkError):
         print(PLEASE_REPORT, file=sys.stderr)
         return 3
-    return 2 if isinstance(problem, JobError) else 1
+    about_job = isinstance(problem, JobError) or any(d.code == "mode-unsupported" for d in problem.diagnostics)
+    return 2 if about_job else 1
 
 
 def use_colour() -> bool:

@@ -102,7 +102,7 @@ def test_own_dispatcher_from_the_working_folder(tmp_path):
 
 def test_modes_without_a_compiler_are_refused(capsys):
     job = ["--pservers", "2", "--trainers", "2", "--mode", "geo"]
-    assert main(["compile", PROGRAM, *job]) in (1, 2)
+    assert main(["compile", PROGRAM, *job]) == 2
     err = capsys.readouterr().err
     assert "error[mode-unsupported]" in err
     assert "geo" in err
