@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
+from pstranspile.lazy import lazy_import
+from pstranspile.ops.context import ExecutionContext
+from pstranspile.ops.kernel import Run, kernel
+from pstranspile.ops.numeric import flag
+from pstranspile.ops.rows import add_rows, find_rows, positions
 from pstranspile.ops.schema import declare, declare_gradient, long, longs, strings
-from pstranspile.ops.shapes import ShapeError, Types, describe, one, shape_rule
+from pstranspile.ops.shapes import ShapeError, Types, describe, int_attr, one, shape_rule
+from pstranspile.ops.values import Array, SelectedRows
+
+np = lazy_import("numpy")
 
 _TABLE = {"is_sparse": False, "is_distributed": False, "padding_idx": long(-1)}
 
@@ -68,3 +76,74 @@ def _lookup_table_v2(_op: Op, types: Types) -> Types:
     table, ids = one(types, "W"), one(types, "Ids")
     width = _table_width(table, ids)
     return {"Out": (TensorType(table.dtype, (*ids.shape, width), ids.lod_level),)}
+
+
+# Kernels
+
+
+def _looked_up(table: Array | SelectedRows, ids: Array) -> Array:
+    """The rows of a table at ids of any shape. Raises ValueError for an id that the table does not have."""
+    if isinstance(table, SelectedRows):
+        return table.value[positions(table, ids.astype("int64", copy=False), "W")]
+    ids = np.ascontiguousarray(ids)
+    # as unsigned numbers, negative ids are too large as well, so one comparison finds both
+    if ids.size and ids.view(f"u{ids.itemsize}").max() >= len(table):
+        wrong = ids[(ids < 0) | (ids >= len(table))][0]
+        raise ValueError(f"Ids holds {int(wrong)}, but W has {len(table)} rows")
+    return table[ids]
+
+
+@kernel("lookup_table lookup_table_v2")
+def _lookup(op: Op) -> Run:
+    padding, last = int_attr(op, "padding_idx", -1), op.type == "lookup_table"
+
+    def run(W: Array | SelectedRows, Ids: Array) -> Array:
+        ids = Ids.reshape(Ids.shape[:-1]) if last else Ids
+        if padding < 0:
+            return _looked_up(W, ids)
+        absent = ids == padding
+        out = _looked_up(W, np.where(absent, 0, ids) if isinstance(W, SelectedRows) and absent.any() else ids)
+        out[absent] = 0
+        return out
+
+    return run
+
+
+@kernel("lookup_table_grad lookup_table_v2_grad", "W@GRAD", lod="none")
+def _lookup_grad(op: Op) -> Run:
+    padding, sparse = int_attr(op, "padding_idx", -1), flag(op, "is_sparse")
+
+    def run(W: Array | SelectedRows, Ids: Array, Out_GRAD: Array) -> Array | SelectedRows:
+        rows, held = Ids.reshape(-1).astype("int64", copy=False), W.value if isinstance(W, SelectedRows) else W
+        value = Out_GRAD.reshape(len(rows), held.shape[-1])
+        if sparse:
+            return SelectedRows(rows, value, W.height if isinstance(W, SelectedRows) else len(W))
+        total = np.zeros(held.shape, held.dtype)
+        kept = rows != padding if padding >= 0 else slice(None)
+        add_rows(total, rows[kept], value[kept])
+        return total
+
+    return run
+
+
+@kernel("lookup_sparse_table")
+def _lookup_sparse_table(op: Op) -> Run:
+    test, table = flag(op, "is_test"), op.inputs["W"][0]
+
+    def run(W: SelectedRows, Ids: Array, context: ExecutionContext) -> Array:
+        ids = Ids.reshape(-1)
+        places, found = find_rows(W, ids)
+        if found.all():
+            return W.value[places]
+        if test:
+            return np.where(found[:, None], W.value[places], 0).astype(W.value.dtype)
+        unknown = ids[~found]
+        new = unknown[np.sort(np.unique(unknown, return_index=True)[1])]  # in the order of their first occurrence
+        room = len(W.value) - len(W.rows)
+        if len(new) > room:
+            raise ValueError(f"W has room for {room} more rows, but Ids brings {len(new)} new ids")
+        grown = W._replace(rows=np.concatenate([W.rows, new]))
+        context.write(table, grown)
+        return grown.value[positions(grown, ids, "W")]
+
+    return run

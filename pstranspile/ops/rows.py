@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from pstranspile.ir.model import Var
+from pstranspile.ir.types import VarKind
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.numeric import check_ids
 from pstranspile.ops.values import Array, SelectedRows
 
 np = lazy_import("numpy")
+
+
+def as_declared(value: Array, var: Var | None) -> Array | SelectedRows:
+    """What a variable declared as `var` holds when an op fills it with `value`.
+
+    Sparse rows get `value` as room for rows to come: none is in use yet.
+    """
+    if var is None or var.kind is not VarKind.SELECTED_ROWS:
+        return value
+    return SelectedRows(np.empty(0, "int64"), value, len(value))
 
 
 def in_use(part: SelectedRows) -> Array:
