@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from pstranspile.ir.model import Op, TensorType
+from pstranspile.lazy import lazy_import
+from pstranspile.ops.context import ExecutionContext
+from pstranspile.ops.kernel import Run, kernel
+from pstranspile.ops.rows import as_declared
 from pstranspile.ops.schema import LONGS, STRING, blocks, declare, long, longs, strings
-from pstranspile.ops.shapes import Types, dtype_attr, one, several, shape_rule
+from pstranspile.ops.shapes import Types, dtype_attr, ints_attr, one, several, shape_rule
+from pstranspile.ops.tensor_bytes import NUMPY_TYPES
+from pstranspile.ops.values import Array, SelectedRows
+
+np = lazy_import("numpy")
 
 declare(
     "send",
@@ -127,3 +135,17 @@ def _distributed_lookup_table(op: Op, types: Types) -> Types:
     width, dtype = table.shape[1], dtype_attr(op)
     rows = [TensorType(dtype, (*dims, width), item.lod_level) for dims, item in zip(leading, ids, strict=True)]
     return {"Outputs": tuple(rows)}
+
+
+@kernel("fake_init")
+def _fake_init(op: Op) -> Run:
+    dims, name = ints_attr(op, "shape"), op.outputs["Out"][0]
+
+    def run(context: ExecutionContext) -> Array | SelectedRows:
+        var = context.declared(name)
+        kind = NUMPY_TYPES[var.tensor.dtype] if var is not None and var.tensor is not None else "float32"
+        # one element seen as many: the dims without their memory; not a number, so that reading it shows
+        absent = np.full((), np.nan if kind.startswith("float") else 0, kind)
+        return as_declared(np.broadcast_to(absent, dims), var)
+
+    return run

@@ -8,9 +8,11 @@ from typing import Any
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
 from pstranspile.lazy import lazy_import
+from pstranspile.ops.context import ExecutionContext
 from pstranspile.ops.gradient import Wanted, bare_op, gradient, output_gradients
 from pstranspile.ops.kernel import Run, kernel
 from pstranspile.ops.numeric import first, formula, numpy_dtype, real, text
+from pstranspile.ops.rows import as_declared
 from pstranspile.ops.schema import INT, INTS, declare, floats, ints, longs
 from pstranspile.ops.shapes import (
     ShapeError,
@@ -159,9 +161,14 @@ def _fill_constant(op: Op) -> Run:
     kind = numpy_dtype(int_attr(op, "dtype", 5))
     constant = _constant(op, kind)
 
-    def run(ValueTensor: Array | None, ShapeTensor: Array | None, ShapeTensorList: list[Array]) -> Array:
+    name = op.outputs["Out"][0]
+
+    def run(
+        ValueTensor: Array | None, ShapeTensor: Array | None, ShapeTensorList: list[Array], context: ExecutionContext
+    ) -> Array | SelectedRows:
         value = constant if ValueTensor is None else first(ValueTensor)
-        return np.full(asked_dims(op, ShapeTensor, ShapeTensorList), value, kind)
+        filled = np.full(asked_dims(op, ShapeTensor, ShapeTensorList), value, kind)
+        return as_declared(filled, context.declared(name))
 
     return run
 

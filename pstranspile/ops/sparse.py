@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from typing import Any
+
 from pstranspile.ir.model import Op, TensorType
+from pstranspile.lazy import lazy_import
+from pstranspile.ops.fill import copied
 from pstranspile.ops.gradient import Wanted, gradient, like_forward, output_gradients
+from pstranspile.ops.kernel import Run, kernel
+from pstranspile.ops.numeric import check_ids, first
+from pstranspile.ops.rows import in_use, merge_rows, positions
 from pstranspile.ops.schema import declare, ints, longs
-from pstranspile.ops.shapes import ShapeError, Types, describe, ints_attr, one, outputs_like, shape_rule
+from pstranspile.ops.shapes import ShapeError, Types, describe, int_attr, ints_attr, one, outputs_like, shape_rule
+from pstranspile.ops.values import Array, LoDTensor, SelectedRows
+
+np = lazy_import("numpy")
 
 declare("merge_selected_rows", "X -> Out", doc="Out = X with rows of one index added up")
 declare("get_tensor_from_selected_rows", "X -> Out", doc="Out = the value of X")
@@ -47,3 +58,104 @@ def _split_byref_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
 @gradient("split_selected_rows")
 def _split_selected_rows_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
     return (like_forward(op, "sum", {"X": output_gradients(op, "Out")}, {"Out": wanted.kept(op, "X")}),)
+
+
+# Kernels
+
+
+@kernel("merge_selected_rows")
+def _merge_selected_rows(_op: Op) -> Run:
+    def run(X: SelectedRows) -> SelectedRows:
+        return merge_rows([X])
+
+    return run
+
+
+@kernel("get_tensor_from_selected_rows")
+def _get_tensor_from_selected_rows(_op: Op) -> Run:
+    def run(X: SelectedRows) -> Array:
+        return X.value.copy()
+
+    return run
+
+
+@kernel("split_selected_rows")
+def _split_selected_rows(op: Op) -> Run:
+    sections = ints_attr(op, "height_sections")
+    ends = np.cumsum((0, *sections))
+
+    def run(X: SelectedRows) -> list[SelectedRows]:
+        check_ids(X.rows, ends[-1], "row")
+        section, value = np.searchsorted(ends, X.rows, side="right") - 1, in_use(X)
+        parts: list[SelectedRows] = []
+        for number, height in enumerate(sections):
+            chosen = np.flatnonzero(section == number)
+            parts.append(SelectedRows(X.rows[chosen] - ends[number], value[chosen], height))
+        return parts
+
+    return run
+
+
+@kernel("split_ids", lod="none")
+def _split_ids(op: Op) -> Run:
+    count = len(op.outputs["Out"])
+
+    def run(Ids: list[Any]) -> list[Array | SelectedRows]:
+        given = Ids[0]
+        if isinstance(given, SelectedRows):
+            if len(Ids) > 1:
+                raise ValueError("Ids takes one variable of sparse rows, or any number of tensors")
+            shards = [np.flatnonzero(given.rows % count == shard) for shard in range(count)]
+            value = in_use(given)
+            return [SelectedRows(given.rows[chosen], value[chosen], given.height) for chosen in shards]
+        ids = np.unique(np.concatenate([tensor.reshape(-1) for tensor in Ids]))
+        return [ids[ids % count == shard].reshape(-1, 1) for shard in range(count)]
+
+    return run
+
+
+def _data(value: Array | LoDTensor) -> Array:
+    return value.data if isinstance(value, LoDTensor) else value
+
+
+@kernel("merge_ids", lod="own")
+def _merge_ids(_op: Op) -> Run:
+    def run(
+        Ids: list[Array | LoDTensor], Rows: list[Array | LoDTensor], X: list[Array | LoDTensor]
+    ) -> list[Array | LoDTensor]:
+        rows = np.concatenate([_data(part).reshape(-1) for part in Rows])
+        answers = SelectedRows(rows, np.concatenate([_data(part) for part in X]), 0)
+        if len(answers.rows) != len(answers.value):
+            raise ValueError(f"Rows holds {len(answers.rows)} ids, but X {len(answers.value)} rows")
+        merged: list[Array | LoDTensor] = []
+        for ids in Ids:
+            value = answers.value[positions(answers, _data(ids).reshape(-1), "Rows")]
+            merged.append(LoDTensor(value, ids.lod) if isinstance(ids, LoDTensor) else value)
+        return merged
+
+    return run
+
+
+@kernel("split_byref", lod="none")
+def _split_byref_values(op: Op) -> Run:
+    sections, number = ints_attr(op, "sections"), int_attr(op, "num")
+
+    def run(X: Array) -> list[Array]:
+        parts = sections or (len(X) // max(number, 1),) * number
+        if sum(parts) != len(X):
+            raise ValueError(f"X cannot be cut into {list(parts) or number} rows")
+        ends = np.cumsum((0, *parts))
+        return [X[start:end] for start, end in pairwise(ends)]
+
+    return run
+
+
+@kernel("ref_by_trainer_id")
+def _ref_by_trainer_id_values(_op: Op) -> Run:
+    def run(X: list[Array], TrainerId: Array) -> Array:
+        number = int(first(TrainerId))
+        if not 0 <= number < len(X):
+            raise ValueError(f"TrainerId is {number}, but X has {len(X)} variables")
+        return copied(X[number])
+
+    return run
