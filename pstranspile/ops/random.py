@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import TypeAlias
+
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
-from pstranspile.ops.fill import made, made_like
+from pstranspile.lazy import lazy_import
+from pstranspile.ops.context import ExecutionContext
+from pstranspile.ops.fill import asked_dims, dims_like, made, made_like
+from pstranspile.ops.kernel import Run, kernel
+from pstranspile.ops.numeric import first, flag, numpy_dtype, real, text
+from pstranspile.ops.random_numbers import fluid_uniform, normal, truncated_normal, uniform
+from pstranspile.ops.rows import as_declared
 from pstranspile.ops.schema import INTS, declare, declare_gradient, longs
-from pstranspile.ops.shapes import Types, one, outputs_like, shape_rule
+from pstranspile.ops.shapes import Types, int_attr, one, outputs_like, shape_rule
+from pstranspile.ops.values import Array, LoDTensor, SelectedRows
+
+np = lazy_import("numpy")
 
 declare(
     "uniform_random",
@@ -75,3 +88,108 @@ def _dropout(_op: Op, types: Types) -> Types:
 
 
 shape_rule("dropout_grad")(outputs_like(**{"X@GRAD": "Out@GRAD"}))
+
+
+# Kernels. Numbers belong to elements of the output variable, see pstranspile.ops.random_numbers.
+
+Draw: TypeAlias = Callable[[int, int, int], Array]
+"""From a stream's key, an offset and a count to that many numbers."""
+
+
+def _uniform(op: Op) -> Draw:
+    low, high, kind = real(op, "min"), real(op, "max"), numpy_dtype(int_attr(op, "dtype", 5))
+    if low > high:
+        raise ValueError(f"min is {low!r}, above max, which is {high!r}")
+    diagonal, step, value = int_attr(op, "diag_num"), int_attr(op, "diag_step"), real(op, "diag_val")
+
+    def draw(key: int, offset: int, count: int) -> Array:
+        drawn = uniform(key, offset, count, low, high, kind)
+        places = np.arange(diagonal) * (step + 1) - offset
+        drawn[places[(places >= 0) & (places < count)]] = value
+        return drawn
+
+    return draw
+
+
+def _normal(op: Op) -> Draw:
+    mean, std, kind = real(op, "mean"), real(op, "std"), numpy_dtype(int_attr(op, "dtype", 5))
+    made_by = truncated_normal if op.type.startswith("truncated") else normal
+
+    def draw(key: int, offset: int, count: int) -> Array:
+        return made_by(key, offset, count, mean, std, kind)
+
+    return draw
+
+
+def _filled(op: Op, draw: Draw, dims: tuple[int, ...], context: ExecutionContext) -> Array | SelectedRows:
+    name = op.outputs["Out"][0]
+    key, offset = context.stream(name, int_attr(op, "seed"))
+    if min(dims, default=0) < 0:
+        raise ValueError(f"the dims to fill are {list(dims)}")
+    return as_declared(draw(key, offset, prod(dims)).reshape(dims), context.declared(name))
+
+
+@kernel("uniform_random gaussian_random truncated_gaussian_random")
+def _random(op: Op) -> Run:
+    draw = _uniform(op) if op.type == "uniform_random" else _normal(op)
+
+    def run(
+        ShapeTensor: Array | None, ShapeTensorList: Sequence[Array] | None, context: ExecutionContext
+    ) -> Array | SelectedRows:
+        return _filled(op, draw, asked_dims(op, ShapeTensor, ShapeTensorList), context)
+
+    return run
+
+
+@kernel("uniform_random_batch_size_like gaussian_random_batch_size_like", lod="own")
+def _random_like(op: Op) -> Run:
+    draw = _uniform(op) if op.type.startswith("uniform") else _normal(op)
+
+    def run(Input: Array | LoDTensor, context: ExecutionContext) -> Array | SelectedRows:
+        return _filled(op, draw, dims_like(op, Input), context)
+
+    return run
+
+
+def _kept_share(op: Op) -> tuple[float, float]:
+    """What elements are multiplied with that dropout keeps in training, and what all are multiplied with in test."""
+    rate, way = real(op, "dropout_prob"), text(op, "dropout_implementation")
+    if not 0 <= rate <= 1:
+        raise ValueError(f"dropout_prob is {rate!r}, not a probability")
+    if way == "upscale_in_train":
+        return (1 / (1 - rate) if rate < 1 else 0.0), 1.0
+    if way == "downgrade_in_infer":
+        return 1.0, 1.0 - rate
+    raise ValueError(f"dropout_implementation is {way!r}")
+
+
+@kernel("dropout", "Out Mask")
+def _dropout_values(op: Op) -> Run:
+    rate, test, seed = real(op, "dropout_prob"), flag(op, "is_test"), int_attr(op, "seed")
+    in_training, in_test = _kept_share(op)
+    fixed, names = flag(op, "fix_seed"), op.outputs.get("Mask") or op.outputs["Out"]
+
+    def run(X: Array, Seed: Array | None, context: ExecutionContext) -> tuple[Array, Array | None]:
+        if test:
+            return X * in_test, None
+        if Seed is not None or fixed:  # a fixed seed promises Fluid's own numbers
+            drawn: Array = fluid_uniform(seed if Seed is None else int(first(Seed)), 0, X.size)
+        else:
+            drawn = uniform(*context.stream(names[0], 0), X.size)
+        mask = (drawn >= rate).reshape(X.shape)
+        return X * mask * in_training, mask.astype("uint8")
+
+    return run
+
+
+@kernel("dropout_grad", "X@GRAD")
+def _dropout_grad(op: Op) -> Run:
+    test = flag(op, "is_test")
+    in_training, in_test = _kept_share(op)
+
+    def run(Mask: Array | None, Out_GRAD: Array) -> Array:
+        if test or Mask is None:
+            return Out_GRAD * in_test
+        return Out_GRAD * Mask * in_training
+
+    return run

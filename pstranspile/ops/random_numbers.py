@@ -16,17 +16,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from pstranspile.lazy import lazy_import
+from pstranspile.ops.values import Array
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-else:
-    np = lazy_import("numpy")
+np = lazy_import("numpy")
 
-Floats: TypeAlias = "NDArray[np.float64]"
+Floats: TypeAlias = Array
+"""A float64 array."""
 
 _CHUNK = 1 << 15
 """Elements computed at a time, so that intermediate values stay in the processor's cache."""
@@ -38,7 +36,7 @@ def stream_key(*parts: int | str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode("utf-8"), digest_size=16).digest(), "little")
 
 
-def words(key: int, offset: int, count: int) -> NDArray[np.uint64]:
+def words(key: int, offset: int, count: int) -> Array:
     """The 64-bit words of elements `offset` to `offset + count` of a stream."""
     block, skipped = divmod(offset, 4)  # Philox makes four words from each value of its counter
     generator = np.random.Philox(key=key, counter=block)
@@ -50,7 +48,7 @@ def _fractions(key: int, offset: int, count: int) -> Floats:
     return ((words(key, offset, count) >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
 
 
-def _in_chunks(key: int, offset: int, count: int, dtype: Any, made_of: Callable[[Floats], Floats]) -> NDArray[Any]:
+def _in_chunks(key: int, offset: int, count: int, dtype: Any, made_of: Callable[[Floats], Floats]) -> Array:
     out = np.empty(count, dtype)
     for start in range(0, count, _CHUNK):
         size = min(_CHUNK, count - start)
@@ -58,18 +56,14 @@ def _in_chunks(key: int, offset: int, count: int, dtype: Any, made_of: Callable[
     return out
 
 
-def uniform(
-    key: int, offset: int, count: int, low: float = 0.0, high: float = 1.0, dtype: Any = "float32"
-) -> NDArray[Any]:
+def uniform(key: int, offset: int, count: int, low: float = 0.0, high: float = 1.0, dtype: Any = "float32") -> Array:
     """Elements `offset` to `offset + count` of the stream, evenly drawn from [low, high), in `dtype`."""
     kind = np.dtype(dtype).type
     last = max(float(np.nextafter(kind(high), kind(low))), low)  # rounding to `dtype` must not reach `high`
     return _in_chunks(key, offset, count, dtype, lambda u: np.minimum(low + (high - low) * u, last))
 
 
-def normal(
-    key: int, offset: int, count: int, mean: float = 0.0, std: float = 1.0, dtype: Any = "float32"
-) -> NDArray[Any]:
+def normal(key: int, offset: int, count: int, mean: float = 0.0, std: float = 1.0, dtype: Any = "float32") -> Array:
     """Elements of the stream drawn from the normal distribution of this mean and standard deviation."""
     return _in_chunks(key, offset, count, dtype, lambda u: normal_quantile(u) * std + mean)
 
@@ -80,7 +74,7 @@ _BELOW_MINUS_TWO = 0.022750131948179209
 
 def truncated_normal(
     key: int, offset: int, count: int, mean: float = 0.0, std: float = 1.0, dtype: Any = "float32"
-) -> NDArray[Any]:
+) -> Array:
     """As `normal`, given that the number lies within two standard deviations of the mean."""
 
     def draw(u: Floats) -> Floats:
@@ -90,7 +84,7 @@ def truncated_normal(
     return _in_chunks(key, offset, count, dtype, draw)
 
 
-def integers(key: int, offset: int, count: int, low: int, high: int, dtype: Any = "int64") -> NDArray[Any]:
+def integers(key: int, offset: int, count: int, low: int, high: int, dtype: Any = "int64") -> Array:
     """Elements of the stream evenly drawn from the integers of [low, high), a range of at most 2**32."""
     scaled = (words(key, offset, count) >> np.uint64(32)) * np.uint64(high - low)
     return ((scaled >> np.uint64(32)).astype(np.int64) + low).astype(dtype)
@@ -214,7 +208,7 @@ _MODULUS = 2**31 - 1
 _MULTIPLIER = 48271
 
 
-def fluid_states(seed: int, offset: int, count: int) -> NDArray[np.int64]:
+def fluid_states(seed: int, offset: int, count: int) -> Array:
     """States of the minimal-standard generator s' = 48271 s mod (2^31 - 1) after draw `offset` + 1, + 2, ..."""
     start = seed % _MODULUS or 1  # as the C++ standard library seeds it
     states = np.empty(count, np.int64)
@@ -228,7 +222,7 @@ def fluid_states(seed: int, offset: int, count: int) -> NDArray[np.int64]:
     return states
 
 
-def fluid_uniform(seed: int, offset: int, count: int) -> NDArray[np.float32]:
+def fluid_uniform(seed: int, offset: int, count: int) -> Array:
     """The float32 numbers in [0, 1) that Fluid draws on a CPU after seeding with `seed`, from draw `offset` on."""
     drawn = (fluid_states(seed, offset, count) - 1).astype("float32") / np.float32(_MODULUS - 1)
     return np.minimum(drawn, np.nextafter(np.float32(1), np.float32(0)), dtype="float32")
