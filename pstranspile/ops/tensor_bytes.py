@@ -47,6 +47,7 @@ NUMPY_TYPES: dict[DType, str] = {
 _NUMBERS = {name: dtype.value for dtype, name in NUMPY_TYPES.items()}
 _MAX_DESCRIPTOR = 1 << 16
 _MAX_RANK = 64
+_LARGEST_FLOAT16 = 65504.0
 
 
 def refuse(code: str, file: str, message: str) -> NoReturn:
@@ -62,9 +63,19 @@ def to_float16(value: Array) -> Array:
     exact = value.astype("float32")
     with np.errstate(over="ignore"):
         half = exact.astype("float16")
+    half = np.where(np.abs(exact) > _LARGEST_FLOAT16, np.copysign(half.dtype.type(np.inf), half), half)
     away = np.abs(half.astype("float32")) > np.abs(exact)
     bits = half.view("uint16")
     return (bits - (away & np.isfinite(half))).astype("uint16").view("float16").reshape(value.shape)
+
+
+def as_float16(value: Any) -> Any:
+    """The same value (array, LoDTensor or SelectedRows) with its elements as float16."""
+    if isinstance(value, LoDTensor):
+        return value._replace(data=as_float16(value.data))
+    if isinstance(value, SelectedRows):
+        return value._replace(value=as_float16(value.value))
+    return value if value.dtype == "float16" else to_float16(value)
 
 
 def _varint(value: int) -> bytes:
@@ -79,7 +90,7 @@ def _varint(value: int) -> bytes:
 def _tensor(value: Array, as_fp16: bool) -> Iterator[bytes | memoryview]:
     """The bytes of a tensor without LoD. A number without dims is written as a tensor of one element."""
     if as_fp16:
-        value = to_float16(value)
+        value = as_float16(value)
     value = np.ascontiguousarray(value, value.dtype.newbyteorder("<"))
     number = _NUMBERS[value.dtype.name]
     descriptor = b"\x08" + _varint(number) + b"".join(b"\x10" + _varint(dim) for dim in value.shape)
@@ -140,6 +151,8 @@ class Reader:
 
     def __init__(self, stream: BufferedIOBase, file: str) -> None:
         self.stream, self.file = stream, file
+        self.subject = ""
+        """What is being read, for messages: the name of a variable."""
         self.at = 0
         self.size = stream.seek(0, os.SEEK_END)
         stream.seek(0)
@@ -151,7 +164,11 @@ class Reader:
 
     def damaged(self, field: str, reason: str, at: int | None = None) -> NoReturn:
         """Raises the DiagnosticError about a field that starts at byte `at` (default: where reading stands)."""
-        refuse(codes.FILE_DAMAGED, self.file, f"{field}, byte {self.at if at is None else at}: {reason}")
+        self.refuse(codes.FILE_DAMAGED, f"{field}, byte {self.at if at is None else at}: {reason}")
+
+    def refuse(self, code: str, message: str) -> NoReturn:
+        """Raises the DiagnosticError about what is being read."""
+        refuse(code, self.file, f"{self.subject}: {message}" if self.subject else message)
 
     def require(self, size: int, field: str) -> None:
         """Raises unless `size` more bytes are there."""
@@ -184,7 +201,7 @@ class Reader:
         """Reads a version number, which must be 0."""
         at, version = self.at, self.number("I", field)
         if version:
-            refuse(codes.FILE_VERSION, self.file, f"{field}, byte {at}: version {version} is not known, only 0 is")
+            self.refuse(codes.FILE_VERSION, f"{field}, byte {at}: version {version} is not known, only 0 is")
 
 
 def _descriptor_numbers(data: bytes, reader: Reader, at: int) -> Iterator[tuple[int, int, int]]:
@@ -240,7 +257,7 @@ def _descriptor(reader: Reader) -> tuple[str, tuple[int, ...]]:
     try:
         return NUMPY_TYPES[DType(number)], tuple(dims)
     except ValueError:
-        refuse(codes.FILE_TYPE, reader.file, f"element type, byte {at}: {number} stands for none")
+        reader.refuse(codes.FILE_TYPE, f"element type, byte {at}: {number} stands for none")
 
 
 def _lod(reader: Reader) -> list[list[int]]:
@@ -285,7 +302,7 @@ def decode_part(reader: Reader, first: int, shape: tuple[int, ...]) -> Array:
     stored, asked = math.prod(dims), math.prod(shape)
     if first + asked > stored:
         message = f"elements {first} to {first + asked} are asked for, but the dims are {list(dims)}: {stored} elements"
-        refuse(codes.FILE_RANGE, reader.file, message)
+        reader.refuse(codes.FILE_RANGE, message)
     width = np.dtype(dtype).itemsize
     reader.require(stored * width, "elements")
     reader.at = reader.stream.seek(reader.at + first * width)
@@ -315,7 +332,7 @@ def end(reader: Reader) -> None:
     """Raises DiagnosticError unless everything is read."""
     if reader.left:
         message = f"byte {reader.at}: {reader.left} bytes follow after all that is to be read"
-        refuse(codes.FILE_REST, reader.file, message)
+        reader.refuse(codes.FILE_REST, message)
 
 
 @contextmanager
