@@ -116,7 +116,7 @@ def _while_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
     }
     made_op = like_forward(op, "while_grad", inputs, {"X@GRAD": gradients})
     more = {
-        "sub_block": BlockRef(block.index),
+        "sub_block": BlockRef(block.number),
         "skip_eager_deletion_vars": Strings(),
         "original_output_grad": Strings(handed_in),
     }
@@ -129,7 +129,7 @@ def _conditional_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
     outputs = {slot: op.outputs.get(slot, ()) for slot in ("Out", "Scope")}
     gradients = {f"{slot}@GRAD": wanted.placed(op, slot) for slot in inputs}
     attrs = {
-        "sub_block": BlockRef(_gradient_block(wanted).index),
+        "sub_block": BlockRef(_gradient_block(wanted).number),
         "is_scalar_condition": op.attrs["is_scalar_condition"],
     }
     taken = {**inputs, **outputs, "Out@GRAD": output_gradients(op, "Out")}
@@ -148,7 +148,7 @@ def _recurrent_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
     }
     gradients = {f"{slot}@GRAD": wanted.placed(op, slot) for slot in op.inputs}
     made = like_forward(op, "recurrent_grad", inputs, gradients)
-    return (made._replace(attrs=FrozenMap({**op.attrs, "sub_block": BlockRef(_gradient_block(wanted).index)})),)
+    return (made._replace(attrs=FrozenMap({**op.attrs, "sub_block": BlockRef(_gradient_block(wanted).number)})),)
 
 
 @gradient("print")

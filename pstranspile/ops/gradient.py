@@ -33,11 +33,11 @@ EMPTY_NAME = "@EMPTY@"
 class GradientBlock(NamedTuple):
     """The block that computes the gradients of a forward op's sub-block.
 
-    `index` is its number, `ops` what it does, and `sees` tells whether a variable is declared in the forward
+    `ops` what it does, and `sees` tells whether a variable is declared in the forward
     sub-block or around it, so that it need not be handed in.
     """
 
-    index: int
+    number: int
     ops: tuple[Op, ...]
     sees: Callable[[str], bool]
 

@@ -1,0 +1,172 @@
+"""Averages of parameters kept beside training: ModelAverage, ExponentialMovingAverage, Lookahead.
+
+The first two also give programs that put the averages in place of the parameters, and that take them back.
+"""
+
+from __future__ import annotations
+
+from pstranspile.ir.model import Op, Program, TensorType, Var
+from pstranspile.ir.roles import OpRole
+from pstranspile.ir.types import DType
+from pstranspile.layers import basic
+from pstranspile.layers.branches import Switch
+from pstranspile.layers.draft import Draft
+from pstranspile.layers.value import Value
+
+EMA_COUNTER = "@EMA_STEP_COUNTER@"
+
+
+class ModelAverage:
+    """Sums parameters over windows of updates; made after `minimize`, it appends its ops at once.
+
+    `apply_program` sets every parameter to its average and keeps the old value, `restore_program` gives it back.
+    """
+
+    def __init__(
+        self,
+        draft: Draft,
+        average_window_rate: float,
+        min_average_window: int = 10000,
+        max_average_window: int = 10000,
+        name: str = "",
+    ):
+        self._prefix = f"{name}_" if name else ""
+        self._window = {
+            "average_window": average_window_rate,
+            "min_average_window": min_average_window,
+            "max_average_window": max_average_window,
+        }
+        params = [Value(draft, var.name) for var in draft.parameters()]
+        kept = [(param, _backup(param, f"{param.name}.tmp")) for param in params]
+        self._states: dict[str, dict[str, Value]] = {}
+        for param, backup in kept:
+            with draft.roles(OpRole.OPTIMIZE, param.name, backup.name), draft.scope("move_average"):
+                self._accumulate(param)
+        self.apply_program = self._apply(draft, kept)
+        self.restore_program = _restore(draft, kept)
+
+    def _accumulate(self, param: Value) -> None:
+        draft = param.draft
+        draft.names.mint("average_accumulate")
+        held: dict[str, Value] = {}
+        for state in ("sum_1", "sum_2", "sum_3", "num_accumulates", "old_num_accumulates", "num_updates"):
+            name = draft.names.mint(f"{param.name}_{self._prefix}{state}")
+            counts = state.startswith(("num", "old"))
+            tensor = TensorType(DType.INT64, (1,)) if counts else TensorType(param.dtype, param.shape)
+            basic.initialised(draft, name, tensor, 0.0)
+            held[state] = Value(draft, name)
+        inputs = {"param": param, **{f"in_{state}": value for state, value in held.items()}}
+        outputs = {f"out_{state}": value for state, value in held.items()}
+        draft.op("average_accumulates", inputs, outputs, self._window)
+        self._states[param.name] = held
+
+    def _apply(self, draft: Draft, kept: list[tuple[Value, Value]]) -> Program:
+        other = draft.beside()
+        for param, backup in kept:
+            held = {state: _seen_from(other, value) for state, value in self._states[param.name].items()}
+            target = _seen_from(other, param)
+            basic.assign(target, _seen_from(other, backup))
+            updates = basic.sums([held["num_accumulates"], held["old_num_accumulates"]])
+            total = basic.sums([held["sum_1"], held["sum_2"], held["sum_3"]])
+            number, dividend = basic.cast(updates, DType.FP32), basic.cast(total, DType.FP32)
+            other.op("elementwise_div", {"X": dividend, "Y": number}, {"Out": target})
+        return other.main()
+
+
+class ExponentialMovingAverage:
+    """average = decay * average + (1 - decay) * parameter, for every parameter, where `update` is called.
+
+    `apply_program` sets every parameter to its average, corrected for the start at zero, and keeps the old value;
+    `restore_program` gives it back.
+    """
+
+    def __init__(self, draft: Draft, decay: float = 0.999, name: str = ""):
+        self._draft = draft
+        with draft.roles(OpRole.LR_SCHED):
+            self._decay = basic.global_var(draft, "scheduled_ema_decay_rate", (1,), DType.FP32, decay)
+        params = [Value(draft, var.name) for var in draft.parameters()]
+        self._kept = [(param, _backup(param, f"{name}{param.name}.ema_tmp")) for param in params]
+        self._averages: dict[str, Value] = {}
+        for param, backup in self._kept:
+            with draft.roles(OpRole.OPTIMIZE, param.name, backup.name), draft.scope("moving_average"):
+                minted = draft.names.mint(f"{name}{param.name}_ema")
+                self._averages[param.name] = basic.global_var(draft, minted, param.shape, param.dtype, 0.0)
+        self.apply_program = self._apply()
+        self.restore_program = _restore(draft, self._kept)
+
+    def _apply(self) -> Program:
+        other = self._draft.beside()
+        counter = basic.global_var(other, EMA_COUNTER, (1,), DType.INT64, 0)
+        step = basic.cast(counter, DType.FP32)
+        power = basic.elementwise("elementwise_pow", _seen_from(other, self._decay), step)
+        for param, backup in self._kept:
+            target, average = _seen_from(other, param), _seen_from(other, self._averages[param.name])
+            basic.assign(target, _seen_from(other, backup))
+            with Switch().case(step > 0):
+                basic.assign(average / (1.0 - power), average)
+            basic.assign(average, target)
+        return other.main()
+
+    def update(self) -> None:
+        """Appends the ops that bring the averages up to date, after `minimize`."""
+        draft = self._draft
+        basic.step_counter(draft, EMA_COUNTER)
+        for param, backup in self._kept:
+            with draft.roles(OpRole.OPTIMIZE, param.name, backup.name), draft.scope("moving_average"):
+                average = self._averages[param.name]
+                basic.assign(average * self._decay + param * (1 - self._decay), average)
+
+
+def lookahead(draft: Draft, alpha: float = 0.5, k: int = 5) -> None:
+    """After `minimize`: slow copies of the parameters, which every `k` steps move by `alpha` towards the fast ones.
+
+    Raises ValueError unless 0 <= alpha <= 1 and k > 0.
+    """
+    if not 0.0 <= alpha <= 1.0 or k <= 0:
+        raise ValueError(f"lookahead needs 0 <= alpha <= 1 and k > 0, got alpha={alpha} and k={k}")
+    params = [Value(draft, var.name) for var in draft.parameters()]
+    slow = {param.name: _slow_copy(param) for param in params}
+    every = basic.global_var(draft, "lookahead_k", (1,), DType.INT32, k)
+    weight = basic.global_var(draft, "lookahead_alpha", (1,), DType.FP32, alpha)
+    step = basic.global_var(draft, "lookahead_step", (1,), DType.INT32, 0)
+    basic.increment(step)
+    zero = basic.fill_constant(draft, (1,), DType.FP32, 0.0)
+    one = basic.fill_constant(draft, (1,), DType.FP32, 1.0)
+    rest = basic.elementwise_mod(step, every)
+    switch = Switch()
+    with switch.case(rest.equal(zero)):
+        for param in params:
+            towards = basic.elementwise_mul(param, weight)
+            kept = basic.elementwise_mul(slow[param.name], basic.elementwise_sub(one, weight))
+            moved = basic.elementwise_add(towards, kept)
+            basic.assign(moved, slow[param.name])
+            basic.assign(moved, param)
+    with switch.default():
+        pass
+
+
+def _slow_copy(param: Value) -> Value:
+    draft = param.draft
+    var = Var(f"{param.name}@SLOW", tensor=TensorType(param.dtype, param.shape), persistable=True)
+    draft.startup.vars[var.name] = var
+    made: Op = draft.make("assign", {"X": param}, {"Out": var.name})
+    draft.startup.ops.append(made)
+    return draft.declare(var, 0)
+
+
+def _backup(param: Value, key: str) -> Value:
+    """A variable that holds a parameter's value while its average is in its place."""
+    backup = param.draft.fresh(key, param.dtype, stop_gradient=True)
+    return backup
+
+
+def _seen_from(draft: Draft, value: Value) -> Value:
+    """The same variable, declared in another program."""
+    return draft.declare(value.var)
+
+
+def _restore(draft: Draft, kept: list[tuple[Value, Value]]) -> Program:
+    other = draft.beside()
+    for param, backup in kept:
+        basic.assign(_seen_from(other, backup), _seen_from(other, param))
+    return other.main()

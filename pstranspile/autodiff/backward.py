@@ -1,0 +1,280 @@
+"""Backward ops for a loss: the chain rule over the ops of a program, as Fluid's `append_backward` writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from typing import NamedTuple
+
+from pstranspile.autodiff import codes
+from pstranspile.autodiff.declare import declare_gradients
+from pstranspile.autodiff.fanout import sum_partial_gradients
+from pstranspile.autodiff.paths import ops_to, unread_outputs
+from pstranspile.autodiff.prune import without_unconnected, without_unwanted
+from pstranspile.ir.attributes import BlockRef, Longs
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity, at_op
+from pstranspile.ir.frozen import EMPTY, FrozenMap
+from pstranspile.ir.model import Op, Origin
+from pstranspile.ir.roles import OpRole
+from pstranspile.layers.draft import Draft
+from pstranspile.ops.gradient import SUFFIX, GradientBlock, Wanted, differentiated, gradient_name, gradient_rule
+
+LOSS_GRADIENT = OpRole.BACKWARD | OpRole.LOSS
+"""The role of the op that starts the backward part."""
+
+
+class ParamGrad(NamedTuple):
+    """A parameter's name and its gradient's; `grad` None where it has none in block 0."""
+
+    param: str
+    grad: str | None
+
+
+def append_backward(
+    draft: Draft, loss: str, parameters: Iterable[str] | None = None, no_grad: Iterable[str] = ()
+) -> tuple[ParamGrad, ...]:
+    """Appends the ops that compute the gradients of `loss` to block 0, declares the gradients, and pairs them up.
+
+    `loss` is a variable of block 0 with one element. `parameters` are the ones wanted, by default all trainable
+    ones in order of declaration; the result follows their order. Variables in `no_grad` or in
+    `draft.stop_gradient` get no gradient, nor do parameters that are not trainable.
+    Raises DiagnosticError when the loss can't be differentiated.
+    """
+    block = draft.blocks[0]
+    earlier = sum(1 for op in block.all_ops() if op.role == LOSS_GRADIENT)
+    _flush(draft)
+    _mark_loss(draft, loss)
+    unwanted = _unwanted(draft)
+    unwanted[0] |= {gradient_name(name) for name in no_grad}
+    names = {differentiated(name) for name in unwanted[0]}
+    path = ops_to(block.ops, {loss}, names)
+    names |= unread_outputs(path, {loss}, names, draft.stop_gradient)
+    unwanted[0] |= {gradient_name(name) for name in names}
+    start = len(block.ops)
+    block.ops.append(_loss_gradient(draft, loss))
+    made = _Backward(draft, unwanted, earlier)
+    made.append(0, path, {gradient_name(loss)} if earlier else None)
+    _mint_again(draft, start, made)
+    grads = declare_gradients(draft, 0, start, made.variable_of)
+    return _paired(draft, grads, parameters)
+
+
+def _flush(draft: Draft) -> None:
+    """Makes the ops put in front ordinary ones, so that indices are positions."""
+    block = draft.blocks[0]
+    block.ops[:0] = list(reversed(block.front))
+    block.front.clear()
+
+
+def _mark_loss(draft: Draft, loss: str) -> None:
+    var = draft.blocks[0].vars.get(loss)
+    ops = draft.blocks[0].ops
+    for index in range(len(ops) - 1, -1, -1):
+        if loss in ops[index].output_names:
+            if var is not None and var.shape not in ((1,), ()):
+                raise DiagnosticError([_not_scalar(ops[index], loss, var.shape)])
+            ops[index] = ops[index]._replace(role=OpRole.FORWARD | OpRole.LOSS)
+            return
+    raise DiagnosticError([Diagnostic(codes.LOSS_UNKNOWN, f"no op of block 0 writes the loss %{loss}")])
+
+
+def _not_scalar(op: Op, loss: str, shape: tuple[int, ...]) -> Diagnostic:
+    dims = ", ".join(map(str, shape))
+    message = f"the loss %{loss} has the dims [{dims}], it must have one element: take its mean"
+    return at_op(codes.LOSS_SHAPE, message, op, focus=f"%{loss}")
+
+
+def _unwanted(draft: Draft) -> dict[int, set[str]]:
+    """For each block the gradients that are not wanted of the variables it declares."""
+    found: dict[int, set[str]] = {}
+    for index, block in enumerate(draft.blocks):
+        found[index] = {gradient_name(name) for name in draft.stop_gradient & block.vars.keys()}
+    frozen = (var.name for var in draft.blocks[0].vars.values() if var.parameter and not var.parameter.trainable)
+    found[0] |= {gradient_name(name) for name in frozen}
+    return found
+
+
+def _loss_gradient(draft: Draft, loss: str) -> Op:
+    var = draft.blocks[0].vars[loss]
+    producer = next(op for op in reversed(draft.blocks[0].ops) if loss in op.output_names)
+    attrs = {
+        "shape": Longs((1,)),
+        "value": 1.0,
+        "dtype": var.dtype.value if var.dtype else 5,
+        "force_cpu": False,
+        "op_device": producer.attrs.get("op_device", ""),
+    }
+    origin = _derived(producer.origin)
+    outputs = FrozenMap({"Out": (gradient_name(loss),)})
+    return Op("fill_constant", EMPTY, outputs, FrozenMap(attrs), LOSS_GRADIENT, None, False, origin)
+
+
+def _derived(origin: Origin | None) -> Origin | None:
+    return origin._replace(rule="gradient") if origin else None
+
+
+class _Backward:
+    """Appends the gradient ops of one call, block by block."""
+
+    def __init__(self, draft: Draft, unwanted: dict[int, set[str]], earlier: int):
+        self.draft = draft
+        self.unwanted = unwanted
+        self.earlier = earlier
+        self.variable_of: dict[str, str] = {}
+        self.renamed: dict[str, str] = {}
+
+    def append(self, block: int, path: Sequence[Op], reached: set[str] | None, into: int = 0) -> None:
+        """Appends the gradient ops of `path`, ops of `block`, to the block `into`.
+
+        `reached` holds the gradients that lead back to the loss, and grows; None takes every op as leading there.
+        """
+        ops: list[Op] = []
+        for forward in reversed(path):
+            made = self._of(forward, block)
+            if reached is None:
+                ops += made
+            else:
+                ops += _leading_back(made, reached)
+            self._note(forward, made, block)
+        ops = sum_partial_gradients(ops, block)
+        ops = without_unwanted(ops, self.unwanted.setdefault(block, set()))
+        ops = without_unconnected(ops, path, reached or ())
+        self.draft.blocks[into].ops += [op._replace(role=OpRole.BACKWARD) for op in ops]
+
+    def _of(self, forward: Op, block: int) -> tuple[Op, ...]:
+        rule = gradient_rule(forward.type)
+        if rule is None:
+            return ()
+        sub_block = forward.attrs.get("sub_block")
+        inner = self._sub_block(forward, int(sub_block)) if isinstance(sub_block, BlockRef) else None
+        made = rule(forward, Wanted(self.unwanted.setdefault(block, set()), inner))
+        device, origin = forward.attrs.get("op_device"), _derived(forward.origin)
+        found: list[Op] = []
+        for op in made:
+            attrs = op.attrs if device is None else FrozenMap({**op.attrs, "op_device": device})
+            found.append(self._apart(forward, op._replace(attrs=attrs, origin=origin), block))
+        return tuple(found)
+
+    def _sub_block(self, forward: Op, block: int) -> GradientBlock:
+        draft = self.draft
+        index = draft.new_block(forward_block=block)
+        parent = draft.blocks[index].parent
+        with draft.inside(index):
+            self.append(block, _inner_path(draft, forward, block), None, into=index)
+
+        def sees(name: str) -> bool:
+            return draft.find(name, block) is not None or draft.find(name, parent) is not None
+
+        return GradientBlock(index, tuple(draft.blocks[index].ops), sees)
+
+    def _apart(self, forward: Op, op: Op, block: int) -> Op:
+        """A second backward part gives gradients that the first one has names of their own, as Fluid does."""
+        if not self.earlier:
+            return op
+        declared = self.draft.blocks[block].vars
+        if forward.role != OpRole.BACKWARD:
+            op = op._replace(inputs=_mapped(op.inputs, self.renamed))
+        again = {name for name in op.output_names if SUFFIX in name and name in declared}
+        mapped = {name: "grad/" * (self.earlier + 1) + name for name in again}
+        self.renamed.update(mapped)
+        return op._replace(outputs=_mapped(op.outputs, mapped))
+
+    def _note(self, forward: Op, made: Iterable[Op], _block: int) -> None:
+        """Remembers whose gradients these are."""
+        inputs = {gradient_name(name): name for name in forward.input_names}
+        for op in made:
+            for name in op.output_names:
+                plain = name.rpartition("grad/")[2]
+                if plain in inputs:
+                    self.variable_of[name] = inputs[plain]
+
+
+def _leading_back(made: Iterable[Op], reached: set[str]) -> list[Op]:
+    found: list[Op] = []
+    for op in made:
+        read = [name for name in op.input_names if SUFFIX in name]
+        if any(name in reached for name in read):
+            found.append(op)
+            reached.update(op.output_names)
+        elif not read:
+            break
+    return found
+
+
+def _inner_path(draft: Draft, forward: Op, block: int) -> list[Op]:
+    """The ops of a sub-block that matter: all, or for a conditional block those that lead to what it hands out."""
+    ops = draft.blocks[block].ops
+    if forward.type != "conditional_block":
+        return ops
+    handed_out = set(forward.output_names)
+    assigns = [op for op in ops if op.type == "assign" and handed_out.intersection(op.output_names)]
+    wanted = {name for op in assigns for name in op.input_names if name in draft.blocks[block].vars}
+    path = ops_to(ops, wanted, set())
+    return path + [op for op in assigns if not any(op is found for found in path)]
+
+
+def _mapped(slots: FrozenMap[str, tuple[str, ...]], names: dict[str, str]) -> FrozenMap[str, tuple[str, ...]]:
+    return FrozenMap({slot: tuple(names.get(name, name) for name in held) for slot, held in slots.items()})
+
+
+def _mint_again(draft: Draft, start: int, made: _Backward) -> None:
+    """Gradients of block 0 that are declared already get new names (`x@GRAD_0`), and who reads them follows."""
+    block = draft.blocks[0]
+    mapped: dict[str, str] = {}
+    for index in range(start, len(block.ops)):
+        op = block.ops[index]
+        op = op._replace(inputs=_mapped(op.inputs, mapped))
+        outputs: dict[str, str] = {}
+        for name in op.output_names:
+            if SUFFIX in name and name in block.vars:
+                outputs[name] = draft.names.mint(name)
+        mapped.update(outputs)
+        block.ops[index] = op._replace(outputs=_mapped(op.outputs, outputs))
+    for name, new in mapped.items():
+        if name in made.variable_of:
+            made.variable_of[new] = made.variable_of.pop(name)
+
+
+def _paired(draft: Draft, grads: dict[str, str], parameters: Iterable[str] | None) -> tuple[ParamGrad, ...]:
+    """Parameters with their gradients; the op that finishes a gradient gets the pair as role variables."""
+    block = draft.blocks[0]
+    if parameters is None:
+        infos = ((var.name, var.parameter) for var in block.vars.values())
+        parameters = [name for name, info in infos if info and info.trainable]
+    pairs = tuple(ParamGrad(param, grads[param]) for param in parameters if param in grads)
+    last = {name: index for index, op in enumerate(block.ops) for name in op.output_names}
+    found: list[ParamGrad] = []
+    for param, grad in pairs:
+        if grad is None or grad not in block.vars:
+            found.append(ParamGrad(param, None))
+            continue
+        op = block.ops[last[grad]]
+        block.ops[last[grad]] = op._replace(role_vars=(param, grad, *(op.role_vars or ())))
+        found.append(ParamGrad(param, grad))
+    return tuple(found)
+
+
+def unreached(draft: Draft, loss: str, parameters: AbstractSet[str]) -> tuple[Diagnostic, ...]:
+    """Findings on ops without a gradient through which alone one of the parameters reaches the loss."""
+    ops = draft.blocks[0].ops
+    through: dict[str, Op] = {}
+    reaches: set[str] = {loss}
+    for op in reversed(ops):
+        if op.role is None or not reaches.intersection(op.output_names):
+            continue
+        if op.role & (OpRole.BACKWARD | OpRole.OPTIMIZE | OpRole.LR_SCHED):
+            continue
+        stop = op if gradient_rule(op.type) is None else None
+        for name in op.output_names:
+            stop = stop or through.get(name)
+        for name in op.input_names:
+            reaches.add(name)
+            if stop is not None:
+                through.setdefault(name, stop)
+    found: list[Diagnostic] = []
+    for param in sorted(parameters):
+        stop = through.get(param)
+        if stop is not None:
+            message = f"has no gradient, and parameter %{param} reaches the loss %{loss} only through it"
+            found.append(at_op(codes.NOT_DIFFERENTIABLE, message, stop, severity=Severity.ERROR))
+    return tuple(found)

@@ -1,0 +1,19 @@
+"""Codes of findings about gradients and optimizers."""
+
+from __future__ import annotations
+
+from pstranspile.ir.codes import declare
+
+LOSS_UNKNOWN = declare("loss-unknown", "The loss is not a variable that an op of block 0 writes.")
+LOSS_SHAPE = declare("loss-shape", "The loss must be a tensor with one element.")
+NOT_DIFFERENTIABLE = declare(
+    "not-differentiable",
+    "A trainable parameter reaches the loss only through an op that has no gradient, so it can't be trained.",
+)
+NO_PARAMETERS = declare(
+    "no-trainable-parameters", "No trainable parameter has a gradient, so there is nothing to train."
+)
+SUB_BLOCK = declare(
+    "gradient-in-sub-block", "The gradient of an op with a sub-block can't be made from what the program says."
+)
+ALREADY_TRAINED = declare("parameter-already-trained", "An optimizer already has state for this parameter.")

@@ -1,0 +1,127 @@
+"""Declarations of gradients: what kind of variable each is, and its type."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from pstranspile.ir.attributes import BlockRef
+from pstranspile.ir.model import Op, TensorType, Var
+from pstranspile.ir.types import DType, VarKind
+from pstranspile.layers.draft import Draft
+from pstranspile.ops.gradient import EMPTY_NAME, SUFFIX, differentiated
+from pstranspile.ops.shapes import ShapeError, infer_types
+
+SPARSE_GRADIENTS: Mapping[str, str] = {
+    "lookup_table_grad": "W@GRAD",
+    "lookup_table_v2_grad": "W@GRAD",
+    "nce_grad": "Weight@GRAD",
+    "hierarchical_sigmoid_grad": "W@GRAD",
+}
+"""Gradient ops that give SelectedRows in this slot when the op has `is_sparse`."""
+
+_ARRAYS = ("write_to_array", "lod_tensor_to_array")
+_SAME_KIND: Mapping[tuple[str, str], str] = {
+    ("while_grad", "X@GRAD"): "X",
+    ("conditional_block_grad", "Input@GRAD"): "Input",
+    ("scale", "Out"): "X",
+    ("assign", "Out"): "X",
+}
+"""Ops whose results are variables of the kind of an input: (op type, output slot) -> input slot."""
+
+
+def declare_gradients(draft: Draft, block: int, start: int, variable_of: Mapping[str, str]) -> dict[str, str]:
+    """Declares what the ops of a block from `start` on write, sub-blocks first, and drops ops that turn out idle.
+
+    An op is idle when it writes nothing, or reads gradients of which none exists. Gives the gradient of each
+    variable in `variable_of`'s values that has one now: variable -> gradient.
+    """
+    found: dict[str, str] = {}
+    handed = _handed_through(draft, block)
+    ops = draft.blocks[block].ops
+    kept: list[Op] = []
+    for op in ops[start:]:
+        sub_block = op.attrs.get("sub_block")
+        if isinstance(sub_block, BlockRef):
+            found |= declare_gradients(draft, int(sub_block), 0, variable_of)
+        if _idle(draft, block, op, handed):
+            continue
+        kept.append(op)
+        for name in _declare_outputs(draft, block, op):
+            if name in variable_of:
+                found[variable_of[name]] = name
+    ops[start:] = kept
+    return found
+
+
+def _handed_through(draft: Draft, block: int) -> set[str]:
+    """What the op that owns a block both reads and writes: a loop hands these from step to step."""
+    if block == 0:
+        return set()
+    for each in draft.blocks:
+        for op in each.all_ops():
+            if op.attrs.get("sub_block") == block and isinstance(op.attrs["sub_block"], BlockRef):
+                return set(op.input_names) & set(op.output_names)
+    return set()
+
+
+def _idle(draft: Draft, block: int, op: Op, handed: set[str]) -> bool:
+    if all(name == EMPTY_NAME for name in op.output_names):
+        return True
+    gradients = [name for name in op.input_names if SUFFIX in name]
+    # In a recurrent op's steps this op reads a gradient that the executor puts there; nothing declares it.
+    if not gradients or op.type == "rnn_memory_helper_grad":
+        return False
+    return all(name not in handed and draft.find(name, block) is None for name in gradients)
+
+
+def _declare_outputs(draft: Draft, block: int, op: Op) -> list[str]:
+    with draft.inside(block):
+        new = [name for name in op.output_names if name != EMPTY_NAME and draft.find(name) is None]
+        if not new:
+            return []
+        try:
+            inferred = infer_types(op, draft.type_of)
+        except ShapeError:
+            inferred = {}
+        types = {
+            name: held
+            for slot, names in op.outputs.items()
+            for name, held in zip(names, inferred.get(slot, ()), strict=False)
+        }
+        for slot, names in op.outputs.items():
+            for at, name in enumerate(names):
+                if name in new:
+                    draft.declare(_gradient_var(draft, op, slot, at, name, types.get(name)))
+    return new
+
+
+def _gradient_var(draft: Draft, op: Op, slot: str, at: int, name: str, inferred: TensorType | None) -> Var:
+    kind = _kind(draft, op, slot, at)
+    forward = draft.find(differentiated(name))
+    if forward is not None and forward.tensor is not None:
+        lod = inferred.lod_level if inferred and kind is not VarKind.SELECTED_ROWS else 0
+        return Var(name, kind, forward.tensor._replace(lod_level=lod))
+    shape = inferred.shape if inferred else ()
+    return Var(name, kind, TensorType(DType.FP32, shape))
+
+
+def _kind(draft: Draft, op: Op, slot: str, at: int) -> VarKind:
+    if SPARSE_GRADIENTS.get(op.type) == slot:
+        return VarKind.SELECTED_ROWS if op.attrs.get("is_sparse") is True else VarKind.LOD_TENSOR
+    if op.type in _ARRAYS:
+        return VarKind.LOD_TENSOR_ARRAY
+    like = _SAME_KIND.get((op.type, slot))
+    if like is not None:
+        source = draft.find(op.inputs[like][at])
+        return source.kind if source else VarKind.LOD_TENSOR
+    if op.type == "sum":
+        return sum_kind(found.kind for found in map(draft.find, op.inputs["X"]) if found)
+    return VarKind.LOD_TENSOR
+
+
+def sum_kind(kinds: Iterable[VarKind]) -> VarKind:
+    """The kind of a sum: an array if one part is, sparse rows only if all parts are."""
+    held = set(kinds)
+    if VarKind.LOD_TENSOR_ARRAY in held:
+        return VarKind.LOD_TENSOR_ARRAY
+    return VarKind.SELECTED_ROWS if held == {VarKind.SELECTED_ROWS} else VarKind.LOD_TENSOR

@@ -1,0 +1,176 @@
+"""Training programs: backward, clipping, regularisation and updates, in the order Fluid's `minimize` has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from pstranspile.autodiff import codes
+from pstranspile.autodiff.backward import ParamGrad, append_backward, unreached
+from pstranspile.autodiff.clips import clip_as_set, clip_with_optimizer
+from pstranspile.autodiff.optimizers import Optimizer, State, Update
+from pstranspile.autodiff.paths import stopped_by_default
+from pstranspile.autodiff.regularizers import append_regularization
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, raise_errors
+from pstranspile.ir.model import Module, TensorType
+from pstranspile.ir.roles import OpRole
+from pstranspile.ir.types import DType
+from pstranspile.layers import basic
+from pstranspile.layers.draft import Draft
+from pstranspile.layers.value import Value
+
+
+def train(
+    module: Module,
+    loss: str,
+    optimizer: Optimizer,
+    parameters: Iterable[str] | None = None,
+    no_grad: Iterable[str] = (),
+) -> Module:
+    """A training module from a forward one: `@main` with backward and update ops, `@startup` with their state.
+
+    `loss` names a variable with one element. `parameters` are the ones to train, by default all that are trainable.
+    Raises DiagnosticError when the loss is unknown or has another shape, or when a parameter can't be trained.
+    """
+    draft = draft_of_module(module)
+    trained = list(parameters) if parameters is not None else None
+    pairs = minimize(Value(draft, loss), optimizer, trained, no_grad)
+    wanted = (
+        trained
+        if trained is not None
+        else [var.name for var in draft.main().parameters() if _trainable(draft, var.name)]
+    )
+    missing = set(wanted) - {pair.param for pair in pairs}
+    raise_errors(unreached(draft, loss, missing))
+    made = draft.module()
+    return Module(type(made.programs)({**module.programs, **made.programs}), module.source)
+
+
+def draft_of_module(module: Module) -> Draft:
+    """A draft that goes on from a finished module; which variables get no gradient is inferred."""
+    draft = Draft(module.main, module.startup)
+    draft.stop_gradient |= stopped_by_default(module.main)
+    return draft
+
+
+def minimize(
+    loss: Value, optimizer: Optimizer, parameters: Sequence[str] | None = None, no_grad: Iterable[str] = ()
+) -> tuple[ParamGrad, ...]:
+    """Appends what trains the parameters on `loss`; gives each with the gradient its update uses.
+
+    The schedule of the learning rate comes first, where it has one. Raises DiagnosticError.
+    """
+    draft = loss.draft
+    rate = optimizer.learning_rate
+    if not isinstance(rate, int | float | Value):
+        rate = rate.emit(draft)
+    pairs = append_backward(draft, loss.name, parameters, no_grad)
+    if not pairs:
+        names = {var.name for var in draft.blocks[0].vars.values() if var.parameter}
+        found = unreached(draft, loss.name, names)
+        raise DiagnosticError(found or [_nothing_to_train(loss.name)])
+    return apply_gradients(draft, pairs, optimizer, rate)
+
+
+def _nothing_to_train(loss: str) -> Diagnostic:
+    return Diagnostic(codes.NO_PARAMETERS, f"no trainable parameter leads to the loss %{loss}")
+
+
+def apply_gradients(
+    draft: Draft, pairs: Iterable[ParamGrad], optimizer: Optimizer, rate: float | Value
+) -> tuple[ParamGrad, ...]:
+    """Appends clipping, regularisation and updates for these gradients, parameters in order of their names."""
+    held = sorted(pairs, key=lambda pair: pair.param)
+    updates = _Updates(draft, optimizer, rate)
+    table = distributed_table(draft)
+    tables = [pair for pair in held if pair.param == table]
+    held = [pair for pair in held if pair.param != table]
+    for pair in tables:
+        updates.table(pair)
+    clipped = clip_with_optimizer(draft, held, optimizer.clip) if optimizer.clip else clip_as_set(draft, held)
+    final = append_regularization(draft, clipped, optimizer.regularizer)
+    updates.append(final)
+    return (*final, *tables)
+
+
+def distributed_table(draft: Draft) -> str | None:
+    """The table of the `lookup_table` ops with `is_distributed`, whose update is plain SGD (as in Fluid)."""
+    for op in draft.blocks[0].all_ops():
+        if op.type == "lookup_table" and op.attrs.get("is_distributed") is True:
+            return op.input("W")
+    return None
+
+
+class _Updates:
+    """The update ops of one `minimize`, and their learning rate."""
+
+    def __init__(self, draft: Draft, optimizer: Optimizer, rate: float | Value):
+        self.draft = draft
+        self.optimizer = optimizer
+        self.rate = rate
+
+    def table(self, pair: ParamGrad) -> None:
+        """The update of a distributed table."""
+        draft = self.draft
+        with draft.roles(OpRole.OPTIMIZE, pair.param, pair.grad or ""), draft.scope("optimizer"):
+            self._declare_rate()
+            self._op(Update("sgd"), pair, {})
+
+    def append(self, pairs: Sequence[ParamGrad]) -> None:
+        """State, then one update for each parameter, then what comes after all updates."""
+        draft = self.draft
+        trained = [pair for pair in pairs if _trainable(draft, pair.param)]
+        states = {pair.param: self._states(pair.param) for pair in trained}
+        self._declare_rate()
+        for pair in pairs:
+            if pair.grad is None:
+                continue
+            with draft.roles(OpRole.OPTIMIZE, pair.param, pair.grad), draft.scope("optimizer"):
+                if pair in trained:
+                    self._op(self.optimizer.update(pair.param), pair, states[pair.param])
+        for pair in trained:
+            finish = self.optimizer.update(pair.param).finish
+            if finish and pair.grad is not None:
+                power = states[pair.param][finish[0]]
+                with draft.roles(OpRole.OPTIMIZE, pair.param, pair.grad), draft.scope("adamx"):  # Fluid's spelling
+                    draft.op("scale", {"X": power}, {"Out": power}, {"scale": finish[1]})
+
+    def _states(self, param: str) -> dict[str, str]:
+        return {state.name: self._state(param, state) for state in self.optimizer.update(param).states}
+
+    def _state(self, param: str, state: State) -> str:
+        prefix = f"{self.optimizer.name}_" if self.optimizer.name else ""
+        name = self.draft.names.mint(f"{param}_{prefix}{state.name}")
+        like = Value(self.draft, param)
+        tensor = TensorType(like.dtype, (1,) if state.scalar else like.shape)
+        basic.initialised(self.draft, name, tensor, state.start, device=state.device)
+        return name
+
+    def _declare_rate(self) -> None:
+        if not isinstance(self.rate, Value):
+            name = self.draft.names.mint("learning_rate")
+            self.rate = basic.global_var(self.draft, name, (1,), DType.FP32, self.rate)
+
+    def _op(self, update: Update, pair: ParamGrad, states: dict[str, str]) -> None:
+        inputs: dict[str, Value | str] = {"Param": pair.param, "Grad": pair.grad or "", **update.inputs}
+        outputs = {"ParamOut": pair.param}
+        for state in update.states:
+            inputs[state.input] = states[state.name]
+            if state.output:
+                outputs[state.output] = states[state.name]
+        if update.takes_rate:
+            inputs["LearningRate"] = self._rate_of(pair.param)
+        self.draft.op(update.op_type, inputs, outputs, update.attrs)
+
+    def _rate_of(self, param: str) -> Value:
+        assert isinstance(self.rate, Value)
+        info = self.draft.blocks[0].vars[param].parameter
+        factor = info.learning_rate if info else 1.0
+        if factor == 1.0:
+            return self.rate
+        with self.draft.roles(OpRole.OPTIMIZE | OpRole.LR_SCHED), self.draft.scope("scale_with_param_lr"):
+            return self.rate * factor
+
+
+def _trainable(draft: Draft, param: str) -> bool:
+    info = draft.blocks[0].vars[param].parameter
+    return info is not None and info.trainable

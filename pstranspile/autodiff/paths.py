@@ -1,0 +1,96 @@
+"""Which ops lead to a loss, and which variables get no gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Set as AbstractSet
+
+from pstranspile.ir.attributes import BlockRef
+from pstranspile.ir.model import Op, Program
+from pstranspile.ir.types import DType
+from pstranspile.ops.gradient import gradient_rule
+
+CONSTANTS = frozenset(
+    (
+        "fill_constant",
+        "fill_constant_batch_size_like",
+        "fill_zeros_like",
+        "fill_any_like",
+        "range",
+        "diag",
+        "eye",
+        "one_hot",
+        "one_hot_v2",
+        "sequence_mask",
+        "top_k",
+        "arg_max",
+        "arg_min",
+        "argsort",
+        "lod_array_length",
+        "is_empty",
+        "hash",
+        "shard_index",
+        "read",
+        "equal",
+        "not_equal",
+        "less_than",
+        "less_equal",
+        "greater_than",
+        "greater_equal",
+    )
+)
+"""Ops whose results Fluid's layers mark as getting no gradient."""
+
+
+def ops_to(ops: Sequence[Op], targets: Collection[str], stopped: AbstractSet[str]) -> list[Op]:
+    """The differentiable ops that lead to the targets, in order; the search ends at variables in `stopped`."""
+    needed = set(targets)
+    path: list[Op] = []
+    for op in reversed(ops):
+        if needed.isdisjoint(op.output_names) or gradient_rule(op.type) is None:
+            continue
+        path.append(op)
+        needed.update(name for name in op.input_names if name not in stopped)
+    path.reverse()
+    return path
+
+
+def unread_outputs(
+    path: Iterable[Op],
+    targets: Collection[str],
+    stopped: AbstractSet[str],
+    marked: AbstractSet[str],
+) -> set[str]:
+    """Outputs of the path that nothing on it reads, so that they have no gradient; ops with sub-blocks are left out."""
+    read = set(targets)
+    found: set[str] = set()
+    for op in reversed(list(path)):
+        if not isinstance(op.attrs.get("sub_block"), BlockRef):
+            inputs = set(op.input_names)
+            found.update(
+                name for name in op.output_names if name not in read and name not in inputs and name not in marked
+            )
+        read.update(name for name in op.input_names if name not in stopped)
+    return found
+
+
+def stopped_by_default(program: Program) -> set[str]:
+    """Variables of a program that Fluid's layers would have marked as getting no gradient.
+
+    A ProgramDesc does not say. They are what no op writes and is no parameter (feeds, counters), what holds a
+    constant, an index or a truth value, and persistable variables that are not parameters.
+    """
+    written: set[str] = set()
+    constant: set[str] = set()
+    for block in program.blocks:
+        for op in block.ops:
+            (constant if op.type in CONSTANTS else written).update(op.output_names)
+    found: set[str] = set()
+    for index, block in enumerate(program.blocks):
+        for var in block.vars.values():
+            if var.parameter is not None:
+                continue
+            untouched = index == 0 and var.name not in written
+            if untouched or var.persistable or var.dtype is DType.BOOL or var.name in constant:
+                found.add(var.name)
+    return found

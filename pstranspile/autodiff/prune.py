@@ -1,0 +1,104 @@
+"""Gradient ops that nothing needs, and zeros for gradients that nothing makes."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from pstranspile.ir.model import Op
+from pstranspile.ops.gradient import SUFFIX, bare_op, differentiated
+
+
+def without_unwanted(ops: Iterable[Op], unwanted: set[str]) -> list[Op]:
+    """The ops without those that only make unwanted gradients, or make them from unwanted ones alone.
+
+    `unwanted` grows by what the latter would have made. Where an op that stays reads an unwanted gradient, it gets
+    zeros from a `fill_zeros_like` before it.
+    """
+    kept = [op for op in ops if not _removable(op, unwanted)]
+    found: list[Op] = []
+    for op in kept:
+        for _, names in sorted(op.inputs.items()):
+            for name in names:
+                if SUFFIX in name and name in unwanted:
+                    like = {"X": (differentiated(name),)}
+                    zeros = bare_op("fill_zeros_like", like, {"Out": (name,)}, {"op_device": ""})
+                    found.append(zeros._replace(origin=op.origin))
+        found.append(op)
+    return found
+
+
+def _removable(op: Op, unwanted: set[str]) -> bool:
+    written = list(op.output_names)
+    if all(name in unwanted for name in written):
+        return True
+    read = [name for name in op.input_names if SUFFIX in name]
+    if read and all(name in unwanted for name in read):
+        unwanted.update(written)
+        return True
+    return False
+
+
+def without_unconnected(ops: Sequence[Op], forward: Iterable[Op], known: Iterable[str] = ()) -> list[Op]:
+    """The ops without chains that start from gradients nobody makes.
+
+    A chain starts at an op that reads only variables that are neither the forward ops' nor made before it; it goes
+    when everything after it also reads only what the chain makes. If all ops would go, all stay.
+    """
+    seen = {name for op in forward for names in (op.input_names, op.output_names) for name in names}
+    seen.update(known)
+    starts: list[int] = []
+    made: set[str] = set()
+    for index, op in enumerate(ops):
+        read = set(op.input_names)
+        if not any(name in seen or name in made for name in read):
+            starts.append(index)
+        made.update(op.output_names)
+    if not starts:
+        return list(ops)
+    uses, gone = _Uses(ops), set[int]()
+    for start in starts:
+        gone |= _chain(start, uses)
+    if len(gone) == len(ops):
+        return list(ops)
+    return [op for index, op in enumerate(ops) if index not in gone]
+
+
+_Version = tuple[str, int]
+
+
+class _Uses:
+    """Who reads and writes each version of a variable; every write makes a new one."""
+
+    def __init__(self, ops: Sequence[Op]):
+        version: dict[str, int] = {}
+        self.readers: dict[_Version, list[int]] = {}
+        self.read: list[set[_Version]] = []
+        self.written: list[set[_Version]] = []
+        for index, op in enumerate(ops):
+            read = {(name, version.get(name, 0)) for name in op.input_names}
+            for held in read:
+                self.readers.setdefault(held, []).append(index)
+            written: set[_Version] = set()
+            for name in op.output_names:
+                version[name] = version.get(name, 0) + 1
+                written.add((name, version[name]))
+            self.read.append(read)
+            self.written.append(written)
+
+
+def _chain(start: int, uses: _Uses) -> set[int]:
+    """The ops that hang on `start` alone, empty when one of them reads something else too."""
+    ready = set(uses.read[start])
+    found, waiting = {start}, deque([start])
+    while waiting:
+        index = waiting.popleft()
+        if not uses.read[index] or not uses.read[index] <= ready:
+            return set()
+        for held in uses.written[index]:
+            for reader in uses.readers.get(held, ()):
+                if reader not in found:
+                    found.add(reader)
+                    waiting.append(reader)
+        ready |= uses.written[index]
+    return found

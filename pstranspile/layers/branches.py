@@ -1,0 +1,86 @@
+"""Conditional blocks: ops that run only when a condition holds."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from pstranspile.ir.attributes import BlockRef
+from pstranspile.ir.types import DType, VarKind
+from pstranspile.layers.draft import BlockDraft, Draft
+from pstranspile.layers.value import Value
+
+
+def _logical(op_type: str, x: Value, y: Value | None = None) -> Value:
+    draft = x.draft
+    out = draft.temporary(draft.names.mint(op_type), DType.BOOL)
+    draft.op(op_type, {"X": x} if y is None else {"X": x, "Y": y}, {"Out": out})
+    return out
+
+
+def logical_not(x: Value) -> Value:
+    """Element by element not x."""
+    return _logical("logical_not", x)
+
+
+def logical_and(x: Value, y: Value) -> Value:
+    """Element by element x and y."""
+    return _logical("logical_and", x, y)
+
+
+@contextmanager
+def when(condition: Value) -> Generator[None]:
+    """Ops made in the block go into a sub-block that runs only if `condition` (bool[1]) is true."""
+    draft = condition.draft
+    draft.names.mint("conditional_block")
+    index = draft.new_block()
+    with draft.inside(index) as inner:
+        yield
+    read, written = _through(draft, inner)
+    scope = draft.fresh("_generated_var")
+    draft.declare(scope.var._replace(kind=VarKind.STEP_SCOPES))
+    attrs = {"sub_block": BlockRef(index), "is_scalar_condition": True}
+    draft.op("conditional_block", {"Cond": condition, "Input": read}, {"Out": written, "Scope": scope}, attrs)
+
+
+def _through(draft: Draft, inner: BlockDraft) -> tuple[list[str], list[str]]:
+    """What a sub-block takes from outside and what it gives back, in order of appearance."""
+    read: dict[str, None] = {}
+    written: dict[str, None] = {}
+    for op in inner.all_ops():
+        read.update((name, None) for name in op.input_names if name not in written)
+        written.update((name, None) for name in op.output_names)
+    return list(read), [name for name in written if draft.find(name) is not None]
+
+
+class Switch:
+    """Cases of which the first that holds runs:
+
+    switch = Switch()
+    with switch.case(step < 100.0): ...
+    with switch.default(): ...
+    """
+
+    def __init__(self) -> None:
+        self._not_yet: Value | None = None
+
+    @contextmanager
+    def case(self, condition: Value) -> Generator[None]:
+        """Ops made in the block run if `condition` holds and none before it did."""
+        otherwise = logical_not(condition)
+        if self._not_yet is None:
+            self._not_yet, chosen = otherwise, condition
+        else:
+            before = self._not_yet
+            self._not_yet = logical_and(before, otherwise)
+            chosen = logical_and(before, condition)
+        with when(chosen):
+            yield
+
+    @contextmanager
+    def default(self) -> Generator[None]:
+        """Ops made in the block run if no case did. Raises ValueError without a case before it."""
+        if self._not_yet is None:
+            raise ValueError("a default comes after at least one case")
+        with when(self._not_yet):
+            yield
