@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple, NoReturn
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, NoReturn, Protocol
 
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op
 from pstranspile.ir.frozen import EMPTY, FrozenMap
@@ -88,28 +88,39 @@ def _parameters(run: Run) -> Sequence[str]:
     return tuple(inspect.signature(run).parameters)
 
 
-def gather(bound: BoundOp, find: Callable[[str], Value | None], context: object) -> list[Value]:
+class Reader(Protocol):
+    """Gives the values of variables."""
+
+    def find(self, name: str) -> Value | None:
+        """The value of a variable, None if it has none."""
+        ...
+
+    def missing(self, op: Op, slot: str, name: str) -> DiagnosticError:
+        """The error for an op that reads a variable without a value."""
+        ...
+
+
+def gather(bound: BoundOp, context: Reader) -> list[Value]:
     """The argument values of an op. Raises DiagnosticError if a variable has no value."""
     values: list[Value] = []
     for slot, names, duplicable in bound.arguments:
         if slot == CONTEXT:
             values.append(context)
         elif duplicable:
-            values.append([_value_of(bound.op, find, name, slot) for name in names])
+            values.append([_value_of(bound.op, context, name, slot) for name in names])
         elif names:
-            values.append(_value_of(bound.op, find, names[0], slot))
+            values.append(_value_of(bound.op, context, names[0], slot))
         else:
             values.append(None)
     return values
 
 
-def _value_of(op: Op, find: Callable[[str], Value | None], name: str, slot: str) -> Value | None:
+def _value_of(op: Op, context: Reader, name: str, slot: str) -> Value | None:
     if name == EMPTY_NAME:
         return None
-    value = find(name)
+    value = context.find(name)
     if value is None:
-        message = f"{name} (input {slot}) has no value yet"
-        raise DiagnosticError([at_op(codes.UNINITIALISED, message, op, focus=name)])
+        raise context.missing(op, slot, name)
     return value
 
 

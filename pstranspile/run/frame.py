@@ -8,10 +8,12 @@ from pathlib import Path
 from time import perf_counter
 from typing import TypeAlias
 
+from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import Block, Op, Program, Var
 from pstranspile.ops.context import Value
 from pstranspile.ops.random_numbers import stream_key
 from pstranspile.run.bound import BoundOp, bind, call, gather
+from pstranspile.run.feeds import missing
 from pstranspile.run.scope import Scope
 
 Watcher: TypeAlias = Callable[[BoundOp, "list[tuple[str, Value]]", float], object]
@@ -53,6 +55,10 @@ class Execution:
             found = self._bound[block] = [bind(op) for op in self.program.blocks[block].ops]
         return found
 
+    def begin(self) -> None:
+        """Starts a run: what is drawn without any seed differs from what the run before drew."""
+        self._fresh = 0
+
     def seed(self, own: int) -> int:
         """The seed of the program; a fresh one for this run if both it and the op's own seed are 0."""
         if self.base_seed or own:
@@ -88,6 +94,10 @@ class Frame:
             frame = frame.parent
         return self.execution.scope.get(name)
 
+    def missing(self, op: Op, slot: str, name: str) -> DiagnosticError:
+        """The error for an op that reads a variable without a value."""
+        return missing(self.execution.program, op, slot, name, self.find)
+
     def write(self, name: str, value: Value) -> None:
         """Gives a variable a value, in the block that declares or holds it (here, if none does)."""
         frame: Frame | None = self
@@ -98,7 +108,7 @@ class Frame:
             var = frame.block.vars.get(name)
             if var is not None:
                 if var.persistable:
-                    self.execution.scope.values_here[name] = value
+                    self.execution.scope.put(name, value)
                 else:
                     frame.local[name] = value
                 return
@@ -151,16 +161,17 @@ class Frame:
             if watchers:
                 self._watched(bound)
             else:
-                for name, value in self._run(bound):
+                for name, value in self.run_op(bound):
                     self.write(name, value)
 
-    def _run(self, bound: BoundOp) -> Iterator[tuple[str, Value]]:
+    def run_op(self, bound: BoundOp) -> Iterator[tuple[str, Value]]:
+        """Runs one op and gives its outputs by name, which the caller writes."""
         self.op = bound.op
-        return call(bound, gather(bound, self.find, self))
+        return call(bound, gather(bound, self))
 
     def _watched(self, bound: BoundOp) -> None:
         start = perf_counter()
-        made = list(self._run(bound))
+        made = list(self.run_op(bound))
         seconds = perf_counter() - start
         for name, value in made:
             self.write(name, value)

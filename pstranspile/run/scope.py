@@ -19,17 +19,27 @@ class Scope(MutableMapping[str, Value]):
     parents; what is set in it stays in it.
     """
 
-    __slots__ = ("parent", "runs", "values_here")
+    __slots__ = ("parent", "prepared", "values_here")
 
     def __init__(self, parent: Scope | None = None):
         self.parent = parent
         self.values_here: dict[str, Value] = {}
-        self.runs = 0
-        """How many times a program has been run in this scope."""
+        self.prepared: dict[object, object] = {}
+        """What has been worked out for the programs run in this scope (see `pstranspile.run.api`)."""
 
     def child(self) -> Scope:
         """A new scope below this one."""
         return Scope(self)
+
+    def put(self, name: str, value: Value) -> None:
+        """Sets a variable without copying it: in the scope that holds it, in this one if none does."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.values_here:
+                scope.values_here[name] = value
+                return
+            scope = scope.parent
+        self.values_here[name] = value
 
     def __getitem__(self, name: str) -> Value:
         scope: Scope | None = self
@@ -58,6 +68,18 @@ class Scope(MutableMapping[str, Value]):
 
     def __repr__(self) -> str:
         return f"Scope({', '.join(self)})"
+
+
+class Home:
+    """A scope with parents as something to assign to: `home[name] = value` is `scope.put(name, value)`."""
+
+    __slots__ = ("scope",)
+
+    def __init__(self, scope: Scope):
+        self.scope = scope
+
+    def __setitem__(self, name: str, value: Value) -> None:
+        self.scope.put(name, value)
 
 
 def own_copy(value: Value) -> Value:

@@ -1,0 +1,80 @@
+"""Running a program, the easy way: `run(program, feed=..., fetch=[...], scope=scope)`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pstranspile.ir.model import Program
+from pstranspile.run.frame import Execution, Slices, Watcher
+from pstranspile.run.interpreter import interpret
+from pstranspile.run.prepared import Prepared
+from pstranspile.run.scope import Scope
+from pstranspile.run.watchers import NotFinite
+
+_MOST_PROGRAMS = 16
+"""Programs a scope remembers its preparations of; beyond it, the one used longest ago is forgotten."""
+
+
+class _Known:
+    """What a scope knows of a program that has run in it."""
+
+    def __init__(self, execution: Execution):
+        self.execution = execution
+        self.prepared: dict[tuple[tuple[str, ...], tuple[str, ...]], Prepared | None] = {}
+
+
+def run(
+    program: Program,
+    feed: Mapping[str, Any] | None = None,
+    fetch: Sequence[str] = (),
+    scope: Scope | None = None,
+    *,
+    seed: int | None = None,
+    slices: Slices | None = None,
+    stream: int = 0,
+    folder: str | Path = ".",
+    check_nan: bool = False,
+    watchers: Sequence[Watcher] = (),
+) -> dict[str, Any]:
+    """Runs block 0 of a program once and gives the fetched values by name: arrays, LoDTensors or SelectedRows.
+
+    Persistable variables live in `scope` (default: a new one, gone after the run). `seed` takes the place of the
+    program's `random_seed`; if both are 0 and an op has no seed of its own, its random numbers differ from run to
+    run. `slices` maps variables that are slices to (name of the whole, first element), so that their initialisers draw
+    that part of the whole; `stream` tells apart machines that run the same program, so that each draws its own numbers.
+    Files that ops name lie in `folder`. `check_nan` stops at the first op that makes NaN or infinity; `watchers` are
+    told of every op. Raises DiagnosticError.
+
+    A program that is run again in the same scope with the same feeds and fetches is prepared, and then runs faster.
+    """
+    scope = Scope() if scope is None else scope
+    known = _known(scope, program, (seed, stream, str(folder)))
+    execution = known.execution
+    execution.slices = slices or {}
+    execution.watchers = (*watchers, NotFinite()) if check_nan else tuple(watchers)
+    names = tuple(feed or ()), tuple(fetch)
+    if execution.watchers or names not in known.prepared:
+        known.prepared.setdefault(names, None)
+        return interpret(execution, feed, fetch)
+    prepared = known.prepared[names]
+    if prepared is None:
+        prepared = known.prepared[names] = Prepared(execution, *names)
+    return prepared.step(feed)
+
+
+def _known(scope: Scope, program: Program, options: tuple[object, ...]) -> _Known:
+    key = (id(program), options)
+    found = scope.prepared.pop(key, None)
+    if not isinstance(found, _Known):  # keeps the program alive, so that its id stays its own
+        seed, stream, folder = options
+        assert isinstance(stream, int)
+        execution = Execution(
+            program, scope, seed=seed if isinstance(seed, int) else None, stream=stream, folder=str(folder)
+        )
+        found = _Known(execution)
+    scope.prepared[key] = found
+    while len(scope.prepared) > _MOST_PROGRAMS:
+        del scope.prepared[next(iter(scope.prepared))]
+    return found

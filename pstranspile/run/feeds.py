@@ -1,0 +1,140 @@
+"""What is fed to a program, checked against the declarations, and what is fetched from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
+from itertools import pairwise
+from typing import Any
+
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op, error
+from pstranspile.ir.model import Op, Program, Var
+from pstranspile.ir.types import VarKind
+from pstranspile.lazy import lazy_import
+from pstranspile.ops.context import Value
+from pstranspile.ops.values import LoDTensor, SelectedRows
+from pstranspile.run import codes
+from pstranspile.run.describe import NUMPY_NAMES, describe
+from pstranspile.run.scope import own_copy
+
+np = lazy_import("numpy")
+
+
+def near(name: str, names: Iterable[str]) -> str:
+    """`; did you mean x?` if one of the names is nearly `name`, otherwise ""."""
+    found = get_close_matches(name, list(names), 1)
+    return f"; did you mean {found[0]}?" if found else ""
+
+
+def written_names(program: Program) -> frozenset[str]:
+    """The variables that ops of the program write."""
+    return frozenset(name for block in program.blocks for op in block.ops for name in op.output_names)
+
+
+def check_feeds(program: Program, feed: Mapping[str, Any]) -> dict[str, Value]:
+    """The fed values as the program takes them. Raises DiagnosticError for every one that doesn't fit.
+
+    Lists and numbers become arrays of the declared element type; an array must have it already.
+    """
+    found: list[Diagnostic] = []
+    taken: dict[str, Value] = {}
+    variables = program.main_block.vars
+    for name, value in feed.items():
+        var = variables.get(name)
+        if var is None:
+            message = f"{name} is fed, but the program declares no such variable{near(name, variables)}"
+            found.append(error(codes.FEED_UNKNOWN, message))
+            continue
+        made = as_value(var, value)
+        problem = mismatch(var, made)
+        if problem:
+            found.append(error(codes.FEED_MISMATCH, f"{name} is declared {declared(var)}, but {problem}", var.location))
+        taken[name] = made
+    if found:
+        raise DiagnosticError(found)
+    return taken
+
+
+def as_value(var: Var, value: Any) -> Value:
+    """Plain Python numbers and lists as an array of the declared element type, everything else as it is."""
+    if isinstance(value, int | float | list | tuple) and not isinstance(value, LoDTensor | SelectedRows):
+        return np.array(value, dtype=NUMPY_NAMES[var.dtype] if var.dtype else None)
+    return value
+
+
+def declared(var: Var) -> str:
+    """`f32[-1, 13]`, with its LoD level if it has one."""
+    if var.tensor is None:
+        return var.kind.name
+    dims = ", ".join(map(str, var.shape))
+    level = f" with {var.tensor.lod_level} LoD level{'s' * (var.tensor.lod_level > 1)}" if var.tensor.lod_level else ""
+    return f"{var.tensor.dtype.text}[{dims}]{level}"
+
+
+def mismatch(var: Var, value: Value) -> str:
+    """What is wrong with a value for a variable, "" if nothing."""
+    if var.kind is not VarKind.LOD_TENSOR or var.tensor is None:
+        return ""
+    if isinstance(value, LoDTensor):
+        return _lod_problem(var, value) or mismatch_of_array(var, value.data)
+    if not isinstance(value, np.ndarray):
+        return f"is fed {describe(value)}"
+    if var.tensor.lod_level:
+        return f"is fed {describe(value)} without LoD; feed LoDTensor(data, lod=[[0, ...]])"
+    return mismatch_of_array(var, value)
+
+
+def mismatch_of_array(var: Var, data: Any) -> str:
+    """What is wrong with the element type or dims of an array for a variable, "" if nothing."""
+    assert var.tensor is not None
+    wanted = NUMPY_NAMES[var.tensor.dtype]
+    if data.dtype != wanted:
+        return f"is fed {describe(data)}; convert it with .astype('{wanted}')"
+    shape = data.shape
+    if len(shape) != len(var.shape) or any(d not in (-1, n) for d, n in zip(var.shape, shape, strict=False)):
+        return f"is fed {describe(data)}"
+    return ""
+
+
+def _lod_problem(var: Var, value: LoDTensor) -> str:
+    assert var.tensor is not None
+    if len(value.lod) != var.tensor.lod_level:
+        return f"is fed {len(value.lod)} LoD levels"
+    counts = [*(len(level) - 1 for level in value.lod[1:]), len(value.data)]
+    for level, count in zip(value.lod, counts, strict=True):
+        rises = all(a <= b for a, b in pairwise(level))
+        if not level or level[0] != 0 or level[-1] != count or not rises:
+            return f"is fed with the offsets {level}, which must rise from 0 to {count}"
+    return ""
+
+
+def missing(program: Program, op: Op, slot: str, name: str, find: Callable[[str], Value | None]) -> DiagnosticError:
+    """The error for an op that reads a variable without a value; if it is an input, with all others not fed."""
+    var = program.find_var(name)
+    if var is not None and var.persistable:
+        hint = "; run the start-up program in this scope first, or give it an initial value"
+        return DiagnosticError([at_op(codes.UNINITIALISED, f"{name} ({slot}) has no value{hint}", op, focus=name)])
+    written = written_names(program)
+    if name in written or var is None:
+        message = f"{name} ({slot}) has no value yet: no op before this one has given it one"
+        return DiagnosticError([at_op(codes.UNINITIALISED, message, op, focus=name)])
+    absent: dict[str, Diagnostic] = {}
+    for reader in program.main_block.ops:
+        for other in reader.input_names:
+            needed = program.main_block.vars.get(other)
+            if needed and not needed.persistable and other not in {*written, *absent} and find(other) is None:
+                message = f"{other} is an input of the program, declared {declared(needed)}, and is not fed"
+                absent[other] = at_op(codes.FEED_MISSING, message, reader, focus=other)
+    return DiagnosticError(absent.values() or [at_op(codes.FEED_MISSING, f"{name} is not fed", op, focus=name)])
+
+
+def fetched(program: Program, name: str, value: Value | None) -> Value:
+    """A fetched value, safe from later steps. Raises DiagnosticError if there is none."""
+    if value is None:
+        variables = program.main_block.vars
+        if name not in variables:
+            message = f"{name} is fetched, but the program declares no such variable{near(name, variables)}"
+        else:
+            message = f"{name} is fetched, but has no value after the run"
+        raise DiagnosticError([error(codes.FETCH_UNKNOWN, message)])
+    return own_copy(value)

@@ -1,0 +1,30 @@
+"""The straightforward interpreter: a program op by op. It defines what the prepared form must give."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pstranspile.lazy import lazy_import
+from pstranspile.run.feeds import check_feeds, fetched, written_names
+from pstranspile.run.frame import Execution, Frame
+from pstranspile.run.scope import own_copy
+
+np = lazy_import("numpy")
+
+
+def interpret(execution: Execution, feed: Mapping[str, Any] | None = None, fetch: Sequence[str] = ()) -> dict[str, Any]:
+    """Runs block 0 of a program once, op by op, and gives the fetched values by name.
+
+    Raises DiagnosticError: something fed, read or fetched is not there or doesn't fit, or an op can't be run.
+    """
+    program = execution.program
+    execution.begin()
+    frame = Frame(execution)
+    changed = written_names(program)
+    for name, value in check_feeds(program, feed or {}).items():
+        frame.local[name] = own_copy(value) if name in changed else value
+    with np.errstate(all="ignore"):  # as the ops of Fluid; `check_nan` looks for what comes out
+        frame.execute()
+    execution.step += 1
+    return {name: fetched(program, name, frame.find(name)) for name in fetch}

@@ -1,0 +1,142 @@
+"""A program prepared once and then stepped many times."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Mapping, Sequence
+from types import FunctionType, TracebackType
+from typing import Any
+
+from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.model import Program, Var
+from pstranspile.ir.types import VarKind
+from pstranspile.lazy import lazy_import
+from pstranspile.ops.context import Value
+from pstranspile.run import codes
+from pstranspile.run.bound import CONTEXT, EMPTY_NAME, fail
+from pstranspile.run.feeds import check_feeds, fetched, written_names
+from pstranspile.run.frame import Execution, Frame
+from pstranspile.run.scope import Home, Scope, own_copy
+from pstranspile.run.source import Deviation, Missing, Source
+
+np = lazy_import("numpy")
+
+
+class Prepared:
+    """A program with its feeds and fetches known, in an execution (scope, seeds, slices).
+
+    `step(feed)` gives bitwise what `interpret` gives. The scope may be read and changed between steps.
+    """
+
+    def __init__(self, execution: Execution, feeds: Sequence[str], fetches: Sequence[str]):
+        self.execution = execution
+        self.program: Program = execution.program
+        self.feeds = tuple(feeds)
+        self.fetches = tuple(fetches)
+        self.source: Source | None = None
+        variables = self.program.main_block.vars
+        self._last: dict[str, Any] = dict.fromkeys(self.feeds)  # dims and element type of the last value of each feed
+        self._plain = frozenset(name for name in self.feeds if name in variables and _is_plain(variables[name]))
+        changed = written_names(self.program)
+        self._copied = frozenset(name for name in self.feeds if name in changed)
+        self._step: FunctionType | None = None
+
+    def step(self, feed: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Runs block 0 once and gives the fetched values by name. Raises DiagnosticError."""
+        values = self._values(feed or {})
+        with np.errstate(all="ignore"):
+            found = self._run(values)
+        self.execution.step += 1
+        return {name: fetched(self.program, name, value) for name, value in zip(self.fetches, found, strict=True)}
+
+    def _values(self, feed: Mapping[str, Any]) -> list[Value]:
+        """The fed values in order, checked; a plain array like the one of the step before needs no second look."""
+        if feed.keys() != self._last.keys():
+            other = sorted(self._last.keys() ^ feed.keys())
+            message = f"the program was prepared for the feeds {', '.join(self.feeds) or '(none)'}; {other[0]} differs"
+            raise DiagnosticError([error(codes.FEED_MISMATCH, message)])
+        values: list[Value] = []
+        for name, last in self._last.items():
+            value = feed[name]
+            if last is None or value.__class__ is not np.ndarray or last != (value.shape, value.dtype):
+                value = check_feeds(self.program, {name: value})[name]
+                if name in self._plain:
+                    self._last[name] = (value.shape, value.dtype)
+            values.append(own_copy(value) if name in self._copied else value)
+        return values
+
+    def _run(self, values: list[Value]) -> Sequence[Value]:
+        execution = self.execution
+        execution.begin()
+        frame = Frame(execution)
+        scope = execution.scope
+        alone = scope.parent is None
+        find, held = (scope.values_here.get, scope.values_here) if alone else (scope.get, Home(scope))
+        if self._step is None:
+            self._compile(self._odd())
+        step: Any = self._step
+        try:
+            return step(frame, find, held, values)
+        except Deviation:
+            self._compile(self._odd())
+            return self._run(values)
+        except DiagnosticError:
+            raise
+        except Exception as problem:
+            self._explain(frame, problem)
+            raise
+
+    def _odd(self) -> frozenset[str]:
+        """The variables of the scope that don't hold plain arrays, as code made for them must know."""
+        scope = self.execution.scope
+        mentioned = {name for op in self.program.main_block.ops for name in op.input_names}
+        return frozenset(name for name in mentioned if not isinstance(scope.get(name), np.ndarray))
+
+    def _compile(self, odd: frozenset[str]) -> None:
+        source = self.source = Source(self.program, self.feeds, self.fetches, odd)
+        text = "\n".join(source.lines) + "\n"
+        name = f"<prepared program {id(self):x}>"
+        names: dict[str, Any] = dict(source.names)
+        exec(compile(text, name, "exec"), names)
+        linecache.cache[name] = (len(text), None, text.splitlines(True), name)
+        self._step = names["step"]
+
+    def _explain(self, frame: Frame, problem: Exception) -> None:
+        """Raises the DiagnosticError for what went wrong in an op, if it was in one."""
+        assert self.source is not None
+        assert self._step is not None
+        code = self._step.__code__
+        trace: TracebackType | None = problem.__traceback__
+        while trace is not None and trace.tb_frame.f_code is not code:
+            trace = trace.tb_next
+        index = self.source.owners.get(trace.tb_lineno, -1) if trace is not None else -1
+        if trace is None or index < 0:
+            return
+        bound = self.source.bound[index]
+        here = trace.tb_frame.f_locals
+        values = {name: here.get(local) for name, local in self.source.locals.items()}
+        if isinstance(problem, Missing):
+            slot = next(slot for slot, names in bound.op.inputs.items() if problem.name in names)
+            raise frame.missing(bound.op, slot, problem.name) from None
+        arguments = [
+            None if slot == CONTEXT
+            else [values.get(name) for name in names] if duplicable
+            else values.get(names[0]) if names and names[0] != EMPTY_NAME
+            else None
+            for slot, names, duplicable in bound.arguments
+        ]  # fmt: skip
+        fail(bound, arguments, problem)
+
+
+def _is_plain(var: Var) -> bool:
+    return var.kind is VarKind.LOD_TENSOR and var.tensor is not None and not var.tensor.lod_level
+
+
+def prepare(
+    program: Program, feeds: Sequence[str] = (), fetches: Sequence[str] = (), scope: Scope | None = None, **options: Any
+) -> Prepared:
+    """Prepares a program for many steps in a scope; the options are those of `Execution`. Raises DiagnosticError."""
+    unknown = [name for name in feeds if name not in program.main_block.vars]
+    if unknown:
+        check_feeds(program, dict.fromkeys(unknown))
+    return Prepared(Execution(program, Scope() if scope is None else scope, **options), feeds, fetches)

@@ -1,0 +1,343 @@
+"""A program's block 0 as the source of one Python function, with a local variable for every variable.
+
+The function gives bitwise what the straightforward form gives. What it saves is looking up: slots, variables,
+attributes and kernels are resolved once, short kernels become expressions (`Kernel.inline`), and LoD is looked for
+only where it can be.
+
+    def step(frame, find, held, feeds):
+        v0, v1 = feeds
+        v2 = find('fc_0.w_0')
+        if not (ndarray is v2.__class__): raise Deviation
+        v3 = k0(v0, v2)
+        ...
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from enum import IntEnum
+from typing import Any
+
+from pstranspile.ir.attributes import BlockRef, BlockRefs
+from pstranspile.ir.model import Op, Program
+from pstranspile.ir.types import VarKind
+from pstranspile.lazy import lazy_import
+from pstranspile.ops.context import Value
+from pstranspile.ops.kernel import kernel_of
+from pstranspile.run.bound import CONTEXT, EMPTY_NAME, BoundOp, bind, call
+
+np = lazy_import("numpy")
+
+
+class Holds(IntEnum):
+    """What is known of a variable's value at some place: from nothing, to a plain array."""
+
+    ANYTHING = 0
+    NO_LOD = 1
+    ARRAY = 2
+
+
+class Deviation(Exception):
+    """Raised before the first op when a variable of the scope does not hold a plain array, as was supposed."""
+
+
+class Missing(Exception):
+    """Raised where an op reads a variable that has no value."""
+
+    def __init__(self, name: str):
+        super().__init__(name)
+        self.name = name
+
+
+def deep_ops(program: Program, op: Op) -> Iterator[Op]:
+    """The op and all ops of its sub-blocks, of theirs, and so on."""
+    todo, seen = [op], set[int]()
+    while todo:
+        inner = todo.pop()
+        yield inner
+        for value in inner.attrs.values():
+            refs = (int(value),) if type(value) is BlockRef else value if type(value) is BlockRefs else ()
+            for block in refs:
+                if block not in seen and 0 <= block < len(program.blocks):
+                    seen.add(block)
+                    todo.extend(program.blocks[block].ops)
+
+
+class Source:
+    """Writes the function. `odd` names variables of the scope that hold something else than a plain array."""
+
+    def __init__(self, program: Program, feeds: Sequence[str], fetches: Sequence[str], odd: frozenset[str]):
+        self.program = program
+        self.feeds = feeds
+        self.fetches = fetches
+        self.odd = odd
+        self.bound = [bind(op) for op in program.main_block.ops]
+        self.touched = [self._touched(op) for op in program.main_block.ops]
+        self.lines: list[str] = []
+        self.owners: dict[int, int] = {}
+        """Line of the source -> index of the op it belongs to."""
+        self.names: dict[str, Any] = {"ndarray": np.ndarray, "Deviation": Deviation, "Missing": Missing}
+        """What the function's globals are."""
+        self.locals: dict[str, str] = {}
+        self.holds: dict[str, Holds] = {}
+        self.unsure: set[str] = set()
+        """Variables whose local may be None: not written after all."""
+        self.last: dict[str, int] = {}
+        for index, touched in enumerate(self.touched):
+            self.last.update(dict.fromkeys(touched, index))
+        self._write()
+
+    def _touched(self, op: Op) -> list[str]:
+        """The variables the op and its sub-blocks mention."""
+        names = (name for inner in deep_ops(self.program, op) for name in (*inner.input_names, *inner.output_names))
+        return list(dict.fromkeys(name for name in names if name != EMPTY_NAME))
+
+    def _persistable(self, name: str) -> bool:
+        var = self.program.main_block.vars.get(name)
+        return var is not None and var.persistable
+
+    def _local(self, name: str) -> str:
+        return self.locals.setdefault(name, f"v{len(self.locals)}")
+
+    def _add(self, line: str, op: int = -1) -> None:
+        self.lines.append(f"    {line}")
+        self.owners[len(self.lines)] = op
+
+    def _write(self) -> None:
+        self.lines.append("def step(frame, find, held, feeds):")
+        if self.feeds:
+            self._add(f"{', '.join(map(self._local, self.feeds))}, = feeds")
+        for name in self.feeds:
+            var = self.program.main_block.vars[name]
+            plain = var.kind is VarKind.LOD_TENSOR and var.tensor is not None and not var.tensor.lod_level
+            self.holds[name] = Holds.ARRAY if plain else Holds.ANYTHING
+        self._load_from_scope()
+        for index, bound in enumerate(self.bound):
+            self._op(index, bound)
+            self._free(index)
+        self._add(f"return {', '.join(map(self._fetched, self.fetches))}{',' if self.fetches else ''}")
+
+    def _fetched(self, name: str) -> str:
+        if name in self.holds:
+            return self._local(name)
+        return f"find({name!r})"
+
+    def _load_from_scope(self) -> None:
+        """Loads every variable that is read before it is written, and makes sure of what it holds."""
+        written = set(self.feeds)
+        plain: list[str] = []
+        for bound, touched in zip(self.bound, self.touched, strict=True):
+            looks = any(argument.slot == CONTEXT for argument in bound.arguments)
+            for name in touched if looks else bound.op.input_names:
+                if name in written or name == EMPTY_NAME or name in self.holds:
+                    continue
+                self._add(f"{self._local(name)} = find({name!r})")
+                if looks or name in self.odd:  # it may do without
+                    self.holds[name] = Holds.ANYTHING
+                    self.unsure.add(name)
+                else:
+                    self.holds[name] = Holds.ARRAY
+                    plain.append(name)
+            written.update(bound.op.output_names)
+        if plain:
+            classes = " is ".join(f"{self._local(name)}.__class__" for name in plain)
+            self._add(f"if not (ndarray is {classes}): raise Deviation")
+
+    def _op(self, index: int, bound: BoundOp) -> None:
+        looks = any(argument.slot == CONTEXT for argument in bound.arguments)
+        for name in () if looks else bound.op.input_names:
+            if name in self.unsure:
+                self._add(f"if {self._local(name)} is None: raise Missing({name!r})", index)
+                self.unsure.discard(name)
+        if looks:
+            self._call_in_frame(index, bound)
+        elif not self._expression(index, bound):
+            lod = bound.shares_lod or bound.drops_lod
+            if lod and min((self.holds[n] for n in bound.op.input_names if n != EMPTY_NAME), default=1) == 0:
+                self._generic_call(index, bound)
+            else:
+                self._call(index, bound)
+
+    def _arguments(self, bound: BoundOp) -> str:
+        def one(name: str) -> str:
+            return "None" if name == EMPTY_NAME else self._local(name)
+
+        parts: list[str] = []
+        for slot, names, duplicable in bound.arguments:
+            if slot == CONTEXT:
+                parts.append("frame")
+            elif duplicable:
+                parts.append(f"[{', '.join(map(one, names))}]")
+            else:
+                parts.append(one(names[0]) if names else "None")
+        return ", ".join(parts)
+
+    def _call(self, index: int, bound: BoundOp) -> None:
+        """Calls the kernel as it is; no LoD can be among the values, or the kernel handles it."""
+        self.names[f"k{index}"] = bound.run
+        holds = Holds.NO_LOD if bound.shares_lod or bound.drops_lod else Holds.ANYTHING
+        self._unpack(index, bound, f"k{index}({self._arguments(bound)})", holds)
+
+    def _unpack(self, index: int, bound: BoundOp, made: str, holds: Holds) -> None:
+        single = len(bound.results) == 1
+        targets = [f"t{place}" for place in range(len(bound.results))]
+        whole = [
+            (place, name)
+            for place, (_, names, duplicable) in enumerate(bound.results)
+            if not duplicable
+            for name in names[:1]
+            if name != EMPTY_NAME
+        ]
+        direct = {name for _, name in whole if name not in self.holds and not self._persistable(name)}
+        for place, name in whole:
+            if name in direct:
+                targets[place] = self._local(name)
+        self._add(f"{', '.join(targets)} = {made}" if not single else f"{targets[0]} = {made}", index)
+        for place, name in whole:
+            if name in direct:
+                self._written(name, holds, sure=False)
+            else:
+                self._store(index, name, targets[place], holds)
+        for place, (_, names, duplicable) in enumerate(bound.results):
+            if duplicable and any(name != EMPTY_NAME for name in names):
+                self._add(f"if t{place} is None: t{place} = {[None] * len(names)}", index)
+                for item, name in enumerate(names):
+                    if name != EMPTY_NAME:
+                        self._store(index, name, f"t{place}[{item}]", holds)
+
+    def _store(self, index: int, name: str, value: str, holds: Holds) -> None:
+        """Gives a variable that may have a value already its new one, unless that is None."""
+        known = name in self.holds and name not in self.unsure
+        if not known and not self._persistable(name):
+            self._add(f"{self._local(name)} = {value}", index)
+            self._written(name, holds, sure=False)
+            return
+        if name not in self.holds:
+            self._add(f"{self._local(name)} = None", index)
+        self._add(f"if {value} is not None: {self._target(name)} = {value}", index)
+        self._written(name, min(holds, self.holds.get(name, holds)), sure=known)
+
+    def _target(self, name: str) -> str:
+        local = self._local(name)
+        return f"{local} = held[{name!r}]" if self._persistable(name) else local
+
+    def _written(self, name: str, holds: Holds, *, sure: bool) -> None:
+        self.holds[name] = holds
+        if sure:
+            self.unsure.discard(name)
+        else:
+            self.unsure.add(name)
+
+    def _expression(self, index: int, bound: BoundOp) -> bool:
+        """Writes the op as an expression, if its kernel has one."""
+        text = inline_text(bound, self._local)
+        if text is None:
+            return False
+        name = bound.results[0].names[0]
+        inputs = list(dict.fromkeys(bound.op.input_names))
+        doubtful = [self._local(other) for other in inputs if self.holds[other] < Holds.ARRAY]
+        holds = min((self.holds[other] for other in inputs), default=Holds.ARRAY)
+        expression = re.sub(r"\bnp\.(\w+)", self._numpy_name, text)
+        if doubtful:
+            classes = " is ".join(f"{local}.__class__" for local in doubtful)
+            otherwise = f"k{index}({self._arguments(bound)})"
+            self.names[f"k{index}"] = bound.run
+            if holds is Holds.ANYTHING:
+                self.names[f"k{index}"] = generic(bound)
+                otherwise += "[0]"
+            expression = f"({expression}) if ndarray is {classes} else {otherwise}"
+        self._add(f"{self._target(name)} = {expression}", index)
+        self._written(name, holds, sure=True)
+        return True
+
+    def _numpy_name(self, match: re.Match[str]) -> str:
+        self.names[f"np_{match[1]}"] = getattr(np, match[1])
+        return f"np_{match[1]}"
+
+    def _generic_call(self, index: int, bound: BoundOp) -> None:
+        """Calls the kernel in the general way, which looks for LoD."""
+        self.names[f"k{index}"] = generic(bound)
+        names = output_names(bound)
+        made = f"k{index}({self._arguments(bound)})"
+        if not names:
+            self._add(made, index)
+            return
+        targets = [f"t{place}" for place in range(len(names))]
+        self._add(f"{', '.join(targets)}, = {made}", index)
+        for name, target in zip(names, targets, strict=True):
+            self._store(index, name, target, Holds.ANYTHING)
+
+    def _call_in_frame(self, index: int, bound: BoundOp) -> None:
+        """Calls a kernel that may look for variables itself: hands over all it may look at, and takes them back."""
+        touched = self.touched[index]
+        self._add("local = frame.local", index)
+        for name in touched:
+            if name in self.holds and not self._persistable(name):
+                self._add(f"if {self._local(name)} is not None: local[{name!r}] = {self._local(name)}", index)
+        self.names[f"c{index}"] = in_frame(bound)
+        self._add(f"c{index}(frame)", index)
+        for name in touched:
+            self._add(f"{self._local(name)} = frame.find({name!r})", index)
+            self._written(name, Holds.ANYTHING, sure=False)
+        self._add("local.clear()", index)
+
+    def _free(self, index: int) -> None:
+        """Forgets values after their last use, so that their memory serves the next ones."""
+        done = [
+            self._local(name)
+            for name in self.touched[index]
+            if self.last[name] == index
+            and name in self.holds
+            and name not in self.fetches
+            and not self._persistable(name)
+        ]
+        if done:
+            self._add(f"del {', '.join(done)}", index)
+
+
+def inline_text(bound: BoundOp, local: Any) -> str | None:
+    """The expression of an op over local variables, None if its kernel has none for it."""
+    kernel = kernel_of(bound.op.type)
+    inline = kernel.inline if kernel else None
+    text = inline(bound.op) if callable(inline) else inline
+    names = bound.results[0].names if bound.results else ()
+    if text is None or len(bound.results) != 1 or len(names) != 1 or EMPTY_NAME in (*names, *bound.op.input_names):
+        return None
+    values: Mapping[str, str | list[str]] = {
+        slot.replace("@", "_"): [local(name) for name in given] if _is_list(bound, slot) else local(given[0])
+        for slot, given in bound.op.inputs.items()
+        if given
+    }
+    return text.format(**values)
+
+
+def _is_list(bound: BoundOp, slot: str) -> bool:
+    return any(argument.slot == slot and argument.duplicable for argument in bound.arguments)
+
+
+def output_names(bound: BoundOp) -> list[str]:
+    """The variables an op writes, in the order of its kernel's outputs."""
+    return [name for _, names, _ in bound.results for name in names if name != EMPTY_NAME]
+
+
+def generic(bound: BoundOp) -> Any:
+    """The op as a function of argument values that looks for LoD; gives the values of `output_names`."""
+    names = output_names(bound)
+
+    def run(*values: Value) -> tuple[Value, ...]:
+        made = dict(call(bound, list(values)))
+        return tuple(made.get(name) for name in names)
+
+    return run
+
+
+def in_frame(bound: BoundOp) -> Any:
+    """The op as a function of the frame that holds its variables."""
+    from pstranspile.run.frame import Frame
+
+    def run(frame: Frame) -> None:
+        for name, value in frame.run_op(bound):
+            frame.write(name, value)
+
+    return run
