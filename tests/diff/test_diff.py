@@ -82,7 +82,8 @@ def test_no_difference(changes: list[tuple[str, str]]):
 
 
 def test_order_of_grad_to_block_id():
-    text = "ir 1\nprogram @main {\nblock ^0 {\nlisten_and_serv(X=[]) {grad_to_block_id=[ORDER], optimize_blocks=[]}\n}\n}\n"
+    op = "listen_and_serv(X=[]) {grad_to_block_id=[ORDER], optimize_blocks=[]}"
+    text = "ir 1\nprogram @main {\nblock ^0 {\n" + op + "\n}\n}\n"
     a, b, c = (parse(text.replace("ORDER", order)) for order in ('"a:1", "b:2"', '"b:2", "a:1"', '"b:1", "a:2"'))
     assert diff(a, b) == ()
     assert diff(a, c) != ()
