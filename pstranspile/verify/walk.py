@@ -214,7 +214,9 @@ class Walk:
         index, block, ready, types = frame.index, frame.block, frame.ready, frame.types
         sound, ids, flat = self._sound, self._attrs_by_id, chain.from_iterable
         variables = block.vars
-        undeclared = {name for name in self.written(index) if self.owner(name, index) is None} - {EMPTY_NAME}
+        undeclared = self.written(index) - variables.keys() - {EMPTY_NAME}
+        if index:
+            undeclared = {name for name in undeclared if self.owner(name, index) is None}
         look_up = types.get if index == 0 else types.__getitem__
         for position, op in enumerate(block.ops):
             inputs, outputs, role_vars = op.inputs, op.outputs, op.role_vars
@@ -232,7 +234,7 @@ class Walk:
             if not ready.issuperset(reads):
                 self._check_reads(op, frame, position)
             if undeclared and not undeclared.isdisjoint(writes):
-                self._report_undeclared(op, False, undeclared, (index, position))
+                self._report_undeclared(op, False, set(undeclared), (index, position))
             runs_blocks = sound.get(key)
             if runs_blocks is None:
                 runs_blocks = self._check_form(op, key, (index, position))
