@@ -31,8 +31,12 @@ if TYPE_CHECKING:
     from pstranspile.jobfile import load_job as load_job
     from pstranspile.loading import load as load
     from pstranspile.loading import loads as loads
+    from pstranspile.ops.values import LoDTensor as LoDTensor
+    from pstranspile.ops.values import SelectedRows as SelectedRows
     from pstranspile.plan.make import make_plan as make_plan
     from pstranspile.plan.plan import Plan as Plan
+    from pstranspile.run.api import run as run
+    from pstranspile.run.scope import Scope as Scope
     from pstranspile.textual import print_module as dumps
     from pstranspile.verify import verify as verify
 
@@ -45,11 +49,14 @@ _API = {
     "Facts": "analysis.facts:Facts",
     "Job": "job:Job",
     "JobError": "job:JobError",
+    "LoDTensor": "ops.values:LoDTensor",
     "Module": "ir.model:Module",
     "Plan": "plan.plan:Plan",
     "Program": "ir.model:Program",
     "Role": "compile:Role",
     "analyze": "analysis.facts:analyze",
+    "Scope": "run.scope:Scope",
+    "SelectedRows": "ops.values:SelectedRows",
     "compile": "compile:compile",
     "diff": "diff:diff",
     "dumps": "textual:print_module",
@@ -58,6 +65,7 @@ _API = {
     "loads": "loading:loads",
     "make_plan": "plan.make:make_plan",
     "prepare": "compile:prepare",
+    "run": "run.api:run",
     "verify": "verify:verify",
 }
 """Public name -> where it is defined; the imports above say the same to type checkers."""

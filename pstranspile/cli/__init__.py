@@ -30,6 +30,7 @@ class Verb(NamedTuple):
 VERBS: Mapping[str, Verb] = {
     "compile": Verb("compile", "the programs of every trainer and parameter server of a cluster"),
     "plan": Verb("plan", "the distribution plan: what is sliced, and which server holds what"),
+    "run": Verb("run", "run a program on this machine, step by step"),
     "verify": Verb("verify", "check that programs are well formed"),
     "fmt": Verb("fmt", "rewrite programs in canonical text"),
     "diff": Verb("diff", "the semantic difference of two programs, modules or output folders"),

@@ -128,13 +128,18 @@ def missing(program: Program, op: Op, slot: str, name: str, find: Callable[[str]
     return DiagnosticError(absent.values() or [at_op(codes.FEED_MISSING, f"{name} is not fed", op, focus=name)])
 
 
+def fetch_problem(program: Program, name: str) -> Diagnostic:
+    """Why a variable that has no value can't be fetched."""
+    variables = program.main_block.vars
+    if name not in variables:
+        message = f"{name} is fetched, but the program declares no such variable{near(name, variables)}"
+    else:
+        message = f"{name} is fetched, but has no value after the run"
+    return error(codes.FETCH_UNKNOWN, message)
+
+
 def fetched(program: Program, name: str, value: Value | None) -> Value:
     """A fetched value, safe from later steps. Raises DiagnosticError if there is none."""
     if value is None:
-        variables = program.main_block.vars
-        if name not in variables:
-            message = f"{name} is fetched, but the program declares no such variable{near(name, variables)}"
-        else:
-            message = f"{name} is fetched, but has no value after the run"
-        raise DiagnosticError([error(codes.FETCH_UNKNOWN, message)])
+        raise DiagnosticError([fetch_problem(program, name)])
     return own_copy(value)

@@ -1,0 +1,229 @@
+"""`pstranspile run`: a program, step by step, on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pstranspile.cli.common import add_input, add_job, load_verified, make_parser, read_job
+from pstranspile.cli.progress import Progress
+from pstranspile.cli.report import quoting
+from pstranspile.ir.diagnostics import DiagnosticError, error
+
+if TYPE_CHECKING:
+    from pstranspile.ir.model import Module, Program
+    from pstranspile.run.files import Feeds
+    from pstranspile.run.scope import Scope
+    from pstranspile.run.watchers import Profile
+
+DESCRIPTION = """\
+Runs a program on this machine: the startup program once, then the main program step by step.
+
+The feed file holds an array for every input, with a leading axis for the steps. A ragged input (LoD level 1) is the
+concatenated rows of all sequences of all steps, with their lengths in `<feed>@LENS`: [steps, batch]."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs the program, prints the fetched numbers of every step, and saves what was asked for."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    kind = _picture_kind(parser, options.plot)
+    _refuse_cluster(options)
+    module = load_verified(options)
+    with quoting(module.source):
+        session = _Session(module, options)
+        session.start()
+        values = session.steps()
+        _save(options, kind, session, values)
+    if session.profile is not None:
+        print(session.profile.table(), file=sys.stderr)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = make_parser(
+        "run",
+        DESCRIPTION,
+        [
+            "net.ir --feed data.npz --fetch loss --save out.npz",
+            "main.pb --startup startup.pb --feed data.npz --init start.npz --steps 100",
+            "net.ir --feed data.npz --profile --check-nan --plot loss.svg",
+        ],
+    )
+    add_input(parser)
+    add_job(parser)
+    group = parser.add_argument_group("the run")
+    group.add_argument("--steps", type=_count, metavar="N", help="how many steps (default: as many as are fed, or 1)")
+    group.add_argument("--feed", metavar="FILE.npz", help="the inputs of all steps")
+    group.add_argument(
+        "--init", metavar="FILE.npz", help="persistable variables by name, set after the startup program"
+    )
+    group.add_argument(
+        "--fetch",
+        metavar="VAR",
+        action="append",
+        default=[],
+        help="a variable to show and save; may be repeated (default: the loss)",
+    )
+    group.add_argument(
+        "--seed", type=int, metavar="N", help="the seed of random numbers, in place of the program's own"
+    )
+    group = parser.add_argument_group("results")
+    group.add_argument(
+        "--save",
+        metavar="FILE.npz",
+        help="write `step/<fetch>`: [steps, ...], and the final value of every parameter, `param/<name>`",
+    )
+    group.add_argument("--plot", metavar="FILE.png|svg", help="draw the fetched numbers over the steps")
+    group = parser.add_argument_group("looking closer")
+    group.add_argument("--profile", action="store_true", help="print time, calls and bytes by op type, on stderr")
+    group.add_argument("--trace", action="store_true", help="print every op with what it makes, on stderr")
+    group.add_argument("--check-nan", action="store_true", help="stop at the first op that makes NaN or infinity")
+    return parser
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise ValueError(text)
+    return value
+
+
+def _picture_kind(parser: argparse.ArgumentParser, path: str | None) -> str:
+    from pstranspile.run.plot import FORMATS
+
+    kind = Path(path).suffix.lower().lstrip(".") if path else FORMATS[0]
+    if kind not in FORMATS:
+        parser.error(f"--plot {path}: the name must end in {' or '.join('.' + name for name in FORMATS)}")
+    return kind
+
+
+def _refuse_cluster(options: argparse.Namespace) -> None:
+    """A job of several machines can't be run yet."""
+    if not (options.config or options.pservers or options.trainers or options.mode or options.settings):
+        return
+    from pstranspile.run.codes import CLUSTER
+
+    job = read_job(options)
+    if job.pservers or job.trainers > 1 or job.trainer_endpoints:
+        message = "the job describes a cluster; leave out --config, --pservers and --trainers to run on one machine"
+        raise DiagnosticError([error(CLUSTER, message)])
+
+
+class _Session:
+    """A module being run: its scope, its feeds, and who watches."""
+
+    def __init__(self, module: Module, options: argparse.Namespace):
+        from pstranspile.run.files import Feeds, read_arrays
+        from pstranspile.run.scope import Scope
+        from pstranspile.run.watchers import Profile, Trace
+
+        self.module = module
+        self.options = options
+        self.program: Program = module.main
+        self.scope: Scope = Scope()
+        arrays = read_arrays(options.feed) if options.feed else {}
+        self.feeds: Feeds = Feeds(self.program, arrays, options.feed or "")
+        self.count: int = options.steps or self.feeds.steps or 1
+        self.feeds.require(self.count)
+        self.fetches: tuple[str, ...] = tuple(dict.fromkeys(options.fetch)) or loss_names(self.program)
+        self._require_fetches()
+        self.profile: Profile | None = Profile() if options.profile else None
+        trace = [Trace(sys.stderr)] if options.trace else []
+        self.watchers: list[Any] = [*trace, *([self.profile] if self.profile else [])]
+
+    def _require_fetches(self) -> None:
+        from pstranspile.run.feeds import fetch_problem
+
+        found = [fetch_problem(self.program, name) for name in self.fetches if name not in self.program.main_block.vars]
+        if found:
+            raise DiagnosticError(found)
+
+    def _run(self, program: Program, feed: Mapping[str, Any], fetch: Sequence[str]) -> dict[str, Any]:
+        from pstranspile.run.api import run
+
+        options = self.options
+        return run(
+            program,
+            feed,
+            fetch,
+            self.scope,
+            seed=options.seed,
+            check_nan=options.check_nan,
+            watchers=self.watchers,
+        )
+
+    def start(self) -> None:
+        """Runs the startup program, then sets what `--init` gives."""
+        from pstranspile.run.files import initial_values, read_arrays
+
+        arrays = read_arrays(self.options.init) if self.options.init else {}
+        values = initial_values(self.program, arrays, self.options.init or "")
+        if self.module.startup is not None:
+            self._run(self.module.startup, {}, ())
+        for name, value in values.items():
+            self.scope[name] = value
+
+    def steps(self) -> dict[str, list[Any]]:
+        """Runs all steps, and gives the fetched values of each."""
+        values: dict[str, list[Any]] = {name: [] for name in self.fetches}
+        progress = Progress(self.count)
+        with closing(_Ending(progress)):
+            for number in range(self.count):
+                found = self._run(self.program, self.feeds.step(number), self.fetches)
+                for name, value in found.items():
+                    values[name].append(value)
+                progress.step(number + 1, {name: float(v.ravel()[0]) for name, v in found.items() if is_number(v)})
+        return values
+
+
+class _Ending:
+    """Ends the progress also when the run stops early."""
+
+    def __init__(self, progress: Progress):
+        self._progress = progress
+
+    def close(self) -> None:
+        """Leaves the line of the terminal."""
+        self._progress.end()
+
+
+def loss_names(program: Program) -> tuple[str, ...]:
+    """The loss that the gradients of a program start from; empty for a program without gradients."""
+    from pstranspile.ir.roles import OpRole
+
+    for op in program.main_block.ops:
+        if op.role == OpRole.LOSS:
+            return tuple(op.output_names)[:1]
+    return ()
+
+
+def is_number(value: object) -> bool:
+    """Whether a fetched value is a single number."""
+    return getattr(value, "size", 0) == 1 and hasattr(value, "ravel")
+
+
+def _save(options: argparse.Namespace, kind: str, session: _Session, values: Mapping[str, Sequence[Any]]) -> None:
+    from pstranspile.outputs import write_output
+
+    if options.save:
+        from pstranspile.run.files import npz_bytes, stacked
+
+        arrays: dict[str, Any] = {}
+        for name, found in values.items():
+            arrays |= stacked(name, found)
+        for var in session.program.parameters():
+            if var.name in session.scope:
+                arrays[f"param/{var.name}"] = session.scope[var.name]
+        write_output(options.save, npz_bytes(arrays))
+    if options.plot:
+        from pstranspile.run.plot import plot_bytes
+
+        curves = {
+            name: [float(v.ravel()[0]) for v in found] for name, found in values.items() if all(map(is_number, found))
+        }
+        write_output(options.plot, plot_bytes(curves, kind))

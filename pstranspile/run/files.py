@@ -1,0 +1,168 @@
+"""Feeds, initial values and results as `.npz` files.
+
+Feeds hold an array per input with a leading step axis. A ragged input is the concatenated rows of all steps, and beside
+it `<feed>@LENS`, the lengths of the sequences: [steps, batch].
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error
+from pstranspile.ir.model import Location, Program, Var
+from pstranspile.lazy import lazy_import
+from pstranspile.ops.context import Value
+from pstranspile.ops.values import LoDTensor, SelectedRows
+from pstranspile.run import codes
+from pstranspile.run.describe import describe
+from pstranspile.run.feeds import declared, mismatch, mismatch_of_array, near
+
+np = lazy_import("numpy")
+
+LENGTHS = "@LENS"
+"""Ends the name of the array that holds the lengths of a ragged input's sequences."""
+
+
+def _problem(file: str, message: str) -> Diagnostic:
+    return error(codes.FILE_UNUSABLE, message, Location(file))
+
+
+def _refuse(file: str, message: str) -> DiagnosticError:
+    return DiagnosticError([_problem(file, message)])
+
+
+def read_arrays(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The arrays of an `.npz` file by name. Raises DiagnosticError when it can't be read."""
+    file = os.fspath(path)
+    try:
+        with np.load(file, allow_pickle=False) as archive:
+            if not hasattr(archive, "files"):
+                raise _refuse(file, "a single array (.npy); several arrays by name (.npz) are needed")
+            return {name: archive[name] for name in archive.files}
+    except OSError as problem:
+        raise _refuse(file, f"the file can't be read: {problem.strerror or problem}") from None
+    except (ValueError, EOFError, KeyError, zipfile.BadZipFile) as problem:
+        raise _refuse(file, f"not an .npz file, or a damaged one: {problem}") from None
+
+
+class Feeds:
+    """The feeds of all steps. `steps` is how many there are, None if nothing is fed."""
+
+    def __init__(self, program: Program, arrays: Mapping[str, Any], file: str):
+        self._file = file
+        self._arrays: dict[str, Any] = {}
+        self._ragged: dict[str, tuple[Any, Any]] = {}
+        variables = program.main_block.vars
+        found: list[Diagnostic] = []
+        counts: dict[str, int] = {}
+        for name, array in arrays.items():
+            if name.endswith(LENGTHS) and name[: -len(LENGTHS)] in arrays:
+                continue
+            if name not in variables:
+                found.append(_problem(file, f"the program declares no variable {name}{near(name, variables)}"))
+            elif f"{name}{LENGTHS}" in arrays:
+                found += self._add_ragged(variables[name], array, arrays[f"{name}{LENGTHS}"], counts)
+            else:
+                found += self._add(variables[name], array, counts)
+        if len(set(counts.values())) > 1:
+            told = ", ".join(f"{name} {count}" for name, count in counts.items())
+            found.append(_problem(file, f"the arrays have different numbers of steps: {told}"))
+        if found:
+            raise DiagnosticError(found)
+        self.steps = next(iter(counts.values()), None)
+
+    def _add(self, var: Var, array: Any, counts: dict[str, int]) -> Iterable[Diagnostic]:
+        if not array.ndim:
+            yield _problem(self._file, f"{var.name} has no leading step axis")
+            return
+        counts[var.name] = len(array)
+        self._arrays[var.name] = array
+        if len(array):
+            problem = mismatch(var, array[0])
+            if problem and var.tensor and var.tensor.lod_level:
+                problem = f"the file has no {var.name}{LENGTHS}, the lengths of its sequences"
+            if problem:
+                yield _problem(self._file, f"{var.name} is declared {declared(var)}, but in each step {problem}")
+
+    def _add_ragged(self, var: Var, rows: Any, lengths: Any, counts: dict[str, int]) -> Iterable[Diagnostic]:
+        if var.tensor is None or var.tensor.lod_level != 1:
+            yield _problem(self._file, f"{var.name} is declared {declared(var)}, it can't have {var.name}{LENGTHS}")
+        elif lengths.ndim != 2 or lengths.dtype.kind not in "iu" or (lengths < 0).any():
+            yield _problem(
+                self._file, f"{var.name}{LENGTHS} must hold lengths: whole numbers [steps, batch], none below 0"
+            )
+        elif not rows.ndim or int(lengths.sum()) != len(rows):
+            yield _problem(self._file, f"{var.name} is {describe(rows)}, but its lengths add up to {lengths.sum()}")
+        elif problem := mismatch_of_array(var, rows):
+            yield _problem(self._file, f"{var.name} is declared {declared(var)}, but {problem}")
+        else:
+            counts[var.name] = len(lengths)
+            ends = np.concatenate([[0], np.cumsum(lengths.sum(axis=1))])
+            offsets = np.concatenate([np.zeros((len(lengths), 1), "int64"), np.cumsum(lengths, axis=1)], axis=1)
+            self._ragged[var.name] = (rows, [(int(a), int(b), row.tolist()) for a, b, row in _spans(ends, offsets)])
+
+    def step(self, number: int) -> dict[str, Value]:
+        """The feed of a step, counted from 0."""
+        feed: dict[str, Value] = {name: array[number] for name, array in self._arrays.items()}
+        for name, (rows, spans) in self._ragged.items():
+            start, stop, offsets = spans[number]
+            feed[name] = LoDTensor(rows[start:stop], [offsets])
+        return feed
+
+    def require(self, steps: int) -> None:
+        """Raises DiagnosticError if there are fewer steps."""
+        if self.steps is not None and self.steps < steps:
+            raise _refuse(self._file, f"the file feeds {self.steps} steps, {steps} are asked for")
+
+
+def _spans(ends: Any, offsets: Any) -> Iterable[tuple[Any, Any, Any]]:
+    return zip(ends[:-1], ends[1:], offsets, strict=True)
+
+
+def initial_values(program: Program, arrays: Mapping[str, Any], file: str) -> dict[str, Any]:
+    """The arrays for persistable variables. Raises DiagnosticError for every one that doesn't fit."""
+    variables = {name: var for name, var in program.main_block.vars.items() if var.persistable}
+    found: list[Diagnostic] = []
+    for name, array in arrays.items():
+        if name not in variables:
+            found.append(_problem(file, f"the program declares no persistable variable {name}{near(name, variables)}"))
+        elif problem := mismatch(variables[name], array):
+            told = problem.replace("is fed", "the file holds")
+            found.append(_problem(file, f"{name} is declared {declared(variables[name])}, but {told}"))
+    if found:
+        raise DiagnosticError(found)
+    return dict(arrays)
+
+
+def stacked(name: str, values: Sequence[Value]) -> dict[str, Any]:
+    """The values a variable had in every step as arrays for a file: `step/<name>`, steps first.
+
+    Ragged ones are the concatenated rows, with `step/<name>@LENS`. Raises DiagnosticError for what has no such form.
+    """
+    key = f"step/{name}"
+    if values and all(isinstance(value, LoDTensor) for value in values):
+        if any(len(value.lod) != 1 for value in values) or len({len(value.lod[0]) for value in values}) != 1:
+            raise DiagnosticError(
+                [error(codes.SAVE_IMPOSSIBLE, f"{name} has other numbers of sequences in some steps")]
+            )
+        lengths = np.stack([np.diff(value.lod[0]) for value in values])
+        return {key: np.concatenate([value.data for value in values]), f"{key}{LENGTHS}": lengths}
+    for value in values:
+        if not isinstance(value, np.ndarray):
+            what = "sparse rows" if isinstance(value, SelectedRows) else describe(value)
+            raise DiagnosticError([error(codes.SAVE_IMPOSSIBLE, f"{name} holds {what}, which an .npz file can't")])
+    if len({value.shape for value in values}) > 1:
+        told = ", ".join(dict.fromkeys(describe(value) for value in values))
+        raise DiagnosticError([error(codes.SAVE_IMPOSSIBLE, f"{name} has other dims in some steps: {told}")])
+    return {key: np.stack(values) if values else np.zeros((0,), "float32")}
+
+
+def npz_bytes(arrays: Mapping[str, Any]) -> bytes:
+    """An `.npz` file with these arrays; the same arrays give the same bytes."""
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    return buffer.getvalue()
