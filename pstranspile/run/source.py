@@ -116,7 +116,7 @@ class Source:
         for index, bound in enumerate(self.bound):
             self._op(index, bound)
             self._free(index)
-        self._add(f"return {', '.join(map(self._fetched, self.fetches))}{',' if self.fetches else ''}")
+        self._add(f"return ({', '.join(map(self._fetched, self.fetches))}{',' if self.fetches else ''})")
 
     def _fetched(self, name: str) -> str:
         if name in self.holds:
