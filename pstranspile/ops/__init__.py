@@ -32,6 +32,7 @@ FAMILIES: tuple[str, ...] = (
     "control",
     "blocks",
     "io",
+    "feeding",
     "metric",
     "optimizer",
     "optimizer_adaptive",

@@ -102,11 +102,12 @@ def _run_while(op: Op) -> Run:
         steps: list[Step] = []
         while _is_true(context, condition):
             step = context.enter(block)
-            before = [(name, context.find(name)) for name in inputs] if keeps else []
+            counted = {name for inner in step.ops() for name in inner.input_names if name in [*inner.output_names]}
+            before = [(name, context.find(name)) for name in inputs if name not in counted] if keeps else []
             step.execute()
             if keeps:
-                # The gradient block must see what this step read. What an op updates in place (a counter) is the
-                # same object as before and stays outside: the gradient block counts it back itself.
+                # The gradient block must see what this step read. What an op updates (a counter) stays outside:
+                # the gradient block counts it back itself.
                 for name, value in before:
                     if value is not None and context.find(name) is not value:
                         step.keep(name, value)

@@ -17,3 +17,7 @@ FILE_TYPE = declare("values-type", "A file of variables' values has an element t
 FILE_REST = declare("values-rest", "A file of variables' values goes on after all that is to be read.")
 FILE_RANGE = declare("values-range", "A part to be read reaches beyond what the file holds.")
 NOT_WRITABLE = declare("values-kind", "A variable holds nothing that this format can carry.")
+FILE_MISSING = declare("values-missing", "A file of several variables does not have one that is to be read.")
+FILE_NAME = declare("values-name", "A variable has a name that can't be the name of a file.")
+FILE_SHAPE = declare("values-shape", "A saved value has another element type or other dims than the program declares.")
+NO_VALUE = declare("values-none", "A variable that is to be saved has no value yet.")

@@ -66,6 +66,10 @@ class ExecutionContext(Protocol):
         """A new execution of another block of the program, which sees the variables of this one."""
         ...
 
+    def ops(self) -> tuple[Op, ...]:
+        """The ops of this execution's block."""
+        ...
+
     def execute(self) -> None:
         """Runs the ops of this execution's block in order."""
         ...

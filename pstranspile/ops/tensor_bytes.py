@@ -11,10 +11,11 @@ A combined file holds tensors one after another, without names.
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import struct
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from io import BufferedIOBase
 from itertools import pairwise
@@ -128,19 +129,32 @@ def require_encodable(value: Any, name: str, file: str) -> None:
 
 def write_file(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
     """Writes a file whole or not at all, and the folders it is in. Raises DiagnosticError."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    write_files({path: pieces})
+
+
+def write_files(files: Mapping[Path, Iterable[bytes | memoryview]]) -> None:
+    """Writes files, and the folders they are in; none is replaced before all are written. Raises DiagnosticError."""
+    parts: dict[Path, Path] = {}
+    now = Path()
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
+        for path, pieces in files.items():
+            now = path
+            if path.is_dir():
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            part = parts[path] = path.with_name(f".{path.name}.{os.getpid()}.part")
             with open(part, "wb") as file:
                 file.writelines(pieces)
+        for path, part in parts.items():
+            now = path
             os.replace(part, path)
-        except BaseException:
-            part.unlink(missing_ok=True)
-            raise
     except (OSError, ValueError) as problem:
         reason = problem.strerror if isinstance(problem, OSError) else str(problem)
-        refuse(codes.FILE_UNWRITABLE, str(path), f"can't be written: {reason}")
+        refuse(codes.FILE_UNWRITABLE, str(now), f"can't be written: {reason}")
+    finally:
+        for part in parts.values():
+            if part.exists():
+                part.unlink()
 
 
 # Reading
@@ -191,7 +205,10 @@ class Reader:
         kind = np.dtype(dtype).newbyteorder("<")
         size = math.prod(shape) * kind.itemsize
         self.require(size, field)
-        out = np.empty(shape, kind)
+        try:
+            out = np.empty(shape, kind)
+        except ValueError as problem:  # too many dims, or too large ones beside a dim of 0
+            self.damaged(field, f"there can't be a tensor of dims {list(shape)}: {problem}")
         if size:
             self.stream.readinto(memoryview(out).cast("B"))
         self.at += size
@@ -339,8 +356,12 @@ def end(reader: Reader) -> None:
 def opened(path: Path) -> Generator[Reader]:
     """A Reader of the file at `path`. Raises DiagnosticError when it can't be read."""
     try:
-        with open(path, "rb") as stream:
-            yield Reader(stream, str(path))
+        stream = open(path, "rb")
     except (OSError, ValueError) as problem:
         reason = problem.strerror if isinstance(problem, OSError) else str(problem)
         refuse(codes.FILE_UNREADABLE, str(path), f"can't be read: {reason}")
+    with stream:
+        try:
+            yield Reader(stream, str(path))
+        except OSError as problem:
+            refuse(codes.FILE_UNREADABLE, str(path), f"can't be read: {problem.strerror}")

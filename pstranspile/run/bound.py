@@ -137,6 +137,8 @@ def call(bound: BoundOp, values: list[Value]) -> Iterator[tuple[str, Value]]:
         fail(bound, values, problem)
     if not bound.shares_lod:
         lod = None
+    if not bound.results:
+        return iter(())
     parts = (made,) if len(bound.results) == 1 else made
     if parts is None or len(parts) != len(bound.results):
         raise TypeError(f"the kernel of {bound.op.type} gives {made!r} for {len(bound.results)} output slots")

@@ -154,6 +154,10 @@ class Frame:
         """A new execution of another block, which sees the variables of this one."""
         return Frame(self.execution, block, self)
 
+    def ops(self) -> tuple[Op, ...]:
+        """The ops of the block."""
+        return self.block.ops
+
     def execute(self) -> None:
         """Runs the ops of the block one by one. Raises DiagnosticError."""
         watchers = self.execution.watchers
