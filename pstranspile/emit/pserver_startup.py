@@ -13,8 +13,6 @@ from pstranspile.ir.model import Block, Op, Program, Var
 from pstranspile.ir.types import VarKind
 from pstranspile.plan.initialisers import sliced
 
-_NOT_FROM_TRAINERS = frozenset({"recv", "fetch_barrier", "concat"})
-
 
 class Target(NamedTuple):
     """A server variable to initialise: the part of the source variable from `offset` on, or (-1) all of it."""
@@ -31,9 +29,8 @@ class Initialisers:
         self.startup = startup
         self.writers: dict[str, list[int]] = {}
         for index, op in enumerate(startup.main_block.ops):
-            if op.type not in _NOT_FROM_TRAINERS:
-                for name in op.output_names:
-                    self.writers.setdefault(name, []).append(index)
+            for name in op.output_names:
+                self.writers.setdefault(name, []).append(index)
 
 
 def emit_pserver_startup(server: ServerMain, initialisers: Initialisers) -> Program:

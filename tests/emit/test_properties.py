@@ -8,8 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pstranspile.compile import compile, prepare
-from pstranspile.ir.model import Module
+from pstranspile.ir.attributes import Longs
+from pstranspile.ir.model import Module, TensorType, Var
+from pstranspile.ir.types import DType
 from pstranspile.job import Job
+from pstranspile.ops.build import make_op
 from pstranspile.textual import parse, print_module
 from tests.models import Training
 
@@ -87,3 +90,20 @@ def test_copied_ops_know_where_they_come_from(module: Module, job: Job) -> None:
             assert op.origin is not None
             assert op.origin.rule == "send-gradient"
             assert module.main.main_block.ops[op.origin.op].type.endswith("_grad")
+
+
+def test_initialisers_come_with_what_they_need() -> None:
+    net = Training()
+    prediction = net.fc(0, net.temp("x", -1, 100), 100, 1)
+    half = Var("half", tensor=TensorType(DType.FP32, (50, 1)))
+    net.startup_vars["half"] = half
+    at = next(i for i, op in enumerate(net.startup) if op.output("Out") == "fc_0.w_0")
+    made = make_op("fill_constant", {}, {"Out": ["half"]}, {"shape": Longs([50, 1]), "dtype": 5, "value": 2.0})
+    net.startup[at : at + 1] = [made, make_op("concat", {"X": ["half", "half"]}, {"Out": ["fc_0.w_0"]})]
+    compiled = compile(net.finish(prediction), Job(["a:1", "b:2"], 2, min_block_size=10))
+    assert [w.code for w in compiled.warnings] == ["whole-initialiser"]
+    (owner,) = {s.endpoint for s in compiled.plan.by_name["fc_0.w_0"].slices}
+    startup = compiled.pserver(owner).startup.main_block
+    outputs = [op.output("Out") for op in startup.ops]
+    assert outputs.index("half") < outputs.index("fc_0.w_0")
+    assert "half" in startup.vars
