@@ -1,0 +1,87 @@
+"""Lookups in tables and their gradients."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pstranspile.ir.attributes import Long
+from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.ops.values import LoDTensor, SelectedRows
+from tests.ops.computing import compute
+
+TABLE = np.arange(15.0).reshape(5, 3) + 1
+IDS = st.lists(st.integers(1, 3), min_size=1, max_size=2).flatmap(
+    lambda dims: st.lists(st.integers(0, 4), min_size=int(np.prod(dims)), max_size=int(np.prod(dims))).map(
+        lambda ids: np.array(ids, "int64").reshape(dims)
+    )
+)
+
+
+def as_input(op_type, ids):
+    return ids[..., None] if op_type == "lookup_table" else ids
+
+
+@pytest.mark.parametrize("op_type", ["lookup_table", "lookup_table_v2"])
+@given(ids=IDS, padding=st.integers(-1, 4))
+def test_lookup_and_gradients(op_type, ids, padding):
+    attrs = {"padding_idx": Long(padding)}
+    inputs = {"W": TABLE, "Ids": as_input(op_type, ids)}
+    expected = TABLE[ids] * (ids != padding)[..., None]
+    np.testing.assert_array_equal(compute(op_type, inputs, {"Out": "out"}, attrs).find("out"), expected)
+
+    gradient = np.random.default_rng(1).standard_normal((*ids.shape, 3))
+    inputs["Out@GRAD"] = gradient
+    dense = compute(f"{op_type}_grad", inputs, {"W@GRAD": "g"}, attrs).find("g")
+    total = np.zeros_like(TABLE)
+    np.add.at(total, ids.reshape(-1), (gradient * (ids != padding)[..., None]).reshape(-1, 3))
+    np.testing.assert_allclose(dense, total, rtol=1e-12)
+
+    sparse = compute(f"{op_type}_grad", inputs, {"W@GRAD": "g"}, attrs | {"is_sparse": True}, sparse=("g",)).find("g")
+    assert sparse.rows.tolist() == ids.reshape(-1).tolist()
+    assert sparse.height == 5
+    np.testing.assert_array_equal(sparse.value, gradient.reshape(-1, 3))
+
+
+@given(ids=IDS, padding=st.integers(-1, 6))
+def test_lookup_in_sparse_rows_finds_rows_by_their_number(ids, padding):
+    table = SelectedRows(np.array([4, 0, 3, 1, 2]), TABLE, 9)
+    place = np.array([1, 3, 4, 2, 0])
+    out = compute("lookup_table_v2", {"W": table, "Ids": ids}, {"Out": "out"}, {"padding_idx": Long(padding)})
+    np.testing.assert_array_equal(out.find("out"), TABLE[place[ids]] * (ids != padding)[..., None])
+
+
+def test_lod_of_ids_is_passed_on():
+    ids = LoDTensor(np.array([[1], [2], [0]]), [[0, 1, 3]])
+    assert compute("lookup_table", {"W": TABLE, "Ids": ids}, {"Out": "out"}).find("out").lod == [[0, 1, 3]]
+
+
+@pytest.mark.parametrize(("wrong", "dtype"), [(5, "int64"), (-1, "int64"), (7, "int32"), (-2, "int32")])
+def test_ids_outside_the_table_are_refused(wrong, dtype):
+    with pytest.raises(DiagnosticError, match=f"Ids holds {wrong}, but W has 5 rows"):
+        compute("lookup_table_v2", {"W": TABLE, "Ids": np.array([1, wrong], dtype)}, {"Out": "out"})
+
+
+def test_an_id_that_sparse_rows_lack_is_refused():
+    table = SelectedRows(np.array([4, 0]), TABLE[:2], 9)
+    with pytest.raises(DiagnosticError, match="W has no row 3"):
+        compute("lookup_table_v2", {"W": table, "Ids": np.array([4, 3])}, {"Out": "out"})
+
+
+def test_a_table_grows_by_the_ids_it_meets():
+    table = SelectedRows(np.array([7, 3]), TABLE, 100)
+    inputs = {"W": table, "Ids": np.array([[9], [3], [1], [9]])}
+    frame = compute("lookup_sparse_table", inputs, {"Out": "out"})
+    grown = frame.find("W")
+    assert grown.rows.tolist() == [7, 3, 9, 1]
+    np.testing.assert_array_equal(frame.find("out"), TABLE[[2, 1, 3, 2]])
+    inputs["Ids"] = np.array([[9], [8], [6], [5], [4]])
+    with pytest.raises(DiagnosticError, match="W has room for 3 more rows, but Ids brings 5 new ids"):
+        compute("lookup_sparse_table", inputs, {"Out": "out"})
+
+
+def test_a_table_does_not_grow_in_test():
+    table = SelectedRows(np.array([7, 3]), TABLE, 100)
+    frame = compute("lookup_sparse_table", {"W": table, "Ids": np.array([[9], [3]])}, {"Out": "out"}, {"is_test": True})
+    assert frame.find("W").rows.tolist() == [7, 3]
+    np.testing.assert_array_equal(frame.find("out"), [[0, 0, 0], TABLE[1]])
