@@ -365,7 +365,8 @@ def _squared_l2_distance_grad(_op: Op) -> Run:
 
 
 def _norms(x: Array) -> Array:
-    return np.sqrt(np.add.reduce(np.square(x), axis=1, keepdims=True))
+    """The norm of each row, at least 1e-4, so that rows of zeros have the cosine 0, as in Fluid."""
+    return np.sqrt(np.maximum(np.add.reduce(np.square(x), axis=1, keepdims=True), 1e-8))
 
 
 @kernel("cos_sim", "Out XNorm YNorm")

@@ -73,7 +73,7 @@ def _auc_values(op: Op) -> Run:
         if steps == 0:
             flat[:buckets] += new
             return flat.reshape(stat.shape), flat[:buckets]
-        return _slide(flat, new, steps).reshape(stat.shape), flat[steps * buckets : (steps + 1) * buckets]
+        return _slide(flat, new, steps), flat[steps * buckets : (steps + 1) * buckets]
 
     def run(Predict: Array, Label: Array, StatPos: Array, StatNeg: Array) -> tuple[Array, Array, Array]:
         predicted, label = Predict.reshape(len(Predict), -1)[:, -1].astype("float32"), Label.reshape(-1)

@@ -126,7 +126,7 @@ def _pool_values(op: Op) -> Run:
     def largest(X: Array) -> Array:
         x = channels_first(op, X)
         windows = _windows(op, x.shape[2:])
-        padded, found = windows.pad(x, -np.inf), None
+        padded, found = windows.pad(x, np.finfo(x.dtype).min), None
         for row, column in windows.places():
             part = padded[:, :, row][..., column]
             found = part.copy() if found is None else np.maximum(found, part, out=found)
@@ -166,7 +166,7 @@ def _pool_grad(op: Op) -> Run:
     def of_largest(X: Array, Out: Array, Out_GRAD: Array) -> Array:
         x, out, gradient = (channels_first(op, value) for value in (X, Out, Out_GRAD))
         windows = _windows(op, x.shape[2:])
-        padded = windows.pad(x, -np.inf)
+        padded = windows.pad(x, np.finfo(x.dtype).min)
         height, width = padded.shape[2:]
         numbers = np.arange(height * width).reshape(height, width)
         chosen = np.zeros(out.shape, "int64")

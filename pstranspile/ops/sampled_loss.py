@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.lazy import lazy_import
@@ -134,31 +134,51 @@ def _probability(op: Op, custom: Array | None) -> Callable[[Array], Array]:
     return (uniform, log_uniform, listed)[sampler]
 
 
-def _draw(
-    op: Op, count: int, random: Callable[[int], Array], alias: Array | None, probabilities: Array | None
-) -> Array:
-    """Classes drawn as Fluid's samplers do from the same 64-bit words."""
+def _draw(op: Op, count: int, bits: _Bits, alias: Array | None, probabilities: Array | None) -> Array:
+    """`count` classes, drawn as Fluid's samplers do from the same random words."""
     classes, sampler = int_attr(op, "num_total_classes"), int_attr(op, "sampler")
-
-    def even(word: Array) -> Array:
-        return np.minimum(word // np.uint64((2**64 - 1) // classes), np.uint64(classes - 1)).astype("int64")
-
     if sampler == 0:
-        return even(random(count))
+        return _evenly(bits(64, count), 64, classes)
     if sampler == 1:
-        fraction = random(count) * 2.0**-64
-        return (np.exp(fraction * np.log(classes)).astype("int64") - 1) % max(classes - 1, 1)
+        powers = np.exp(bits(64, count) * 2.0**-64 * np.log(classes))
+        return (powers.astype("int64") - 1) % max(classes - 1, 1)
     if alias is None or probabilities is None:
         raise ValueError("sampler 2 needs CustomDistAlias and CustomDistAliasProbs")
-    pairs = random(2 * count)
-    chosen, other = even(pairs[::2]), alias.reshape(-1).astype("int64")
-    replaced = (pairs[1::2] * 2.0**-64 > probabilities.reshape(-1)[chosen]) & (other[chosen] >= 0)
-    return np.where(replaced, other[chosen], chosen)
+    # A. J. Walker's alias method: an even class, or its alias, as a second number says
+    drawn = bits(32, 3 * count).reshape(-1, 3)
+    chosen, fraction = _evenly(drawn[:, 0], 32, classes), drawn[:, 1] * 2.0**-64 + drawn[:, 2] * 2.0**-32
+    other = alias.reshape(-1)[chosen].astype("int64")
+    return np.where((fraction > probabilities.reshape(-1)[chosen]) & (other >= 0), other, chosen)
+
+
+def _evenly(words: Array, width: int, classes: int) -> Array:
+    """Classes from random words of this many bits, as C++'s uniform_int_distribution of g++ makes them."""
+    return np.minimum(words // np.uint64((2**width - 1) // classes), np.uint64(classes - 1)).astype("int64")
+
+
+_Bits: TypeAlias = Callable[[int, int], Array]
+"""From a width in bits (32 or 64) and a count to as many random words, as uint64."""
+
+
+def _random_bits(op: Op, context: ExecutionContext) -> _Bits:
+    """The words of the op's own seed, which are those that Fluid draws, or of the program's."""
+    seed = int_attr(op, "seed")
+
+    def seeded(width: int, count: int) -> Array:
+        if width == 64:
+            return mersenne_words(seed, count)
+        return np.frombuffer(np.random.RandomState(seed).bytes(4 * count), "<u4").astype("uint64")
+
+    def fresh(width: int, count: int) -> Array:
+        key, offset = context.stream(op.output("SampleLabels") or op.type, 0)
+        return words(key, offset, count) >> np.uint64(64 - width)
+
+    return seeded if seed else fresh
 
 
 @kernel("nce", "Cost SampleLogits SampleLabels", lod="none")
 def _nce_values(op: Op) -> Run:
-    negatives, count, seed = ints_attr(op, "custom_neg_classes"), int_attr(op, "num_neg_samples"), int_attr(op, "seed")
+    negatives, count = ints_attr(op, "custom_neg_classes"), int_attr(op, "num_neg_samples")
 
     def run(
         Input: Array,
@@ -171,16 +191,12 @@ def _nce_values(op: Op) -> Run:
         CustomDistAliasProbs: Array | None,
         context: ExecutionContext,
     ) -> tuple[Array, Array, Array]:
-        def random(size: int) -> Array:
-            return (
-                mersenne_words(seed, size) if seed else words(*context.stream(op.output("SampleLabels") or "", 0), size)
-            )
-
         label, rows = Label.reshape(len(Label), -1), len(Input)
         if negatives:
             drawn = np.broadcast_to(np.array(negatives, "int64"), (rows, len(negatives)))
         else:
-            drawn = _draw(op, rows * count, random, CustomDistAlias, CustomDistAliasProbs).reshape(rows, count)
+            drawn = _draw(op, rows * count, _random_bits(op, context), CustomDistAlias, CustomDistAliasProbs)
+            drawn = drawn.reshape(rows, count)
         classes = np.concatenate([label, drawn], axis=1)
         check_ids(classes, len(Weight), "class")
         share = 1 / (1 + np.exp(-_scores(Input, Weight, Bias, classes)))
