@@ -14,9 +14,7 @@ from pstranspile.ir.types import DType, VarKind
 from pstranspile.textual import LANGUAGE, format_text, parse, print_module, print_program
 from tests.strategies import exactly, modules
 
-big = settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
+big = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 
 @big

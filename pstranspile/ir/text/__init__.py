@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 
 from pstranspile.ir.model import Module
+from pstranspile.ir.text.context import Context
 from pstranspile.ir.text.printer import print_module, print_program
 from pstranspile.ir.text.schemas import Language
 
@@ -22,8 +23,10 @@ def parse(text: str, language: Language, file: str = "<text>") -> Module:
     try:
         module = parse_quickly(text, file, language)
         if module is None:
+            from pstranspile.ir.text.diagnose import diagnose
             from pstranspile.ir.text.parser import parse_plainly
 
+            diagnose(text, Context(file, language))
             module = parse_plainly(text, file, language)
         return module
     finally:

@@ -15,11 +15,12 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedTok
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error
 from pstranspile.ir.model import Location, SourceText
 from pstranspile.ir.text import codes
-from pstranspile.ir.text.assemble import Assembler
 from pstranspile.ir.text.context import Context, did_you_mean
+from pstranspile.ir.text.fast import LineReader
 from pstranspile.ir.text.grammar import parse_statement
 from pstranspile.ir.text.layout import statement_length
 from pstranspile.ir.text.reader import VERSION
+from pstranspile.ir.text.template import Unfit
 from pstranspile.ir.text.tree import Node, Token, Tree, token
 
 MAX_FINDINGS = 20
@@ -65,6 +66,8 @@ def _in_words(expected: Iterable[str]) -> str:
         known = known - {"INT", "FLOAT", "STRING", "WORD", "LABEL"} | {"a literal"}
     words = [words for words in dict.fromkeys(_WORDS.values()) if any(_WORDS.get(t, t) == words for t in known)]
     words += ["a literal"] if "a literal" in known else []
+    if not words:  # nothing can follow: the lexer does not name the end of the text
+        return "the end of the line"
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
 
 
@@ -132,7 +135,7 @@ def _check_start(text: str, context: Context) -> None:
         place = Location(file, line, junk.start() - text.rfind("\n", 0, junk.start()))
         message = f"this is not the text of a module: it holds U+{ord(junk.group()):04X}, as binary files do"
         raise DiagnosticError([error(codes.NOT_TEXT, message, place, focus=junk.group())])
-    if not re.match(r"ir\b", first.group(1)):
+    if not re.match(r"ir\b|[A-Za-z_]+[ \t]+[0-9]+[ \t\r]*(#|$)", first.group(1)):  # those are read as version lines
         line = text.count("\n", 0, first.start(1)) + 1
         word = first.group(1).split()[0]
         hint = did_you_mean(word, ["ir"]) if len(word) < 4 else ""
@@ -147,23 +150,27 @@ def diagnose(text: str, context: Context) -> None:
 
     _check_start(text, context)
     lines = text.split("\n")
-    assembler = Assembler(context)
+    reader = LineReader(context)
+    reader.started = bool(context.findings)  # a missing version line has been reported
+    assembler = reader.assembler
     structure_lost: int | None = None
-    at, statements = 0, 0
+    at = 0
     while at < len(lines) and len(context.findings) < MAX_FINDINGS and not assembler.too_deep:
-        if not lines[at].strip() or lines[at].lstrip().startswith("#"):
-            at += 1
+        try:
+            at += reader.line(lines, at + 1)
             continue
+        except Unfit:
+            pass
         statement, count = _parse(lines, at, context)
         if statement is not None:
             inner = statement.children[0]
-            if isinstance(inner, Tree) and inner.data == "version" and statements:
+            if isinstance(inner, Tree) and inner.data == "version" and reader.started:
                 _misplaced_version(inner, context)
             else:
                 take(inner, assembler, context)
         elif structure_lost is None and re.search(r"\{[ \t\r]*(#.*)?$|^[ \t]*\}", lines[at]):
             structure_lost = len(context.findings)  # a head or an end that can't be read
-        statements += 1
+        reader.started = True
         at += count
     if at >= len(lines):
         assembler.finish(SourceText(context.file, text))

@@ -57,13 +57,13 @@ class _Entry(NamedTuple):
     op_type: str
 
 
-class _Reader:
+class LineReader:
     """The skeletons of one text, and the module that grows from its lines."""
 
-    def __init__(self, file: str, language: Language):
-        self.file = file
-        self.language = language
-        self.context = Context(file, language)
+    def __init__(self, context: Context):
+        self.file = context.file
+        self.language = language = context.language
+        self.context = context
         self.assembler = Assembler(self.context)
         self.entries: dict[tuple[str, ...], _Entry] = {}
         self.values_of_type: dict[str, dict[str | None, Any]] = {}
@@ -106,6 +106,7 @@ class _Reader:
                     variables[name] = new(Var, (name, *before, new(Location, (file, number, column)), *after))
                     continue
                 self.other(kind, number, head)
+                self._check()
             stack = self.assembler.stack
             if stack:
                 opened = stack[-1]
@@ -176,14 +177,25 @@ class _Reader:
             self.started = True
         elif kind != _BLANK:
             raise Unfit
-        self._check()
 
     def _check(self) -> None:
         if self.context.findings:
             raise Unfit
 
     def carefully(self, lines: list[str], number: int) -> int:
-        """Reads a line with quoted names, comments or an open bracket; gives the number of lines it took besides."""
+        """Reads a line with quoted names, comments or an open bracket; gives the number of lines it took besides.
+
+        Raises Unfit when it can't be read, or is no line for this place.
+        """
+        taken = self.line(lines, number)
+        self._check()
+        return taken - 1
+
+    def line(self, lines: list[str], number: int) -> int:
+        """Reads any line and reports if it does not fit where it stands; gives the number of lines it took.
+
+        Raises Unfit, having changed nothing, when it has to be read the plain way.
+        """
         code, _, depth = cut_comment(lines[number - 1])
         taken = 1
         if is_head(code):
@@ -193,8 +205,7 @@ class _Reader:
             self._whole("\n".join(lines[number - 1 : number - 1 + taken]), number)
         else:
             self._code(code, number)
-        self._check()
-        return taken - 1
+        return taken
 
     def _whole(self, statement: str, number: int) -> None:
         """A statement that Lark reads as it stands."""
@@ -267,7 +278,7 @@ class _Reader:
 
 def parse_quickly(text: str, file: str, language: Language) -> Module | None:
     """The module that `text` holds, None where the plain path has to read it."""
-    reader = _Reader(file, language)
+    reader = LineReader(Context(file, language))
     try:
         reader.lines((text.replace("\r\n", "\n") if "\r" in text else text).split("\n"))
     except Unfit:

@@ -122,7 +122,7 @@ def make_tables(grammar: str, options: dict[str, Any]) -> dict[str, Any]:
     made: Any = lark.Lark(grammar, **options)
     table = made.parser.parser._parse_table
     lexers = made.parser.lexer.lexers
-    numbers = {state: number for number, state in enumerate(sorted(table.states))}
+    numbers = _numbered_states(table)
     terminals = sorted({t.name: t.pattern.to_regexp() for lexer in lexers.values() for t in lexer.terminals}.items())
     terminal_number = {name: number for number, (name, _) in enumerate(terminals)}
     rules: list[list[Any]] = []
@@ -130,7 +130,7 @@ def make_tables(grammar: str, options: dict[str, Any]) -> dict[str, Any]:
     actions: list[dict[str, int]] = []
     for state in numbers:
         row: dict[str, int] = {}
-        for symbol, (action, argument) in sorted(table.states[state].items()):
+        for symbol, (action, argument) in sorted(table.states[state].items(), key=lambda item: item[0]):
             if action.name == "Shift":
                 row[symbol] = numbers[argument]
             else:
@@ -143,12 +143,22 @@ def make_tables(grammar: str, options: dict[str, Any]) -> dict[str, Any]:
         "digest": digest(grammar),
         "terminals": terminals,
         "ignored": sorted(made.ignore_tokens),
-        "start": {name: numbers[state] for name, state in table.start_states.items()},
-        "end": {name: numbers[state] for name, state in table.end_states.items()},
+        "start": {name: numbers[state] for name, state in sorted(table.start_states.items())},
+        "end": {name: numbers[state] for name, state in sorted(table.end_states.items())},
         "scan": [[terminal_number[t.name] for t in lexers[state].terminals] for state in numbers],
         "rules": rules,
         "actions": actions,
     }
+
+
+def _numbered_states(table: Any) -> dict[int, int]:
+    """The states in the order in which they are reached; Lark's own numbers vary with the hash seed."""
+    order = [state for _, state in sorted(table.start_states.items())]
+    for state in order:  # grows while it is walked
+        for _, (action, argument) in sorted(table.states[state].items(), key=lambda item: item[0]):
+            if action.name == "Shift" and argument not in order:
+                order.append(argument)
+    return {state: number for number, state in enumerate(order)}
 
 
 def _rule(rule: Any) -> list[Any]:

@@ -1,0 +1,99 @@
+"""Damaged texts: both ways of reading agree, and nothing but diagnostics is ever raised."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from pstranspile.ir.diagnostics import DiagnosticError, render
+from pstranspile.ir.text.fast import parse_quickly
+from pstranspile.ir.text.parser import parse_plainly
+from pstranspile.textual import LANGUAGE, format_text, parse
+from tests.strategies import exactly
+
+TEXT = """# a small module
+ir 1
+
+program @main seed=1 {
+  block ^0 {
+    param %fc_0.w_0 : f32[13, 1] {learning_rate=0.5, trainable=false}
+    temp  %words : i64[-1, 1] lod=1 feed
+    state %reader : reader(f32[-1, 784], i64[-1, 1] lod=1)
+    temp  %"a b\\n" : rows f32[1000, 16]
+    mul(X=%x, Y=%fc_0.w_0) -> Out=%fc_0.tmp_0
+    sum(X=[%a, %"a b\\n"]) -> Out=%c : backward  # why
+    fill_constant -> Out=%g {shape=[1], value=-1.5, -op_namescope, -str_value} : backward|loss
+    sgd(Param=%w, Grad=%g, LearningRate=%lr) -> ParamOut=%w : optimize(%w, %g)
+    while(X=%i, Condition=%c) -> Out=%i {sub_block=^1, q:longs=[]} : role=77 target
+    block ^1 {
+      increment(X=%i) -> Out=%i {step=2.0} : norole
+      foo {a="x } # \\xff", b:strings=["1", "{"], c=[^1, ^0], d=[1.5, inf], n:long=-5}
+    }
+  }
+}
+"""
+JUNK = [
+    *'{}()[]%^@#",:=|-> \n\r\t\\0519.eE+_aZ\x00\udc80é',
+    "->",
+    "block",
+    "param",
+    "temp",
+    "in",
+    "target",
+    '""',
+    "\\x80",
+]
+JUNK += ["nan", "-inf", "true", "1e39", "99999999999", "^1", "%a", "{}", "# c", "feed", "lod=2", " : ", "\\q", '%"a"']
+
+
+def mutated(text: str, rng: random.Random) -> str:
+    for _ in range(rng.choice([1, 1, 2, 4])):
+        at, way, lines = rng.randrange(len(text) + 1), rng.randrange(6), text.split("\n")
+        if way == 0:
+            text = text[:at] + rng.choice(JUNK) + text[at:]
+        elif way == 1:
+            text = text[:at] + text[at + rng.choice([1, 1, 2, 5, 20]) :]
+        elif way == 2:
+            lines.insert(rng.randrange(len(lines)), rng.choice(lines))
+            text = "\n".join(lines)
+        elif way == 3:
+            del lines[rng.randrange(len(lines))]
+            text = "\n".join(lines)
+        elif way == 4:
+            start = rng.randrange(len(text) + 1)
+            text = text[:at] + text[start : start + rng.choice([1, 3, 10])] + text[at:]
+        else:
+            text = text[:at] + rng.choice(JUNK) + text[at + 1 :]
+    return text
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_ten_thousand_mutations_raise_nothing_but_diagnostics(seed: int):
+    rng = random.Random(seed)
+    accepted = 0
+    for _ in range(1000):
+        text = mutated(TEXT, rng)
+        try:
+            parse(text, "a.ir")
+            accepted += 1
+        except DiagnosticError as error:
+            assert error.diagnostics
+            render(error.diagnostics, {"a.ir": text}).encode()
+    assert 50 < accepted < 950
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_both_paths_agree_on_mutations(seed: int):
+    rng = random.Random(1000 + seed)
+    for _ in range(250):
+        text = mutated(TEXT, rng)
+        quick = parse_quickly(text, "a.ir", LANGUAGE)
+        try:
+            plain = parse_plainly(text, "a.ir", LANGUAGE)
+        except DiagnosticError:
+            plain = None
+        assert (quick is None) == (plain is None), text
+        if quick is not None and plain is not None:
+            assert exactly(quick, places=True) == exactly(plain, places=True), text
+            assert format_text(format_text(text)) == format_text(text)
