@@ -82,7 +82,7 @@ def _declare_outputs(draft: Draft, block: int, op: Op) -> list[str]:
         try:
             inferred = infer_types(op, draft.type_of)
         except ShapeError:
-            inferred = {}
+            inferred = dict[str, tuple[TensorType | None, ...]]()
         types = {
             name: held
             for slot, names in op.outputs.items()

@@ -140,12 +140,12 @@ def elementwise_mod(x: Value, y: Value, *, axis: int = -1) -> Value:
     return elementwise("elementwise_mod", x, y, axis=axis)
 
 
-def activation(name: str, x: Value, act: str | None) -> Value:
-    """The activation `act` of a layer called `name`; None gives x itself."""
+def activation(name: str, x: Value, act: str | None, *, use_cudnn: bool = False) -> Value:
+    """The activation `act` (an op type) of a layer called `name`; None gives x itself."""
     if act is None:
         return x
     out = x.draft.temporary(name, x.dtype)
-    x.draft.op(act, {"X": x}, {"Out": out})
+    x.draft.op(act, {"X": x}, {"Out": out}, {"use_cudnn": True} if use_cudnn else {})
     return out
 
 

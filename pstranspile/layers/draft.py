@@ -74,6 +74,11 @@ class Draft:
         return self._startup.random_seed
 
     @property
+    def main_seed(self) -> int:
+        """The random seed of the main program, which dropout without a seed of its own takes."""
+        return self._main.random_seed
+
+    @property
     def block(self) -> BlockDraft:
         """The block that ops are made in."""
         return self.blocks[self.current]

@@ -1,0 +1,261 @@
+"""Layers of neural networks: dense, embedded, normalised."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from pstranspile.ir.model import TensorType, Var
+from pstranspile.ir.types import DType
+from pstranspile.layers.basic import activation
+from pstranspile.layers.draft import Draft
+from pstranspile.layers.initializers import Constant
+from pstranspile.layers.parameters import Attr, Element, ParamAttr, attr_of, create_parameter, element
+from pstranspile.layers.value import Value
+
+Single = ParamAttr | str | bool
+"""What says of one parameter what it shall be like."""
+
+
+def name_layer(draft: Draft, op_type: str, name: str | None) -> str:
+    """The name of a layer: the given one, or the next of its kind (`fc_0`)."""
+    return name or draft.names.mint(op_type)
+
+
+def bias(layer: str, x: Value, given: Attr, start: int = 1, end: int | None = None) -> Value:
+    """x plus a bias over the dims from `start` to `end`; x itself where `given` is False."""
+    if attr_of(given) is None:
+        return x
+    draft = x.draft
+    held = create_parameter(draft, layer, given, x.shape[start:end], x.dtype, is_bias=True)
+    out = draft.temporary(layer, x.dtype)
+    draft.op("elementwise_add", {"X": x, "Y": held}, {"Out": out}, {"axis": start})
+    return out
+
+
+def fc(
+    x: Value | Sequence[Value],
+    size: int,
+    *,
+    num_flatten_dims: int = 1,
+    param_attr: Attr | Sequence[Attr] = None,
+    bias_attr: Attr = None,
+    act: str | None = None,
+    name: str | None = None,
+) -> Value:
+    """A fully connected layer: act(x @ w + b), x made a matrix at `num_flatten_dims`.
+
+    Several inputs have a weight each, and their products are added; `param_attr` may then be a list.
+    """
+    inputs = [x] if isinstance(x, Value) else list(x)
+    given = [param_attr] * len(inputs) if param_attr is None or isinstance(param_attr, Single) else list(param_attr)
+    if len(given) != len(inputs):
+        raise ValueError(f"fc has {len(inputs)} inputs and {len(given)} param_attr")
+    draft = inputs[0].draft
+    layer = name_layer(draft, "fc", name)
+    products: list[Value] = []
+    for value, attr in zip(inputs, given, strict=True):
+        at = len(value.shape) - 1 if num_flatten_dims == -1 else num_flatten_dims
+        num_flatten_dims = at
+        rows = math.prod(value.shape[at:])
+        weight = create_parameter(draft, layer, attr, (rows, size), value.dtype)
+        out = draft.temporary(layer, value.dtype)
+        attrs = {"x_num_col_dims": at, "y_num_col_dims": 1}
+        draft.op("mul", {"X": value, "Y": weight}, {"Out": out}, attrs)
+        products.append(out)
+    total = products[0]
+    if len(products) > 1:
+        total = draft.temporary(layer, total.dtype)
+        draft.op("sum", {"X": products}, {"Out": total})
+    return activation(layer, bias(layer, total, bias_attr, num_flatten_dims), act)
+
+
+def embedding(
+    ids: Value,
+    size: tuple[int, int],
+    *,
+    is_sparse: bool = False,
+    is_distributed: bool = False,
+    padding_idx: int | None = None,
+    param_attr: Attr = None,
+    dtype: Element = "f32",
+) -> Value:
+    """The rows of a table of `size` (rows, width) at ids [..., 1] (`lookup_table`).
+
+    With `is_sparse` the table's gradient holds only the rows that were looked up.
+    """
+    return _lookup("lookup_table", ids, size, is_sparse, is_distributed, padding_idx, param_attr, dtype)
+
+
+def embedding_v2(
+    ids: Value,
+    size: tuple[int, int],
+    *,
+    is_sparse: bool = False,
+    is_distributed: bool = False,
+    padding_idx: int | None = None,
+    param_attr: Attr = None,
+    dtype: Element = "f32",
+) -> Value:
+    """As `embedding`, for ids of any dims (`lookup_table_v2`; `fluid.embedding`)."""
+    return _lookup("lookup_table_v2", ids, size, is_sparse, is_distributed, padding_idx, param_attr, dtype)
+
+
+def _lookup(
+    op_type: str,
+    ids: Value,
+    size: tuple[int, int],
+    is_sparse: bool,
+    is_distributed: bool,
+    padding_idx: int | None,
+    given: Attr,
+    dtype: Element,
+) -> Value:
+    draft = ids.draft
+    layer = draft.names.mint("embedding")
+    table = create_parameter(draft, layer, given, size, dtype)
+    out = draft.temporary(layer, element(dtype))
+    padding = -1 if padding_idx is None else padding_idx if padding_idx >= 0 else size[0] + padding_idx
+    attrs = {
+        "is_sparse": is_sparse,
+        "is_distributed": is_distributed,
+        "remote_prefetch": is_sparse and not is_distributed,
+        "padding_idx": padding,
+    }
+    draft.op(op_type, {"Ids": ids, "W": table}, {"Out": out}, attrs)
+    return out
+
+
+def batch_norm(
+    x: Value,
+    *,
+    act: str | None = None,
+    is_test: bool = False,
+    momentum: float = 0.9,
+    epsilon: float = 1e-05,
+    param_attr: Attr = None,
+    bias_attr: Attr = None,
+    data_layout: str = "NCHW",
+    moving_mean_name: str | None = None,
+    moving_variance_name: str | None = None,
+    use_global_stats: bool = False,
+    name: str | None = None,
+) -> Value:
+    """Each channel normalised over the batch, with running statistics for use after training."""
+    draft = x.draft
+    layer = name_layer(draft, "batch_norm", name)
+    shape = (x.shape[1] if data_layout == "NCHW" else x.shape[-1],)
+    scale = create_parameter(draft, layer, param_attr, shape, x.dtype, default=Constant(1.0))
+    shift = create_parameter(draft, layer, bias_attr, shape, x.dtype, is_bias=True)
+    running = [
+        create_parameter(draft, layer, ParamAttr(given, Constant(start), trainable=False), shape, x.dtype)
+        for given, start in ((moving_mean_name, 0.0), (moving_variance_name, 1.0))
+    ]
+    mean, variance = running
+    draft.stop_gradient.update((mean.name, variance.name))
+    saved = [draft.temporary(layer, x.dtype, stop_gradient=True) for _ in range(2)]
+    out = draft.temporary(layer, x.dtype)
+    draft.op(
+        "batch_norm",
+        {"X": x, "Scale": scale, "Bias": shift, "Mean": mean, "Variance": variance},
+        {"Y": out, "MeanOut": mean, "VarianceOut": variance, "SavedMean": saved[0], "SavedVariance": saved[1]},
+        {
+            "momentum": momentum,
+            "epsilon": epsilon,
+            "is_test": is_test,
+            "data_layout": data_layout,
+            "use_global_stats": use_global_stats,
+        },
+    )
+    return activation(layer, out, act)
+
+
+def layer_norm(
+    x: Value,
+    *,
+    scale: bool = True,
+    shift: bool = True,
+    begin_norm_axis: int = 1,
+    epsilon: float = 1e-05,
+    param_attr: Attr = None,
+    bias_attr: Attr = None,
+    act: str | None = None,
+    name: str | None = None,
+) -> Value:
+    """Each row normalised over the dims from `begin_norm_axis` on."""
+    draft = x.draft
+    layer = name_layer(draft, "layer_norm", name)
+    shape = (math.prod(x.shape[begin_norm_axis:]),)
+    inputs: dict[str, Value] = {"X": x}
+    if scale:
+        inputs["Scale"] = create_parameter(draft, layer, param_attr, shape, x.dtype, default=Constant(1.0))
+    if shift:
+        inputs["Bias"] = create_parameter(draft, layer, bias_attr, shape, x.dtype, is_bias=True)
+    # One statistic for each row; Fluid multiplies the dims even where one is unknown: -8 is 8 for each of a batch.
+    rows = (math.prod(x.shape[:begin_norm_axis]),)
+    mean, variance = (
+        draft.declare(Var(draft.names.mint(f"{layer}.tmp"), tensor=TensorType(x.dtype, rows))).stopped() for _ in "ab"
+    )
+    out = draft.temporary(layer, x.dtype)
+    attrs = {"epsilon": epsilon, "begin_norm_axis": begin_norm_axis}
+    draft.op("layer_norm", inputs, {"Y": out, "Mean": mean, "Variance": variance}, attrs)
+    return activation(layer, out, act)
+
+
+def dropout(
+    x: Value,
+    probability: float,
+    *,
+    is_test: bool = False,
+    seed: int | None = None,
+    implementation: str = "downgrade_in_infer",
+    name: str | None = None,
+) -> Value:
+    """Elements of x set to zero with this probability; `seed` None takes the program's, if it has one."""
+    draft = x.draft
+    layer = name_layer(draft, "dropout", name)
+    chosen = seed or draft.main_seed or seed
+    out = draft.temporary(layer, x.dtype)
+    mask = draft.temporary(layer, DType.UINT8, stop_gradient=True)
+    attrs = {
+        "dropout_prob": probability,
+        "is_test": is_test,
+        "fix_seed": chosen is not None,
+        "seed": chosen or 0,
+        "dropout_implementation": implementation,
+    }
+    draft.op("dropout", {"X": x}, {"Out": out, "Mask": mask}, attrs)
+    return out
+
+
+def softmax(x: Value, *, axis: int = -1, use_cudnn: bool = False, name: str | None = None) -> Value:
+    """exp(x) / sum(exp(x)) along `axis`."""
+    out = x.draft.temporary(name_layer(x.draft, "softmax", name), x.dtype)
+    x.draft.op("softmax", {"X": x}, {"Out": out}, {"axis": axis, "use_cudnn": use_cudnn})
+    return out
+
+
+def _activation(op_type: str, x: Value, name: str | None) -> Value:
+    out = x.draft.temporary(name_layer(x.draft, op_type, name), x.dtype)
+    x.draft.op(op_type, {"X": x}, {"Out": out})
+    return out
+
+
+def relu(x: Value, *, name: str | None = None) -> Value:
+    """max(x, 0)."""
+    return _activation("relu", x, name)
+
+
+def sigmoid(x: Value, *, name: str | None = None) -> Value:
+    """1 / (1 + exp(-x))."""
+    return _activation("sigmoid", x, name)
+
+
+def tanh(x: Value, *, name: str | None = None) -> Value:
+    """The hyperbolic tangent."""
+    return _activation("tanh", x, name)
+
+
+def gelu(x: Value, *, name: str | None = None) -> Value:
+    """x times the normal distribution function of x."""
+    return _activation("gelu", x, name)

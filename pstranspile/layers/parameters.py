@@ -1,0 +1,108 @@
+"""Parameters of layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from pstranspile.ir.model import ParameterInfo, TensorType, Var
+from pstranspile.ir.types import DTYPES, DType
+from pstranspile.layers.draft import Draft
+from pstranspile.layers.initializers import Constant, Initializer, Xavier
+from pstranspile.layers.value import Value
+
+Element: TypeAlias = DType | str
+"""An element type, or its text: `f32`, `i64`, ..."""
+
+
+@dataclass(frozen=True)
+class ParamAttr:
+    """What a layer's parameter shall be like; two layers with the same `name` share it.
+
+    `regularizer` is one of `pstranspile.autodiff` (or its text), `learning_rate` a factor on the optimizer's.
+    """
+
+    name: str | None = None
+    initializer: Initializer | None = None
+    learning_rate: float = 1.0
+    regularizer: object = None
+    trainable: bool = True
+
+
+Attr: TypeAlias = "ParamAttr | str | bool | None"
+"""A parameter's attributes, its name alone, None or True for the defaults, False for no parameter."""
+
+
+def element(dtype: Element) -> DType:
+    """The element type of a text. Raises KeyError for unknown ones."""
+    return DTYPES[dtype] if isinstance(dtype, str) else dtype
+
+
+def attr_of(given: Attr) -> ParamAttr | None:
+    """The attributes that `given` stands for, None for no parameter."""
+    if given is False:
+        return None
+    if isinstance(given, str):
+        return ParamAttr(given)
+    return given if isinstance(given, ParamAttr) else ParamAttr()
+
+
+def create_parameter(
+    draft: Draft,
+    layer: str,
+    given: Attr,
+    shape: Sequence[int],
+    dtype: Element,
+    *,
+    is_bias: bool = False,
+    default: Initializer | None = None,
+) -> Value:
+    """The parameter `<layer>.w_<n>` (`b` for a bias), or the one that `given` names.
+
+    It starts as its attributes say, else as `default`, else with zeros (bias) or Xavier. Raises ValueError when
+    `given` is False, or when a shared parameter has other dims.
+    """
+    attr = attr_of(given)
+    if attr is None:
+        raise ValueError(f"{layer} can't do without this parameter")
+    name = attr.name or draft.names.mint(f"{layer}.{'b' if is_bias else 'w'}")
+    tensor = TensorType(element(dtype), tuple(shape))
+    known = draft.blocks[0].vars.get(name)
+    if known is not None and known.tensor != tensor:
+        raise ValueError(f"parameter %{name} is shared, with the dims {list(known.shape)} and {list(shape)}")
+    kind = None if attr.regularizer is None else str(attr.regularizer)
+    info = ParameterInfo(attr.trainable, attr.learning_rate, False, kind)
+    var = Var(name, tensor=tensor, persistable=True, parameter=info)
+    if attr.regularizer is not None:
+        draft.regularizers[name] = attr.regularizer
+    first = name not in draft.startup.vars
+    draft.declare(var, 0)
+    draft.startup.vars[name] = var
+    if first:
+        chosen = attr.initializer or default or (Constant() if is_bias else Xavier())
+        chosen.emit(draft, var)
+    return Value(draft, name)
+
+
+def create_global_var(draft: Draft, name: str, shape: Iterable[int], value: float, dtype: Element = "f32") -> Value:
+    """A persistable variable that is no parameter, filled with `value` by the startup program."""
+    from pstranspile.layers.basic import global_var
+
+    draft.names.mint("global_var")
+    return global_var(draft, name, tuple(shape), element(dtype), value)
+
+
+def data(
+    draft: Draft,
+    name: str,
+    shape: Sequence[int],
+    dtype: Element = "f32",
+    *,
+    lod_level: int = 0,
+    check_feed: bool = False,
+) -> Value:
+    """A variable that is fed, with these dims (-1: known at run time). It gets no gradient."""
+    draft.stop_gradient.add(name)
+    tensor = TensorType(element(dtype), tuple(shape), lod_level)
+    return draft.declare(Var(name, tensor=tensor, need_check_feed=check_feed), 0)
