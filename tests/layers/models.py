@@ -2,6 +2,9 @@
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pstranspile import layers as L
 from pstranspile.ir.types import DType
 
@@ -280,10 +283,7 @@ def se_resnext_small(m: L.Draft) -> L.Value:
     return classification(L.fc(dropped, 10, act="softmax"), label, acc=True)
 
 
-def numpy_init_mlp(m: L.Draft) -> L.Value:
-    import numpy as np
-
-    values = np.array(m.given_array, dtype=np.float32).reshape(64, 260)
+def numpy_init_mlp(m: L.Draft, values: NDArray[np.float32]) -> L.Value:
     x, y = L.data(m, "x", [-1, 64]), L.data(m, "y", [-1, 1])
     hidden = L.fc(
         x,
