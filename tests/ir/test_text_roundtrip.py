@@ -105,6 +105,13 @@ def test_shapes_with_varying_numbers_of_names():
     assert exactly(parse(text)) == exactly(module)
 
 
+def test_a_quoted_op_type_can_end_a_block():
+    module = one(Op("no word", attrs=LANGUAGE.generic_defaults))
+    text = print_module(module)
+    assert '    "no word"\n  }\n' in text
+    assert parse_plainly(text, "a.ir", LANGUAGE) == parse(text) == module
+
+
 def test_values_are_shared_between_ops():
     text = print_module(
         Module(
