@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from pstranspile.plan.plan import Plan as Plan
     from pstranspile.run.api import run as run
     from pstranspile.run.scope import Scope as Scope
+    from pstranspile.saving import load_variables as load_variables
+    from pstranspile.saving import save_variables as save_variables
     from pstranspile.textual import print_module as dumps
     from pstranspile.verify import verify as verify
 
@@ -62,7 +64,9 @@ _API = {
     "dumps": "textual:print_module",
     "load": "loading:load",
     "load_job": "jobfile:load_job",
+    "load_variables": "saving:load_variables",
     "loads": "loading:loads",
+    "save_variables": "saving:save_variables",
     "make_plan": "plan.make:make_plan",
     "prepare": "compile:prepare",
     "run": "run.api:run",
@@ -90,10 +94,12 @@ __all__ = [
     "dumps",
     "load",
     "load_job",
+    "load_variables",
     "loads",
     "make_plan",
     "prepare",
     "run",
+    "save_variables",
     "verify",
 ]
 

@@ -24,7 +24,7 @@ LAYERS = (
     ("modes",),
     ("emit",),
     ("interop",),
-    ("loading", "outputs"),
+    ("loading", "outputs", "saving"),
     ("verify", "link", "diff", "run"),
     ("compile",),
     ("fluid",),
