@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 
-import pytest
 from lark import Lark
 from lark.exceptions import UnexpectedInput
 
@@ -16,7 +15,7 @@ from tests.ir.test_text_mutations import TEXT, mutated
 
 
 def test_the_grammar_is_strict_lalr():
-    pytest.importorskip("interegular", reason="Lark's strict mode needs it")
+    """Lark needs interegular (in the extra `test`) to compare the terminals of each state."""
     Lark(grammar_text(), strict=True, **OPTIONS)
 
 
