@@ -156,7 +156,18 @@ def _constant(op: Op, kind: str) -> Any:
         return np.dtype(kind).type(float(written))
 
 
-@kernel("fill_constant")
+def _plain_constant(op: Op) -> str | None:
+    """The constant as an expression, where the op's attributes alone say what it is."""
+    if any(op.input_names):
+        return None
+    kind = numpy_dtype(int_attr(op, "dtype", 5))
+    constant = np.array(_constant(op, kind), kind).item()
+    if constant != constant or constant in (float("inf"), float("-inf")):  # these have no literal
+        return None
+    return f"np.full({tuple(ints_attr(op, 'shape'))!r}, {constant!r}, {kind!r})"
+
+
+@kernel("fill_constant", inline=_plain_constant)
 def _fill_constant(op: Op) -> Run:
     kind = numpy_dtype(int_attr(op, "dtype", 5))
     constant = _constant(op, kind)

@@ -110,7 +110,7 @@ def _save(op: Op) -> Run:
     return run
 
 
-@kernel("load", lod="own")
+@kernel("load", lod="new")
 def _load(op: Op) -> Run:
     name, start, half = op.outputs["Out"][0], int_attr(op, "seek", -1), flag(op, "load_as_fp16")
 
@@ -146,7 +146,7 @@ def _save_combine(op: Op) -> Run:
     return run
 
 
-@kernel("load_combine", lod="own")
+@kernel("load_combine", lod="new")
 def _load_combine(op: Op) -> Run:
     half = flag(op, "load_as_fp16")
     if flag(op, "model_from_memory"):

@@ -222,7 +222,7 @@ def _run_sequence_conv_grad(op: Op) -> Run:
     return run
 
 
-@kernel("lod_reset", lod="own")
+@kernel("lod_reset", lod="new")
 def _run_lod_reset(op: Op) -> Run:
     def run(X: Any, Y: Any = None) -> LoDTensor:
         x = plain(X)

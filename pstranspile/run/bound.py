@@ -41,8 +41,7 @@ class BoundOp(NamedTuple):
     run: Run
     arguments: tuple[Argument, ...]
     results: tuple[Argument, ...]
-    shares_lod: bool
-    drops_lod: bool
+    lod: str
 
 
 def bind(op: Op) -> BoundOp:
@@ -67,7 +66,7 @@ def bind(op: Op) -> BoundOp:
         Argument(slot, op.outputs.get(slot, ()), outputs[slot].duplicable if slot in outputs else False)
         for slot in kernel.outputs
     )
-    return BoundOp(op, run, arguments, results, kernel.lod == "share", kernel.lod == "none")
+    return BoundOp(op, run, arguments, results, kernel.lod)
 
 
 def _argument(op: Op, slots: dict[str, str], name: str, inputs: Mapping[str, Slot]) -> Argument:
@@ -127,7 +126,7 @@ def _value_of(op: Op, context: Reader, name: str, slot: str) -> Value | None:
 def call(bound: BoundOp, values: list[Value]) -> Iterator[tuple[str, Value]]:
     """Runs an op and gives its outputs, name by name; handles LoD as the kernel declares."""
     lod = None
-    if bound.shares_lod or bound.drops_lod:
+    if bound.lod in ("share", "none"):
         lod = _strip(bound, values)
     try:
         made = bound.run(*values)
@@ -135,7 +134,7 @@ def call(bound: BoundOp, values: list[Value]) -> Iterator[tuple[str, Value]]:
         raise
     except Exception as problem:
         fail(bound, values, problem)
-    if not bound.shares_lod:
+    if bound.lod != "share":
         lod = None
     if not bound.results:
         return iter(())

@@ -150,14 +150,18 @@ class Source:
             if name in self.unsure:
                 self._add(f"if {self._local(name)} is None: raise Missing({name!r})", index)
                 self.unsure.discard(name)
+        if self._expression(index, bound, plain_only=looks):
+            return
         if looks:
             self._call_in_frame(index, bound)
-        elif not self._expression(index, bound):
-            lod = bound.shares_lod or bound.drops_lod
-            if lod and min((self.holds[n] for n in bound.op.input_names if n != EMPTY_NAME), default=1) == 0:
-                self._generic_call(index, bound)
-            else:
-                self._call(index, bound)
+        elif bound.lod in ("share", "none") and self._least(bound) is Holds.ANYTHING:
+            self._generic_call(index, bound)
+        else:
+            self._call(index, bound)
+
+    def _least(self, bound: BoundOp) -> Holds:
+        """What is known of all inputs of an op."""
+        return min((self.holds[name] for name in bound.op.input_names if name != EMPTY_NAME), default=Holds.ARRAY)
 
     def _arguments(self, bound: BoundOp) -> str:
         def one(name: str) -> str:
@@ -176,7 +180,7 @@ class Source:
     def _call(self, index: int, bound: BoundOp) -> None:
         """Calls the kernel as it is; no LoD can be among the values, or the kernel handles it."""
         self.names[f"k{index}"] = bound.run
-        holds = Holds.NO_LOD if bound.shares_lod or bound.drops_lod else Holds.ANYTHING
+        holds = Holds.ANYTHING if bound.lod == "new" else min(Holds.NO_LOD, self._least(bound))
         self._unpack(index, bound, f"k{index}({self._arguments(bound)})", holds)
 
     def _unpack(self, index: int, bound: BoundOp, made: str, holds: Holds) -> None:
@@ -229,15 +233,18 @@ class Source:
         else:
             self.unsure.add(name)
 
-    def _expression(self, index: int, bound: BoundOp) -> bool:
-        """Writes the op as an expression, if its kernel has one."""
+    def _expression(self, index: int, bound: BoundOp, *, plain_only: bool) -> bool:
+        """Writes the op as an expression, if its kernel has one (`plain_only`: and all inputs are surely arrays)."""
         text = inline_text(bound, self._local)
-        if text is None:
+        if text is None or (plain_only and self._least(bound) is not Holds.ARRAY):
             return False
         name = bound.results[0].names[0]
+        var = self.program.main_block.vars.get(name)
+        if var is not None and var.kind is not VarKind.LOD_TENSOR:
+            return False
         inputs = list(dict.fromkeys(bound.op.input_names))
         doubtful = [self._local(other) for other in inputs if self.holds[other] < Holds.ARRAY]
-        holds = min((self.holds[other] for other in inputs), default=Holds.ARRAY)
+        holds = self._least(bound)
         expression = re.sub(r"\bnp\.(\w+)", self._numpy_name, text)
         if doubtful:
             classes = " is ".join(f"{local}.__class__" for local in doubtful)
