@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
+from difflib import get_close_matches
 from typing import NamedTuple
 
 from pstranspile.autodiff import codes
@@ -75,7 +76,10 @@ def _mark_loss(draft: Draft, loss: str) -> None:
                 raise DiagnosticError([_not_scalar(ops[index], loss, var.shape)])
             ops[index] = ops[index]._replace(role=OpRole.FORWARD | OpRole.LOSS)
             return
-    raise DiagnosticError([Diagnostic(codes.LOSS_UNKNOWN, f"no op of block 0 writes the loss %{loss}")])
+    written = sorted({name for op in ops for name in op.output_names})
+    near = get_close_matches(loss, written, 1)
+    hint = f"; did you mean %{near[0]}?" if near else ""
+    raise DiagnosticError([Diagnostic(codes.LOSS_UNKNOWN, f"no op of block 0 writes the loss %{loss}{hint}")])
 
 
 def _not_scalar(op: Op, loss: str, shape: tuple[int, ...]) -> Diagnostic:

@@ -13,7 +13,6 @@ NOT_DIFFERENTIABLE = declare(
 NO_PARAMETERS = declare(
     "no-trainable-parameters", "No trainable parameter has a gradient, so there is nothing to train."
 )
-SUB_BLOCK = declare(
-    "gradient-in-sub-block", "The gradient of an op with a sub-block can't be made from what the program says."
+UNKNOWN_NAME = declare(
+    "training-name-unknown", "A name given as a parameter to train, or as letting no gradient through, is not declared."
 )
-ALREADY_TRAINED = declare("parameter-already-trained", "An optimizer already has state for this parameter.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 
 from pstranspile.autodiff import codes
 from pstranspile.autodiff.backward import ParamGrad, append_backward, unreached
@@ -10,7 +11,7 @@ from pstranspile.autodiff.clips import clip_as_set, clip_with_optimizer
 from pstranspile.autodiff.optimizers import Optimizer, State, Update
 from pstranspile.autodiff.paths import stopped_by_default
 from pstranspile.autodiff.regularizers import append_regularization
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, raise_errors
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise_errors
 from pstranspile.ir.model import Module, TensorType
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import DType
@@ -32,8 +33,9 @@ def train(
     Raises DiagnosticError when the loss is unknown or has another shape, or when a parameter can't be trained.
     """
     draft = draft_of_module(module)
-    trained = list(parameters) if parameters is not None else None
-    pairs = minimize(Value(draft, loss), optimizer, trained, no_grad)
+    trained, stopped = list(parameters) if parameters is not None else None, list(no_grad)
+    raise_errors(_unknown(module, trained or (), stopped))
+    pairs = minimize(Value(draft, loss), optimizer, trained, stopped)
     wanted = (
         trained
         if trained is not None
@@ -45,9 +47,22 @@ def train(
     return Module(type(made.programs)({**module.programs, **made.programs}), module.source)
 
 
+def _unknown(module: Module, parameters: Iterable[str], others: Iterable[str]) -> list[Diagnostic]:
+    known = module.main.main_block.vars
+    names = {var.name for var in module.main.parameters()}
+    found = [f"%{name} is not a parameter{_near(name, names)}" for name in parameters if name not in names]
+    found += [f"%{name} is not declared{_near(name, known)}" for name in others if name not in known]
+    return [error(codes.UNKNOWN_NAME, message) for message in found]
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    near = get_close_matches(name, sorted(known), 1)
+    return f"; did you mean %{near[0]}?" if near else ""
+
+
 def draft_of_module(module: Module) -> Draft:
     """A draft that goes on from a finished module; which variables get no gradient is inferred."""
-    draft = Draft(module.main, module.startup)
+    draft = Draft(module.main, module.startup, seed=module.main.random_seed)
     draft.stop_gradient |= stopped_by_default(module.main)
     return draft
 

@@ -36,6 +36,7 @@ VERBS: Mapping[str, Verb] = {
     "diff": Verb("diff", "the semantic difference of two programs, modules or output folders"),
     "import": Verb("import_program", "a serialized ProgramDesc as text"),
     "export": Verb("export", "text as serialized ProgramDescs"),
+    "grad": Verb("grad", "a training program from a forward one: gradients and updates"),
     "passes": Verb("passes", "the passes of the compiler, in order"),
 }
 
