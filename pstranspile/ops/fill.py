@@ -13,7 +13,7 @@ from pstranspile.ops.gradient import Wanted, bare_op, gradient, output_gradients
 from pstranspile.ops.kernel import Run, kernel
 from pstranspile.ops.numeric import first, formula, numpy_dtype, real, text
 from pstranspile.ops.rows import as_declared
-from pstranspile.ops.schema import INT, INTS, declare, floats, ints, longs
+from pstranspile.ops.schema import FLOATS, INT, INTS, declare, floats, ints, longs
 from pstranspile.ops.shapes import (
     ShapeError,
     Types,
@@ -70,6 +70,12 @@ declare(
         "dtype": INT,
     },
     doc="Out = the listed values",
+)
+declare(
+    "fill",
+    "-> Out",
+    {"value": FLOATS, "shape": INTS, "dtype": 5, "force_cpu": False},
+    doc="Out = a tensor of dims `shape` with the listed values",
 )
 declare("cast", "X -> Out", {"out_dtype": INT, "in_dtype": INT}, row_wise=True, doc="Out = X converted to out_dtype")
 declare(
@@ -248,6 +254,16 @@ def _assign_value(op: Op) -> Run:
     if kind not in _VALUES:
         raise ValueError(f"dtype is {kind}, which assign_value has no values for")
     value = np.array(op.attrs[_VALUES[kind]], kind).reshape(dims)
+
+    def run() -> Array:
+        return value.copy()
+
+    return run
+
+
+@kernel("fill")
+def _fill(op: Op) -> Run:
+    value = np.array(op.attrs["value"], numpy_dtype(int_attr(op, "dtype", 5))).reshape(ints_attr(op, "shape"))
 
     def run() -> Array:
         return value.copy()

@@ -13,9 +13,9 @@ from pstranspile.ops.context import ExecutionContext
 from pstranspile.ops.fill import asked_dims, dims_like, made, made_like
 from pstranspile.ops.kernel import Run, kernel
 from pstranspile.ops.numeric import first, flag, numpy_dtype, real, text
-from pstranspile.ops.random_numbers import fluid_uniform, normal, truncated_normal, uniform
+from pstranspile.ops.random_numbers import fluid_uniform, integers, normal, stream_key, truncated_normal, uniform, words
 from pstranspile.ops.rows import as_declared
-from pstranspile.ops.schema import INTS, declare, declare_gradient, longs
+from pstranspile.ops.schema import INT, INTS, declare, declare_gradient, longs
 from pstranspile.ops.shapes import Types, int_attr, one, outputs_like, shape_rule
 from pstranspile.ops.values import Array, LoDTensor, SelectedRows
 
@@ -75,6 +75,23 @@ declare(
     doc="Out = X * Mask, Mask 0 with probability dropout_prob; scaled in training or in test, as asked",
 )
 declare_gradient("dropout", "Mask Out@GRAD -> X@GRAD")
+declare(
+    "randint",
+    "ShapeTensor? ShapeTensorList*? -> Out",
+    {"shape": longs(), "low": INT, "high": INT, "dtype": 3, "seed": 0},
+    doc="Out = integers drawn evenly from [low, high)",
+)
+declare("randperm", "-> Out", {"n": INT, "dtype": 3, "seed": 0}, doc="Out = the integers below `n` in random order")
+declare(
+    "sampling_id",
+    "X -> Out",
+    {"min": 0.0, "max": 1.0, "seed": 0},
+    doc="Out = a class for each row of X, drawn with the probabilities in it",
+)
+declare(
+    "shuffle_batch", "X Seed -> Out ShuffleIdx SeedOut", {"startup_seed": 0}, doc="Out = the rows of X in random order"
+)
+declare_gradient("shuffle_batch", "ShuffleIdx Out@GRAD -> X@GRAD")
 
 
 shape_rule("uniform_random", "gaussian_random", "truncated_gaussian_random")(made)
@@ -191,5 +208,73 @@ def _dropout_grad(op: Op) -> Run:
         if test or Mask is None:
             return Out_GRAD * in_test
         return Out_GRAD * Mask * in_training
+
+    return run
+
+
+@kernel("randint")
+def _randint(op: Op) -> Run:
+    low, high, kind = int_attr(op, "low"), int_attr(op, "high"), numpy_dtype(int_attr(op, "dtype", 3))
+    if low >= high:
+        raise ValueError(f"low is {low}, not below high, which is {high}")
+
+    def draw(key: int, offset: int, count: int) -> Array:
+        return integers(key, offset, count, low, high, kind)
+
+    def run(
+        ShapeTensor: Array | None, ShapeTensorList: Sequence[Array] | None, context: ExecutionContext
+    ) -> Array | SelectedRows:
+        return _filled(op, draw, asked_dims(op, ShapeTensor, ShapeTensorList), context)
+
+    return run
+
+
+def _order(key: int, offset: int, count: int) -> Array:
+    """The integers below `count` in random order."""
+    return np.argsort(words(key, offset, count), kind="stable")
+
+
+@kernel("randperm")
+def _randperm(op: Op) -> Run:
+    count, kind = int_attr(op, "n"), numpy_dtype(int_attr(op, "dtype", 3))
+
+    def run(context: ExecutionContext) -> Array:
+        key, _ = context.stream(op.outputs["Out"][0], int_attr(op, "seed"))  # an order has no slices
+        return _order(key, 0, count).astype(kind)
+
+    return run
+
+
+@kernel("sampling_id", lod="none")
+def _sampling_id(op: Op) -> Run:
+    low, high = real(op, "min"), real(op, "max")
+
+    def run(X: Array, context: ExecutionContext) -> Array:
+        key, offset = context.stream(op.outputs["Out"][0], int_attr(op, "seed"))
+        drawn = uniform(key, offset, len(X), low, high, "float64")
+        above = np.cumsum(X, axis=1, dtype="float64") > drawn[:, None]
+        return np.where(above.any(axis=1), above.argmax(axis=1), X.shape[1] - 1)
+
+    return run
+
+
+@kernel("shuffle_batch", "Out ShuffleIdx SeedOut")
+def _shuffle_batch(op: Op) -> Run:
+    def run(X: Array, Seed: Array | None) -> tuple[Array, Array, Array]:
+        seed = int_attr(op, "startup_seed") if Seed is None else int(first(Seed))
+        key, rows = stream_key("shuffle_batch", seed), X.reshape(-1, X.shape[-1])
+        places = _order(key, 0, len(rows))
+        out = np.empty_like(rows)
+        out[places] = rows
+        following = (words(key, len(rows), 1) >> np.uint64(1)).astype("int64")
+        return out.reshape(X.shape), places.astype("int64"), following
+
+    return run
+
+
+@kernel("shuffle_batch_grad", "X@GRAD")
+def _shuffle_batch_grad(_op: Op) -> Run:
+    def run(ShuffleIdx: Array, Out_GRAD: Array) -> Array:
+        return Out_GRAD.reshape(-1, Out_GRAD.shape[-1])[ShuffleIdx].reshape(Out_GRAD.shape)
 
     return run

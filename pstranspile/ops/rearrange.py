@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pstranspile.ir.model import Op
 from pstranspile.ops.gradient import Wanted, bare_op, gradient, like_forward, output_gradients
-from pstranspile.ops.schema import BOOL, FLOATS, INT, INTS, LONG, UNSCOPED, declare, declare_gradient, ints, long, longs
+from pstranspile.ops.schema import BOOL, INT, INTS, LONG, UNSCOPED, declare, declare_gradient, ints, long, longs
 
 declare(
     "arg_min",
@@ -109,12 +109,6 @@ declare(
     {"dtype": 5, "num_rows": LONG, "num_columns": long(-1)},
     doc="Out = a matrix with ones on its diagonal",
 )
-declare(
-    "fill",
-    "-> Out",
-    {"value": FLOATS, "shape": INTS, "dtype": 5, "force_cpu": False},
-    doc="Out = a tensor of dims `shape` with the listed values",
-)
 declare("fill_zeros_like2", "X -> Out", {"dtype": 5}, doc="as fill_zeros_like, of any element type")
 declare("linspace", "Start Stop Num -> Out", doc="Out = Num numbers from Start to Stop, evenly spaced")
 declare("size", "Input -> Out", doc="Out = the number of elements of Input")
@@ -140,23 +134,6 @@ declare(
     {"num_hash": 1, "mod_by": long(100000), "@ALL_KERNELS_MUST_COMPUTE_RUNTIME_SHAPE@": True},
     doc="Out = hashes of the rows of X, modulo mod_by",
 )
-declare(
-    "randint",
-    "ShapeTensor? ShapeTensorList*? -> Out",
-    {"shape": longs(), "low": INT, "high": INT, "dtype": 3, "seed": 0},
-    doc="Out = integers drawn evenly from [low, high)",
-)
-declare("randperm", "-> Out", {"n": INT, "dtype": 3, "seed": 0}, doc="Out = the integers below `n` in random order")
-declare(
-    "sampling_id",
-    "X -> Out",
-    {"min": 0.0, "max": 1.0, "seed": 0},
-    doc="Out = a class for each row of X, drawn with the probabilities in it",
-)
-declare(
-    "shuffle_batch", "X Seed -> Out ShuffleIdx SeedOut", {"startup_seed": 0}, doc="Out = the rows of X in random order"
-)
-declare_gradient("shuffle_batch", "ShuffleIdx Out@GRAD -> X@GRAD")
 
 
 @gradient("flip")

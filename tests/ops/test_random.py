@@ -129,3 +129,39 @@ def test_dropout_refuses_what_is_no_probability():
         dropped(np.ones(3, "float32"), dropout_prob=1.5)
     with pytest.raises(DiagnosticError, match="dropout_implementation"):
         dropped(np.ones(3, "float32"), dropout_implementation="other")
+
+
+def test_integers_in_their_range():
+    attrs = {"shape": Longs((50, 4)), "low": -2, "high": 3, "seed": 4}
+    out = compute("randint", {}, {"Out": "out"}, attrs).find("out")
+    assert (out.shape, out.dtype) == ((50, 4), np.int64)
+    assert sorted(set(out.reshape(-1).tolist())) == [-2, -1, 0, 1, 2]
+    with pytest.raises(DiagnosticError, match="not below high"):
+        compute("randint", {}, {"Out": "out"}, attrs | {"low": 3})
+
+
+def test_orders():
+    orders = [compute("randperm", {}, {"Out": "out"}, {"n": 9, "seed": seed}).find("out") for seed in (1, 2)]
+    assert all(sorted(order.tolist()) == list(range(9)) for order in orders)
+    assert orders[0].tolist() != orders[1].tolist()
+
+
+def test_classes_drawn_with_their_probabilities():
+    x = np.tile(np.array([[0.25, 0.75, 0.0]], "float32"), (4000, 1))
+    x[0] = 0
+    out = compute("sampling_id", {"X": x}, {"Out": "out"}, {"seed": 3}).find("out")
+    assert (out.shape, out.dtype, out[0]) == ((4000,), np.int64, 2)
+    assert (out[1:] < 2).all()
+    assert abs((out == 0).mean() - 0.25) < 0.03
+
+
+def test_shuffled_rows_and_their_gradient():
+    x = np.arange(24.0).reshape(2, 3, 4)
+    outputs = {"Out": "out", "ShuffleIdx": "places", "SeedOut": "Seed"}
+    frame = compute("shuffle_batch", {"X": x, "Seed": np.array([5])}, outputs)
+    out, places = frame.find("out"), frame.find("places")
+    np.testing.assert_array_equal(out.reshape(6, 4)[places], x.reshape(6, 4))
+    assert places.tolist() != list(range(6))
+    assert frame.find("Seed").tolist() != [5]
+    back = compute("shuffle_batch_grad", {"ShuffleIdx": places, "Out@GRAD": out}, {"X@GRAD": "g"}).find("g")
+    np.testing.assert_array_equal(back, x)
