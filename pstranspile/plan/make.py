@@ -193,7 +193,7 @@ def _parameter(mint: NameMint, piece: Piece, endpoints: tuple[str, ...], suffixe
             gradient = mint.mint_family(slice_name(gradient, index), suffixes)
         shape = slice_shape(tensor.shape, *cut)
         slices.append(Slice(index, *cut, shape, cut.start * width, name, gradient, endpoint))
-    control = mint.mint(CONTROL + update.gradient)
+    control = mint.mint(CONTROL + update.parameter)
     return PlannedParameter(
         update.parameter,
         update.gradient,
