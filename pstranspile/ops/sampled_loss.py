@@ -114,9 +114,16 @@ def _scattered(shape: tuple[int, ...], rows: Array, value: Array) -> Array:
 # Kernels: nce
 
 
+def _sampler(op: Op) -> int:
+    sampler = int_attr(op, "sampler")
+    if sampler not in (0, 1, 2):
+        raise ValueError(f"sampler is {sampler}, not 0 (uniform), 1 (log uniform) or 2 (custom)")
+    return sampler
+
+
 def _probability(op: Op, custom: Array | None) -> Callable[[Array], Array]:
     """From classes to how likely the sampler draws them."""
-    count, sampler = int_attr(op, "num_total_classes"), int_attr(op, "sampler")
+    count, sampler = int_attr(op, "num_total_classes"), _sampler(op)
 
     def uniform(classes: Array) -> Array:
         return np.full(classes.shape, 1 / count)
@@ -129,14 +136,12 @@ def _probability(op: Op, custom: Array | None) -> Callable[[Array], Array]:
             raise ValueError("sampler 2 needs CustomDistProbs")
         return custom.reshape(-1)[classes].astype("float64")
 
-    if sampler not in (0, 1, 2):
-        raise ValueError(f"sampler is {sampler}, not 0 (uniform), 1 (log uniform) or 2 (custom)")
     return (uniform, log_uniform, listed)[sampler]
 
 
 def _draw(op: Op, count: int, bits: _Bits, alias: Array | None, probabilities: Array | None) -> Array:
     """`count` classes, drawn as Fluid's samplers do from the same random words."""
-    classes, sampler = int_attr(op, "num_total_classes"), int_attr(op, "sampler")
+    classes, sampler = int_attr(op, "num_total_classes"), _sampler(op)
     if sampler == 0:
         return _evenly(bits(64, count), 64, classes)
     if sampler == 1:
