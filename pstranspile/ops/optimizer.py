@@ -11,7 +11,7 @@ from pstranspile.ops.kernel import Run, kernel
 from pstranspile.ops.numeric import first, flag, real
 from pstranspile.ops.optimizer_steps import owned, squared_norm, steps
 from pstranspile.ops.random_numbers import fluid_uniform, normal
-from pstranspile.ops.rows import add_rows, in_use, merge_rows, positions, scatter
+from pstranspile.ops.rows import add_rows, in_use, positions
 from pstranspile.ops.schema import FLOAT, LONG, declare, long
 from pstranspile.ops.shapes import Types, int_attr, one, shape_rule
 from pstranspile.ops.values import Array, SelectedRows
@@ -164,11 +164,10 @@ def _lars_momentum(op: Op) -> Run:
     def run(Param: Array, Grad: Array, LearningRate: Array, Velocity: Array) -> tuple[Array, ...]:
         param, velocity = own(Param, Velocity)
         rate = first(LearningRate)
-        grad = scatter(Grad, Param.shape) if isinstance(Grad, SelectedRows) else Grad
-        of_param, of_grad = squared_norm(Param) ** 0.5, squared_norm(grad) ** 0.5
-        if of_param > 0 and of_grad > 0:
-            rate *= trust * of_param / (of_grad + decay * of_param)
-        for g, p, v in steps(grad, param, velocity):
+        for g, p, v in steps(Grad, param, velocity):
+            of_param, of_grad = squared_norm(p) ** 0.5, squared_norm(g) ** 0.5
+            if of_param > 0 and of_grad > 0:
+                rate *= trust * of_param / (of_grad + decay * of_param)
             v *= mu
             v += rate * (g + decay * p)
             p -= v
@@ -235,16 +234,14 @@ def _dpsgd(op: Op) -> Run:
 
     def run(Param: Array, Grad: Array, LearningRate: Array, context: ExecutionContext) -> Array:
         (param,) = own(Param)
-        grad = scatter(merge_rows([Grad]), Param.shape) if isinstance(Grad, SelectedRows) else Grad
-        norm = squared_norm(grad) ** 0.5
         if seed:
             noise = _fluid_noise(seed)
         else:  # a stream of the gradient's, since that of a parameter is the same in every step
             noise = float(normal(*context.stream(op.inputs["Grad"][0], 0), 1, dtype="float64")[0])
-        factor, shift = (clip / norm if norm > clip else 1.0), noise * sigma / batch
-        rate = first(LearningRate)
-        for g, p in steps(grad, param):
-            p -= rate * (g * factor + shift)
+        rate, shift = first(LearningRate), noise * sigma / batch
+        for g, p in steps(Grad, param):
+            norm = squared_norm(g) ** 0.5
+            p -= rate * (g * (clip / norm if norm > clip else 1.0) + shift)
         return param
 
     return run

@@ -59,7 +59,9 @@ def add_rows(target: Array, rows: Array, value: Array) -> None:
 
     Raises ValueError for a row that the target does not have.
     """
-    check_ids(rows, len(target), "row")
+    # as unsigned numbers, negative rows are too large as well, so one comparison finds both
+    if len(rows) and rows.view(f"u{rows.itemsize}").max() >= len(target):
+        check_ids(rows, len(target), "row")
     if target.flags.c_contiguous and target.ndim > 1:  # numpy adds fastest with a single index
         width = target.size // max(len(target), 1)
         places = (rows.reshape(-1, 1) * width + np.arange(width)).reshape(-1)

@@ -201,7 +201,7 @@ def test_sparse_gradient_is_the_dense_one_with_its_rows_added_up(op_type, seed, 
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("op_type", [name for name in KEPT if name not in ("lars_momentum", "lamb")])
+@OPTIMIZERS
 def test_a_gradient_without_rows_changes_nothing(op_type):
     param, _, kept = case(op_type, 1, (4, 3))
     none = SelectedRows(np.zeros(0, np.int64), np.zeros((0, 3)), 4)
