@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 
 from pstranspile.ir.attributes import Floats, Long
 from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Block, Module, Op, Program, TensorType, Var
+from pstranspile.ir.model import Block, Module, Op, ParameterInfo, Program, TensorType, Var
 from pstranspile.ir.text.fast import parse_quickly
 from pstranspile.ir.text.parser import parse_plainly
 from pstranspile.ir.types import DType, VarKind
@@ -110,6 +110,25 @@ def test_a_quoted_op_type_can_end_a_block():
     text = print_module(module)
     assert '    "no word"\n  }\n' in text
     assert parse_plainly(text, "a.ir", LANGUAGE) == parse(text) == module
+
+
+def test_variables_that_share_a_description_are_told_apart():
+    tensor = TensorType(DType.FP32, (1,))
+    plain = Var("x", VarKind.LOD_TENSOR, tensor)
+    forms = [
+        plain,
+        plain._replace(written_defaults=("lod_level",)),
+        plain._replace(persistable=True),
+        plain._replace(need_check_feed=True),
+        plain._replace(kind=VarKind.SELECTED_ROWS),
+        plain._replace(parameter=ParameterInfo()),
+        plain._replace(parameter=ParameterInfo(learning_rate=0.0)),
+        plain._replace(parameter=ParameterInfo(learning_rate=-0.0)),
+        plain._replace(tensor=TensorType(DType.FP32, (1,), 0)),
+    ]
+    variables = [form._replace(name=f"x{i}") for i, form in enumerate([*forms, *reversed(forms), *forms])]
+    module = Module(FrozenMap(main=Program((Block(FrozenMap({v.name: v for v in variables})),))))
+    assert exactly(parse(print_module(module))) == exactly(module)
 
 
 def test_values_are_shared_between_ops():

@@ -139,7 +139,7 @@ class Lines:
         for var in variables:
             name, tensor, described = var[0], var[2], var[1:8]
             found = known(id(tensor))
-            if found is None or found[0] != described or var[9] is not None:
+            if found is None or found[0] != described or found[0][4] is not var[5] or var[9] is not None:
                 found = self._description(var, indent)
             out.append(f"{found[1]}{name}{found[2]}")
         return out
@@ -151,7 +151,8 @@ class Lines:
         if found is None:
             before, after = var_parts(var)
             found = self.described[key] = (var[1:8], indent + before, after)
-        self.descriptions[indent][id(var.tensor)] = found
+        if var.written_defaults is None:
+            self.descriptions[indent][id(var.tensor)] = found
         return found
 
     def ops(self, ops: tuple[Op, ...], start: int, indent: str) -> tuple[list[str], tuple[int, ...]]:
