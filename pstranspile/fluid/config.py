@@ -1,0 +1,40 @@
+"""Fluid's `DistributeTranspilerConfig` (FEATURES A2.01, A2.04, A2.05)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+
+@dataclass
+class DistributeTranspilerConfig:
+    """The settings of a `DistributeTranspiler`, under Fluid's names and with its defaults.
+
+    `split_method` is `"RoundRobin"`, `"HashName"`, `"module:Class"`, or a dispatcher class itself. `sync_mode` None
+    leaves the choice to the argument of `transpile`.
+    """
+
+    slice_var_up: bool = True
+    split_method: str | type[Any] = "RoundRobin"
+    min_block_size: int = 8192
+    enable_dc_asgd: bool = False
+    mode: str = "pserver"
+    wait_port: bool = True
+    sync_mode: bool | None = None
+    runtime_split_send_recv: bool = False
+    half_async: bool = False
+    completely_not_async: bool = False
+    geo_sgd_mode: bool = False
+    geo_sgd_need_push_nums: int = 100
+    nccl_comm_num: int = 1
+    use_hierarchical_allreduce: bool = False
+    hierarchical_allreduce_inter_nranks: int = 0
+    collective_mode: str | None = None
+
+    def job_settings(self) -> dict[str, Any]:
+        """What differs from the defaults, as keyword arguments of `pstranspile.Job`."""
+        changed = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
+        method = changed.get("split_method")
+        if isinstance(method, type):
+            changed["split_method"] = f"{method.__module__}:{method.__qualname__}"
+        return changed
