@@ -51,10 +51,8 @@ def bind(op: Op) -> BoundOp:
     if kernel is None:
         what = "there is no op type of this name" if schema is None else "ops of this type can't be run"
         raise DiagnosticError([at_op(codes.NO_KERNEL, what, op)])
-    defaults: Attrs = schema.defaults if schema else EMPTY
-    complete = op._replace(attrs=FrozenMap({**defaults, **op.attrs}))
     try:
-        run = kernel.make(complete)
+        run = kernel.make(with_defaults(op))
     except (ValueError, KeyError, IndexError, TypeError) as problem:
         reason = f"the attribute {problem} is missing" if isinstance(problem, KeyError) else str(problem)
         raise DiagnosticError([at_op(codes.KERNEL_FAILED, reason, op)]) from problem
@@ -67,6 +65,13 @@ def bind(op: Op) -> BoundOp:
         for slot in kernel.outputs
     )
     return BoundOp(op, run, arguments, results, kernel.lod)
+
+
+def with_defaults(op: Op) -> Op:
+    """The op with its schema's defaults in place of attributes that it does not carry."""
+    schema = schema_of(op.type)
+    defaults: Attrs = schema.defaults if schema else EMPTY
+    return op._replace(attrs=FrozenMap({**defaults, **op.attrs}))
 
 
 def _argument(op: Op, slots: dict[str, str], name: str, inputs: Mapping[str, Slot]) -> Argument:

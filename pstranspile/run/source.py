@@ -25,7 +25,7 @@ from pstranspile.ir.types import VarKind
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import Value
 from pstranspile.ops.kernel import kernel_of
-from pstranspile.run.bound import CONTEXT, EMPTY_NAME, BoundOp, bind, call
+from pstranspile.run.bound import CONTEXT, EMPTY_NAME, BoundOp, bind, call, with_defaults
 
 np = lazy_import("numpy")
 
@@ -307,7 +307,7 @@ def inline_text(bound: BoundOp, local: Any) -> str | None:
     """The expression of an op over local variables, None if its kernel has none for it."""
     kernel = kernel_of(bound.op.type)
     inline = kernel.inline if kernel else None
-    text = inline(bound.op) if callable(inline) else inline
+    text = inline(with_defaults(bound.op)) if callable(inline) else inline
     names = bound.results[0].names if bound.results else ()
     if text is None or len(bound.results) != 1 or len(names) != 1 or EMPTY_NAME in (*names, *bound.op.input_names):
         return None
