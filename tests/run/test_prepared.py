@@ -1,0 +1,168 @@
+"""The prepared form gives bitwise what the straightforward form gives, and fails as it fails."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pstranspile import loads
+from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.ops.values import LoDTensor, SelectedRows
+from pstranspile.run.api import run
+from pstranspile.run.frame import Execution
+from pstranspile.run.interpreter import interpret
+from pstranspile.run.prepared import Prepared, prepare
+from pstranspile.run.scope import Scope
+from tests.run.feeding import batch, same
+from tests.training import CASES, case, recorded
+
+READERS = {"py_reader"}  # its input comes from a reader; see test_readers
+
+SMALL = """\
+ir 1
+program @main seed=1 {
+  block ^0 {
+    param %w : f32[3, 2]
+    temp %x : f32[-1, 3] feed
+    temp %xw : f32[-1, 2]
+    temp %y : f32[-1, 2]
+    temp %w@GRAD : f32[3, 2]
+    state %lr : f32[1]
+    mul(X=%x, Y=%w) -> Out=%xw
+    relu(X=%xw) -> Out=%y
+    mul_grad(X=%x, Y=%w, Out@GRAD=%y) -> X@GRAD=[], Y@GRAD=%w@GRAD
+    sgd(Param=%w, Grad=%w@GRAD, LearningRate=%lr) -> ParamOut=%w
+  }
+}
+"""
+
+
+def small() -> tuple[Any, Scope, dict[str, Any]]:
+    scope = Scope()
+    scope["w"] = np.arange(6, dtype="float32").reshape(3, 2)
+    scope["lr"] = np.array([0.5], "float32")
+    return loads(SMALL).main, scope, {"x": np.ones((4, 3), "float32")}
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name not in READERS])
+def test_training_programs(name: str):
+    module, loss = recorded(name), case(name)["loss"]
+    plain, fast = Scope(), Scope()
+    for scope in (plain, fast):
+        assert module.startup is not None
+        interpret(Execution(module.startup, scope, seed=5))
+    execution, prepared = Execution(module.main, plain, seed=5), None
+    for step in range(2):
+        feed = batch(name, step)
+        prepared = prepared or Prepared(Execution(module.main, fast, seed=5), tuple(feed), (loss,))
+        want, got = interpret(execution, feed, (loss,)), prepared.step(feed)
+        assert same(got[loss], want[loss])
+        assert np.isfinite(got[loss]).all()
+        assert set(fast) == set(plain)
+        assert [key for key in plain if not same(fast[key], plain[key])] == []
+
+
+def test_what_is_fetched_stays_as_it_was():
+    main, scope, feed = small()
+    prepared = prepare(main, ("x",), ("w", "y"), scope)
+    first = prepared.step(feed)
+    kept = {name: value.copy() for name, value in first.items()}
+    prepared.step(feed)
+    assert all(same(first[name], kept[name]) for name in kept)
+
+
+def test_a_scope_may_be_changed_between_steps():
+    main, scope, feed = small()
+    prepared = prepare(main, ("x",), ("y",), scope)
+    prepared.step(feed)
+    scope["w"] = np.zeros((3, 2), "float32")
+    assert not prepared.step(feed)["y"].any()
+
+
+def test_a_variable_of_the_scope_may_become_ragged():
+    main, scope, feed = small()
+    prepared = prepare(main, ("x",), ("y",), scope)
+    before = prepared.step(feed)["y"]
+    scope["lr"] = np.zeros(1, "float32")
+    scope["w"] = LoDTensor(np.ones((3, 2), "float32"), [[0, 3]])
+    assert (prepared.step(feed)["y"] == 3).all()
+    assert before.shape == (4, 2)
+
+
+def test_a_feed_of_other_dims_is_taken():
+    main, scope, feed = small()
+    prepared = prepare(main, ("x",), ("y",), scope)
+    assert prepared.step(feed)["y"].shape == (4, 2)
+    assert prepared.step({"x": np.ones((7, 3), "float32")})["y"].shape == (7, 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "feed"),
+    [
+        (lambda scope: scope.pop("w"), {"x": np.ones((4, 3), "float32")}),
+        (lambda scope: None, {"x": np.ones((4, 3), "float64")}),
+        (lambda scope: None, {"x": np.ones((4, 5), "float32")}),
+        (lambda scope: None, {"x": np.ones(3, "float32")}),
+        (lambda scope: scope.update(w=np.ones((5, 2), "float32")), {"x": np.ones((4, 3), "float32")}),
+        (
+            lambda scope: scope.update(lr=SelectedRows(np.arange(1), np.ones((1, 1)), 1)),
+            {"x": np.ones((4, 3), "float32")},
+        ),
+    ],
+    ids=["no value", "element type", "dims", "rank", "dims inside", "sparse rate"],
+)
+def test_failures_are_the_same(change: Any, feed: dict[str, Any]):
+    def straightforward(main: Any, scope: Scope) -> None:
+        interpret(Execution(main, scope), feed, ("y",))
+
+    def prepared(main: Any, scope: Scope) -> None:
+        prepare(main, ("x",), ("y",), scope).step(feed)
+
+    told: list[str] = []
+    for form in (straightforward, prepared):
+        main, scope, _ = small()
+        change(scope)
+        with pytest.raises(DiagnosticError) as caught:
+            form(main, scope)
+        told.append(str(caught.value))
+    assert told[0] == told[1]
+
+
+def test_a_failure_inside_names_op_line_and_what_it_was_given():
+    main, scope, feed = small()
+    scope["w"] = np.ones((5, 2), "float32")
+    with pytest.raises(DiagnosticError, match=r"<string>:10:5: error\[run-op-failed\]: mul: ") as caught:
+        prepare(main, ("x",), ("y",), scope).step(feed)
+    assert "x f32[4, 3], w f32[5, 2]" in str(caught.value)
+
+
+def test_running_again_is_prepared_and_gives_the_same():
+    main, scope, feed = small()
+    other = Scope()
+    other.update(scope)
+    for _ in range(4):
+        want = interpret(Execution(main, other), feed, ("y",))["y"]
+        assert same(run(main, feed, ("y",), scope)["y"], want)
+
+
+def test_other_feeds_than_prepared_for():
+    main, scope, feed = small()
+    with pytest.raises(DiagnosticError, match="prepared for the feeds x; y differs"):
+        prepare(main, ("x",), (), scope).step({**feed, "y": feed["x"]})
+
+
+def test_readers():
+    module, loss = recorded("py_reader"), case("py_reader")["loss"]
+    scope = Scope()
+    run(module["startup"], scope=scope)
+    rng = np.random.default_rng(0)
+    feed = {
+        "read_file_0.tmp_0": rng.normal(size=(8, 60)).astype("float32"),
+        "read_file_0.tmp_1": rng.integers(0, 5, (8, 1)),
+    }
+    losses = [run(module.main, feed, (loss,), scope)[loss].item() for _ in range(4)]
+    assert losses == sorted(losses, reverse=True)
+    with pytest.raises(DiagnosticError, match=r"read_file_0\.tmp_0, read_file_0\.tmp_1 must be fed"):
+        run(module.main, {}, (loss,), scope)
