@@ -27,7 +27,9 @@ def poolings(draw):
     kind = draw(st.sampled_from(["plain", "padded", "ceil", "adaptive", "global"]))
     if kind == "padded":
         attrs["paddings"] = Ints(draw(st.integers(0, (k - 1) // 2)) for k in attrs["ksize"])
-    elif kind != "plain":
+    elif kind == "ceil":  # longer strides would leave the last window nothing of the image
+        attrs["strides"] = Ints(min(stride, k) for stride, k in zip(attrs["strides"], attrs["ksize"], strict=True))
+    if kind in ("ceil", "adaptive", "global"):
         attrs[{"ceil": "ceil_mode", "adaptive": "adaptive", "global": "global_pooling"}[kind]] = True
     return values(draw(seeds), draw(st.integers(1, 2)), 2, *dims), attrs
 
