@@ -5,7 +5,7 @@ from __future__ import annotations
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.kernel import Run, kernel, wanted
-from pstranspile.ops.numeric import check_ids, flag, real
+from pstranspile.ops.numeric import all_ids, check_ids, flag, real
 from pstranspile.ops.schema import FLOAT, declare, declare_gradient
 from pstranspile.ops.shapes import (
     ShapeError,
@@ -144,7 +144,7 @@ def _huber_loss_grad(_op: Op, types: Types) -> Types:
 
 def _log(x: Array) -> Array:
     """The logarithm; that of 0 is -1e20, so that losses stay finite, as in Fluid."""
-    return np.clip(np.log(x), -1e20, 1e20)
+    return np.minimum(np.maximum(np.log(x), -1e20), 1e20)
 
 
 def _picks(labels: Array, classes: int, ignore_index: int) -> tuple[Array, Array | None]:
@@ -153,10 +153,9 @@ def _picks(labels: Array, classes: int, ignore_index: int) -> tuple[Array, Array
     Raises ValueError for labels that are no class.
     """
     flat = labels.reshape(-1)
-    ignored = flat == ignore_index
-    if not ignored.any():
-        check_ids(flat, classes, "the label")
+    if not 0 <= ignore_index < classes and all_ids(flat, classes):
         return flat, None
+    ignored = flat == ignore_index
     check_ids(flat[~ignored], classes, "the label")
     return np.where(ignored, 0, flat), ~ignored
 

@@ -88,8 +88,17 @@ def first(value: Array) -> Any:
     return value.reshape(-1)[0].item()
 
 
+_UNSIGNED = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
+
+
+def all_ids(ids: Array, count: int) -> bool:
+    """Whether all ids are in 0 .. count - 1. Signed integers are looked at as unsigned: negative ones are large."""
+    flat = ids.reshape(-1)
+    return flat.size == 0 or int(np.maximum.reduce(flat.view(_UNSIGNED[flat.itemsize]))) < count
+
+
 def check_ids(ids: Array, count: int, what: str) -> None:
     """Raises ValueError naming `what` unless all ids are in 0 .. count - 1 (numpy would take -1 for the last)."""
-    if ids.size and (ids.min() < 0 or ids.max() >= count):
+    if not all_ids(ids, count):
         wrong = first(ids[(ids < 0) | (ids >= count)])
         raise ValueError(f"{what} {wrong} is not in 0 to {count - 1}")

@@ -159,8 +159,8 @@ def _clip(op: Op) -> Run:
         low, high = _bounds(op, Min, Max)
         if isinstance(X, SelectedRows):
             merged = merge_rows([X])
-            return merged._replace(value=np.clip(merged.value, low, high))
-        return np.clip(X, low, high)
+            return merged._replace(value=np.minimum(np.maximum(merged.value, low), high))
+        return np.minimum(np.maximum(X, low), high)
 
     return run
 
