@@ -39,9 +39,10 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The arrays of an `.npz` file by name. Raises DiagnosticError when it can't be read."""
     file = os.fspath(path)
     try:
-        with np.load(file, allow_pickle=False) as archive:
-            if not hasattr(archive, "files"):
-                raise _refuse(file, "a single array (.npy); several arrays by name (.npz) are needed")
+        loaded = np.load(file, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            raise _refuse(file, "a single array (.npy); several arrays by name (.npz) are needed")
+        with loaded as archive:
             return {name: archive[name] for name in archive.files}
     except OSError as problem:
         raise _refuse(file, f"the file can't be read: {problem.strerror or problem}") from None
