@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import json
 from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
 
 from pstranspile.ops.schema import OpSchema, registered
 
@@ -49,24 +52,47 @@ FAMILIES: tuple[str, ...] = (
 )
 """The modules of this package that declare op types."""
 
-_loaded = False
+_PLACES = Path(__file__).with_name("places.json")
+_complete: set[str] = set()
+_everything: list[bool] = []
 
 
-def _load() -> None:
-    global _loaded
-    if not _loaded:
+@cache
+def _places() -> dict[str, list[str]]:
+    """Op type -> the families that declare it or say more of it, as `pstranspile.ops.places` wrote them down."""
+    return {} if not _PLACES.exists() else json.loads(_PLACES.read_text())
+
+
+def _load_all() -> None:
+    if not _everything:
         for family in FAMILIES:
             importlib.import_module(f"pstranspile.ops.{family}")
-        _loaded = True
+        _everything.append(True)
+
+
+def _load_for(op_type: str) -> None:
+    """Imports the families of one op type, or all if it is not known where it is declared.
+
+    What was written down only saves time: a type that is not where it should be is looked for everywhere.
+    """
+    for family in _places().get(op_type, ()):
+        importlib.import_module(f"pstranspile.ops.{family}")
+    if op_type not in registered():
+        _load_all()
+    _complete.add(op_type)
 
 
 def schema_of(op_type: str) -> OpSchema | None:
-    """The declaration of an op type, None if it has none."""
-    _load()
+    """The declaration of an op type, None if it has none.
+
+    Its shape rule, kernel and gradient rule are registered from then on.
+    """
+    if op_type not in _complete:
+        _load_for(op_type)
     return registered().get(op_type)
 
 
 def all_schemas() -> Mapping[str, OpSchema]:
     """Every declared op type by name."""
-    _load()
+    _load_all()
     return registered()

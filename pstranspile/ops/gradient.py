@@ -69,6 +69,11 @@ _RESOLVED: dict[str, GradientRule | None] = {}
 _BY_FORWARD: dict[str, OpSchema] = {}
 
 
+def registered_rules() -> Mapping[str, GradientRule]:
+    """Every gradient rule of its own by op type (of the families imported so far)."""
+    return _RULES
+
+
 def gradient(*op_types: str) -> Callable[[GradientRule], GradientRule]:
     """Registers the decorated function as the gradient rule of these op types."""
 

@@ -37,7 +37,7 @@ of the op that gives the expression, or None where the attributes ask for more:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from pstranspile.ir.model import Op
@@ -83,6 +83,11 @@ def kernel(
 def kernel_of(op_type: str) -> Kernel | None:
     """The kernel of an op type, None if it has none (of the families imported so far)."""
     return _KERNELS.get(op_type)
+
+
+def registered() -> Mapping[str, Kernel]:
+    """Every kernel by op type (of the families imported so far)."""
+    return _KERNELS
 
 
 def wanted(op: Op, slot: str) -> bool:

@@ -71,6 +71,11 @@ def shape_rule(*op_types: str) -> Callable[[ShapeRule], ShapeRule]:
     return register
 
 
+def registered_rules() -> Mapping[str, ShapeRule]:
+    """Every shape rule of its own by op type (of the families imported so far)."""
+    return _RULES
+
+
 def rule_of(op_type: str) -> ShapeRule | None:
     """The shape rule of an op type, None if it has none."""
     if op_type not in _RESOLVED:

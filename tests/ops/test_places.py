@@ -1,0 +1,39 @@
+"""Where op types are declared, as written down: a short cut that must be right and may be missing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from pstranspile.ops import places
+
+REGENERATE = "python -m pstranspile.ops.places"
+
+
+def in_a_fresh_process(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_the_file_is_what_the_families_say() -> None:
+    found = in_a_fresh_process("from pstranspile.ops.places import *; print(as_text(find_places()), end='')")
+    assert places.FILE.read_text().strip() == found, f"write it anew with: {REGENERATE}"
+
+
+def test_one_op_type_loads_few_families_and_all_its_parts() -> None:
+    code = """
+import sys
+from pstranspile.ops import schema_of, kernel, gradient, shapes
+schema = schema_of("relu")
+loaded = [name for name in sys.modules if name.startswith("pstranspile.ops.")]
+print(schema.type, len(loaded) < 25, kernel.kernel_of("relu") is not None, shapes.rule_of("relu") is not None)
+"""
+    assert in_a_fresh_process(code) == "relu True True True"
+
+
+def test_a_type_that_is_not_written_down_is_looked_for_everywhere() -> None:
+    code = """
+import pstranspile.ops as ops
+ops._places = lambda: {"relu": ["reduce"]}
+print(ops.schema_of("relu").type, ops.schema_of("adam").type, ops.schema_of("no_such_op"))
+"""
+    assert in_a_fresh_process(code) == "relu adam None"
