@@ -6,11 +6,10 @@ from pstranspile.ir.model import Op, TensorType
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import ExecutionContext
 from pstranspile.ops.kernel import Run, kernel
-from pstranspile.ops.rows import as_declared
 from pstranspile.ops.schema import LONGS, STRING, blocks, declare, long, longs, strings
 from pstranspile.ops.shapes import Types, dtype_attr, ints_attr, one, several, shape_rule
 from pstranspile.ops.tensor_bytes import NUMPY_TYPES
-from pstranspile.ops.values import Array, SelectedRows
+from pstranspile.ops.values import SelectedRows
 
 np = lazy_import("numpy")
 
@@ -140,12 +139,13 @@ def _distributed_lookup_table(op: Op, types: Types) -> Types:
 @kernel("fake_init")
 def _fake_init(op: Op) -> Run:
     dims, name = ints_attr(op, "shape"), op.outputs["Out"][0]
+    if not dims or min(dims) < 0:
+        raise ValueError(f"shape is {list(dims)}, not the dims of a table")
 
-    def run(context: ExecutionContext) -> Array | SelectedRows:
+    def run(context: ExecutionContext) -> SelectedRows:
         var = context.declared(name)
         kind = NUMPY_TYPES[var.tensor.dtype] if var is not None and var.tensor is not None else "float32"
-        # one element seen as many: the dims without their memory; not a number, so that reading it shows
-        absent = np.full((), np.nan if kind.startswith("float") else 0, kind)
-        return as_declared(np.broadcast_to(absent, dims), var)
+        # a table of which no row is here: gradients find its dims, lookups are refused
+        return SelectedRows(np.empty(0, "int64"), np.empty((0, *dims[1:]), kind), dims[0])
 
     return run

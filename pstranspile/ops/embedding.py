@@ -114,11 +114,12 @@ def _lookup_grad(op: Op) -> Run:
     padding, sparse = int_attr(op, "padding_idx", -1), flag(op, "is_sparse")
 
     def run(W: Array | SelectedRows, Ids: Array, Out_GRAD: Array) -> Array | SelectedRows:
-        rows, held = Ids.reshape(-1).astype("int64", copy=False), W.value if isinstance(W, SelectedRows) else W
-        value = Out_GRAD.reshape(len(rows), held.shape[-1])
+        rows = Ids.reshape(-1).astype("int64", copy=False)
+        height, held = (W.height, W.value) if isinstance(W, SelectedRows) else (len(W), W)
+        value = Out_GRAD.reshape(len(rows), *held.shape[1:])
         if sparse:
-            return SelectedRows(rows, value, W.height if isinstance(W, SelectedRows) else len(W))
-        total = np.zeros(held.shape, held.dtype)
+            return SelectedRows(rows, value, height)
+        total = np.zeros((height, *held.shape[1:]), held.dtype)
         kept = rows != padding if padding >= 0 else slice(None)
         add_rows(total, rows[kept], value[kept])
         return total

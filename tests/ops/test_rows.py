@@ -152,12 +152,19 @@ def test_ref_by_trainer_id():
         compute("ref_by_trainer_id", {"X": xs, "TrainerId": np.array([2])}, {"Out": "out"})
 
 
-def test_fake_init_has_dims_and_no_memory():
-    out = compute("fake_init", {}, {"Out": "out"}, {"shape": Longs((10**6, 10**6))}).find("out")
-    assert out.shape == (10**6, 10**6)
-    assert np.isnan(out[5, 5])
-    table = compute("fake_init", {}, {"Out": "out"}, {"shape": Longs((8, 2))}, sparse=("out",)).find("out")
-    assert (len(table.rows), table.value.shape, table.height) == (0, (8, 2), 8)
+@pytest.mark.parametrize("sparse", [(), ("W",)])
+def test_a_fake_table_has_dims_and_no_rows(sparse):
+    attrs = {"shape": Longs((10**12, 3))}
+    table = compute("fake_init", {}, {"Out": "W"}, attrs, sparse=sparse).find("W")
+    assert (len(table.rows), table.value.shape, table.height) == (0, (0, 3), 10**12)
+    inputs = {"W": table, "Ids": np.array([[5]])}
+    with pytest.raises(DiagnosticError, match="W has no row 5"):
+        compute("lookup_table", inputs, {"Out": "out"})
+    inputs["Out@GRAD"] = np.ones((1, 3))
+    gradient = compute("lookup_table_grad", inputs, {"W@GRAD": "g"}, {"is_sparse": True}, sparse=("g",)).find("g")
+    assert (gradient.rows.tolist(), gradient.height) == ([5], 10**12)
+    with pytest.raises(DiagnosticError, match="not the dims of a table"):
+        compute("fake_init", {}, {"Out": "W"}, {"shape": Longs((-1, 3))})
 
 
 def test_filled_sparse_rows_have_room_but_no_rows():
