@@ -57,8 +57,12 @@ def merge_rows(parts: Sequence[SelectedRows]) -> SelectedRows:
 def add_rows(target: Array, rows: Array, value: Array) -> None:
     """Adds each `value[i]` to `target[rows[i]]`, in place and in order; rows may repeat.
 
-    Raises ValueError for a row that the target does not have.
+    Raises ValueError for a row that the target does not have, and for rows of another width.
     """
+    if value.size * len(target) != target.size * len(rows):
+        raise ValueError(
+            f"rows of dims {list(value.shape[1:])} can't be added to rows of dims {list(target.shape[1:])}"
+        )
     # as unsigned numbers, negative rows are too large as well, so one comparison finds both
     if len(rows) and rows.view(f"u{rows.itemsize}").max() >= len(target):
         check_ids(rows, len(target), "row")

@@ -50,6 +50,11 @@ def test_scattering_and_adding(part):
         np.testing.assert_array_equal(table, dense(part) + 1)
 
 
+def test_rows_of_another_width_are_refused():
+    with pytest.raises(ValueError, match=r"rows of dims \[1\] can't be added to rows of dims \[3\]"):
+        add_rows(np.zeros((4, 3)), np.array([1]), np.ones((1, 1)))
+
+
 def test_the_room_of_a_growing_table_is_not_merged():
     part = SelectedRows(np.array([4, 2]), np.arange(12.0).reshape(4, 3), HEIGHT)
     assert merge_rows([part]).value.shape == (2, 3)
