@@ -167,14 +167,16 @@ def _pool_grad(op: Op) -> Run:
         x, out, gradient = (channels_first(op, value) for value in (X, Out, Out_GRAD))
         windows = _windows(op, x.shape[2:])
         padded = windows.pad(x, np.finfo(x.dtype).min)
-        height, width = padded.shape[2:]
-        numbers = np.arange(height * width).reshape(height, width)
-        chosen = np.zeros(out.shape, "int64")
-        for row, column in reversed(list(windows.places())):  # so that the first of equal elements is chosen
-            np.copyto(chosen, numbers[row][:, column], where=padded[:, :, row][..., column] == out)
-        planes = np.arange(x.shape[0] * x.shape[1]).reshape(*x.shape[:2], 1, 1) * (height * width)
-        found = np.bincount((planes + chosen).reshape(-1), gradient.reshape(-1), padded.size)
-        return as_asked(op, _cropped(windows, found.reshape(padded.shape).astype(x.dtype), x))
+        found, taken = np.zeros_like(padded), np.zeros(out.shape, bool)
+        for row, column in windows.places():
+            hit = padded[:, :, row][..., column] == out
+            hit &= ~taken  # the first of equal elements takes it all
+            taken |= hit
+            if isinstance(row, slice):
+                found[:, :, row, column] += gradient * hit
+            else:  # windows of adaptive pooling overlap
+                np.add.at(found, (slice(None), slice(None), row[:, None], column), gradient * hit)
+        return as_asked(op, _cropped(windows, found, x))
 
     def of_average(X: Array, Out_GRAD: Array) -> Array:
         x, gradient = channels_first(op, X), channels_first(op, Out_GRAD)
