@@ -1,0 +1,100 @@
+"""Every gradient with a kernel agrees with central differences in float64, for dims that hypothesis draws."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pstranspile as ps
+from pstranspile import layers as L
+from pstranspile.autodiff import append_backward
+from pstranspile.ir.types import DType
+from pstranspile.ops.gradient import differentiable_types
+from pstranspile.ops.kernel import kernel_of
+from tests.autodiff.cases import CASES, NOT_CHECKED
+from tests.autodiff.numeric import Case, check
+
+COMPUTED = tuple(op_type for op_type in differentiable_types() if kernel_of(op_type) is not None)
+
+
+def test_every_gradient_with_a_kernel_is_checked():
+    assert [op_type for op_type in COMPUTED if op_type not in CASES and op_type not in NOT_CHECKED] == []
+
+
+@pytest.mark.parametrize("op_type", [op_type for op_type in COMPUTED if op_type in CASES])
+def test_gradient_is_the_central_difference(op_type: str):
+    @settings(max_examples=12, deadline=None, derandomize=True, database=None)
+    @given(st.data(), st.integers(0, 2**32 - 1))
+    def examples(data: st.DataObject, seed: int) -> None:
+        random = np.random.default_rng(seed)
+        check(CASES[op_type](data.draw, random), random)
+
+    examples()
+
+
+def slope(main: ps.Program, feed: dict[str, np.ndarray], name: str, by: np.ndarray, loss: str) -> float:
+    around: list[float] = []
+    for sign in (1, -1):
+        moved = {**feed, name: feed[name] + sign * 1e-6 * by}
+        around.append(float(ps.run(main, feed=moved, fetch=[loss])[loss][0]))
+    return (around[0] - around[1]) / 2e-6
+
+
+def compare(model: L.Draft, loss: L.Value, feed: dict[str, np.ndarray], names: list[str]) -> None:
+    forward = model.main()
+    append_backward(model, loss.name, names)
+    found = ps.run(model.main(), feed=feed, fetch=[f"{name}@GRAD" for name in names])
+    random = np.random.default_rng(3)
+    for name in names:
+        direction = random.normal(size=feed[name].shape)
+        along = float((found[f"{name}@GRAD"] * direction).sum())
+        assert along == pytest.approx(slope(forward, feed, name, direction, loss.name), rel=1e-6, abs=1e-8)
+
+
+def inputs(model: L.Draft, **arrays: np.ndarray) -> tuple[list[L.Value], dict[str, np.ndarray]]:
+    values = [L.data(model, name, array.shape, "f64") for name, array in arrays.items()]
+    model.stop_gradient.clear()
+    return values, dict(arrays)
+
+
+def test_while():
+    model, random = L.Draft(seed=1), np.random.default_rng(1)
+    (x, w), feed = inputs(model, x=random.normal(size=(3, 4)), w=random.normal(size=(4, 4)))
+    step, steps = (L.fill_constant(model, [1], DType.INT64, number) for number in (0, 3))
+    array = L.array_write(x, step)
+    going_on = L.less_than(step, steps)
+    with L.while_(going_on):
+        hidden = L.tanh(L.matmul(L.array_read(array, step), w))
+        L.increment(step)
+        L.array_write(hidden, step, array)
+        L.less_than(step, steps, out=going_on)
+    loss = L.mean(L.square(L.array_read(array, step)))
+    compare(model, loss, feed, ["w", "x"])
+
+
+def test_recurrent():
+    model, random = L.Draft(seed=1), np.random.default_rng(1)
+    arrays = {"x": random.normal(size=(5, 2, 3)), "start": random.normal(size=(2, 3)), "w": random.normal(size=(3, 3))}
+    (x, start, w), feed = inputs(model, **arrays)
+    rnn = L.StaticRNN(model)
+    with rnn.step():
+        before = rnn.memory(start)
+        hidden = L.tanh(L.matmul(before, w) + rnn.step_input(x))
+        rnn.update_memory(before, hidden)
+        rnn.step_output(hidden)
+    compare(model, L.mean(L.square(rnn())), feed, ["w", "x", "start"])
+
+
+def test_conditional_block():
+    model, random = L.Draft(seed=1), np.random.default_rng(1)
+    (x, out), feed = inputs(model, x=random.normal(size=(3,)), out=random.normal(size=(3,)))
+    one, two = (L.fill_constant(model, [1], DType.FP64, number) for number in (1.0, 2.0))
+    with L.when(one < two):
+        L.assign(x * 3.0, out)
+    compare(model, L.mean(L.square(out)), feed, ["x"])
+
+
+def test_the_harness_notices_a_wrong_gradient():
+    """At a jump the slope is far from the gradient that `round` declares."""
+    with pytest.raises(AssertionError, match="by differences"):
+        check(Case("round", {"X": np.array([0.5])}), np.random.default_rng(0))
