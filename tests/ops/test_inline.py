@@ -1,0 +1,71 @@
+"""Expressions that stand for kernels in generated code give bitwise what the kernels give."""
+
+import numpy as np
+import pytest
+
+from pstranspile.ops import all_schemas
+from pstranspile.ops.kernel import kernel_of
+from tests.ops.computing import compute
+
+ATTRS = {
+    "cast": {"in_dtype": 5, "out_dtype": 3},
+    "leaky_relu": {"alpha": 0.1},
+    "leaky_relu_grad": {"alpha": 0.1},
+    "increment": {"step": 0.7},
+}
+SCALES = [{"scale": 0.1}, {"scale": -1.0, "bias": 0.3}, {"scale": 2.9, "bias": 1.7, "bias_after_scale": False}]
+INLINED = [name for name in all_schemas() if (kernel := kernel_of(name)) is not None and kernel.inline is not None]
+CASES = [(name, attrs) for name in INLINED for attrs in (SCALES if name == "scale" else [ATTRS.get(name, {})])]
+
+
+def expression(op_type, frame):
+    """The expression of an op that ran, or None."""
+    kernel, op = kernel_of(op_type), frame.block.ops[0]
+    defaults = all_schemas()[op_type].defaults
+    inline = kernel.inline
+    return inline(op._replace(attrs={**defaults, **op.attrs})) if callable(inline) else inline
+
+
+INTEGERS = ("elementwise_", "scale", "sum", "increment", "less", "equal")
+
+
+@pytest.mark.parametrize(
+    ("op_type", "attrs", "kind"),
+    [
+        (op_type, attrs, kind)
+        for op_type, attrs in CASES
+        for kind in ("float32", "float64", "int64")
+        if kind != "int64" or op_type.startswith(INTEGERS)
+    ],
+)
+def test_an_expression_gives_bitwise_what_its_kernel_gives(op_type, attrs, kind):
+    schema = all_schemas()[op_type]
+    rng = np.random.default_rng(3)
+    inputs = {}
+    for name, slot in schema.inputs.items():
+        if not slot.dispensable:
+            values = [(rng.uniform(0.3, 3, (2, 3))).astype(kind) for _ in "ab"]
+            inputs[name] = values if slot.duplicable else values[0]
+    if "Out@GRAD" in inputs and op_type in ("mean_grad", "squared_l2_norm_grad"):
+        inputs["Out@GRAD"] = np.ones(1, kind)
+    (output,) = kernel_of(op_type).outputs
+    with np.errstate(all="ignore"):
+        frame = compute(op_type, inputs, {output: "result"}, attrs)
+        text = expression(op_type, frame)
+        assert text is not None
+        names = {
+            slot.replace("@", "_"): [f"values[{slot!r}][{at}]" for at in range(len(value))]
+            if isinstance(value, list)
+            else f"values[{slot!r}]"
+            for slot, value in inputs.items()
+        }
+        found = eval(text.format_map(names), {"np": np, "values": inputs})
+    expected = frame.find("result")
+    assert found.dtype == expected.dtype
+    assert found.tobytes() == expected.tobytes()
+
+
+def test_with_an_axis_numpy_does_not_know_there_is_no_expression():
+    for op_type in ("elementwise_add", "elementwise_mul", "less_than"):
+        frame = compute(op_type, {"X": np.ones((2, 3)), "Y": np.ones(2)}, {"Out": "out"}, {"axis": 0})
+        assert expression(op_type, frame) is None
