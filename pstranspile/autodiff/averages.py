@@ -161,8 +161,8 @@ def _backup(param: Value, key: str) -> Value:
 
 
 def _seen_from(draft: Draft, value: Value) -> Value:
-    """The same variable, declared in another program."""
-    return draft.declare(value.var)
+    """The same variable, declared in another program; it is kept in the scope that both run in."""
+    return draft.declare(value.var._replace(persistable=True))
 
 
 def _restore(draft: Draft, kept: list[tuple[Value, Value]]) -> Program:

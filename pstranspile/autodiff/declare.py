@@ -19,6 +19,21 @@ SPARSE_GRADIENTS: Mapping[str, str] = {
 }
 """Gradient ops that give SelectedRows in this slot when the op has `is_sparse`."""
 
+WITHOUT_LOD = frozenset(
+    (
+        "clip_grad",
+        "layer_norm_grad",
+        "matmul_grad",
+        "mul_grad",
+        "sequence_concat_grad",
+        "sequence_softmax_grad",
+        "slice_grad",
+        "softmax_grad",
+        "softmax_with_cross_entropy_grad",
+    )
+)
+"""Gradient ops whose results Fluid declares without a LoD level, whatever their inputs have."""
+
 _ARRAYS = ("write_to_array", "lod_tensor_to_array")
 _SAME_KIND: Mapping[tuple[str, str], str] = {
     ("while_grad", "X@GRAD"): "X",
@@ -99,7 +114,8 @@ def _gradient_var(draft: Draft, op: Op, slot: str, at: int, name: str, inferred:
     kind = _kind(draft, op, slot, at)
     forward = draft.find(differentiated(name))
     if forward is not None and forward.tensor is not None:
-        lod = inferred.lod_level if inferred and kind is not VarKind.SELECTED_ROWS else 0
+        plain = kind is VarKind.SELECTED_ROWS or op.type in WITHOUT_LOD
+        lod = inferred.lod_level if inferred and not plain else 0
         return Var(name, kind, forward.tensor._replace(lod_level=lod))
     shape = inferred.shape if inferred else ()
     return Var(name, kind, TensorType(DType.FP32, shape))

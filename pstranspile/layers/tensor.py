@@ -67,7 +67,7 @@ def transpose(x: Value, order: Sequence[int], *, name: str | None = None) -> Val
 
 def squeeze(x: Value, axes: Sequence[int], *, name: str | None = None) -> Value:
     """x without these dims of size 1."""
-    return _with_x_shape("squeeze2", "squeeze2", x, {"axes": axes}, name)[1]
+    return _with_x_shape("squeeze2", "squeeze", x, {"axes": axes}, name)[1]
 
 
 def unsqueeze(x: Value, axes: Sequence[int], *, name: str | None = None) -> Value:

@@ -55,7 +55,7 @@ declare_gradient("lod_reset", "X Out@GRAD -> X@GRAD")
 def _sequence_expand(_op: Op, types: Types) -> Types:
     x = one(types, "X")
     ragged(types, "Y")
-    return {"Out": (TensorType(x.dtype, (-1, *x.shape[1:]), max(x.lod_level, 1)),)}
+    return {"Out": (TensorType(x.dtype, (-1, *x.shape[1:]), x.lod_level),)}
 
 
 @shape_rule("sequence_concat")
