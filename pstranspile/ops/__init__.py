@@ -48,6 +48,8 @@ FAMILIES: tuple[str, ...] = (
     "rearrange",
     "image",
     "ragged",
+    "sequence_more",
+    "rank_table",
     "rnn",
 )
 """The modules of this package that declare op types."""

@@ -78,13 +78,14 @@ def _run_write_to_array(op: Op) -> Run:
 
 @kernel("read_from_array", lod="own")
 def _run_read_from_array(op: Op) -> Run:
-    like = op.input("X_W")
+    array, like = op.inputs["X"][0], op.input("X_W")
 
-    def run(X: Any, I: Any, context: ExecutionContext) -> Value:  # noqa: E741
+    def run(I: Any, context: ExecutionContext) -> Value:  # noqa: E741
         index = _index(I)
-        if not isinstance(X, list):
+        found = context.find(array)  # a gradient that no step has written yet is an empty array
+        if found is not None and not isinstance(found, list):
             raise ValueError("X must be an array of tensors")
-        items = cast("list[Value]", X)
+        items = cast("list[Value]", found or [])
         if index < len(items) and items[index] is not None:
             return _copy(items[index])
         if like is None:

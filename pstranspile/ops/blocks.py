@@ -7,7 +7,8 @@ gradient block, which runs over them, finds the values of that very step.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from itertools import zip_longest
+from typing import Any, NamedTuple, cast
 
 from pstranspile.ir.attributes import Strings
 from pstranspile.ir.model import Op
@@ -70,6 +71,9 @@ def _plus(total: Value | None, more: Value) -> Value:
     """The sum of gradients; the first one is taken as it is."""
     if total is None:
         return more
+    if isinstance(total, list) and isinstance(more, list):
+        pairs = zip_longest(cast("list[Value]", total), cast("list[Value]", more))  # arrays: what steps have written
+        return [a if b is None else _plus(a, b) for a, b in pairs]
     if isinstance(total, SelectedRows) and isinstance(more, SelectedRows):
         rows, value = np.concatenate([total.rows, more.rows]), np.concatenate([total.value, more.value])
         return SelectedRows(rows, value, total.height)

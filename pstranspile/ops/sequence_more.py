@@ -1,0 +1,274 @@
+"""Kernels of the sequence ops that are less often used: padding, windows of ids, parts of sequences."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+from pstranspile.ir.model import Op
+from pstranspile.lazy import lazy_import
+from pstranspile.ops.kernel import Run, kernel
+from pstranspile.ops.lod import plain, row_counts, sequences
+from pstranspile.ops.numeric import numpy_dtype
+from pstranspile.ops.shapes import int_attr, ints_attr
+from pstranspile.ops.values import Array, LoDTensor
+
+np = lazy_import("numpy")
+
+
+def _offsets(lengths: Any) -> list[int]:
+    """The offsets of sequences of these lengths."""
+    return [0, *np.cumsum(lengths).tolist()]
+
+
+def _as(x: Any, data: Array) -> Any:
+    """The data with the LoD of x, if it has one."""
+    return LoDTensor(data, x.lod) if isinstance(x, LoDTensor) else data
+
+
+@kernel("sequence_enumerate", lod="own")
+def _enumerate(op: Op) -> Run:
+    window, pad = int_attr(op, "win_size"), int_attr(op, "pad_value")
+
+    def run(X: Any) -> LoDTensor:
+        x, lod = sequences(X, "X")
+        ends = np.repeat(np.asarray(lod[-1][1:]), row_counts(lod[-1]))[:, None]
+        places = np.arange(len(x))[:, None] + np.arange(window)
+        inside = places < ends
+        return LoDTensor(np.where(inside, x.reshape(-1)[np.where(inside, places, 0)], pad).astype(x.dtype), lod)
+
+    return run
+
+
+@kernel("sequence_erase", lod="own")
+def _erase(op: Op) -> Run:
+    tokens = list(ints_attr(op, "tokens"))
+
+    def run(X: Any) -> LoDTensor:
+        x, lod = sequences(X, "X")
+        kept = ~np.isin(x.reshape(-1), tokens)
+        counts = np.concatenate([[0], np.cumsum(kept)])
+        return LoDTensor(x[kept], [*lod[:-1], counts[lod[-1]].tolist()])
+
+    return run
+
+
+def _repeats(x: Array, lod: list[list[int]]) -> Any:
+    if len(lod) != 1 or len(lod[0]) - 1 != len(x):
+        raise ValueError(f"X has {len(x)} rows, Y must have one LoD level with as many sequences")
+    return row_counts(lod[0])
+
+
+@kernel("sequence_expand_as", lod="own")
+def _expand_as(_op: Op) -> Run:
+    def run(X: Any, Y: Any) -> LoDTensor:
+        x, (_, lod) = plain(X), sequences(Y, "Y")
+        return LoDTensor(np.repeat(x, _repeats(x, lod), axis=0), lod)
+
+    return run
+
+
+@kernel("sequence_expand_as_grad", "X@GRAD", lod="own")
+def _expand_as_grad(_op: Op) -> Run:
+    def run(X: Any, Y: Any, Out_GRAD: Any) -> Any:
+        x, (_, lod) = plain(X), sequences(Y, "Y")
+        grad = np.zeros_like(x)
+        np.add.at(grad, np.repeat(np.arange(len(x)), _repeats(x, lod)), plain(Out_GRAD))
+        return _as(X, grad)
+
+    return run
+
+
+@kernel("sequence_mask", "Y", lod="none")
+def _mask(op: Op) -> Run:
+    kind, given = numpy_dtype(int_attr(op, "out_dtype")), int_attr(op, "maxlen", -1)
+
+    def run(X: Array, MaxLenTensor: Array | None = None) -> Array:
+        longest = given if MaxLenTensor is None else int(MaxLenTensor.reshape(-1)[0])
+        if longest < 0:
+            longest = int(X.max()) if X.size else 0
+        return (np.arange(longest) < X[..., None]).astype(kind)
+
+    return run
+
+
+class _Padding:
+    """Where the rows of sequences lie in a tensor that holds every sequence in `length` rows."""
+
+    def __init__(self, lengths: Any, length: int):
+        lengths = np.asarray(lengths)
+        longest = int(lengths.max()) if lengths.size else 0
+        self.length = longest if length < 0 else length
+        if self.length < longest:
+            raise ValueError(f"a sequence has {longest} rows, more than the padded length {self.length}")
+        self.inside = np.arange(self.length) < lengths[:, None]
+
+
+@kernel("sequence_pad", "Out Length", lod="own")
+def _pad(op: Op) -> Run:
+    length = int_attr(op, "padded_length", -1)
+
+    def run(X: Any, PadValue: Any) -> tuple[Array, Array]:
+        x, lod = sequences(X, "X")
+        lengths = row_counts(lod[-1])
+        padding = _Padding(lengths, length)
+        value = plain(PadValue)
+        out = np.empty((*padding.inside.shape, *x.shape[1:]), x.dtype)
+        out[...] = value.reshape(()) if value.size == 1 else value.reshape(x.shape[1:])
+        out[padding.inside] = x
+        return out, lengths.astype("int64")
+
+    return run
+
+
+@kernel("sequence_pad_grad", "X@GRAD", lod="own")
+def _pad_grad(op: Op) -> Run:
+    length = int_attr(op, "padded_length", -1)
+
+    def run(X: Any, Out_GRAD: Any) -> LoDTensor:
+        _, lod = sequences(X, "X")
+        return LoDTensor(plain(Out_GRAD)[_Padding(row_counts(lod[-1]), length).inside], lod)
+
+    return run
+
+
+@kernel("sequence_unpad", lod="new")
+def _unpad(_op: Op) -> Run:
+    def run(X: Any, Length: Any) -> LoDTensor:
+        x, lengths = plain(X), plain(Length).reshape(-1)
+        return LoDTensor(x[_Padding(lengths, x.shape[1]).inside], [_offsets(lengths)])
+
+    return run
+
+
+@kernel("sequence_unpad_grad", "X@GRAD", lod="own")
+def _unpad_grad(_op: Op) -> Run:
+    def run(X: Any, Out_GRAD: Any) -> Any:
+        x, (rows, lod) = plain(X), sequences(Out_GRAD, "Out@GRAD")
+        grad = np.zeros_like(x)
+        grad[_Padding(row_counts(lod[-1]), x.shape[1]).inside] = rows
+        return _as(X, grad)
+
+    return run
+
+
+@kernel("sequence_reshape", lod="own")
+def _reshape(op: Op) -> Run:
+    width = int_attr(op, "new_dim")
+
+    def run(X: Any) -> LoDTensor:
+        x, lod = sequences(X, "X")
+        sizes = np.asarray(lod[-1]) * x.shape[1]
+        if (sizes % width).any():
+            raise ValueError(f"a sequence of X can't be cut into rows of {width} numbers")
+        return LoDTensor(x.reshape(-1, width).copy(), [*lod[:-1], (sizes // width).tolist()])
+
+    return run
+
+
+@kernel("sequence_reshape_grad", "X@GRAD", lod="own")
+def _reshape_grad(_op: Op) -> Run:
+    def run(X: Any, Out_GRAD: Any) -> Any:
+        return _as(X, plain(Out_GRAD).reshape(plain(X).shape).copy())
+
+    return run
+
+
+@kernel("sequence_reverse", "Y", lod="own")
+def _reverse(_op: Op) -> Run:
+    def run(X: Any) -> LoDTensor:
+        x, lod = sequences(X, "X")
+        lengths = row_counts(lod[-1])
+        firsts, ends = np.asarray(lod[-1][:-1]), np.asarray(lod[-1][1:])
+        return LoDTensor(x[np.repeat(firsts + ends - 1, lengths) - np.arange(len(x))], lod)
+
+    return run
+
+
+def _targets(ids: Any) -> tuple[Array, Array]:
+    """For every id the row (the number of its sequence) and the column (the id) that it means."""
+    columns, lod = sequences(ids, "Ids")
+    return np.repeat(np.arange(len(lod[-1]) - 1), row_counts(lod[-1])), columns.reshape(-1)
+
+
+@kernel("sequence_scatter", lod="own")
+def _scatter(_op: Op) -> Run:
+    def run(X: Any, Ids: Any, Updates: Any) -> Any:
+        out = plain(X).copy()
+        rows, columns = _targets(Ids)
+        if columns.size and (columns.min() < 0 or columns.max() >= out.shape[1]):
+            raise ValueError(f"Ids must be columns of X, 0 to {out.shape[1] - 1}")
+        np.add.at(out, (rows, columns), plain(Updates).reshape(-1))
+        return _as(X, out)
+
+    return run
+
+
+@kernel("sequence_scatter_grad", "X@GRAD Updates@GRAD", lod="own")
+def _scatter_grad(_op: Op) -> Run:
+    def run(Ids: Any, Updates: Any, Out_GRAD: Any) -> tuple[Any, Any]:
+        grad = plain(Out_GRAD)
+        return _as(Out_GRAD, grad.copy()), grad[_targets(Ids)].reshape(plain(Updates).shape)
+
+    return run
+
+
+def _parts(lod: list[list[int]], offset: Any, length: Any) -> tuple[Array, list[int]]:
+    """The rows that parts of the sequences have, and the offsets of the parts."""
+    starts, sizes = plain(offset).reshape(-1), plain(length).reshape(-1)
+    if len(starts) != len(lod[-1]) - 1 or len(sizes) != len(starts):
+        raise ValueError(f"X has {len(lod[-1]) - 1} sequences, Offset and Length must have as many numbers")
+    if (starts < 0).any() or (sizes < 0).any() or (starts + sizes > row_counts(lod[-1])).any():
+        raise ValueError("Offset and Length reach beyond a sequence of X")
+    firsts = np.asarray(lod[-1][:-1]) + starts
+    pieces = [np.arange(first, first + size) for first, size in zip(firsts, sizes, strict=True)]
+    return np.concatenate(pieces) if pieces else np.arange(0), _offsets(sizes)
+
+
+@kernel("sequence_slice", lod="own")
+def _slice(_op: Op) -> Run:
+    def run(X: Any, Offset: Any, Length: Any) -> LoDTensor:
+        x, lod = sequences(X, "X")
+        rows, offsets = _parts(lod, Offset, Length)
+        return LoDTensor(x[rows], [offsets])
+
+    return run
+
+
+@kernel("sequence_slice_grad", "X@GRAD", lod="own")
+def _slice_grad(_op: Op) -> Run:
+    def run(X: Any, Offset: Any, Length: Any, Out_GRAD: Any) -> LoDTensor:
+        x, lod = sequences(X, "X")
+        grad = np.zeros_like(x)
+        grad[_parts(lod, Offset, Length)[0]] = plain(Out_GRAD)
+        return LoDTensor(grad, lod)
+
+    return run
+
+
+@kernel("row_conv", lod="own")
+def _row_conv(_op: Op) -> Run:
+    def run(X: Any, Filter: Any) -> LoDTensor:
+        x, lod = sequences(X, "X")
+        out = np.zeros_like(x)
+        for start, stop in pairwise(lod[-1]):
+            for ahead in range(min(len(Filter), stop - start)):
+                out[start : stop - ahead] += x[start + ahead : stop] * Filter[ahead]
+        return LoDTensor(out, lod)
+
+    return run
+
+
+@kernel("row_conv_grad", "X@GRAD Filter@GRAD", lod="own")
+def _row_conv_grad(_op: Op) -> Run:
+    def run(X: Any, Filter: Any, Out_GRAD: Any) -> tuple[Array, Array]:
+        x, lod = sequences(X, "X")
+        grad = plain(Out_GRAD)
+        x_grad, filter_grad = np.zeros_like(x), np.zeros_like(Filter)
+        for start, stop in pairwise(lod[-1]):
+            for ahead in range(min(len(Filter), stop - start)):
+                x_grad[start + ahead : stop] += grad[start : stop - ahead] * Filter[ahead]
+                filter_grad[ahead] += (grad[start : stop - ahead] * x[start + ahead : stop]).sum(axis=0)
+        return x_grad, filter_grad
+
+    return run
