@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, NoReturn
 
 from pstranspile.interop import codes
@@ -247,17 +246,3 @@ class Decoder:
         if kind is AttrKind.STRINGS:
             raw = map(self._decoded, raw)
         return _Attr(name, PYTHON_TYPES[kind](raw))
-
-
-@contextmanager
-def collector_paused() -> Generator[None]:
-    """No cyclic garbage collection inside: building many values that stay would set it off often."""
-    import gc
-
-    running = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if running:
-            gc.enable()

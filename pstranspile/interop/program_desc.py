@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from pstranspile.interop import codes, wire
-from pstranspile.interop.decode import Decoder, collector_paused
+from pstranspile.interop.decode import Decoder
 from pstranspile.interop.encode import fill_program
 from pstranspile.interop.protobuf_schema import program_desc_class
+from pstranspile.ir.collector import collector_paused
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise_errors
 from pstranspile.ir.model import Location, Program
 

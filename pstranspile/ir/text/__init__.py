@@ -6,8 +6,7 @@
 
 from __future__ import annotations
 
-import gc
-
+from pstranspile.ir.collector import collector_paused
 from pstranspile.ir.model import Module
 from pstranspile.ir.text.context import Context
 from pstranspile.ir.text.printer import print_module, print_program
@@ -18,9 +17,7 @@ def parse(text: str, language: Language, file: str = "<text>") -> Module:
     """The module that `text` holds. Raises DiagnosticError with all findings."""
     from pstranspile.ir.text.fast import parse_quickly
 
-    collecting = gc.isenabled()
-    gc.disable()  # every value made here stays: walking over them again and again costs more than parsing
-    try:
+    with collector_paused():
         module = parse_quickly(text, file, language)
         if module is None:
             from pstranspile.ir.text.diagnose import diagnose
@@ -28,10 +25,7 @@ def parse(text: str, language: Language, file: str = "<text>") -> Module:
 
             diagnose(text, Context(file, language))
             module = parse_plainly(text, file, language)
-        return module
-    finally:
-        if collecting:
-            gc.enable()
+    return module
 
 
 def format_text(text: str, language: Language, file: str = "<text>") -> str:

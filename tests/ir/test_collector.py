@@ -1,0 +1,59 @@
+"""The garbage collector while values are made."""
+
+import gc
+
+import pytest
+
+from pstranspile.ir.collector import collector_paused
+
+
+def test_it_is_paused_and_restored() -> None:
+    assert gc.isenabled()
+    with collector_paused():
+        assert not gc.isenabled()
+        with collector_paused():
+            assert not gc.isenabled()
+        assert not gc.isenabled()
+    assert gc.isenabled()
+
+
+def test_it_is_restored_after_an_exception() -> None:
+    with pytest.raises(KeyError), collector_paused():
+        raise KeyError
+    assert gc.isenabled()
+
+
+def test_it_stays_off_for_those_who_keep_it_off() -> None:
+    gc.disable()
+    try:
+        with collector_paused():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+
+
+def test_objects_that_the_caller_froze_stay_frozen() -> None:
+    gc.freeze()
+    try:
+        count = gc.get_freeze_count()
+        with collector_paused():
+            pass
+        assert gc.get_freeze_count() == count > 0
+    finally:
+        gc.unfreeze()
+
+
+def test_garbage_is_still_found() -> None:
+    import weakref
+
+    class Node:
+        pass
+
+    with collector_paused():
+        a = Node()
+        a.me = a
+        gone = weakref.ref(a)
+        del a
+    gc.collect()
+    assert gone() is None
