@@ -93,6 +93,7 @@ class Prepared:
         return frozenset(name for name in mentioned if not isinstance(scope.get(name), np.ndarray))
 
     def _compile(self, odd: frozenset[str]) -> None:
+        keep_freed_memory()
         source = self.source = Source(self.program, self.feeds, self.fetches, odd)
         text = "\n".join(source.lines) + "\n"
         name = f"<prepared program {id(self):x}>"
@@ -126,6 +127,20 @@ class Prepared:
             for slot, names, duplicable in bound.arguments
         ]  # fmt: skip
         fail(bound, arguments, problem)
+
+
+_KEPT_BYTES = (32 << 20) - (64 << 10)
+"""Just under the largest size that glibc's allocator learns from."""
+
+
+def keep_freed_memory() -> None:
+    """Makes the C library keep the memory of freed arrays, so that steps don't fetch it from the system each time.
+
+    glibc gives large blocks back to the system when they are freed, and a step would pay for every page of every large
+    intermediate value again. It stops doing so for blocks up to the size of the largest one it has seen freed;
+    this frees one, whose pages were never touched. Elsewhere it has no effect.
+    """
+    np.empty(_KEPT_BYTES, "uint8")
 
 
 def _is_plain(var: Var) -> bool:
