@@ -127,7 +127,7 @@ def _while_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
 def _conditional_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
     inputs = {slot: op.inputs.get(slot, ()) for slot in ("Cond", "Input")}
     outputs = {slot: op.outputs.get(slot, ()) for slot in ("Out", "Scope")}
-    gradients = {f"{slot}@GRAD": wanted.placed(op, slot) for slot in inputs}
+    gradients = {"Input@GRAD": wanted.placed(op, "Input")}
     attrs = {
         "sub_block": BlockRef(_gradient_block(wanted).number),
         "is_scalar_condition": op.attrs["is_scalar_condition"],
