@@ -85,7 +85,7 @@ def truncated_quotient(x: Array, y: Array | int) -> Array:
 
 def first(value: Array) -> Any:
     """The first element as a Python number."""
-    return value.reshape(-1)[0].item()
+    return value.item(0)
 
 
 _UNSIGNED = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}

@@ -107,9 +107,10 @@ def _adam(op: Op) -> Run:
 
         def step(g: Array, p: Array, m: Array, v: Array) -> None:
             m *= beta1
-            m += (1 - beta1) * g
+            t = (1 - beta1) * g
+            m += t
             v *= beta2
-            t = g * g
+            np.multiply(g, g, out=t)
             t *= 1 - beta2
             v += t
             np.sqrt(v, out=t)
