@@ -66,6 +66,7 @@ def mlp_by_hand(start: dict[str, Any], feed: dict[str, Any]) -> Step:
     params = [*w, *b]
     first = [np.zeros_like(p) for p in params]
     second = [np.zeros_like(p) for p in params]
+    spare = [np.empty_like(p) for p in params]
     rows = np.arange(64)
     powers = [0.9, 0.999]
     x, y = feed["image"], feed["label"].ravel()
@@ -85,12 +86,19 @@ def mlp_by_hand(start: dict[str, Any], feed: dict[str, Any]) -> Step:
         g1 = (g2 @ w[1].T) * (h1 > 0)
         grads = [x.T @ g1, h1.T @ g2, h2.T @ g3, g1.sum(axis=0), g2.sum(axis=0), g3.sum(axis=0)]
         rate = 0.001 * (1 - powers[1]) ** 0.5 / (1 - powers[0])
-        for param, grad, m, v in zip(params, grads, first, second, strict=True):
+        for param, grad, m, v, t in zip(params, grads, first, second, spare, strict=True):
+            np.multiply(grad, 0.1, out=t)
             m *= 0.9
-            m += 0.1 * grad
+            m += t
+            np.multiply(grad, grad, out=t)
+            t *= 0.001
             v *= 0.999
-            v += 0.001 * grad * grad
-            param -= rate * m / (np.sqrt(v) + 1e-8)
+            v += t
+            np.sqrt(v, out=t)
+            t += 1e-8
+            np.divide(m, t, out=t)
+            t *= rate
+            param -= t
         powers[0] *= 0.9
         powers[1] *= 0.999
         return float(loss)
