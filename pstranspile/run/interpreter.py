@@ -23,7 +23,10 @@ def interpret(execution: Execution, feed: Mapping[str, Any] | None = None, fetch
     frame = Frame(execution)
     changed = written_names(program)
     for name, value in check_feeds(program, feed or {}).items():
-        frame.local[name] = own_copy(value) if name in changed else value
+        if program.main_block.vars[name].persistable:
+            execution.scope.put(name, own_copy(value))
+        else:
+            frame.local[name] = own_copy(value) if name in changed else value
     with np.errstate(all="ignore"):  # as the ops of Fluid; `check_nan` looks for what comes out
         frame.execute()
     execution.step += 1

@@ -38,7 +38,9 @@ class Prepared:
         self._last: dict[str, Any] = dict.fromkeys(self.feeds)  # dims and element type of the last value of each feed
         self._plain = frozenset(name for name in self.feeds if name in variables and _is_plain(variables[name]))
         changed = written_names(self.program)
-        self._copied = frozenset(name for name in self.feeds if name in changed)
+        self._copied = frozenset(
+            name for name in self.feeds if name in changed or (name in variables and variables[name].persistable)
+        )
         self._step: FunctionType | None = None
 
     def step(self, feed: Mapping[str, Any] | None = None) -> dict[str, Any]:

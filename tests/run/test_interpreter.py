@@ -157,3 +157,13 @@ def test_a_child_scope_sees_and_updates_its_parent(module: ps.Module):
         ps.run(module["main"], {"x": x()}, scope=child)
     assert parent["w"][0, 0] == 8
     assert child.values_here == {}
+
+
+def test_a_persistable_variable_that_is_fed_keeps_its_value(module: ps.Module):
+    scope, mine = ps.Scope(), np.ones((3, 2), "float32")
+    for _ in range(3):  # the second run prepares the program
+        ps.run(module["main"], {"x": x(), "w": mine}, ["next"], scope)
+        assert scope["w"].tolist() == (2 * mine).tolist()
+    ps.run(module["main"], {"x": x()}, scope=scope)
+    assert scope["w"][0, 0] == 4
+    assert (mine == 1).all()
