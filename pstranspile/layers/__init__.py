@@ -29,6 +29,7 @@ from pstranspile.layers.basic import exp as exp
 from pstranspile.layers.basic import fill_constant as fill_constant
 from pstranspile.layers.basic import floor as floor
 from pstranspile.layers.basic import increment as increment
+from pstranspile.layers.basic import layer as layer
 from pstranspile.layers.basic import log as log
 from pstranspile.layers.basic import reduce_mean as reduce_mean
 from pstranspile.layers.basic import reduce_sum as reduce_sum

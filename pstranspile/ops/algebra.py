@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.lazy import lazy_import
@@ -26,7 +26,7 @@ from pstranspile.ops.shapes import (
     shape_rule,
     size,
 )
-from pstranspile.ops.values import Array, SelectedRows
+from pstranspile.ops.values import Array, LoDTensor, SelectedRows
 
 np = lazy_import("numpy")
 
@@ -292,10 +292,23 @@ def _plain_sum(op: Op) -> str | None:
     return " + ".join(f"{{X[{at}]}}" for at in range(count)) if count > 1 else None
 
 
+def _sum_of_arrays(arrays: list[list[Any]]) -> list[Any]:
+    """Tensor arrays added up, step by step; a step that one of them has not is that of the others."""
+    found: list[Any] = []
+    for step in range(max(map(len, arrays))):
+        held = [array[step] for array in arrays if step < len(array) and array[step] is not None]
+        parts = [item.data if isinstance(item, LoDTensor) else item for item in held]
+        total = sum(parts[1:], start=parts[0]) if parts else None
+        found.append(held[0]._replace(data=total) if held and isinstance(held[0], LoDTensor) else total)
+    return found
+
+
 @kernel("sum", inline=_plain_sum)
 def _sum_values(_op: Op) -> Run:
-    def run(X: list[Term | None]) -> Term:
+    def run(X: list[Any]) -> Any:
         terms = [term for term in X if term is not None]
+        if terms and isinstance(terms[0], list):
+            return _sum_of_arrays(terms)
         sparse = [term for term in terms if isinstance(term, SelectedRows)]
         dense = [term for term in terms if not isinstance(term, SelectedRows)]
         if not dense:

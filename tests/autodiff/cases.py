@@ -24,6 +24,11 @@ NOT_CHECKED = {
     "read_from_array": "checked below, in a program with while",
     "write_to_array": "checked below, in a program with while",
     "rnn_memory_helper": "checked below, in a program with recurrent",
+    "lod_tensor_to_array": "checked below, in a program with a rank table",
+    "array_to_lod_tensor": "checked below, in a program with a rank table",
+    "reorder_lod_tensor_by_rank": "checked below, in a program with a rank table",
+    "shrink_rnn_memory": "checked below, in a program with a rank table",
+    "tensor_array_to_tensor": "checked below, in a program with an array",
     "c_allreduce_sum": "needs several machines",
     "c_allgather": "needs several machines",
     "pull_sparse": "needs a server of tables",
@@ -458,3 +463,56 @@ def _sequence_conv(op_type: str, draw: Draw, random: np.random.Generator) -> Cas
 def _lod_reset(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
     x = ragged(draw, random, 2)
     return Case(op_type, {"X": x}, {"target_lod": [0, len(x.data)]})
+
+
+@case("sequence_reverse")
+def _sequence_reverse(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
+    return Case(op_type, {"X": ragged(draw, random, 2)}, outputs={"Y": 1})
+
+
+@case("row_conv")
+def _row_conv(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
+    width = draw(st.integers(1, 3))
+    inputs = {"X": ragged(draw, random, width), "Filter": smooth(random, (draw(st.integers(1, 3)), width))}
+    return Case(op_type, inputs, wrt=("X", "Filter"))
+
+
+@case("sequence_expand_as")
+def _sequence_expand_as(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
+    y = ragged(draw, random, 1)
+    return Case(op_type, {"X": smooth(random, (len(y.lod[0]) - 1, 2)), "Y": y})
+
+
+@case("sequence_reshape")
+def _sequence_reshape(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
+    return Case(op_type, {"X": ragged(draw, random, 4)}, {"new_dim": draw(st.sampled_from([1, 2, 4]))})
+
+
+@case("sequence_pad")
+def _sequence_pad(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
+    inputs = {"X": ragged(draw, random, 2), "PadValue": np.zeros(1)}
+    return Case(op_type, inputs, {"padded_length": draw(st.sampled_from([-1, 5]))}, others=("Length",))
+
+
+@case("sequence_unpad")
+def _sequence_unpad(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
+    rows, longest = dims(draw, 2, 2)
+    inputs = {"X": smooth(random, (rows, longest, 2)), "Length": random.integers(1, longest + 1, size=rows)}
+    return Case(op_type, inputs)
+
+
+@case("sequence_slice")
+def _sequence_slice(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
+    x = ragged(draw, random, 2)
+    lengths = np.diff(x.lod[0])
+    offset = random.integers(0, lengths)[:, None]
+    length = random.integers(1, lengths - offset[:, 0] + 1)[:, None]
+    return Case(op_type, {"X": x, "Offset": offset, "Length": length})
+
+
+@case("sequence_scatter")
+def _sequence_scatter(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
+    updates = ragged(draw, random, 1)
+    rows, width = len(updates.lod[0]) - 1, 5
+    ids = updates._replace(data=random.integers(width, size=(len(updates.data), 1)))
+    return Case(op_type, {"X": smooth(random, (rows, width)), "Ids": ids, "Updates": updates}, wrt=("X", "Updates"))

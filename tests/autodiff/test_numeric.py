@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 import pstranspile as ps
 from pstranspile import layers as L
 from pstranspile.autodiff import append_backward
-from pstranspile.ir.types import DType
+from pstranspile.ir.model import TensorType, Var
+from pstranspile.ir.types import DType, VarKind
 from pstranspile.ops.gradient import differentiable_types
 from pstranspile.ops.kernel import kernel_of
 from tests.autodiff.cases import CASES, NOT_CHECKED
-from tests.autodiff.numeric import Case, check
+from tests.autodiff.numeric import Case, check, data_of
 
 COMPUTED = tuple(op_type for op_type in differentiable_types() if kernel_of(op_type) is not None)
 
@@ -83,6 +84,64 @@ def test_recurrent():
         rnn.update_memory(before, hidden)
         rnn.step_output(hidden)
     compare(model, L.mean(L.square(rnn())), feed, ["w", "x", "start"])
+
+
+def rank_table(model: L.Draft, x: L.Value) -> L.Value:
+    table = model.declare(Var("table", VarKind.LOD_RANK_TABLE))
+    model.op("lod_rank_table", {"X": x}, {"Out": table})
+    return table.stopped()
+
+
+def array_named(model: L.Draft, name: str) -> L.Value:
+    return model.declare(Var(name, VarKind.LOD_TENSOR_ARRAY, TensorType(DType.FP64, (-1, 2))))
+
+
+def compare_ragged(model: L.Draft, out: L.Value, data: np.ndarray, ends: list[int]) -> None:
+    loss = L.mean(L.square(out))
+    forward = model.main()
+    append_backward(model, loss.name, ["x"])
+    fed = ps.LoDTensor(data, [ends])
+    main, scope = model.main(), ps.Scope()
+    gradient, again = (
+        data_of(ps.run(main, feed={"x": fed}, fetch=["x@GRAD"], scope=scope)["x@GRAD"]) for _ in range(2)
+    )
+    assert np.array_equal(gradient, again)  # the second run is of the prepared program
+    direction = np.random.default_rng(3).normal(size=data.shape)
+    around: list[float] = []
+    for sign in (1, -1):
+        moved = {"x": ps.LoDTensor(data + sign * 1e-6 * direction, [ends])}
+        around.append(float(data_of(ps.run(forward, feed=moved, fetch=[loss.name])[loss.name])[0]))
+    assert float((gradient * direction).sum()) == pytest.approx((around[0] - around[1]) / 2e-6, rel=1e-6)
+
+
+def test_arrays_by_rank():
+    """Sequences by length to steps, the steps that go on to the next one, and back."""
+    model, data = L.Draft(seed=1), np.random.default_rng(1).normal(size=(6, 2))
+    x = L.data(model, "x", [-1, 2], "f64", lod_level=1)
+    model.stop_gradient.clear()
+    table = rank_table(model, x)
+    ordered = L.layer("reorder_lod_tensor_by_rank", {"X": x, "RankTable": table}, DType.FP64)
+    steps = array_named(model, "steps")
+    model.op("lod_tensor_to_array", {"X": L.tanh(x), "RankTable": table}, {"Out": steps})
+    first, second = (L.fill_constant(model, [1], DType.INT64, number) for number in (0, 1))
+    going_on = L.layer(
+        "shrink_rnn_memory", {"X": L.array_read(steps, first), "RankTable": table, "I": second}, DType.FP64
+    )
+    joined = L.square(L.layer("array_to_lod_tensor", {"X": steps, "RankTable": table}, DType.FP64))
+    parts = [L.mean(value) for value in (L.square(ordered), L.square(going_on), joined)]
+    compare_ragged(model, L.sums(parts), data, [0, 1, 4, 6])
+
+
+def test_array_to_tensor():
+    model, data = L.Draft(seed=1), np.random.default_rng(1).normal(size=(3, 2))
+    x = L.data(model, "x", [-1, 2], "f64", lod_level=1)
+    model.stop_gradient.clear()
+    first, second = (L.fill_constant(model, [1], DType.INT64, number) for number in (0, 1))
+    array = L.array_write(x, first)
+    L.array_write(L.square(x), second, array)
+    out, index = model.fresh("out", DType.FP64), model.fresh("index", DType.INT32, stop_gradient=True)
+    model.op("tensor_array_to_tensor", {"X": array}, {"Out": out, "OutIndex": index}, {"axis": 1})
+    compare_ragged(model, out, data, [0, 1, 3])
 
 
 def test_conditional_block():
