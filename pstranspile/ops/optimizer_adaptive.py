@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from typing import Any
+
 from pstranspile.ir.model import Op
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.kernel import Run, kernel
@@ -83,6 +86,11 @@ def _adam(op: Op) -> Run:
     lazy = flag(op, "lazy_mode")
     own = owned(op, "Param Moment1 Moment2")
 
+    @lru_cache(8)
+    def numbers(beta1: float, beta2: float, kind: Any) -> tuple[Array, ...]:
+        """What arrays are scaled by, as arrays without dims, which numpy takes faster than Python's numbers."""
+        return tuple(np.array(value, kind) for value in (beta1, 1 - beta1, beta2, 1 - beta2, epsilon))
+
     def run(
         Param: Array,
         Grad: Array,
@@ -97,24 +105,26 @@ def _adam(op: Op) -> Run:
         beta1 = given1 if Beta1Tensor is None else first(Beta1Tensor)
         beta2 = given2 if Beta2Tensor is None else first(Beta2Tensor)
         param, moment1, moment2 = own(Param, Moment1, Moment2)
-        power1, power2 = Beta1Pow * beta1, Beta2Pow * beta2
+        factor1, _, factor2, _, _ = numbers(beta1, beta2, Beta1Pow.dtype)
+        power1, power2 = Beta1Pow * factor1, Beta2Pow * factor2
         sparse = isinstance(Grad, SelectedRows)
         if sparse and not len(Grad.rows):
             return param, moment1, moment2, Beta1Pow, Beta2Pow
         # with sparse rows Fluid has advanced the powers before it uses them
         used1, used2 = (first(power1), first(power2)) if sparse else (first(Beta1Pow), first(Beta2Pow))
         rate = first(LearningRate) * (1 - used2) ** 0.5 / (1 - used1)
+        factor1, rest1, factor2, rest2, small = numbers(beta1, beta2, moment1.dtype)
 
         def step(g: Array, p: Array, m: Array, v: Array) -> None:
-            m *= beta1
-            t = (1 - beta1) * g
+            m *= factor1
+            t = rest1 * g
             m += t
-            v *= beta2
+            v *= factor2
             np.multiply(g, g, out=t)
-            t *= 1 - beta2
+            t *= rest2
             v += t
             np.sqrt(v, out=t)
-            t += epsilon
+            t += small
             np.divide(m, t, out=t)
             t *= rate
             p -= t
