@@ -34,6 +34,7 @@ FAMILIES: tuple[str, ...] = (
     "array",
     "control",
     "blocks",
+    "branches",
     "io",
     "feeding",
     "metric",

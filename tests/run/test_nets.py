@@ -1,4 +1,4 @@
-"""Nets of ragged sequences, dynamic recurrences among them, against what Fluid made of them."""
+"""Nets of ragged sequences, recurrences and branches, forwards and backwards, against what Fluid made of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pstranspile.interop.program_desc import program_from_bytes
 from pstranspile.ops.values import LoDTensor
 from pstranspile.run.api import run
 
-ARCHIVE = Path(__file__).parents[1] / "data" / "fluid" / "sequences.tar.xz"
+ARCHIVE = Path(__file__).parents[1] / "data" / "fluid" / "nets.tar.xz"
 
 
 @cache
