@@ -1,7 +1,11 @@
 """What all tests share: `pytest --bless`, and the fixture that compares with recorded text."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
+
+for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_variable, "1")  # before numpy is imported: threads only wait for each other here
 
 import pytest
 from hypothesis import settings
@@ -23,8 +27,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    import os
-
     if config.getoption("--bless") and os.environ.get("CI"):
         raise pytest.UsageError("--bless is for people who read what they bless; it is refused under CI")
 

@@ -13,6 +13,7 @@ from pstranspile.cli.common import add_input, add_job, load_verified, make_parse
 from pstranspile.cli.progress import Progress
 from pstranspile.cli.report import quoting
 from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.run.threads import use_threads
 
 if TYPE_CHECKING:
     from pstranspile.ir.model import Module, Program
@@ -33,6 +34,7 @@ def run(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     kind = _picture_kind(parser, options.plot)
     _refuse_cluster(options)
+    use_threads(options.threads)
     module = load_verified(options)
     with quoting(module.source):
         session = _Session(module, options)
@@ -71,6 +73,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     group.add_argument(
         "--seed", type=int, metavar="N", help="the seed of random numbers, in place of the program's own"
+    )
+    group.add_argument(
+        "--threads",
+        type=_count,
+        default=1,
+        metavar="N",
+        help="threads of matrix products (default: 1, which gives the same numbers on every machine)",
     )
     group = parser.add_argument_group("results")
     group.add_argument(
