@@ -93,7 +93,8 @@ class _Expansion:
         level: Any = op.attrs["ref_level"]
         if not -1 <= level < len(y_lod):
             raise ValueError(f"ref_level is {level}, Y has {len(y_lod)} levels of LoD")
-        times = row_counts(y_lod[level])
+        wanted_offsets: list[int] = y_lod[level]
+        times = row_counts(wanted_offsets)
         self.data = plain(x)
         offsets: list[int] = x.lod[0] if isinstance(x, LoDTensor) else list(range(len(self.data) + 1))
         if len(offsets) - 1 != len(times):
