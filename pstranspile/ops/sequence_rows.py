@@ -90,11 +90,10 @@ class _Expansion:
 
     def __init__(self, op: Op, x: Any, y: Any):
         _, y_lod = sequences(y, "Y")
-        level: Any = op.attrs["ref_level"]
+        level = int_attr(op, "ref_level", -1)
         if not -1 <= level < len(y_lod):
             raise ValueError(f"ref_level is {level}, Y has {len(y_lod)} levels of LoD")
-        wanted_offsets: list[int] = y_lod[level]
-        times = row_counts(wanted_offsets)
+        times = row_counts(y_lod[level])
         self.data = plain(x)
         offsets: list[int] = x.lod[0] if isinstance(x, LoDTensor) else list(range(len(self.data) + 1))
         if len(offsets) - 1 != len(times):
