@@ -92,7 +92,8 @@ def _cross_entropy2(_op: Op, types: Types) -> Types:
     x, label = one(types, "X"), one(types, "Label")
     _require_rows(x, label)
     y = TensorType(x.dtype, (*x.shape[:-1], 1), x.lod_level)
-    return {"Y": (y,), "MatchX": (y._replace(lod_level=0),), "XShape": (TensorType(x.dtype, (*x.shape, 0), x.lod_level),)}
+    shape = TensorType(x.dtype, (*x.shape, 0), x.lod_level)
+    return {"Y": (y,), "MatchX": (y._replace(lod_level=0),), "XShape": (shape,)}
 
 
 @shape_rule("cross_entropy_grad2")

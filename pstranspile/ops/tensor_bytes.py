@@ -356,7 +356,7 @@ def end(reader: Reader) -> None:
 def opened(path: Path) -> Generator[Reader]:
     """A Reader of the file at `path`. Raises DiagnosticError when it can't be read."""
     try:
-        stream = open(path, "rb")
+        stream = open(path, "rb")  # noqa: SIM115 (closed below, where other errors are told apart)
     except (OSError, ValueError) as problem:
         reason = problem.strerror if isinstance(problem, OSError) else str(problem)
         refuse(codes.FILE_UNREADABLE, str(path), f"can't be read: {reason}")

@@ -4,28 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pstranspile.ir.types import DType
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import Value
+from pstranspile.ops.tensor_bytes import NUMPY_TYPES
 from pstranspile.ops.values import LoDTensor, SelectedRows
 
 np = lazy_import("numpy")
 
-NUMPY_NAMES: dict[DType, str] = {
-    DType.BOOL: "bool",
-    DType.INT16: "int16",
-    DType.INT32: "int32",
-    DType.INT64: "int64",
-    DType.FP16: "float16",
-    DType.FP32: "float32",
-    DType.FP64: "float64",
-    DType.SIZE_T: "uint64",
-    DType.UINT8: "uint8",
-    DType.INT8: "int8",
-}
-"""numpy's name of every element type."""
-
-_TEXT = {name: dtype.text for dtype, name in NUMPY_NAMES.items()}
+_TEXT = {name: dtype.text for dtype, name in NUMPY_TYPES.items()}
 
 
 def describe(value: Value) -> str:

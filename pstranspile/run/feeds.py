@@ -12,9 +12,10 @@ from pstranspile.ir.model import Op, Program, Var
 from pstranspile.ir.types import VarKind
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import Value
+from pstranspile.ops.tensor_bytes import NUMPY_TYPES
 from pstranspile.ops.values import LoDTensor, SelectedRows
 from pstranspile.run import codes
-from pstranspile.run.describe import NUMPY_NAMES, describe
+from pstranspile.run.describe import describe
 from pstranspile.run.scope import own_copy
 
 np = lazy_import("numpy")
@@ -58,7 +59,7 @@ def check_feeds(program: Program, feed: Mapping[str, Any]) -> dict[str, Value]:
 def as_value(var: Var, value: Any) -> Value:
     """Plain Python numbers and lists as an array of the declared element type, everything else as it is."""
     if isinstance(value, int | float | list | tuple) and not isinstance(value, LoDTensor | SelectedRows):
-        return np.array(value, dtype=NUMPY_NAMES[var.dtype] if var.dtype else None)
+        return np.array(value, dtype=NUMPY_TYPES[var.dtype] if var.dtype else None)
     return value
 
 
@@ -87,7 +88,7 @@ def mismatch(var: Var, value: Value) -> str:
 def mismatch_of_array(var: Var, data: Any) -> str:
     """What is wrong with the element type or dims of an array for a variable, "" if nothing."""
     assert var.tensor is not None
-    wanted = NUMPY_NAMES[var.tensor.dtype]
+    wanted = NUMPY_TYPES[var.tensor.dtype]
     if data.dtype != wanted:
         return f"is fed {describe(data)}; convert it with .astype('{wanted}')"
     shape = data.shape
