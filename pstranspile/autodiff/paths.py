@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 from pstranspile.ir.attributes import BlockRef
 from pstranspile.ir.model import Op, Program
 from pstranspile.ir.types import DType
-from pstranspile.ops.gradient import gradient_rule
+from pstranspile.ops.gradient import SUFFIX, gradient_rule
 
 CONSTANTS = frozenset(
     (
@@ -88,7 +88,7 @@ def stopped_by_default(program: Program) -> set[str]:
     found: set[str] = set()
     for index, block in enumerate(program.blocks):
         for var in block.vars.values():
-            if var.parameter is not None:
+            if var.parameter is not None or SUFFIX in var.name:
                 continue
             untouched = index == 0 and var.name not in written
             if untouched or var.persistable or var.dtype is DType.BOOL or var.name in constant:

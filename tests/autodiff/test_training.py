@@ -112,6 +112,14 @@ def test_second_backward_has_names_of_its_own():
     assert list(ps.verify(model.module())) == []
 
 
+def test_a_training_program_can_be_trained_on():
+    model, loss = regression()
+    minimize(loss, SGD(0.1))
+    again = train(ps.loads(ps.dumps(model.module())), loss.name, Adam(0.1))
+    assert [op.type for op in again.main.main_block.ops if op.role == OpRole.OPTIMIZE] == ["sgd"] * 2 + ["adam"] * 2
+    assert list(ps.verify(again)) == []
+
+
 def test_rates_of_parameters_and_schedules_meet():
     model = L.Draft(seed=1)
     x = L.data(model, "x", [-1, 3])
