@@ -28,6 +28,8 @@ NOT_CHECKED = {
     "array_to_lod_tensor": "checked below, in a program with a rank table",
     "reorder_lod_tensor_by_rank": "checked below, in a program with a rank table",
     "shrink_rnn_memory": "checked below, in a program with a rank table",
+    "select_input": "checked below, in a program with two branches",
+    "select_output": "checked below, in a program with two branches",
     "tensor_array_to_tensor": "checked below, in a program with an array",
     "c_allreduce_sum": "needs several machines",
     "c_allgather": "needs several machines",
@@ -516,3 +518,26 @@ def _sequence_scatter(op_type: str, draw: Draw, random: np.random.Generator) -> 
     rows, width = len(updates.lod[0]) - 1, 5
     ids = updates._replace(data=random.integers(width, size=(len(updates.data), 1)))
     return Case(op_type, {"X": smooth(random, (rows, width)), "Ids": ids, "Updates": updates}, wrt=("X", "Updates"))
+
+
+def _both(random: np.random.Generator, rows: int) -> np.ndarray:
+    """A truth value for each row, of both kinds."""
+    mask = random.random((rows, 1)) < 0.5
+    mask[0], mask[1] = True, False
+    return mask
+
+
+@case("split_lod_tensor")
+def _split_lod_tensor(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
+    rows = draw(st.integers(2, 5))
+    inputs = {"X": smooth(random, (rows, 2)), "Mask": _both(random, rows)}
+    return Case(op_type, inputs, outputs={"OutTrue": 1, "OutFalse": 1})
+
+
+@case("merge_lod_tensor")
+def _merge_lod_tensor(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
+    rows = draw(st.integers(2, 5))
+    mask = _both(random, rows)
+    chosen = int(mask.sum())
+    parts = {"InTrue": smooth(random, (chosen, 2)), "InFalse": smooth(random, (rows - chosen, 2))}
+    return Case(op_type, {"X": smooth(random, (rows, 2)), "Mask": mask, **parts}, wrt=("InTrue", "InFalse"))

@@ -153,6 +153,22 @@ def test_conditional_block():
     compare(model, L.mean(L.square(out)), feed, ["x"])
 
 
+@pytest.mark.parametrize("chosen", [True, False])
+def test_two_branches(chosen: bool):
+    """What `fluid.layers.cond` makes: a conditional block for each branch, and the choice of its result."""
+    model, random = L.Draft(seed=1), np.random.default_rng(1)
+    (x,), feed = inputs(model, x=random.normal(size=(3,)))
+    one, two = (L.fill_constant(model, [1], DType.FP64, number) for number in (1.0, 2.0))
+    holds = one < two if chosen else two < one
+    results = [model.fresh("result", DType.FP64) for _ in range(2)]
+    for condition, result, factor in ((L.logical_not(holds), results[0], 3.0), (holds, results[1], 2.0)):
+        with L.when(condition):
+            L.assign(x * factor, result)
+    number = L.cast(holds, DType.INT32).stopped()
+    out = L.layer("select_input", {"X": results, "Mask": number}, DType.FP64)
+    compare(model, L.mean(L.square(out)), feed, ["x"])
+
+
 def test_the_harness_notices_a_wrong_gradient():
     """At a jump the slope is far from the gradient that `round` declares."""
     with pytest.raises(AssertionError, match="by differences"):
