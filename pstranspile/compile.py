@@ -187,8 +187,9 @@ def _needed_from_servers(facts: Facts) -> list[Diagnostic]:
     readers, writers = facts.uses.kept_reader, facts.uses.kept_writer
     found: list[Diagnostic] = []
     for index in sorted(facts.moved):
+        pair = ops[index].role_vars or ()
         for name in ops[index].output_names:
-            if name in readers and name not in writers and name not in parameters:
+            if name not in pair and name in readers and name not in writers and name not in parameters:
                 message = f"%{name} is computed on the servers (by {ops[index].type}), but this op stays on the trainer"
                 found.append(at_op(SERVER_VALUE, message, ops[readers[name]], focus=f"%{name}"))
     return found

@@ -12,25 +12,30 @@ from pstranspile.ir.model import Block, Op, Program
 class Uses(NamedTuple):
     """Who writes and reads each variable, as far as sends, drops and checks need to know.
 
-    `last_writer`: the last op of the block that writes it. `kept_writer` and `kept_reader`: the last op and the first
-    op that do among those which stay on the trainer.
+    `kept_writer` and `kept_reader`: the last op and the first op that do among those which stay on the trainer.
+    `moved_writer`: the last of the other ops that writes it after one that stays.
     """
 
-    last_writer: Mapping[str, int]
     kept_writer: Mapping[str, int]
     kept_reader: Mapping[str, int]
+    moved_writer: Mapping[str, int]
+
+    def last_writer(self, name: str) -> int:
+        """The last op that writes a variable which an op that stays writes. Raises KeyError for any other."""
+        return self.moved_writer.get(name, self.kept_writer[name])
 
 
 def uses_of(block: Block, moved: Container[int]) -> Uses:
     """The def-use index of a block of which the ops in `moved` leave the trainer (sub-blocks are not looked into)."""
-    last: dict[str, int] = {}
     kept_writer: dict[str, int] = {}
     kept_reader: dict[str, int] = {}
+    moved_writer: dict[str, int] = {}
     for index, op in enumerate(block.ops):
         if index in moved:
             for names in op.outputs.values():
                 for name in names:
-                    last[name] = index
+                    if name in kept_writer:
+                        moved_writer[name] = index
             continue
         for names in op.inputs.values():
             for name in names:
@@ -38,8 +43,9 @@ def uses_of(block: Block, moved: Container[int]) -> Uses:
                     kept_reader[name] = index
         for names in op.outputs.values():
             for name in names:
-                last[name] = kept_writer[name] = index
-    return Uses(last, kept_writer, kept_reader)
+                kept_writer[name] = index
+                moved_writer.pop(name, None)
+    return Uses(kept_writer, kept_reader, moved_writer)
 
 
 def sub_blocks(op: Op) -> tuple[int, ...]:

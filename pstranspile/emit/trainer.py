@@ -49,7 +49,7 @@ def _layout(facts: Facts, plan: Plan) -> Layout:
     sends: dict[int, list[PlannedParameter]] = {}
     for index in plan.send_order:
         parameter = plan.parameters[index]
-        sends.setdefault(facts.uses.last_writer[parameter.gradient], []).insert(0, parameter)
+        sends.setdefault(facts.uses.last_writer(parameter.gradient), []).insert(0, parameter)
     moved, clips = facts.moved, frozenset(facts.roles.trainer_clips)
     layout: Layout = []
     for index, op in enumerate(facts.program.main_block.ops):
@@ -81,20 +81,23 @@ def dropped_vars(facts: Facts, plan: Plan) -> frozenset[str]:
     """
     ops = facts.program.main_block.ops
     kept_reader, kept_writer = facts.uses.kept_reader, facts.uses.kept_writer
-    dropped = {
-        name
-        for index in facts.roles.optimize
-        for name in ops[index].input_names
-        if name not in kept_reader and name not in kept_writer
-    }
+    dropped: set[str] = set()
+    for index in facts.roles.optimize:
+        op = ops[index]
+        pair = op.role_vars or ()
+        for names in op.inputs.values():
+            for name in names:
+                if name not in pair and name not in kept_reader and name not in kept_writer:
+                    dropped.add(name)
     for group in facts.groups:
         for index in group.after:
             effects = effects_of(facts.program, ops[index])
             named = (*effects.reads, *effects.writes)
             dropped.update(name for name in named if name not in kept_reader and name not in kept_writer)
-    dropped.difference_update(name for index in facts.roles.optimize for name in ops[index].role_vars or ())
-    dropped.difference_update(p.name for p in plan.parameters)
-    return frozenset(dropped)
+    for update in facts.updates:
+        if len(update.ops) > 1:  # what one op of an update names as its pair, another may only read
+            dropped.difference_update(name for index in update.ops for name in ops[index].role_vars or ())
+    return frozenset(dropped.difference(p.name for p in plan.parameters))
 
 
 def emit_trainer(template: TrainerTemplate, trainer: int) -> Program:
@@ -112,7 +115,7 @@ def emit_trainer(template: TrainerTemplate, trainer: int) -> Program:
         if isinstance(item, Op):
             ops.append(item)
         else:
-            writer = facts.program.main_block.ops[facts.uses.last_writer[item.gradient]]
+            writer = facts.program.main_block.ops[facts.uses.last_writer(item.gradient)]
             ops += send_gradient(plan, item, trainer, writer.origin)
     ops += mode.after_sends(plan, trainer)
     received: list[str] = []
