@@ -16,13 +16,13 @@ from pstranspile.ir.attributes import PYTHON_TYPES, AttrKind
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Op, Program, TensorType, Var
 from pstranspile.ir.types import DType, VarKind
+from pstranspile.ops.tensor_bytes import NUMPY_TYPES
 from pstranspile.ops.values import LoDTensor, SelectedRows
-from pstranspile.run.describe import NUMPY_NAMES
 from pstranspile.run.frame import Execution, Frame
 from pstranspile.run.scope import Scope, own_copy
 
 ARCHIVE = Path(__file__).parent / "data" / "fluid" / "ops.tar.xz"
-DTYPES = {name: dtype for dtype, name in NUMPY_NAMES.items()}
+DTYPES = {name: dtype for dtype, name in NUMPY_TYPES.items()}
 EXACT = {"rtol": 0.0, "atol": 0.0}
 
 

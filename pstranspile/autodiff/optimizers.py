@@ -6,6 +6,7 @@ keeps for each parameter, and its attributes.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
@@ -57,14 +58,14 @@ class _Common:
 
 
 @dataclass(frozen=True)
-class Optimizer(_Common):
+class Optimizer(_Common, ABC):
     """Base of all optimizers; `update(param)` says what is emitted for a parameter."""
 
     learning_rate: Rate = 0.001
 
+    @abstractmethod
     def update(self, param: str) -> Update:
         """The update op of the parameter called `param`, and the state it needs."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
