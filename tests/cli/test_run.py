@@ -254,7 +254,6 @@ def test_progress_on_a_terminal_is_one_line():
 
 
 def test_plotting(net: str, capsys: pytest.CaptureFixture[str]):
-    pytest.importorskip("matplotlib")
     for name, start in (("loss.png", b"\x89PNG"), ("loss.svg", b"<?xml")):
         written = []
         for _ in range(2):

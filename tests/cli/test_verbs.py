@@ -1,10 +1,12 @@
 """What each command does."""
 
+import io
 import json
 import os
 import stat
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,18 @@ PROGRAM = str(ROOT / "golden" / "linear_regression.ir")
 JOB = ["--pservers", "a:6174,b:6174", "--trainers", "2"]
 ROLES = ["trainer_0", "trainer_1", "pserver_0", "pserver_1"]
 
-needs_permissions = pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+
+@contextmanager
+def as_nobody():
+    """Without root's right to write everywhere, also where the tests run as root."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
 
 
 def output(capsys, *arguments) -> str:
@@ -145,11 +158,19 @@ def test_outputs_appear_whole_or_not_at_all(tmp_path, capsys):
     assert [p.name for p in folder.iterdir()] == ["plan.json"]
 
 
-@needs_permissions
-def test_folder_without_permission(tmp_path, capsys):
-    tmp_path.chmod(stat.S_IRUSR | stat.S_IXUSR)
-    assert main(["compile", PROGRAM, *JOB, "-o", str(tmp_path / "out")]) == 1
-    assert "error[" in capsys.readouterr().err
+def test_folder_without_permission(tmp_path, capsys, monkeypatch):
+    def compiled(folder):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text)))
+        return main(["compile", "-", *JOB, "-o", str(folder)])
+
+    text = Path(PROGRAM).read_bytes()
+    assert compiled(tmp_path / "allowed") == 0  # and imports all that is needed
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=stat.S_IRUSR | stat.S_IXUSR)
+    with as_nobody():
+        assert compiled(closed / "out") == 1
+    assert "error[output-unwritable]" in capsys.readouterr().err
+    assert list(closed.iterdir()) == []
 
 
 @pytest.mark.parametrize(
