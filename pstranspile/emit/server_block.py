@@ -115,7 +115,7 @@ class ServerProgram:
                 for name in row:
                     if name in names:
                         renamed[name] = names[name]
-                    elif name not in self.blocks[0].vars or name not in renamed:
+                    elif name not in renamed:
                         renamed[name] = self._declare_for(name, view, _follows(schema, slot), is_optimizer)
         slots_only = rename_vars(op, {old: new for old, new in renamed.items() if old != new})
         return slots_only._replace(role_vars=op.role_vars)
