@@ -24,7 +24,7 @@ OTHER_INPUTS = {
     "job-": "tests/test_job.py",  # job files and options
     "plan-": "tests/plan",  # plan files
     "folder-": "tests/diff/test_folders.py",
-    "link-": "tests/test_link.py",  # programs of several machines; never provoked by an input
+    "link-": "tests/link",  # programs of several machines; never provoked by an input
     "run-": "tests",  # values
     "values-": "tests",  # files of values
     "dispatcher": "tests/plan",  # a function of the user's
