@@ -22,6 +22,7 @@ PASSES: tuple[PassInfo, ...] = (
     PassInfo("find-uses", "def-use of the main block: who writes and reads each variable"),
     PassInfo("find-updates", "parameter/gradient pairs; weight decay and clips attributed to their parameter"),
     PassInfo("group-updates", "union-find over the op graph of the updates: what must stay together"),
+    PassInfo("find-tables", "sparse tables whose lookups are fetched from the servers, and where merged lookups go"),
     PassInfo("slice-variables", "cut parameters and gradients into row slices"),
     PassInfo("order-sends", "the order in which gradients are dealt out"),
     PassInfo("place-slices", "choose the server of every slice"),

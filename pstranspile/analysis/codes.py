@@ -31,3 +31,8 @@ SLICED_NORM = declare(
     "The optimizer reads a norm over the whole parameter, but the parameter is cut into slices: every server uses the "
     "norm of its own slice, so the result depends on the number of servers (as in Fluid).",
 )
+LOCAL_TABLE = declare(
+    "table-not-remote",
+    "A sparse table is marked for remote prefetch, but something else than such lookups reads it, or Fluid's lookup on "
+    "servers can't take their ids: every trainer receives the whole table instead.",
+)

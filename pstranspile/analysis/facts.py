@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pstranspile.analysis.roles import Roles, find_roles
+from pstranspile.analysis.tables import RemoteTable, find_remote_tables
 from pstranspile.analysis.updates import Update, UpdateGroup, find_groups, find_updates
 from pstranspile.analysis.uses import Uses, uses_of
 from pstranspile.ir.diagnostics import Diagnostic, raise_errors
@@ -25,6 +26,7 @@ class Facts:
     updates: tuple[Update, ...]
     groups: tuple[UpdateGroup, ...]
     moved: frozenset[int]
+    tables: tuple[RemoteTable, ...] = ()
     findings: tuple[Diagnostic, ...] = ()
 
 
@@ -40,4 +42,5 @@ def analyze(program: Program, steps: Steps | None = None) -> Facts:
     moved = roles.moved.union(*(group.after for group in groups))
     if len(moved) > len(roles.moved):
         uses = uses_of(program.main_block, moved)
-    return Facts(program, uses, roles, updates, groups, moved, (*findings, *more))
+    tables, warnings = steps.run("find-tables", find_remote_tables, program, updates, moved)
+    return Facts(program, uses, roles, updates, groups, moved, tables, (*findings, *more, *warnings))

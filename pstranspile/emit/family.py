@@ -55,7 +55,7 @@ class Prepare(Protocol):
 
 def family_of(job: Job) -> Prepare:
     """How a job's mode is prepared. Raises DiagnosticError (`mode-unsupported`) for a mode without a family."""
-    if job.mode in ("sync", "async"):
+    if job.mode in ("sync", "async", "half-async", "fleet-sync"):
         from pstranspile.emit.servers import prepare_servers
 
         return prepare_servers

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 from pstranspile.analysis.facts import Facts
 from pstranspile.analysis.updates import Update, UpdateGroup
+from pstranspile.emit.dc_asgd import Compensation
 from pstranspile.emit.rename import rename_vars
 from pstranspile.emit.server_block import ServerMain, ServerProgram, SliceView
 from pstranspile.emit.trainer import own_gradient_names
 from pstranspile.ir.attributes import AttrValue, BlockRef, BlockRefs, Strings
+from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.modes.base import Mode
 from pstranspile.ops.build import make_op
@@ -38,6 +40,12 @@ class ServerTemplate:
         names = own_gradient_names(plan, 0)
         self.copied = {i: _with_role_vars(ops[i], names) for i in sorted(facts.moved)}
         self.update_order = _update_order(facts)
+        self.row_updates = frozenset(p.name for p in plan.parameters if p.sparse and self._reads_rows(p))
+
+    def _reads_rows(self, parameter: PlannedParameter) -> bool:
+        """Whether the sparse gradient reaches the optimizer as it is (weight decay makes a dense one of it, A2.20)."""
+        ops = self.facts.program.main_block.ops
+        return any(parameter.gradient in ops[i].inputs["Grad"] for i in self.updates[parameter.name].optimizer)
 
 
 def _several(rows: Sequence[tuple[PlannedParameter, Slice]]) -> set[str]:
@@ -77,12 +85,15 @@ def emit_pserver(template: ServerTemplate, endpoint: str) -> ServerMain:
         optimize_blocks.append(rate_block)
         _copy_rates(server, template, rate_block)
     parent = len(server.blocks) - 1
+    compensation = Compensation(server, plan.trainers) if plan.dc_asgd else None
     grad_blocks: list[str] = []
+    sparse_pairs: list[str] = []
     for unit, after in _units(template, endpoint):
         block = server.new_block(parent)
         optimize_blocks.append(block)
-        _emit_unit(server, template, block, unit, after)
+        _emit_unit(server, template, block, unit, after, compensation)
         grad_blocks += (f"{s.gradient}:{block}" for _, s in unit)
+        sparse_pairs += (f"{s.gradient}:{s.name}" for p, s in unit if p.name in template.row_updates)
     if not optimize_blocks:
         optimize_blocks.append(server.new_block(parent))
     attrs: dict[str, AttrValue] = {
@@ -94,10 +105,12 @@ def emit_pserver(template: ServerTemplate, endpoint: str) -> ServerMain:
         "rpc_get_thread_num": RPC_THREADS,
         "rpc_send_thread_num": RPC_THREADS,
         "rpc_prefetch_thread_num": RPC_THREADS,
+        "dc_asgd": plan.dc_asgd,
+        "sparse_grad_to_param": Strings(sparse_pairs),
         **mode.server_attrs(plan),
     }
     server.blocks[0].ops.append(make_op("listen_and_serv", {"X": inputs}, {}, attrs))
-    return server.finish()
+    return server.finish(compensation.backups if compensation else ())
 
 
 def _declare_gradients(
@@ -176,7 +189,12 @@ def _units(template: ServerTemplate, endpoint: str) -> list[tuple[Unit, UpdateGr
 
 
 def _emit_unit(
-    server: ServerProgram, template: ServerTemplate, block: int, unit: Unit, group: UpdateGroup | None
+    server: ServerProgram,
+    template: ServerTemplate,
+    block: int,
+    unit: Unit,
+    group: UpdateGroup | None,
+    compensation: Compensation | None,
 ) -> None:
     """One optimize block: merge the gradients, then the optimize ops in program order, then what follows them."""
     ops = server.blocks[block].ops
@@ -189,7 +207,11 @@ def _emit_unit(
         view = SliceView(parameter, s, parameter.name not in several)
         views.update((index, view) for index in update.ops)
     for index in sorted(views):
-        ops.append(server.on_slice(template.copied[index], views[index]))
+        op, view = server.on_slice(template.copied[index], views[index]), views[index]
+        if compensation is not None and not view.parameter.sparse and view.slice.gradient in op.inputs.get("Grad", ()):
+            compensated = compensation.append(block, view.parameter, view.slice)
+            op = op._replace(inputs=FrozenMap({**op.inputs, "Grad": (compensated,)}))
+        ops.append(op)
     if group is not None:
         for index in group.after:
             op = template.copied[index]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from pstranspile.analysis.uses import sub_blocks
+from pstranspile.emit.dc_asgd import first_backups
 from pstranspile.emit.rename import rename_vars
 from pstranspile.emit.server_block import ServerMain
 from pstranspile.ir.frozen import FrozenMap
@@ -55,6 +56,7 @@ def emit_pserver_startup(server: ServerMain, initialisers: Initialisers) -> Prog
     ops: list[Op] = []
     for index in sorted(chosen):
         ops += _on_server(source.ops[index], targets)
+    ops += first_backups(server.backups)
     main = Block(FrozenMap(variables), tuple(ops))
     uses_blocks = any(sub_blocks(op) for op in ops)
     return Program((main, *(startup.blocks[1:] if uses_blocks else ())), startup.random_seed, startup.version)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from pstranspile.emit.rename import rename_vars
@@ -45,10 +46,14 @@ class SliceView(NamedTuple):
 
 
 class ServerMain(NamedTuple):
-    """A server's main program, and which of its variables hold a part of which source variable."""
+    """A server's main program, and which of its variables hold a part of which source variable.
+
+    `backups` are copies of parameters to fill at the start: (parameter, copy).
+    """
 
     program: Program
     cuts: FrozenMap[str, Cut]
+    backups: tuple[tuple[str, str], ...] = ()
 
 
 class ServerProgram:
@@ -64,10 +69,12 @@ class ServerProgram:
         self.blocks.append(OpenBlock(parent))
         return len(self.blocks) - 1
 
-    def finish(self) -> ServerMain:
+    def finish(self, backups: Iterable[tuple[str, str]] = ()) -> ServerMain:
         """The program, with the source's random seed (A1.11)."""
         blocks = tuple(Block(FrozenMap(b.vars), tuple(b.ops), b.parent) for b in self.blocks)
-        return ServerMain(Program(blocks, self.source.random_seed, self.source.version), FrozenMap(self.cuts))
+        return ServerMain(
+            Program(blocks, self.source.random_seed, self.source.version), FrozenMap(self.cuts), tuple(backups)
+        )
 
     def declare_tensor(self, name: str, tensor: TensorType, kind: VarKind, *, persistable: bool) -> None:
         """Declares a variable of block 0."""

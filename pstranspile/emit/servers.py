@@ -13,7 +13,7 @@ from pstranspile.emit.pserver_startup import Initialisers, emit_pserver_startup
 from pstranspile.emit.trainer import TrainerTemplate, emit_trainer
 from pstranspile.emit.trainer_startup import emit_trainer_startup
 from pstranspile.ir.codes import declare
-from pstranspile.ir.diagnostics import Diagnostic, at_op, raise_errors
+from pstranspile.ir.diagnostics import Diagnostic, Severity, at_op, raise_errors
 from pstranspile.ir.model import STARTUP, Module
 from pstranspile.job import Job
 from pstranspile.modes import mode_of
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 SERVER_VALUE = declare(
     "needs-server-value", "An op that stays on the trainer reads what only ops that move to the servers compute."
+)
+UNCOMPENSATED = declare(
+    "dc-asgd-sparse", "Delay compensation was asked for, and a gradient is sparse, which it leaves as it is."
 )
 
 
@@ -86,8 +89,15 @@ def prepare_servers(module: Module, job: Job, plan: Plan | PlanFile | None, step
     elif plan is None:
         plan, findings = make_plan(facts, module.startup, job, per_trainer=mode.per_trainer(job), steps=steps)
         warnings += findings
-    plan = replace(plan, counters=counters)
+    plan = replace(
+        plan,
+        counters=counters,
+        runtime_split=job.runtime_split_send_recv,
+        communicator_barrier=job.runtime_split_send_recv and job.half_async,
+        dc_asgd=job.enable_dc_asgd and mode.compensates,
+    )
     mode.check(plan)
+    warnings += _uncompensated(facts, plan)
     raise_errors(_needed_from_servers(facts))
     return Prepared(plan, ServerJob(module, facts, plan, mode, steps), tuple(warnings))
 
@@ -104,4 +114,18 @@ def _needed_from_servers(facts: Facts) -> list[Diagnostic]:
             if name not in pair and name in readers and name not in writers and name not in parameters:
                 message = f"%{name} is computed on the servers (by {ops[index].type}), but this op stays on the trainer"
                 found.append(at_op(SERVER_VALUE, message, ops[readers[name]], focus=f"%{name}"))
+    return found
+
+
+def _uncompensated(facts: Facts, plan: Plan) -> list[Diagnostic]:
+    """Warnings for sparse gradients, which delay compensation leaves as they are (Fluid refuses them)."""
+    ops = facts.program.main_block.ops
+    found: list[Diagnostic] = []
+    for update in facts.updates if plan.dc_asgd else ():
+        if plan.by_name[update.parameter].sparse:
+            message = f"the sparse gradient of %{update.parameter} is applied without delay compensation"
+            focus = f"%{update.parameter}"
+            found.append(
+                at_op(UNCOMPENSATED, message, ops[update.optimizer[0]], focus=focus, severity=Severity.WARNING)
+            )
     return found

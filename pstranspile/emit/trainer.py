@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 
 from pstranspile.analysis.facts import Facts
 from pstranspile.analysis.uses import deep_blocks, effects_of
+from pstranspile.emit.lookup import fetch_rows
 from pstranspile.emit.rename import rename_vars
-from pstranspile.ir.attributes import Ints, Strings
+from pstranspile.ir.attributes import AttrValue, Ints, Longs, Strings
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Op, Origin, Program, TensorType, Var
 from pstranspile.ir.roles import OpRole
@@ -19,7 +21,8 @@ from pstranspile.plan.plan import Plan, PlannedParameter
 class TrainerTemplate:
     """What all trainers of a job share, worked out once: which ops and variables stay, and where sends go.
 
-    `layout` holds the ops of the main block up to the last send, a parameter standing for the send of its gradient.
+    `layout` holds the ops of the main block up to the last send; what differs from trainer to trainer stands in it as
+    a function of the trainer's number.
     `mentions` are the places in it whose op uses, or names in its role variables, a gradient that is sent whole.
     """
 
@@ -29,7 +32,7 @@ class TrainerTemplate:
         self.mode = mode
         self.dropped_vars = dropped_vars(facts, plan)
         self.layout = _layout(facts, plan)
-        self.mentions = _mentions(self.layout, {p.gradient for p in plan.parameters if not p.is_cut})
+        self.mentions = _mentions(self.layout, own_gradient_names(plan, 0))
         ops = facts.program.main_block.ops
         after = (index for group in facts.groups for index in group.after)
         self.emptied_blocks = frozenset(b for index in after for b in deep_blocks(facts.program, ops[index]))
@@ -37,32 +40,48 @@ class TrainerTemplate:
         self.base_vars = {name: var for name, var in block.vars.items() if name not in self.dropped_vars}
 
 
-Layout = list[Op | PlannedParameter]
+Insertion = Callable[[int], Sequence[Op]]
+"""Ops that a place of the layout holds for each trainer, by its number."""
+
+Layout = list[Op | Insertion]
 
 
 def _layout(facts: Facts, plan: Plan) -> Layout:
-    """The ops that stay, and the sends: each right after the last writer of its gradient (A2.49).
+    """The ops that stay, the sends, and the lookups on servers in place of local ones.
 
-    Fluid inserts at the writer in send order, so of several gradients with one writer the last dealt out comes
-    first. Clips that stay become part of the backward pass (A2.16).
+    A send stands right after the last writer of its gradient (A2.49). Fluid inserts at the writer in send order, so of
+    several gradients with one writer the last dealt out comes first; likewise with lookups of several tables (A2.68).
+    Clips that stay become part of the backward pass (A2.16).
     """
-    sends: dict[int, list[PlannedParameter]] = {}
+    ops = facts.program.main_block.ops
+    inserted: dict[int, list[Insertion]] = {}
     for index in plan.send_order:
         parameter = plan.parameters[index]
-        sends.setdefault(facts.uses.last_writer(parameter.gradient), []).insert(0, parameter)
-    moved, clips = facts.moved, frozenset(facts.roles.trainer_clips)
-    layout: Layout = []
-    for index, op in enumerate(facts.program.main_block.ops):
-        if index not in moved:
+        writer = facts.uses.last_writer(parameter.gradient)
+        send = partial(send_gradient, plan, parameter, origin=ops[writer].origin)
+        inserted.setdefault(writer, []).insert(0, send)
+    fused: set[int] = set()
+    for table in facts.tables:
+        for merged in reversed(table.lookups):
+            fused.update(merged.lookups)
+            fetch = partial(fetch_rows, plan.by_name[table.parameter], [ops[i] for i in merged.lookups])
+            inserted.setdefault(merged.after, []).insert(0, fetch)
+    gone = facts.moved.union(fused) if fused else facts.moved
+    clips = frozenset(facts.roles.trainer_clips)
+    layout: Layout = [*inserted.get(-1, ())]
+    for index, op in enumerate(ops):
+        if index not in gone:
             layout.append(op._replace(role=OpRole.BACKWARD) if index in clips else op)
-        if index in sends:
-            layout += sends[index]
+        if index in inserted:
+            layout += inserted[index]
     return layout
 
 
-def _mentions(layout: Layout, gradients: set[str]) -> list[int]:
+def _mentions(layout: Layout, gradients: Collection[str]) -> list[int]:
     """Places of ops that use one of these gradients or name it in their role variables."""
     found: list[int] = []
+    if not gradients:
+        return found
     for place, op in enumerate(layout):
         if isinstance(op, Op) and (
             any(name in gradients for names in op.outputs.values() for name in names)
@@ -115,15 +134,16 @@ def emit_trainer(template: TrainerTemplate, trainer: int) -> Program:
         if isinstance(item, Op):
             ops.append(item)
         else:
-            writer = facts.program.main_block.ops[facts.uses.last_writer(item.gradient)]
-            ops += send_gradient(plan, item, trainer, writer.origin)
+            ops += item(trainer)
     ops += mode.after_sends(plan, trainer)
     received: list[str] = []
-    for parameter in plan.parameters:
+    fetched = [parameter for parameter in plan.parameters if not parameter.prefetched]
+    for parameter in fetched:
         ops.append(receive_parameter(plan, mode, parameter, trainer, renames))
-        received += (s.name for s in parameter.slices)
+        received += ops[-1].outputs["Out"]
     ops += mode.after_recvs(plan, trainer, received)
-    ops += (join_slices(parameter, OpRole.DIST) for parameter in plan.parameters if parameter.is_cut)
+    if not plan.runtime_split:
+        ops += (join_slices(parameter, OpRole.DIST) for parameter in fetched if parameter.is_cut)
     variables = trainer_vars(template, trainer, renames)
     main = facts.program.main_block._replace(vars=FrozenMap(variables), ops=tuple(ops))
     return facts.program._replace(blocks=(main, *_other_blocks(template)))
@@ -140,48 +160,61 @@ def _other_blocks(template: TrainerTemplate) -> Sequence[Block]:
 
 
 def own_gradient_names(plan: Plan, trainer: int) -> dict[str, str]:
-    """Gradients that are sent whole under a trainer's own name, and that name (A2.38)."""
-    if not plan.per_trainer:
+    """Gradients that are sent whole under a trainer's own name, and that name (A2.38).
+
+    A communicator gives the names itself, as it sends (A2.52).
+    """
+    if not plan.per_trainer or plan.runtime_split:
         return {}
     return {p.gradient: plan.sent_name(p.slices[0], trainer) for p in plan.parameters if not p.is_cut}
 
 
-def send_gradient(plan: Plan, parameter: PlannedParameter, trainer: int, origin: Origin | None) -> list[Op]:
-    """Splits a gradient if its parameter is cut, and sends it (A2.50, A2.51)."""
+def send_gradient(plan: Plan, parameter: PlannedParameter, trainer: int, *, origin: Origin | None) -> list[Op]:
+    """Splits a gradient if its parameter is cut, and sends it (A2.50 to A2.52)."""
     sent = [plan.sent_name(s, trainer) for s in parameter.slices]
+    attrs: dict[str, AttrValue] = {"epmap": Strings(s.endpoint for s in parameter.slices)}
+    role_vars = (parameter.name, parameter.gradient if parameter.is_cut or plan.runtime_split else sent[0])
     ops: list[Op] = []
-    if parameter.is_cut:
-        sections = Ints(s.stop - s.start for s in parameter.slices)
-        split = make_op(
-            "split_byref",
-            {"X": [parameter.gradient]},
-            {"Out": sent},
-            {"sections": sections},
-            role=OpRole.DIST,
-            origin=_made(origin, "split-gradient"),
-        )
-        ops.append(split)
+    if plan.runtime_split:
+        attrs["sections"] = Longs(s.stop - s.start for s in parameter.slices)
+        attrs["send_varnames"] = Strings(sent)
+        sent = [parameter.gradient]
+    elif parameter.is_cut:
+        ops.append(_split(parameter, sent, _made(origin, "split-gradient")))
     send = make_op(
         "send",
         {"X": sent},
         {"Out": [parameter.send_control]},
-        {"epmap": Strings(s.endpoint for s in parameter.slices)},
+        attrs,
         role=OpRole.RPC,
-        role_vars=(parameter.name, parameter.gradient if parameter.is_cut else sent[0]),
+        role_vars=role_vars,
         origin=_made(origin, "send-gradient"),
     )
     return [*ops, send]
 
 
+def _split(parameter: PlannedParameter, parts: Sequence[str], origin: Origin | None) -> Op:
+    """Cuts a gradient like its parameter; a sparse one by the rows that each part is about."""
+    rows = [s.stop - s.start for s in parameter.slices]
+    op_type = "split_selected_rows" if parameter.sparse else "split_byref"
+    attrs: dict[str, AttrValue] = {"height_sections": Longs(rows)} if parameter.sparse else {"sections": Ints(rows)}
+    return make_op(op_type, {"X": [parameter.gradient]}, {"Out": parts}, attrs, role=OpRole.DIST, origin=origin)
+
+
 def receive_parameter(
     plan: Plan, mode: Mode, parameter: PlannedParameter, trainer: int, renames: Mapping[str, str]
 ) -> Op:
-    """Fetches every slice of a parameter from its server (A2.55)."""
+    """Fetches every slice of a parameter from its server (A2.55, A2.56)."""
+    names = [s.name for s in parameter.slices]
+    attrs: dict[str, AttrValue] = {"epmap": Strings(s.endpoint for s in parameter.slices), "trainer_id": trainer}
+    if plan.runtime_split:
+        attrs["recv_varnames"] = Strings(names)
+        names = [parameter.name]
     return make_op(
         "recv",
         {"X": [mode.recv_after(plan, parameter)]},
-        {"Out": [s.name for s in parameter.slices]},
-        {"epmap": Strings(s.endpoint for s in parameter.slices), "trainer_id": trainer},
+        {"Out": names},
+        attrs,
         role=OpRole.RPC,
         role_vars=(parameter.name, renames.get(parameter.gradient, parameter.gradient)),
     )
@@ -208,7 +241,7 @@ def trainer_vars(template: TrainerTemplate, trainer: int, renames: Mapping[str, 
             gradient = template.facts.program.main_block.vars[parameter.gradient]
             for s in parameter.slices:
                 variables[s.name] = Var(s.name, tensor=TensorType(parameter.dtype, s.shape))
-                sent = plan.sent_name(s, trainer)
+                sent = s.gradient if plan.runtime_split else plan.sent_name(s, trainer)
                 dtype = gradient.dtype or parameter.dtype
                 variables[sent] = Var(sent, gradient.kind, TensorType(dtype, s.shape))
         variables[parameter.send_control] = Var(parameter.send_control)

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 from pstranspile.emit.trainer import TrainerTemplate, join_slices
-from pstranspile.ir.attributes import Strings
+from pstranspile.ir.attributes import Longs, Strings
 from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Program, TensorType, Var
+from pstranspile.ir.model import Op, Program, TensorType, Var
 from pstranspile.ir.roles import OpRole
 from pstranspile.ops.build import make_op
+from pstranspile.plan.plan import PlannedParameter
 
 
 def emit_trainer_startup(template: TrainerTemplate, startup: Program, trainer: int) -> Program:
     """The start-up program of one trainer (A2.83 to A2.86).
 
     Initialisers of what left with the updates are dropped; those of parameters stay and are overwritten by what
-    is received. The closing fetch_barrier is the first one the synchronous servers wait for (A2.85).
+    is received. Tables that stay on the servers get their dims only. The closing fetch_barrier is the first one the
+    synchronous servers wait for (A2.85).
     """
     plan, block = template.plan, startup.main_block
     dropped = template.dropped_vars
-    ops = [op for op in block.ops if not any(name in dropped for name in op.output_names)]
+    tables = {parameter.name: parameter for parameter in plan.parameters if parameter.prefetched}
+    gone = dropped.union(tables) if tables else dropped
+    ops = [op for op in block.ops if not any(name in gone for name in op.output_names)]
     variables = {name: var for name, var in block.vars.items() if name not in dropped}
     main_vars = template.facts.program.main_block.vars
-    for parameter in plan.parameters:
+    fetched = [parameter for parameter in plan.parameters if not parameter.prefetched]
+    for parameter in fetched:
         for s in parameter.slices:
             if s.name not in variables:
                 source = main_vars[parameter.name]
@@ -47,9 +52,15 @@ def emit_trainer_startup(template: TrainerTemplate, startup: Program, trainer: i
         role=OpRole.RPC,
     )
     ops.append(barrier)
-    for parameter in plan.parameters:
+    for parameter in fetched:
         if parameter.is_cut:
             if parameter.name not in variables:
                 variables[parameter.name] = main_vars[parameter.name]
             ops.append(join_slices(parameter, OpRole.FORWARD))
+    ops += (_without_memory(parameter) for parameter in tables.values())
     return startup._replace(blocks=(block._replace(vars=FrozenMap(variables), ops=tuple(ops)), *startup.blocks[1:]))
+
+
+def _without_memory(table: PlannedParameter) -> Op:
+    """Gives a table that stays on the servers its dims, and no memory (A2.62, A2.87)."""
+    return make_op("fake_init", {}, {"Out": [table.name]}, {"shape": Longs(table.shape)})

@@ -1,16 +1,15 @@
-"""Asynchronous training without a communicator: a server applies each gradient as it comes, nobody waits."""
+"""Asynchronous training: a server applies each gradient as it comes, nobody waits."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pstranspile.ir.attributes import AttrValue, Strings
+from pstranspile.ir.attributes import AttrValue
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Module, Op
-from pstranspile.ir.roles import OpRole
 from pstranspile.job import Job
+from pstranspile.modes.communicator import communicator_barrier, send_counters
 from pstranspile.modes.step_counter import share_step_counters
-from pstranspile.ops.build import make_op
 from pstranspile.plan.plan import Plan, PlannedParameter, SharedCounter, Slice
 
 
@@ -18,16 +17,11 @@ class Async:
     """Gradients travel under one name and are applied one by one (FEATURES A2.55, A2.60, A2.97)."""
 
     name = "async"
+    compensates = True
     doc = "servers update at every gradient that arrives; trainers do not wait for each other"
 
     def rewrite(self, module: Module, job: Job) -> tuple[Module, tuple[SharedCounter, ...]]:
-        """Learning-rate schedules run on counters that the trainers send.
-
-        Raises DiagnosticError for `runtime_split_send_recv`, which needs a communicator.
-        """
-        if job.runtime_split_send_recv:
-            message = "runtime_split_send_recv (a communicator in every trainer) is not supported by this version"
-            raise DiagnosticError([error("mode-unsupported", message, focus="runtime_split_send_recv")])
+        """Learning-rate schedules run on counters that the trainers send."""
         return share_step_counters(module, job.trainers)
 
     def per_trainer(self, job: Job) -> bool:
@@ -39,19 +33,14 @@ class Async:
         """Raises DiagnosticError when parameters must be updated together: their gradients come one by one."""
         for group in plan.groups:
             names = ", ".join(f"%{name}" for name in group.parameters)
-            message = f"{names} must be updated together, but in mode async each gradient is applied as it arrives"
+            message = (
+                f"{names} must be updated together, but in mode {plan.mode} each gradient is applied as it arrives"
+            )
             raise DiagnosticError([error("mode-unsupported", message, focus="mode")])
 
     def after_sends(self, plan: Plan, trainer: int) -> Sequence[Op]:
-        """The trainer's own step counters, to every server."""
-        sends: list[Op] = []
-        for counter in plan.counters:
-            own = counter.own[trainer]
-            attrs = {"epmap": Strings(plan.pservers), "merge_add": True, "use_send_handler": False}
-            sends.append(
-                make_op("send", {"X": [own]}, {"Out": [counter.control]}, attrs, role=OpRole.RPC, role_vars=(own, own))
-            )
-        return sends
+        """The trainer's step counters, and the barrier of the communicator if it has one."""
+        return [*send_counters(plan, trainer), *communicator_barrier(plan, trainer)]
 
     def recv_after(self, plan: Plan, parameter: PlannedParameter) -> str:
         """A recv waits for the parameter's own send only."""
@@ -74,5 +63,5 @@ class Async:
         return []
 
     def server_attrs(self, plan: Plan) -> Mapping[str, AttrValue]:
-        """The asynchronous server loop without a communicator (`distributed_mode` 2)."""
-        return {"distributed_mode": 2, "Fanin": plan.trainers}
+        """The asynchronous server loop, for trainers with a communicator (`distributed_mode` 1) or without (2)."""
+        return {"distributed_mode": 1 if plan.runtime_split else 2, "Fanin": plan.trainers}

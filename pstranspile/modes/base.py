@@ -16,6 +16,8 @@ class Mode(Protocol):
 
     name: str
     doc: str
+    compensates: bool
+    """Whether gradients are applied one by one, so that their delay can be compensated (DC-ASGD)."""
 
     def rewrite(self, module: Module, job: Job) -> tuple[Module, tuple[SharedCounter, ...]]:
         """The source as this mode needs it, and the step counters that trainers send. Raises DiagnosticError."""

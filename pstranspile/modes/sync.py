@@ -16,6 +16,7 @@ class Sync:
     """Servers average the trainers' gradients of each step (FEATURES A2.53 to A2.57, A2.90, A2.97)."""
 
     name = "sync"
+    compensates = False
     doc = "servers wait for all trainers, average their gradients, update once; trainers wait for the result"
 
     def rewrite(self, module: Module, job: Job) -> tuple[Module, tuple[SharedCounter, ...]]:

@@ -29,6 +29,7 @@ declare(
         "table_names": strings(),
         **_TABLE,
     },
+    table_lookup=True,
     doc="Out = the rows of W at Ids [..., 1]; rows at padding_idx are zero",
 )
 declare_gradient("lookup_table", "W Ids Out@GRAD -> W@GRAD")
@@ -43,6 +44,7 @@ declare(
         "table_names": strings(),
         **_TABLE,
     },
+    table_lookup=True,
     doc="Out = the rows of W at Ids of any shape",
 )
 declare_gradient("lookup_table_v2", "W Ids Out@GRAD -> W@GRAD")

@@ -67,6 +67,7 @@ class OpSchema(NamedTuple):
     `never_cut`: a parameter that this optimizer updates stays whole. (Of the optimizers with `whole_norm` Fluid cuts
     some, which is kept, and refuses others, which are then not cut.)
     `forward` is the op type that this one is the gradient of, "" for all others.
+    `table_lookup`: the op looks rows of the table W up at Ids, and may do so on a server that has the table.
     """
 
     type: str
@@ -81,6 +82,7 @@ class OpSchema(NamedTuple):
     whole_norm: bool = False
     never_cut: bool = False
     forward: str = ""
+    table_lookup: bool = False
 
     @property
     def is_optimizer(self) -> bool:
@@ -189,6 +191,7 @@ def declare(
     whole_norm: bool = False,
     never_cut: bool = False,
     forward: str = "",
+    table_lookup: bool = False,
     doc: str = "",
 ) -> OpSchema:
     """Declares an op type and returns its schema. Raises ValueError if the type is already declared.
@@ -215,6 +218,7 @@ def declare(
         whole_norm=whole_norm,
         never_cut=never_cut,
         forward=forward,
+        table_lookup=table_lookup,
     )
     _REGISTRY[op_type] = schema
     return schema

@@ -10,10 +10,6 @@ WHOLE_INITIALISER = declare(
     "whole-initialiser",
     "The start-up program initialises a parameter by an op that can't make a slice of it, so it stays whole.",
 )
-SPARSE = declare(
-    "sparse-unsupported",
-    "The program needs a sparse table or a sparse gradient in a mode that can't distribute one yet.",
-)
 UNKNOWN_SHAPE = declare("parameter-shape", "A parameter has no static shape, so it can't be placed or sliced.")
 PLAN_SYNTAX = declare("plan-syntax", "A line of a plan file is not one of the forms that `pstranspile plan` prints.")
 PLAN_MISMATCH = declare("plan-mismatch", "A plan file was made for another program or another job.")

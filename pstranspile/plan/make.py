@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pstranspile.analysis.codes import SLICED_NORM
 from pstranspile.analysis.facts import Facts
+from pstranspile.analysis.tables import is_sparse
 from pstranspile.analysis.updates import Update
 from pstranspile.ir.diagnostics import Diagnostic, Severity, at_op, raise_errors
 from pstranspile.ir.model import Op, Program, TensorType, Var
-from pstranspile.ir.types import VarKind
 from pstranspile.job import Job
 from pstranspile.ops import schema_of
 from pstranspile.ops.schema import Slicing
@@ -31,11 +31,13 @@ else:
 
 
 class Piece(NamedTuple):
-    """A parameter with its cuts, before names and servers."""
+    """A parameter with its cuts, before names and servers; `sparse` and `prefetched` as in PlannedParameter."""
 
     update: Update
     tensor: TensorType
     cuts: tuple[Cut, ...]
+    sparse: bool = False
+    prefetched: bool = False
 
 
 def make_plan(
@@ -61,6 +63,7 @@ def slice_variables(facts: Facts, startup: Program | None, job: Job) -> tuple[li
     grouped = {name for group in facts.groups for name in group.parameters}
     unsliceable = _initialisers_that_need_the_whole(startup)
     servers = len(job.pservers) if job.slice_var_up else 1
+    prefetched = {table.parameter for table in facts.tables}
     variables = facts.program.main_block.vars
     for update in facts.updates:
         tensor, problem = _tensor_of(facts, update, variables.get(update.parameter))
@@ -78,7 +81,8 @@ def slice_variables(facts: Facts, startup: Program | None, job: Job) -> tuple[li
                 cuts = (Cut(0, tensor.shape[0]),)
             else:
                 findings += _norm_warnings(facts, update)
-        pieces.append(Piece(update, tensor, cuts))
+        sparse = is_sparse(facts.program, update.gradient)
+        pieces.append(Piece(update, tensor, cuts, sparse, update.parameter in prefetched))
     return pieces, findings
 
 
@@ -89,10 +93,6 @@ def _tensor_of(facts: Facts, update: Update, var: Var | None) -> tuple[TensorTyp
     if var is None or var.tensor is None or any(dim < 0 for dim in var.tensor.shape):
         shown = "no declaration" if var is None else "no static shape"
         return None, at_op(codes.UNKNOWN_SHAPE, f"%{update.parameter} has {shown}", op, focus=focus)
-    gradient = facts.program.main_block.vars.get(update.gradient)
-    if gradient is not None and gradient.kind is VarKind.SELECTED_ROWS:
-        message = f"the gradient %{update.gradient} of %{update.parameter} is sparse (SelectedRows)"
-        return None, at_op(codes.SPARSE, message, op, focus=f"%{update.gradient}")
     return var.tensor, None
 
 
@@ -183,7 +183,7 @@ def assemble(
 
 
 def _parameter(mint: NameMint, piece: Piece, endpoints: tuple[str, ...], suffixes: Sequence[str]) -> PlannedParameter:
-    update, tensor, cuts = piece
+    update, tensor, cuts = piece.update, piece.tensor, piece.cuts
     slices: list[Slice] = []
     width = row_width(tensor.shape)
     for index, (cut, endpoint) in enumerate(zip(cuts, endpoints, strict=True)):
@@ -202,6 +202,8 @@ def _parameter(mint: NameMint, piece: Piece, endpoints: tuple[str, ...], suffixe
         tensor.lod_level,
         tuple(slices),
         control,
+        piece.sparse,
+        piece.prefetched,
     )
 
 
@@ -212,7 +214,8 @@ def overview(facts: Facts, plan: Plan) -> tuple[DistributedVar, ...]:
     for p in plan.parameters:
         for s in p.slices:
             index, offset = (s.number, s.offset) if p.is_cut else (0, 0)
-            rows.append(DistributedVar(p.name, p.shape, s.name, s.shape, p.is_cut, index, offset, s.endpoint, "Param"))
+            kind = "RemotePrefetch" if p.prefetched else "Param"
+            rows.append(DistributedVar(p.name, p.shape, s.name, s.shape, p.is_cut, index, offset, s.endpoint, kind))
     states = [(plan.by_name[u.parameter], list(optimizer_states(program, u))) for u in facts.updates]
     for endpoint in plan.pservers:
         for p, state in states:

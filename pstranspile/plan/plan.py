@@ -28,7 +28,10 @@ class Slice(NamedTuple):
 
 
 class PlannedParameter(NamedTuple):
-    """A distributed parameter: its slices in order, and the gradient variable that the trainers compute."""
+    """A distributed parameter: its slices in order, and the gradient variable that the trainers compute.
+
+    `sparse`: the gradient is SelectedRows. `prefetched`: trainers look its rows up on the servers and never hold it.
+    """
 
     name: str
     gradient: str
@@ -37,6 +40,8 @@ class PlannedParameter(NamedTuple):
     lod_level: int
     slices: tuple[Slice, ...]
     send_control: str
+    sparse: bool = False
+    prefetched: bool = False
 
     @property
     def is_cut(self) -> bool:
@@ -72,7 +77,9 @@ class Plan:
 
     `parameters` are in parameter order (of the first optimize op that names each); `send_order` holds indices
     into it, in the order in which gradients were dealt out to the servers. `per_trainer` says that every trainer
-    sends under a name of its own.
+    sends under a name of its own; `runtime_split`, that the trainers' communicators cut gradients and join parameters
+    as they send and receive, instead of ops (A2.52, A2.56); `communicator_barrier`, that a trainer waits for its
+    communicator in every step; `dc_asgd`, that servers compensate gradients for their delay.
     """
 
     mode: str
@@ -86,6 +93,9 @@ class Plan:
     startup_control: str
     counters: tuple[SharedCounter, ...] = ()
     distributed_lookup_table: str | None = None
+    runtime_split: bool = False
+    communicator_barrier: bool = False
+    dc_asgd: bool = False
 
     @cached_property
     def by_name(self) -> dict[str, PlannedParameter]:

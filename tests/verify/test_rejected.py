@@ -31,7 +31,8 @@ OTHER_INPUTS = {
     "not-text": "tests/verify/test_rejected.py",  # a text that no editor shows
     "nesting": "tests/verify/test_rejected.py",  # a text of hundreds of lines
     "mode-unsupported": "tests/test_job.py",  # will go when the modes have come
-    "sparse-unsupported": "tests/plan",  # the same
+    "table-not-remote": "tests/analysis",  # needs a whole model
+    "dc-asgd-sparse": "tests/emit",  # needs a job
 }
 """Codes (or how they begin) that need another input than a text worth reading, and where they are tested."""
 

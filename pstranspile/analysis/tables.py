@@ -1,0 +1,150 @@
+"""Sparse tables: which parameters trainers need not hold, because all that reads them is lookups.
+
+A table whose gradient is sparse stays on the servers; its lookups fetch the rows they need (remote prefetch). All
+lookups of one table become one op, if there is a place after the last of their ids and before the first use of
+what they look up; where there is none, or where they differ in kind or padding, they become as few as there can be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Container, Sequence
+from typing import NamedTuple
+
+from pstranspile.analysis import codes
+from pstranspile.analysis.updates import Update
+from pstranspile.analysis.uses import effects_of, sub_blocks
+from pstranspile.ir.diagnostics import Diagnostic, Severity, at_op
+from pstranspile.ir.model import Op, Program
+from pstranspile.ir.types import VarKind
+from pstranspile.ops import schema_of
+
+IDS_RANK = 2
+"""Fluid's fused lookup takes ids of this rank only."""
+
+
+class MergedLookup(NamedTuple):
+    """Lookups that become one, by index in program order; it stands right after op `after` (-1: at the start)."""
+
+    lookups: tuple[int, ...]
+    after: int
+
+
+class RemoteTable(NamedTuple):
+    """A parameter that stays on the servers, and its lookups."""
+
+    parameter: str
+    lookups: tuple[MergedLookup, ...]
+
+
+def is_sparse(program: Program, gradient: str) -> bool:
+    """Whether a gradient is sparse: SelectedRows, the rows of a table that a step used."""
+    var = program.main_block.vars.get(gradient)
+    return var is not None and var.kind is VarKind.SELECTED_ROWS
+
+
+def find_remote_tables(
+    program: Program, updates: Sequence[Update], moved: Container[int]
+) -> tuple[tuple[RemoteTable, ...], list[Diagnostic]]:
+    """The tables whose lookups are fetched from the servers, in parameter order (FEATURES A2.64 to A2.68).
+
+    A sparse parameter that another op reads too, or whose lookups Fluid can't fuse, is no such table: the trainers
+    hold and receive it whole. If it has lookups marked for remote prefetch, a warning says so.
+    """
+    sparse = {u.parameter for u in updates if is_sparse(program, u.gradient)}
+    if not sparse:
+        return (), []
+    readers = _readers(program, sparse, moved)
+    found: dict[str, list[int]] = {}
+    findings: list[Diagnostic] = []
+    ordered = [u.parameter for u in updates if u.parameter in sparse]
+    for parameter in ordered:
+        lookups = [i for i in readers[parameter] if _is_marked_lookup(program.main_block.ops[i])]
+        if not lookups:
+            continue
+        problem = _why_local(program, parameter, readers[parameter])
+        if problem:
+            op = program.main_block.ops[problem[0]]
+            message = f"%{parameter} is received whole by every trainer: {problem[1]}"
+            findings.append(at_op(codes.LOCAL_TABLE, message, op, focus=f"%{parameter}", severity=Severity.WARNING))
+        else:
+            found[parameter] = lookups
+    places = _Places(program, {i for lookups in found.values() for i in lookups})
+    return tuple(RemoteTable(name, places.merge(lookups)) for name, lookups in found.items()), findings
+
+
+def _is_marked_lookup(op: Op) -> bool:
+    schema = schema_of(op.type)
+    return schema is not None and schema.table_lookup and op.attrs.get("remote_prefetch") is True
+
+
+def _readers(program: Program, tables: Collection[str], moved: Container[int]) -> dict[str, list[int]]:
+    """Table -> the ops of the main block that stay on a trainer and read it, their sub-blocks included."""
+    readers: dict[str, list[int]] = {name: [] for name in tables}
+    for index, op in enumerate(program.main_block.ops):
+        if index in moved:
+            continue
+        names = effects_of(program, op).reads if sub_blocks(op) else op.input_names
+        for name in {name for name in names if name in readers}:
+            readers[name].append(index)
+    return readers
+
+
+def _why_local(program: Program, parameter: str, readers: Sequence[int]) -> tuple[int, str] | None:
+    """An op that keeps a table from being left on the servers, and why."""
+    variables = program.main_block.vars
+    for index in readers:
+        op = program.main_block.ops[index]
+        schema = schema_of(op.type)
+        forward = schema_of(schema.forward) if schema is not None and schema.forward else None
+        if forward is not None and forward.table_lookup:
+            continue  # the gradient of a lookup reads no more of the table than its height
+        if not _is_marked_lookup(op) or op.inputs.get("W") != (parameter,):
+            return index, f"{op.type} reads it on the trainer"
+        ids = variables.get(op.input("Ids") or "")
+        if ids is None or ids.tensor is None or len(ids.tensor.shape) != IDS_RANK:
+            return index, f"a lookup on servers takes ids of rank {IDS_RANK}"
+    return None
+
+
+class _Places:
+    """Where merged lookups may stand: writers and readers of the ids and results of a set of lookups."""
+
+    def __init__(self, program: Program, lookups: Collection[int]):
+        self.ops = program.main_block.ops
+        ids = {name for i in lookups for name in self.ops[i].inputs["Ids"]}
+        results = {name for i in lookups for name in self.ops[i].outputs["Out"]}
+        self.writers: dict[str, list[int]] = {name: [] for name in ids}
+        self.first_reader: dict[str, int] = {}
+        for index, op in enumerate(self.ops if lookups else ()):
+            for names in op.outputs.values():
+                for name in names:
+                    if name in ids:
+                        self.writers[name].append(index)
+            names = effects_of(program, op).reads if sub_blocks(op) else op.input_names
+            for name in names:
+                if name in results:
+                    self.first_reader.setdefault(name, index)
+
+    def _made(self, lookup: int) -> int:
+        """The op that makes the ids of a lookup, -1 if they are fed."""
+        name = self.ops[lookup].inputs["Ids"][0]
+        return max((i for i in self.writers[name] if i < lookup), default=-1)
+
+    def _used(self, lookup: int) -> int:
+        """The first op that reads what a lookup gives."""
+        return self.first_reader.get(self.ops[lookup].outputs["Out"][0], len(self.ops))
+
+    def merge(self, lookups: Sequence[int]) -> tuple[MergedLookup, ...]:
+        """One table's lookups, merged as far as their kind, their padding and their order allow."""
+        groups: dict[tuple[object, ...], list[tuple[list[int], int, int]]] = {}
+        for lookup in lookups:
+            op = self.ops[lookup]
+            made, used = self._made(lookup), self._used(lookup)
+            alike = groups.setdefault((op.type, op.attrs.get("padding_idx", -1)), [])
+            if alike and max(alike[-1][1], made) < min(alike[-1][2], used):
+                members, last_made, first_used = alike[-1]
+                alike[-1] = ([*members, lookup], max(last_made, made), min(first_used, used))
+            else:
+                alike.append(([lookup], made, used))
+        merged = [MergedLookup(tuple(members), made) for alike in groups.values() for members, made, _ in alike]
+        return tuple(sorted(merged))

@@ -1,0 +1,61 @@
+"""Delay-compensated ASGD: a gradient corrected for what its parameter has moved since the trainer fetched it.
+
+g' = g + g * g * (w - w_backup), elementwise, with the backup of the trainer that sent g (FEATURES A2.113, A2.114;
+Zheng et al., "Asynchronous Stochastic Gradient Descent with Delay Compensation", with lambda = 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pstranspile.emit.server_block import ServerProgram
+from pstranspile.ir.model import Op, TensorType, Var
+from pstranspile.ir.types import DType
+from pstranspile.ops.build import make_op
+from pstranspile.plan.names import NameMint, trainer_suffix
+from pstranspile.plan.plan import PlannedParameter, Slice
+
+TRAINER_ID = "@TRAINER_ID@"
+"""The variable in which a server finds the number of the trainer whose gradient it applies (A2.115)."""
+
+
+class Compensation:
+    """Compensates the gradients of one server; keeps the backups it declares, for the start-up program."""
+
+    def __init__(self, server: ServerProgram, trainers: int):
+        self.server = server
+        self.trainers = trainers
+        self.backups: list[tuple[str, str]] = []
+        self._mint = NameMint(server.source.main_block.vars)
+        self._temporaries = 0
+
+    def append(self, block: int, parameter: PlannedParameter, s: Slice) -> str:
+        """Adds the ops that compensate the gradient of a slice to a block; returns the name of the result."""
+        tensor = TensorType(parameter.dtype, s.shape)
+        copies = [self._mint.mint(f"{s.name}{trainer_suffix(i)}_bak") for i in range(self.trainers)]
+        for name in copies:
+            self.server.blocks[0].vars[name] = Var(name, tensor=tensor)
+        self.backups += ((s.name, name) for name in copies)
+        own = self._mint.mint(f"{s.name}.local_bak")
+        made = [self._temporary() for _ in range(4)]
+        local = self.server.blocks[block].vars
+        local[TRAINER_ID] = Var(TRAINER_ID, tensor=TensorType(DType.INT64, (1,)))
+        local.update((name, Var(name, tensor=tensor)) for name in (own, *made))
+        moved, once, twice, result = made
+        self.server.blocks[block].ops += [
+            make_op("ref_by_trainer_id", {"X": copies, "TrainerId": [TRAINER_ID]}, {"Out": [own]}),
+            make_op("elementwise_sub", {"X": [s.name], "Y": [own]}, {"Out": [moved]}),
+            make_op("elementwise_mul", {"X": [moved], "Y": [s.gradient]}, {"Out": [once]}),
+            make_op("elementwise_mul", {"X": [once], "Y": [s.gradient]}, {"Out": [twice]}),
+            make_op("elementwise_add", {"X": [s.gradient], "Y": [twice]}, {"Out": [result]}),
+        ]
+        return result
+
+    def _temporary(self) -> str:
+        self._temporaries += 1
+        return self._mint.mint(f"tmp_dc_output_{self._temporaries - 1}")
+
+
+def first_backups(backups: Iterable[tuple[str, str]]) -> list[Op]:
+    """Start-up ops that fill every trainer's backup with the parameter as it is initialised (A2.112)."""
+    return [make_op("assign", {"X": [parameter]}, {"Out": [copy]}) for parameter, copy in backups]

@@ -1,0 +1,35 @@
+"""What the modes with asynchronous trainer programs share: step counters, and the communicator's barrier."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pstranspile.ir.attributes import Strings
+from pstranspile.ir.model import Op
+from pstranspile.ir.roles import OpRole
+from pstranspile.ops.build import make_op
+from pstranspile.plan.plan import Plan
+
+
+def communicator_barrier(plan: Plan, trainer: int) -> Sequence[Op]:
+    """Waits until the trainer's communicator has sent what it was given, if the job has such a barrier (A2.54)."""
+    if not plan.communicator_barrier:
+        return []
+    controls = [plan.parameters[i].send_control for i in plan.send_order]
+    controls += (counter.control for counter in plan.counters)
+    attrs = {"endpoints": Strings(plan.pservers), "trainer_id": trainer, "half_async": True}
+    return [make_op("send_barrier", {"X": controls}, {"Out": [plan.barrier_control]}, attrs, role=OpRole.RPC)]
+
+
+def send_counters(plan: Plan, trainer: int) -> Sequence[Op]:
+    """Sends the trainer's own step counters to every server (A2.24)."""
+    sends: list[Op] = []
+    for counter in plan.counters:
+        own = counter.own[trainer]
+        attrs = {"epmap": Strings(plan.pservers), "merge_add": True, "use_send_handler": False}
+        if plan.runtime_split:
+            attrs["send_varnames"] = Strings([own])
+        sends.append(
+            make_op("send", {"X": [own]}, {"Out": [counter.control]}, attrs, role=OpRole.RPC, role_vars=(own, own))
+        )
+    return sends

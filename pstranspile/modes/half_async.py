@@ -1,0 +1,12 @@
+"""Half-asynchronous training: as asynchronous, and a trainer's communicator averages the gradients of its threads."""
+
+from __future__ import annotations
+
+from pstranspile.modes.asynchronous import Async
+
+
+class HalfAsync(Async):
+    """A trainer waits for its own communicator; nobody waits for another trainer (FEATURES A2.54, A2.60)."""
+
+    name = "half-async"
+    doc = "a communicator in every trainer averages the gradients of its threads before it sends them"
