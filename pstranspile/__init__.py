@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pstranspile.analysis.facts import Facts as Facts
     from pstranspile.analysis.facts import analyze as analyze
+    from pstranspile.checkpoint.api import load_checkpoint as load_checkpoint
+    from pstranspile.checkpoint.api import save_checkpoint as save_checkpoint
     from pstranspile.compile import Compiled as Compiled
     from pstranspile.compile import Role as Role
     from pstranspile.compile import compile as compile
@@ -63,9 +65,11 @@ _API = {
     "diff": "diff:diff",
     "dumps": "textual:print_module",
     "load": "loading:load",
+    "load_checkpoint": "checkpoint.api:load_checkpoint",
     "load_job": "jobfile:load_job",
     "load_variables": "saving:load_variables",
     "loads": "loading:loads",
+    "save_checkpoint": "checkpoint.api:save_checkpoint",
     "save_variables": "saving:save_variables",
     "make_plan": "plan.make:make_plan",
     "prepare": "compile:prepare",
@@ -93,12 +97,14 @@ __all__ = [
     "diff",
     "dumps",
     "load",
+    "load_checkpoint",
     "load_job",
     "load_variables",
     "loads",
     "make_plan",
     "prepare",
     "run",
+    "save_checkpoint",
     "save_variables",
     "verify",
 ]

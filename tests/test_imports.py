@@ -27,6 +27,7 @@ LAYERS = (
     ("loading", "outputs", "saving"),
     ("verify", "link", "diff", "run"),
     ("compile",),
+    ("checkpoint",),
     ("fluid",),
     ("cli",),
     ("__main__",),

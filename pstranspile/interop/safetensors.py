@@ -11,6 +11,7 @@ import math
 import os
 import struct
 from collections.abc import Iterable, Mapping
+from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -54,14 +55,21 @@ class _Entry(NamedTuple):
 def write_safetensors(
     path: str | os.PathLike[str], tensors: Mapping[str, Array], metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Writes named arrays, whole or not at all. Raises DiagnosticError.
+    """Writes named arrays, whole or not at all. Raises DiagnosticError."""
+    write_file(Path(path), safetensors_pieces(tensors, str(path), metadata))
+
+
+def safetensors_pieces(
+    tensors: Mapping[str, Array], file: str, metadata: Mapping[str, str] | None = None
+) -> list[bytes | memoryview]:
+    """The bytes of a file with these arrays, in pieces; `file` is its name in messages. Raises DiagnosticError.
 
     Tensors are ordered by element type, wide ones first so that all are aligned, and by name, as the format's own
     library does: the bytes do not depend on the order of `tensors`.
     """
     for name, value in tensors.items():
         if not isinstance(value, np.ndarray) or value.dtype.name not in _NAMES or name == METADATA:
-            refuse(codes.NOT_WRITABLE, str(path), f"{name} holds nothing that safetensors can carry")
+            refuse(codes.NOT_WRITABLE, file, f"{name} holds nothing that safetensors can carry")
     header: dict[str, Any] = {METADATA: dict(sorted(metadata.items()))} if metadata else {}
     pieces: list[bytes | memoryview] = []
     at = 0
@@ -77,7 +85,7 @@ def write_safetensors(
         pieces.append(value.tobytes() if value.ndim == 0 or not value.size else memoryview(value).cast("B"))
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
     text += b" " * (-len(text) % 8)
-    write_file(Path(path), [struct.pack("<Q", len(text)), text, *pieces])
+    return [struct.pack("<Q", len(text)), text, *pieces]
 
 
 def read_safetensors(path: str | os.PathLike[str], names: Iterable[str] | None = None) -> dict[str, Array]:
@@ -95,6 +103,13 @@ def read_safetensors(path: str | os.PathLike[str], names: Iterable[str] | None =
                 refuse(codes.FILE_MISSING, str(path), f"the file has no tensor {', '.join(missing)}")
             entries = [entry for entry in entries if entry.name in wanted]
         return {entry.name: _read(reader, entry, start) for entry in entries}
+
+
+def tensors_from_bytes(data: bytes, source: str = "bytes") -> dict[str, Array]:
+    """The arrays in the bytes of a file, by name; `source` names them in messages. Raises DiagnosticError."""
+    reader = Reader(BytesIO(data), source)
+    entries, start = _header(reader)
+    return {entry.name: _read(reader, entry, start) for entry in entries}
 
 
 def read_metadata(path: str | os.PathLike[str]) -> dict[str, str]:

@@ -1,0 +1,148 @@
+"""Checkpoints, the easy way: `save_checkpoint(cluster, job, folder)` and `load_checkpoint(cluster, job, folder)`.
+
+`job` is a compiled job, or a module that one machine trains. What it runs in is given as the scopes of its machines by
+role name, as anything that has these as its `scopes`, or, for one machine, as the scope itself.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from pstranspile.checkpoint import codes
+from pstranspile.checkpoint.layout import MACHINE, Layout, layout_of
+from pstranspile.checkpoint.manifest import Manifest
+from pstranspile.checkpoint.names import MANIFEST
+from pstranspile.checkpoint.state import Scopes, assign, gather, require_machines
+from pstranspile.checkpoint.store import Format, Progress, read_checkpoint, read_manifest, write_checkpoint
+from pstranspile.compile import Compiled
+from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.model import Location, Module
+from pstranspile.run.scope import Scope
+
+_STEP = re.compile(r"step_([0-9]{8,})")
+
+
+class Resumed(NamedTuple):
+    """Where a job that was loaded goes on.
+
+    `step` steps were done; `steps` says how many each machine had run, which its random numbers depend on, and `seed`
+    what seed it was run with (None: the program's own). `kept` names variables that are not in the checkpoint and
+    keep the values they had: only such as the source program does not keep.
+    """
+
+    step: int
+    steps: dict[str, int]
+    seed: int | None
+    kept: tuple[str, ...]
+
+
+def scopes_of(machines: Any) -> Scopes:
+    """The scopes of the machines by role name."""
+    if isinstance(machines, Scope):
+        return {MACHINE: machines}
+    return cast("Scopes", machines if isinstance(machines, Mapping) else machines.scopes)
+
+
+def save_checkpoint(
+    machines: Any,
+    job: Compiled | Module,
+    folder: str | os.PathLike[str],
+    *,
+    format: Format = "files",
+    step: int = 0,
+    steps: Mapping[str, int] | None = None,
+    seed: int | None = None,
+) -> Manifest:
+    """Writes all that a job keeps from step to step to a folder, which appears whole or not at all.
+
+    Variables cut over the servers are written whole, so that any number of servers can load them. An earlier
+    checkpoint in the folder is replaced. `step` and `steps` (by machine; default: `step` for all) are given back by
+    `load_checkpoint`. Raises DiagnosticError when a variable has no value or the folder can't be written; ValueError
+    for an unknown format.
+    """
+    layout = layout_of(job)
+    at = Progress(step, dict.fromkeys(layout.machines, step) if steps is None else steps, seed)
+    return write_checkpoint(folder, layout, gather(layout, scopes_of(machines)), format, at)
+
+
+def load_checkpoint(
+    machines: Any, job: Compiled | Module, folder: str | os.PathLike[str], *, same_program: bool = True
+) -> Resumed:
+    """Sets the variables of a job's machines from a checkpoint, whatever machines it was saved from.
+
+    The machines' start-up programs should have run. Nothing is set before all is read and checked. With
+    `same_program=False` the checkpoint may be of another program that has at least this one's variables.
+    Raises DiagnosticError.
+    """
+    layout, scopes = layout_of(job), scopes_of(machines)
+    require_machines(layout, scopes)
+    manifest, state = read_checkpoint(folder)
+    if same_program:
+        require_program(manifest, layout, str(folder))
+    assignment = assign(layout, state)
+    assignment.carry_out(scopes)
+    return Resumed(manifest.step, dict(manifest.steps), manifest.seed, assignment.kept)
+
+
+def require_program(manifest: Manifest, layout: Layout, folder: str) -> None:
+    """Raises DiagnosticError if a checkpoint was made for another program than the layout's."""
+    if manifest.fingerprint != layout.fingerprint:
+        message = (
+            f"it was made for the program {manifest.fingerprint[:19]}..., this is {layout.fingerprint[:19]}...; "
+            "to take over variables of the same names, load it with same_program=False"
+        )
+        raise DiagnosticError([error(codes.MODEL, message, Location(folder))])
+
+
+# Numbered checkpoints
+
+
+def step_folder(folder: str | os.PathLike[str], step: int) -> Path:
+    """Where the checkpoint after a step lies among others: `<folder>/step_00000010`."""
+    return Path(folder) / f"step_{step:08d}"
+
+
+def newest(folder: str | os.PathLike[str]) -> Path:
+    """The checkpoint that a folder is, or the one after the latest step in it. Raises DiagnosticError.
+
+    One that was not finished has no name yet and is not seen.
+    """
+    place = Path(folder)
+    if (place / MANIFEST).is_file():
+        return place
+    try:
+        found = [(int(match[1]), name) for name in os.listdir(place) if (match := _STEP.fullmatch(name))]
+    except (OSError, ValueError) as problem:
+        reason = problem.strerror if isinstance(problem, OSError) else str(problem)
+        raise DiagnosticError([error(codes.MANIFEST, f"can't be read: {reason}", Location(str(place)))]) from None
+    if not found:
+        message = f"it is no checkpoint (it has no {MANIFEST}) and holds none (step_00000001, ...)"
+        raise DiagnosticError([error(codes.MANIFEST, message, Location(str(place)))])
+    return place / max(found)[1]
+
+
+def forget_older(folder: str | os.PathLike[str], keep: int) -> None:
+    """Removes all but the `keep` latest numbered checkpoints of a folder. What is no checkpoint stays."""
+    import shutil
+
+    place = Path(folder)
+    numbered = sorted((int(match[1]), name) for name in os.listdir(place) if (match := _STEP.fullmatch(name)))
+    for _, name in numbered[: max(len(numbered) - keep, 0)]:
+        if (place / name / MANIFEST).is_file():
+            shutil.rmtree(place / name)
+
+
+__all__ = [
+    "Resumed",
+    "forget_older",
+    "load_checkpoint",
+    "newest",
+    "read_manifest",
+    "save_checkpoint",
+    "scopes_of",
+    "step_folder",
+]

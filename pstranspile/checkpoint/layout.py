@@ -1,0 +1,261 @@
+"""Where every variable of a job lives: which machine holds which part of it, under which name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from math import prod
+from typing import NamedTuple
+
+from pstranspile.checkpoint import codes
+from pstranspile.compile import Compiled
+from pstranspile.ir.attributes import Strings
+from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.model import Module, Program, Var
+from pstranspile.ir.types import DType, VarKind
+from pstranspile.plan.names import slice_name
+from pstranspile.plan.plan import DistributedVar, PlannedParameter, Slice
+
+MACHINE = "machine"
+"""The name of the machine of a job that has only one."""
+
+KEPT = (VarKind.LOD_TENSOR, VarKind.SELECTED_ROWS)
+
+
+class Part(NamedTuple):
+    """What a machine holds of a variable: the elements from `offset` on, as a tensor of dims `shape`."""
+
+    machine: str
+    name: str
+    offset: int
+    shape: tuple[int, ...]
+
+
+class Placed(NamedTuple):
+    """A variable of a job, whole, and who holds it.
+
+    `parts` make up the whole, in order; the value of a checkpoint comes from them. `others` are further copies (of
+    parts, or of the whole). Without `parts` the `others` have nothing in common but their name. `table`: sparse rows,
+    shared out by id modulo the number of servers. `optional`: it need not have a value (the source program
+    does not keep it from step to step).
+    """
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+    parts: tuple[Part, ...]
+    others: tuple[Part, ...]
+    table: bool = False
+    optional: bool = False
+
+    @property
+    def holders(self) -> tuple[Part, ...]:
+        """Everyone who holds some of it."""
+        return (*self.parts, *self.others)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """All variables of a job by name, in the order of names; `machines` are role names, servers first.
+
+    `fingerprint` is the hash of the source program, `servers` that of what each server holds.
+    """
+
+    fingerprint: str
+    mode: str
+    pservers: tuple[str, ...]
+    trainers: int
+    machines: tuple[str, ...]
+    variables: Mapping[str, Placed]
+
+    @property
+    def servers(self) -> str:
+        """A hash of who among the servers holds what: the same for jobs whose servers hold the same."""
+        held = sorted(part for v in self.variables.values() for part in v.holders if part.machine.startswith("pserver"))
+        return "sha256:" + sha256(repr([tuple(part) for part in held]).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+class _Held(NamedTuple):
+    """One variable of one machine, before those of all machines are put together."""
+
+    origin: str
+    part: Part
+    var: Var
+    table: bool = False
+
+
+def layout_of(job: Compiled | Module) -> Layout:
+    """Where the variables of a compiled job live; of a module: on the one machine that trains it.
+
+    Variables are those of block 0 that are kept from step to step. Raises DiagnosticError (`checkpoint-place`) if the
+    parts of a variable don't make up the whole.
+    """
+    if isinstance(job, Module):
+        from pstranspile.plan.text import fingerprint
+
+        held = [_Held(var.name, Part(MACHINE, var.name, 0, var.shape), var) for var in _kept(job.main)]
+        return Layout(fingerprint(job), "alone", (), 0, (MACHINE,), _put_together(held, job.main))
+    plan = job.plan
+    held = [one for number in range(len(plan.pservers)) for one in _on_server(job, number)]
+    elsewhere = {v.origin for v in job.distributed_vars if v.vtype == "RemotePrefetch"}
+    elsewhere.update(one.origin for one in held if one.table)
+    for number in range(plan.trainers):
+        role = job.trainer(number)
+        held += (
+            _Held(var.name, Part(role.name, var.name, 0, var.shape), var)
+            for var in _kept(role.main)
+            if var.name not in elsewhere  # a trainer only declares it
+        )
+    machines = (*(f"pserver_{j}" for j in range(len(plan.pservers))), *(f"trainer_{i}" for i in range(plan.trainers)))
+    variables = _put_together(held, job.source.main)
+    return Layout(job.fingerprint, plan.mode, plan.pservers, plan.trainers, machines, variables)
+
+
+def _kept(program: Program) -> Iterator[Var]:
+    return (var for var in program.main_block.vars.values() if var.persistable and var.kind in KEPT)
+
+
+# Servers
+
+
+def _on_server(job: Compiled, number: int) -> Iterator[_Held]:
+    """What a server holds between steps.
+
+    Gradients and what the updates compute on the way, which the source does not keep either, are left out; the
+    results of the learning-rate ops are not, since without barriers an update may read them before they are made anew.
+    """
+    endpoint = job.plan.pservers[number]
+    role = job.pserver(endpoint)
+    program, source = role.main, job.source.main.main_block.vars
+    cuts = {**_cut_with_parameters(job, program), **_overview(job, endpoint)}
+    passing = _gradients(program)
+    passing.update(name for name, var in source.items() if not var.persistable)
+    passing -= _rates(program)
+    tables = _table_names(job)
+    for var in _kept(program):
+        origin, offset = cuts.get(var.name, (var.name, 0))
+        if var.name in passing or origin in passing:
+            continue
+        table = var.kind is VarKind.SELECTED_ROWS or origin in tables
+        whole = source.get(origin)
+        if table and whole is not None and whole.tensor is not None:
+            var = var._replace(tensor=whole.tensor)
+        yield _Held(origin, Part(role.name, var.name, 0 if table else offset, var.shape), var, table)
+
+
+def _table_names(job: Compiled) -> frozenset[str]:
+    named = job.plan.distributed_lookup_table
+    return frozenset((named,) if isinstance(named, str) else named or ())
+
+
+def _gradients(program: Program) -> set[str]:
+    """What a server receives or merges: the inputs of its listen_and_serv, and what its blocks start from."""
+    found: set[str] = set()
+    for op in program.main_block.ops:
+        found.update(op.inputs.get("X", ()))
+        for pair in _strings(op.attrs.get("grad_to_block_id")):
+            found.add(pair.rpartition(":")[0])
+    return found
+
+
+def _rates(program: Program) -> set[str]:
+    """What the learning-rate block of a server writes."""
+    blocks = [op.attrs.get("lr_decay_block_id", -1) for op in program.main_block.ops]
+    ops = (op for block in blocks if isinstance(block, int) and block > 0 for op in program.blocks[block].ops)
+    return {name for op in ops for name in op.output_names}
+
+
+def _strings(value: object) -> Iterable[str]:
+    return value if isinstance(value, Strings) else ()
+
+
+def _overview(job: Compiled, endpoint: str) -> dict[str, tuple[str, int]]:
+    """Server variable -> (origin, offset), by the plan's table of variables on servers."""
+    slices: dict[str, int] = {}
+    for parameter, _ in job.plan.slices_on(endpoint):
+        slices[parameter.name] = slices.get(parameter.name, 0) + 1
+    program = job.pserver(endpoint).main.main_block.vars
+    found: dict[str, tuple[str, int]] = {}
+    for row in job.distributed_vars:
+        if row.endpoint == endpoint:
+            name = _name_of(row, program)
+            found[name] = (row.origin, row.offset if row.is_slice else 0)
+    return found
+
+
+def _name_of(row: DistributedVar, variables: Mapping[str, Var]) -> str:
+    """The name of a row's variable on its server: state of one of several slices there has the slice's number."""
+    numbered = slice_name(row.slice, row.block_id)
+    return numbered if row.is_slice and row.vtype == "Optimizer" and numbered in variables else row.slice
+
+
+def _cut_with_parameters(job: Compiled, program: Program) -> dict[str, tuple[str, int]]:
+    """Server variable -> (origin, offset) for all that is cut as the parameter that its block updates."""
+    source, here = job.source.main.main_block.vars, program.main_block.vars
+    slices = {s.gradient: (p, s) for p in job.plan.parameters if p.is_cut for s in p.slices}
+    found: dict[str, tuple[str, int]] = {}
+    for op in program.main_block.ops:
+        for pair in _strings(op.attrs.get("grad_to_block_id")):
+            gradient, _, block = pair.rpartition(":")
+            if gradient in slices:
+                parameter, s = slices[gradient]
+                named = {n for o in program.blocks[int(block)].ops for n in (*o.input_names, *o.output_names)}
+                found.update(_cut_like(parameter, s, named, source, here))
+    return found
+
+
+def _cut_like(
+    parameter: PlannedParameter, s: Slice, named: set[str], source: Mapping[str, Var], here: Mapping[str, Var]
+) -> Iterator[tuple[str, tuple[str, int]]]:
+    for name, var in source.items():
+        numbered = slice_name(name, s.number)
+        if var.shape == parameter.shape and name != parameter.name:
+            for candidate in (name, numbered):
+                if candidate in named and candidate in here and here[candidate].shape == s.shape:
+                    yield candidate, (name, s.offset)
+        elif numbered in named and numbered in here and here[numbered].shape == var.shape:
+            yield numbered, (name, 0)  # every slice there has a whole copy of its own
+
+
+# All machines
+
+
+def _put_together(held: Iterable[_Held], source: Program) -> dict[str, Placed]:
+    by_origin: dict[str, list[_Held]] = {}
+    for one in held:
+        by_origin.setdefault(one.origin, []).append(one)
+    return {name: _placed(name, by_origin[name], source.main_block.vars.get(name)) for name in sorted(by_origin)}
+
+
+def _placed(name: str, held: list[_Held], declared: Var | None) -> Placed:
+    first = held[0]
+    var = declared if declared is not None and declared.tensor is not None else first.var
+    dtype, shape = var.dtype or DType.FP32, var.shape
+    optional = declared is None or not declared.persistable
+    parts = tuple(one.part for one in held)
+    if any(one.table for one in held):
+        return Placed(name, dtype, shape, parts, (), True, optional)
+    servers = tuple(part for part in parts if part.machine.startswith("pserver"))
+    if declared is None and len({part.shape for part in parts}) > 1:
+        return Placed(name, dtype, (), (), parts, optional=True)
+    chosen = _cover(servers, shape) or _cover(parts, shape)
+    if chosen is None:
+        told = ", ".join(f"{p.offset} to {p.offset + prod(p.shape)} on {p.machine}" for p in parts)
+        message = f"the parts of {name} do not make up its {prod(shape)} elements: {told}"
+        raise DiagnosticError([error(codes.PLACE, message)])
+    return Placed(name, dtype, shape, chosen, tuple(p for p in parts if p not in chosen), optional=optional)
+
+
+def _cover(parts: Iterable[Part], shape: tuple[int, ...]) -> tuple[Part, ...] | None:
+    """Parts that together are the whole, the first machine's where several hold the same; None if there are none."""
+    waiting = sorted(parts, key=lambda part: part.offset)  # stable: in the order of machines where offsets are equal
+    chosen: list[Part] = []
+    at = 0
+    for part in waiting:
+        if part.shape == shape and not chosen:
+            return (part,)
+        if part.offset == at and 0 < prod(part.shape) <= prod(shape) - at:
+            chosen.append(part)
+            at += prod(part.shape)
+    return tuple(chosen) if chosen and at == prod(shape) else None

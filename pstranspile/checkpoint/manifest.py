@@ -1,0 +1,200 @@
+"""The manifest of a checkpoint: what it holds, of which job and step, and the hash of every file."""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from typing import Any, NamedTuple, NoReturn, cast
+
+from pstranspile.checkpoint import codes
+from pstranspile.checkpoint.names import MANIFEST, require_names
+from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.model import Location
+
+FORMAT = "pstranspile checkpoint"
+VERSION = 1
+LAYOUTS = ("files", "combined", "safetensors")
+
+
+class FileEntry(NamedTuple):
+    """A file of the checkpoint: its path in the folder, its size in bytes, and its hash."""
+
+    path: str
+    size: int
+    sha256: str
+
+
+class Saved(NamedTuple):
+    """A saved value: a whole variable, a part of a table (`part` of `parts`), or a machine's own value.
+
+    `offset` counts elements of the whole variable `origin`. Several whole variables may share a file.
+    """
+
+    name: str
+    file: str
+    kind: str
+    dtype: str
+    shape: tuple[int, ...]
+    origin: str = ""
+    machine: str = ""
+    offset: int = 0
+    part: int = 0
+    parts: int = 0
+
+
+class Manifest(NamedTuple):
+    """All that a checkpoint says of itself.
+
+    `step` counts the steps that were done; `steps` those of each machine that runs steps, for its random numbers.
+    `seed` is the seed the job ran with, None if it was the program's own.
+    """
+
+    layout: str
+    fingerprint: str
+    mode: str
+    pservers: tuple[str, ...]
+    trainers: int
+    servers: str
+    step: int
+    steps: dict[str, int]
+    seed: int | None
+    values: tuple[Saved, ...]
+    files: tuple[FileEntry, ...]
+
+
+def manifest_bytes(manifest: Manifest) -> bytes:
+    """The manifest as JSON, with the hash of itself."""
+    held: dict[str, Any] = {"format": FORMAT, "version": VERSION, **manifest._asdict()}
+    held["values"] = [_plain(value._asdict()) for value in manifest.values]
+    held["files"] = [entry._asdict() for entry in manifest.files]
+    held["checksum"] = _checksum(held)
+    return (json.dumps(held, indent=1, ensure_ascii=True) + "\n").encode("ascii")
+
+
+def _plain(held: dict[str, Any]) -> dict[str, Any]:
+    defaults = Saved._field_defaults
+    return {key: value for key, value in held.items() if key not in defaults or value != defaults[key]}
+
+
+def _checksum(held: dict[str, Any]) -> str:
+    text = json.dumps({k: v for k, v in held.items() if k != "checksum"}, sort_keys=True, separators=(",", ":"))
+    return sha256(text.encode("ascii")).hexdigest()
+
+
+def parse_manifest(data: bytes, place: str) -> Manifest:
+    """The manifest in `data`. Raises DiagnosticError, naming the file and what is wrong with it."""
+    fields = _Fields(_json(data, place), f"{place}/{MANIFEST}")
+    if fields.text("format") != FORMAT:
+        fields.refuse(f"`format` is not {FORMAT!r}")
+    if fields.held.get("version") != VERSION:
+        fields.refuse(f"version {fields.held.get('version')!r} is not known, only {VERSION} is")
+    if fields.text("checksum") != _checksum(fields.held):
+        fields.refuse("its checksum is another: it was changed after it was written")
+    steps = fields.dict("steps")
+    if not all(type(value) is int and value >= 0 for value in steps.values()):
+        fields.refuse("`steps` does not hold counts")
+    seed = fields.held.get("seed")
+    manifest = Manifest(
+        fields.text("layout"),
+        fields.text("fingerprint"),
+        fields.text("mode"),
+        tuple(fields.texts("pservers")),
+        fields.number("trainers"),
+        fields.text("servers"),
+        fields.number("step"),
+        cast("dict[str, int]", steps),
+        seed if type(seed) is int else None,
+        tuple(_saved(fields.inner(value, "values")) for value in fields.list("values")),
+        tuple(_entry(fields.inner(value, "files")) for value in fields.list("files")),
+    )
+    _check(manifest, fields)
+    return manifest
+
+
+def _check(manifest: Manifest, fields: _Fields) -> None:
+    if manifest.layout not in LAYOUTS:
+        fields.refuse(f"the layout {manifest.layout!r} is not known")
+    require_names([*(entry.path for entry in manifest.files), MANIFEST], (), fields.place)
+    listed = {entry.path for entry in manifest.files}
+    seen: set[tuple[str, str, int]] = set()
+    for value in manifest.values:
+        if value.file not in listed:
+            fields.refuse(f"{value.name} is in {value.file!r}, which it does not list")
+        key = (value.name, value.machine, value.part)
+        if key in seen:
+            fields.refuse(f"it lists {value.name} twice")
+        seen.add(key)
+
+
+def _saved(fields: _Fields) -> Saved:
+    shape = fields.list("shape")
+    if not all(type(dim) is int and dim >= 0 for dim in shape):
+        fields.refuse("`shape` does not hold dims")
+    return Saved(
+        fields.text("name"),
+        fields.text("file"),
+        fields.text("kind"),
+        fields.text("dtype"),
+        tuple(shape),
+        fields.text("origin", ""),
+        fields.text("machine", ""),
+        fields.number("offset", 0),
+        fields.number("part", 0),
+        fields.number("parts", 0),
+    )
+
+
+def _entry(fields: _Fields) -> FileEntry:
+    return FileEntry(fields.text("path"), fields.number("size"), fields.text("sha256"))
+
+
+def _json(data: bytes, place: str) -> dict[str, Any]:
+    def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            raise ValueError("a key occurs twice")
+        return found
+
+    where = Location(f"{place}/{MANIFEST}")
+    try:
+        held: Any = json.loads(data.decode("utf-8"), object_pairs_hook=distinct)
+    except (ValueError, RecursionError) as problem:
+        raise DiagnosticError([error(codes.MANIFEST, f"it is not the JSON it should be: {problem}", where)]) from None
+    if not isinstance(held, dict):
+        raise DiagnosticError([error(codes.MANIFEST, "it is not a JSON object", where)])
+    return cast("dict[str, Any]", held)
+
+
+class _Fields:
+    """A JSON object of a manifest, its values checked as they are read."""
+
+    def __init__(self, held: dict[str, Any], place: str):
+        self.held, self.place = held, place
+
+    def refuse(self, reason: str) -> NoReturn:
+        raise DiagnosticError([error(codes.MANIFEST, reason, Location(self.place))])
+
+    def text(self, key: str, default: str | None = None) -> str:
+        value = self.held.get(key, default)
+        return value if isinstance(value, str) else self.refuse(f"`{key}` is not a text")
+
+    def number(self, key: str, default: int | None = None) -> int:
+        value = self.held.get(key, default)
+        return value if type(value) is int and value >= 0 else self.refuse(f"`{key}` is not a count")
+
+    def list(self, key: str) -> list[Any]:
+        value = self.held.get(key)
+        return cast("list[Any]", value) if isinstance(value, list) else self.refuse(f"`{key}` is not a list")
+
+    def texts(self, key: str) -> list[str]:
+        found = self.list(key)
+        return found if all(isinstance(text, str) for text in found) else self.refuse(f"`{key}` does not hold texts")
+
+    def dict(self, key: str) -> dict[str, Any]:
+        value = self.held.get(key)
+        return cast("dict[str, Any]", value) if isinstance(value, dict) else self.refuse(f"`{key}` is not an object")
+
+    def inner(self, value: Any, key: str) -> _Fields:
+        if not isinstance(value, dict):
+            self.refuse(f"`{key}` holds what is not an object")
+        return _Fields(cast("dict[str, Any]", value), self.place)

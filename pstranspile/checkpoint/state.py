@@ -1,0 +1,229 @@
+"""The state of a job, taken from its machines and put back: parts merged into whole variables, and cut again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import NamedTuple, TypeAlias
+
+from pstranspile.checkpoint import codes
+from pstranspile.checkpoint.layout import Layout, Part, Placed
+from pstranspile.checkpoint.tables import merged, shared_out, trimmed
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise_errors
+from pstranspile.ir.model import Location
+from pstranspile.lazy import lazy_import
+from pstranspile.ops.context import Value
+from pstranspile.ops.tensor_bytes import NUMPY_TYPES
+from pstranspile.ops.values import Array, LoDTensor, SelectedRows
+from pstranspile.run.scope import Scope, own_copy
+
+np = lazy_import("numpy")
+
+Scopes: TypeAlias = Mapping[str, MutableMapping[str, Value]]
+"""The variables of each machine by role name (`pserver_0`, `trainer_1`)."""
+
+
+class Copy(NamedTuple):
+    """A machine's own value of a variable, where it is another than the whole has there."""
+
+    part: Part
+    origin: str
+    value: Value
+
+
+@dataclass
+class State:
+    """All that a job keeps: whole variables, what single machines have otherwise, and the parts of tables.
+
+    `servers` says whose servers the copies belong to (`Layout.servers`); `files` where a variable was read, for
+    messages, and `place` where all was.
+    """
+
+    values: dict[str, Value] = field(default_factory=dict[str, Value])
+    copies: list[Copy] = field(default_factory=list[Copy])
+    tables: dict[str, list[SelectedRows]] = field(default_factory=dict[str, list[SelectedRows]])
+    servers: str = ""
+    files: dict[str, str] = field(default_factory=dict[str, str])
+    place: str = ""
+
+    def location(self, name: str) -> Location | None:
+        """The file that a variable was read from."""
+        place = self.files.get(name, self.place)
+        return Location(place) if place else None
+
+
+# From the machines
+
+
+def gather(layout: Layout, scopes: Scopes) -> State:
+    """The state of a running job. Raises DiagnosticError for every variable without a value or with one that is odd.
+
+    Nothing is shared with the scopes.
+    """
+    require_machines(layout, scopes)
+    state = State(servers=layout.servers)
+    found: list[Diagnostic] = []
+    for placed in layout.variables.values():
+        held = {part: scopes[part.machine].get(part.name) for part in placed.holders}
+        if placed.optional:
+            held = {part: value for part, value in held.items() if value is not None}
+            if any(part not in held for part in placed.parts):
+                continue
+        problems = [problem for part, value in held.items() if (problem := _misfit(placed, part, value))]
+        found += problems
+        if not problems:
+            _take(state, placed, held)
+    raise_errors(found)
+    return state
+
+
+def require_machines(layout: Layout, scopes: Scopes) -> None:
+    """Raises DiagnosticError unless there are variables of exactly the machines of the job."""
+    missing = [name for name in layout.machines if name not in scopes]
+    more = [name for name in scopes if name not in layout.machines]
+    if missing or more:
+        told = "there is no machine " + ", ".join(missing) if missing else "the job has no machine " + ", ".join(more)
+        raise DiagnosticError([error(codes.PLACE, told)])
+
+
+def _take(state: State, placed: Placed, held: Mapping[Part, Value]) -> None:
+    if placed.table:
+        state.tables[placed.name] = [trimmed(value) for value in held.values()]
+        return
+    whole: Value = None
+    if placed.parts:
+        whole = state.values[placed.name] = _whole(placed, held)
+    for part in placed.others:
+        value = held.get(part)
+        if value is not None and not (placed.parts and same(value, part_of(placed, part, whole))):
+            state.copies.append(Copy(part, placed.name, own_copy(value)))
+
+
+def _whole(placed: Placed, held: Mapping[Part, Value]) -> Value:
+    if len(placed.parts) == 1:
+        return own_copy(held[placed.parts[0]])
+    whole = np.empty(prod(placed.shape), NUMPY_TYPES[placed.dtype])
+    for part in placed.parts:
+        whole[part.offset : part.offset + prod(part.shape)] = np.asarray(held[part]).reshape(-1)
+    return whole.reshape(placed.shape)
+
+
+def _misfit(placed: Placed, part: Part, value: Value) -> Diagnostic | None:
+    where = f"{part.name} on {part.machine}"
+    if value is None:
+        return error(codes.STATE, f"{where} has no value yet")
+    reason = misfit(placed, part, value)
+    return error(codes.STATE, f"{where} {reason}") if reason else None
+
+
+def misfit(placed: Placed, part: Part, value: Value) -> str:
+    """Why a value can't be that of a part; empty if it can."""
+    if placed.table:
+        if not isinstance(value, SelectedRows):
+            return "does not hold the sparse rows of a table"
+        data, dims = value.value, placed.shape[1:]
+        fits = tuple(data.shape[1:]) == dims and len(data) >= len(value.rows)
+    else:
+        data = value.data if isinstance(value, LoDTensor) else value
+        if not isinstance(data, np.ndarray):
+            return "holds no tensor"
+        fits = len(data.shape) == len(part.shape) and all(
+            want in (-1, have) for have, want in zip(data.shape, part.shape, strict=True)
+        )
+        dims = part.shape
+    if fits and data.dtype.name == NUMPY_TYPES[placed.dtype]:
+        return ""
+    return f"is {data.dtype.name}{list(data.shape)}, declared {placed.dtype.text}{list(dims)}"
+
+
+def same(one: Value, other: Value) -> bool:
+    """Whether two values are the same, bit for bit."""
+    if isinstance(one, LoDTensor) or isinstance(other, LoDTensor):
+        both = isinstance(one, LoDTensor) and isinstance(other, LoDTensor)
+        return both and one.lod == other.lod and same(one.data, other.data)
+    return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+
+
+def part_of(placed: Placed, part: Part, whole: Value) -> Value:
+    """What a machine holds of a whole value."""
+    if isinstance(whole, LoDTensor) or (part.offset == 0 and part.shape == placed.shape):
+        return whole
+    flat: Array = np.ascontiguousarray(whole).reshape(-1)
+    return flat[part.offset : part.offset + prod(part.shape)].reshape(part.shape)
+
+
+# Back to the machines
+
+
+class Assignment(NamedTuple):
+    """What is to be set in each machine's variables, and which optional variables keep the values they have."""
+
+    values: dict[str, dict[str, Value]]
+    kept: tuple[str, ...]
+
+    def carry_out(self, scopes: Scopes) -> None:
+        """Sets the variables. All values are checked and copied before, so nothing can fail half-way."""
+        for machine, values in self.values.items():
+            scope = scopes[machine]
+            if isinstance(scope, Scope):
+                for name, value in values.items():
+                    scope.put(name, value)  # without another copy
+            else:
+                scope.update(values)
+
+
+def assign(layout: Layout, state: State) -> Assignment:
+    """What every machine of a job gets of a state, however the job it was taken from was laid out.
+
+    A machine's own value goes to the machine of the same name if it has that variable there, of the same place in
+    the whole; a server's only if all servers hold what they held. Raises DiagnosticError for what is missing or of
+    another element type or other dims.
+    """
+    same_servers = state.servers == layout.servers
+    own = {copy.part: copy for copy in state.copies if same_servers or not copy.part.machine.startswith("pserver")}
+    values: dict[str, dict[str, Value]] = {machine: {} for machine in layout.machines}
+    found: list[Diagnostic] = []
+    kept: list[str] = []
+    for placed in layout.variables.values():
+        reason = _problem(placed, state)
+        if reason:
+            found.append(error(codes.VARIABLE, reason, state.location(placed.name)))
+            continue
+        if placed.table:
+            _assign_table(values, placed, state)
+            continue
+        for part in placed.holders:
+            copy = own.get(part)
+            if copy is not None and copy.origin == placed.name and not misfit(placed, part, copy.value):
+                values[part.machine][part.name] = own_copy(copy.value)
+            elif placed.name in state.values and placed.parts:
+                values[part.machine][part.name] = own_copy(part_of(placed, part, state.values[placed.name]))
+            else:
+                kept.append(f"{part.name} on {part.machine}")
+    raise_errors(found)
+    return Assignment(values, tuple(kept))
+
+
+def _problem(placed: Placed, state: State) -> str:
+    """Why a variable of the job can't be had from a state; empty if it can."""
+    name = placed.name
+    if placed.table:
+        if name not in state.tables:
+            return f"the checkpoint has no parts of the table {name}"
+        reasons = (misfit(placed, placed.parts[0], value) for value in state.tables[name])
+        return next((f"the table {name} {reason}" for reason in reasons if reason), "")
+    value = state.values.get(name)
+    if value is None or not placed.parts:
+        return "" if placed.optional else f"the checkpoint has no variable {name}"
+    reason = misfit(placed, Part("", name, 0, placed.shape), value)
+    return f"{name} {reason}" if reason else ""
+
+
+def _assign_table(values: dict[str, dict[str, Value]], placed: Placed, state: State) -> None:
+    parts = state.tables[placed.name]
+    table = merged(placed.name, parts)
+    if len(parts) != len(placed.parts):
+        parts = list(shared_out(table, len(placed.parts)))
+    for part, value in zip(placed.parts, parts, strict=True):
+        values[part.machine][part.name] = own_copy(value)

@@ -1,0 +1,217 @@
+"""Checkpoints on disk: a state with its manifest, written whole and read only if all of it is as it was written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import sha256
+from io import BytesIO
+from pathlib import Path
+from typing import Literal, NamedTuple, TypeAlias
+
+from pstranspile.checkpoint import codes
+from pstranspile.checkpoint.folder import NewFolder, present
+from pstranspile.checkpoint.layout import Layout, Part
+from pstranspile.checkpoint.manifest import FileEntry, Manifest, Saved, manifest_bytes, parse_manifest
+from pstranspile.checkpoint.names import COMBINED, MANIFEST, SAFETENSORS, machine_file, require_names, table_file
+from pstranspile.checkpoint.state import Copy, State
+from pstranspile.interop.safetensors import safetensors_pieces, tensors_from_bytes
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error
+from pstranspile.ir.model import Location
+from pstranspile.ops.context import Value
+from pstranspile.ops.tensor_bytes import (
+    Reader,
+    decode_selected_rows,
+    decode_tensor,
+    encode,
+    end,
+    require_encodable,
+)
+from pstranspile.ops.values import LoDTensor, SelectedRows
+
+Format: TypeAlias = Literal["files", "combined", "safetensors"]
+"""How the whole variables are written: a file for each, one file in Fluid's layout, one safetensors file."""
+
+SHARED = "shared"
+"""Stands for a machine's name in the path of whole variables that the layout's one file does not take."""
+
+TENSOR, ROWS = "tensor", "rows"
+
+
+class Progress(NamedTuple):
+    """How far a job was: steps done, steps of each machine (for its random numbers), the seed it was given."""
+
+    step: int = 0
+    steps: Mapping[str, int] = {}
+    seed: int | None = None
+
+
+# Writing
+
+
+def write_checkpoint(target: str | os.PathLike[str], layout: Layout, state: State, form: str, at: Progress) -> Manifest:
+    """Writes a checkpoint to the folder `target`, whole or not at all.
+
+    Only another checkpoint is replaced. Raises DiagnosticError; ValueError for an unknown form.
+    """
+    if form not in ("files", "combined", "safetensors"):
+        raise ValueError(f"the formats are files, combined and safetensors, not {form!r}")
+    folder = Path(target)
+    values = list(_saved(layout, state, form))
+    paths = list(dict.fromkeys(saved.file for saved, _ in values))
+    require_names([*paths, MANIFEST], (s.name for s, _ in values if s.file == s.name), str(folder))
+    for saved, value in values:
+        require_encodable(value, saved.name, str(folder / saved.file))
+    try:
+        with NewFolder(folder) as new:
+            for path in paths:
+                new.write(path, _pieces(path, [(s.name, value) for s, value in values if s.file == path]))
+            manifest = Manifest(
+                form,
+                layout.fingerprint,
+                layout.mode,
+                layout.pservers,
+                layout.trainers,
+                layout.servers,
+                at.step,
+                dict(at.steps),
+                at.seed,
+                tuple(saved for saved, _ in values),
+                tuple(new.entries),
+            )
+            new.write(MANIFEST, [manifest_bytes(manifest)])
+            new.publish()
+    except (OSError, ValueError) as problem:
+        reason = problem.strerror if isinstance(problem, OSError) else str(problem)
+        raise DiagnosticError([error(codes.TARGET, f"can't be written: {reason}", Location(str(folder)))]) from None
+    return manifest
+
+
+def _saved(layout: Layout, state: State, form: str) -> Iterator[tuple[Saved, Value]]:
+    """Everything that is written, with its entry in the manifest; whole variables in the order of names."""
+    together = {"files": "", "combined": COMBINED, "safetensors": SAFETENSORS}[form]
+    for name, value in sorted(state.values.items()):
+        alone = isinstance(value, LoDTensor) and form == "safetensors"
+        file = together or name
+        if together and (alone or layout.variables[name].optional):
+            file = machine_file(SHARED, name)
+        yield _entry(name, file, value), value
+    for name, parts in sorted(state.tables.items()):
+        for number, part in enumerate(parts):
+            yield _entry(name, table_file(name, number), part)._replace(part=number, parts=len(parts)), part
+    for part, origin, value in sorted(state.copies, key=lambda copy: copy.part):
+        entry = _entry(part.name, machine_file(part.machine, part.name), value)
+        yield entry._replace(origin=origin, machine=part.machine, offset=part.offset), value
+
+
+def _entry(name: str, file: str, value: Value) -> Saved:
+    data = value.value if isinstance(value, SelectedRows) else value.data if isinstance(value, LoDTensor) else value
+    kind = ROWS if isinstance(value, SelectedRows) else TENSOR
+    return Saved(name, file, kind, data.dtype.name, tuple(data.shape))
+
+
+def _pieces(path: str, values: list[tuple[str, Value]]) -> Iterable[bytes | memoryview]:
+    if path == SAFETENSORS:
+        return safetensors_pieces(dict(values), path)
+    return (piece for _, value in values for piece in encode(value))
+
+
+# Reading
+
+
+def read_manifest(source: str | os.PathLike[str]) -> Manifest:
+    """The manifest of a checkpoint. Raises DiagnosticError."""
+    folder = present(Path(source))
+    try:
+        data = (folder / MANIFEST).read_bytes()
+    except (OSError, ValueError) as problem:
+        reason = problem.strerror if isinstance(problem, OSError) else str(problem)
+        message = f"can't be read: {reason}. A checkpoint has one; files that Fluid wrote: load_persistables"
+        raise DiagnosticError([error(codes.MANIFEST, message, Location(str(folder / MANIFEST)))]) from None
+    return parse_manifest(data, str(folder))
+
+
+def read_checkpoint(source: str | os.PathLike[str]) -> tuple[Manifest, State]:
+    """A checkpoint, every file of it checked against the manifest. Raises DiagnosticError with all that is wrong."""
+    folder = present(Path(source))
+    manifest = read_manifest(source)
+    data: dict[str, bytes] = {}
+    found: list[Diagnostic] = []
+    for entry in manifest.files:
+        content = _content(folder, entry)
+        if isinstance(content, Diagnostic):
+            found.append(content)
+        else:
+            data[entry.path] = content
+    if found:
+        raise DiagnosticError(found)
+    return manifest, _state(folder, manifest, data)
+
+
+def _content(folder: Path, entry: FileEntry) -> bytes | Diagnostic:
+    file = folder / entry.path
+    where = Location(str(file))
+    try:
+        if file.resolve().is_relative_to(folder.resolve()):
+            data = file.read_bytes()
+        else:
+            return error(codes.NAME, "it leads out of the checkpoint", where)
+    except (OSError, ValueError, RuntimeError) as problem:  # RuntimeError: a loop of symbolic links
+        reason = problem.strerror if isinstance(problem, OSError) else str(problem)
+        return error(codes.FILE, f"can't be read: {reason}", where)
+    if len(data) != entry.size:
+        return error(codes.FILE, f"has {len(data)} bytes, the manifest lists {entry.size}", where)
+    if sha256(data).hexdigest() != entry.sha256:
+        return error(codes.FILE, "is not the file that the manifest lists: its hash (sha256) is another", where)
+    return data
+
+
+def _state(folder: Path, manifest: Manifest, data: Mapping[str, bytes]) -> State:
+    state = State(servers=manifest.servers, place=str(folder))
+    tables: dict[str, dict[int, SelectedRows]] = {}
+    by_file: dict[str, list[Saved]] = {}
+    for saved in manifest.values:
+        by_file.setdefault(saved.file, []).append(saved)
+    for path, entries in by_file.items():
+        for saved, value in _values(str(folder / path), path, data[path], entries):
+            if saved.parts:
+                tables.setdefault(saved.name, {})[saved.part] = value
+            elif saved.machine:
+                part = Part(saved.machine, saved.name, saved.offset, saved.shape)
+                state.copies.append(Copy(part, saved.origin, value))
+            else:
+                state.values[saved.name] = value
+                state.files[saved.name] = str(folder / path)
+    for saved in manifest.values:
+        if saved.parts and sorted(tables[saved.name]) != list(range(saved.parts)):
+            message = f"not all {saved.parts} parts of the table {saved.name} are listed"
+            raise DiagnosticError([error(codes.MANIFEST, message, Location(str(folder / MANIFEST)))])
+    state.tables = {name: [parts[n] for n in sorted(parts)] for name, parts in tables.items()}
+    return state
+
+
+def _values(file: str, path: str, data: bytes, entries: list[Saved]) -> Iterator[tuple[Saved, Value]]:
+    if path == SAFETENSORS:
+        held = tensors_from_bytes(data, file)
+        if sorted(held) != sorted(saved.name for saved in entries):
+            raise DiagnosticError([error(codes.FILE, "holds other variables than the manifest lists", Location(file))])
+        values: Iterable[Value] = (held[saved.name] for saved in entries)
+    else:
+        values = _decoded(Reader(BytesIO(data), file), entries)
+    for saved, value in zip(entries, values, strict=True):
+        found = _entry(saved.name, saved.file, value)
+        if (found.kind, found.dtype, found.shape) != (saved.kind, saved.dtype, saved.shape):
+            have, want = f"{found.dtype}{list(found.shape)}", f"{saved.dtype}{list(saved.shape)}"
+            message = f"{saved.name} is {have} there, the manifest lists {want}"
+            raise DiagnosticError([error(codes.FILE, message, Location(file))])
+        yield saved, value
+
+
+def _decoded(reader: Reader, entries: list[Saved]) -> list[Value]:
+    values: list[Value] = []
+    for saved in entries:
+        reader.subject = saved.name
+        values.append((decode_selected_rows if saved.kind == ROWS else decode_tensor)(reader))
+    reader.subject = ""
+    end(reader)
+    return values
