@@ -6,15 +6,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from math import prod
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from pstranspile.checkpoint import codes
-from pstranspile.compile import Compiled
+from pstranspile.compile import Compiled, Role
 from pstranspile.ir.attributes import Strings
 from pstranspile.ir.diagnostics import DiagnosticError, error
-from pstranspile.ir.model import Module, Program, Var
+from pstranspile.ir.model import Module, Program, TensorType, Var
 from pstranspile.ir.types import DType, VarKind
-from pstranspile.plan.names import slice_name
+from pstranspile.plan.names import slice_name, trainer_suffix
 from pstranspile.plan.plan import DistributedVar, PlannedParameter, Slice
 
 MACHINE = "machine"
@@ -76,12 +76,16 @@ class Layout:
         return "sha256:" + sha256(repr([tuple(part) for part in held]).encode("utf-8", "surrogateescape")).hexdigest()
 
 
+Place: TypeAlias = "tuple[str, int]"
+"""The whole variable that a server's variable is a part of, and the element it starts at."""
+
+
 class _Held(NamedTuple):
     """One variable of one machine, before those of all machines are put together."""
 
     origin: str
     part: Part
-    var: Var
+    whole: TensorType
     table: bool = False
 
 
@@ -94,7 +98,7 @@ def layout_of(job: Compiled | Module) -> Layout:
     if isinstance(job, Module):
         from pstranspile.plan.text import fingerprint
 
-        held = [_Held(var.name, Part(MACHINE, var.name, 0, var.shape), var) for var in _kept(job.main)]
+        held = [_whole(var, MACHINE) for var in _kept(job.main)]
         return Layout(fingerprint(job), "alone", (), 0, (MACHINE,), _put_together(held, job.main))
     plan = job.plan
     held = [one for number in range(len(plan.pservers)) for one in _on_server(job, number)]
@@ -102,14 +106,19 @@ def layout_of(job: Compiled | Module) -> Layout:
     elsewhere.update(one.origin for one in held if one.table)
     for number in range(plan.trainers):
         role = job.trainer(number)
-        held += (
-            _Held(var.name, Part(role.name, var.name, 0, var.shape), var)
-            for var in _kept(role.main)
-            if var.name not in elsewhere  # a trainer only declares it
-        )
+        # of what is looked up on the servers, a trainer has the declaration only
+        held += (_whole(var, role.name) for var in _kept(role.main) if var.name not in elsewhere)
     machines = (*(f"pserver_{j}" for j in range(len(plan.pservers))), *(f"trainer_{i}" for i in range(plan.trainers)))
     variables = _put_together(held, job.source.main)
     return Layout(job.fingerprint, plan.mode, plan.pservers, plan.trainers, machines, variables)
+
+
+def _whole(var: Var, machine: str) -> _Held:
+    return _Held(var.name, Part(machine, var.name, 0, var.shape), _type(var))
+
+
+def _type(var: Var) -> TensorType:
+    return var.tensor or TensorType(DType.FP32, ())
 
 
 def _kept(program: Program) -> Iterator[Var]:
@@ -135,13 +144,24 @@ def _on_server(job: Compiled, number: int) -> Iterator[_Held]:
     tables = _table_names(job)
     for var in _kept(program):
         origin, offset = cuts.get(var.name, (var.name, 0))
-        if var.name in passing or origin in passing:
-            continue
-        table = var.kind is VarKind.SELECTED_ROWS or origin in tables
-        whole = source.get(origin)
-        if table and whole is not None and whole.tensor is not None:
-            var = var._replace(tensor=whole.tensor)
-        yield _Held(origin, Part(role.name, var.name, 0 if table else offset, var.shape), var, table)
+        if var.name not in passing and origin not in passing:
+            table = var.kind is VarKind.SELECTED_ROWS or origin in tables
+            part = Part(role.name, var.name, 0 if table else offset, var.shape)
+            yield _Held(origin, part, _type(source.get(origin, var)), table)
+    yield from _backups(role, cuts, source)
+
+
+def _backups(role: Role, cuts: Mapping[str, Place], source: Mapping[str, Var]) -> Iterator[_Held]:
+    """The copies of parameters that a server keeps for each trainer (DC-ASGD), as parts of whole copies."""
+    here = role.main.main_block.vars
+    numbers: dict[str, int] = {}
+    for op in role.startup.main_block.ops:
+        parameter, copy = op.input("X") or "", op.output("Out") or ""
+        origin, offset = cuts.get(parameter, (parameter, 0))
+        if op.type == "assign" and copy in here and not here[copy].persistable and origin in source:
+            number = numbers[parameter] = numbers.get(parameter, -1) + 1
+            part = Part(role.name, copy, offset, here[copy].shape)
+            yield _Held(f"{origin}{trainer_suffix(number)}_bak", part, _type(source[origin]))
 
 
 def _table_names(job: Compiled) -> frozenset[str]:
@@ -170,13 +190,13 @@ def _strings(value: object) -> Iterable[str]:
     return value if isinstance(value, Strings) else ()
 
 
-def _overview(job: Compiled, endpoint: str) -> dict[str, tuple[str, int]]:
+def _overview(job: Compiled, endpoint: str) -> dict[str, Place]:
     """Server variable -> (origin, offset), by the plan's table of variables on servers."""
     slices: dict[str, int] = {}
     for parameter, _ in job.plan.slices_on(endpoint):
         slices[parameter.name] = slices.get(parameter.name, 0) + 1
     program = job.pserver(endpoint).main.main_block.vars
-    found: dict[str, tuple[str, int]] = {}
+    found: dict[str, Place] = {}
     for row in job.distributed_vars:
         if row.endpoint == endpoint:
             name = _name_of(row, program)
@@ -190,11 +210,11 @@ def _name_of(row: DistributedVar, variables: Mapping[str, Var]) -> str:
     return numbered if row.is_slice and row.vtype == "Optimizer" and numbered in variables else row.slice
 
 
-def _cut_with_parameters(job: Compiled, program: Program) -> dict[str, tuple[str, int]]:
+def _cut_with_parameters(job: Compiled, program: Program) -> dict[str, Place]:
     """Server variable -> (origin, offset) for all that is cut as the parameter that its block updates."""
     source, here = job.source.main.main_block.vars, program.main_block.vars
     slices = {s.gradient: (p, s) for p in job.plan.parameters if p.is_cut for s in p.slices}
-    found: dict[str, tuple[str, int]] = {}
+    found: dict[str, Place] = {}
     for op in program.main_block.ops:
         for pair in _strings(op.attrs.get("grad_to_block_id")):
             gradient, _, block = pair.rpartition(":")
@@ -207,7 +227,7 @@ def _cut_with_parameters(job: Compiled, program: Program) -> dict[str, tuple[str
 
 def _cut_like(
     parameter: PlannedParameter, s: Slice, named: set[str], source: Mapping[str, Var], here: Mapping[str, Var]
-) -> Iterator[tuple[str, tuple[str, int]]]:
+) -> Iterator[tuple[str, Place]]:
     for name, var in source.items():
         numbered = slice_name(name, s.number)
         if var.shape == parameter.shape and name != parameter.name:
@@ -229,15 +249,13 @@ def _put_together(held: Iterable[_Held], source: Program) -> dict[str, Placed]:
 
 
 def _placed(name: str, held: list[_Held], declared: Var | None) -> Placed:
-    first = held[0]
-    var = declared if declared is not None and declared.tensor is not None else first.var
-    dtype, shape = var.dtype or DType.FP32, var.shape
+    dtype, shape, _ = _type(declared) if declared is not None and declared.tensor is not None else held[0].whole
     optional = declared is None or not declared.persistable
     parts = tuple(one.part for one in held)
     if any(one.table for one in held):
         return Placed(name, dtype, shape, parts, (), True, optional)
     servers = tuple(part for part in parts if part.machine.startswith("pserver"))
-    if declared is None and len({part.shape for part in parts}) > 1:
+    if len({one.whole for one in held}) > 1 and declared is None:
         return Placed(name, dtype, (), (), parts, optional=True)
     chosen = _cover(servers, shape) or _cover(parts, shape)
     if chosen is None:
