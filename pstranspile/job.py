@@ -36,6 +36,13 @@ SPLIT_METHODS = ("RoundRobin", "HashName")
 """The built-in ways to choose a server for a slice; a dispatcher of the user's own is `module:Class`."""
 
 
+DISTRIBUTED_TABLES = ("modulo", "rows")
+"""How tables marked `is_distributed` are distributed.
+
+`modulo`, as Fluid does: one table, row i on server i modulo servers, updated by sgd. `rows`: any number of tables, cut
+into ranges of rows like other sparse tables, updated as the program says.
+"""
+
 MAX_MACHINES = 1_000_000
 """More trainers than this are taken for a slip of the hand."""
 
@@ -62,6 +69,7 @@ class Job:
     slice_var_up: bool
     split_method: str
     min_block_size: int
+    distributed_table: str
     enable_dc_asgd: bool
     runtime_split_send_recv: bool
     half_async: bool
@@ -87,6 +95,7 @@ class Job:
         slice_var_up: bool | None = None,
         split_method: str | None = None,
         min_block_size: int | None = None,
+        distributed_table: str | None = None,
         enable_dc_asgd: bool | None = None,
         runtime_split_send_recv: bool | None = None,
         half_async: bool | None = None,
@@ -126,6 +135,7 @@ DEFAULTS: Mapping[str, bool | int | str | None] = {
     "slice_var_up": True,
     "split_method": "RoundRobin",
     "min_block_size": 8192,
+    "distributed_table": "modulo",
     "enable_dc_asgd": False,
     "geo_sgd_need_push_nums": 100,
     "nccl_comm_num": 1,
@@ -156,7 +166,7 @@ INTEGERS: Mapping[str, int] = {
     "trainer_id": 0,
 }
 """Keys that hold a number, and the smallest one they take."""
-STRINGS = ("split_method", "mode", "collective_mode", "current_endpoint")
+STRINGS = ("split_method", "distributed_table", "mode", "collective_mode", "current_endpoint")
 KEYS: tuple[str, ...] = (
     "pservers",
     "trainers",
@@ -231,6 +241,9 @@ def _range_errors(values: Mapping[str, Any]) -> Iterable[Diagnostic]:
     if values.get("mode") is not None and values["mode"] not in (*MODES, *CONFIG_MODES):
         names = tuple(dict.fromkeys((*MODES, *CONFIG_MODES)))
         yield error("job-value", _unknown("mode", values["mode"], names), focus="mode")
+    if values["distributed_table"] not in DISTRIBUTED_TABLES:
+        message = _unknown("distributed_table", values["distributed_table"], DISTRIBUTED_TABLES)
+        yield error("job-value", message, focus="distributed_table")
     method = values["split_method"]
     module, colon, name = method.partition(":")
     own = colon and all(part.isidentifier() for part in [*module.split("."), name])
@@ -341,7 +354,8 @@ _USED_IN: Mapping[str, tuple[str, ...]] = {
     "slice_var_up": SERVER_MODES,
     "split_method": SERVER_MODES,
     "min_block_size": SERVER_MODES,
-    "nccl_comm_num": ("nccl2", "grad-allreduce", "local-sgd", "single-process-multi-thread"),
+    "distributed_table": ("sync", "async", "half-async", "fleet-sync"),
+    "nccl_comm_num": ("nccl2", "grad-allreduce", "local-sgd"),
     "use_hierarchical_allreduce": ("nccl2",),
     "hierarchical_allreduce_inter_nranks": ("nccl2",),
 }

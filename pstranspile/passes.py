@@ -21,12 +21,16 @@ PASSES: tuple[PassInfo, ...] = (
     PassInfo("find-roles", "optimize-op discovery: updates, learning-rate ops, clips that stay on the trainer"),
     PassInfo("find-uses", "def-use of the main block: who writes and reads each variable"),
     PassInfo("find-updates", "parameter/gradient pairs; weight decay and clips attributed to their parameter"),
+    PassInfo("find-lookup-table", "the distributed lookup table, dealt out by id"),
     PassInfo("group-updates", "union-find over the op graph of the updates: what must stay together"),
     PassInfo("find-tables", "sparse tables whose lookups are fetched from the servers, and where merged lookups go"),
     PassInfo("slice-variables", "cut parameters and gradients into row slices"),
     PassInfo("order-sends", "the order in which gradients are dealt out"),
     PassInfo("place-slices", "choose the server of every slice"),
     PassInfo("mint-names", "names of slices, sent gradients and control variables: the Plan"),
+    PassInfo(
+        "place-collectives", "modes without servers: what is summed over the trainers, after which op, on which ring"
+    ),
     PassInfo("emit-trainers", "trainer programs: updates out, split, send, barriers, recv, concat in"),
     PassInfo("emit-trainer-startups", "trainer start-up programs: fetch every parameter from its servers"),
     PassInfo("emit-pservers", "server programs: listen_and_serv, learning-rate block, a block per update"),

@@ -36,3 +36,20 @@ LOCAL_TABLE = declare(
     "A sparse table is marked for remote prefetch, but something else than such lookups reads it, or Fluid's lookup on "
     "servers can't take their ids: every trainer receives the whole table instead.",
 )
+TABLES = declare("table-several", "A program has two distributed lookup tables, and the job distributes one by id.")
+TABLE_READER = declare(
+    "table-reader", "An op that stays on the trainer reads a distributed lookup table, which no trainer holds."
+)
+TABLE_ORDER = declare(
+    "table-order", "Ids for a distributed lookup table are made after its first lookup, where all lookups take place."
+)
+TABLE_JOINED = declare(
+    "table-joined",
+    "The update of a distributed lookup table shares values with that of another parameter, as clipping by the global "
+    "norm does.",
+)
+TABLE_UPDATE = declare(
+    "table-update",
+    "A distributed lookup table is updated by plain sgd with the sum of the trainers' gradients, whatever the program "
+    "says, as Fluid does.",
+)

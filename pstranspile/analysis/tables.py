@@ -43,9 +43,11 @@ def is_sparse(program: Program, gradient: str) -> bool:
 
 
 def find_remote_tables(
-    program: Program, updates: Sequence[Update], moved: Container[int]
+    program: Program, updates: Sequence[Update], moved: Container[int], *, distributed: bool = False
 ) -> tuple[tuple[RemoteTable, ...], list[Diagnostic]]:
     """The tables whose lookups are fetched from the servers, in parameter order (FEATURES A2.64 to A2.68).
+
+    `distributed`: lookups marked `is_distributed` are fetched like those marked for remote prefetch.
 
     A sparse parameter that another op reads too, or whose lookups Fluid can't fuse, is no such table: the trainers
     hold and receive it whole. If it has lookups marked for remote prefetch, a warning says so.
@@ -54,14 +56,15 @@ def find_remote_tables(
     if not sparse:
         return (), []
     readers = _readers(program, sparse, moved)
+    marks = ("remote_prefetch", "is_distributed") if distributed else ("remote_prefetch",)
     found: dict[str, list[int]] = {}
     findings: list[Diagnostic] = []
     ordered = [u.parameter for u in updates if u.parameter in sparse]
     for parameter in ordered:
-        lookups = [i for i in readers[parameter] if _is_marked_lookup(program.main_block.ops[i])]
+        lookups = [i for i in readers[parameter] if _is_marked_lookup(program.main_block.ops[i], marks)]
         if not lookups:
             continue
-        problem = _why_local(program, parameter, readers[parameter])
+        problem = _why_local(program, parameter, readers[parameter], marks)
         if problem:
             op = program.main_block.ops[problem[0]]
             message = f"%{parameter} is received whole by every trainer: {problem[1]}"
@@ -72,9 +75,9 @@ def find_remote_tables(
     return tuple(RemoteTable(name, places.merge(lookups)) for name, lookups in found.items()), findings
 
 
-def _is_marked_lookup(op: Op) -> bool:
+def _is_marked_lookup(op: Op, marks: Sequence[str]) -> bool:
     schema = schema_of(op.type)
-    return schema is not None and schema.table_lookup and op.attrs.get("remote_prefetch") is True
+    return schema is not None and schema.table_lookup and any(op.attrs.get(mark) is True for mark in marks)
 
 
 def _readers(program: Program, tables: Collection[str], moved: Container[int]) -> dict[str, list[int]]:
@@ -89,7 +92,9 @@ def _readers(program: Program, tables: Collection[str], moved: Container[int]) -
     return readers
 
 
-def _why_local(program: Program, parameter: str, readers: Sequence[int]) -> tuple[int, str] | None:
+def _why_local(
+    program: Program, parameter: str, readers: Sequence[int], marks: Sequence[str]
+) -> tuple[int, str] | None:
     """An op that keeps a table from being left on the servers, and why."""
     variables = program.main_block.vars
     for index in readers:
@@ -98,7 +103,7 @@ def _why_local(program: Program, parameter: str, readers: Sequence[int]) -> tupl
         forward = schema_of(schema.forward) if schema is not None and schema.forward else None
         if forward is not None and forward.table_lookup:
             continue  # the gradient of a lookup reads no more of the table than its height
-        if not _is_marked_lookup(op) or op.inputs.get("W") != (parameter,):
+        if not _is_marked_lookup(op, marks) or op.inputs.get("W") != (parameter,):
             return index, f"{op.type} reads it on the trainer"
         ids = variables.get(op.input("Ids") or "")
         if ids is None or ids.tensor is None or len(ids.tensor.shape) != IDS_RANK:

@@ -9,6 +9,7 @@ from pstranspile.analysis.updates import Update, UpdateGroup
 from pstranspile.emit.dc_asgd import Compensation
 from pstranspile.emit.rename import rename_vars
 from pstranspile.emit.server_block import ServerMain, ServerProgram, SliceView
+from pstranspile.emit.table import merged_gradient, serve_table
 from pstranspile.emit.trainer import own_gradient_names
 from pstranspile.ir.attributes import AttrValue, BlockRef, BlockRefs, Strings
 from pstranspile.ir.frozen import FrozenMap
@@ -94,6 +95,12 @@ def emit_pserver(template: ServerTemplate, endpoint: str) -> ServerMain:
         _emit_unit(server, template, block, unit, after, compensation)
         grad_blocks += (f"{s.gradient}:{block}" for _, s in unit)
         sparse_pairs += (f"{s.gradient}:{s.name}" for p, s in unit if p.name in template.row_updates)
+    serving: dict[str, AttrValue] = {}
+    if plan.table is not None:
+        number = plan.pservers.index(endpoint)
+        optimize_blocks.append(len(server.blocks))
+        grad_blocks.append(f"{merged_gradient(plan, plan.table, number)}:{len(server.blocks)}")
+        serving = serve_table(server, plan, facts, number, parent)
     if not optimize_blocks:
         optimize_blocks.append(server.new_block(parent))
     attrs: dict[str, AttrValue] = {
@@ -107,6 +114,7 @@ def emit_pserver(template: ServerTemplate, endpoint: str) -> ServerMain:
         "rpc_prefetch_thread_num": RPC_THREADS,
         "dc_asgd": plan.dc_asgd,
         "sparse_grad_to_param": Strings(sparse_pairs),
+        **serving,
         **mode.server_attrs(plan),
     }
     server.blocks[0].ops.append(make_op("listen_and_serv", {"X": inputs}, {}, attrs))

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from pstranspile.analysis.facts import Facts, analyze
+from pstranspile.analysis.lookup_table import table_warnings
 from pstranspile.emit.family import Prepared, Programs
 from pstranspile.emit.pserver import ServerTemplate, emit_pserver
 from pstranspile.emit.pserver_startup import Initialisers, emit_pserver_startup
@@ -77,8 +78,10 @@ def prepare_servers(module: Module, job: Job, plan: Plan | PlanFile | None, step
     mode = mode_of(job)
     source = module
     module, counters = mode.rewrite(source, job)
-    facts = analyze(module.main, steps)
+    facts = analyze(module.main, steps, tables_by_rows=job.distributed_table == "rows")
     warnings = list(facts.findings)
+    if facts.lookup_table is not None:
+        warnings += table_warnings(facts.program, facts.lookup_table, job.trainers)
     if plan is not None and not isinstance(plan, Plan):
         from pstranspile.plan.edited import apply_plan
         from pstranspile.plan.text import fingerprint

@@ -9,6 +9,7 @@ from pstranspile.analysis.facts import Facts
 from pstranspile.analysis.uses import deep_blocks, effects_of
 from pstranspile.emit.lookup import fetch_rows
 from pstranspile.emit.rename import rename_vars
+from pstranspile.emit.table import fetch_table_rows, send_table_gradient, table_vars
 from pstranspile.ir.attributes import AttrValue, Ints, Longs, Strings
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Op, Origin, Program, TensorType, Var
@@ -31,7 +32,7 @@ class TrainerTemplate:
         self.plan = plan
         self.mode = mode
         self.dropped_vars = dropped_vars(facts, plan)
-        self.layout = _layout(facts, plan)
+        self.layout = _layout(facts, plan, mode)
         self.mentions = _mentions(self.layout, own_gradient_names(plan, 0))
         ops = facts.program.main_block.ops
         after = (index for group in facts.groups for index in group.after)
@@ -46,7 +47,7 @@ Insertion = Callable[[int], Sequence[Op]]
 Layout = list[Op | Insertion]
 
 
-def _layout(facts: Facts, plan: Plan) -> Layout:
+def _layout(facts: Facts, plan: Plan, mode: Mode) -> Layout:
     """The ops that stay, the sends, and the lookups on servers in place of local ones.
 
     A send stands right after the last writer of its gradient (A2.49). Fluid inserts at the writer in send order, so of
@@ -66,6 +67,14 @@ def _layout(facts: Facts, plan: Plan) -> Layout:
             fused.update(merged.lookups)
             fetch = partial(fetch_rows, plan.by_name[table.parameter], [ops[i] for i in merged.lookups])
             inserted.setdefault(merged.after, []).insert(0, fetch)
+    if plan.table is not None and facts.lookup_table is not None:
+        lookups = facts.lookup_table.lookups
+        fused.update(lookups)
+        first = partial(fetch_table_rows, plan, plan.table, [ops[i] for i in lookups])
+        inserted.setdefault(lookups[0], []).append(first)
+        writer = facts.uses.last_writer(plan.table.gradient)
+        send = partial(send_table_gradient, plan, mode, plan.table, origin=ops[writer].origin)
+        inserted.setdefault(writer, []).append(send)
     gone = facts.moved.union(fused) if fused else facts.moved
     clips = frozenset(facts.roles.trainer_clips)
     layout: Layout = [*inserted.get(-1, ())]
@@ -245,6 +254,8 @@ def trainer_vars(template: TrainerTemplate, trainer: int, renames: Mapping[str, 
                 dtype = gradient.dtype or parameter.dtype
                 variables[sent] = Var(sent, gradient.kind, TensorType(dtype, s.shape))
         variables[parameter.send_control] = Var(parameter.send_control)
+    if plan.table is not None:
+        variables.update(table_vars(plan, plan.table, template.facts, trainer))
     variables.update((counter.control, Var(counter.control)) for counter in plan.counters)
     variables[plan.barrier_control] = Var(plan.barrier_control)
     return variables

@@ -8,7 +8,6 @@ from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op, Program, TensorType, Var
 from pstranspile.ir.roles import OpRole
 from pstranspile.ops.build import make_op
-from pstranspile.plan.plan import PlannedParameter
 
 
 def emit_trainer_startup(template: TrainerTemplate, startup: Program, trainer: int) -> Program:
@@ -20,7 +19,9 @@ def emit_trainer_startup(template: TrainerTemplate, startup: Program, trainer: i
     """
     plan, block = template.plan, startup.main_block
     dropped = template.dropped_vars
-    tables = {parameter.name: parameter for parameter in plan.parameters if parameter.prefetched}
+    tables = {parameter.name: parameter.shape for parameter in plan.parameters if parameter.prefetched}
+    if plan.table is not None:
+        tables[plan.table.name] = plan.table.tensor.shape
     gone = dropped.union(tables) if tables else dropped
     ops = [op for op in block.ops if not any(name in gone for name in op.output_names)]
     variables = {name: var for name, var in block.vars.items() if name not in dropped}
@@ -57,10 +58,10 @@ def emit_trainer_startup(template: TrainerTemplate, startup: Program, trainer: i
             if parameter.name not in variables:
                 variables[parameter.name] = main_vars[parameter.name]
             ops.append(join_slices(parameter, OpRole.FORWARD))
-    ops += (_without_memory(parameter) for parameter in tables.values())
+    ops += (_without_memory(name, shape) for name, shape in tables.items())
     return startup._replace(blocks=(block._replace(vars=FrozenMap(variables), ops=tuple(ops)), *startup.blocks[1:]))
 
 
-def _without_memory(table: PlannedParameter) -> Op:
+def _without_memory(table: str, shape: tuple[int, ...]) -> Op:
     """Gives a table that stays on the servers its dims, and no memory (A2.62, A2.87)."""
-    return make_op("fake_init", {}, {"Out": [table.name]}, {"shape": Longs(table.shape)})
+    return make_op("fake_init", {}, {"Out": [table]}, {"shape": Longs(shape)})

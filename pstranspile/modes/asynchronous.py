@@ -18,6 +18,7 @@ class Async:
 
     name = "async"
     compensates = True
+    orders_table_send = False
     doc = "servers update at every gradient that arrives; trainers do not wait for each other"
 
     def rewrite(self, module: Module, job: Job) -> tuple[Module, tuple[SharedCounter, ...]]:

@@ -19,6 +19,9 @@ class Mode(Protocol):
     compensates: bool
     """Whether gradients are applied one by one, so that their delay can be compensated (DC-ASGD)."""
 
+    orders_table_send: bool
+    """Whether the send of the distributed lookup table's gradient has a control variable (A2.75)."""
+
     def rewrite(self, module: Module, job: Job) -> tuple[Module, tuple[SharedCounter, ...]]:
         """The source as this mode needs it, and the step counters that trainers send. Raises DiagnosticError."""
         ...

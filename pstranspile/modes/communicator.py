@@ -15,8 +15,7 @@ def communicator_barrier(plan: Plan, trainer: int) -> Sequence[Op]:
     """Waits until the trainer's communicator has sent what it was given, if the job has such a barrier (A2.54)."""
     if not plan.communicator_barrier:
         return []
-    controls = [plan.parameters[i].send_control for i in plan.send_order]
-    controls += (counter.control for counter in plan.counters)
+    controls = [*plan.send_controls, *(counter.control for counter in plan.counters)]
     attrs = {"endpoints": Strings(plan.pservers), "trainer_id": trainer, "half_async": True}
     return [make_op("send_barrier", {"X": controls}, {"Out": [plan.barrier_control]}, attrs, role=OpRole.RPC)]
 

@@ -17,6 +17,7 @@ class Sync:
 
     name = "sync"
     compensates = False
+    orders_table_send = True
     doc = "servers wait for all trainers, average their gradients, update once; trainers wait for the result"
 
     def rewrite(self, module: Module, job: Job) -> tuple[Module, tuple[SharedCounter, ...]]:
@@ -36,7 +37,7 @@ class Sync:
 
     def after_sends(self, plan: Plan, trainer: int) -> Sequence[Op]:
         """One send_barrier to every server, after all sends."""
-        controls = [plan.parameters[i].send_control for i in plan.send_order]
+        controls = plan.send_controls
         barrier = make_op(
             "send_barrier",
             {"X": controls},

@@ -21,6 +21,7 @@ from pstranspile.plan.initialisers import can_slice
 from pstranspile.plan.names import CONTROL, NameMint, slice_name, trainer_suffix
 from pstranspile.plan.plan import DistributedVar, Plan, PlannedParameter, Slice, row_width, slice_shape
 from pstranspile.plan.slices import Cut, cut_rows
+from pstranspile.plan.table import plan_table
 
 if TYPE_CHECKING:
     import numpy as np
@@ -169,6 +170,7 @@ def assemble(
     mint = NameMint(name for block in program.blocks for name in block.vars)
     suffixes = [trainer_suffix(i) for i in range(job.trainers)] if per_trainer else []
     parameters = tuple(_parameter(mint, piece, placed[i], suffixes) for i, piece in enumerate(pieces))
+    table = plan_table(facts, job, facts.lookup_table, mint) if facts.lookup_table else None
     return Plan(
         mode=job.mode,
         pservers=job.pservers,
@@ -179,6 +181,7 @@ def assemble(
         per_trainer=per_trainer,
         barrier_control=mint.mint(f"{CONTROL}send_barrier"),
         startup_control=mint.mint(f"{CONTROL}fetch_barrier"),
+        table=table,
     )
 
 

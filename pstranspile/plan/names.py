@@ -21,6 +21,10 @@ class NameMint:
         self._taken.add(wanted)
         return wanted
 
+    def free(self, names: Iterable[str]) -> bool:
+        """Whether none of these names is taken."""
+        return not any(name in self._taken for name in names)
+
     def mint_family(self, wanted: str, suffixes: Iterable[str]) -> str:
         """A name of which neither itself nor any of its suffixed forms is taken; takes them all."""
         suffixes = ("", *suffixes)

@@ -8,7 +8,9 @@ from math import prod
 from typing import NamedTuple
 
 from pstranspile.analysis.updates import UpdateGroup
+from pstranspile.ir.model import TensorType
 from pstranspile.ir.types import DType
+from pstranspile.plan.rings import Collective
 
 
 class Slice(NamedTuple):
@@ -47,6 +49,32 @@ class PlannedParameter(NamedTuple):
     def is_cut(self) -> bool:
         """Whether there is more than one slice."""
         return len(self.slices) > 1
+
+
+class PlannedTable(NamedTuple):
+    """The distributed lookup table: row i is on server i modulo the number of servers (A2.72 to A2.79).
+
+    `rows_each` is the room a server gives it, `learning_rate` the variable that its update reads. `ids_sent` and
+    `rows_got` are the variables, one per server, that carry the ids of a trainer's lookups there and the rows back.
+    `padding_idx` is the id whose row is all zero, -1 for none.
+    """
+
+    name: str
+    gradient: str
+    sent: str
+    tensor: TensorType
+    rows_each: int
+    learning_rate: str
+    padding_idx: int
+    ids_sent: tuple[str, ...]
+    rows_got: tuple[str, ...]
+    path: str
+    send_control: str
+
+    def sent_name(self, trainer: int | None, server: int) -> str:
+        """The name under which a gradient goes to a server; `trainer` None: all trainers use one (A2.39)."""
+        who = "" if trainer is None else f".trainer_{trainer}"
+        return f"{self.sent}{who}.pserver_{server}"
 
 
 class SharedCounter(NamedTuple):
@@ -92,10 +120,23 @@ class Plan:
     barrier_control: str
     startup_control: str
     counters: tuple[SharedCounter, ...] = ()
-    distributed_lookup_table: str | None = None
+    table: PlannedTable | None = None
     runtime_split: bool = False
     communicator_barrier: bool = False
+    trainer_endpoints: tuple[str, ...] = ()
+    collective: Collective | None = None
     dc_asgd: bool = False
+
+    @property
+    def distributed_lookup_table(self) -> str | None:
+        """The name of the distributed lookup table, if there is one."""
+        return self.table.name if self.table else None
+
+    @property
+    def send_controls(self) -> list[str]:
+        """The control variables of all sends of gradients, in the order in which they were dealt out."""
+        controls = [self.parameters[i].send_control for i in self.send_order]
+        return [*controls, self.table.send_control] if self.table else controls
 
     @cached_property
     def by_name(self) -> dict[str, PlannedParameter]:

@@ -31,7 +31,7 @@ OTHER_INPUTS = {
     "not-text": "tests/verify/test_rejected.py",  # a text that no editor shows
     "nesting": "tests/verify/test_rejected.py",  # a text of hundreds of lines
     "mode-unsupported": "tests/test_job.py",  # will go when the modes have come
-    "table-not-remote": "tests/analysis",  # needs a whole model
+    "table-": "tests/analysis",  # need a whole model
     "dc-asgd-sparse": "tests/emit",  # needs a job
 }
 """Codes (or how they begin) that need another input than a text worth reading, and where they are tested."""

@@ -1,0 +1,157 @@
+"""The distributed lookup table in the programs of trainers and servers (FEATURES A2.72 to A2.79)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pstranspile.analysis.facts import Facts
+from pstranspile.emit.server_block import Cut, ServerProgram
+from pstranspile.ir.attributes import AttrValue, Strings
+from pstranspile.ir.model import Op, Origin, TensorType, Var
+from pstranspile.ir.roles import OpRole
+from pstranspile.ir.types import VarKind
+from pstranspile.modes.base import Mode
+from pstranspile.ops.build import make_op
+from pstranspile.plan.plan import Plan, PlannedTable
+
+
+def fetch_table_rows(plan: Plan, table: PlannedTable, lookups: Sequence[Op], trainer: int) -> list[Op]:
+    """All lookups at once: ids to their servers, rows back, and to each lookup what it asked for (A2.74)."""
+    del trainer  # the same on all
+    ids = [op.inputs["Ids"][0] for op in lookups]
+    results = [op.outputs["Out"][0] for op in lookups]
+    sent, got = list(table.ids_sent), list(table.rows_got)
+    origin = _made(lookups[0].origin, "table-lookup")
+    attrs = {"epmap": Strings(plan.pservers)}
+    return [
+        make_op("split_ids", {"Ids": ids}, {"Out": sent}, origin=origin),
+        make_op("prefetch", {"X": sent}, {"Out": got}, attrs, origin=origin),
+        make_op("merge_ids", {"Ids": ids, "Rows": sent, "X": got}, {"Out": results}, origin=origin),
+    ]
+
+
+def send_table_gradient(
+    plan: Plan, mode: Mode, table: PlannedTable, trainer: int, *, origin: Origin | None
+) -> list[Op]:
+    """Deals the rows of the table's gradient out by id and sends them (A2.75)."""
+    parts = sent_gradients(plan, table, trainer)
+    split = make_op(
+        "split_ids",
+        {"Ids": [table.gradient]},
+        {"Out": parts},
+        role=OpRole.DIST,
+        origin=_made(origin, "split-table-gradient"),
+    )
+    send = make_op(
+        "send",
+        {"X": parts},
+        {"Out": [table.send_control] if mode.orders_table_send else []},
+        {"epmap": Strings(plan.pservers), "trainer_id": trainer},
+        role=OpRole.RPC,
+        role_vars=(table.name, table.gradient),
+        origin=_made(origin, "send-table-gradient"),
+    )
+    return [split, send]
+
+
+def sent_gradients(plan: Plan, table: PlannedTable, trainer: int) -> list[str]:
+    """The names under which a trainer sends its gradient of the table, one per server (A2.39)."""
+    who = trainer if _named_by_trainer(plan) else None
+    return [table.sent_name(who, server) for server in range(len(plan.pservers))]
+
+
+def table_vars(plan: Plan, table: PlannedTable, facts: Facts, trainer: int) -> dict[str, Var]:
+    """What a trainer's program declares for the table beside what the source does."""
+    variables: dict[str, Var] = {}
+    ids, rows = _lookup_types(facts)
+    for name in table.ids_sent:
+        variables[name] = Var(name, tensor=ids)
+    for name in table.rows_got:
+        variables[name] = Var(name, tensor=rows)
+    for name in sent_gradients(plan, table, trainer):
+        variables[name] = Var(name, VarKind.SELECTED_ROWS, table.tensor._replace(lod_level=0))
+    variables[table.send_control] = Var(table.send_control)
+    return variables
+
+
+def serve_table(server: ServerProgram, plan: Plan, facts: Facts, number: int, parent: int) -> dict[str, AttrValue]:
+    """The table on server `number`: blocks that update it, look rows up and save it (A2.76 to A2.78).
+
+    Returns what listen_and_serv is told of them; the update's block is the first of the three.
+    """
+    table = plan.table
+    assert table is not None
+    here = server.blocks[0].vars
+    _declare_table(server, table)
+    server.declare_copy(table.learning_rate)
+    update = server.new_block(parent)
+    gradient = _gradients_here(server, plan, table, number, update)
+    server.blocks[update].ops.append(
+        make_op(
+            "sgd",
+            {"Param": [table.name], "Grad": [gradient], "LearningRate": [table.learning_rate]},
+            {"ParamOut": [table.name]},
+        )
+    )
+    ids, rows = _lookup_types(facts)
+    sent, got = table.ids_sent[number], table.rows_got[number]
+    here[sent] = Var(sent, tensor=ids._replace(lod_level=0))
+    here[got] = Var(got, tensor=TensorType(rows.dtype, (len(ids.shape), *table.tensor.shape[1:])))
+    lookup = server.new_block(update)
+    attrs: dict[str, AttrValue] = {"padding_idx": table.padding_idx}
+    server.blocks[lookup].ops.append(
+        make_op("lookup_sparse_table", {"Ids": [sent], "W": [table.name]}, {"Out": [got]}, attrs)
+    )
+    here[table.path] = Var(table.path, VarKind.RAW, persistable=True)
+    save = server.new_block(update)
+    server.blocks[save].ops.append(make_op("save", {"X": [table.name]}, {}, {"file_path": "none"}))
+    return {"prefetch_var_name_to_block_id": Strings([f"{sent}:{lookup}"]), "checkpint_block_id": save}
+
+
+def _declare_table(server: ServerProgram, table: PlannedTable) -> None:
+    """A server's part of the table, as sparse rows."""
+    source = server.source.main_block.vars[table.name]
+    tensor = table.tensor._replace(shape=(table.rows_each, *table.tensor.shape[1:]))
+    server.blocks[0].vars[table.name] = source._replace(
+        kind=VarKind.SELECTED_ROWS, tensor=tensor, persistable=True, location=None
+    )
+    server.cuts[table.name] = Cut(table.name, 0)
+
+
+def _gradients_here(server: ServerProgram, plan: Plan, table: PlannedTable, number: int, block: int) -> str:
+    """Declares the gradients a server receives for the table; adds their sum if there are several (not a mean)."""
+    tensor = table.tensor._replace(lod_level=0)
+    if not _named_by_trainer(plan):
+        gradient = table.sent_name(None, number)
+        server.declare_tensor(gradient, tensor, VarKind.SELECTED_ROWS, persistable=True)
+        return gradient
+    received = [table.sent_name(trainer, number) for trainer in range(plan.trainers)]
+    for name in received:
+        server.declare_tensor(name, tensor, VarKind.SELECTED_ROWS, persistable=False)
+    server.declare_tensor(table.gradient, tensor, VarKind.SELECTED_ROWS, persistable=True)
+    server.blocks[block].ops.append(make_op("sum", {"X": received}, {"Out": [table.gradient]}))
+    return table.gradient
+
+
+def merged_gradient(plan: Plan, table: PlannedTable, number: int) -> str:
+    """The name by which a server's block for the table's update is called."""
+    return table.gradient if _named_by_trainer(plan) else table.sent_name(None, number)
+
+
+def _named_by_trainer(plan: Plan) -> bool:
+    return plan.per_trainer and not plan.runtime_split
+
+
+def _lookup_types(facts: Facts) -> tuple[TensorType, TensorType]:
+    """Types of the ids and of the result of the table's first lookup, without their sequences."""
+    assert facts.lookup_table is not None
+    first = facts.program.main_block.ops[facts.lookup_table.lookups[0]]
+    variables = facts.program.main_block.vars
+    ids, rows = variables[first.inputs["Ids"][0]].tensor, variables[first.outputs["Out"][0]].tensor
+    assert ids is not None
+    assert rows is not None
+    return ids._replace(lod_level=0), rows._replace(lod_level=0)
+
+
+def _made(origin: Origin | None, rule: str) -> Origin | None:
+    return origin._replace(rule=rule) if origin else None

@@ -1,0 +1,52 @@
+"""Planning the distributed lookup table: its names and the room it gets on each server."""
+
+from __future__ import annotations
+
+from pstranspile.analysis.codes import TABLE_UPDATE
+from pstranspile.analysis.facts import Facts
+from pstranspile.analysis.lookup_table import LookupTable
+from pstranspile.ir.diagnostics import DiagnosticError, at_op
+from pstranspile.job import Job
+from pstranspile.plan import codes
+from pstranspile.plan.names import CONTROL, NameMint, trainer_suffix
+from pstranspile.plan.plan import PlannedTable
+
+PATH = "kLookupTablePath"
+"""The variable through which a server is told where to save its part of the table (A2.78)."""
+
+
+def plan_table(facts: Facts, job: Job, table: LookupTable, mint: NameMint) -> PlannedTable:
+    """Names and sizes for the distributed lookup table. Raises DiagnosticError if its shape is not static."""
+    ops, variables = facts.program.main_block.ops, facts.program.main_block.vars
+    optimizer, first = ops[table.update.optimizer[0]], ops[table.lookups[0]]
+    var = variables.get(table.parameter)
+    if var is None or var.tensor is None or len(var.shape) != 2 or min(var.shape) < 0:
+        message = f"%{table.parameter} has no static shape [rows, width]"
+        raise DiagnosticError([at_op(codes.UNKNOWN_SHAPE, message, optimizer, focus=f"%{table.parameter}")])
+    rate = optimizer.input("LearningRate")
+    if rate is None:
+        message = f"the distributed lookup table %{table.parameter} is updated by sgd, and {optimizer.type} has no rate"
+        raise DiagnosticError([at_op(TABLE_UPDATE, message, optimizer, focus=f"%{table.parameter}")])
+    servers = range(len(job.pservers))
+    suffixes = [f"{who}.pserver_{s}" for who in ("", *map(trainer_suffix, range(job.trainers))) for s in servers]
+    padding = first.attrs.get("padding_idx", -1)
+    return PlannedTable(
+        name=table.parameter,
+        gradient=table.gradient,
+        sent=_family(mint, table.gradient, suffixes),
+        tensor=var.tensor,
+        rows_each=-(-var.shape[0] // len(job.pservers)),
+        learning_rate=rate,
+        padding_idx=padding if isinstance(padding, int) else -1,
+        ids_sent=tuple(mint.mint(f"prefetch_compress_in_tmp_{s}") for s in servers),
+        rows_got=tuple(mint.mint(f"prefetch_compress_out_tmp_{s}") for s in servers),
+        path=mint.mint(PATH),
+        send_control=mint.mint(CONTROL + table.parameter),
+    )
+
+
+def _family(mint: NameMint, gradient: str, suffixes: list[str]) -> str:
+    """The gradient's own name if the names made from it are free, else one from which they are."""
+    if mint.free(gradient + suffix for suffix in suffixes):
+        return gradient
+    return mint.mint_family(gradient, suffixes)
