@@ -59,5 +59,13 @@ def family_of(job: Job) -> Prepare:
         from pstranspile.emit.servers import prepare_servers
 
         return prepare_servers
+    if job.mode == "nccl2":
+        from pstranspile.emit.nccl2 import prepare_nccl2
+
+        return prepare_nccl2
+    if job.mode in ("grad-allreduce", "local-sgd", "single-process-multi-thread"):
+        from pstranspile.emit.collective import prepare_collective
+
+        return prepare_collective
     message = f"mode {job.mode!r} is not supported by this version"
     raise DiagnosticError([error("mode-unsupported", message, focus="mode")])

@@ -127,6 +127,13 @@ def apply_plan(plan: PlanFile, source: str, facts: Facts, job: Job, pieces: Sequ
     return result
 
 
+def check_plan_without_servers(plan: PlanFile, source: str, job: Job) -> None:
+    """Raises DiagnosticError when a plan file was made for something else, or places parameters on servers."""
+    raise_errors(_mismatches(plan, source, job))
+    message = f"mode {job.mode} has no servers on which a parameter could be placed"
+    raise_errors(error(codes.PLAN_INVALID, message, line.location) for line in plan.lines)
+
+
 def _mismatches(plan: PlanFile, source: str, job: Job) -> list[Diagnostic]:
     start = Location(plan.text.file, 1, 1)
     found: list[Diagnostic] = []

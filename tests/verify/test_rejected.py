@@ -30,6 +30,7 @@ OTHER_INPUTS = {
     "dispatcher": "tests/plan",  # a function of the user's
     "not-text": "tests/verify/test_rejected.py",  # a text that no editor shows
     "nesting": "tests/verify/test_rejected.py",  # a text of hundreds of lines
+    "collective-": "tests/emit",  # need a job
     "mode-unsupported": "tests/test_job.py",  # will go when the modes have come
     "table-": "tests/analysis",  # need a whole model
     "dc-asgd-sparse": "tests/emit",  # needs a job

@@ -1,0 +1,83 @@
+"""The main program under grad-allreduce: gradients are averaged over all trainers before they are applied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pstranspile.analysis.collective import Reduction, finished_gradients, has_role, is_loss_gradient, reads_of
+from pstranspile.ir.attributes import float32
+from pstranspile.ir.model import Op, Origin, Program
+from pstranspile.ir.roles import OpRole
+from pstranspile.ops.build import make_op
+
+
+def sum_gradients(program: Program, reductions: Sequence[Reduction], trainers: int, rings: int) -> Program:
+    """The main program of every trainer (A3.13, A3.14).
+
+    The gradient of the loss is divided by `trainers`. Each gradient in `reductions` is summed right after the op that
+    finishes it; before anything reads one, and before the first update, the streams of all rings are waited for.
+    """
+    block = program.main_block
+    ops = tuple(_with_sums(program, reductions, trainers, rings))
+    return program._replace(blocks=(block._replace(ops=ops), *program.blocks[1:]))
+
+
+def _with_sums(program: Program, reductions: Sequence[Reduction], trainers: int, rings: int) -> Iterator[Op]:
+    after: dict[int, list[Reduction]] = {}
+    for reduction in reductions:
+        after.setdefault(reduction.after, []).append(reduction)
+    waiting: set[str] = set()
+    named = ""
+    for index, op in enumerate(program.main_block.ops):
+        if named and (has_role(op, OpRole.OPTIMIZE) or (waiting and not waiting.isdisjoint(reads_of(program, op)))):
+            yield from wait_for_rings(named, rings, OpRole.BACKWARD, made(op.origin, "wait-for-sums"))
+            waiting.clear()
+            named = ""
+        yield op
+        if is_loss_gradient(op):
+            yield _divide(next(iter(op.output_names)), trainers, op.origin)
+        pairs = finished_gradients(op)
+        if pairs and not named:
+            named = pairs[-1][1]  # as in Fluid: of the first op that finishes gradients, the last of them
+        sums = after.get(index, ())
+        if sums:
+            waiting.update(reduction.variable for reduction in sums)
+            yield wait_for_computing(sums[0].variable, OpRole.BACKWARD, made(op.origin, "sum-gradient"))
+            for reduction in reversed(sums):  # Fluid inserts each at the same place, so the last one stands first
+                yield sum_over_ring(reduction, OpRole.BACKWARD, made(op.origin, "sum-gradient"))
+
+
+def _divide(name: str, trainers: int, origin: Origin | None) -> Op:
+    return scale(name, trainers, OpRole.BACKWARD, made(origin, "average-gradients"))
+
+
+def scale(name: str, trainers: int, role: OpRole, origin: Origin | None) -> Op:
+    """Divides a variable, in place, by the number of trainers."""
+    return make_op(
+        "scale", {"X": [name]}, {"Out": [name]}, {"scale": float32(1.0 / trainers)}, role=role, origin=origin
+    )
+
+
+def wait_for_computing(name: str, role: OpRole, origin: Origin | None = None) -> Op:
+    """Lets communication start after all computations before this."""
+    return make_op("c_sync_calc_stream", {"X": [name]}, {"Out": [name]}, role=role, origin=origin)
+
+
+def sum_over_ring(reduction: Reduction, role: OpRole, origin: Origin | None = None) -> Op:
+    """Sums a variable, in place, over all trainers of its ring."""
+    names = [reduction.variable]
+    return make_op(
+        "c_allreduce_sum", {"X": names}, {"Out": names}, {"ring_id": reduction.ring}, role=role, origin=origin
+    )
+
+
+def wait_for_rings(name: str, rings: int, role: OpRole, origin: Origin | None = None) -> Iterator[Op]:
+    """Lets computation go on after all communications of every ring; `name` only carries the order."""
+    for ring in range(rings):
+        attrs = {"ring_id": ring}
+        yield make_op("c_sync_comm_stream", {"X": [name]}, {"Out": [name]}, attrs, role=role, origin=origin)
+
+
+def made(origin: Origin | None, rule: str) -> Origin | None:
+    """The origin of an op that `rule` made from the op with this origin."""
+    return origin._replace(rule=rule) if origin else None

@@ -1,0 +1,82 @@
+"""The main program under local-sgd: trainers update by themselves, then their parameters are averaged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pstranspile.analysis.collective import Reduction, first_updated
+from pstranspile.emit.grad_allreduce import made, scale, sum_over_ring, wait_for_computing, wait_for_rings
+from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.model import Op, Origin, Program, TensorType, Var
+from pstranspile.ir.roles import OpRole
+from pstranspile.ir.types import DType
+from pstranspile.ops.build import make_op
+
+SNAPSHOT = "@SNAPSHOT"
+"""Added to a parameter's name for the variable that holds its value as it was at the end of the last step."""
+
+
+def snapshot_name(parameter: str) -> str:
+    """The variable that keeps what all trainers held when the step began."""
+    return parameter + SNAPSHOT
+
+
+def average_parameters(program: Program, averages: Sequence[Reduction], trainers: int, rings: int) -> Program:
+    """The main program of every trainer (A3.15).
+
+    After its update a parameter is replaced by how far it moved (its snapshot less its value), which is summed over
+    the trainers. At the end of the step, snapshot less the mean of these sums is the average of all trainers' values:
+    it becomes the parameter and the next snapshot.
+    """
+    block = program.main_block
+    variables = dict(block.vars)
+    for average in averages:
+        var = variables[average.parameter]
+        variables[average.parameter] = _as_fluid_declares(var)
+        name = snapshot_name(average.parameter)
+        variables[name] = Var(name, tensor=TensorType(DType.BOOL, var.shape), persistable=True)
+    first = first_updated(program)
+    waits = wait_for_rings(first, rings, OpRole.OPTIMIZE) if first else ()
+    ops = (*_with_differences(block.ops, averages), *waits, *_closing(block.ops, averages, trainers))
+    return program._replace(blocks=(block._replace(vars=FrozenMap(variables), ops=ops), *program.blocks[1:]))
+
+
+def _as_fluid_declares(var: Var) -> Var:
+    """A parameter as Fluid leaves it declared: with the element type of a snapshot to which none was given, bool.
+
+    Fluid makes the snapshot without an element type, and what is computed from it takes the same. At run time the
+    element type is that of the value.
+    """
+    return var._replace(tensor=var.tensor._replace(dtype=DType.BOOL)) if var.tensor else var
+
+
+def _with_differences(ops: Sequence[Op], averages: Sequence[Reduction]) -> Iterator[Op]:
+    after: dict[int, list[Reduction]] = {}
+    for average in averages:
+        after.setdefault(average.after, []).append(average)
+    for index, op in enumerate(ops):
+        yield op
+        origin = made(op.origin, "sum-differences")
+        for average in reversed(after.get(index, ())):
+            yield _difference(average.parameter, origin)
+            yield wait_for_computing(average.parameter, OpRole.OPTIMIZE, origin)
+            yield sum_over_ring(average, OpRole.OPTIMIZE, origin)
+
+
+def _closing(ops: Sequence[Op], averages: Sequence[Reduction], trainers: int) -> Iterator[Op]:
+    for average in reversed(averages):
+        name, origin = average.parameter, made(ops[average.after].origin, "average-parameters")
+        yield scale(name, trainers, OpRole.OPTIMIZE, origin)
+        yield _difference(name, origin)
+        yield take_snapshot(name, OpRole.OPTIMIZE, origin)
+
+
+def _difference(parameter: str, origin: Origin | None) -> Op:
+    """Parameter = snapshot - parameter."""
+    inputs = {"X": [snapshot_name(parameter)], "Y": [parameter]}
+    return make_op("elementwise_sub", inputs, {"Out": [parameter]}, role=OpRole.OPTIMIZE, origin=origin)
+
+
+def take_snapshot(parameter: str, role: OpRole, origin: Origin | None = None) -> Op:
+    """Snapshot = parameter."""
+    return make_op("assign", {"X": [parameter]}, {"Out": [snapshot_name(parameter)]}, role=role, origin=origin)

@@ -1,0 +1,104 @@
+"""Mode nccl2: start-up programs exchange ids; Fluid's multi-process executor does the rest (FEATURES 3a)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from pstranspile.analysis import collective_codes as codes
+from pstranspile.emit.family import Prepared, Programs
+from pstranspile.ir.attributes import AttrValue, Strings
+from pstranspile.ir.diagnostics import error, raise_errors
+from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.model import STARTUP, Block, Module, Program, Var
+from pstranspile.ir.types import VarKind
+from pstranspile.job import Job
+from pstranspile.ops.build import make_op
+from pstranspile.passes import Steps
+from pstranspile.plan.plan import DistributedVar, Plan
+from pstranspile.plan.rings import Collective
+from pstranspile.plan.without_servers import plan_without_servers
+
+if TYPE_CHECKING:
+    from pstranspile.plan.edited import PlanFile
+
+
+@dataclass(frozen=True)
+class Nccl2Job:
+    """The emitter of mode nccl2. The main program is the source's; start-up programs differ by trainer."""
+
+    module: Module
+    plan: Plan
+    steps: Steps
+
+    @cached_property
+    def _startup(self) -> Block:
+        """The start-up block of every trainer but for its last op."""
+        block = self.module[STARTUP].main_block
+        ids = {name: Var(name, VarKind.RAW, persistable=True) for name in id_names(self._collective)}
+        return block._replace(vars=FrozenMap({**block.vars, **ids}))
+
+    @property
+    def _collective(self) -> Collective:
+        return self.plan.collective or Collective()
+
+    def trainer(self, index: int) -> Programs:
+        """The programs of trainer `index`."""
+        startup = self.steps.run("emit-trainer-startups", self._emit_startup, index)
+        return Programs(self.module.main, startup)
+
+    def _emit_startup(self, index: int) -> Program:
+        """The source's start-up program, then the exchange of ids (A3.01 to A3.03)."""
+        settings = self._collective
+        attrs: dict[str, AttrValue] = {
+            "trainers": Strings(self.plan.trainer_endpoints),
+            "trainer_id": index,
+            "nccl_comm_num": settings.nccl_comm_num,
+            "use_hierarchical_allreduce": settings.use_hierarchical_allreduce,
+            "hierarchical_allreduce_inter_nranks": settings.hierarchical_allreduce_inter_nranks,
+        }
+        block, source = self._startup, self.module[STARTUP]
+        exchange = make_op("gen_nccl_id", {}, {"NCCLID": [FIRST_ID]}, attrs)
+        return source._replace(blocks=(block._replace(ops=(*block.ops, exchange)), *source.blocks[1:]))
+
+    def pserver(self, endpoint: str) -> Programs:
+        """There are no servers. Raises KeyError."""
+        raise KeyError(endpoint)
+
+    def distributed_vars(self) -> tuple[DistributedVar, ...]:
+        """Nothing: there are no servers."""
+        return ()
+
+
+FIRST_ID = "NCCLID"
+"""The id of the first communicator; the others are numbered. Fluid's executor looks them up by these names."""
+
+
+def id_names(settings: Collective) -> tuple[str, ...]:
+    """The variables that hold the ids of all communicators (A3.06, A3.07)."""
+    count = settings.nccl_comm_num
+    names = [FIRST_ID, *(f"{FIRST_ID}_{i}" for i in range(1, count))]
+    if settings.use_hierarchical_allreduce:
+        for i in range(count):
+            names += [f"Hierarchical_inter_{FIRST_ID}_{i}", f"Hierarchical_exter_{FIRST_ID}_{i}"]
+    return tuple(names)
+
+
+def prepare_nccl2(module: Module, job: Job, plan: Plan | PlanFile | None, steps: Steps) -> Prepared:
+    """The plan of a job in mode nccl2. Raises DiagnosticError when the program uses a name that the ids need."""
+    settings = Collective(job.nccl_comm_num, job.use_hierarchical_allreduce, job.hierarchical_allreduce_inter_nranks)
+    declared = module[STARTUP].main_block.vars
+    raise_errors(
+        error(
+            codes.NAME,
+            f"%{name} is the name under which Fluid's executor looks for the id of a communicator in mode nccl2; "
+            "the program uses it for something else: rename it",
+            declared[name].location,
+            focus=f"%{name}",
+        )
+        for name in id_names(settings)
+        if name in declared
+    )
+    plan = plan_without_servers(module, job, plan, settings)
+    return Prepared(plan, Nccl2Job(module, plan, steps))

@@ -1,0 +1,38 @@
+"""The Plan of a job without parameter servers: who the trainers are, and how they reach each other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pstranspile.ir.model import Module
+from pstranspile.job import Job
+from pstranspile.plan.plan import Plan
+from pstranspile.plan.rings import Collective
+
+if TYPE_CHECKING:
+    from pstranspile.plan.edited import PlanFile
+
+
+def plan_without_servers(module: Module, job: Job, given: Plan | PlanFile | None, collective: Collective) -> Plan:
+    """The plan of a job in a mode without servers; nothing is placed, so the program and the job say all of it.
+
+    A plan that is given is checked against both. Raises DiagnosticError (`plan-mismatch`, `plan-invalid`).
+    """
+    if given is not None and not isinstance(given, Plan):
+        from pstranspile.plan.edited import check_plan_without_servers
+        from pstranspile.plan.text import fingerprint
+
+        check_plan_without_servers(given, fingerprint(module), job)
+    return Plan(
+        mode=job.mode,
+        pservers=(),
+        trainers=job.trainers,
+        parameters=(),
+        send_order=(),
+        groups=(),
+        per_trainer=False,
+        barrier_control="",
+        startup_control="",
+        trainer_endpoints=job.trainer_endpoints,
+        collective=collective,
+    )
