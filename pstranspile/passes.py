@@ -31,7 +31,6 @@ PASSES: tuple[PassInfo, ...] = (
     PassInfo(
         "place-collectives", "modes without servers: what is summed over the trainers, after which op, on which ring"
     ),
-    PassInfo("place-collectives", "modes without servers: what is summed over the trainers, after which op, on which ring"),
     PassInfo("emit-trainers", "trainer programs: updates out, split, send, barriers, recv, concat in"),
     PassInfo("emit-trainer-startups", "trainer start-up programs: fetch every parameter from its servers"),
     PassInfo("emit-pservers", "server programs: listen_and_serv, learning-rate block, a block per update"),
