@@ -144,7 +144,7 @@ def test_timing_and_print_after(capsys):
     names = [line.split()[0] for line in table[1:]]
     assert names[-1] == "total"
     listed = [line.split()[0] for line in output(capsys, "passes").splitlines()]
-    assert set(names[:-1]) == set(listed)
+    assert set(names[:-1]) <= set(listed)  # some passes are those of other modes
 
 
 def test_outputs_appear_whole_or_not_at_all(tmp_path, capsys):
