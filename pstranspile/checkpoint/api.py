@@ -83,7 +83,7 @@ def load_checkpoint(
     manifest, state = read_checkpoint(folder)
     if same_program:
         require_program(manifest, layout, str(folder))
-    assignment = assign(layout, state)
+    assignment = assign(layout, state, scopes)
     assignment.carry_out(scopes)
     return Resumed(manifest.step, dict(manifest.steps), manifest.seed, assignment.kept)
 

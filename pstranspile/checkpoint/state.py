@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 
 from pstranspile.checkpoint import codes
 from pstranspile.checkpoint.layout import Layout, Part, Placed
-from pstranspile.checkpoint.tables import merged, shared_out, trimmed
+from pstranspile.checkpoint.tables import merged, shared_out, with_room
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise_errors
 from pstranspile.ir.model import Location
 from pstranspile.lazy import lazy_import
@@ -89,7 +89,7 @@ def require_machines(layout: Layout, scopes: Scopes) -> None:
 
 def _take(state: State, placed: Placed, held: Mapping[Part, Value]) -> None:
     if placed.table:
-        state.tables[placed.name] = [trimmed(value) for value in held.values()]
+        state.tables[placed.name] = [own_copy(value) for value in held.values()]
         return
     whole: Value = None
     if placed.parts:
@@ -173,12 +173,13 @@ class Assignment(NamedTuple):
                 scope.update(values)
 
 
-def assign(layout: Layout, state: State) -> Assignment:
+def assign(layout: Layout, state: State, scopes: Scopes) -> Assignment:
     """What every machine of a job gets of a state, however the job it was taken from was laid out.
 
     A machine's own value goes to the machine of the same name if it has that variable there, of the same place in
-    the whole; a server's only if all servers hold what they held. Raises DiagnosticError for what is missing or of
-    another element type or other dims.
+    the whole; a server's only if all servers hold what they held. A table that is shared out anew takes the room for
+    rows to come from `scopes`, where nothing is changed. Raises DiagnosticError for what is missing or of another
+    element type or other dims.
     """
     same_servers = state.servers == layout.servers
     own = {copy.part: copy for copy in state.copies if same_servers or not copy.part.machine.startswith("pserver")}
@@ -191,7 +192,7 @@ def assign(layout: Layout, state: State) -> Assignment:
             found.append(error(codes.VARIABLE, reason, state.location(placed.name)))
             continue
         if placed.table:
-            _assign_table(values, placed, state)
+            _assign_table(values, placed, state, scopes)
             continue
         for part in placed.holders:
             copy = own.get(part)
@@ -220,10 +221,14 @@ def _problem(placed: Placed, state: State) -> str:
     return f"{name} {reason}" if reason else ""
 
 
-def _assign_table(values: dict[str, dict[str, Value]], placed: Placed, state: State) -> None:
+def _assign_table(values: dict[str, dict[str, Value]], placed: Placed, state: State, scopes: Scopes) -> None:
     parts = state.tables[placed.name]
     table = merged(placed.name, parts)
     if len(parts) != len(placed.parts):
-        parts = list(shared_out(table, len(placed.parts)))
+        rooms = [scopes[part.machine].get(part.name) for part in placed.parts]
+        parts = [
+            with_room(part, room) if isinstance(room, SelectedRows) else part
+            for part, room in zip(shared_out(table, len(placed.parts)), rooms, strict=True)
+        ]
     for part, value in zip(placed.parts, parts, strict=True):
         values[part.machine][part.name] = own_copy(value)

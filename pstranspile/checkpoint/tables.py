@@ -7,15 +7,9 @@ from collections.abc import Iterator, Sequence
 from pstranspile.checkpoint import codes
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.lazy import lazy_import
-from pstranspile.ops.values import SelectedRows
+from pstranspile.ops.values import Array, SelectedRows
 
 np = lazy_import("numpy")
-
-
-def trimmed(part: SelectedRows) -> SelectedRows:
-    """A copy without the room that a growing table keeps for rows to come."""
-    rows = np.array(part.rows, "int64")
-    return SelectedRows(rows, np.array(part.value[: len(rows)]), int(part.height))
 
 
 def merged(name: str, parts: Sequence[SelectedRows]) -> SelectedRows:
@@ -29,7 +23,7 @@ def merged(name: str, parts: Sequence[SelectedRows]) -> SelectedRows:
             message = f"{name}: id {int(strange[0])} is in part {number} of {len(parts)}, where it does not belong"
             raise DiagnosticError([error(codes.TABLE, message)])
     rows = np.concatenate([part.rows for part in parts])
-    values = np.concatenate([part.value for part in parts])
+    values = np.concatenate([part.value[: len(part.rows)] for part in parts])
     order = np.argsort(rows, kind="stable")
     rows = rows[order]
     twice = rows[1:][rows[1:] == rows[:-1]]
@@ -44,3 +38,20 @@ def shared_out(table: SelectedRows, servers: int) -> Iterator[SelectedRows]:
         mine = table.rows % servers == number
         height = table.height // servers + (number < table.height % servers)
         yield SelectedRows(table.rows[mine], table.value[mine], height)
+
+
+def with_room(part: SelectedRows, room: SelectedRows) -> SelectedRows:
+    """The part with room for as many rows as `room` has, and with the values that `room` has for rows to come.
+
+    A table that grows takes the next values of its room for an id that it meets for the first time.
+    """
+    count = len(part.rows)
+    return part._replace(value=np.concatenate([part.value[:count], room.value[count:]]))
+
+
+def dense(table: SelectedRows, height: int) -> Array:
+    """All rows of a table from id 0 on; zeros for ids that were never looked up, as when testing (A2.76)."""
+    whole = np.zeros((height, *table.value.shape[1:]), table.value.dtype)
+    known = table.rows < height
+    whole[table.rows[known]] = table.value[: len(table.rows)][known]
+    return whole

@@ -1,0 +1,115 @@
+"""Fluid's own layout: the files of `save_persistables` and `load_persistables`, without a manifest."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from pstranspile.checkpoint import codes
+from pstranspile.checkpoint.api import scopes_of
+from pstranspile.checkpoint.layout import Layout, Placed, layout_of
+from pstranspile.checkpoint.names import TABLES, require_names, table_file
+from pstranspile.checkpoint.state import State, assign, gather, require_machines
+from pstranspile.compile import Compiled
+from pstranspile.interop.tensor_files import read_combined, read_selected_rows, tensor_from_bytes
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error
+from pstranspile.ir.model import Location, Module
+from pstranspile.lazy import lazy_import
+from pstranspile.ops import codes as value_codes
+from pstranspile.ops.context import Value
+from pstranspile.ops.tensor_bytes import Reader, decode_tensor, encode, opened, require_encodable, write_files
+
+np = lazy_import("numpy")
+
+
+def save_persistables(
+    machines: Any, job: Compiled | Module, folder: str | os.PathLike[str], filename: str | None = None
+) -> None:
+    """Writes the persistable variables of a job's source program whole, as Fluid reads them.
+
+    One file for each, or with `filename` one file of all in the order of names. Tables lie in parts under
+    `__lookup_table__`, one for each server. Variables that the servers alone keep (learning rate, counters, moments)
+    are there too. Files that are there are replaced, none before all are written. Raises DiagnosticError.
+    """
+    layout = layout_of(job)
+    state = gather(layout, scopes_of(machines))
+    values = {name: value for name, value in state.values.items() if not layout.variables[name].optional}
+    parts = {table_file(name, n): part for name, held in state.tables.items() for n, part in enumerate(held)}
+    files: dict[str, list[str]] = {name: [name] for name in values} if filename is None else {filename: sorted(values)}
+    require_names([*files, *parts], files if filename is None else (), str(folder))
+    for name, value in {**values, **parts}.items():
+        require_encodable(value, name, str(folder))
+    place = Path(folder)
+    pieces = {place / file: [p for name in names for p in encode(values[name])] for file, names in files.items()}
+    write_files({**pieces, **{place / file: encode(part) for file, part in parts.items()}})
+
+
+def load_persistables(
+    machines: Any, job: Compiled | Module, folder: str | os.PathLike[str], filename: str | None = None
+) -> None:
+    """Sets the persistable variables of a job's machines from files in Fluid's layout, cut for its servers.
+
+    Nothing is set before all is read and fits. A file of `recv_save` that repeats a value which every server has
+    (a fault of Fluid's) is read as that value. Raises DiagnosticError.
+    """
+    layout, scopes = layout_of(job), scopes_of(machines)
+    require_machines(layout, scopes)
+    assign(layout, _read(layout, Path(folder), filename), scopes).carry_out(scopes)
+
+
+def _read(layout: Layout, folder: Path, filename: str | None) -> State:
+    wanted = [placed for placed in layout.variables.values() if not placed.optional]
+    names = [placed.name for placed in wanted if not placed.table]
+    state = State(place=str(folder))
+    if filename is not None:
+        state.values.update(read_combined(folder / filename, names))
+    else:
+        require_names(names, names, str(folder))
+        state.files.update((name, str(folder / name)) for name in names)
+        found: list[Diagnostic] = []
+        for name in names:
+            try:
+                state.values[name] = _read_whole(folder / name, layout.variables[name])
+            except DiagnosticError as problem:
+                found += problem.diagnostics
+        if found:
+            raise DiagnosticError(found)
+    for placed in wanted:
+        if placed.table:
+            state.tables[placed.name] = [read_selected_rows(file) for file in _table_files(folder, placed.name)]
+    return state
+
+
+def _read_whole(file: Path, placed: Placed) -> Value:
+    with opened(file) as reader:
+        data = reader.take(reader.left, "file")
+    try:
+        return tensor_from_bytes(data, str(file))
+    except DiagnosticError as problem:
+        if problem.diagnostics[0].code != value_codes.FILE_REST or len(placed.holders) < 2:
+            raise
+        reader = Reader(BytesIO(data), str(file))
+        value: Any = decode_tensor(reader)
+        again: bytes = value.tobytes() if isinstance(value, np.ndarray) else b""
+        if not again or data[reader.at :] != again * (reader.left // len(again)):
+            raise
+        return value
+
+
+def _table_files(folder: Path, table: str) -> Iterable[Path]:
+    """The files of a table's parts, in order. Raises DiagnosticError unless there are some, without a gap."""
+    name = re.compile(re.escape(table) + "_(0|[1-9][0-9]*)")
+    place = folder / TABLES
+    try:
+        numbers = sorted(int(match[1]) for entry in os.listdir(place) if (match := name.fullmatch(entry)))
+    except OSError as problem:
+        message = f"can't be read: {problem.strerror}"
+        raise DiagnosticError([error(codes.TABLE, message, Location(str(place)))]) from None
+    if not numbers or numbers != list(range(len(numbers))):
+        told = f"parts {', '.join(map(str, numbers))} only" if numbers else "no part"
+        raise DiagnosticError([error(codes.TABLE, f"there is {told} of {table}", Location(str(place)))])
+    return [folder / table_file(table, number) for number in numbers]

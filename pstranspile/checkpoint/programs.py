@@ -1,0 +1,117 @@
+"""Programs that save and load the variables of a cluster, of the ops that Fluid's own have.
+
+A trainer runs the one that saves: `save` for what it holds, `recv_save` for what it fetches from the servers, slice by
+slice into one file, `checkpoint_notify` for tables, which each server writes itself. A server runs the one that
+loads, before it serves.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator
+
+from pstranspile.checkpoint.layout import Layout, Part, Placed, layout_of
+from pstranspile.checkpoint.names import TABLES, table_file
+from pstranspile.compile import Compiled
+from pstranspile.ir.attributes import Longs, Strings
+from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.model import Block, Op, Program, TensorType, Var
+from pstranspile.ir.types import VarKind
+from pstranspile.ops.build import make_op
+
+
+def save_program(job: Compiled, folder: str, trainer: int = 0) -> Program:
+    """What a trainer runs to save the variables of the source program into `folder` (A6.04 to A6.09).
+
+    Every trainer may save what it holds itself; trainer 0 also what the servers hold. A variable of which several
+    servers have a copy is fetched from the first (Fluid's file repeats it), and learning rates and counters that
+    only servers have are saved too (Fluid loses them). Parameters come from the trainer in sync modes, as in Fluid,
+    and from the servers in others, where the trainer's own may be old.
+    """
+    layout = layout_of(job)
+    role = job.trainer(trainer)
+    own = role.main.main_block.vars
+    parameters = {p.name for p in job.plan.parameters} if job.plan.mode == "sync" else frozenset[str]()
+    variables: dict[str, Var] = {}
+    saves: list[Op] = []
+    remote: list[Op] = []
+    for placed in _saved(layout):
+        served = not placed.table and placed.parts[0].machine.startswith("pserver")
+        if served and (placed.name not in parameters or placed.name not in _held_by(placed, role.name)):
+            remote.append(_recv_save(job, placed, folder))
+        elif not placed.table:
+            variables[placed.name] = own[placed.name]._replace(location=None)
+            path = posixpath.join(folder, placed.name)
+            saves.append(make_op("save", {"X": [placed.name]}, {}, {"file_path": path}))
+    if trainer == 0:
+        saves += remote
+        saves += (_notify(job, placed, folder) for placed in _saved(layout) if placed.table)
+    return _program(variables, saves)
+
+
+def _saved(layout: Layout) -> Iterator[Placed]:
+    return (placed for placed in layout.variables.values() if not placed.optional)
+
+
+def _held_by(placed: Placed, machine: str) -> frozenset[str]:
+    return frozenset(part.name for part in placed.holders if part.machine == machine)
+
+
+def _recv_save(job: Compiled, placed: Placed, folder: str) -> Op:
+    attrs = {
+        "trainer_id": 0,
+        "dtype": placed.dtype.value,
+        "shape": Longs(placed.shape),
+        "slice_shapes": Strings(",".join(map(str, part.shape)) for part in placed.parts),
+        "slice_varnames": Strings(f"{part.name}.slice.{k}" for k, part in enumerate(placed.parts)),
+        "remote_varnames": Strings(part.name for part in placed.parts),
+        "endpoints": Strings(_endpoint(job, part) for part in placed.parts),
+        "file_path": posixpath.join(folder, placed.name),
+    }
+    return make_op("recv_save", {}, {}, attrs)
+
+
+def _endpoint(job: Compiled, part: Part) -> str:
+    servers = {f"pserver_{number}": endpoint for number, endpoint in enumerate(job.plan.pservers)}
+    return servers[part.machine]
+
+
+def _notify(job: Compiled, table: Placed, folder: str) -> Op:
+    attrs = {
+        "epmap": Strings(_endpoint(job, part) for part in table.parts),
+        "dir": posixpath.join(folder, TABLES),
+        "lookup_table": table.name,
+    }
+    return make_op("checkpoint_notify", {}, {}, attrs)
+
+
+def load_program(job: Compiled, endpoint: str, folder: str) -> Program:
+    """What the server at `endpoint` runs to load its variables from `folder` (A6.13, A6.14).
+
+    `seek` and `shape` of a `load` are the slice's place in the whole variable, in elements. Parts of tables are
+    loaded too (Fluid leaves them out), by as many servers as saved them. Raises KeyError for an unknown endpoint.
+    """
+    layout, role = layout_of(job), job.pserver(endpoint)
+    declared = role.main.main_block.vars
+    variables: dict[str, Var] = {}
+    ops: list[Op] = []
+    for placed in _saved(layout):
+        for part in placed.holders:
+            if part.machine != role.name:
+                continue
+            var = declared[part.name]
+            attrs: dict[str, str | int | Longs] = {"file_path": posixpath.join(folder, placed.name)}
+            if placed.table:
+                number = [p.machine for p in placed.parts].index(part.machine)
+                attrs = {"file_path": posixpath.join(folder, table_file(placed.name, number))}
+                var = var._replace(kind=VarKind.SELECTED_ROWS)
+            elif part.shape != placed.shape:
+                attrs |= {"seek": part.offset, "shape": Longs(part.shape)}
+                var = var._replace(tensor=TensorType(placed.dtype, part.shape))
+            variables[part.name] = var._replace(persistable=True, location=None)
+            ops.append(make_op("load", {}, {"Out": [part.name]}, attrs))
+    return _program(variables, ops)
+
+
+def _program(variables: dict[str, Var], ops: list[Op]) -> Program:
+    return Program((Block(FrozenMap(variables), tuple(ops)),))
