@@ -1,0 +1,160 @@
+"""Barriers and who is who: each server waits for what every trainer says, once per step, under one number.
+
+* synchronous servers (`distributed_mode` 0): one send_barrier after all sends, one fetch_barrier after all recvs
+* synchronous servers and trainers with a communicator: one local send_barrier (`half_async`), no fetch_barrier
+* other servers: no barrier, or the local one of a communicator
+* in all modes one fetch_barrier at start-up
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from pstranspile.ir.diagnostics import Diagnostic
+from pstranspile.ir.model import Op
+from pstranspile.link.base import Linked, finding, number, strings
+from pstranspile.link.codes import BARRIER, IDENTITY, ORDER
+from pstranspile.link.collect import Cluster, Placed, Server, Trainer
+
+GEO = 3
+"""The `distributed_mode` of servers that add up what trainers push."""
+
+NUMBERED = ("send_barrier", "recv", "fetch_barrier", "distributed_lookup_table")
+"""Op types that tell a server which trainer speaks."""
+
+
+def check_barriers(trainer: Trainer, servers: Mapping[str, Server]) -> Iterator[Diagnostic]:
+    """The barriers of one trainer, in number, place and addressees."""
+    if not servers:
+        return
+    main, role = trainer.main, trainer.role
+    yield from _check_one(role, trainer.startup.of("fetch_barrier"), "fetch_barrier", servers, "at start-up")
+    for _, op in trainer.startup.of("send_barrier"):
+        yield finding(BARRIER, role, op, "there is nothing to wait for at start-up")
+    sends = main.of("send_barrier")
+    modes = {server.mode for server in servers.values()}
+    local = _has_communicator(trainer) and modes != {GEO}
+    if 0 in modes:
+        yield from _check_one(role, sends, "send_barrier", servers, "per step")
+        if not local:
+            yield from _check_one(role, main.of("fetch_barrier"), "fetch_barrier", servers, "per step")
+    elif sends:
+        yield from _check_one(role, sends, "send_barrier", servers, "per step")
+    for _, op in sends:
+        if bool(op.attrs.get("half_async", False)) != local:
+            what = "a communicator does" if local else "no communicator does"
+            yield finding(BARRIER, role, op, f"half_async is {not local}, but {what} the sending")
+    if local or 0 not in modes:
+        for _, op in main.of("fetch_barrier"):
+            yield finding(BARRIER, role, op, f"no server waits for it (distributed_mode {sorted(modes)})")
+    yield from _check_order(trainer, local)
+
+
+def _has_communicator(trainer: Trainer) -> bool:
+    """Whether a communicator sends what the trainer computes: its sends name the pieces they are cut into."""
+    return any(
+        op.attrs.get("send_varnames") and op.attrs.get("use_send_handler") is not False
+        for _, op in trainer.main.of("send")
+    )
+
+
+def _check_one(
+    role: Linked, found: list[Placed], kind: str, servers: Mapping[str, Server], when: str
+) -> Iterator[Diagnostic]:
+    endpoints = [strings(op, "endpoints") for _, op in found]
+    if len(found) != 1 or len(endpoints[0]) != len(servers) or set(endpoints[0]) != set(servers):
+        op = found[0].op if found else Op(kind)
+        message = f"{len(found)} {kind} ops {when}, to {[list(e) for e in endpoints]}"
+        yield finding(BARRIER, role, op, f"{message}; one to every server is needed: {list(servers)}")
+
+
+def _check_order(trainer: Trainer, local: bool) -> Iterator[Diagnostic]:
+    """Sends, then the send_barrier that waits for all of them, then recvs that wait for it, then the fetch_barrier."""
+    main, role = trainer.main, trainer.role
+    sends, recvs = main.of("send"), main.of("recv")
+    barrier = next(iter(main.of("send_barrier")), None)
+    last = next(iter(main.of("fetch_barrier")), None)
+    gradients = [item for item in sends if item.op.attrs.get("use_send_handler") is not False]
+    if barrier is not None:
+        waits = set(barrier.op.inputs.get("X", ()))
+        for position, op in gradients:
+            missing = [name for name in op.outputs.get("Out", ()) if name not in waits]
+            if missing or position > barrier.position:
+                sent = next(op.input_names, "")
+                message = f"it does not wait for the send of %{sent}"
+                yield finding(ORDER, role, barrier.op, message, sent)
+    after = barrier.op.outputs.get("Out", ()) if barrier is not None and not local else None
+    own = {op.role_vars[0]: op.outputs.get("Out", ()) for _, op in gradients if op.role_vars}
+    for position, op in recvs:
+        name = next(op.output_names, "")
+        wanted = after if after is not None else own.get(op.role_vars[0]) if op.role_vars else None
+        if wanted is not None and op.inputs.get("X", ()) != wanted:
+            what = "the send_barrier" if after is not None else "the send of the parameter's gradient"
+            yield finding(ORDER, role, op, f"the fetch of %{name} does not wait for {what}", name)
+        elif after is not None and barrier is not None and position < barrier.position:
+            yield finding(ORDER, role, op, f"%{name} is fetched before the send_barrier", name)
+        if last is not None and position > last.position:
+            yield finding(ORDER, role, op, f"%{name} is fetched after the fetch_barrier", name)
+    if last is not None:
+        covered = set(last.op.output_names)
+        lost = [name for _, op in recvs for name in op.outputs.get("Out", ()) if name not in covered]
+        if lost:
+            message = f"what reads %{lost[0]} may run before it: it is not among the outputs"
+            yield finding(ORDER, role, last.op, message, lost[0])
+        for position, op in main.of("concat"):
+            if position < last.position and not covered.isdisjoint(op.input_names):
+                name = op.outputs["Out"][0]
+                yield finding(ORDER, role, op, f"%{name} is joined before the fetch_barrier", name)
+
+
+def check_fan_in(server: Server, trainers: int) -> Iterator[Diagnostic]:
+    """A server waits for as many trainers as there are."""
+    if server.op.attrs.get("Fanin") != trainers:
+        message = f"it waits for {server.op.attrs.get('Fanin')} trainers of {trainers}"
+        yield finding(BARRIER, server.role, server.op, message)
+
+
+def check_identities(cluster: Cluster) -> Iterator[Diagnostic]:
+    """Every trainer has one number of its own below their count, every server an endpoint and a number of its own."""
+    taken: dict[int, str] = {}
+    for trainer in cluster.trainers:
+        own: int | None = None
+        for calls in (trainer.startup, trainer.main):
+            for kind in NUMBERED:
+                for _, op in calls.of(kind):
+                    said = number(op, "trainer_id", 0)
+                    if own is None:
+                        own = said
+                    elif own != said:
+                        name = next(op.output_names, "")
+                        message = f"it says trainer_id {said} for %{name}, other ops say {own}"
+                        yield finding(IDENTITY, trainer.role, op, message, name)
+        if own is None or not cluster.servers:
+            continue
+        first = next(iter(trainer.startup.of("fetch_barrier") or trainer.main.of("recv")), None)
+        op = first.op if first is not None else Op("recv")
+        if own in taken:
+            yield finding(IDENTITY, trainer.role, op, f"trainer_id {own} is that of {taken[own]} too")
+        elif not 0 <= own < len(cluster.trainers):
+            yield finding(IDENTITY, trainer.role, op, f"trainer_id {own} of {len(cluster.trainers)} trainers")
+        taken.setdefault(own, trainer.role.name)
+    yield from _check_servers(cluster)
+
+
+def _check_servers(cluster: Cluster) -> Iterator[Diagnostic]:
+    for double in cluster.doubles:
+        first = cluster.servers[double.endpoint].role.name
+        yield finding(IDENTITY, double.role, double.op, f"the endpoint {double.endpoint} is that of {first} too")
+    numbers: dict[int, str] = {}
+    model: Server | None = None
+    for server in cluster.servers.values():
+        own = number(server.op, "pserver_id")
+        if own in numbers and own >= 0:
+            yield finding(IDENTITY, server.role, server.op, f"pserver_id {own} is that of {numbers[own]} too")
+        numbers[own] = server.role.name
+        model = model or server
+        for name in ("distributed_mode", "dc_asgd"):
+            here, there = server.op.attrs.get(name), model.op.attrs.get(name)
+            if here != there:
+                message = f"{name} is {here}, on {model.role.name} it is {there}"
+                yield finding(BARRIER, server.role, server.op, message)

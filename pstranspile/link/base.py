@@ -1,0 +1,71 @@
+"""What every part of the link check uses: the programs of a machine, findings, attributes by type, types compared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pstranspile.ir.attributes import Ints, Longs, Strings
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op
+from pstranspile.ir.model import Op, Program, Var
+
+
+class LinkError(DiagnosticError):
+    """The emitted programs of a job do not fit together: a fault of the compiler."""
+
+
+class Linked(NamedTuple):
+    """One machine's programs, as the link check sees them."""
+
+    name: str
+    main: Program
+    startup: Program
+
+
+def finding(code: str, role: Linked, op: Op, message: str, name: str = "") -> Diagnostic:
+    """A finding about `op` in the programs of `role`; `name` is the variable in question, if it is one."""
+    return at_op(code, f"in {role.name}: {message}", op, focus=f"%{name}" if name else "")
+
+
+def strings(op: Op, name: str) -> Sequence[str]:
+    """A list of strings, empty when the op does not carry it."""
+    value = op.attrs.get(name)
+    return value if isinstance(value, Strings) else ()
+
+
+def numbers(op: Op, name: str) -> Sequence[int]:
+    """A list of integers, empty when the op does not carry it."""
+    value = op.attrs.get(name)
+    return value if isinstance(value, Longs | Ints) else ()
+
+
+def number(op: Op, name: str, default: int = -1) -> int:
+    """An integer, `default` when the op does not carry it."""
+    value = op.attrs.get(name)
+    return value if isinstance(value, int) else default
+
+
+def same_type(a: Var | None, b: Var | None) -> bool:
+    """Both are declared, with the same kind, element type and dims (LoD levels may differ)."""
+    if a is None or b is None or a.kind is not b.kind:
+        return False
+    return a.tensor == b.tensor or (a.dtype is b.dtype and a.shape == b.shape)
+
+
+def is_slice_type(part: Var, rows: int, whole: Var) -> bool:
+    """`part` is declared as these rows of `whole`: same kind and element type, same dims but the first."""
+    return part.kind is whole.kind and part.dtype is whole.dtype and part.shape == (rows, *whole.shape[1:])
+
+
+def described(var: Var | None) -> str:
+    """The type of a variable in a message."""
+    if var is None:
+        return "not declared"
+    if var.tensor is None:
+        return var.kind.name
+    return f"{var.kind.name} {var.tensor.dtype.text}{list(var.tensor.shape)}"
+
+
+def names_text(names: Sequence[str]) -> str:
+    """Names in a message, `%a, %b`; `nothing` for none."""
+    return ", ".join([f"%{name}" for name in names]) or "nothing"

@@ -1,0 +1,257 @@
+"""Reading the programs: what each trainer says to the servers, what each server waits for and updates.
+
+Every op is looked at once; what the checks need afterwards are tables by name, so that their cost is that of the
+messages between the machines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from pstranspile.ir.attributes import BlockRefs
+from pstranspile.ir.model import Block, Op, Program, Var
+from pstranspile.link.base import Linked, number
+
+TALK = frozenset({
+    "send", "recv", "send_barrier", "fetch_barrier", "concat", "split_byref", "split_selected_rows", "split_ids",
+    "merge_ids", "prefetch", "distributed_lookup_table", "lookup_table", "lookup_table_v2", "nce",
+    "hierarchical_sigmoid", "fake_init", "listen_and_serv", "gen_nccl_id", "c_gen_nccl_id", "c_comm_init",
+    "c_comm_init_all",
+})  # fmt: skip
+"""Op types that the checks want to see, besides those that begin with `c_`."""
+
+MADE_BEFORE = frozenset({"send", "recv", "split_byref", "split_selected_rows"})
+"""Op types whose inputs must have been made by an op before them."""
+
+FETCHES = frozenset({"recv", "concat"})
+"""Op types that put what servers hold into variables of the trainer."""
+
+REMOTE_LOOKUPS = ("distributed_lookup_table", "lookup_table", "lookup_table_v2", "nce", "hierarchical_sigmoid")
+"""Op types that look rows up on servers when they name slices in `table_names`."""
+
+
+class Placed(NamedTuple):
+    """An op and its position in block 0."""
+
+    position: int
+    op: Op
+
+
+NONE: list[Placed] = []
+
+
+class Calls(NamedTuple):
+    """Block 0 of one program of a trainer: its variables, and the ops of TALK by type.
+
+    `unmade`: inputs that no op made before; `remade`: what is fetched or joined over what another op made.
+    """
+
+    program: Program
+    vars: Mapping[str, Var]
+    ops: dict[str, list[Placed]]
+    unmade: list[tuple[Op, str]]
+    remade: list[tuple[Op, str]]
+
+    def of(self, kind: str) -> list[Placed]:
+        """The ops of one type, in order."""
+        return self.ops.get(kind, NONE)
+
+
+class Trainer(NamedTuple):
+    """A machine without listen_and_serv. `number` counts the trainers in the order given, not as they say they are.
+
+    `layouts` and `startup_layouts` hold, for every variable fetched in the main and in the startup program, the
+    names of its slices on the servers in the order of rows; the checks of receives fill them in.
+    """
+
+    role: Linked
+    number: int
+    main: Calls
+    startup: Calls
+    layouts: dict[str, tuple[str, ...]]
+    startup_layouts: dict[str, tuple[str, ...]]
+
+
+class Merged(NamedTuple):
+    """A `sum` of received variables on a server, and the op that follows it when it scales the result in place."""
+
+    op: Op
+    scale: Op | None
+
+
+@dataclass
+class Server:
+    """A machine with listen_and_serv, and what the blocks that it runs read and write.
+
+    * `blocks`: those of `optimize_blocks` that exist; `rates`: the learning-rate block, -1 for none
+    * `outside`: what the blocks read that is neither initialised nor made: variable -> the first op that reads it
+    * `awaited`: the variables that trainers may send: those outside, and the inputs of listen_and_serv
+    * `feeds`: variable read from outside -> the one parameter (or slice) that its block updates
+    * `parameters`: updated parameter or slice -> the op that updates it
+    * `touched`: block -> what it reads from outside, and what it writes
+    * `senders`, `notices`: variable -> the trainers that send it, once per send; filled in by the checks of sends
+    * `fetched`, `fetched_at_startup`: variable -> how many trainers fetch it, or rows of it (then in `looked_up`)
+    """
+
+    role: Linked
+    op: Op
+    endpoint: str
+    mode: int
+    rates: int
+    vars: Mapping[str, Var]
+    blocks: tuple[int, ...]
+    initialised: set[str]
+    outside: dict[str, tuple[int, Op]] = field(default_factory=dict[str, tuple[int, Op]])
+    awaited: set[str] = field(default_factory=set[str])
+    feeds: dict[str, str] = field(default_factory=dict[str, str])
+    touched: dict[int, set[str]] = field(default_factory=dict[int, set[str]])
+    parameters: dict[str, Op] = field(default_factory=dict[str, Op])
+    merges: list[Merged] = field(default_factory=list[Merged])
+    senders: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
+    notices: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
+    fetched: dict[str, int] = field(default_factory=dict[str, int])
+    fetched_at_startup: dict[str, int] = field(default_factory=dict[str, int])
+    looked_up: set[str] = field(default_factory=set[str])
+
+
+@dataclass
+class Cluster:
+    """All machines. `owners`: every variable that trainers fetch -> the servers that write it, each once."""
+
+    trainers: list[Trainer]
+    servers: dict[str, Server]
+    doubles: list[Server]
+    owners: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+
+
+def calls(program: Program) -> Calls:
+    """What one program of a trainer says to other machines."""
+    block = program.blocks[0]
+    variables = block.vars
+    found: dict[str, list[Placed]] = {}
+    unmade: list[tuple[Op, str]] = []
+    remade: list[tuple[Op, str]] = []
+    made: set[str] = set()
+    for position, op in enumerate(block.ops):
+        kind = op.type
+        if kind in TALK or kind.startswith("c_"):
+            found.setdefault(kind, []).append(Placed(position, op))
+            if kind in MADE_BEFORE:
+                names = op.inputs.get("X", ())
+                if not made.issuperset(names):
+                    unmade += [(op, name) for name in names if name not in made and not _kept(variables.get(name))]
+            if kind in FETCHES and not made.isdisjoint(op.outputs["Out"]):
+                remade += [(op, name) for name in op.outputs["Out"] if name in made]
+            elif kind in REMOTE_LOOKUPS:  # some list the table as an output too, unchanged
+                made.update(set(op.output_names).difference(op.input_names))
+                continue
+        for names in op.outputs.values():
+            made.update(names)
+    return Calls(program, variables, found, unmade, remade)
+
+
+def _kept(var: Var | None) -> bool:
+    return var is not None and var.persistable
+
+
+def collect(roles: Iterable[Linked]) -> Cluster:
+    """Reads all programs once."""
+    trainers: list[Trainer] = []
+    servers: dict[str, Server] = {}
+    doubles: list[Server] = []
+    for role in roles:
+        main = calls(role.main)
+        listens = main.of("listen_and_serv")
+        if not listens:
+            trainers.append(Trainer(role, len(trainers), main, calls(role.startup), {}, {}))
+            continue
+        server = _server(role, listens[0].op)
+        if server.endpoint in servers:
+            doubles.append(server)
+        servers.setdefault(server.endpoint, server)
+    cluster = Cluster(trainers, servers, doubles)
+    fetched = {name for trainer in trainers for name in _fetched(trainer)}
+    for server in servers.values():
+        _read_blocks(server, fetched, cluster.owners)
+    return cluster
+
+
+def _server(role: Linked, op: Op) -> Server:
+    program, listed = role.main, op.attrs.get("optimize_blocks")
+    blocks = tuple(listed) if isinstance(listed, BlockRefs) else ()
+    startup = role.startup.blocks[0].ops
+    return Server(
+        role,
+        op,
+        endpoint=str(op.attrs.get("endpoint", "")),
+        mode=number(op, "distributed_mode", 0),
+        rates=number(op, "lr_decay_block_id"),
+        vars=program.blocks[0].vars,
+        blocks=tuple(index for index in blocks if 0 < index < len(program.blocks)),
+        initialised={name for made in startup for names in made.outputs.values() for name in names},
+        awaited=set(op.inputs.get("X", ())),
+    )
+
+
+def _fetched(trainer: Trainer) -> Iterable[str]:
+    """Names of what a trainer fetches from servers, in both programs."""
+    for program in (trainer.main, trainer.startup):
+        for _, op in program.of("recv"):
+            yield from op.attrs.get("recv_varnames") or op.outputs.get("Out", ())  # pyright: ignore
+    for kind in REMOTE_LOOKUPS:
+        for _, op in trainer.main.of(kind):
+            yield from op.attrs.get("table_names", ())  # pyright: ignore
+
+
+def _read_blocks(server: Server, fetched: set[str], owners: dict[str, list[str]]) -> None:
+    """Walks the blocks that the server runs; what the learning-rate block makes is there for the others."""
+    program, known = server.role.main, server.initialised
+    for index in server.blocks:
+        made = _read_block(server, index, program.blocks[index], known)
+        for name in made & fetched:
+            found = owners.setdefault(name, [])
+            if server.endpoint not in found:
+                found.append(server.endpoint)
+        if index == server.rates:
+            known = known | made
+    server.awaited.update(server.outside)
+
+
+def _read_block(server: Server, index: int, block: Block, known: set[str]) -> set[str]:
+    """One block: what it reads from outside, what it merges, what it updates. Gives what it writes."""
+    made: set[str] = set()
+    read: list[str] = []
+    updated: list[str] = []
+    for position, op in enumerate(block.ops):
+        inputs = op.inputs
+        before = len(read)
+        for names in inputs.values():
+            for name in names:
+                if name not in made and name not in known:
+                    read.append(name)
+                    server.outside.setdefault(name, (index, op))
+        for names in op.outputs.values():
+            made.update(names)
+        if "Param" in inputs:
+            updated += inputs["Param"]
+            server.parameters.update(dict.fromkeys(inputs["Param"], op))
+        elif op.type == "sum" and len(read) > before:
+            if len(read) == before + len(inputs["X"]):
+                server.merges.append(Merged(op, _scale_of(op, block, position)))
+            else:  # a parameter and what is added to it, as in geo
+                kept = [name for name in inputs["X"] if name in known and name in op.outputs["Out"]]
+                updated += kept
+                server.parameters.update(dict.fromkeys(kept, op))
+    if len(updated) == 1:
+        server.feeds.update(dict.fromkeys(read, updated[0]))
+    server.touched[index] = made.union(read)
+    return made
+
+
+def _scale_of(op: Op, block: Block, position: int) -> Op | None:
+    following = block.ops[position + 1] if position + 1 < len(block.ops) else None
+    if following is None or following.type != "scale" or following.inputs.get("X") != op.outputs.get("Out"):
+        return None
+    return following

@@ -1,0 +1,194 @@
+"""Collective operations: the same on every trainer, in the same order; what an optimizer uses is reduced once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import isclose
+from typing import NamedTuple
+
+from pstranspile.ir.diagnostics import Diagnostic
+from pstranspile.ir.model import Op
+from pstranspile.ir.roles import OpRole
+from pstranspile.link.base import described, finding, number
+from pstranspile.link.codes import COLLECTIVE, ORDER, REDUCED, RING
+from pstranspile.link.collect import Calls, Cluster, Trainer
+
+REDUCES = ("c_allreduce_sum", "c_allreduce_max", "c_allreduce_min", "c_allreduce_prod")
+LOCAL = frozenset({"c_gen_nccl_id", "c_comm_init", "c_comm_init_all", "c_sync_calc_stream", "c_sync_comm_stream"})
+"""Ops with the prefix of collective ones for which no other trainer is needed (or only once, to meet)."""
+
+
+class Step(NamedTuple):
+    """What the trainers must do alike: op type, ring, root, variable and its type."""
+
+    kind: str
+    ring: int
+    root: int
+    name: str
+    type: str
+
+
+def check_collectives(cluster: Cluster) -> Iterator[Diagnostic]:
+    """All collective ops of all trainers, and what they are for."""
+    for startup in (True, False):
+        model: tuple[Trainer, list[tuple[Step, Op]]] | None = None
+        for trainer in cluster.trainers:
+            calls = trainer.startup if startup else trainer.main
+            steps = _steps(calls)
+            model = model or (trainer, steps)
+            yield from _check_alike(trainer, steps, model)
+    for trainer in cluster.trainers:
+        if any(kind.startswith("c_") for calls in (trainer.startup, trainer.main) for kind in calls.ops):
+            yield from _check_rings_used(trainer)
+            yield from _check_streams(trainer)
+            yield from _check_reduced(trainer, len(cluster.trainers))
+
+
+def _steps(calls: Calls) -> list[tuple[Step, Op]]:
+    found = [item for kind in calls.ops if kind.startswith("c_") and kind not in LOCAL for item in calls.ops[kind]]
+    found.sort(key=lambda item: item.position)
+    variables = calls.vars
+    steps: list[tuple[Step, Op]] = []
+    for _, op in found:
+        name = op.input("X") or ""
+        step = Step(op.type, number(op, "ring_id", 0), number(op, "root", 0), name, described(variables.get(name)))
+        steps.append((step, op))
+    return steps
+
+
+def _check_alike(
+    trainer: Trainer, steps: list[tuple[Step, Op]], model: tuple[Trainer, list[tuple[Step, Op]]]
+) -> Iterator[Diagnostic]:
+    """The first difference is the finding: from there on every trainer would wait for another operation."""
+    first, expected = model
+    for position, ((mine, op), (theirs, _)) in enumerate(zip(steps, expected, strict=False)):
+        if mine != theirs:
+            message = f"collective operation {position} is {_text(mine)}, in {first.role.name} {_text(theirs)}"
+            yield finding(COLLECTIVE, trainer.role, op, message, mine.name)
+            return
+    if len(steps) != len(expected):
+        longer = (steps if len(steps) > len(expected) else expected)[min(len(steps), len(expected))]
+        message = f"{len(steps)} collective operations, {len(expected)} in {first.role.name}: no {_text(longer[0])}"
+        yield finding(COLLECTIVE, trainer.role, longer[1], message, longer[0].name)
+
+
+def _text(step: Step) -> str:
+    root = f" from {step.root}" if step.kind == "c_broadcast" else ""
+    return f"{step.kind}{root} of %{step.name} ({step.type}) on ring {step.ring}"
+
+
+def _check_rings_used(trainer: Trainer) -> Iterator[Diagnostic]:
+    """A ring is made at start-up before it is used; roots are ranks of it."""
+    joined: dict[int, tuple[int, int]] = {}
+    for kind in ("c_comm_init", "c_comm_init_all"):
+        for position, op in trainer.startup.of(kind):
+            joined[number(op, "ring_id", 0)] = (position, number(op, "nranks", 1 << 30))
+    for calls, later in ((trainer.startup, 0), (trainer.main, 1 << 30)):
+        for kind, items in calls.ops.items():
+            if not kind.startswith("c_") or kind in (
+                "c_gen_nccl_id",
+                "c_comm_init",
+                "c_comm_init_all",
+                "c_sync_calc_stream",
+            ):
+                continue
+            for position, op in items:
+                ring = number(op, "ring_id", 0)
+                made, ranks = joined.get(ring, (1 << 31, 0))
+                if made > position + later:
+                    name = op.input("X") or ""
+                    yield finding(RING, trainer.role, op, f"%{name} uses ring {ring}, which is not made before", name)
+                elif not 0 <= number(op, "root", 0) < ranks:
+                    name = op.input("X") or ""
+                    message = f"%{name} comes from rank {number(op, 'root', 0)} of {ranks}"
+                    yield finding(RING, trainer.role, op, message, name)
+
+
+def _check_streams(trainer: Trainer) -> Iterator[Diagnostic]:
+    """What is reduced is computed before, and there before it is used: the two streams wait for each other (A3.20)."""
+    for calls in (trainer.startup, trainer.main):
+        ready: set[str] = set()
+        pending: dict[str, tuple[int, Op]] = {}
+        for op in calls.program.main_block.ops:
+            kind = op.type
+            if kind == "c_sync_calc_stream":
+                ready.update(op.input_names)
+            elif kind == "c_sync_comm_stream":
+                ring = number(op, "ring_id", 0)
+                pending = {name: item for name, item in pending.items() if item[0] != ring}
+            elif kind.startswith("c_") and kind not in LOCAL:
+                if op.attrs.get("use_calc_stream") is True:
+                    continue
+                for name in op.inputs.get("X", ()):
+                    if kind in REDUCES and name not in ready:
+                        message = f"%{name} is reduced without waiting for its computation (c_sync_calc_stream)"
+                        yield finding(ORDER, trainer.role, op, message, name)
+                    pending[name] = (number(op, "ring_id", 0), op)
+            elif pending:
+                for names in op.inputs.values():
+                    for name in names:
+                        if name in pending:
+                            ring, source = pending.pop(name)
+                            message = f"%{name} is used by {kind} before ring {ring} is waited for (c_sync_comm_stream)"
+                            yield finding(ORDER, trainer.role, source, message, name)
+
+
+def _check_reduced(trainer: Trainer, trainers: int) -> Iterator[Diagnostic]:
+    """Every update has its gradient, or the parameter itself (local SGD), summed over all trainers once, and divided.
+
+    Parameters that are dealt out over machines (`is_distributed`) are left out, as Fluid does (A3.14).
+    """
+    role, ops = trainer.role, trainer.main.program.main_block.ops
+    reduced: dict[str, int] = {}
+    for _, op in (item for kind in REDUCES for item in trainer.main.of(kind)):
+        for name in op.inputs.get("X", ()):
+            reduced[name] = reduced.get(name, 0) + 1
+    sent = {name for _, op in trainer.startup.of("c_broadcast") for name in op.inputs.get("X", ())}
+    dealt = {op.input("W") for op in ops if op.attrs.get("is_distributed") is True}
+    averaged = False
+    for op in ops:
+        if "Param" not in op.inputs or "Grad" not in op.inputs:
+            continue
+        parameter = op.inputs["Param"][0]
+        gradient = op.role_vars[1] if op.role_vars and len(op.role_vars) > 1 else op.inputs["Grad"][0]
+        if parameter in dealt:
+            continue
+        count = reduced.get(gradient, 0) + (reduced.get(parameter, 0) if parameter != gradient else 0)
+        averaged = averaged or gradient in reduced
+        if count != 1:
+            message = f"%{gradient}, the gradient of %{parameter}, is reduced {count} times, must be once"
+            yield finding(REDUCED, role, op, message, gradient)
+        if trainer.startup.of("c_comm_init") and parameter not in sent:
+            message = f"%{parameter} is not broadcast at start-up: the trainers begin with different values"
+            yield finding(REDUCED, role, op, message, parameter)
+    yield from _check_mean(trainer, trainers, averaged, reduced)
+
+
+def _check_mean(trainer: Trainer, trainers: int, gradients: bool, reduced: dict[str, int]) -> Iterator[Diagnostic]:
+    """A sum over n trainers becomes a mean: the gradient of the loss, or each summed parameter, is divided by n."""
+    ops = trainer.main.program.main_block.ops
+    if gradients:
+        for position, op in enumerate(ops):
+            if op.role != OpRole.LOSS | OpRole.BACKWARD:
+                continue
+            name = next(op.output_names, "")
+            following = ops[position + 1] if position + 1 < len(ops) else None
+            if following is None or not _divides(following, name, trainers):
+                message = f"%{name}, the gradient of the loss, is not divided by {trainers}"
+                yield finding(REDUCED, trainer.role, op, message, name)
+        return
+    waiting = dict.fromkeys(reduced)
+    last = max((item.position for kind in REDUCES for item in trainer.main.of(kind)), default=-1)
+    for op in ops[last + 1 :]:
+        for name in op.input_names:
+            if name in waiting and not op.type.startswith("c_"):
+                del waiting[name]
+                if not _divides(op, name, trainers):
+                    message = f"%{name}, a sum over {trainers} trainers, is used without being divided"
+                    yield finding(REDUCED, trainer.role, op, message, name)
+
+
+def _divides(op: Op, name: str, trainers: int) -> bool:
+    factor = op.attrs.get("scale")
+    fits = isinstance(factor, float) and isclose(factor, 1.0 / trainers, rel_tol=1e-6)
+    return op.type == "scale" and op.inputs.get("X") == (name,) and op.outputs.get("Out") == (name,) and fits

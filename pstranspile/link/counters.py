@@ -1,0 +1,59 @@
+"""Step counters in asynchronous jobs: each trainer tells all servers its own, every server adds all of them up.
+
+A trainer sends its counter past the communicator (`use_send_handler` false, `merge_add`); a server's learning-rate
+block begins with a `sum` over the counters of all trainers (FEATURES A2.24).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pstranspile.ir.diagnostics import Diagnostic
+from pstranspile.link.base import described, finding, same_type, strings
+from pstranspile.link.codes import COUNTER
+from pstranspile.link.collect import Cluster, Server, Trainer
+
+
+def check_notices(trainer: Trainer, cluster: Cluster) -> Iterator[Diagnostic]:
+    """What a trainer sends past the communicator arrives on servers that have the variable."""
+    for _, op in trainer.main.of("send"):
+        if op.attrs.get("use_send_handler") is not False:
+            continue
+        for name in op.inputs.get("X", ()):
+            for endpoint in strings(op, "epmap"):
+                server = cluster.servers.get(endpoint)
+                held = server.vars.get(name) if server else None
+                if server is None or held is None:
+                    message = f"%{name} goes to {endpoint!r}, which does not know it"
+                    yield finding(COUNTER, trainer.role, op, message, name)
+                    continue
+                server.notices.setdefault(name, []).append(trainer.number)
+                mine = trainer.main.vars.get(name)
+                if not same_type(mine, held):
+                    message = f"%{name} is {described(mine)} here, {described(held)} on {server.role.name}"
+                    yield finding(COUNTER, trainer.role, op, message, name)
+
+
+def check_counters(server: Server, trainers: int) -> Iterator[Diagnostic]:
+    """Every counter that the server adds up comes from one trainer, and there is one for every trainer."""
+    added: set[str] = set()
+    ops = server.role.main.blocks[server.rates].ops if server.rates in server.blocks else ()
+    for op in ops:
+        if op.type != "sum":
+            continue
+        names, total = op.inputs.get("X", ()), op.output("Out")
+        if not any(name in server.notices or name.startswith(f"{total}.trainer_") for name in names):
+            continue
+        added.update(names)
+        for name in names:
+            senders = server.notices.get(name, ())
+            if len(senders) != 1:
+                message = f"%{name} is sent by {len(senders)} trainers, must be 1"
+                yield finding(COUNTER, server.role, op, message, name)
+        told = sorted(sender for name in names for sender in server.notices.get(name, ()))
+        if told != list(range(trainers)):
+            message = f"%{total} adds up the counters of trainers {told}, there are {trainers}"
+            yield finding(COUNTER, server.role, op, message, names[0])
+    for name in server.notices:
+        if name not in added:
+            yield finding(COUNTER, server.role, server.op, f"%{name} is received, but not added up", name)

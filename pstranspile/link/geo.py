@@ -1,0 +1,119 @@
+"""Mode geo: trainers update alone and push what changed; servers add it to the slices they hold.
+
+The communicator of a trainer sends the change of a slice as `<slice>.delta`, for tables only the rows whose ids the
+closing `send` of each step tells it, after `param_init` told it at start-up that it may begin (FEATURES A3.34 to
+A3.41). The names are the protocol: no op of the trainer sends a change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from pstranspile.ir.diagnostics import Diagnostic
+from pstranspile.ir.model import Op, Var
+from pstranspile.link.base import described, finding, same_type, strings
+from pstranspile.link.codes import BLOCKS, GEO, ORDER, UNFETCHED
+from pstranspile.link.collect import Cluster, Server, Trainer
+
+BEGIN = "param_init"
+"""The variable whose send tells the communicator that the parameters are there."""
+
+
+def check_geo(cluster: Cluster) -> Iterator[Diagnostic]:
+    """A job whose servers are all in mode geo; what the receives at start-up fetched is known."""
+    held = {name: server.vars.get(name) for server in cluster.servers.values() for name in server.parameters}
+    pushed: set[str] = set()
+    for trainer in cluster.trainers:
+        yield from _check_trainer(trainer, cluster, held, pushed)
+    for server in cluster.servers.values():
+        yield from _check_server(server, len(cluster.trainers), pushed)
+
+
+def _check_trainer(
+    trainer: Trainer, cluster: Cluster, held: Mapping[str, Var | None], pushed: set[str]
+) -> Iterator[Diagnostic]:
+    """What one trainer tells its communicator, and that it has every change that servers wait for."""
+    role, main, startup = trainer.role, trainer.main, trainer.startup
+    begins = [item for item in startup.of("send") if item.op.inputs.get("X") == (BEGIN,)]
+    arrivals = [item for kind in ("recv", "fetch_barrier", "concat") for item in startup.of(kind)]
+    if len(begins) != 1 or len(startup.of("send")) != 1:
+        op = begins[0].op if begins else Op("send")
+        yield finding(GEO, role, op, f"%{BEGIN} is sent {len(begins)} times at start-up, must be once", BEGIN)
+    elif any(item.position > begins[0].position for item in arrivals):
+        yield finding(ORDER, role, begins[0].op, f"%{BEGIN} is sent before all parameters are there", BEGIN)
+    for _, op in main.of("recv"):
+        yield finding(GEO, role, op, "the communicator fetches, not a step", next(op.output_names, ""))
+    ticks = [op for _, op in main.of("send")]
+    tick = ticks[0] if ticks else Op("send")
+    if len(ticks) != 1:
+        yield finding(GEO, role, tick, f"{len(ticks)} send ops per step, one that tells the ids is needed")
+    for op in ticks:
+        yield from _check_tick(trainer, op, held, pushed)
+    for server in cluster.servers.values():
+        for name in server.awaited:
+            mine, theirs = main.vars.get(name), server.vars.get(name)
+            if not same_type(mine, theirs):
+                message = f"%{name} is {described(mine)} here, {described(theirs)} on {server.role.name}"
+                yield finding(GEO, role, tick, message, name)
+
+
+def _check_tick(trainer: Trainer, op: Op, held: Mapping[str, Var | None], pushed: set[str]) -> Iterator[Diagnostic]:
+    """As many tables as ids; the servers hold every table between them, and the ids are those of its lookups."""
+    role, ids, tables = trainer.role, op.inputs.get("X", ()), strings(op, "send_varnames")
+    if len(ids) != len(tables):
+        message = f"{len(ids)} variables with ids are sent for {len(tables)} tables"
+        yield finding(GEO, role, op, message, next(iter(ids), ""))
+    for table in dict.fromkeys(tables):
+        whole = trainer.main.vars.get(table)
+        slices = _slices(table, held)
+        pushed.update(slices)
+        rows = sum(var.shape[0] for name in slices if (var := held[name]) is not None and var.shape)
+        if whole is None or not whole.shape or rows != whole.shape[0]:
+            message = f"the servers hold {rows} rows of %{table}, which is {described(whole)}"
+            yield finding(GEO, role, op, message, table)
+    looked_up: dict[str, set[str]] = {}
+    for kind in ("lookup_table", "lookup_table_v2"):
+        for _, lookup in trainer.main.of(kind):
+            looked_up.setdefault(lookup.input("W") or "", set()).update(lookup.inputs.get("Ids", ()))
+    for name, table in zip(ids, tables, strict=False):
+        if name not in looked_up.get(table, ()):
+            yield finding(GEO, role, op, f"%{name} is told as ids of %{table}, which is not looked up at them", name)
+
+
+def _slices(table: str, held: Mapping[str, Var | None]) -> list[str]:
+    """The slices of a table as the communicator names them: itself, or `<table>.block0`, `<table>.block1` and so on."""
+    if table in held:
+        return [table]
+    found: list[str] = []
+    while (name := f"{table}.block{len(found)}") in held:
+        found.append(name)
+    return found
+
+
+def _check_server(server: Server, trainers: int, pushed: set[str]) -> Iterator[Diagnostic]:
+    """One block per slice, which adds its change; every slice is fetched at start-up or pushed row by row."""
+    role, op = server.role, server.op
+    mapped = {entry.rpartition(":")[0] for entry in strings(op, "grad_to_block_id")}
+    for name in (*op.inputs.get("X", ()), *(name for name in mapped if name not in server.outside)):
+        yield finding(GEO, role, op, f"%{name} is received, but not added to a slice", name)
+    for name, (index, reader) in server.outside.items():
+        parameter = server.feeds.get(name)
+        if reader.type != "sum" or parameter is None or name != f"{parameter}.delta":
+            message = f"block {index} reads %{name}, which is no change of %{parameter or '?'}"
+            yield finding(GEO, role, reader, message, name)
+        elif name not in mapped:
+            yield finding(BLOCKS, role, reader, f"grad_to_block_id does not name %{name}", name)
+        elif not _fits(server.vars.get(name), server.vars.get(parameter)):
+            message = f"%{name} is {described(server.vars.get(name))}, "
+            yield finding(GEO, role, reader, f"{message}%{parameter} {described(server.vars.get(parameter))}", name)
+    for name, reader in server.parameters.items():
+        count = server.fetched_at_startup.get(name, 0)
+        if count != trainers and (count or name not in pushed):
+            message = (
+                f"%{name} is fetched by {count} of {trainers} trainers at start-up, and no trainer pushes its rows"
+            )
+            yield finding(UNFETCHED, role, reader, message, name)
+
+
+def _fits(change: Var | None, slice_: Var | None) -> bool:
+    return change is not None and slice_ is not None and (change.dtype, change.shape) == (slice_.dtype, slice_.shape)

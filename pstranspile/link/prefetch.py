@@ -1,0 +1,153 @@
+"""A table that is dealt out by id: every server has the rows whose id modulo the number of servers is its number.
+
+The trainer splits the ids (`split_ids`), has each server look its part up (`prefetch`) and puts the rows together
+(`merge_ids`); it splits and sends the gradient in the same way (FEATURES A2.72 to A2.79).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pstranspile.ir.diagnostics import Diagnostic
+from pstranspile.ir.model import Op
+from pstranspile.link.base import described, finding, number, strings
+from pstranspile.link.codes import BLOCKS, PREFETCH
+from pstranspile.link.collect import Cluster, Server, Trainer
+
+SAVE_PATH = "kLookupTablePath"
+"""The variable through which a server is told where to save its part of the table."""
+
+
+def check_prefetches(trainer: Trainer, cluster: Cluster) -> Iterator[Diagnostic]:
+    """The lookups of a trainer, and that its gradients go the same way."""
+    main, role = trainer.main, trainer.role
+    prefetches = main.of("prefetch")
+    if not prefetches:
+        return
+    splits = {op.outputs["Out"]: op for _, op in main.of("split_ids")}
+    merges = {op.inputs["X"]: op for _, op in main.of("merge_ids")}
+    tables: dict[str, Sequence[str]] = {}
+    counted: set[tuple[str, str]] = set()
+    for _, op in prefetches:
+        asked, found, endpoints = op.inputs["X"], op.outputs["Out"], strings(op, "epmap")
+        split, merge = splits.get(asked), merges.get(found)
+        if not len(asked) == len(found) == len(endpoints) or len(set(endpoints)) != len(endpoints):
+            message = f"{len(asked)} parts of the ids go to the servers {list(endpoints)}, {len(found)} come back"
+            yield finding(PREFETCH, role, op, message, asked[0])
+        if split is None:
+            yield finding(PREFETCH, role, op, f"no split_ids makes %{asked[0]} and the other parts in order", asked[0])
+        if merge is None or merge.inputs.get("Rows") != asked:
+            message = f"no merge_ids puts %{found[0]} and the other parts together in order"
+            yield finding(PREFETCH, role, op, message, found[0])
+        elif split is not None and merge.inputs.get("Ids") != split.inputs.get("Ids"):
+            message = "it puts the rows of other ids together than those that were split"
+            yield finding(PREFETCH, role, merge, message, next(iter(merge.inputs.get("Ids", ())), ""))
+        for name, result, endpoint in zip(asked, found, endpoints, strict=False):
+            server = cluster.servers.get(endpoint)
+            table = _answered(server, name, result) if server else None
+            if server is None or table is None:
+                message = f"{endpoint!r} does not answer the ids %{name} with %{result}"
+                yield finding(PREFETCH, role, op, message, name)
+                continue
+            server.looked_up.add(table)
+            if (endpoint, table) not in counted:
+                counted.add((endpoint, table))
+                server.fetched[table] = server.fetched.get(table, 0) + 1
+            yield from _check_rows(trainer, op, server, table, result, len(endpoints))
+            if tables.setdefault(table, endpoints) != endpoints:
+                yield finding(PREFETCH, role, op, f"%{table} is dealt out in another order than elsewhere", table)
+    yield from _check_gradients(trainer, cluster, tables)
+
+
+def _answered(server: Server, ids: str, result: str) -> str | None:
+    """The table whose rows the server gives for these ids under that name, None if it does not."""
+    for entry in strings(server.op, "prefetch_var_name_to_block_id"):
+        name, _, text = entry.rpartition(":")
+        lookup = _lookup(server, text)
+        if name == ids and lookup is not None and lookup.input("Ids") == ids and lookup.output("Out") == result:
+            return lookup.input("W")
+    return None
+
+
+def _lookup(server: Server, text: str) -> Op | None:
+    blocks = server.role.main.blocks
+    index = int(text) if text.isdigit() else -1
+    if not 0 < index < len(blocks):
+        return None
+    return next((op for op in blocks[index].ops if op.type == "lookup_sparse_table"), None)
+
+
+def _check_rows(
+    trainer: Trainer, op: Op, server: Server, table: str, result: str, servers: int
+) -> Iterator[Diagnostic]:
+    """The server has its share of the table's rows, as wide as what the trainer takes them for."""
+    whole, held, rows = trainer.main.vars.get(table), server.vars.get(table), trainer.main.vars.get(result)
+    if whole is None or held is None or not whole.shape:
+        message = f"%{table} is {described(whole)} here, {described(held)} on {server.role.name}"
+        yield finding(PREFETCH, trainer.role, op, message, table)
+        return
+    share = (-(-whole.shape[0] // servers), *whole.shape[1:])
+    if held.shape != share or held.dtype is not whole.dtype:
+        message = (
+            f"%{table} is {described(held)} on {server.role.name}, {list(share)} is its share of {servers} servers"
+        )
+        yield finding(PREFETCH, trainer.role, op, message, table)
+    if rows is None or rows.shape[1:] != whole.shape[1:] or rows.dtype is not whole.dtype:
+        yield finding(PREFETCH, trainer.role, op, f"%{result} is {described(rows)}, a row of %{table} is not", result)
+
+
+def _check_gradients(trainer: Trainer, cluster: Cluster, tables: dict[str, Sequence[str]]) -> Iterator[Diagnostic]:
+    """The k-th part of the table's gradient goes where the k-th part of the ids went."""
+    sends = {op.inputs.get("X", ()): op for _, op in trainer.main.of("send")}
+    done: set[str] = set()
+    asked = {op.inputs["X"] for _, op in trainer.main.of("prefetch")}
+    for _, op in trainer.main.of("split_ids"):
+        parts = op.outputs["Out"]
+        if parts in asked:
+            continue
+        send = sends.get(parts)
+        if send is None:
+            yield finding(PREFETCH, trainer.role, op, f"%{parts[0]} and the other parts are not sent", parts[0])
+            continue
+        endpoints = strings(send, "epmap")
+        for name, endpoint in zip(parts, endpoints, strict=False):
+            server = cluster.servers.get(endpoint)
+            table = server.feeds.get(name) if server else None
+            if table is None or tables.get(table) != endpoints:
+                message = f"%{name} goes to {endpoint!r}, ids of the rows of %{table or '?'} are split otherwise"
+                yield finding(PREFETCH, trainer.role, send, message, name)
+            else:
+                done.add(table)
+    for table in tables:
+        if table not in done and any(table in server.parameters for server in cluster.servers.values()):
+            op = trainer.main.of("prefetch")[0].op
+            yield finding(PREFETCH, trainer.role, op, f"the gradient of %{table} is not split and sent", table)
+
+
+def check_table_blocks(server: Server) -> Iterator[Diagnostic]:
+    """The blocks that look rows up and save the table exist, and are about a table that the server updates."""
+    role, op = server.role, server.op
+    entries = strings(op, "prefetch_var_name_to_block_id")
+    checkpoint = number(op, "checkpint_block_id")
+    blocks = role.main.blocks
+    tables: set[str] = set()
+    for entry in entries:
+        name, _, text = entry.rpartition(":")
+        lookup = _lookup(server, text)
+        table = lookup.input("W") if lookup is not None else None
+        if lookup is None or table is None or lookup.input("Ids") != name or name not in server.vars:
+            message = f"prefetch_var_name_to_block_id names {entry!r}, but that block does not look %{name} up"
+            yield finding(PREFETCH, role, op, message, name)
+            continue
+        tables.add(table)
+        if table not in server.parameters or table not in server.initialised:
+            message = f"rows of %{table} are looked up, which no block updates or nothing initialises"
+            yield finding(PREFETCH, role, lookup, message, table)
+    if checkpoint == -1 and not entries:
+        return
+    saved = blocks[checkpoint].ops if 0 < checkpoint < len(blocks) else ()
+    names = {name for save in saved if save.type == "save" for name in save.inputs.get("X", ())}
+    if not saved or not names <= tables or not names or SAVE_PATH not in server.vars:
+        found = ", ".join([f"%{name}" for name in sorted(names)]) or "nothing"
+        message = f"checkpint_block_id {checkpoint} saves {found}, not the table that is looked up"
+        yield finding(BLOCKS, role, op, message, next(iter(sorted(tables)), ""))

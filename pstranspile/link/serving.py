@@ -1,0 +1,137 @@
+"""The blocks of a server: listed, mapped to their gradients, fed with all they read, merging every trainer's part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import isclose
+
+from pstranspile.ir.attributes import BlockRefs
+from pstranspile.ir.diagnostics import Diagnostic
+from pstranspile.ir.types import VarKind
+from pstranspile.link.base import finding, strings
+from pstranspile.link.codes import BLOCKS, MERGE, STATE, UNSERVED
+from pstranspile.link.collect import Merged, Server
+from pstranspile.ops import schema_of
+from pstranspile.ops.schema import Slicing
+
+FILLED_BY_THE_SERVER = frozenset({"@TRAINER_ID@"})
+"""Variables that the server's loop writes itself (FEATURES A2.115)."""
+
+
+def check_server(server: Server, trainers: int) -> Iterator[Diagnostic]:
+    """One server by itself; what its `senders` say is complete."""
+    yield from _check_blocks(server)
+    yield from _check_gradient_map(server)
+    yield from _check_reads(server)
+    if server.mode == 0:
+        for merged in server.merges:
+            yield from _check_merge(server, merged, trainers)
+    yield from _check_dims(server)
+
+
+def _check_blocks(server: Server) -> Iterator[Diagnostic]:
+    role, op, blocks = server.role, server.op, server.role.main.blocks
+    listed = op.attrs.get("optimize_blocks")
+    given = tuple(listed) if isinstance(listed, BlockRefs) else ()
+    if not given or len(given) != len(server.blocks) or len(set(given)) != len(given):
+        message = f"optimize_blocks {list(given)} are not blocks of the program, each once ({len(blocks)} blocks)"
+        yield finding(BLOCKS, role, op, message)
+    if server.rates != -1 and server.rates not in server.blocks[:1]:
+        message = f"lr_decay_block_id {server.rates} is not the first of optimize_blocks {list(server.blocks)}"
+        yield finding(BLOCKS, role, op, message)
+    for index in server.blocks:
+        if index != server.rates and not blocks[index].ops and len(server.blocks) > 1:
+            yield finding(BLOCKS, role, op, f"block {index} has no ops")
+
+
+def _check_gradient_map(server: Server) -> Iterator[Diagnostic]:
+    """`grad_to_block_id` names the block of every gradient, `sparse_grad_to_param` the slice of a sparse one."""
+    role, op = server.role, server.op
+    mapped: dict[str, int] = {}
+    for entry in strings(op, "grad_to_block_id"):
+        name, _, text = entry.rpartition(":")
+        block = int(text) if text.isdigit() else -1
+        if name not in server.vars or name not in server.touched.get(block, ()) or name in mapped:
+            yield finding(BLOCKS, role, op, f"grad_to_block_id names {entry!r}, but that block does not use it", name)
+        mapped[name] = block
+    served = set(mapped.values())
+    for name, (index, reader) in server.outside.items():
+        if name in server.senders and index not in served:
+            message = f"block {index} uses %{name}, but grad_to_block_id does not name the block"
+            yield finding(BLOCKS, role, reader, message, name)
+        elif server.mode != 0 and name in server.senders and name not in mapped:
+            yield finding(BLOCKS, role, reader, f"grad_to_block_id does not name %{name}", name)
+    for name in op.inputs.get("X", ()):
+        if name not in server.outside:
+            yield finding(BLOCKS, role, op, f"%{name} is received, but no block uses it", name)
+    yield from _check_sparse(server, mapped)
+
+
+def _check_sparse(server: Server, mapped: dict[str, int]) -> Iterator[Diagnostic]:
+    role, op = server.role, server.op
+    paired: set[str] = set()
+    for entry in strings(op, "sparse_grad_to_param"):
+        name, _, parameter = entry.rpartition(":")
+        paired.add(name)
+        held = server.vars.get(parameter)
+        touched = server.touched.get(mapped.get(name, -1), ())
+        if name not in mapped or held is None or parameter not in touched:
+            yield finding(BLOCKS, role, op, f"sparse_grad_to_param names {entry!r}, which no block updates", name)
+    for name, block in mapped.items():
+        var = server.vars.get(name)
+        if var is None or var.kind is not VarKind.SELECTED_ROWS or name in paired:
+            continue
+        table = server.feeds.get(name) or next(iter(server.parameters.keys() & server.touched.get(block, ())), "")
+        held, update = server.vars.get(table), server.parameters.get(table)
+        direct = update is not None and update.inputs.get("Grad") == (name,)
+        if direct and held is not None and held.kind is VarKind.LOD_TENSOR:
+            yield finding(BLOCKS, role, op, f"sparse_grad_to_param does not name %{name}", name)
+
+
+def _check_reads(server: Server) -> Iterator[Diagnostic]:
+    listed = set(server.op.inputs.get("X", ()))
+    for name, (_, op) in server.outside.items():
+        if name not in listed and name not in server.senders and name not in FILLED_BY_THE_SERVER:
+            message = f"%{name} is neither received, made before this, nor initialised"
+            yield finding(UNSERVED, server.role, op, message, name)
+
+
+def _check_merge(server: Server, merged: Merged, trainers: int) -> Iterator[Diagnostic]:
+    """One gradient of every trainer, and their mean where the server waits for them (FEATURES A2.97)."""
+    names = merged.op.inputs["X"]
+    senders = [trainer for name in names for trainer in server.senders.get(name, ())]
+    if len(names) != trainers or sorted(senders) != list(range(trainers)):
+        who = ", ".join(map(str, sorted(senders))) or "none"
+        message = f"it adds up {len(names)} gradients of the trainers {who}, there are {trainers}"
+        yield finding(MERGE, server.role, merged.op, message, names[0])
+    if names[0] not in server.op.inputs.get("X", ()):
+        return  # of a table that is dealt out by id the gradients are added up (A2.76)
+    factor = merged.scale.attrs.get("scale") if merged.scale is not None else 1.0
+    if not isinstance(factor, float) or not isclose(factor, 1.0 / trainers, rel_tol=1e-6):
+        name = merged.op.outputs["Out"][0]
+        message = f"%{name}, the sum of {trainers} gradients, is multiplied by {factor}"
+        yield finding(MERGE, server.role, merged.scale or merged.op, message, name)
+
+
+def _check_dims(server: Server) -> Iterator[Diagnostic]:
+    """Optimizer state that is cut like its parameter has the dims of the slice; initialisers have those declared."""
+    variables = server.vars
+    for name, op in server.parameters.items():
+        parameter, schema = variables.get(name), schema_of(op.type)
+        if parameter is None or schema is None or "Param" not in op.inputs:
+            continue
+        slicing = schema.slicing
+        for slot, names in op.inputs.items():
+            state = variables.get(names[0]) if names and slicing.get(slot) is Slicing.FOLLOWS else None
+            if state is not None and state.shape != parameter.shape and state.kind is not VarKind.SELECTED_ROWS:
+                message = f"%{state.name} is {list(state.shape)}, but %{name} is {list(parameter.shape)}"
+                yield finding(STATE, server.role, op, message, state.name)
+    for op in server.role.startup.main_block.ops:
+        dims = op.attrs.get("shape")
+        names = op.outputs.get("Out")
+        if not isinstance(dims, tuple) or not names:
+            continue
+        var = variables.get(names[0])
+        if var is not None and var.shape != dims:
+            message = f"it makes %{names[0]} as {list(dims)}, which is {list(var.shape)} here"
+            yield finding(STATE, server.role, op, message, names[0])
