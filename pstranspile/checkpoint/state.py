@@ -103,7 +103,7 @@ def _take(state: State, placed: Placed, held: Mapping[Part, Value]) -> None:
 def _whole(placed: Placed, held: Mapping[Part, Value]) -> Value:
     if len(placed.parts) == 1:
         return own_copy(held[placed.parts[0]])
-    whole = np.empty(prod(placed.shape), NUMPY_TYPES[placed.dtype])
+    whole = np.empty(prod(placed.shape), np.asarray(held[placed.parts[0]]).dtype)
     for part in placed.parts:
         whole[part.offset : part.offset + prod(part.shape)] = np.asarray(held[part]).reshape(-1)
     return whole.reshape(placed.shape)
@@ -132,7 +132,8 @@ def misfit(placed: Placed, part: Part, value: Value) -> str:
             want in (-1, have) for have, want in zip(data.shape, part.shape, strict=True)
         )
         dims = part.shape
-    if fits and data.dtype.name == NUMPY_TYPES[placed.dtype]:
+    # what a mode adds to a program (the snapshots of local SGD) may be declared carelessly, as in Fluid
+    if fits and (placed.optional or data.dtype.name == NUMPY_TYPES[placed.dtype]):
         return ""
     return f"is {data.dtype.name}{list(data.shape)}, declared {placed.dtype.text}{list(dims)}"
 
