@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pstranspile.analysis.lookup_table import LookupTable, find_lookup_table
 from pstranspile.analysis.roles import Roles, find_roles
-from pstranspile.analysis.tables import RemoteTable, find_remote_tables
+from pstranspile.analysis.tables import RemoteTable, find_remote_tables, sparse_parameters
 from pstranspile.analysis.updates import Update, UpdateGroup, find_groups, find_updates
 from pstranspile.analysis.uses import Uses, uses_of
 from pstranspile.ir.diagnostics import Diagnostic, raise_errors
@@ -54,6 +54,7 @@ def analyze(program: Program, steps: Steps | None = None, *, tables_by_rows: boo
     moved = roles.moved.union(*(group.after for group in groups))
     if len(moved) > len(roles.moved):
         uses = uses_of(program.main_block, moved)
-    tables, warnings = steps.run("find-tables", find_remote_tables, program, updates, moved, distributed=tables_by_rows)
-    findings = (*findings, *problems, *more, *warnings)
-    return Facts(program, uses, roles, updates, groups, moved, tables, table, findings)
+    sparse = sparse_parameters(program, updates)
+    remote = steps.run("find-tables", find_remote_tables, program, sparse, moved, distributed=tables_by_rows)
+    findings = (*findings, *problems, *more, *remote.warnings)
+    return Facts(program, uses, roles, updates, groups, moved, remote.tables, table, findings)

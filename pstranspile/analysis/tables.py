@@ -42,37 +42,50 @@ def is_sparse(program: Program, gradient: str) -> bool:
     return var is not None and var.kind is VarKind.SELECTED_ROWS
 
 
+class RemoteTables(NamedTuple):
+    """The tables to leave on the servers; the sparse parameters that can't be left there; warnings for some of these."""
+
+    tables: tuple[RemoteTable, ...] = ()
+    local: frozenset[str] = frozenset()
+    warnings: tuple[Diagnostic, ...] = ()
+
+
+def sparse_parameters(program: Program, updates: Sequence[Update]) -> list[str]:
+    """The parameters whose gradients are sparse, in parameter order."""
+    return [update.parameter for update in updates if is_sparse(program, update.gradient)]
+
+
 def find_remote_tables(
-    program: Program, updates: Sequence[Update], moved: Container[int], *, distributed: bool = False
-) -> tuple[tuple[RemoteTable, ...], list[Diagnostic]]:
-    """The tables whose lookups are fetched from the servers, in parameter order (FEATURES A2.64 to A2.68).
+    program: Program, sparse: Sequence[str], moved: Container[int], *, distributed: bool = False
+) -> RemoteTables:
+    """Those of the sparse parameters whose lookups are fetched from the servers (FEATURES A2.64 to A2.68).
 
+    A parameter that another op reads too, or whose lookups Fluid can't fuse, is no such table: the trainers hold and
+    receive it whole. If it has lookups marked for remote prefetch, a warning says so.
     `distributed`: lookups marked `is_distributed` are fetched like those marked for remote prefetch.
-
-    A sparse parameter that another op reads too, or whose lookups Fluid can't fuse, is no such table: the trainers
-    hold and receive it whole. If it has lookups marked for remote prefetch, a warning says so.
     """
-    sparse = {u.parameter for u in updates if is_sparse(program, u.gradient)}
     if not sparse:
-        return (), []
+        return RemoteTables()
     readers = _readers(program, sparse, moved)
     marks = ("remote_prefetch", "is_distributed") if distributed else ("remote_prefetch",)
     found: dict[str, list[int]] = {}
-    findings: list[Diagnostic] = []
-    ordered = [u.parameter for u in updates if u.parameter in sparse]
-    for parameter in ordered:
+    local: set[str] = set()
+    warnings: list[Diagnostic] = []
+    for parameter in sparse:
         lookups = [i for i in readers[parameter] if _is_marked_lookup(program.main_block.ops[i], marks)]
-        if not lookups:
-            continue
         problem = _why_local(program, parameter, readers[parameter], marks)
         if problem:
+            local.add(parameter)
+        if problem and lookups:
             op = program.main_block.ops[problem[0]]
             message = f"%{parameter} is received whole by every trainer: {problem[1]}"
-            findings.append(at_op(codes.LOCAL_TABLE, message, op, focus=f"%{parameter}", severity=Severity.WARNING))
-        else:
+            focus = f"%{parameter}"
+            warnings.append(at_op(codes.LOCAL_TABLE, message, op, focus=focus, severity=Severity.WARNING))
+        elif lookups:
             found[parameter] = lookups
     places = _Places(program, {i for lookups in found.values() for i in lookups})
-    return tuple(RemoteTable(name, places.merge(lookups)) for name, lookups in found.items()), findings
+    tables = tuple(RemoteTable(name, places.merge(lookups)) for name, lookups in found.items())
+    return RemoteTables(tables, frozenset(local), tuple(warnings))
 
 
 def _is_marked_lookup(op: Op, marks: Sequence[str]) -> bool:
