@@ -17,6 +17,7 @@ from pstranspile.ir.attributes import (
     Strings,
     float32,
 )
+from pstranspile.ir.distribution import DistributedVar, Distribution
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Module, Op, ParameterInfo, Program, TensorType, Var
 from pstranspile.ir.roles import OpRole
@@ -143,6 +144,26 @@ def blocks(draw: st.DrawFn, index: int, count: int) -> Block:
     )
 
 
+dims = st.lists(int64, max_size=3).map(tuple)
+distributed_vars = st.builds(
+    DistributedVar, names, dims, names, dims, st.booleans(), int64, int64, texts, st.one_of(st.just("Param"), words)
+)
+endpoints = st.lists(texts, max_size=2).map(tuple)
+distributions = st.builds(
+    Distribution,
+    st.booleans(),
+    st.booleans(),
+    endpoints,
+    st.one_of(st.none(), texts),
+    st.one_of(st.none(), texts),
+    endpoints,
+    st.one_of(st.just(1), int64),
+    st.booleans(),
+    int64,
+    st.lists(distributed_vars, max_size=3).map(tuple),
+)
+
+
 @st.composite
 def programs(draw: st.DrawFn) -> Program:
     count = draw(st.integers(0, 4))
@@ -150,6 +171,7 @@ def programs(draw: st.DrawFn) -> Program:
         tuple([draw(blocks(index, count)) for index in range(count)]),
         draw(st.one_of(st.just(0), int64)),
         draw(st.one_of(st.none(), st.just(0), int64)),
+        draw(st.one_of(st.none(), distributions)),
     )
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pstranspile.ir.attributes import AttrValue
+from pstranspile.ir.distribution import Distribution
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import DType, VarKind
@@ -185,12 +186,13 @@ class Program(NamedTuple):
     """Blocks, of which the first is the global one, and what Fluid keeps beside them.
 
     `random_seed` 0 means that random numbers differ from run to run. `version` is the ProgramDesc's
-    version number (None: it carries none).
+    version number (None: it carries none). `distribution` is what a transpiler knows of its part in a cluster.
     """
 
     blocks: tuple[Block, ...] = (Block(),)
     random_seed: int = 0
     version: int | None = 0
+    distribution: Distribution | None = None
 
     @property
     def main_block(self) -> Block:

@@ -8,6 +8,7 @@ from math import prod
 from typing import NamedTuple
 
 from pstranspile.analysis.updates import UpdateGroup
+from pstranspile.ir.distribution import DistributedVar as DistributedVar
 from pstranspile.ir.model import TensorType
 from pstranspile.ir.types import DType
 from pstranspile.plan.rings import Collective

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pstranspile.ir.diagnostics import Note, error
+from pstranspile.ir.distribution import Distribution
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import Block, Location, Module, Op, Origin, Program, SourceText, Var
 from pstranspile.ir.text import codes
 from pstranspile.ir.text.context import BlockHead, Context, OpParts, ProgramHead
+from pstranspile.ir.text.distribution import STATEMENTS, read_distribution
 from pstranspile.ir.text.literals import name as name_text
 
 MAX_DEPTH = 200
@@ -41,6 +43,7 @@ class Assembler:
         self.program: ProgramHead | None = None
         self.blocks: dict[int, OpenBlock] = {}
         self.stack: list[OpenBlock] = []
+        self.distribution: list[OpParts] = []
         self.too_deep = False
         self.misplaced = False  # the open program was made up for a block outside any
         self.unbalanced = False  # braces don't match: said once
@@ -120,11 +123,20 @@ class Assembler:
         """An op of the innermost open block."""
         location = Location(self.context.file, parts.line, parts.column)
         if not self.stack:
-            self._report(codes.MISPLACED, f"the op {parts.type} stands outside any block", location)
+            self._add_outside(parts, location)
             return
         block = self.stack[-1]
         origin = Origin(block.program, block.index, len(block.ops), location)
         block.ops.append(Op(*parts[:7], origin))
+
+    def _add_outside(self, parts: OpParts, location: Location) -> None:
+        """A statement with the shape of an op outside any block."""
+        if parts.type not in STATEMENTS:
+            self._report(codes.MISPLACED, f"the op {parts.type} stands outside any block", location)
+        elif self.program is None or self.blocks:
+            self._report(codes.MISPLACED, f"`{parts.type}` stands in a program, before its blocks", location)
+        else:
+            self.distribution.append(parts)
 
     def close(self, location: Location) -> None:
         """`}`: ends the innermost block, or the program."""
@@ -150,8 +162,12 @@ class Assembler:
                 self._report(codes.MISSING_BLOCK, message, block.location, f"^{label}")
                 break
             blocks.append(self.blocks[label].close())
-        self.programs.setdefault(head.name, Program(tuple(blocks), head.seed, head.version))
-        self.program, self.blocks, self.stack = None, {}, []
+        distribution: Distribution | None = None
+        if self.distribution:
+            distribution, found = read_distribution(self.distribution, self.context.file, self.context.language)
+            self.context.findings += found
+        self.programs.setdefault(head.name, Program(tuple(blocks), head.seed, head.version, distribution))
+        self.program, self.blocks, self.stack, self.distribution = None, {}, [], []
 
     def finish(self, source: SourceText) -> Module:
         """The module; a brace still open is reported where it stands."""

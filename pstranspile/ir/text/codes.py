@@ -24,5 +24,8 @@ DUPLICATE_BLOCK = declare("duplicate-block", "Two blocks of a program have the s
 MISSING_BLOCK = declare("missing-block", "The labels of a program's blocks are not 0, 1, 2, ... without a gap.")
 NESTING = declare("nesting", "Blocks stand inside each other deeper than the limit.")
 UNBALANCED = declare("unbalanced", "A `{` is not closed, or a `}` closes nothing.")
+DISTRIBUTION = declare(
+    "distribution", "A statement about the distribution of a program says what it can't say, or not enough."
+)
 MISPLACED = declare("misplaced", "A statement stands where it can't: an op outside a block, a block outside a program.")
 NOT_TEXT = declare("not-text", "The input is not UTF-8 text.")

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from pstranspile.ir.model import Block, Module, Op, Program, Var
+from pstranspile.ir.text.distribution import Statement
 from pstranspile.ir.text.printer import End, Printed, module_lines
 from pstranspile.ir.text.schemas import Language
 
@@ -84,6 +85,7 @@ class _Sources:
         self.at_line: dict[int, Written] = {}
         self.ends: dict[tuple[int, int], Written] = {}
         self.programs: list[Written] = []
+        self.distributions: list[list[Written]] = []
         self.version: Written | None = None
         self.last = Written(0, "", (), "")
         open_at: list[int] = []
@@ -96,9 +98,12 @@ class _Sources:
                 self.at_line[written.line] = written
                 if re.match(r"program\s*@", written.code):
                     self.programs.append(written)
+                    self.distributions.append([])
                     open_at.append(0)
                 elif re.match(r"block\s*\^", written.code):
                     open_at.append(written.line)
+                elif open_at == [0]:
+                    self.distributions[-1].append(written)
                 elif self.version is None:
                     self.version = written
         self.current = 0
@@ -108,6 +113,8 @@ class _Sources:
         if isinstance(value, Program):
             self.current += 1
             return self.programs[self.current - 1]
+        if isinstance(value, Statement):
+            return self.distributions[self.current - 1][value.number]
         if isinstance(value, End):
             return self.ends.get((self.current, _line_of(value.of)))
         return self.at_line.get(_line_of(value)) if value is not None else None

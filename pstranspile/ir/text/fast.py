@@ -105,7 +105,10 @@ class LineReader:
                         raise Unfit
                     variables[name] = new(Var, (name, *before, new(Location, (file, number, column)), *after))
                     continue
-                self.other(kind, number, head)
+                if kind == _OP:
+                    self._outside(entry, pieces[1::2], values.get(text) or self.value(entry, pieces, text), number)
+                else:
+                    self.other(kind, number, head)
                 self._check()
             stack = self.assembler.stack
             if stack:
@@ -177,6 +180,12 @@ class LineReader:
             self.started = True
         elif kind != _BLANK:
             raise Unfit
+
+    def _outside(self, entry: _Entry, names: list[str], value: Any, number: int) -> None:
+        """A statement with the shape of an op outside any block."""
+        assert entry.fill is not None
+        op = entry.fill(names, value, None)
+        self.assembler.add(OpParts(*op[:7], number, entry.column))
 
     def _check(self) -> None:
         if self.context.findings:
@@ -262,10 +271,11 @@ class LineReader:
         entry = self.entries.get(key) or self.entry(key)
         location = Location(self.file, number, entry.column)
         if entry.kind == _OP:
-            if not self.assembler.stack:
-                raise Unfit
-            block = self.assembler.stack[-1]
             value = entry.values.get(text) or self.value(entry, pieces, text)
+            if not self.assembler.stack:
+                self._outside(entry, names, value, number)
+                return
+            block = self.assembler.stack[-1]
             assert entry.fill is not None
             origin = Origin(block.program, block.index, len(block.ops), location)
             block.ops.append(entry.fill(names, value, origin))

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from pstranspile.ir.model import Block, Module, Program
 from pstranspile.ir.text.assemble import MAX_DEPTH
+from pstranspile.ir.text.distribution import Statement, statements
 from pstranspile.ir.text.lines import Lines
 from pstranspile.ir.text.literals import name
 from pstranspile.ir.text.schemas import Language
@@ -82,6 +83,10 @@ def program_lines(program: Program, program_name: str, language: Language, print
     seed = f" seed={program.random_seed}" if program.random_seed else ""
     version = "" if program.version == 0 else f" version={'none' if program.version is None else program.version}"
     printed.add(f"program @{name(program_name)}{seed}{version} {{", program)
+    if program.distribution is not None:
+        ops = statements(program.distribution, language)
+        texts, _ = Lines(language).ops(ops, 0, "  ")
+        printed.extend(texts, map(Statement, range(len(texts))))
     ProgramPrinter(program, language, printed).blocks()
     printed.add("}", End(program))
 
