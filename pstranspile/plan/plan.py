@@ -86,20 +86,6 @@ class SharedCounter(NamedTuple):
     control: str
 
 
-class DistributedVar(NamedTuple):
-    """One variable held by a server: Fluid's overview of variables on pservers (A1.21). Offset in elements."""
-
-    origin: str
-    origin_shape: tuple[int, ...]
-    slice: str
-    slice_shape: tuple[int, ...]
-    is_slice: bool
-    block_id: int
-    offset: int
-    endpoint: str
-    vtype: str
-
-
 @dataclass(frozen=True)
 class Plan:
     """All choices of one job for one program.
