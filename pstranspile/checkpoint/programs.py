@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pstranspile.checkpoint.layout import Layout, Part, Placed, layout_of
 from pstranspile.checkpoint.names import TABLES, table_file
 from pstranspile.compile import Compiled
-from pstranspile.ir.attributes import Longs, Strings
+from pstranspile.ir.attributes import AttrValue, Long, Longs, Strings
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Op, Program, TensorType, Var
 from pstranspile.ir.types import VarKind
@@ -40,7 +40,7 @@ def save_program(job: Compiled, folder: str, trainer: int = 0) -> Program:
         if served and (placed.name not in parameters or placed.name not in _held_by(placed, role.name)):
             remote.append(_recv_save(job, placed, folder))
         elif not placed.table:
-            variables[placed.name] = own[placed.name]._replace(location=None)
+            variables[placed.name] = own[placed.name]._replace(parameter=None, location=None)
             path = posixpath.join(folder, placed.name)
             saves.append(make_op("save", {"X": [placed.name]}, {}, {"file_path": path}))
     if trainer == 0:
@@ -100,15 +100,15 @@ def load_program(job: Compiled, endpoint: str, folder: str) -> Program:
             if part.machine != role.name:
                 continue
             var = declared[part.name]
-            attrs: dict[str, str | int | Longs] = {"file_path": posixpath.join(folder, placed.name)}
+            attrs: dict[str, AttrValue] = {"file_path": posixpath.join(folder, placed.name)}
             if placed.table:
                 number = [p.machine for p in placed.parts].index(part.machine)
                 attrs = {"file_path": posixpath.join(folder, table_file(placed.name, number))}
                 var = var._replace(kind=VarKind.SELECTED_ROWS)
             elif part.shape != placed.shape:
-                attrs |= {"seek": part.offset, "shape": Longs(part.shape)}
+                attrs |= {"seek": Long(part.offset), "shape": Longs(part.shape)}
                 var = var._replace(tensor=TensorType(placed.dtype, part.shape))
-            variables[part.name] = var._replace(persistable=True, location=None)
+            variables[part.name] = var._replace(persistable=True, parameter=None, location=None)
             ops.append(make_op("load", {}, {"Out": [part.name]}, attrs))
     return _program(variables, ops)
 
