@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+from pstranspile.emit.distribution import Distributions, with_distribution
 from pstranspile.emit.family import Emitter, Programs, family_of
 from pstranspile.ir.codes import declare
 from pstranspile.ir.collector import collector_paused
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error
-from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Program
 from pstranspile.job import Job
 from pstranspile.link import Linked, link
@@ -26,16 +27,17 @@ NO_PROGRAM = declare("no-program", "The module lacks a program that compiling ne
 
 
 class Role(NamedTuple):
-    """The two programs of one machine, `trainer_<i>` or `pserver_<j>`."""
+    """The programs of one machine, `trainer_<i>` or `pserver_<j>`; on trainers also the job's other ones, by name."""
 
     name: str
     main: Program
     startup: Program
+    others: FrozenMap[str, Program] = EMPTY
 
     @property
     def module(self) -> Module:
         """The programs as a module, as it is written to `<role>.ir`."""
-        return Module(FrozenMap({MAIN: self.main, STARTUP: self.startup}))
+        return Module(FrozenMap({MAIN: self.main, STARTUP: self.startup, **self.others}))
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,10 @@ class Compiled:
         return self.emitter.distributed_vars()
 
     @cached_property
+    def _distributions(self) -> Distributions:
+        return Distributions(self.plan, self.distributed_vars)
+
+    @cached_property
     def _made(self) -> dict[str, Role]:
         return {}
 
@@ -78,7 +84,8 @@ class Compiled:
         if name in self._made:
             return self._made[name]
         with collector_paused():
-            return self._role(name, self.emitter.trainer(index))
+            distribution = self._distributions.of_trainer(index)
+            return self._role(name, with_distribution(self.emitter.trainer(index), distribution))
 
     def pserver(self, endpoint: str) -> Role:
         """The programs of the server at `endpoint`. Raises KeyError if the job has no such server."""
@@ -88,7 +95,8 @@ class Compiled:
         if name in self._made:
             return self._made[name]
         with collector_paused():
-            return self._role(name, self.emitter.pserver(endpoint))
+            distribution = self._distributions.of_server(endpoint)
+            return self._role(name, with_distribution(self.emitter.pserver(endpoint), distribution))
 
     def roles(self) -> dict[str, Role]:
         """Every machine's programs by role name: the trainers, then the servers."""
@@ -127,5 +135,6 @@ def compile(
     with collector_paused():
         compiled = prepare(module, job, plan=plan, on_pass=on_pass)
         roles = [Linked(*role) for role in compiled.roles().values()]
-        compiled.steps.run("link", link, roles)
+        if not any(role.others for role in roles):
+            compiled.steps.run("link", link, roles)
     return compiled

@@ -52,6 +52,11 @@ def find_lookup_table(
     return table, findings
 
 
+def lookups_in(ops: Sequence[Op], table: str, moved: Container[int]) -> list[int]:
+    """The lookups in the distributed lookup table `table` that stay on a trainer."""
+    return [i for i, op in enumerate(ops) if _is_distributed(op) and op.inputs["W"] == (table,) and i not in moved]
+
+
 def _is_distributed(op: Op) -> bool:
     return op.type == LOOKUP and op.attrs.get("is_distributed") is True
 

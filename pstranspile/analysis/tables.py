@@ -43,7 +43,7 @@ def is_sparse(program: Program, gradient: str) -> bool:
 
 
 class RemoteTables(NamedTuple):
-    """The tables to leave on the servers; the sparse parameters that can't be left there; warnings for some of these."""
+    """The tables to leave on the servers, the sparse parameters that can't be left there, and warnings about these."""
 
     tables: tuple[RemoteTable, ...] = ()
     local: frozenset[str] = frozenset()

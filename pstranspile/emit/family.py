@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error
+from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import Module, Program
 from pstranspile.job import Job
 from pstranspile.passes import Steps
@@ -15,10 +16,11 @@ if TYPE_CHECKING:
 
 
 class Programs(NamedTuple):
-    """Main and start-up program of one machine."""
+    """Main and start-up program of one machine; on trainers, the other programs of the job by name."""
 
     main: Program
     startup: Program
+    others: FrozenMap[str, Program] = EMPTY
 
 
 class Emitter(Protocol):

@@ -13,7 +13,7 @@ from pstranspile.emit.table import merged_gradient, serve_table
 from pstranspile.emit.trainer import own_gradient_names
 from pstranspile.ir.attributes import AttrValue, BlockRef, BlockRefs, Strings
 from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Op, TensorType
+from pstranspile.ir.model import Op, Program, TensorType
 from pstranspile.modes.base import Mode
 from pstranspile.ops.build import make_op
 from pstranspile.plan.plan import Plan, PlannedParameter, Slice
@@ -69,56 +69,84 @@ def _update_order(facts: Facts) -> list[str]:
     return sorted(first, key=first.__getitem__)
 
 
-def emit_pserver(template: ServerTemplate, endpoint: str) -> ServerMain:
-    """The main program of the server at `endpoint`."""
-    facts, plan, mode = template.facts, template.plan, template.mode
-    server = ServerProgram(facts.program)
-    owned = template.owned[endpoint]
-    inputs: list[str] = []
-    for parameter, s in owned:
-        server.declare_parameter(parameter, s)
-    for parameter, s in owned:
-        inputs += _declare_gradients(server, template, parameter, s)
-    optimize_blocks: list[int] = []
-    rate_block = -1
-    if facts.roles.learning_rate:
-        rate_block = server.new_block(0)
-        optimize_blocks.append(rate_block)
-        _copy_rates(server, template, rate_block)
+class _Served:
+    """What listen_and_serv of one server is told, collected block by block."""
+
+    def __init__(self, server: ServerProgram, plan: Plan, endpoint: str):
+        self.server = server
+        self.endpoint = endpoint
+        self.compensation = Compensation(server, plan.trainers) if plan.dc_asgd else None
+        self.inputs: list[str] = []
+        self.blocks: list[int] = []
+        self.rate_block = -1
+        self.gradient_blocks: list[str] = []
+        self.sparse_pairs: list[str] = []
+
+    def add_rates(self, templates: Sequence[ServerTemplate]) -> None:
+        """One block with the learning-rate ops of all programs, if there are any (A2.93)."""
+        with_rates = [template for template in templates if template.facts.roles.learning_rate]
+        if with_rates:
+            self.rate_block = self.server.new_block(0)
+            self.blocks.append(self.rate_block)
+        for template in with_rates:
+            _copy_rates(self.server, template, self.rate_block)
+
+    def add_updates(self, template: ServerTemplate, parent: int) -> None:
+        """A block per slice or group that a program updates here (A2.96)."""
+        for unit, after in _units(template, self.endpoint):
+            block = self.server.new_block(parent)
+            self.blocks.append(block)
+            _emit_unit(self.server, template, block, unit, after, self.compensation)
+            self.gradient_blocks += (f"{s.gradient}:{block}" for _, s in unit)
+            self.sparse_pairs += (f"{s.gradient}:{s.name}" for p, s in unit if p.name in template.row_updates)
+
+    def add_table(self, plan: Plan, parent: int) -> dict[str, AttrValue]:
+        """The blocks of the distributed lookup table, if there is one; returns what they add to the attributes."""
+        if plan.table is None:
+            return {}
+        number = plan.pservers.index(self.endpoint)
+        self.blocks.append(len(self.server.blocks))
+        self.gradient_blocks.append(f"{merged_gradient(plan, plan.table, number)}:{len(self.server.blocks)}")
+        return serve_table(self.server, plan, number, parent)
+
+
+def emit_pserver(templates: Sequence[ServerTemplate], plan: Plan, source: Program, endpoint: str) -> ServerMain:
+    """The main program of the server at `endpoint`.
+
+    There is a template per training program, each with its share of the job's `plan`; `source` declares the variables
+    of them all.
+    """
+    server = ServerProgram(source)
+    served = _Served(server, plan, endpoint)
+    for template in templates:
+        for parameter, s in template.owned[endpoint]:
+            server.declare_parameter(parameter, s)
+    for template in templates:
+        for parameter, s in template.owned[endpoint]:
+            served.inputs += _declare_gradients(server, template, parameter, s)
+    served.add_rates(templates)
     parent = len(server.blocks) - 1
-    compensation = Compensation(server, plan.trainers) if plan.dc_asgd else None
-    grad_blocks: list[str] = []
-    sparse_pairs: list[str] = []
-    for unit, after in _units(template, endpoint):
-        block = server.new_block(parent)
-        optimize_blocks.append(block)
-        _emit_unit(server, template, block, unit, after, compensation)
-        grad_blocks += (f"{s.gradient}:{block}" for _, s in unit)
-        sparse_pairs += (f"{s.gradient}:{s.name}" for p, s in unit if p.name in template.row_updates)
-    serving: dict[str, AttrValue] = {}
-    if plan.table is not None:
-        number = plan.pservers.index(endpoint)
-        optimize_blocks.append(len(server.blocks))
-        grad_blocks.append(f"{merged_gradient(plan, plan.table, number)}:{len(server.blocks)}")
-        serving = serve_table(server, plan, facts, number, parent)
-    if not optimize_blocks:
-        optimize_blocks.append(server.new_block(parent))
+    for template in templates:
+        served.add_updates(template, parent)
+    serving = served.add_table(plan, parent)
+    if not served.blocks:
+        served.blocks.append(server.new_block(parent))
     attrs: dict[str, AttrValue] = {
         "endpoint": endpoint,
         "pserver_id": plan.pservers.index(endpoint),
-        "optimize_blocks": BlockRefs(optimize_blocks),
-        "lr_decay_block_id": rate_block,
-        "grad_to_block_id": Strings(grad_blocks),
+        "optimize_blocks": BlockRefs(served.blocks),
+        "lr_decay_block_id": served.rate_block,
+        "grad_to_block_id": Strings(served.gradient_blocks),
         "rpc_get_thread_num": RPC_THREADS,
         "rpc_send_thread_num": RPC_THREADS,
         "rpc_prefetch_thread_num": RPC_THREADS,
         "dc_asgd": plan.dc_asgd,
-        "sparse_grad_to_param": Strings(sparse_pairs),
+        "sparse_grad_to_param": Strings(served.sparse_pairs),
         **serving,
-        **mode.server_attrs(plan),
+        **templates[0].mode.server_attrs(plan),
     }
-    server.blocks[0].ops.append(make_op("listen_and_serv", {"X": inputs}, {}, attrs))
-    return server.finish(compensation.backups if compensation else ())
+    server.blocks[0].ops.append(make_op("listen_and_serv", {"X": served.inputs}, {}, attrs))
+    return server.finish(served.compensation.backups if served.compensation else ())
 
 
 def _declare_gradients(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pstranspile.analysis.facts import Facts
 from pstranspile.emit.server_block import Cut, ServerProgram
 from pstranspile.ir.attributes import AttrValue, Strings
 from pstranspile.ir.model import Op, Origin, TensorType, Var
@@ -60,21 +59,16 @@ def sent_gradients(plan: Plan, table: PlannedTable, trainer: int) -> list[str]:
     return [table.sent_name(who, server) for server in range(len(plan.pservers))]
 
 
-def table_vars(plan: Plan, table: PlannedTable, facts: Facts, trainer: int) -> dict[str, Var]:
-    """What a trainer's program declares for the table beside what the source does."""
+def table_vars(plan: Plan, table: PlannedTable, trainer: int) -> dict[str, Var]:
+    """What a trainer's program declares to send the gradient of the table."""
     variables: dict[str, Var] = {}
-    ids, rows = _lookup_types(facts)
-    for name in table.ids_sent:
-        variables[name] = Var(name, tensor=ids)
-    for name in table.rows_got:
-        variables[name] = Var(name, tensor=rows)
     for name in sent_gradients(plan, table, trainer):
         variables[name] = Var(name, VarKind.SELECTED_ROWS, table.tensor._replace(lod_level=0))
     variables[table.send_control] = Var(table.send_control)
     return variables
 
 
-def serve_table(server: ServerProgram, plan: Plan, facts: Facts, number: int, parent: int) -> dict[str, AttrValue]:
+def serve_table(server: ServerProgram, plan: Plan, number: int, parent: int) -> dict[str, AttrValue]:
     """The table on server `number`: blocks that update it, look rows up and save it (A2.76 to A2.78).
 
     Returns what listen_and_serv is told of them; the update's block is the first of the three.
@@ -93,10 +87,9 @@ def serve_table(server: ServerProgram, plan: Plan, facts: Facts, number: int, pa
             {"ParamOut": [table.name]},
         )
     )
-    ids, rows = _lookup_types(facts)
     sent, got = table.ids_sent[number], table.rows_got[number]
-    here[sent] = Var(sent, tensor=ids._replace(lod_level=0))
-    here[got] = Var(got, tensor=TensorType(rows.dtype, (len(ids.shape), *table.tensor.shape[1:])))
+    here[sent] = Var(sent, tensor=table.ids)
+    here[got] = Var(got, tensor=TensorType(table.rows.dtype, (len(table.ids.shape), *table.tensor.shape[1:])))
     lookup = server.new_block(update)
     attrs: dict[str, AttrValue] = {"padding_idx": table.padding_idx}
     server.blocks[lookup].ops.append(
@@ -140,17 +133,6 @@ def merged_gradient(plan: Plan, table: PlannedTable, number: int) -> str:
 
 def _named_by_trainer(plan: Plan) -> bool:
     return plan.per_trainer and not plan.runtime_split
-
-
-def _lookup_types(facts: Facts) -> tuple[TensorType, TensorType]:
-    """Types of the ids and of the result of the table's first lookup, without their sequences."""
-    assert facts.lookup_table is not None
-    first = facts.program.main_block.ops[facts.lookup_table.lookups[0]]
-    variables = facts.program.main_block.vars
-    ids, rows = variables[first.inputs["Ids"][0]].tensor, variables[first.outputs["Out"][0]].tensor
-    assert ids is not None
-    assert rows is not None
-    return ids._replace(lod_level=0), rows._replace(lod_level=0)
 
 
 def _made(origin: Origin | None, rule: str) -> Origin | None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
 from pstranspile.analysis.facts import Facts
 from pstranspile.analysis.uses import deep_blocks, effects_of
-from pstranspile.emit.lookup import fetch_rows
+from pstranspile.emit.lookup import Insertion, insert_lookups, lookup_vars
 from pstranspile.emit.rename import rename_vars
-from pstranspile.emit.table import fetch_table_rows, send_table_gradient, table_vars
+from pstranspile.emit.table import send_table_gradient, table_vars
 from pstranspile.ir.attributes import AttrValue, Ints, Longs, Strings
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Op, Origin, Program, TensorType, Var
@@ -27,12 +27,14 @@ class TrainerTemplate:
     `mentions` are the places in it whose op uses, or names in its role variables, a gradient that is sent whole.
     """
 
-    def __init__(self, facts: Facts, plan: Plan, mode: Mode):
+    def __init__(self, facts: Facts, plan: Plan, mode: Mode, job_plan: Plan | None = None):
+        """`plan` is this program's share of `job_plan`, which is the same if the job has but one program."""
         self.facts = facts
         self.plan = plan
         self.mode = mode
+        self.job_plan = job_plan or plan
         self.dropped_vars = dropped_vars(facts, plan)
-        self.layout = _layout(facts, plan, mode)
+        self.layout = _layout(facts, plan, mode, self.job_plan)
         self.mentions = _mentions(self.layout, own_gradient_names(plan, 0))
         ops = facts.program.main_block.ops
         after = (index for group in facts.groups for index in group.after)
@@ -41,13 +43,10 @@ class TrainerTemplate:
         self.base_vars = {name: var for name, var in block.vars.items() if name not in self.dropped_vars}
 
 
-Insertion = Callable[[int], Sequence[Op]]
-"""Ops that a place of the layout holds for each trainer, by its number."""
-
 Layout = list[Op | Insertion]
 
 
-def _layout(facts: Facts, plan: Plan, mode: Mode) -> Layout:
+def _layout(facts: Facts, plan: Plan, mode: Mode, job_plan: Plan) -> Layout:
     """The ops that stay, the sends, and the lookups on servers in place of local ones.
 
     A send stands right after the last writer of its gradient (A2.49). Fluid inserts at the writer in send order, so of
@@ -61,20 +60,11 @@ def _layout(facts: Facts, plan: Plan, mode: Mode) -> Layout:
         writer = facts.uses.last_writer(parameter.gradient)
         send = partial(send_gradient, plan, parameter, origin=ops[writer].origin)
         inserted.setdefault(writer, []).insert(0, send)
-    fused: set[int] = set()
-    for table in facts.tables:
-        for merged in reversed(table.lookups):
-            fused.update(merged.lookups)
-            fetch = partial(fetch_rows, plan.by_name[table.parameter], [ops[i] for i in merged.lookups])
-            inserted.setdefault(merged.after, []).insert(0, fetch)
-    if plan.table is not None and facts.lookup_table is not None:
-        lookups = facts.lookup_table.lookups
-        fused.update(lookups)
-        first = partial(fetch_table_rows, plan, plan.table, [ops[i] for i in lookups])
-        inserted.setdefault(lookups[0], []).append(first)
+    if plan.table is not None:
         writer = facts.uses.last_writer(plan.table.gradient)
         send = partial(send_table_gradient, plan, mode, plan.table, origin=ops[writer].origin)
         inserted.setdefault(writer, []).append(send)
+    fused = insert_lookups(inserted, ops, facts.tables, job_plan, facts.moved)
     gone = facts.moved.union(fused) if fused else facts.moved
     clips = frozenset(facts.roles.trainer_clips)
     layout: Layout = [*inserted.get(-1, ())]
@@ -254,8 +244,9 @@ def trainer_vars(template: TrainerTemplate, trainer: int, renames: Mapping[str, 
                 dtype = gradient.dtype or parameter.dtype
                 variables[sent] = Var(sent, gradient.kind, TensorType(dtype, s.shape))
         variables[parameter.send_control] = Var(parameter.send_control)
+    variables.update(lookup_vars(template.facts.program, template.job_plan, template.facts.moved))
     if plan.table is not None:
-        variables.update(table_vars(plan, plan.table, template.facts, trainer))
+        variables.update(table_vars(plan, plan.table, trainer))
     variables.update((counter.control, Var(counter.control)) for counter in plan.counters)
     variables[plan.barrier_control] = Var(plan.barrier_control)
     return variables

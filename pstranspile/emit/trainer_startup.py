@@ -2,35 +2,38 @@
 
 from __future__ import annotations
 
-from pstranspile.emit.trainer import TrainerTemplate, join_slices
+from collections.abc import Mapping
+
+from pstranspile.emit.trainer import join_slices
 from pstranspile.ir.attributes import Longs, Strings
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op, Program, TensorType, Var
 from pstranspile.ir.roles import OpRole
 from pstranspile.ops.build import make_op
+from pstranspile.plan.plan import Plan
 
 
-def emit_trainer_startup(template: TrainerTemplate, startup: Program, trainer: int) -> Program:
+def emit_trainer_startup(
+    plan: Plan, dropped: frozenset[str], declared: Mapping[str, Var], startup: Program, trainer: int
+) -> Program:
     """The start-up program of one trainer (A2.83 to A2.86).
 
     Initialisers of what left with the updates are dropped; those of parameters stay and are overwritten by what
     is received. Tables that stay on the servers get their dims only. The closing fetch_barrier is the first one the
-    synchronous servers wait for (A2.85).
+    synchronous servers wait for (A2.85). `dropped` are the variables that left, `declared` those of the main program.
     """
-    plan, block = template.plan, startup.main_block
-    dropped = template.dropped_vars
+    block = startup.main_block
     tables = {parameter.name: parameter.shape for parameter in plan.parameters if parameter.prefetched}
     if plan.table is not None:
         tables[plan.table.name] = plan.table.tensor.shape
     gone = dropped.union(tables) if tables else dropped
     ops = [op for op in block.ops if not any(name in gone for name in op.output_names)]
     variables = {name: var for name, var in block.vars.items() if name not in dropped}
-    main_vars = template.facts.program.main_block.vars
     fetched = [parameter for parameter in plan.parameters if not parameter.prefetched]
     for parameter in fetched:
         for s in parameter.slices:
             if s.name not in variables:
-                source = main_vars[parameter.name]
+                source = declared[parameter.name]
                 whole = source._replace(location=None)
                 variables[s.name] = (
                     Var(s.name, tensor=TensorType(parameter.dtype, s.shape)) if parameter.is_cut else whole
@@ -56,7 +59,7 @@ def emit_trainer_startup(template: TrainerTemplate, startup: Program, trainer: i
     for parameter in fetched:
         if parameter.is_cut:
             if parameter.name not in variables:
-                variables[parameter.name] = main_vars[parameter.name]
+                variables[parameter.name] = declared[parameter.name]
             ops.append(join_slices(parameter, OpRole.FORWARD))
     ops += (_without_memory(name, shape) for name, shape in tables.items())
     return startup._replace(blocks=(block._replace(vars=FrozenMap(variables), ops=tuple(ops)), *startup.blocks[1:]))

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from pstranspile.ir.attributes import Ints, Longs, Strings
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op
+from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import Op, Program, Var
 
 
@@ -20,6 +21,7 @@ class Linked(NamedTuple):
     name: str
     main: Program
     startup: Program
+    others: FrozenMap[str, Program] = EMPTY
 
 
 def finding(code: str, role: Linked, op: Op, message: str, name: str = "") -> Diagnostic:

@@ -9,7 +9,7 @@ from pstranspile.analysis.codes import SLICED_NORM
 from pstranspile.analysis.facts import Facts
 from pstranspile.analysis.tables import is_sparse
 from pstranspile.analysis.updates import Update
-from pstranspile.ir.diagnostics import Diagnostic, Severity, at_op, raise_errors
+from pstranspile.ir.diagnostics import Diagnostic, Severity, at_op
 from pstranspile.ir.model import Op, Program, TensorType, Var
 from pstranspile.job import Job
 from pstranspile.ops import schema_of
@@ -41,20 +41,15 @@ class Piece(NamedTuple):
     prefetched: bool = False
 
 
-def make_plan(
-    facts: Facts, startup: Program | None, job: Job, *, per_trainer: bool, steps: Steps | None = None
-) -> tuple[Plan, list[Diagnostic]]:
-    """The plan of a job, with warnings. Raises DiagnosticError when a parameter can't be placed.
+def plan_pieces(facts: Facts, job: Job, pieces: Sequence[Piece], per_trainer: bool, steps: Steps | None = None) -> Plan:
+    """The plan of a job whose parameters are cut into these pieces. Raises DiagnosticError.
 
     `per_trainer`: every trainer sends its gradients under names of its own (the mode says so).
     """
     steps = steps or Steps()
-    pieces, findings = steps.run("slice-variables", slice_variables, facts, startup, job)
-    raise_errors(findings)
-    seed = facts.program.random_seed
-    order = steps.run("order-sends", send_order, len(pieces), seed, job.slice_var_up)
+    order = steps.run("order-sends", send_order, len(pieces), facts.program.random_seed, job.slice_var_up)
     placed = steps.run("place-slices", place, facts, job, pieces, order)
-    return steps.run("mint-names", assemble, facts, job, pieces, order, placed, per_trainer), findings
+    return steps.run("mint-names", assemble, facts, job, pieces, order, placed, per_trainer)
 
 
 def slice_variables(facts: Facts, startup: Program | None, job: Job) -> tuple[list[Piece], list[Diagnostic]]:
@@ -210,16 +205,22 @@ def _parameter(mint: NameMint, piece: Piece, endpoints: tuple[str, ...], suffixe
     )
 
 
-def overview(facts: Facts, plan: Plan) -> tuple[DistributedVar, ...]:
-    """Every variable on the servers: parameters in order, then per server the state of their optimizers (A1.23)."""
-    program = facts.program
+def overview(plan: Plan, parts: Sequence[Facts]) -> tuple[DistributedVar, ...]:
+    """Every variable on the servers: parameters in order, then per server the state of their optimizers (A1.23).
+
+    `parts` are the facts of the job's training programs.
+    """
     rows: list[DistributedVar] = []
     for p in plan.parameters:
         for s in p.slices:
             index, offset = (s.number, s.offset) if p.is_cut else (0, 0)
             kind = "RemotePrefetch" if p.prefetched else "Param"
             rows.append(DistributedVar(p.name, p.shape, s.name, s.shape, p.is_cut, index, offset, s.endpoint, kind))
-    states = [(plan.by_name[u.parameter], list(optimizer_states(program, u))) for u in facts.updates]
+    states = [
+        (plan.by_name[update.parameter], optimizer_states(facts.program, update))
+        for facts in parts
+        for update in facts.updates
+    ]
     for endpoint in plan.pservers:
         for p, state in states:
             for s in p.slices:

@@ -56,7 +56,8 @@ class PlannedTable(NamedTuple):
     """The distributed lookup table: row i is on server i modulo the number of servers (A2.72 to A2.79).
 
     `rows_each` is the room a server gives it, `learning_rate` the variable that its update reads. `ids_sent` and
-    `rows_got` are the variables, one per server, that carry the ids of a trainer's lookups there and the rows back.
+    `rows_got` are the variables, one per server, that carry the ids of a trainer's lookups there and the rows back,
+    of types `ids` and `rows`.
     `padding_idx` is the id whose row is all zero, -1 for none.
     """
 
@@ -69,6 +70,8 @@ class PlannedTable(NamedTuple):
     padding_idx: int
     ids_sent: tuple[str, ...]
     rows_got: tuple[str, ...]
+    ids: TensorType
+    rows: TensorType
     path: str
     send_control: str
 

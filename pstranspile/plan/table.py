@@ -27,6 +27,9 @@ def plan_table(facts: Facts, job: Job, table: LookupTable, mint: NameMint) -> Pl
     if rate is None:
         message = f"the distributed lookup table %{table.parameter} is updated by sgd, and {optimizer.type} has no rate"
         raise DiagnosticError([at_op(TABLE_UPDATE, message, optimizer, focus=f"%{table.parameter}")])
+    ids, rows = variables[first.inputs["Ids"][0]].tensor, variables[first.outputs["Out"][0]].tensor
+    assert ids is not None
+    assert rows is not None
     servers = range(len(job.pservers))
     suffixes = [f"{who}.pserver_{s}" for who in ("", *map(trainer_suffix, range(job.trainers))) for s in servers]
     padding = first.attrs.get("padding_idx", -1)
@@ -40,6 +43,8 @@ def plan_table(facts: Facts, job: Job, table: LookupTable, mint: NameMint) -> Pl
         padding_idx=padding if isinstance(padding, int) else -1,
         ids_sent=tuple(mint.mint(f"prefetch_compress_in_tmp_{s}") for s in servers),
         rows_got=tuple(mint.mint(f"prefetch_compress_out_tmp_{s}") for s in servers),
+        ids=ids._replace(lod_level=0),
+        rows=rows._replace(lod_level=0),
         path=mint.mint(PATH),
         send_control=mint.mint(CONTROL + table.parameter),
     )

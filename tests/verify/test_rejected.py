@@ -26,6 +26,7 @@ OTHER_INPUTS = {
     "folder-": "tests/diff/test_folders.py",
     "link-": "tests/link",  # programs of several machines; never provoked by an input
     "run-": "tests",  # values
+    "cluster-": "tests/run/cluster",  # programs of several machines
     "values-": "tests",  # files of values
     "dispatcher": "tests/plan",  # a function of the user's
     "not-text": "tests/verify/test_rejected.py",  # a text that no editor shows
@@ -33,6 +34,7 @@ OTHER_INPUTS = {
     "collective-": "tests/emit",  # need a job
     "mode-unsupported": "tests/test_job.py",  # will go when the modes have come
     "table-": "tests/analysis",  # need a whole model
+    "programs-": "tests/emit/test_several.py",  # need two
     "dc-asgd-sparse": "tests/emit",  # needs a job
 }
 """Codes (or how they begin) that need another input than a text worth reading, and where they are tested."""
