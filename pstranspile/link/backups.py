@@ -10,13 +10,14 @@ from collections.abc import Iterator
 
 from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.model import Op
+from pstranspile.ir.types import VarKind
 from pstranspile.link.base import described, finding, names_text, same_type
 from pstranspile.link.codes import BACKUP
 from pstranspile.link.collect import Server
 
 
 def check_backups(server: Server, trainers: int) -> Iterator[Diagnostic]:
-    """Every updated slice has a copy per trainer, filled at start-up, from which its block chooses."""
+    """Every slice that is updated with a dense gradient has a copy per trainer, filled at start-up, from which its block chooses."""
     compensated = server.op.attrs.get("dc_asgd") is True
     chosen: dict[str, Op] = {}
     blocks = server.role.main.blocks
@@ -38,6 +39,9 @@ def check_backups(server: Server, trainers: int) -> Iterator[Diagnostic]:
     for parameter, op in server.parameters.items():
         wanted = tuple(f"{parameter}.trainer_{number}_bak" for number in range(trainers))
         ref = chosen.get(wanted[0]) or next((chosen[name] for name in wanted if name in chosen), None)
+        gradient = server.vars.get(op.input("Grad") or "")
+        if ref is None and gradient is not None and gradient.kind is VarKind.SELECTED_ROWS:
+            continue  # compensation is of dense gradients only
         if ref is None or ref.inputs.get("X") != wanted:
             found = names_text(ref.inputs.get("X", ())) if ref is not None else "nothing"
             message = f"the copies of %{parameter} are {found}, must be {names_text(wanted)}"

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from pstranspile.ir.attributes import BlockRefs
 from pstranspile.ir.model import Block, Op, Program, Var
-from pstranspile.link.base import Linked, number
+from pstranspile.link.base import Linked, number, strings
 
 TALK = frozenset({
     "send", "recv", "send_barrier", "fetch_barrier", "concat", "split_byref", "split_selected_rows", "split_ids",
@@ -134,10 +134,14 @@ def calls(program: Program) -> Calls:
     unmade: list[tuple[Op, str]] = []
     remade: list[tuple[Op, str]] = []
     made: set[str] = set()
+    silent: set[str] = set()  # op types that the checks need not see
     for position, op in enumerate(block.ops):
         kind = op.type
-        if kind in TALK or kind.startswith("c_"):
-            found.setdefault(kind, []).append(Placed(position, op))
+        if kind not in silent:
+            if kind not in TALK and not kind.startswith("c_"):
+                silent.add(kind)
+            else:
+                found.setdefault(kind, []).append(Placed(position, op))
             if kind in MADE_BEFORE:
                 names = op.inputs.get("X", ())
                 if not made.issuperset(names):
@@ -147,8 +151,7 @@ def calls(program: Program) -> Calls:
             elif kind in REMOTE_LOOKUPS:  # some list the table as an output too, unchanged
                 made.update(set(op.output_names).difference(op.input_names))
                 continue
-        for names in op.outputs.values():
-            made.update(names)
+        made.update(*op.outputs.values())
     return Calls(program, variables, found, unmade, remade)
 
 
@@ -172,7 +175,9 @@ def collect(roles: Iterable[Linked]) -> Cluster:
             doubles.append(server)
         servers.setdefault(server.endpoint, server)
     cluster = Cluster(trainers, servers, doubles)
-    fetched = {name for trainer in trainers for name in _fetched(trainer)}
+    fetched: set[str] = set()
+    for trainer in trainers:
+        _add_fetched(trainer, fetched)
     for server in servers.values():
         _read_blocks(server, fetched, cluster.owners)
     return cluster
@@ -181,7 +186,9 @@ def collect(roles: Iterable[Linked]) -> Cluster:
 def _server(role: Linked, op: Op) -> Server:
     program, listed = role.main, op.attrs.get("optimize_blocks")
     blocks = tuple(listed) if isinstance(listed, BlockRefs) else ()
-    startup = role.startup.blocks[0].ops
+    initialised: set[str] = set()
+    for made in role.startup.blocks[0].ops:
+        initialised.update(*made.outputs.values())
     return Server(
         role,
         op,
@@ -190,19 +197,19 @@ def _server(role: Linked, op: Op) -> Server:
         rates=number(op, "lr_decay_block_id"),
         vars=program.blocks[0].vars,
         blocks=tuple(index for index in blocks if 0 < index < len(program.blocks)),
-        initialised={name for made in startup for names in made.outputs.values() for name in names},
+        initialised=initialised,
         awaited=set(op.inputs.get("X", ())),
     )
 
 
-def _fetched(trainer: Trainer) -> Iterable[str]:
-    """Names of what a trainer fetches from servers, in both programs."""
+def _add_fetched(trainer: Trainer, fetched: set[str]) -> None:
+    """Adds the names of what a trainer fetches from servers, in both programs."""
     for program in (trainer.main, trainer.startup):
         for _, op in program.of("recv"):
-            yield from op.attrs.get("recv_varnames") or op.outputs.get("Out", ())  # pyright: ignore
+            fetched.update(strings(op, "recv_varnames") or op.outputs.get("Out", ()))
     for kind in REMOTE_LOOKUPS:
         for _, op in trainer.main.of(kind):
-            yield from op.attrs.get("table_names", ())  # pyright: ignore
+            fetched.update(strings(op, "table_names"))
 
 
 def _read_blocks(server: Server, fetched: set[str], owners: dict[str, list[str]]) -> None:
@@ -232,11 +239,10 @@ def _read_block(server: Server, index: int, block: Block, known: set[str]) -> se
                 if name not in made and name not in known:
                     read.append(name)
                     server.outside.setdefault(name, (index, op))
-        for names in op.outputs.values():
-            made.update(names)
+        made.update(*op.outputs.values())
         if "Param" in inputs:
             updated += inputs["Param"]
-            server.parameters.update(dict.fromkeys(inputs["Param"], op))
+            server.parameters[inputs["Param"][0]] = op
         elif op.type == "sum" and len(read) > before:
             if len(read) == before + len(inputs["X"]):
                 server.merges.append(Merged(op, _scale_of(op, block, position)))

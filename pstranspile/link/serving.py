@@ -116,22 +116,33 @@ def _check_merge(server: Server, merged: Merged, trainers: int) -> Iterator[Diag
 def _check_dims(server: Server) -> Iterator[Diagnostic]:
     """Optimizer state that is cut like its parameter has the dims of the slice; initialisers have those declared."""
     variables = server.vars
+    following: dict[str, tuple[str, ...]] = {}
     for name, op in server.parameters.items():
-        parameter, schema = variables.get(name), schema_of(op.type)
-        if parameter is None or schema is None or "Param" not in op.inputs:
-            continue
-        slicing = schema.slicing
-        for slot, names in op.inputs.items():
-            state = variables.get(names[0]) if names and slicing.get(slot) is Slicing.FOLLOWS else None
-            if state is not None and state.shape != parameter.shape and state.kind is not VarKind.SELECTED_ROWS:
+        parameter = variables.get(name)
+        if op.type not in following:
+            following[op.type] = _following(op.type)
+        for slot in following[op.type]:
+            names = op.inputs.get(slot)
+            state = variables.get(names[0]) if names else None
+            if state is None or parameter is None or state.tensor == parameter.tensor:
+                continue
+            if state.shape != parameter.shape and state.kind is not VarKind.SELECTED_ROWS:
                 message = f"%{state.name} is {list(state.shape)}, but %{name} is {list(parameter.shape)}"
                 yield finding(STATE, server.role, op, message, state.name)
     for op in server.role.startup.main_block.ops:
         dims = op.attrs.get("shape")
-        names = op.outputs.get("Out")
-        if not isinstance(dims, tuple) or not names:
+        if dims is None or not isinstance(dims, tuple):
             continue
-        var = variables.get(names[0])
-        if var is not None and var.shape != dims:
+        names = op.outputs.get("Out")
+        var = variables.get(names[0]) if names else None
+        if names and var is not None and var.tensor is not None and var.tensor.shape != dims:
             message = f"it makes %{names[0]} as {list(dims)}, which is {list(var.shape)} here"
             yield finding(STATE, server.role, op, message, names[0])
+
+
+def _following(kind: str) -> tuple[str, ...]:
+    """The inputs of an optimizer that are cut like the parameter."""
+    schema = schema_of(kind)
+    if schema is None:
+        return ()
+    return tuple(slot for slot in schema.inputs if slot != "Param" and schema.slicing.get(slot) is Slicing.FOLLOWS)
