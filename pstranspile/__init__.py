@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from pstranspile.plan.make import make_plan as make_plan
     from pstranspile.plan.plan import Plan as Plan
     from pstranspile.run.api import run as run
+    from pstranspile.run.cluster.cluster import Cluster as Cluster
+    from pstranspile.run.cluster.simulate import simulate as simulate
     from pstranspile.run.scope import Scope as Scope
     from pstranspile.saving import load_variables as load_variables
     from pstranspile.saving import save_variables as save_variables
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _API = {
+    "Cluster": "run.cluster.cluster:Cluster",
     "Compiled": "compile:Compiled",
     "Diagnostic": "ir.diagnostics:Diagnostic",
     "DiagnosticError": "ir.diagnostics:DiagnosticError",
@@ -74,11 +77,13 @@ _API = {
     "make_plan": "plan.make:make_plan",
     "prepare": "compile:prepare",
     "run": "run.api:run",
+    "simulate": "run.cluster.simulate:simulate",
     "verify": "verify:verify",
 }
 """Public name -> where it is defined; the imports above say the same to type checkers."""
 
 __all__ = [
+    "Cluster",
     "Compiled",
     "Diagnostic",
     "DiagnosticError",
@@ -106,6 +111,7 @@ __all__ = [
     "run",
     "save_checkpoint",
     "save_variables",
+    "simulate",
     "verify",
 ]
 

@@ -1,10 +1,10 @@
-"""`pstranspile run`: a program, step by step, on this machine."""
+"""`pstranspile run`: a program step by step, on one machine or on a simulated cluster."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,15 +17,19 @@ from pstranspile.run.threads import use_threads
 
 if TYPE_CHECKING:
     from pstranspile.ir.model import Module, Program
+    from pstranspile.job import Job
     from pstranspile.run.files import Feeds
     from pstranspile.run.scope import Scope
     from pstranspile.run.watchers import Profile
 
 DESCRIPTION = """\
-Runs a program on this machine: the startup program once, then the main program step by step.
+Runs a program: the startup program once, then the main program step by step. With --pservers, --trainers or a job file
+the job is compiled, and all machines of the cluster run in this process: always the same order of events, or the one
+that --schedule seeds.
 
 The feed file holds an array for every input, with a leading axis for the steps. A ragged input (LoD level 1) is the
-concatenated rows of all sequences of all steps, with their lengths in `<feed>@LENS`: [steps, batch]."""
+concatenated rows of all sequences of all steps, with their lengths in `<feed>@LENS`: [steps, batch]. In a cluster the
+batch is divided over the trainers, in order; an array named `trainer_<i>/<feed>` is for one trainer."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -33,14 +37,17 @@ def run(arguments: Sequence[str]) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     kind = _picture_kind(parser, options.plot)
-    _refuse_cluster(options)
+    job = _job_of(options)
     use_threads(options.threads)
     module = load_verified(options)
     with quoting(module.source):
+        if job is not None:
+            _run_cluster(module, job, options, kind)
+            return 0
         session = _Session(module, options)
         session.start()
         values = session.steps()
-        _save(options, kind, session, values)
+        _save(options, kind, lambda: session.arrays(values), values)
     if session.profile is not None:
         print(session.profile.table(), file=sys.stderr)
     return 0
@@ -53,6 +60,7 @@ def _parser() -> argparse.ArgumentParser:
         [
             "net.ir --feed data.npz --fetch loss --save out.npz",
             "main.pb --startup startup.pb --feed data.npz --init start.npz --steps 100",
+            "net.ir --pservers 2 --trainers 2 --feed data.npz --save out.npz",
             "net.ir --feed data.npz --profile --check-nan --plot loss.svg",
         ],
     )
@@ -75,6 +83,12 @@ def _parser() -> argparse.ArgumentParser:
         "--seed", type=int, metavar="N", help="the seed of random numbers, in place of the program's own"
     )
     group.add_argument(
+        "--schedule",
+        type=int,
+        metavar="SEED",
+        help="in a cluster: the order of events that this seed gives (default: machines in turn)",
+    )
+    group.add_argument(
         "--threads",
         type=_count,
         default=1,
@@ -85,7 +99,8 @@ def _parser() -> argparse.ArgumentParser:
     group.add_argument(
         "--save",
         metavar="FILE.npz",
-        help="write `step/<fetch>`: [steps, ...], and the final value of every parameter, `param/<name>`",
+        help="write `step/<fetch>`: [steps, ...] (in a cluster `trainer_<i>/step/<fetch>`), and the final value of "
+        "every parameter, `param/<name>`",
     )
     group.add_argument("--plot", metavar="FILE.png|svg", help="draw the fetched numbers over the steps")
     group = parser.add_argument_group("looking closer")
@@ -111,16 +126,41 @@ def _picture_kind(parser: argparse.ArgumentParser, path: str | None) -> str:
     return kind
 
 
-def _refuse_cluster(options: argparse.Namespace) -> None:
-    """A job of several machines can't be run yet."""
+def _job_of(options: argparse.Namespace) -> Job | None:
+    """The job, if the options describe one of several machines. Raises DiagnosticError."""
     if not (options.config or options.pservers or options.trainers or options.mode or options.settings):
-        return
+        return None
+    job = read_job(options)
+    if not (job.pservers or job.trainers > 1 or job.trainer_endpoints):
+        return None
     from pstranspile.run.codes import CLUSTER
 
-    job = read_job(options)
-    if job.pservers or job.trainers > 1 or job.trainer_endpoints:
-        message = "the job describes a cluster; leave out --config, --pservers and --trainers to run on one machine"
-        raise DiagnosticError([error(CLUSTER, message)])
+    for name in ("profile", "trace", "check_nan"):
+        if getattr(options, name):
+            message = f"--{name.replace('_', '-')} looks at one machine; leave out the job, or this option"
+            raise DiagnosticError([error(CLUSTER, message)])
+    return job
+
+
+def _run_cluster(module: Module, job: Job, options: argparse.Namespace, kind: str) -> None:
+    """Runs the job and saves what was asked for."""
+    from pstranspile.cli.run_cluster import run_cluster
+
+    fetches = tuple(dict.fromkeys(options.fetch)) or loss_names(module.main)
+    _require_fetches(module.main, fetches)
+    done = run_cluster(module, job, options, fetches)
+    curves = {
+        f"trainer_{index} {name}": values for index, found in enumerate(done.fetched) for name, values in found.items()
+    }
+    _save(options, kind, done.arrays, curves)
+
+
+def _require_fetches(program: Program, fetches: Sequence[str]) -> None:
+    from pstranspile.run.feeds import fetch_problem
+
+    found = [fetch_problem(program, name) for name in fetches if name not in program.main_block.vars]
+    if found:
+        raise DiagnosticError(found)
 
 
 class _Session:
@@ -140,17 +180,10 @@ class _Session:
         self.count: int = options.steps or self.feeds.steps or 1
         self.feeds.require(self.count)
         self.fetches: tuple[str, ...] = tuple(dict.fromkeys(options.fetch)) or loss_names(self.program)
-        self._require_fetches()
+        _require_fetches(self.program, self.fetches)
         self.profile: Profile | None = Profile() if options.profile else None
         trace = [Trace(sys.stderr)] if options.trace else []
         self.watchers: list[Any] = [*trace, *([self.profile] if self.profile else [])]
-
-    def _require_fetches(self) -> None:
-        from pstranspile.run.feeds import fetch_problem
-
-        found = [fetch_problem(self.program, name) for name in self.fetches if name not in self.program.main_block.vars]
-        if found:
-            raise DiagnosticError(found)
 
     def _run(self, program: Program, feed: Mapping[str, Any], fetch: Sequence[str]) -> dict[str, Any]:
         from pstranspile.run.api import run
@@ -189,6 +222,18 @@ class _Session:
                 progress.step(number + 1, {name: float(v.ravel()[0]) for name, v in found.items() if is_number(v)})
         return values
 
+    def arrays(self, values: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+        """What `--save` writes: the fetched values of all steps, and every parameter."""
+        from pstranspile.run.files import stacked
+
+        arrays: dict[str, Any] = {}
+        for name, found in values.items():
+            arrays |= stacked(name, found)
+        for var in self.program.parameters():
+            if var.name in self.scope:
+                arrays[f"param/{var.name}"] = self.scope[var.name]
+        return arrays
+
 
 class _Ending:
     """Ends the progress also when the run stops early."""
@@ -216,23 +261,19 @@ def is_number(value: object) -> bool:
     return getattr(value, "size", 0) == 1 and hasattr(value, "ravel")
 
 
-def _save(options: argparse.Namespace, kind: str, session: _Session, values: Mapping[str, Sequence[Any]]) -> None:
+def _save(
+    options: argparse.Namespace, kind: str, arrays: Callable[[], Mapping[str, Any]], curves: Mapping[str, Sequence[Any]]
+) -> None:
     from pstranspile.outputs import write_output
 
     if options.save:
-        from pstranspile.run.files import npz_bytes, stacked
+        from pstranspile.run.files import npz_bytes
 
-        arrays: dict[str, Any] = {}
-        for name, found in values.items():
-            arrays |= stacked(name, found)
-        for var in session.program.parameters():
-            if var.name in session.scope:
-                arrays[f"param/{var.name}"] = session.scope[var.name]
-        write_output(options.save, npz_bytes(arrays))
+        write_output(options.save, npz_bytes(arrays()))
     if options.plot:
         from pstranspile.run.plot import plot_bytes
 
-        curves = {
-            name: [float(v.ravel()[0]) for v in found] for name, found in values.items() if all(map(is_number, found))
+        numbers = {
+            name: [float(v.ravel()[0]) for v in found] for name, found in curves.items() if all(map(is_number, found))
         }
-        write_output(options.plot, plot_bytes(curves, kind))
+        write_output(options.plot, plot_bytes(numbers, kind))

@@ -18,5 +18,5 @@ FETCH_UNKNOWN = declare("run-fetch-unknown", "A variable to fetch is not declare
 NOT_FINITE = declare("run-not-finite", "An op made a number that is not finite (NaN or infinity) of finite inputs.")
 FILE_UNUSABLE = declare("run-file-unusable", "A file of feeds or of initial values can't be used.")
 SAVE_IMPOSSIBLE = declare("run-save-impossible", "A fetched value can't be written to the file of results.")
-CLUSTER = declare("run-cluster", "The job describes a cluster, but this version runs programs on one machine only.")
+CLUSTER = declare("run-cluster", "An option of `run` looks at one machine only, but the job describes a cluster.")
 PLOT_IMPOSSIBLE = declare("run-plot-impossible", "The fetched values can't be drawn.")

@@ -72,7 +72,7 @@ class Source:
         self.feeds = feeds
         self.fetches = fetches
         self.odd = odd
-        self.bound = [bind(op) for op in program.main_block.ops]
+        self.bound = [self.bind(op) for op in program.main_block.ops]
         self.touched = [self._touched(op) for op in program.main_block.ops]
         self.lines: list[str] = []
         self.owners: dict[int, int] = {}
@@ -87,6 +87,10 @@ class Source:
         for index, touched in enumerate(self.touched):
             self.last.update(dict.fromkeys(touched, index))
         self._write()
+
+    def bind(self, op: Op) -> BoundOp:
+        """The op with its kernel."""
+        return bind(op)
 
     def _touched(self, op: Op) -> list[str]:
         """The variables the op and its sub-blocks mention."""

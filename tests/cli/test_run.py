@@ -215,7 +215,7 @@ def test_files_that_can_not_be_used(net: str, capsys: pytest.CaptureFixture[str]
     [
         (["--steps", "9"], 1, "the file feeds 4 steps, 9 are asked for"),
         (["--fetch", "los"], 1, "los is fetched, but the program declares no such variable; did you mean loss?"),
-        (["--pservers", "2", "--trainers", "2"], 1, "error[run-cluster]: the job describes a cluster"),
+        (["--pservers", "2", "--profile"], 1, "error[run-cluster]: --profile looks at one machine"),
         (["--plot", "loss.gif"], 2, "--plot loss.gif: the name must end in .png or .svg"),
         (["--steps", "0"], 2, "argument --steps: invalid"),
         (["--fetch", "w@GRAD", "--plot", "x.png"], 1, "run-plot-impossible"),

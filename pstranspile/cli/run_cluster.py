@@ -1,0 +1,99 @@
+"""`pstranspile run` with a cluster: the job compiled, and all its machines run in this process."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pstranspile.cli.progress import Progress
+
+if TYPE_CHECKING:
+    from pstranspile.ir.model import Module
+    from pstranspile.job import Job
+    from pstranspile.run.cluster.simulate import Simulated
+    from pstranspile.run.cluster.trainer import Trainer
+
+MOST_SHOWN = 8
+"""Trainers whose numbers are shown one by one; of more, the smallest, the mean and the largest are shown."""
+
+
+class ClusterProgress:
+    """Shows the numbers of a step once all trainers that are still there have done it."""
+
+    def __init__(self, steps: int, trainers: int, names: Sequence[str]):
+        self._progress = Progress(steps)
+        self._trainers = trainers
+        self._names = names
+        self._waiting: dict[int, dict[str, dict[str, float]]] = {}
+        self._shown = 0
+
+    def __call__(self, trainer: Trainer, step: int) -> None:
+        """Told that a trainer has done a step."""
+        found = trainer.results[-1]
+        numbers = {name: float(found[name].ravel()[0]) for name in self._names if _is_number(found[name])}
+        self._waiting.setdefault(step, {})[trainer.name] = numbers
+        while len(self._waiting.get(self._shown, ())) == self._trainers:
+            self._show()
+
+    def _show(self) -> None:
+        by_trainer = self._waiting.pop(self._shown)
+        self._shown += 1
+        self._progress.step(self._shown, self._told(by_trainer))
+
+    def _told(self, by_trainer: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+        told: dict[str, float] = {}
+        for name in self._names:
+            values = {who: numbers[name] for who, numbers in sorted(by_trainer.items()) if name in numbers}
+            if not values:
+                continue
+            if len(values) <= MOST_SHOWN:
+                told.update((f"{who} {name}", value) for who, value in values.items())
+            else:
+                told[f"{name} min"] = min(values.values())
+                told[f"{name} mean"] = sum(values.values()) / len(values)
+                told[f"{name} max"] = max(values.values())
+        return told
+
+    def end(self) -> None:
+        """Shows what is left (of steps that not all trainers did), and leaves the line."""
+        while self._waiting:
+            self._shown = min(self._waiting)
+            self._show()
+        self._progress.end()
+
+
+def _is_number(value: object) -> bool:
+    return getattr(value, "size", 0) == 1 and hasattr(value, "ravel")
+
+
+def run_cluster(module: Module, job: Job, options: argparse.Namespace, fetches: Sequence[str]) -> Simulated:
+    """Compiles the job and runs it. Raises DiagnosticError."""
+    from pstranspile.cli.report import report
+    from pstranspile.compile import compile
+    from pstranspile.run.cluster.simulate import simulate
+    from pstranspile.run.files import Feeds, initial_values, read_arrays
+
+    result = compile(module, job)
+    report(result.warnings)
+    feeds: Mapping[str, Any] = read_arrays(options.feed) if options.feed else {}
+    init = initial_values(module.main, read_arrays(options.init), options.init) if options.init else {}
+    whole = {name: array for name, array in feeds.items() if "/" not in name}
+    given = Feeds(module.main, whole, options.feed or "")
+    if options.steps:
+        given.require(options.steps)
+    steps = options.steps or given.steps
+    progress = ClusterProgress(steps or 1, result.plan.trainers, fetches)
+    try:
+        return simulate(
+            result,
+            feeds,
+            steps,
+            fetches,
+            init=init,
+            seed=options.seed,
+            schedule=options.schedule,
+            on_step=progress,
+        )
+    finally:
+        progress.end()

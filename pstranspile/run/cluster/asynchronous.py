@@ -1,0 +1,105 @@
+"""A server that applies every gradient as it comes (FEATURES A4.13, A4.14, A4.17, A4.22).
+
+Other than in Fluid one message is taken after the other, so that updates of one parameter never interleave; and a
+schedule of the learning rate counts as `counters` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pstranspile.ir.model import Op, Program
+from pstranspile.lazy import lazy_import
+from pstranspile.run.cluster.blocks import Block, block_program, read_first
+from pstranspile.run.cluster.counters import count_notices
+from pstranspile.run.cluster.machine import Waiting
+from pstranspile.run.cluster.message import Message
+from pstranspile.run.cluster.server import Server, pairs
+from pstranspile.run.scope import own_copy
+
+np = lazy_import("numpy")
+
+TRAINER_ID = "@TRAINER_ID@"
+"""The variable that says whose gradient is being applied (DC-ASGD)."""
+
+
+class AsynchronousServer(Server):
+    """A server with `distributed_mode` 1 or 2."""
+
+    def open(self, trainers: Mapping[int, str]) -> None:
+        """Runs the block of the learning rate, if there is one."""
+        super().open(trainers)
+        self.blocks: dict[str, Block] = {}
+        """What to run for a gradient, by the gradient's name."""
+        made: dict[int, Block] = {}
+        served = {name: int(index) for name, index in pairs(self.op, "grad_to_block_id").items()}
+        for name, index in served.items():
+            if index not in made:
+                made[index] = self._block(block_program(self.main, [index]), name)
+            self.blocks[name] = made[index]
+        self.backups = backups_of(self.main, served.values())
+        rates: Any = self.op.attrs.get("lr_decay_block_id", -1)
+        self._rates: Block | None = None
+        if int(rates) >= 0:
+            program = count_notices(block_program(self.main, [int(rates)]), self.scope)
+            self._rates = Block(program, self.scope, [], (), seed=self.seed)
+            self._rates.apply([])
+
+    def _block(self, program: Program, gradient: str) -> Block:
+        feeds = [name for name in read_first(program.main_block.ops) if name == gradient]
+        return Block(program, self.scope, feeds, (), seed=self.seed)
+
+    def on_send(self, message: Message) -> None:
+        """Applies the gradient. Raises DiagnosticError for one that no block takes."""
+        block = self.blocks.get(message.variable)
+        if block is None:
+            raise self.unknown(message, "has no block for a gradient, but is sent")
+        if self.backups:
+            self.scope.put(TRAINER_ID, np.array([message.trainer], "int64"))
+        block.apply([message.payload] if block.feeds else [])
+        self.forget_copies(block.changes)
+        self.updates += 1
+        if self.on_update is not None:
+            self.on_update(self, self.updates - 1)
+
+    def on_get(self, message: Message) -> None:
+        """Answers at once; with DC-ASGD, what the trainer now has is kept for it."""
+        kept = self.backups.get(message.variable)
+        if kept is not None:
+            self.scope.put(kept[message.trainer], own_copy(self.scope.get(message.variable)))
+        self.answer(message)
+
+    def on_lookup(self, message: Message) -> None:
+        """Answers at once."""
+        self.look_up(message)
+
+    def on_notify(self, message: Message) -> None:
+        """Adds what was sent to the server's own copy, and works the learning rate out anew."""
+        value = self.scope.get(message.variable)
+        if value is None:
+            raise self.unknown(message, "is sent the step counter")
+        self.scope.put(message.variable, value + message.payload)
+        if self._rates is not None:
+            self._rates.apply([])
+            self.forget_copies((message.variable, *self._rates.changes))
+
+    def waiting(self) -> Waiting | None:
+        """Nothing: whatever comes is taken at once."""
+        return None
+
+
+def backups_of(program: Program, blocks: Iterable[int]) -> dict[str, tuple[str, ...]]:
+    """Parameter -> the variables that hold what each trainer last got of it (DC-ASGD), from the ops that use them.
+
+    `ref_by_trainer_id(X = copies) -> copy`, then `elementwise_sub(X = parameter, Y = copy)`.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    for index in sorted(set(blocks)):
+        chosen: dict[str, Op] = {}
+        for op in program.blocks[index].ops:
+            if op.type == "ref_by_trainer_id":
+                chosen.update(dict.fromkeys(op.output_names, op))
+            elif op.type == "elementwise_sub" and op.input("Y") in chosen:
+                found[op.inputs["X"][0]] = chosen[op.inputs["Y"][0]].inputs["X"]
+    return found

@@ -1,0 +1,238 @@
+"""The machines of a job in one process, stepped together.
+
+cluster = Cluster({"trainer_0": role, ..., "pserver_0": role, ...}, fetch=["loss"])
+cluster.feed({"x": x, "y": y})
+cluster.start()                  # start-up programs
+cluster.run_to(5)                # every trainer has done 5 steps
+cluster.trainers[0].scope, cluster.servers[1].scope
+cluster.run_to(8)
+cluster.finish()                 # trainers leave, servers end
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.model import Program
+from pstranspile.lazy import lazy_import
+from pstranspile.ops.context import Value
+from pstranspile.run.cluster import codes
+from pstranspile.run.cluster.asynchronous import AsynchronousServer
+from pstranspile.run.cluster.feeding import ClusterFeeds, feeds_of
+from pstranspile.run.cluster.machine import Machine
+from pstranspile.run.cluster.network import Network
+from pstranspile.run.cluster.placement import Placed, Placement, infer_placement
+from pstranspile.run.cluster.report import stuck
+from pstranspile.run.cluster.rpc import link_to, make_rpc, text_list
+from pstranspile.run.cluster.scheduler import Scheduler, SeededScheduler
+from pstranspile.run.cluster.script import Exchange, Library
+from pstranspile.run.cluster.server import Server, listening_op
+from pstranspile.run.cluster.synchronous import SynchronousServer
+from pstranspile.run.cluster.trainer import Action, Trainer
+from pstranspile.run.feeds import near
+from pstranspile.run.scope import Scope, own_copy
+
+np = lazy_import("numpy")
+
+
+class Role(Protocol):
+    """The two programs of a machine."""
+
+    @property
+    def main(self) -> Program:
+        """The main program."""
+        ...
+
+    @property
+    def startup(self) -> Program:
+        """The start-up program."""
+        ...
+
+
+_NUMBER = re.compile(r"(\d+)$")
+
+
+def _by_number(name: str) -> tuple[int, str]:
+    match = _NUMBER.search(name)
+    return (int(match[1]) if match else 0), name
+
+
+class Cluster:
+    """A job's machines under one scheduler. `roles` maps names (`trainer_0`, `pserver_1`) to programs.
+
+    A role whose main program has a `listen_and_serv` is a server; the others are trainers, in the order of the numbers
+    that end their names. `schedule` is the seed of an order of events, None for machines in turn. `seed` takes the
+    place of the programs' own. `distributed_vars` is the table of variables on servers (a compile's; else it is
+    inferred). `init` gives whole variables, set after the servers' start-up programs. Raises DiagnosticError.
+    """
+
+    def __init__(
+        self,
+        roles: Mapping[str, Role],
+        *,
+        fetch: Sequence[str] = (),
+        init: Mapping[str, Any] | None = None,
+        schedule: int | None = None,
+        seed: int | None = None,
+        distributed_vars: Iterable[Placed] | None = None,
+        folder: str = ".",
+    ):
+        self.scheduler = Scheduler() if schedule is None else SeededScheduler(schedule)
+        self.network = Network(self.scheduler)
+        self.init = dict(init or {})
+        self.library = Library()
+        serving = {name: role for name, role in roles.items() if listening_op(role.main) is not None}
+        training = {name: role for name, role in roles.items() if name not in serving}
+        if not training:
+            raise DiagnosticError([error(codes.ROLES, "there is no trainer among the roles")])
+        self.seed = _seed_for([role.startup for role in roles.values()], seed)
+        self.servers: list[Server] = [
+            _server(name, self.network, serving[name], self.seed, folder) for name in sorted(serving, key=_by_number)
+        ]
+        self.trainers: list[Trainer] = [
+            self._trainer(name, index, training[name], fetch)
+            for index, name in enumerate(sorted(training, key=_by_number))
+        ]
+        self.by_endpoint: dict[str, Server] = {server.endpoint: server for server in self.servers}
+        self.machines: dict[str, Machine] = {m.name: m for m in (*self.trainers, *self.servers)}
+        rows = (
+            infer_placement({s.endpoint: s.main for s in self.servers}, [t.main for t in self.trainers[:1]])
+            if distributed_vars is None
+            else list(distributed_vars)
+        )
+        self.placement = Placement(rows)
+        self.steps: int | None = None
+        """How many steps are fed; None if any number."""
+        self.started = False
+
+    def _trainer(self, name: str, index: int, role: Role, fetch: Sequence[str]) -> Trainer:
+        trainer = Trainer(name, index, self.network, role.startup, role.main, self.library, seed=self.seed)
+        trainer.fetches = tuple(fetch)
+        trainer.make_action = self.make_action
+        trainer.on_started = self._initialise_trainer
+        return trainer
+
+    def make_action(self, trainer: Trainer, exchange: Exchange, program: Program) -> Action:
+        """What a trainer does at an op that talks to other machines."""
+        return make_rpc(trainer, exchange, program, self.by_endpoint)
+
+    # steps
+
+    def feed(self, feeds: ClusterFeeds | None, file: str = "") -> None:
+        """Sets what is fed: arrays with a step axis, a mapping per step, or a function of trainer and step."""
+        given, self.steps = feeds_of(feeds, [trainer.main for trainer in self.trainers], file)
+        for trainer, feed in zip(self.trainers, given, strict=True):
+            trainer.feed = feed
+
+    def start(self) -> None:
+        """Runs the start-up programs: the servers', then the trainers', which fetch the parameters."""
+        self.network.settle()
+        scopes = {server.endpoint: server.scope for server in self.servers}
+        self._check_init()
+        for server in self.servers:
+            server.initialise(self.placement.slices(server.endpoint))
+        for name, value in self.init.items():
+            if not self.placement.set_whole(name, value, scopes):
+                for scope in scopes.values():
+                    if name in scope:
+                        scope[name] = value
+        names = {trainer.index: trainer.name for trainer in self.trainers}
+        for server in self.servers:
+            server.known.update(self.machines)
+            server.open(names)
+        for trainer in self.trainers:
+            self._connect(trainer)
+            self.scheduler.wake(trainer)
+        self.started = True
+        self._go_on()
+
+    def _connect(self, trainer: Trainer) -> None:
+        """Links the trainer to every server that its programs name, so that it can tell them when it leaves."""
+        ops = [op for program in (trainer.startup, trainer.main) for op in program.main_block.ops]
+        names = {e: op for op in ops for key in ("epmap", "endpoints") for e in text_list(op, key)}
+        trainer.servers = [
+            link_to(trainer, self.by_endpoint, endpoint, op)
+            for endpoint, op in names.items()
+            if endpoint in self.by_endpoint
+        ]
+
+    def _initialise_trainer(self, trainer: Trainer) -> None:
+        """Sets what `init` gives of the variables that the trainer did not get from servers."""
+        declared = trainer.main.main_block.vars
+        for name, value in self.init.items():
+            held = trainer.scope.get(name)
+            if name in declared and declared[name].persistable and held is not None and _same_kind(held, value):
+                trainer.scope[name] = value
+
+    def _check_init(self) -> None:
+        declared = {name for t in self.trainers[:1] for name, v in t.main.main_block.vars.items() if v.persistable}
+        known = {*declared, *self.placement.by_origin, *(n for s in self.servers for n in s.main.main_block.vars)}
+        for name in self.init:
+            if name not in known:
+                message = f"no machine of the cluster has a persistable variable {name}{near(name, known)}"
+                raise DiagnosticError([error(codes.PLACEMENT, message)])
+
+    def run_to(self, step: int) -> None:
+        """Goes on until every trainer has done `step` steps, or has left. Raises DiagnosticError."""
+        if not self.started:
+            self.start()
+        for trainer in self.trainers:
+            trainer.limit = max(trainer.limit, step)
+            self.scheduler.wake(trainer)
+        self._go_on()
+
+    def finish(self) -> None:
+        """All trainers leave, and the servers end. Raises DiagnosticError."""
+        for trainer in self.trainers:
+            trainer.feed = _no_more
+            trainer.limit = max(trainer.limit, trainer.step + 1)
+            self.scheduler.wake(trainer)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        with np.errstate(all="ignore"):  # as the ops of Fluid
+            self.scheduler.run()
+        halted = [trainer for trainer in self.trainers if not trainer.left and trainer.step < trainer.limit]
+        waiting = [found for machine in self.machines.values() if (found := machine.waiting()) is not None]
+        if halted or (waiting and all(trainer.left for trainer in self.trainers)):
+            raise stuck(waiting, self.scheduler.now)
+
+    # values
+
+    def parameters(self) -> dict[str, Any]:
+        """Every parameter, whole: as the servers hold it, else as trainer 0 does."""
+        scopes = {server.endpoint: server.scope for server in self.servers}
+        found = {name: own_copy(self.placement.whole(name, scopes)) for name in self.placement.origins()}
+        first = self.trainers[0]
+        for var in first.main.parameters():
+            value = first.scope.get(var.name)
+            if var.name not in found and isinstance(value, np.ndarray):
+                found[var.name] = own_copy(value)
+        return found
+
+
+def _no_more(_step: int) -> None:
+    return None
+
+
+def _same_kind(held: Value, value: Any) -> bool:
+    return isinstance(held, np.ndarray) and held.shape == np.shape(value)
+
+
+def _seed_for(startups: Sequence[Program], seed: int | None) -> int | None:
+    """One seed for all machines; a new one if neither the caller nor any program has one."""
+    if seed is None and not any(program.random_seed for program in startups):
+        return secrets.randbits(63) | 1
+    return seed
+
+
+def _server(name: str, network: Network, role: Role, seed: int | None, folder: str) -> Server:
+    op = listening_op(role.main)
+    assert op is not None
+    mode: Any = op.attrs.get("distributed_mode", 0)
+    kind = SynchronousServer if int(mode) == 0 else AsynchronousServer
+    return kind(name, network, role.startup, role.main, seed=seed, scope=Scope(), folder=folder)

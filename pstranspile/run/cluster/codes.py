@@ -1,0 +1,20 @@
+"""Diagnostic codes of running a cluster."""
+
+from pstranspile.ir.codes import declare
+
+STUCK = declare(
+    "cluster-stuck",
+    "No machine of the cluster can go on. The report lists every waiting machine, what it waits for, and who has not "
+    "come.",
+)
+UNREACHABLE = declare("cluster-no-server", "A trainer talks to an endpoint at which no server of the cluster listens.")
+UNKNOWN_VARIABLE = declare(
+    "cluster-unknown-variable", "A server was sent, or asked for, a variable that its program does not have."
+)
+NOT_SENT = declare("cluster-not-sent", "The servers' update reads a gradient that no trainer has sent in this step.")
+ROLES = declare("cluster-roles", "The programs given are not those of a cluster that can be run.")
+FEEDS = declare("cluster-feeds", "What is fed can't be divided over the trainers.")
+PLACEMENT = declare(
+    "cluster-placement", "A variable that is cut over servers can't be set or put together from its slices."
+)
+COLLECTIVE = declare("cluster-collective", "Trainers take part in a collective operation with values that do not fit.")

@@ -1,0 +1,51 @@
+"""What all machines of a cluster have in common."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from pstranspile.ir.model import Op
+from pstranspile.run.cluster.message import Message
+from pstranspile.run.cluster.network import Link, Network
+from pstranspile.run.scope import Scope
+
+
+class Waiting(NamedTuple):
+    """Why a machine does not go on: at which op, for what, and which machines have not come."""
+
+    machine: str
+    op: Op | None
+    what: str
+    missing: tuple[str, ...] = ()
+
+
+class Machine:
+    """A machine with its variables, its inbox, and its links to others."""
+
+    def __init__(self, name: str, network: Network, scope: Scope | None = None):
+        self.name = name
+        self.network = network
+        self.scope = Scope() if scope is None else scope
+        self.inbox: deque[Message] = deque()
+        self.links: dict[str, Link] = {}
+        self.listed = False
+        """Whether the scheduler has the machine on its list already."""
+
+    def run(self) -> None:
+        """Takes every message that has come, and goes on as far as possible without others."""
+        inbox, network = self.inbox, self.network
+        watched = bool(network.observers)
+        while inbox:
+            message = inbox.popleft()
+            if watched:
+                network.delivered(message)
+            self.receive(message)
+
+    def receive(self, message: Message) -> None:
+        """Takes one message."""
+        raise NotImplementedError
+
+    def waiting(self) -> Waiting | None:
+        """What the machine waits for, None if it is done or paused."""
+        raise NotImplementedError

@@ -1,0 +1,62 @@
+"""What machines tell each other (FEATURES A4.01)."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+SEND = "send"
+"""A gradient, or another value for a server."""
+GET = "get"
+"""Asks a server for a variable; gated by the step in synchronous training."""
+GET_NOW = "get_now"
+"""Asks a server for a variable as it is now (Fluid's GetNoBarrier, A4.19)."""
+GET_ROWS = "get_rows"
+"""Asks a server for the rows of a table that changed since this trainer asked last (geo-SGD, A4.53)."""
+LOOKUP = "lookup"
+"""Asks a server for rows of its part of a table (A4.20, with a table name)."""
+PREFETCH = "prefetch"
+"""Asks a server to run the block registered for a variable (A4.20, without a table name)."""
+SEND_BARRIER = "send_barrier"
+"""This trainer has sent everything of this step."""
+FETCH_BARRIER = "fetch_barrier"
+"""This trainer has received everything of this step."""
+NOTIFY = "notify"
+"""A step counter to be added to the server's (A4.22)."""
+CHECKPOINT = "checkpoint"
+"""Asks a server to save its part of a table (A4.21)."""
+COMPLETE = "complete"
+"""This trainer has left (A4.06)."""
+COLLECTIVE = "collective"
+"""A trainer's part of a collective operation."""
+REPLY = "reply"
+"""The answer to a request."""
+
+KINDS = (
+    SEND, GET, GET_NOW, GET_ROWS, LOOKUP, PREFETCH, SEND_BARRIER, FETCH_BARRIER, NOTIFY, CHECKPOINT, COMPLETE,
+    COLLECTIVE, REPLY,
+)  # fmt: skip
+"""Every kind of message."""
+
+
+class Message(NamedTuple):
+    """One message. It never changes, and neither does what it carries.
+
+    `trainer`, `step` (of the trainer, counted from 0; -1 during start-up) and `sequence` (counted from 1 on each link
+    from `source` to `target`) tell it from every other, so that a retry or a duplicate is recognised. `slot` says
+    which of a trainer's outstanding requests a reply belongs to.
+    """
+
+    kind: str
+    source: str
+    target: str
+    trainer: int
+    step: int
+    sequence: int
+    variable: str
+    payload: Any
+    slot: int
+
+    def __str__(self) -> str:
+        """`send fc_0.w_0@GRAD from trainer_0 to pserver_1, step 3`."""
+        what = f"{self.kind} {self.variable}" if self.variable else self.kind
+        return f"{what} from {self.source} to {self.target}, step {self.step}"

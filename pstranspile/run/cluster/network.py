@@ -1,0 +1,131 @@
+"""How messages travel: links from machine to machine, and what may happen to a message on its way.
+
+On a link messages arrive once and in order. A network without faults and without observers hands a message straight to
+the scheduler; otherwise every message passes `Network.carry`, the one place where it can be seen, delayed, repeated or
+lost.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from pstranspile.run.cluster.message import Message
+
+if TYPE_CHECKING:
+    from pstranspile.run.cluster.machine import Machine
+    from pstranspile.run.cluster.scheduler import Scheduler
+
+RETRY_AFTER = 16
+"""Ticks after which a sender repeats a message that was lost."""
+
+Observer: TypeAlias = Callable[[str, Message], object]
+"""Is told of `post`, `deliver`, `lost` and `duplicate`, each with the message."""
+
+
+class Faults(Protocol):
+    """What a network does to messages."""
+
+    def __call__(self, message: Message, attempt: int, now: int) -> Sequence[int]:
+        """Ticks until each copy of the message arrives: `[0]` is a sound network, `[]` loses it, `[0, 5]` repeats it.
+
+        A message that is lost is sent again after `RETRY_AFTER` ticks, with `attempt` one higher.
+        """
+        ...
+
+
+class Link:
+    """The way from one machine to another. `trainer`: the trainer that the source acts for, -1 for none."""
+
+    __slots__ = ("expected", "held", "network", "place", "queue", "sequence", "source", "target", "trainer")
+
+    def __init__(self, network: Network, source: Machine, target: Machine, trainer: int):
+        self.network = network
+        self.source = source
+        self.target = target
+        self.trainer = trainer
+        self.sequence = 0
+        self.expected = 1
+        """The sequence number that must come next; only kept where messages can be lost."""
+        self.held: dict[int, Message] | None = None
+        """Messages that came too early, by sequence number."""
+        self.queue: deque[Message] | None = None
+        """Messages under way, under schedulers that choose which to deliver."""
+        self.place = -1
+        """The link's place in the scheduler's list of choices, -1 if it is not there."""
+
+    def post(self, kind: str, step: int, variable: str = "", payload: Any = None, slot: int = -1) -> None:
+        """Sends a message. The payload must not change afterwards."""
+        self.sequence += 1
+        target, network = self.target, self.network
+        message = Message(
+            kind, self.source.name, target.name, self.trainer, step, self.sequence, variable, payload, slot
+        )
+        if network.direct is None:
+            network.carry(self, message)
+            return
+        target.inbox.append(message)
+        if not target.listed:
+            target.listed = True
+            network.direct.append(target)
+
+
+class Network:
+    """All links. `faults` and `observers` may be set before the cluster starts."""
+
+    def __init__(self, scheduler: Scheduler):
+        self.scheduler = scheduler
+        self.faults: Faults | None = None
+        self.observers: list[Observer] = []
+        self.direct: deque[Machine] | None = None
+        """The scheduler's list of ready machines, if messages may go straight to their targets."""
+
+    def settle(self) -> None:
+        """Chooses the shortest way for messages; to be called after faults or observers were set."""
+        free = self.faults is None and not self.observers
+        self.direct = self.scheduler.ready if free else None
+
+    def link(self, source: Machine, target: Machine, trainer: int) -> Link:
+        """The link from one machine to another, made at the first use."""
+        found = source.links.get(target.name)
+        if found is None:
+            found = source.links[target.name] = Link(self, source, target, trainer)
+        return found
+
+    def carry(self, link: Link, message: Message, attempt: int = 0) -> None:
+        """Takes a message to its target, or to what the faults make of it."""
+        if not attempt:
+            self._tell("post", message)
+        if self.faults is None:
+            self.scheduler.deliver(link, message)
+            return
+        delays = self.faults(message, attempt, self.scheduler.now)
+        if not delays:
+            self._tell("lost", message)
+            self.scheduler.later(RETRY_AFTER, lambda: self.carry(link, message, attempt + 1))
+        for delay in delays:
+            if delay <= 0:
+                self._arrive(link, message)
+            else:
+                self.scheduler.later(delay, lambda: self._arrive(link, message))
+
+    def _arrive(self, link: Link, message: Message) -> None:
+        """Hands on messages once and in order of their sequence numbers."""
+        if message.sequence < link.expected or (link.held is not None and message.sequence in link.held):
+            self._tell("duplicate", message)
+            return
+        if link.held is None:
+            link.held = {}
+        link.held[message.sequence] = message
+        while link.expected in link.held:
+            self.scheduler.deliver(link, link.held.pop(link.expected))
+            link.expected += 1
+
+    def delivered(self, message: Message) -> None:
+        """Told by a machine that takes a message, where there are observers."""
+        self._tell("deliver", message)
+
+    def _tell(self, event: str, message: Message) -> None:
+        for observer in self.observers:
+            observer(event, message)

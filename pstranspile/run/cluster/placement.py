@@ -1,0 +1,145 @@
+"""Which parts of whole variables lie on which server: setting them from whole values, and putting these together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from math import prod
+from typing import NamedTuple, Protocol
+
+from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.model import Program
+from pstranspile.lazy import lazy_import
+from pstranspile.ops.context import Value
+from pstranspile.ops.values import Array
+from pstranspile.run.cluster import codes
+from pstranspile.run.describe import describe
+from pstranspile.run.frame import Slices
+from pstranspile.run.scope import Scope
+
+np = lazy_import("numpy")
+
+
+class Placed(Protocol):
+    """A row of the table of variables on servers (a compile's `distributed_vars`); offset in elements."""
+
+    @property
+    def origin(self) -> str: ...  # noqa: D102
+    @property
+    def origin_shape(self) -> tuple[int, ...]: ...  # noqa: D102
+    @property
+    def slice(self) -> str: ...  # noqa: D102
+    @property
+    def slice_shape(self) -> tuple[int, ...]: ...  # noqa: D102
+    @property
+    def is_slice(self) -> bool: ...  # noqa: D102
+    @property
+    def offset(self) -> int: ...  # noqa: D102
+    @property
+    def endpoint(self) -> str: ...  # noqa: D102
+    @property
+    def vtype(self) -> str: ...  # noqa: D102
+
+
+class PlacedVar(NamedTuple):
+    """A row of that table."""
+
+    origin: str
+    origin_shape: tuple[int, ...]
+    slice: str
+    slice_shape: tuple[int, ...]
+    is_slice: bool
+    offset: int
+    endpoint: str
+    vtype: str = "Param"
+
+
+_SLICE = re.compile(r"^(.+)\.block(\d+)$")
+
+
+def infer_placement(servers: Mapping[str, Program], known: Iterable[Program]) -> list[PlacedVar]:
+    """The table for programs that come without one: by names `P.block<k>`, where P is declared by a trainer.
+
+    `servers` are the main programs by endpoint, `known` those of the trainers. What is not cut is placed under its own
+    name. Slices that do not add up to the whole are left out.
+    """
+    wholes = {
+        name: var.shape for program in known for name, var in program.main_block.vars.items() if var.tensor is not None
+    }
+    parts: dict[str, list[tuple[int, str, tuple[int, ...], str]]] = {}
+    rows: list[PlacedVar] = []
+    for endpoint, program in servers.items():
+        for name, var in program.main_block.vars.items():
+            if not var.persistable or var.tensor is None or "@GRAD" in name:
+                continue
+            match = _SLICE.match(name)
+            whole = wholes.get(match[1]) if match else None
+            if match and whole is not None and whole[1:] == var.shape[1:]:
+                parts.setdefault(match[1], []).append((int(match[2]), name, var.shape, endpoint))
+            elif wholes.get(name) == var.shape:
+                rows.append(PlacedVar(name, var.shape, name, var.shape, False, 0, endpoint))
+    for origin, found in parts.items():
+        offset = 0
+        sliced: list[PlacedVar] = []
+        for _, name, shape, endpoint in sorted(found):
+            sliced.append(PlacedVar(origin, wholes[origin], name, shape, True, offset, endpoint))
+            offset += prod(shape)
+        if offset == prod(wholes[origin]):
+            rows += sliced
+    return rows
+
+
+class Placement:
+    """The table of variables on servers, looked up by endpoint and by whole variable."""
+
+    def __init__(self, rows: Sequence[Placed]):
+        self.rows = tuple(rows)
+        self.by_endpoint: dict[str, list[Placed]] = {}
+        self.by_origin: dict[str, list[Placed]] = {}
+        for row in rows:
+            self.by_endpoint.setdefault(row.endpoint, []).append(row)
+            self.by_origin.setdefault(row.origin, []).append(row)
+
+    def slices(self, endpoint: str) -> Slices:
+        """For the initialisers of a server: variable -> whole variable and first element."""
+        return {row.slice: (row.origin, row.offset) for row in self.by_endpoint.get(endpoint, ()) if row.is_slice}
+
+    def origins(self) -> list[str]:
+        """The parameters on servers, whole, in order."""
+        return list(dict.fromkeys(row.origin for row in self.rows if row.vtype != "Optimizer"))
+
+    def set_whole(self, name: str, value: Array, scopes: Mapping[str, Scope]) -> bool:
+        """Sets a variable on every server that holds (a part of) it; False if none does.
+
+        Raises DiagnosticError if the value has not as many elements as the whole.
+        """
+        rows = self.by_origin.get(name, ())
+        for row in rows:
+            size = prod(row.slice_shape)
+            flat = np.asarray(value).reshape(-1)
+            if len(flat) != prod(row.origin_shape):
+                message = f"{name} has dims {list(row.origin_shape)}, but is given {describe(np.asarray(value))}"
+                raise DiagnosticError([error(codes.PLACEMENT, message)])
+            scopes[row.endpoint][row.slice] = flat[row.offset : row.offset + size].reshape(row.slice_shape)
+        return bool(rows)
+
+    def whole(self, name: str, scopes: Mapping[str, Scope]) -> Value:
+        """A variable put together from its parts. Raises DiagnosticError if one is missing."""
+        rows = self.by_origin[name]
+        if not rows[0].is_slice:
+            return _part(scopes, rows[0])
+        parts = {row.offset: _part(scopes, row).reshape(-1) for row in rows}
+        flat = np.concatenate([parts[offset] for offset in sorted(parts)])
+        shape = rows[0].origin_shape
+        if len(flat) != prod(shape):
+            message = f"the parts of {name} on the servers have {len(flat)} elements, the whole has {prod(shape)}"
+            raise DiagnosticError([error(codes.PLACEMENT, message)])
+        return flat.reshape(shape)
+
+
+def _part(scopes: Mapping[str, Scope], row: Placed) -> Value:
+    value = scopes[row.endpoint].get(row.slice)
+    if value is None:
+        message = f"{row.slice}, a part of {row.origin}, has no value on the server {row.endpoint}"
+        raise DiagnosticError([error(codes.PLACEMENT, message)])
+    return value

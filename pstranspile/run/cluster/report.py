@@ -1,0 +1,32 @@
+"""What to say of a cluster that can't go on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op, error
+from pstranspile.run.cluster import codes
+from pstranspile.run.cluster.machine import Waiting
+
+
+def stuck(waiting: Sequence[Waiting], now: int) -> DiagnosticError:
+    """The error for machines that all wait: each with its op, what it waits for, and who has not come."""
+    notes = [Note(_sentence(w), w.op.origin.location if w.op and w.op.origin else None) for w in waiting]
+    message = f"no machine can go on (at tick {now}): {len(waiting)} wait, and nothing is under way"
+    first = next((w.op for w in waiting if w.op is not None), None)
+    if first is None:
+        return DiagnosticError([error(codes.STUCK, message, notes=notes)])
+    return DiagnosticError([at_op(codes.STUCK, message, first, notes=notes)])
+
+
+def _sentence(waiting: Waiting) -> str:
+    place = f" at {waiting.op.type}" if waiting.op else ""
+    text = f"{waiting.machine} waits{place} for {waiting.what}"
+    if waiting.missing:
+        text += f"; not come: {_listed(waiting.missing)}"
+    return text
+
+
+def _listed(names: Sequence[str], most: int = 12) -> str:
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

@@ -1,0 +1,297 @@
+"""What a trainer's ops do that talk to servers directly, without a communicator (FEATURES A4.34, A4.35)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from pstranspile.ir.diagnostics import DiagnosticError, at_op
+from pstranspile.ir.model import Op, Program
+from pstranspile.lazy import lazy_import
+from pstranspile.ops.context import Value
+from pstranspile.ops.values import LoDTensor
+from pstranspile.run.cluster import codes
+from pstranspile.run.cluster.cutting import cut, join, route_ids
+from pstranspile.run.cluster.machine import Machine
+from pstranspile.run.cluster.message import (
+    CHECKPOINT,
+    FETCH_BARRIER,
+    GET,
+    GET_NOW,
+    LOOKUP,
+    NOTIFY,
+    PREFETCH,
+    SEND,
+    SEND_BARRIER,
+)
+from pstranspile.run.cluster.network import Link
+from pstranspile.run.cluster.script import Exchange, is_plain
+from pstranspile.run.cluster.trainer import WAIT, Action, Trainer
+from pstranspile.run.scope import own_copy
+
+np = lazy_import("numpy")
+
+Servers = Mapping[str, Machine]
+"""The servers by endpoint."""
+
+
+def link_to(trainer: Trainer, servers: Servers, endpoint: str, op: Op) -> Link:
+    """The trainer's link to a server. Raises DiagnosticError if there is none at the endpoint."""
+    server = servers.get(endpoint)
+    if server is None:
+        known = ", ".join(servers) or "none"
+        message = f"no server listens at {endpoint}; the servers of this cluster: {known}"
+        raise DiagnosticError([at_op(codes.UNREACHABLE, message, op)])
+    return trainer.network.link(trainer, server, trainer.index)
+
+
+def text_list(op: Op, name: str) -> Sequence[str]:
+    """An attribute that is a list of texts, empty if the op does not carry it."""
+    value: Any = op.attrs.get(name, ())
+    return tuple(value)
+
+
+def number_list(op: Op, name: str) -> Sequence[int]:
+    """An attribute that is a list of whole numbers, empty if the op does not carry it."""
+    value: Any = op.attrs.get(name, ())
+    return tuple(map(int, value))
+
+
+def changed_in_place(program: Program) -> frozenset[str]:
+    """The variables that ops of the program may change in place: those an op both reads and writes.
+
+    A part that `split_byref` cuts off shares memory with its whole; so the parts of such variables are among them.
+    """
+    changed = {name for block in program.blocks for op in block.ops for name in {*op.input_names} & {*op.output_names}}
+    for op in program.main_block.ops:
+        if op.type == "split_byref" and changed.intersection(op.input_names):
+            changed.update(op.output_names)
+    return frozenset(changed)
+
+
+def make_rpc(trainer: Trainer, exchange: Exchange, program: Program, servers: Servers) -> Action:
+    """The action of an exchange with servers. Raises DiagnosticError."""
+    make = _MAKERS.get(exchange.kind)
+    if make is None:
+        message = "this version does not run it in a cluster"
+        raise DiagnosticError([at_op(codes.ROLES, message, exchange.op)])
+    return make(trainer, exchange, program, servers)
+
+
+def send_targets(trainer: Trainer, op: Op, servers: Servers) -> list[tuple[Link, str, int]]:
+    """Where a `send` sends: link, name on the server, and which input it is, -1 for a section of the only one.
+
+    A step counter goes to every endpoint.
+    """
+    names, endpoints = op.inputs.get("X", ()), text_list(op, "epmap")
+    links = [link_to(trainer, servers, endpoint, op) for endpoint in endpoints]
+    if not op.attrs.get("use_send_handler", True):
+        return [(link, name, place) for place, name in enumerate(names) for link in links]
+    sent_as = text_list(op, "send_varnames")
+    if sent_as and len(names) == 1:
+        return [(link, name, -1) for link, name in zip(links, sent_as, strict=True)]
+    return [(link, name, place) for place, (link, name) in enumerate(zip(links, sent_as or names, strict=True))]
+
+
+def _send(trainer: Trainer, exchange: Exchange, program: Program, servers: Servers) -> Action:
+    op = exchange.op
+    targets = send_targets(trainer, op, servers)
+    sections = number_list(op, "sections")
+    kind = SEND if op.attrs.get("use_send_handler", True) else NOTIFY
+    variables, changed = program.main_block.vars, changed_in_place(program)
+    copied = [name in changed or (name in variables and variables[name].persistable) for name in exchange.inputs]
+
+    def safe(values: tuple[Value, ...]) -> Sequence[Value]:
+        return [own_copy(value) if own else value for value, own in zip(values, copied, strict=True)]
+
+    def whole(values: tuple[Value, ...]) -> None:
+        if any_copied:
+            values = tuple(safe(values))
+        step = trainer.step
+        for link, name, place in targets:
+            link.post(kind, step, name, values[place])
+
+    def in_sections(values: tuple[Value, ...]) -> None:
+        step = trainer.step
+        for (link, name, _), part in zip(targets, cut(safe(values)[0], sections), strict=True):
+            link.post(kind, step, name, part)
+
+    any_copied = any(copied)
+    return in_sections if any(place < 0 for _, _, place in targets) else whole
+
+
+def _barrier(kind: str) -> Callable[[Trainer, Exchange, Program, Servers], Action]:
+    def make(trainer: Trainer, exchange: Exchange, program: Program, servers: Servers) -> Action:
+        links = [link_to(trainer, servers, endpoint, exchange.op) for endpoint in text_list(exchange.op, "endpoints")]
+
+        def run(_values: tuple[Value, ...]) -> None:
+            step = trainer.step
+            for link in links:
+                link.post(kind, step)
+
+        return run
+
+    return make
+
+
+Request = tuple[Link, str, str]
+"""What to ask for: link, kind of message, name on the server."""
+
+
+def requests_of(trainer: Trainer, ops: Sequence[Op], servers: Servers) -> tuple[list[Request], list[int]]:
+    """What several `recv` ask for, and of how many answers in a row each of their outputs is made."""
+    requests: list[Request] = []
+    counts: list[int] = []
+    for op in ops:
+        outputs = op.outputs.get("Out", ())
+        slices = text_list(op, "recv_varnames")
+        names = slices or text_list(op, "varnames") or outputs
+        kind = GET if op.attrs.get("with_barrier", True) else GET_NOW
+        links = [link_to(trainer, servers, endpoint, op) for endpoint in text_list(op, "epmap")]
+        requests += [(link, kind, name) for link, name in zip(links, names, strict=True)]
+        counts += [len(slices)] if slices else [1] * len(outputs)
+    return requests, counts
+
+
+def joined(counts: Sequence[int]) -> Callable[[list[Value]], list[Value]] | None:
+    """Makes outputs of so many answers each; None if each answer is an output."""
+    if all(count == 1 for count in counts):
+        return None
+    ends = np.cumsum((0, *counts))
+    spans = list(pairwise(ends))
+    return lambda answers: [join(answers[start:end]) for start, end in spans]
+
+
+def _recv(trainer: Trainer, exchange: Exchange, program: Program, servers: Servers) -> Action:
+    requests, counts = requests_of(trainer, exchange.ops, servers)
+    together = joined(counts)
+    finish = checked(exchange, program, counts, together)
+    posts = [(link.post, kind, name) for link, kind, name in requests]
+    count = len(requests)
+
+    def run(_values: tuple[Value, ...]) -> Sequence[Value]:
+        step = trainer.step
+        for slot, (post, kind, name) in enumerate(posts):
+            post(kind, step, name, None, slot)
+        return trainer.expect(count, finish)
+
+    return run
+
+
+def checked(
+    exchange: Exchange,
+    program: Program,
+    counts: Sequence[int],
+    together: Callable[[list[Value]], list[Value]] | None,
+) -> Callable[[list[Value]], list[Value]]:
+    """Makes outputs of answers, and sees to it that plain arrays come where they are declared, and copies of what the
+    trainer itself changes (answers are shared by all who asked).
+    """
+    changed = changed_in_place(program)
+    outputs = exchange.outputs
+    own = [place for place, name in enumerate(outputs) if name in changed and counts[place] == 1]
+    plain = [place for place, name in enumerate(outputs) if is_plain(program, name)]
+
+    def finish(answers: list[Value]) -> list[Value]:
+        values = answers if together is None else together(answers)
+        for place in plain:
+            if values[place].__class__ is not np.ndarray:
+                message = f"{outputs[place]} is declared to be a tensor, but the server holds something else"
+                raise DiagnosticError([at_op(codes.UNKNOWN_VARIABLE, message, exchange.op, focus=outputs[place])])
+        for place in own:
+            values[place] = own_copy(values[place])
+        return values
+
+    return finish
+
+
+def _prefetch(trainer: Trainer, exchange: Exchange, program: Program, servers: Servers) -> Action:
+    op = exchange.op
+    links = [link_to(trainer, servers, endpoint, op) for endpoint in text_list(op, "epmap")]
+    posts = [(link.post, name) for link, name in zip(links, exchange.inputs, strict=True)]
+
+    def run(values: tuple[Value, ...]) -> Sequence[Value]:
+        step = trainer.step
+        for slot, ((post, name), value) in enumerate(zip(posts, values, strict=True)):
+            post(PREFETCH, step, name, value, slot)
+        return trainer.expect(len(posts))
+
+    return run
+
+
+def _lookup(trainer: Trainer, exchange: Exchange, program: Program, servers: Servers) -> Action:
+    """Rows of a table whose parts lie on several servers, for all `Ids` at once; every server is asked once."""
+    op = exchange.op
+    tables, sections = text_list(op, "table_names"), number_list(op, "height_sections")
+    posts = [
+        (link_to(trainer, servers, endpoint, op).post, table)
+        for endpoint, table in zip(text_list(op, "endpoints"), tables, strict=True)
+    ]
+    padding: Any = op.attrs.get("padding_idx", -1)
+    last_dim = op.attrs.get("lookup_table_version", "lookup_table") == "lookup_table"
+
+    def run(values: tuple[Value, ...]) -> Sequence[Value]:
+        data = [value.data if value.__class__ is LoDTensor else value for value in values]
+        flat = data[0].reshape(-1) if len(data) == 1 else np.concatenate([ids.reshape(-1) for ids in data])
+        known = flat if padding < 0 else np.where(flat == padding, 0, flat)
+        try:
+            parts, places = route_ids(known, sections)
+        except ValueError as problem:
+            raise DiagnosticError([at_op(codes.UNKNOWN_VARIABLE, str(problem), op)]) from None
+        step = trainer.step
+        for slot, ((post, table), ids) in enumerate(zip(posts, parts, strict=True)):
+            post(LOOKUP, step, table, ids, slot)
+
+        def finish(answers: list[Value]) -> list[Value]:
+            if len(answers) == 1:
+                rows = answers[0]
+            else:
+                rows = np.empty((len(flat), *answers[0].shape[1:]), answers[0].dtype)
+                for chosen, answer in zip(places, answers, strict=True):
+                    rows[chosen] = answer
+            if padding >= 0:
+                rows[flat == padding] = 0
+            return shared_out(rows, values, data, last_dim)
+
+        return trainer.expect(len(posts), finish)
+
+    return run
+
+
+def shared_out(rows: Value, values: Sequence[Value], data: Sequence[Value], last_dim: bool) -> list[Value]:
+    """The rows looked up for all ids, dealt out to the outputs, with the dims and the LoD of the ids."""
+    out: list[Value] = []
+    start = 0
+    for value, ids in zip(values, data, strict=True):
+        leading = ids.shape[:-1] if last_dim else ids.shape
+        part = rows[start : start + ids.size].reshape(*leading, *rows.shape[1:])
+        start += ids.size
+        out.append(LoDTensor(part, value.lod) if value.__class__ is LoDTensor else part)
+    return out
+
+
+def _checkpoint(trainer: Trainer, exchange: Exchange, program: Program, servers: Servers) -> Action:
+    op = exchange.op
+    links = [link_to(trainer, servers, endpoint, op) for endpoint in text_list(op, "epmap")]
+    folder, table = str(op.attrs.get("dir", "")), str(op.attrs.get("lookup_table", ""))
+
+    def run(_values: tuple[Value, ...]) -> Sequence[Value]:
+        for number, link in enumerate(links):
+            link.post(CHECKPOINT, trainer.step, table, f"{folder}/__lookup_table__/{table}_{number}", number)
+        return trainer.expect(len(links), lambda _answers: ())
+
+    return run
+
+
+_MAKERS: dict[str, Callable[[Trainer, Exchange, Program, Servers], Action]] = {
+    "send": _send,
+    "recv": _recv,
+    "send_barrier": _barrier(SEND_BARRIER),
+    "fetch_barrier": _barrier(FETCH_BARRIER),
+    "prefetch": _prefetch,
+    "distributed_lookup_table": _lookup,
+    "checkpoint_notify": _checkpoint,
+}
+
+__all__ = ["WAIT", "changed_in_place", "checked", "link_to", "make_rpc", "requests_of", "send_targets"]

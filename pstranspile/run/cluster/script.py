@@ -1,0 +1,271 @@
+"""A program of a machine as a coroutine: it stops at every exchange with other machines, and goes on with the answer.
+
+Block 0 becomes one generator function, as `pstranspile.run.source` makes an ordinary one of programs that talk to
+nobody. At an op that talks it yields the number of the exchange and the values to send, and is sent the values
+received. Machines whose programs differ only in names and in whom they talk to share the function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.model import Op, Program
+from pstranspile.ir.types import VarKind
+from pstranspile.lazy import lazy_import
+from pstranspile.ops.context import Value
+from pstranspile.ops.kernel import Run
+from pstranspile.run.bound import CONTEXT, EMPTY_NAME, Argument, BoundOp
+from pstranspile.run.frame import Execution, Frame
+from pstranspile.run.prepared import Prepared, keep_freed_memory
+from pstranspile.run.scope import Home
+from pstranspile.run.source import Deviation, Holds, Source
+
+np = lazy_import("numpy")
+
+Coroutine: TypeAlias = "Generator[tuple[int, tuple[Value, ...]], Sequence[Value] | None, Sequence[Value]]"
+"""A program under way: yields (exchange, values to send), is sent the values received, returns what is fetched."""
+
+SILENT = frozenset(
+    {"gen_nccl_id", "c_gen_nccl_id", "c_comm_init", "c_comm_init_all", "c_sync_calc_stream", "c_sync_comm_stream"}
+)
+"""Ops that set up or order what a simulated cluster need not: they compute and send nothing."""
+
+TALKING = frozenset(
+    {
+        "send", "recv", "send_barrier", "fetch_barrier", "prefetch", "distributed_lookup_table", "checkpoint_notify",
+        "recv_save", "c_allreduce_sum", "c_allreduce_max", "c_allreduce_min", "c_allreduce_prod", "c_broadcast",
+        "c_allgather", "c_reducescatter", "allreduce", "broadcast", "average",
+    }
+)  # fmt: skip
+"""Ops that talk to other machines. (`average` is what the runtime puts in where Fluid's executor does it.)"""
+
+EXCHANGE = "exchange"
+"""The op type that stands for an exchange in a rewritten program."""
+
+
+class Exchange(NamedTuple):
+    """An op that talks (or several `recv` in a row): what it reads, and what it gives."""
+
+    kind: str
+    ops: tuple[Op, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    @property
+    def op(self) -> Op:
+        """The first of the ops."""
+        return self.ops[0]
+
+
+def values_of(op: Op) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The variables whose values a talking op sends and receives; those that only order ops are left out."""
+    if op.type == "send":
+        return op.inputs.get("X", ()), ()
+    if op.type == "recv":
+        return (), op.outputs.get("Out", ())
+    if op.type == "distributed_lookup_table":
+        return op.inputs.get("Ids", ()), op.outputs.get("Outputs", ())
+    if op.type in ("send_barrier", "fetch_barrier", "checkpoint_notify", "recv_save"):
+        return (), ()
+    return op.inputs.get("X", ()), op.outputs.get("Out", ())
+
+
+def find_exchanges(program: Program) -> tuple[Program, tuple[Exchange, ...]]:
+    """The program with an op `exchange` wherever block 0 talks, and what these stand for, in order.
+
+    Several `recv` in a row are one exchange: all are asked for before any answer is waited for.
+    """
+    exchanges: list[Exchange] = []
+    ops: list[Op] = []
+    for op in program.main_block.ops:
+        if op.type in SILENT:
+            continue
+        if op.type not in TALKING:
+            ops.append(op)
+            continue
+        inputs, outputs = values_of(op)
+        if op.type == "recv" and ops and ops[-1].type == EXCHANGE and exchanges[-1].kind == "recv":
+            last = exchanges[-1]
+            exchanges[-1] = last._replace(ops=(*last.ops, op), outputs=(*last.outputs, *outputs))
+            ops[-1] = ops[-1]._replace(outputs=FrozenMap({"Out": exchanges[-1].outputs}))
+            continue
+        exchanges.append(Exchange(op.type, (op,), inputs, outputs))
+        ops.append(Op(EXCHANGE, FrozenMap({"X": inputs}), FrozenMap({"Out": outputs}), origin=op.origin))
+    block = program.main_block._replace(ops=tuple(ops))
+    return program._replace(blocks=(block, *program.blocks[1:])), tuple(exchanges)
+
+
+def _never(*_values: Value) -> Value:
+    raise TypeError("an exchange is carried out by its machine")
+
+
+class ScriptSource(Source):
+    """Writes the generator function."""
+
+    _exchanges = 0
+
+    def bind(self, op: Op) -> BoundOp:
+        """The op with its kernel; an exchange has none."""
+        if op.type != EXCHANGE:
+            return super().bind(op)
+        run: Run = _never
+        arguments = (Argument("X", op.inputs["X"], True),)
+        return BoundOp(op, run, arguments, (Argument("Out", op.outputs["Out"], True),), "own")
+
+    def _op(self, index: int, bound: BoundOp) -> None:
+        if bound.op.type != EXCHANGE:
+            super()._op(index, bound)
+            return
+        for name in dict.fromkeys(bound.op.input_names):
+            if name in self.unsure:
+                self._add(f"if {self._local(name)} is None: raise Missing({name!r})", index)
+                self.unsure.discard(name)
+        number = self._exchanges
+        self._exchanges += 1
+        values = "".join(f"{self._local(name)}, " for name in bound.op.input_names)
+        outputs = [name for name in bound.op.output_names if name != EMPTY_NAME]
+        self._add(f"{'r = ' if outputs else ''}yield {number}, ({values})", index)
+        ragged = any(self.holds[name] < Holds.NO_LOD for name in bound.op.input_names)
+        for place, name in enumerate(outputs):
+            self._store(index, name, f"r[{place}]", Holds.ANYTHING if ragged else self._received(name))
+
+    def _received(self, name: str) -> Holds:
+        """What a received variable holds; `check_received` makes sure of it."""
+        return Holds.ARRAY if is_plain(self.program, name) else Holds.ANYTHING
+
+
+def is_plain(program: Program, name: str) -> bool:
+    """Whether a variable is declared to hold a plain array."""
+    var = program.main_block.vars.get(name)
+    return var is not None and var.kind is VarKind.LOD_TENSOR and var.tensor is not None and not var.tensor.lod_level
+
+
+def _is_array(value: Value) -> bool:
+    return value.__class__ is np.ndarray
+
+
+@dataclass(frozen=True)
+class Code:
+    """A generator function, and what error messages need to know of it."""
+
+    source: Source
+    function: Any
+
+
+class Library:
+    """The functions made so far, for machines whose programs are alike."""
+
+    def __init__(self) -> None:
+        self._known: dict[object, list[tuple[Program, Code]]] = {}
+
+    def find(self, script: Script, odd: frozenset[str]) -> Code:
+        """A function for the script: one made for a program that is the same up to names, or a new one."""
+        key = (shape_of(script.rewritten), script.feeds, script.fetches, odd)
+        known = self._known.setdefault(key, [])
+        for program, code in known:
+            if _same_in_context(program, script.rewritten, code.source.bound):
+                return code
+        code = script.write(odd)
+        known.append((script.rewritten, code))
+        return code
+
+
+def _same_in_context(one: Program, other: Program, bound: Sequence[BoundOp]) -> bool:
+    """Whether ops that look at names themselves (for random numbers, declarations) name the same variables."""
+    pairs = zip(bound, one.main_block.ops, other.main_block.ops, strict=True)
+    return all(
+        a is b or (a.inputs == b.inputs and a.outputs == b.outputs)
+        for bound_op, a, b in pairs
+        if any(argument.slot == CONTEXT for argument in bound_op.arguments)
+    )
+
+
+def shape_of(program: Program) -> object:
+    """A value that two programs share if they are the same up to the names of variables that are not persistable."""
+    variables = program.main_block.vars
+    numbers: dict[str, object] = {}
+
+    def spelled(name: str) -> object:
+        known = numbers.get(name)
+        if known is None:
+            var = variables.get(name)
+            if var is None or var.persistable:
+                known = name
+            else:
+                known = (len(numbers), var.kind, var.tensor.lod_level if var.tensor else -1)
+            numbers[name] = known
+        return known
+
+    def slots(names_by_slot: Mapping[str, Sequence[str]]) -> object:
+        return tuple([(slot, *map(spelled, names)) for slot, names in names_by_slot.items()])
+
+    ops = [(op.type, slots(op.inputs), slots(op.outputs), op.attrs) for op in program.main_block.ops]
+    return tuple(ops), id(program.blocks[1]) if len(program.blocks) > 1 else 0
+
+
+class Script(Prepared):
+    """A program with its feeds and fetches known, on one machine. `begin` gives it as a coroutine."""
+
+    def __init__(self, execution: Execution, feeds: Sequence[str], fetches: Sequence[str], library: Library):
+        super().__init__(execution, feeds, fetches)
+        self.rewritten, self.exchanges = find_exchanges(execution.program)
+        self._library = library
+        self.frame: Frame | None = None
+
+    def begin(self, feed: Mapping[str, Any] | None = None) -> tuple[Coroutine, tuple[int, tuple[Value, ...]] | None]:
+        """The program under way, with its first exchange; None if it has none and has ended. Raises DiagnosticError.
+
+        What ended without an exchange has left what is fetched in `ended`.
+        """
+        values = self._values(feed or {})
+        execution, scope = self.execution, self.execution.scope
+        execution.begin()
+        frame = self.frame = Frame(execution)
+        alone = scope.parent is None
+        find, held = (scope.values_here.get, scope.values_here) if alone else (scope.get, Home(scope))
+        if self._step is None:
+            self._compile(self._odd())
+        while True:
+            step: Any = self._step
+            coroutine: Coroutine = step(frame, find, held, values)
+            try:
+                return coroutine, next(coroutine)
+            except StopIteration as end:
+                self.ended: Sequence[Value] = end.value
+                return coroutine, None
+            except Deviation:
+                self._compile(self._odd())
+            except Exception as problem:
+                self.explain(problem)
+                raise
+
+    def explain(self, problem: Exception) -> None:
+        """Raises the DiagnosticError for what went wrong in an op of the coroutine, if it was in one."""
+        assert self.frame is not None
+        self._explain(self.frame, problem)
+
+    def _odd(self) -> frozenset[str]:
+        """What is read of the scope and holds no plain array there."""
+        scope, written = self.execution.scope, set(self.feeds)
+        odd: set[str] = set()
+        for op in self.rewritten.main_block.ops:
+            odd.update(name for name in op.input_names if name not in written and not _is_array(scope.get(name)))
+            written.update(op.output_names)
+        return frozenset(odd)
+
+    def _compile(self, odd: frozenset[str]) -> None:
+        code = self._library.find(self, odd)
+        self.source, self._step = code.source, code.function
+
+    def write(self, odd: frozenset[str]) -> Code:
+        """A function for this script alone."""
+        keep_freed_memory()
+        source = ScriptSource(self.rewritten, self.feeds, self.fetches, odd)
+        if not any(op.type == EXCHANGE for op in self.rewritten.main_block.ops):
+            source.lines.append("    yield")  # never reached: the function is a generator all the same
+        names: dict[str, Any] = dict(source.names)
+        exec(compile("\n".join(source.lines) + "\n", f"<script {id(source):x}>", "exec"), names)
+        return Code(source, names["step"])

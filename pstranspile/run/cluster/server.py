@@ -1,0 +1,242 @@
+"""A server: its start-up program, then `listen_and_serv` until all trainers have left (FEATURES 4a).
+
+What all kinds of servers share is here; `synchronous` and `asynchronous` say what a gradient does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from typing import Any
+
+from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op
+from pstranspile.ir.model import Op, Program
+from pstranspile.lazy import lazy_import
+from pstranspile.ops.context import Value
+from pstranspile.ops.values import SelectedRows
+from pstranspile.run.cluster import codes
+from pstranspile.run.cluster.blocks import Block, block_program
+from pstranspile.run.cluster.machine import Machine
+from pstranspile.run.cluster.message import (
+    CHECKPOINT,
+    COMPLETE,
+    FETCH_BARRIER,
+    GET,
+    GET_NOW,
+    LOOKUP,
+    NOTIFY,
+    PREFETCH,
+    REPLY,
+    SEND,
+    SEND_BARRIER,
+    Message,
+)
+from pstranspile.run.cluster.network import Network
+from pstranspile.run.feeds import near
+from pstranspile.run.frame import Slices
+from pstranspile.run.interpreter import interpret
+from pstranspile.run.scope import Scope, own_copy
+
+np = lazy_import("numpy")
+
+LOOKUP_TABLE_PATH = "kLookupTablePath"
+"""The variable that holds the folder a table is saved to (A4.21)."""
+
+
+def listening_op(program: Program) -> Op | None:
+    """The `listen_and_serv` of a server's main program, None if it has none."""
+    return next((op for op in program.main_block.ops if op.type == "listen_and_serv"), None)
+
+
+def pairs(op: Op, name: str) -> dict[str, str]:
+    """An attribute of texts `a:b` as a mapping; a variable's name may hold colons itself."""
+    texts: Any = op.attrs.get(name, ())
+    return {a: b for a, _, b in (text.rpartition(":") for text in texts)}
+
+
+class Server(Machine):
+    """A parameter server. `trainers` are those that may come, by number; `on_update` is told of every update."""
+
+    def __init__(
+        self,
+        name: str,
+        network: Network,
+        startup: Program,
+        main: Program,
+        *,
+        seed: int | None = None,
+        scope: Scope | None = None,
+        folder: str = ".",
+    ):
+        super().__init__(name, network, scope)
+        self.startup = startup
+        self.main = main
+        self.seed = seed
+        self.folder = folder
+        op = listening_op(main)
+        assert op is not None
+        self.op = op
+        self.endpoint = str(op.attrs["endpoint"])
+        self.live: set[int] = set()
+        """The trainers that have not left."""
+        self.trainer_names: dict[int, str] = {}
+        self.on_update: Callable[[Server, int], object] | None = None
+        """Told when an update was made, with how many there were before it."""
+        self.updates = 0
+        self.slices: Slices = {}
+        self._copies: dict[str, Value] = {}
+        self._handlers: dict[str, Callable[[Message], object]] = {
+            SEND: self.on_send,
+            GET: self.on_get,
+            GET_NOW: self.answer,
+            LOOKUP: self.on_lookup,
+            PREFETCH: self.on_lookup,
+            SEND_BARRIER: self.on_send_barrier,
+            FETCH_BARRIER: self.on_fetch_barrier,
+            NOTIFY: self.on_notify,
+            CHECKPOINT: self.on_checkpoint,
+            COMPLETE: self.on_complete,
+        }
+
+    # life
+
+    def initialise(self, slices: Slices) -> None:
+        """Runs the start-up program. `slices` says which variables are parts of which whole ones."""
+        from pstranspile.run.frame import Execution
+
+        self.slices = slices
+        interpret(Execution(self.startup, self.scope, seed=self.seed, slices=slices, folder=self.folder))
+
+    def open(self, trainers: Mapping[int, str]) -> None:
+        """Makes the blocks ready and begins to listen to these trainers."""
+        self.live = set(trainers)
+        self.trainer_names = dict(trainers)
+
+    @property
+    def ended(self) -> bool:
+        """Whether all trainers have left."""
+        return not self.live
+
+    def receive(self, message: Message) -> None:
+        """Takes one message. Raises DiagnosticError."""
+        self._handlers[message.kind](message)
+
+    # what a message does
+
+    def on_send(self, message: Message) -> None:
+        """A gradient has come."""
+        raise NotImplementedError
+
+    def on_get(self, message: Message) -> None:
+        """A trainer asks for a variable."""
+        raise NotImplementedError
+
+    def on_lookup(self, message: Message) -> None:
+        """A trainer asks for rows."""
+        raise NotImplementedError
+
+    def on_send_barrier(self, message: Message) -> None:
+        """A trainer has sent everything."""
+
+    def on_fetch_barrier(self, message: Message) -> None:
+        """A trainer has received everything."""
+
+    def on_notify(self, message: Message) -> None:
+        """A step counter has come."""
+
+    def on_complete(self, message: Message) -> None:
+        """A trainer has left."""
+        self.live.discard(message.trainer)
+
+    # answers
+
+    def answer(self, message: Message) -> None:
+        """Sends a variable as it is now."""
+        self.reply(message, self.copy_of(message.variable, message))
+
+    def reply(self, message: Message, value: Value) -> None:
+        """Sends the answer to a request."""
+        link = self.links.get(message.source)
+        if link is None:
+            link = self.network.link(self, self._source(message), message.trainer)
+        link.post(REPLY, message.step, message.variable, value, message.slot)
+
+    def _source(self, message: Message) -> Machine:
+        return self.known[message.source]
+
+    @cached_property
+    def known(self) -> dict[str, Machine]:
+        """The machines that ask, by name."""
+        return {}
+
+    def copy_of(self, name: str, message: Message) -> Value:
+        """A variable as it is now, safe from later updates: one copy for all who ask before it changes.
+
+        Raises DiagnosticError if the server has no such variable.
+        """
+        value = self._copies.get(name)
+        if value is None:
+            value = self.scope.get(name)
+            if value is None:
+                raise self.unknown(message, "is asked for")
+            value = self._copies[name] = own_copy(value)
+            if value.__class__ is np.ndarray:
+                value.flags.writeable = False
+        return value
+
+    def forget_copies(self, changed: Iterable[str]) -> None:
+        """These variables have changed."""
+        for name in changed:
+            self._copies.pop(name, None)
+
+    def look_up(self, message: Message) -> None:
+        """Answers with rows: of a table of its own, or by running the block registered for the variable."""
+        if message.kind == PREFETCH:
+            block = self.prefetch_blocks.get(message.variable)
+            if block is None:
+                raise self.unknown(message, "has no prefetch block, but is sent ids for it under")
+            (rows,) = block.apply([message.payload])
+            self.forget_copies(block.changes)
+            self.reply(message, rows)
+            return
+        table = self.scope.get(message.variable)
+        if table is None:
+            raise self.unknown(message, "is asked for rows of")
+        rows = table.value[message.payload] if table.__class__ is SelectedRows else table[message.payload]
+        self.reply(message, rows)
+
+    @cached_property
+    def prefetch_blocks(self) -> dict[str, Block]:
+        """The blocks that look ids up, by the name of the variable that brings them."""
+        blocks: dict[str, Block] = {}
+        for name, index in pairs(self.op, "prefetch_var_name_to_block_id").items():
+            program = block_program(self.main, [int(index)])
+            (output,) = program.main_block.ops[-1].output_names
+            blocks[name] = Block(program, self.scope, [name], [output], seed=self.seed)
+        return blocks
+
+    def on_checkpoint(self, message: Message) -> None:
+        """Runs the save block, with the path that the message brings (A4.21)."""
+        index = int(self.op.attrs.get("checkpint_block_id", -1))  # pyright: ignore[reportArgumentType]
+        if index < 0:
+            raise self.unknown(message, "has no block that saves, but is told to save")
+        program = block_program(self.main, [index])
+        ops = [
+            op._replace(attrs=type(op.attrs)({**op.attrs, "file_path": message.payload})) if op.type == "save" else op
+            for op in program.main_block.ops
+        ]
+        saving = program._replace(blocks=(program.main_block._replace(ops=tuple(ops)), *program.blocks[1:]))
+        Block(saving, self.scope, [], [], folder=self.folder).apply([])
+        self.reply(message, True)
+
+    # errors
+
+    def unknown(self, message: Message, what: str) -> DiagnosticError:
+        """The error for a message about a variable that the server does not have."""
+        hint = near(message.variable, [*self.scope, *self.main.main_block.vars])
+        told = f"{self.name} ({self.endpoint}) {what} {message.variable}{hint}"
+        return DiagnosticError([at_op(codes.UNKNOWN_VARIABLE, told, self.op, notes=[Note(f"the message: {message}")])])
+
+    def names_of(self, trainers: Iterable[int]) -> tuple[str, ...]:
+        """The names of trainers, in order."""
+        return tuple(self.trainer_names.get(number, f"trainer_{number}") for number in sorted(trainers))

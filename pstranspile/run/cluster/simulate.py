@@ -1,0 +1,86 @@
+"""Running a compiled job on a simulated cluster, the easy way: `simulate(result, feeds, steps=8, fetch=["loss"])`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from pstranspile.ops.context import Value
+from pstranspile.run.cluster.cluster import Cluster, Role
+from pstranspile.run.cluster.feeding import ClusterFeeds
+from pstranspile.run.cluster.trainer import Trainer
+from pstranspile.run.files import stacked
+
+
+class Job(Protocol):
+    """What a compile gives: the programs of every machine, and where variables lie on servers."""
+
+    @property
+    def distributed_vars(self) -> Any:
+        """The table of variables on servers: rows that are `Placed`."""
+        ...
+
+    def roles(self) -> Mapping[str, Role]:
+        """The programs by role name."""
+        ...
+
+
+class Simulated(NamedTuple):
+    """What came of a run: `fetched[i][name]` holds what trainer i fetched, a value per step; `parameters` are whole."""
+
+    fetched: tuple[dict[str, list[Value]], ...]
+    parameters: dict[str, Any]
+    cluster: Cluster
+
+    def arrays(self) -> dict[str, Any]:
+        """The results as `run --save` writes them: `trainer_<i>/step/<name>`, and `param/<name>`.
+
+        Raises DiagnosticError for what has no such form.
+        """
+        found: dict[str, Any] = {}
+        for index, fetched in enumerate(self.fetched):
+            for name, values in fetched.items():
+                found.update((f"trainer_{index}/{key}", array) for key, array in stacked(name, values).items())
+        found.update((f"param/{name}", value) for name, value in self.parameters.items())
+        return found
+
+
+def cluster_of(result: Job | Mapping[str, Role], **options: Any) -> Cluster:
+    """The machines of a compiled job, or of programs by role name; `options` are those of `Cluster`."""
+    if isinstance(result, Mapping):
+        return Cluster(result, **options)
+    options.setdefault("distributed_vars", list(result.distributed_vars))
+    return Cluster(result.roles(), **options)
+
+
+def simulate(
+    result: Job | Mapping[str, Role],
+    feeds: ClusterFeeds | None = None,
+    steps: int | None = None,
+    fetch: Sequence[str] = (),
+    *,
+    init: Mapping[str, Any] | None = None,
+    schedule: int | None = None,
+    seed: int | None = None,
+    on_step: Callable[[Trainer, int], object] | None = None,
+    **options: Any,
+) -> Simulated:
+    """Runs a job on a cluster in this process, from the start-up programs to the end of the servers.
+
+    `result` is a compile's, or a mapping of role names to programs. `feeds` are arrays by input with a leading step
+    axis (ragged ones as in a feed file), or a mapping per step, divided over the trainers; or a function of trainer
+    and step. `steps`: how many (default: as many as are fed, or 1); a trainer that runs out of data before leaves.
+    `fetch` names variables to keep of every step, `init` gives whole variables to start from. `schedule` seeds the
+    order of events (default: machines in turn), `seed` takes the place of the programs' random seeds. `on_step` is told
+    of every step a trainer has done. Raises DiagnosticError.
+    """
+    cluster = cluster_of(result, fetch=fetch, init=init, schedule=schedule, seed=seed, **options)
+    cluster.feed(feeds)
+    for trainer in cluster.trainers:
+        trainer.on_step = on_step
+    cluster.run_to(steps or cluster.steps or 1)
+    cluster.finish()
+    fetched = tuple(
+        {name: [step[name] for step in trainer.results] for name in trainer.fetches} for trainer in cluster.trainers
+    )
+    return Simulated(fetched, cluster.parameters(), cluster)

@@ -1,0 +1,188 @@
+"""A synchronous server: every step one update, made of what all trainers sent (FEATURES A4.08 to A4.11).
+
+The loop of Fluid: serve variables until all trainers have reported their fetch barrier (the first is that of their
+start-up programs); then take gradients until all have reported their send barrier; update; and so on. What comes early
+waits. Other than in Fluid:
+
+* A trainer that has left is not waited for, and the average is over the trainers whose gradients came (A4.12).
+* Rows of tables are looked up between updates only, as the trainer that asks would see them (A4.20).
+* A gradient that no trainer sent, while all are there, is an error and not the one of the step before (A4.11).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from pstranspile.ir.diagnostics import DiagnosticError, at_op
+from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.model import Op, Program
+from pstranspile.ops.context import Value
+from pstranspile.run.cluster import codes
+from pstranspile.run.cluster.blocks import Block, block_program, part_of, read_first
+from pstranspile.run.cluster.counters import count_rounds
+from pstranspile.run.cluster.machine import Waiting
+from pstranspile.run.cluster.message import Message
+from pstranspile.run.cluster.server import Server
+
+
+class SynchronousServer(Server):
+    """A server with `distributed_mode` 0."""
+
+    def open(self, trainers: Any) -> None:
+        """Begins with serving: the trainers' start-up programs fetch the parameters."""
+        super().open(trainers)
+        blocks: Any = self.op.attrs["optimize_blocks"]
+        rates: Any = self.op.attrs.get("lr_decay_block_id", -1)
+        self.program: Program = count_rounds(block_program(self.main, [int(b) for b in blocks]), int(rates), self.scope)
+        declared = self.main.main_block.vars
+        listed = set(self.op.inputs.get("X", ()))
+        self.wanted: list[str] = [
+            name
+            for name in read_first(self.program.main_block.ops)
+            if name in listed or (name in declared and not declared[name].persistable)
+        ]
+        """What the update needs of the trainers, in the order in which it is read."""
+        self.sending = False
+        """Whether gradients are taken now; else variables are served."""
+        self.received: dict[str, Value] = {}
+        self._accepted: set[str] = set()
+        self._sent: set[int] = set()
+        """The trainers whose send barrier has come before its update; whatever else they send waits for that."""
+        self._fetched: set[int] = set()
+        self._parked: list[Message] = []
+        self._again: deque[Message] = deque()
+        self._updates_by_absent: dict[frozenset[str], tuple[Block, list[str]]] = {}
+
+    def receive(self, message: Message) -> None:
+        """Takes one message, and those that waited for what it brought about. Raises DiagnosticError."""
+        self._take(message)
+        while self._again:
+            self._take(self._again.popleft())
+
+    def _take(self, message: Message) -> None:
+        if message.trainer in self._sent:
+            self._parked.append(message)
+        else:
+            self._handlers[message.kind](message)
+
+    def on_send(self, message: Message) -> None:
+        """Keeps the gradient for the update. Raises DiagnosticError for a variable the server does not have."""
+        name = message.variable
+        if name not in self._accepted:
+            if name not in self.main.main_block.vars:
+                raise self.unknown(message, "is sent")
+            self._accepted.add(name)
+        self.received[name] = message.payload
+
+    def on_get(self, message: Message) -> None:
+        """Answers while variables are served, else after the update."""
+        if self.sending:
+            self._parked.append(message)
+        else:
+            self.answer(message)
+
+    def on_lookup(self, message: Message) -> None:
+        """Answers: the trainer has sent nothing yet that the table lacks."""
+        self.look_up(message)
+
+    def on_send_barrier(self, message: Message) -> None:
+        """One more trainer has sent everything; the last one starts the update."""
+        self._sent.add(message.trainer)
+        if self.sending and len(self._sent) >= len(self.live):
+            self._go_on()
+
+    def on_fetch_barrier(self, message: Message) -> None:
+        """One more trainer has received everything; the last one lets gradients in."""
+        self._fetched.add(message.trainer)
+        if not self.sending and len(self._fetched) >= len(self.live):
+            self._go_on()
+
+    def on_complete(self, message: Message) -> None:
+        """Nobody waits for a trainer that has left."""
+        super().on_complete(message)
+        self._sent.discard(message.trainer)
+        self._fetched.discard(message.trainer)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Passes every barrier that has been met."""
+        if not self.live:
+            return
+        if not self.sending:
+            if not self.live <= self._fetched:
+                return
+            self._fetched.clear()
+            self.sending = True
+        if self.live <= self._sent:
+            self._update()
+            self._sent.clear()
+            self.sending = False
+            self._again.extend(self._parked)
+            self._parked.clear()
+
+    def _update(self) -> None:
+        absent = frozenset(name for name in self.wanted if name not in self.received)
+        known = self._updates_by_absent.get(absent)
+        if known is None:
+            known = self._updates_by_absent[absent] = self._make_update(absent)
+        block, names = known
+        received = self.received
+        block.apply([received[name] for name in names])
+        received.clear()
+        self.forget_copies(block.changes)
+        self.updates += 1
+        if self.on_update is not None:
+            self.on_update(self, self.updates - 1)
+
+    def _make_update(self, absent: frozenset[str]) -> tuple[Block, list[str]]:
+        program = self.program
+        if absent:
+            if len(self.live) == len(self.trainer_names):
+                raise self._not_sent(sorted(absent))
+            program = without(program, absent)
+        names = [name for name in self.wanted if name not in absent]
+        read = set(read_first(program.main_block.ops))
+        names = [name for name in names if name in read]
+        return Block(program, self.scope, names, (), seed=self.seed), names
+
+    def _not_sent(self, absent: list[str]) -> DiagnosticError:
+        reader = next(op for op in self.program.main_block.ops if set(op.input_names) & set(absent))
+        message = f"{self.name} has the send barriers of all trainers, but nobody sent {', '.join(absent)}"
+        return DiagnosticError([at_op(codes.NOT_SENT, message, reader, focus=absent[0])])
+
+    def waiting(self) -> Waiting | None:
+        """Which barrier has not been met, and who has not come."""
+        if self.ended:
+            return None
+        step = f" of step {self.updates}"
+        if self.sending:
+            return Waiting(self.name, self.op, "send barriers" + step, self.names_of(self.live - self._sent))
+        what = "fetch barriers" + (step if self.updates else " of the start-up programs")
+        return Waiting(self.name, self.op, what, self.names_of(self.live - self._fetched))
+
+
+def without(program: Program, absent: frozenset[str]) -> Program:
+    """The update without gradients that did not come: averages are over those that came.
+
+    A `sum` leaves the absent ones out; the `scale` that makes its average is adapted. Ops that are left without any
+    gradient are left out, and so are those that read what they would have made.
+    """
+    ops: list[Op] = []
+    missing = set(absent)
+    short: dict[str, float] = {}
+    for op in program.main_block.ops:
+        inputs = op.inputs.get("X", ())
+        if op.type == "sum" and missing.intersection(inputs) and not missing.issuperset(inputs):
+            kept = tuple(name for name in inputs if name not in missing)
+            short.update(dict.fromkeys(op.output_names, len(inputs) / len(kept)))
+            op = op._replace(inputs=FrozenMap({**op.inputs, "X": kept}))
+        elif missing.intersection(op.input_names):
+            missing.update(op.output_names)
+            continue
+        elif op.type == "scale" and inputs and inputs[0] in short:
+            factor: Any = op.attrs["scale"]
+            op = op._replace(attrs=FrozenMap({**op.attrs, "scale": factor * short.pop(inputs[0])}))
+        missing.difference_update(op.output_names)
+        ops.append(op)
+    return part_of(program, ops)

@@ -1,0 +1,241 @@
+"""A trainer: its start-up program once, then its main program step by step, then it leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
+
+from pstranspile.ir.diagnostics import DiagnosticError, Note
+from pstranspile.ir.model import Op, Program
+from pstranspile.lazy import lazy_import
+from pstranspile.ops.context import Value
+from pstranspile.run.cluster.machine import Machine, Waiting
+from pstranspile.run.cluster.message import COMPLETE, Message
+from pstranspile.run.cluster.network import Link, Network
+from pstranspile.run.cluster.script import Coroutine, Exchange, Library, Script
+from pstranspile.run.feeds import fetched
+from pstranspile.run.frame import Execution
+from pstranspile.run.scope import Scope
+
+np = lazy_import("numpy")
+
+Feed: TypeAlias = "Mapping[str, Any] | None"
+Action: TypeAlias = "Callable[[tuple[Value, ...]], Sequence[Value] | None]"
+"""Carries out an exchange: gets the values to send; gives what is received, `WAIT` if that is to come, None if nothing.
+"""
+
+WAIT: Sequence[Value] = ("wait",)
+"""An action's answer when the trainer must wait for replies."""
+
+
+class Actions(Protocol):
+    """Makes the actions of a trainer's exchanges."""
+
+    def __call__(self, trainer: Trainer, exchange: Exchange, program: Program) -> Action:
+        """The action of one exchange. Raises DiagnosticError."""
+        ...
+
+
+class Trainer(Machine):
+    """A trainer of a cluster.
+
+    `feed(step)` gives what is fed in a step, None when the trainer has run out of data and leaves. The trainer pauses
+    when it has done `limit` steps. `results` holds what was fetched, a mapping per step.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        index: int,
+        network: Network,
+        startup: Program,
+        main: Program,
+        library: Library,
+        *,
+        seed: int | None = None,
+        scope: Scope | None = None,
+    ):
+        super().__init__(name, network, scope)
+        self.index = index
+        self.startup = startup
+        self.main = main
+        self.seed = seed
+        self.step = -1
+        """The step under way or next, counted from 0; -1 during start-up."""
+        self.limit = 0
+        self.left = False
+        self.results: list[dict[str, Value]] = []
+        self.fetches: tuple[str, ...] = ()
+        self.feed: Callable[[int], Feed] = lambda step: {}
+        self.on_step: Callable[[Trainer, int], object] | None = None
+        self.on_started: Callable[[Trainer], object] | None = None
+        self.on_leaving: Callable[[Trainer], bool] | None = None
+        """Called when the trainer would leave; False if it must wait (and be woken) first."""
+        self.servers: list[Link] = []
+        """Links to the servers, which are told when the trainer leaves."""
+        self.make_action: Actions | None = None
+        self._library = library
+        self._script: Script | None = None
+        self._main: Script | None = None
+        self._actions: dict[int, list[Action]] = {}
+        self._coroutine: Coroutine | None = None
+        self._exchange = -1
+        self._answers: list[Value] = []
+        self._open = 0
+        self._join: Callable[[list[Value]], Sequence[Value]] | None = None
+        self._blocked = ""
+        self._missing: Callable[[], Sequence[str]] | None = None
+
+    # what actions use
+
+    def expect(self, count: int, then: Callable[[list[Value]], Sequence[Value]] | None = None) -> Sequence[Value]:
+        """Waits for so many replies, in slots from 0 up; `then` makes what is received of them. Gives `WAIT`."""
+        if not count:
+            return () if then is None else then([])
+        self._answers = [None] * count
+        self._open = count
+        self._join = then
+        return WAIT
+
+    def block(self, what: str) -> Sequence[Value]:
+        """Waits until `release` is called; `what` tells a person for what. Gives `WAIT`."""
+        self._blocked = what
+        return WAIT
+
+    def release(self) -> None:
+        """Ends a wait of `block`."""
+        self._blocked = ""
+        self.network.scheduler.wake(self)
+
+    # the machine
+
+    def run(self) -> None:
+        """Takes replies, and goes on unless more must come."""
+        super().run()
+        if self._open or self._blocked or self.left:
+            return
+        if self._coroutine is None:
+            self._next()
+        else:
+            self._resume()
+
+    def receive(self, message: Message) -> None:
+        """A reply fills its slot."""
+        if self._open:
+            self._answers[message.slot] = message.payload
+            self._open -= 1
+
+    def _next(self) -> None:
+        """Begins what comes next: the start-up program, a step, or leaving."""
+        if self._script is None:
+            self._begin(self._prepared(self.startup, (), (), {}), {})
+            return
+        if self.step >= self.limit:
+            return
+        feed = self.feed(self.step)
+        if feed is None:
+            self.leave()
+            return
+        if self._main is None or self._main.feeds != tuple(feed):
+            self._main = self._prepared(self.main, tuple(feed), self.fetches, {})
+        self._begin(self._main, feed)
+
+    def _prepared(self, program: Program, feeds: Sequence[str], fetches: Sequence[str], slices: Any) -> Script:
+        execution = Execution(program, self.scope, seed=self.seed, stream=self.index, slices=slices)
+        execution.step = max(self.step, 0)
+        script = Script(execution, feeds, fetches, self._library)
+        assert self.make_action is not None
+        self._actions[id(script)] = [self.make_action(self, exchange, program) for exchange in script.exchanges]
+        self._script = script
+        return script
+
+    def _begin(self, script: Script, feed: Mapping[str, Any]) -> None:
+        self._script = script
+        try:
+            coroutine, first = script.begin(feed)
+        except DiagnosticError as problem:
+            raise self._told(problem) from None
+        if first is None:
+            self._finish(script.ended)
+            return
+        self._coroutine = coroutine
+        self._exchange, values = first
+        self._go_on(self._actions[id(script)][self._exchange](values))
+
+    def _resume(self) -> None:
+        received: Sequence[Value] | None = self._answers
+        if self._join is not None:
+            received, self._join = self._join(self._answers), None
+        self._answers = []
+        self._go_on(received)
+
+    def _go_on(self, received: Sequence[Value] | None) -> None:
+        """Hands the coroutine what was received, and carries out exchanges until one must be waited for."""
+        coroutine, script = self._coroutine, self._script
+        assert coroutine is not None
+        assert script is not None
+        actions = self._actions[id(script)]
+        while received is not WAIT:
+            try:
+                self._exchange, values = coroutine.send(received)
+            except StopIteration as end:
+                self._coroutine = None
+                self._finish(end.value)
+                return
+            except Exception as problem:
+                self._explain(script, problem)
+                raise
+            received = actions[self._exchange](values)
+
+    def _explain(self, script: Script, problem: Exception) -> None:
+        try:
+            script.explain(problem)
+        except DiagnosticError as told:
+            raise self._told(told) from problem
+
+    def _finish(self, found: Sequence[Value]) -> None:
+        """The start-up program or a step has ended."""
+        script = self._script
+        assert script is not None
+        script.execution.step += 1
+        self._exchange = -1
+        if self.step >= 0:
+            values = zip(script.fetches, found, strict=True)
+            self.results.append({name: fetched(self.main, name, value) for name, value in values})
+        self.step += 1
+        if self.step == 0:
+            if self.on_started is not None:
+                self.on_started(self)
+        elif self.on_step is not None:
+            self.on_step(self, self.step - 1)
+        self.network.scheduler.wake(self)
+
+    def leave(self) -> None:
+        """Tells all servers that the trainer has left, once nothing of it is under way."""
+        if self.left or (self.on_leaving is not None and not self.on_leaving(self)):
+            return
+        self.left = True
+        for link in self.servers:
+            link.post(COMPLETE, self.step)
+
+    @property
+    def op(self) -> Op | None:
+        """The op at which the trainer stands, None between steps."""
+        if self._script is None or self._exchange < 0:
+            return None
+        return self._script.exchanges[self._exchange].op
+
+    def waiting(self) -> Waiting | None:
+        """What the trainer waits for."""
+        if self._blocked:
+            return Waiting(self.name, self.op, self._blocked)
+        if not self._open or self._script is None:
+            return None
+        exchange = self._script.exchanges[self._exchange]
+        told = ", ".join(exchange.outputs) or exchange.kind
+        return Waiting(self.name, exchange.op, f"answers to {exchange.kind}: {told}")
+
+    def _told(self, problem: DiagnosticError) -> DiagnosticError:
+        """The error with a note that says on which machine, and in which step."""
+        where = f"on {self.name}, " + (f"step {self.step}" if self.step >= 0 else "during start-up")
+        return DiagnosticError(d._replace(notes=(*d.notes, Note(where))) for d in problem.diagnostics)
