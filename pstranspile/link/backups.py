@@ -17,7 +17,7 @@ from pstranspile.link.collect import Server
 
 
 def check_backups(server: Server, trainers: int) -> Iterator[Diagnostic]:
-    """Every slice that is updated with a dense gradient has a copy per trainer, filled at start-up, from which its block chooses."""
+    """A slice that is updated with a dense gradient has a copy per trainer, filled at start-up, for its block."""
     compensated = server.op.attrs.get("dc_asgd") is True
     chosen: dict[str, Op] = {}
     blocks = server.role.main.blocks

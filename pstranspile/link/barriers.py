@@ -25,12 +25,16 @@ NUMBERED = ("send_barrier", "recv", "fetch_barrier", "distributed_lookup_table")
 
 def check_barriers(trainer: Trainer, servers: Mapping[str, Server]) -> Iterator[Diagnostic]:
     """The barriers of one trainer, in number, place and addressees."""
-    if not servers:
-        return
     main, role = trainer.main, trainer.role
-    yield from _check_one(role, trainer.startup.of("fetch_barrier"), "fetch_barrier", servers, "at start-up")
-    for _, op in trainer.startup.of("send_barrier"):
-        yield finding(BARRIER, role, op, "there is nothing to wait for at start-up")
+    if not trainer.part:
+        yield from _check_one(role, trainer.startup.of("fetch_barrier"), "fetch_barrier", servers, "at start-up")
+        for _, op in trainer.startup.of("send_barrier"):
+            yield finding(BARRIER, role, op, "there is nothing to wait for at start-up")
+    elif not main.of("send"):  # it only reads parameters
+        for kind in ("send_barrier", "fetch_barrier"):
+            for _, op in main.of(kind):
+                yield finding(BARRIER, role, op, "servers do not wait for a program that sends nothing")
+        return
     sends = main.of("send_barrier")
     modes = {server.mode for server in servers.values()}
     local = _has_communicator(trainer) and modes != {GEO}
@@ -119,7 +123,8 @@ def check_identities(cluster: Cluster) -> Iterator[Diagnostic]:
     taken: dict[int, str] = {}
     for trainer in cluster.trainers:
         own: int | None = None
-        for calls in (trainer.startup, trainer.main):
+        others = [other.main for part in cluster.parts[1:] for other in part if other.number == trainer.number]
+        for calls in (trainer.startup, trainer.main, *others):
             for kind in NUMBERED:
                 for _, op in calls.of(kind):
                     said = number(op, "trainer_id", 0)

@@ -17,10 +17,10 @@ from pstranspile.link.counters import check_counters, check_notices
 from pstranspile.link.geo import check_geo
 from pstranspile.link.joins import check_splits
 from pstranspile.link.prefetch import check_prefetches, check_table_blocks
-from pstranspile.link.receives import check_fetched, check_receives
+from pstranspile.link.receives import check_fetched, check_never_fetched, check_receives
 from pstranspile.link.rings import check_meeting, check_rings
-from pstranspile.link.sends import check_awaited, check_sends
-from pstranspile.link.serving import check_server
+from pstranspile.link.sends import check_awaited, check_senders, check_sends
+from pstranspile.link.serving import check_merges, check_server
 from pstranspile.link.tables import check_lookups
 
 
@@ -38,27 +38,34 @@ def _findings(cluster: Cluster) -> Iterator[Diagnostic]:
     elif cluster.servers:
         yield from _served(cluster)
     else:
-        yield from check_meeting(cluster)
         yield from check_rings(cluster)
-        yield from check_collectives(cluster)
+        for part in cluster.parts:
+            yield from check_meeting(part)
+            yield from check_collectives(part)
 
 
 def _served(cluster: Cluster) -> Iterator[Diagnostic]:
     """Jobs whose servers update the parameters."""
     trainers = len(cluster.trainers)
-    for trainer in cluster.trainers:
-        yield from check_receives(trainer, cluster)
-        yield from check_lookups(trainer, cluster)
-        yield from check_prefetches(trainer, cluster)
-        yield from check_splits(trainer)
-        yield from check_sends(trainer, cluster)
-        yield from check_notices(trainer, cluster)
-        yield from check_barriers(trainer, cluster.servers)
+    for part in cluster.parts:
+        for trainer in part:
+            yield from check_receives(trainer, cluster)
+            yield from check_lookups(trainer, cluster)
+            yield from check_prefetches(trainer, cluster)
+            yield from check_splits(trainer)
+            yield from check_sends(trainer, cluster)
+            yield from check_notices(trainer, cluster)
+            yield from check_barriers(trainer, cluster.servers)
+        for server in cluster.servers.values():
+            yield from check_senders(server, trainers)
+            yield from check_merges(server, trainers)
+            yield from check_fetched(server, part)
+            server.end_part()
     for server in cluster.servers.values():
         yield from check_fan_in(server, trainers)
         yield from check_awaited(server, trainers)
-        yield from check_server(server, trainers)
-        yield from check_fetched(server, cluster)
+        yield from check_never_fetched(server)
+        yield from check_server(server)
         yield from check_counters(server, trainers)
         yield from check_table_blocks(server)
         yield from check_backups(server, trainers)

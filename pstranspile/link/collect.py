@@ -60,10 +60,11 @@ class Calls(NamedTuple):
 
 
 class Trainer(NamedTuple):
-    """A machine without listen_and_serv. `number` counts the trainers in the order given, not as they say they are.
+    """A machine without listen_and_serv, and one of the programs that it runs step by step.
 
-    `layouts` and `startup_layouts` hold, for every variable fetched in the main and in the startup program, the
-    names of its slices on the servers in the order of rows; the checks of receives fill them in.
+    `number` counts the trainers in the order given, not as they say they are. `part` is the name of the program, ""
+    for the main one. `layouts` and `startup_layouts` hold, for every variable fetched in that program and in the
+    startup program, the names of its slices on the servers in the order of rows; the checks of receives fill them in.
     """
 
     role: Linked
@@ -72,6 +73,7 @@ class Trainer(NamedTuple):
     startup: Calls
     layouts: dict[str, tuple[str, ...]]
     startup_layouts: dict[str, tuple[str, ...]]
+    part: str = ""
 
 
 class Merged(NamedTuple):
@@ -91,8 +93,10 @@ class Server:
     * `feeds`: variable read from outside -> the one parameter (or slice) that its block updates
     * `parameters`: updated parameter or slice -> the op that updates it
     * `touched`: block -> what it reads from outside, and what it writes
-    * `senders`, `notices`: variable -> the trainers that send it, once per send; filled in by the checks of sends
-    * `fetched`, `fetched_at_startup`: variable -> how many trainers fetch it, or rows of it (then in `looked_up`)
+    * `senders`: variable -> the trainers that send it in the part of the job that is checked, once per send
+    * `fetched`: variable -> how many trainers fetch it, or rows of it (then in `looked_up`), in that part
+    * `sent`, `fetched_ever`: the variables that are sent and fetched in any part
+    * `notices`: step counter -> the trainers that send it; `fetched_at_startup`: variable -> how many fetch it
     """
 
     role: Linked
@@ -114,13 +118,26 @@ class Server:
     fetched: dict[str, int] = field(default_factory=dict[str, int])
     fetched_at_startup: dict[str, int] = field(default_factory=dict[str, int])
     looked_up: set[str] = field(default_factory=set[str])
+    sent: set[str] = field(default_factory=set[str])
+    fetched_ever: set[str] = field(default_factory=set[str])
+
+    def end_part(self) -> None:
+        """Forgets who sent and fetched what in one part of the job, but not what was."""
+        self.sent.update(self.senders)
+        self.fetched_ever.update(self.fetched)
+        self.senders, self.fetched = {}, {}
 
 
 @dataclass
 class Cluster:
-    """All machines. `owners`: every variable that trainers fetch -> the servers that write it, each once."""
+    """All machines. `owners`: every variable that trainers fetch -> the servers that write it, each once.
+
+    `trainers` run their main programs, and `parts` begins with them; each further part is the trainers with another
+    program of theirs, all under one name.
+    """
 
     trainers: list[Trainer]
+    parts: list[list[Trainer]]
     servers: dict[str, Server]
     doubles: list[Server]
     owners: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
@@ -174,13 +191,27 @@ def collect(roles: Iterable[Linked]) -> Cluster:
         if server.endpoint in servers:
             doubles.append(server)
         servers.setdefault(server.endpoint, server)
-    cluster = Cluster(trainers, servers, doubles)
+    cluster = Cluster(trainers, _parts(trainers), servers, doubles)
     fetched: set[str] = set()
-    for trainer in trainers:
+    for trainer in (trainer for part in cluster.parts for trainer in part):
         _add_fetched(trainer, fetched)
     for server in servers.values():
         _read_blocks(server, fetched, cluster.owners)
     return cluster
+
+
+def _parts(trainers: list[Trainer]) -> list[list[Trainer]]:
+    """The trainers with each of their programs in turn."""
+    parts = [trainers]
+    for name in dict.fromkeys(name for trainer in trainers for name in trainer.role.others):
+        part: list[Trainer] = []
+        for trainer in trainers:
+            program = trainer.role.others.get(name)
+            if program is not None:
+                role = trainer.role._replace(name=f"{trainer.role.name} @{name}", main=program)
+                part.append(Trainer(role, trainer.number, calls(program), trainer.startup, {}, {}, name))
+        parts.append(part)
+    return parts
 
 
 def _server(role: Linked, op: Op) -> Server:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import isclose
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from pstranspile.ir.model import Op
 from pstranspile.ir.roles import OpRole
 from pstranspile.link.base import described, finding, number
 from pstranspile.link.codes import COLLECTIVE, ORDER, REDUCED, RING
-from pstranspile.link.collect import Calls, Cluster, Trainer
+from pstranspile.link.collect import Calls, Trainer
 
 REDUCES = ("c_allreduce_sum", "c_allreduce_max", "c_allreduce_min", "c_allreduce_prod")
 LOCAL = frozenset({"c_gen_nccl_id", "c_comm_init", "c_comm_init_all", "c_sync_calc_stream", "c_sync_comm_stream"})
@@ -28,20 +28,20 @@ class Step(NamedTuple):
     type: str
 
 
-def check_collectives(cluster: Cluster) -> Iterator[Diagnostic]:
+def check_collectives(trainers: Sequence[Trainer]) -> Iterator[Diagnostic]:
     """All collective ops of all trainers, and what they are for."""
     for startup in (True, False):
         model: tuple[Trainer, list[tuple[Step, Op]]] | None = None
-        for trainer in cluster.trainers:
+        for trainer in trainers:
             calls = trainer.startup if startup else trainer.main
             steps = _steps(calls)
             model = model or (trainer, steps)
             yield from _check_alike(trainer, steps, model)
-    for trainer in cluster.trainers:
+    for trainer in trainers:
         if any(kind.startswith("c_") for calls in (trainer.startup, trainer.main) for kind in calls.ops):
             yield from _check_rings_used(trainer)
             yield from _check_streams(trainer)
-            yield from _check_reduced(trainer, len(cluster.trainers))
+            yield from _check_reduced(trainer, len(trainers))
 
 
 def _steps(calls: Calls) -> list[tuple[Step, Op]]:

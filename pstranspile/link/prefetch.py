@@ -118,7 +118,7 @@ def _check_gradients(trainer: Trainer, cluster: Cluster, tables: dict[str, Seque
                 yield finding(PREFETCH, trainer.role, send, message, name)
             else:
                 done.add(table)
-    for table in tables:
+    for table in tables if len(cluster.parts) == 1 else ():
         if table not in done and any(table in server.parameters for server in cluster.servers.values()):
             op = trainer.main.of("prefetch")[0].op
             yield finding(PREFETCH, trainer.role, op, f"the gradient of %{table} is not split and sent", table)

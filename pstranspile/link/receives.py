@@ -16,7 +16,8 @@ from pstranspile.link.collect import Calls, Cluster, Server, Trainer
 
 def check_receives(trainer: Trainer, cluster: Cluster) -> Iterator[Diagnostic]:
     """All recv ops of a trainer, and the joins after them. Fills in the trainer's layouts."""
-    yield from _check_program(trainer, trainer.startup, trainer.startup_layouts, cluster, startup=True)
+    if not trainer.part:
+        yield from _check_program(trainer, trainer.startup, trainer.startup_layouts, cluster, startup=True)
     yield from _check_program(trainer, trainer.main, trainer.layouts, cluster, startup=False)
     for op, name in trainer.main.remade:
         if name in trainer.layouts:
@@ -123,19 +124,35 @@ def check_cut(
         yield finding(PARTITION, trainer.role, op, message, whole)
 
 
-def check_fetched(server: Server, cluster: Cluster) -> Iterator[Diagnostic]:
-    """Every parameter that the server updates comes back to every trainer: fetched, or looked up row by row.
+def check_fetched(server: Server, trainers: Sequence[Trainer]) -> Iterator[Diagnostic]:
+    """Every parameter that is updated in a part of the job comes back to every trainer: fetched, or looked up by row.
 
     What is fetched in every step is fetched at start-up too, so that all trainers begin with the servers' values.
     """
-    trainers = len(cluster.trainers)
+    fed: set[str] | None = None
     for name, op in server.parameters.items():
         count = server.fetched.get(name, 0)
-        if count != trainers:
-            message = f"%{name} is updated here, but fetched by {count} of {trainers} trainers"
+        if count == len(trainers):
+            continue
+        if fed is None:
+            fed = {server.feeds[sent] for sent in server.senders if sent in server.feeds}
+        if count or name in fed:
+            lacking = ", ".join([t.role.name for t in trainers if not _fetches(t, name)]) or "none"
+            message = f"%{name} is updated here, but fetched by {count} of {len(trainers)} trainers (not {lacking})"
             yield finding(UNFETCHED, server.role, op, message, name)
     for name, count in server.fetched.items():
         first = server.fetched_at_startup.get(name, 0)
         if first != count and (first or name not in server.looked_up):
             message = f"%{name} is fetched by {count} trainers in every step, by {first} at start-up"
             yield finding(UNFETCHED, server.role, server.op, message, name)
+
+
+def _fetches(trainer: Trainer, name: str) -> bool:
+    return any(name in slices for slices in trainer.layouts.values())
+
+
+def check_never_fetched(server: Server) -> Iterator[Diagnostic]:
+    """Every parameter that the server updates is fetched, or looked up, in some part of the job."""
+    for name, op in server.parameters.items():
+        if name not in server.fetched_ever:
+            yield finding(UNFETCHED, server.role, op, f"%{name} is updated here, but no trainer fetches it", name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.model import Op
@@ -15,13 +15,13 @@ SHARED = ("trainers", "nccl_comm_num", "use_hierarchical_allreduce", "hierarchic
 """What all trainers must say alike in gen_nccl_id (FEATURES A3.03)."""
 
 
-def check_meeting(cluster: Cluster) -> Iterator[Diagnostic]:
+def check_meeting(trainers: Sequence[Trainer]) -> Iterator[Diagnostic]:
     """Mode nccl2: one gen_nccl_id per trainer, alike but for the rank; the steps are the same ops (A3.01 to A3.08)."""
     model: tuple[Trainer, Op] | None = None
     taken: dict[int, str] = {}
-    if not any(trainer.startup.of("gen_nccl_id") for trainer in cluster.trainers):
+    if not any(trainer.startup.of("gen_nccl_id") for trainer in trainers):
         return
-    for trainer in cluster.trainers:
+    for trainer in trainers:
         role, found = trainer.role, trainer.startup.of("gen_nccl_id")
         op = found[0].op if found else Op("gen_nccl_id")
         if len(found) != 1:
@@ -29,14 +29,12 @@ def check_meeting(cluster: Cluster) -> Iterator[Diagnostic]:
             continue
         yield from _check_ids(trainer, op)
         rank = number(op, "trainer_id")
-        if not 0 <= rank < len(cluster.trainers) or rank in taken:
+        if not 0 <= rank < len(trainers) or rank in taken:
             other = f", as {taken[rank]}" if rank in taken else ""
-            yield finding(
-                RING, role, op, f"trainer_id is {rank} of {len(cluster.trainers)}{other}", op.output("NCCLID") or ""
-            )
+            yield finding(RING, role, op, f"trainer_id is {rank} of {len(trainers)}{other}", op.output("NCCLID") or "")
         taken.setdefault(rank, role.name)
-        if len(strings(op, "trainers")) != len(cluster.trainers):
-            message = f"it meets {list(strings(op, 'trainers'))}, there are {len(cluster.trainers)} trainers"
+        if len(strings(op, "trainers")) != len(trainers):
+            message = f"it meets {list(strings(op, 'trainers'))}, there are {len(trainers)} trainers"
             yield finding(RING, role, op, message, op.output("NCCLID") or "")
         model = model or (trainer, op)
         for name in SHARED:

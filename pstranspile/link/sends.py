@@ -25,7 +25,7 @@ def check_sends(trainer: Trainer, cluster: Cluster) -> Iterator[Diagnostic]:
     for _, op in trainer.main.of("send"):
         if op.attrs.get("use_send_handler") is not False:
             yield from _check_send(trainer, op, cluster)
-    for _, op in trainer.startup.of("send"):
+    for _, op in trainer.startup.of("send") if not trainer.part else ():
         yield finding(SEND, role, op, "nothing is sent to servers at start-up", next(op.input_names, ""))
 
 
@@ -90,30 +90,35 @@ def _check_sections(
         yield finding(PARTITION, trainer.role, op, message, given[0])
 
 
-def check_awaited(server: Server, trainers: int) -> Iterator[Diagnostic]:
-    """What a server waits for is sent by as many trainers as it takes (FEATURES A2.90): one in a synchronous job.
+def check_senders(server: Server, trainers: int) -> Iterator[Diagnostic]:
+    """What a server receives is sent by as many trainers as it takes (FEATURES A2.90): one in a synchronous job.
 
     A synchronous server that has the variable merged by nobody takes it from every trainer: the gradient of a
     table under completely_not_async, which Fluid sends under one name.
     """
-    role, op = server.role, server.op
-    for name in op.inputs.get("X", ()):
-        senders = server.senders.get(name, ())
-        wanted = 1 if server.mode == 0 else trainers
-        if len(senders) != wanted or len(set(senders)) != wanted:
-            yield _unsent(server, op, name, senders, wanted, trainers)
-    summed = {name for merged in server.merges for name in merged.op.inputs["X"]}
-    listed = set(op.inputs.get("X", ()))
-    for name, (_, reader) in server.outside.items():
-        senders = server.senders.get(name)
-        if name in listed or senders is None:
-            continue
-        wanted = 1 if server.mode == 0 and name in summed else trainers
+    listed = set(server.op.inputs.get("X", ()))
+    summed: set[str] | None = None
+    for name, senders in server.senders.items():
+        wanted, reader = trainers, server.op
+        if name not in listed:
+            reader = server.outside[name][1]
+            if summed is None:
+                summed = {name for merged in server.merges for name in merged.op.inputs["X"]}
+            wanted = 1 if server.mode == 0 and name in summed else trainers
+            var = server.vars.get(name)
+            if var is not None and var.kind is not VarKind.SELECTED_ROWS:
+                yield finding(SEND, server.role, server.op, f"%{name} is sent, but it is not an input", name)
+        elif server.mode == 0:
+            wanted = 1
         if len(senders) != wanted or len(set(senders)) != wanted:
             yield _unsent(server, reader, name, senders, wanted, trainers)
-        var = server.vars.get(name)
-        if var is not None and var.kind is not VarKind.SELECTED_ROWS:
-            yield finding(SEND, role, op, f"%{name} is sent, but it is not an input of the server", name)
+
+
+def check_awaited(server: Server, trainers: int) -> Iterator[Diagnostic]:
+    """What a server waits for is sent in some part of the job."""
+    for name in server.op.inputs.get("X", ()):
+        if name not in server.sent:
+            yield _unsent(server, server.op, name, (), 1 if server.mode == 0 else trainers, trainers)
 
 
 def _unsent(server: Server, op: Op, name: str, senders: Sequence[int], wanted: int, trainers: int) -> Diagnostic:

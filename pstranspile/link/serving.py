@@ -18,14 +18,11 @@ FILLED_BY_THE_SERVER = frozenset({"@TRAINER_ID@"})
 """Variables that the server's loop writes itself (FEATURES A2.115)."""
 
 
-def check_server(server: Server, trainers: int) -> Iterator[Diagnostic]:
-    """One server by itself; what its `senders` say is complete."""
+def check_server(server: Server) -> Iterator[Diagnostic]:
+    """One server by itself; what it is `sent` is known."""
     yield from _check_blocks(server)
     yield from _check_gradient_map(server)
     yield from _check_reads(server)
-    if server.mode == 0:
-        for merged in server.merges:
-            yield from _check_merge(server, merged, trainers)
     yield from _check_dims(server)
 
 
@@ -56,10 +53,10 @@ def _check_gradient_map(server: Server) -> Iterator[Diagnostic]:
         mapped[name] = block
     served = set(mapped.values())
     for name, (index, reader) in server.outside.items():
-        if name in server.senders and index not in served:
+        if name in server.sent and index not in served:
             message = f"block {index} uses %{name}, but grad_to_block_id does not name the block"
             yield finding(BLOCKS, role, reader, message, name)
-        elif server.mode != 0 and name in server.senders and name not in mapped:
+        elif server.mode != 0 and name in server.sent and name not in mapped:
             yield finding(BLOCKS, role, reader, f"grad_to_block_id does not name %{name}", name)
     for name in op.inputs.get("X", ()):
         if name not in server.outside:
@@ -91,9 +88,17 @@ def _check_sparse(server: Server, mapped: dict[str, int]) -> Iterator[Diagnostic
 def _check_reads(server: Server) -> Iterator[Diagnostic]:
     listed = set(server.op.inputs.get("X", ()))
     for name, (_, op) in server.outside.items():
-        if name not in listed and name not in server.senders and name not in FILLED_BY_THE_SERVER:
+        if name not in listed and name not in server.sent and name not in FILLED_BY_THE_SERVER:
             message = f"%{name} is neither received, made before this, nor initialised"
             yield finding(UNSERVED, server.role, op, message, name)
+
+
+def check_merges(server: Server, trainers: int) -> Iterator[Diagnostic]:
+    """What the server adds up, of the gradients that are sent in one part of the job."""
+    if server.mode == 0:
+        for merged in server.merges:
+            if not server.senders.keys().isdisjoint(merged.op.inputs["X"]):
+                yield from _check_merge(server, merged, trainers)
 
 
 def _check_merge(server: Server, merged: Merged, trainers: int) -> Iterator[Diagnostic]:
