@@ -59,6 +59,15 @@ def add_input(parser: argparse.ArgumentParser) -> None:
         help="the training program: an .ir file, a serialized ProgramDesc, or - for text on stdin",
     )
     add_companions(parser)
+    parser.add_argument(
+        "--pass",
+        metavar="NAME",
+        action="append",
+        default=[],
+        dest="passes",
+        help="a pass of another installed package to run on the input first (`pstranspile passes` lists them); "
+        "may be repeated",
+    )
 
 
 def add_companions(parser: argparse.ArgumentParser) -> None:
@@ -145,15 +154,26 @@ def load_input(path: str, startup: str | None = None, meta: str | None = None) -
 
 
 def load_verified(options: argparse.Namespace) -> Module:
-    """The module of INPUT, verified; its warnings are printed.
+    """The module of INPUT after the passes of `--pass`, verified before and after; its warnings are printed.
 
     Raises DiagnosticError or Reported when it can't be read or has errors.
     """
+    module = load_input(options.input, options.startup, options.meta)
+    _verify(module)
+    if options.passes:
+        from pstranspile.plugins import run_passes
+
+        with quoting(module.source):
+            module = run_passes(module, options.passes)
+        _verify(module)
+    return module
+
+
+def _verify(module: Module) -> None:
+    """Prints the warnings of a module. Raises DiagnosticError or Reported for its errors."""
     from pstranspile.verify import verify
 
-    module = load_input(options.input, options.startup, options.meta)
     found = tuple(verify(module))
     with quoting(module.source):
         raise_errors(found)
     report(found, [module.source])
-    return module

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
+from pstranspile.ir import codes
+from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ops.schema import OpSchema, registered
 
 FAMILIES: tuple[str, ...] = (
@@ -55,6 +57,14 @@ FAMILIES: tuple[str, ...] = (
 )
 """The modules of this package that declare op types."""
 
+GROUP = "pstranspile.ops"
+"""Entry point group through which other packages add op types: each entry is a module that declares some.
+
+They are looked for when an op type comes up that is not one of ours.
+"""
+
+FAMILY = codes.declare("op-family", "An op family of another installed package can't be loaded.")
+
 _PLACES = Path(__file__).with_name("places.json")
 _complete: set[str] = set()
 _everything: list[bool] = []
@@ -70,7 +80,20 @@ def _load_all() -> None:
     if not _everything:
         for family in FAMILIES:
             importlib.import_module(f"pstranspile.ops.{family}")
+        _load_others()
         _everything.append(True)
+
+
+def _load_others() -> None:
+    """Imports the families of other installed packages. Raises DiagnosticError (`op-family`) if one can't be."""
+    from importlib.metadata import entry_points
+
+    for point in sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value)):
+        try:
+            point.load()
+        except Exception as reason:  # whatever the other package does as it is imported
+            message = f"the op family {point.name!r} ({point.value}) can't be loaded: {type(reason).__name__}: {reason}"
+            raise DiagnosticError([error(FAMILY, message)]) from reason
 
 
 def _load_for(op_type: str) -> None:

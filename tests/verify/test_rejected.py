@@ -33,6 +33,8 @@ OTHER_INPUTS = {
     "nesting": "tests/verify/test_rejected.py",  # a text of hundreds of lines
     "collective-": "tests/emit",  # need a job
     "mode-unsupported": "tests/test_job.py",  # will go when the modes have come
+    "pass": "tests/test_plugins.py",  # an installed package
+    "op-family": "tests/test_plugins.py",  # the same
     "table-": "tests/analysis",  # need a whole model
     "programs-": "tests/emit/test_several.py",  # need two
     "dc-asgd-sparse": "tests/emit",  # needs a job

@@ -1,0 +1,74 @@
+"""Passes of third parties, found through entry points.
+
+A package offers a pass in the group `pstranspile.passes`: a function from Module to Module, which may raise
+DiagnosticError. It runs on the source, before the compiler's own passes, when it is asked for by name.
+(Op types come in the group `pstranspile.ops`: see `pstranspile.ops`.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import cast
+
+from pstranspile.ir.codes import declare
+from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.model import Module
+from pstranspile.passes import NAMES
+
+SourcePass = Callable[[Module], Module]
+"""A pass of a third party: the module as it is to be compiled."""
+
+GROUP = "pstranspile.passes"
+
+PASS = declare("pass", "A pass of another package is not installed, can't be loaded, or does not give a module.")
+
+
+@cache
+def offered() -> Mapping[str, EntryPoint]:
+    """The installed passes of third parties by name, in alphabetical order; of two with one name, the first found."""
+    found: dict[str, EntryPoint] = {}
+    for point in entry_points(group=GROUP):
+        found.setdefault(point.name, point)
+    return {name: found[name] for name in sorted(found)}
+
+
+def load_pass(name: str) -> SourcePass:
+    """The pass called `name`. Raises DiagnosticError (`pass`) if it is not installed or can't be loaded."""
+    point = offered().get(name)
+    if point is None:
+        if name in NAMES:
+            message = f"{name} is a pass of the compiler itself, which always runs"
+        else:
+            known = ", ".join(offered()) or "none is installed"
+            message = f"no installed package offers the pass {name!r} (offered: {known})"
+        raise DiagnosticError([error(PASS, message)])
+    try:
+        function = point.load()
+    except Exception as reason:  # whatever the other package does as it is imported
+        message = f"the pass {name!r} ({point.value}) can't be loaded: {type(reason).__name__}: {reason}"
+        raise DiagnosticError([error(PASS, message)]) from reason
+    if not callable(function):
+        raise DiagnosticError([error(PASS, f"the pass {name!r} ({point.value}) is not a function")])
+    return cast("SourcePass", function)
+
+
+def run_passes(module: Module, names: Sequence[str]) -> Module:
+    """The module after these passes of third parties, in order.
+
+    Raises DiagnosticError: the pass's own, or `pass` if it fails in another way or gives something else.
+    """
+    for name in names:
+        function = load_pass(name)
+        try:
+            made = function(module)
+        except DiagnosticError:
+            raise
+        except Exception as reason:  # a fault of the other package
+            message = f"the pass {name!r} failed: {type(reason).__name__}: {reason}"
+            raise DiagnosticError([error(PASS, message)]) from reason
+        if not isinstance(made, Module):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise DiagnosticError([error(PASS, f"the pass {name!r} gave {type(made).__name__}, not a Module")])
+        module = made
+    return module

@@ -1,0 +1,170 @@
+"""Ops and passes of other packages, installed beside this one."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+SWISH = """
+import numpy as np
+from pstranspile.ir import codes
+from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ops.kernel import kernel
+from pstranspile.ops.schema import declare, declare_gradient
+from pstranspile.ops.shapes import one, shape_rule
+
+REFUSED = codes.declare("swish-refused", "A pass does not like the program.")
+declare("my_swish", "X -> Out", {"beta": 1.0}, doc="Out = X * sigmoid(beta * X)")
+declare_gradient("my_swish", "X Out@GRAD -> X@GRAD")
+
+
+@shape_rule("my_swish")
+def shape(op, types):
+    return {"Out": (one(types, "X"),)}
+
+
+@kernel("my_swish")
+def swish(op):
+    beta = op.attrs["beta"]
+    return lambda X: X / (1 + np.exp(-beta * X))
+
+
+def to_swish(module):
+    block = module.main.main_block
+    ops = tuple(op._replace(type="my_swish") if op.type == "relu" else op for op in block.ops)
+    main = module.main._replace(blocks=(block._replace(ops=ops),))
+    return type(module)(type(module.programs)({**module.programs, "main": main}), module.source)
+
+
+def refuse(module):
+    raise DiagnosticError([error(REFUSED, "this pass likes no program")])
+
+
+def crash(module):
+    raise KeyError("x")
+
+
+def nothing(module):
+    return None
+"""
+
+ENTRIES = """
+[pstranspile.ops]
+swish = swish_ops
+
+[pstranspile.passes]
+to-swish = swish_ops:to_swish
+refuse = swish_ops:refuse
+crash = swish_ops:crash
+nothing = swish_ops:nothing
+missing = swish_ops:not_there
+"""
+
+PROGRAM = """ir 1
+
+program @main {
+  block ^0 {
+    temp %x : f32[-1, 4]
+    temp %y : f32[-1, 4]
+    relu(X=%x) -> Out=%y
+  }
+}
+"""
+
+
+@pytest.fixture
+def installed(tmp_path):
+    """A folder with another package in it, and a program."""
+    (tmp_path / "swish_ops.py").write_text(SWISH)
+    info = tmp_path / "swish_ops-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: swish-ops\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(ENTRIES)
+    (tmp_path / "net.ir").write_text(PROGRAM)
+    return tmp_path
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    paths = os.pathsep.join([str(ROOT), str(folder)])
+    return subprocess.run(
+        [sys.executable, "-m", "pstranspile", *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_an_op_of_another_package_is_verified_and_printed(installed):
+    (installed / "own.ir").write_text(PROGRAM.replace("relu(X=%x) -> Out=%y", "my_swish(X=%x) -> Out=%y {beta=1.0}"))
+    assert run(installed, "verify", "own.ir").stderr == ""
+    assert "beta" not in run(installed, "fmt", "own.ir").stdout
+    (installed / "wrong.ir").write_text(PROGRAM.replace("relu(X=%x)", "my_swish(Y=%x)"))
+    wrong = run(installed, "verify", "wrong.ir")
+    assert wrong.returncode == 1
+    assert "my_swish" in wrong.stderr
+
+
+def test_an_op_of_another_package_runs(installed):
+    script = """
+import numpy as np, pstranspile as ps
+module = ps.loads(open("net.ir").read().replace("relu(X=%x)", "my_swish(X=%x)"))
+y = ps.run(module["main"], feed={"x": np.ones((1, 4), "float32")}, fetch=["y"], scope=ps.Scope())["y"]
+print(round(float(y[0, 0]), 4))
+"""
+    paths = os.pathsep.join([str(ROOT), str(installed)])
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=installed,
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "0.7311\n"
+
+
+def test_passes_of_another_package_are_listed(installed):
+    lines = run(installed, "passes").stdout.splitlines()
+    assert next(line for line in lines if line.startswith("to-swish ")).endswith("with --pass to-swish")
+    assert lines.index(next(line for line in lines if line.startswith("find-roles"))) > 3
+
+
+def test_a_pass_runs_when_it_is_asked_for(installed):
+    (installed / "train.ir").write_text((ROOT / "golden" / "mlp_adam.ir").read_text())
+    job = ["--pservers", "1", "--trainers", "1"]
+    assert "my_swish" not in run(installed, "compile", "train.ir", *job).stdout
+    done = run(installed, "compile", "train.ir", *job, "--pass", "to-swish")
+    assert done.returncode == 0, done.stderr
+    assert "my_swish(" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("refuse", "this pass likes no program"),
+        ("crash", "the pass 'crash' failed: KeyError"),
+        ("nothing", "gave NoneType, not a Module"),
+        ("missing", "can't be loaded: AttributeError"),
+        ("absent", "no installed package offers the pass 'absent' (offered: crash, missing"),
+        ("mint-names", "a pass of the compiler itself"),
+    ],
+)
+def test_a_pass_that_fails_is_reported(installed, name, words):
+    done = run(installed, "grad", "net.ir", "--loss", "y", "--optimizer", "sgd", "--pass", name)
+    assert done.returncode == 1
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_op_family_that_fails_is_reported(installed):
+    (installed / "swish_ops.py").write_text("1 / 0\n")
+    (installed / "own.ir").write_text(PROGRAM.replace("relu(", "my_swish("))
+    done = run(installed, "verify", "own.ir")
+    assert done.returncode == 1
+    assert "op family 'swish' (swish_ops) can't be loaded: ZeroDivisionError" in done.stderr
