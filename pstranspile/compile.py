@@ -135,6 +135,5 @@ def compile(
     with collector_paused():
         compiled = prepare(module, job, plan=plan, on_pass=on_pass)
         roles = [Linked(*role) for role in compiled.roles().values()]
-        if not any(role.others for role in roles):
-            compiled.steps.run("link", link, roles)
+        compiled.steps.run("link", link, roles)
     return compiled

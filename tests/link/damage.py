@@ -27,7 +27,7 @@ def mentions(op: Op, name: str) -> bool:
 
 
 def on(kind: str, change: Change, *, about: str = "", startup: bool = False, block: int = 0) -> Damage:
-    """Changes the ops of a type (that mention the variable `about`). There must be one."""
+    """Changes the ops of a type (that mention the variable `about`) in one block. There must be one."""
 
     def damage(role: Linked) -> Linked:
         program = role.startup if startup else role.main
@@ -158,6 +158,16 @@ def undeclared(name: str, *, startup: bool = False) -> Damage:
         return _with(role, block._replace(vars=FrozenMap(kept)), startup)
 
     return damage
+
+
+def in_program(name: str, damage: Damage) -> Damage:
+    """A damage to another program of the machine than the main one."""
+
+    def changed(role: Linked) -> Linked:
+        main = damage(role._replace(main=role.others[name])).main
+        return role._replace(others=FrozenMap({**role.others, name: main}))
+
+    return changed
 
 
 def both(*damages: Damage) -> Damage:

@@ -11,7 +11,8 @@ import pytest
 from pstranspile import layers as L
 from pstranspile.autodiff import SGD, Adam, Exponential, minimize
 from pstranspile.compile import compile
-from pstranspile.ir.model import Module
+from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.model import MAIN, STARTUP, Module
 from pstranspile.job import Job
 from pstranspile.link import Linked, LinkError, link
 from tests.link.damage import Damage
@@ -37,6 +38,30 @@ def decaying() -> Module:
     x, y = L.data(model, "x", [-1, 1000], "f32"), L.data(model, "y", [-1, 1], "f32")
     loss = L.mean(L.square_error_cost(L.fc(x, 1, param_attr="w", bias_attr="b"), y))
     minimize(loss, SGD(Exponential(0.1, 10, 0.5)))
+    return model.module()
+
+
+def several() -> Module:
+    """Two training programs that share the first layer, and one that only reads it."""
+    training, second, reading = shared(1, train=True), shared(2, train=True), shared(1, train=False)
+    startup, added = training[STARTUP], second[STARTUP].main_block
+    first = startup.main_block
+    made = {name for op in first.ops for name in op.output_names}
+    ops = (*first.ops, *(op for op in added.ops if made.isdisjoint(op.output_names)))
+    block = first._replace(vars=FrozenMap({**added.vars, **first.vars}), ops=ops)
+    programs = {MAIN: training.main, STARTUP: startup._replace(blocks=(block,)), "second": second.main}
+    return Module(FrozenMap({**programs, "reading": reading.main}))
+
+
+def shared(number: int, *, train: bool) -> Module:
+    """Two layers, of which the second has the number in its parameters' names."""
+    model = L.Draft(seed=1)
+    ids, y = L.data(model, "ids", [-1, 1], "i64"), L.data(model, "y", [-1, 1], "f32")
+    rows = L.embedding(ids, (200, 8), is_sparse=True, param_attr="table")
+    hidden = L.fc(rows, 20, act="relu", param_attr="w", bias_attr="b")
+    loss = L.mean(L.square_error_cost(L.fc(hidden, 1, param_attr=f"v{number}", bias_attr=f"c{number}"), y))
+    if train:
+        minimize(loss, SGD(0.1))
     return model.module()
 
 
@@ -75,6 +100,8 @@ JOBS: dict[str, Callable[[], tuple[Module, Job]]] = {
     "table by id": _served(lambda: lookups(is_distributed=True)),
     "table by id, async": _served(lambda: lookups(is_distributed=True), mode="async"),
     "dc-asgd": _served(dense, mode="async", enable_dc_asgd=True),
+    "several programs": _served(several),
+    "several programs, async": _served(several, mode="async"),
     "nccl2": _meeting(
         4, mode="nccl2", nccl_comm_num=2, use_hierarchical_allreduce=True, hierarchical_allreduce_inter_nranks=2
     ),

@@ -6,10 +6,10 @@ import pytest
 
 from pstranspile.ir.codes import CODES
 from pstranspile.link import link
-from tests.link import test_communicators, test_geo, test_meetings, test_servers, test_steps, test_tables
+from tests.link import test_communicators, test_geo, test_meetings, test_parts, test_servers, test_steps, test_tables
 from tests.link.jobs import JOBS, Case, roles
 
-FILES = (test_steps, test_servers, test_communicators, test_tables, test_geo, test_meetings)
+FILES = (test_steps, test_servers, test_communicators, test_tables, test_geo, test_parts, test_meetings)
 CASES: list[Case] = [case for file in FILES for case in file.CASES]
 
 
