@@ -14,7 +14,7 @@ from pstranspile.emit.local_sgd import average_parameters, snapshot_name, take_s
 from pstranspile.ir.attributes import Strings
 from pstranspile.ir.diagnostics import Diagnostic, error, raise_errors
 from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import STARTUP, Module, Op, Program, Var
+from pstranspile.ir.model import STARTUP, Module, Op, Origin, Program, Var
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import VarKind
 from pstranspile.job import Job
@@ -24,6 +24,15 @@ from pstranspile.plan.names import NameMint
 from pstranspile.plan.plan import DistributedVar, Plan
 from pstranspile.plan.rings import Collective, Summed
 from pstranspile.plan.without_servers import plan_without_servers
+from pstranspile.rules import (
+    BROADCAST,
+    FIRST_SNAPSHOT,
+    JOIN_DEVICES,
+    JOIN_RING,
+    WAIT_BROADCASTS,
+    made,
+    made_of_program,
+)
 
 if TYPE_CHECKING:
     from pstranspile.plan.edited import PlanFile
@@ -85,40 +94,50 @@ class StartupTemplate:
             variables.update((name, Var(name, VarKind.RAW, persistable=True)) for name in self.ids)
         shared = [var.name for var in parameters if not is_left_out(source, var.name)]
         last = parameters[-1].name if parameters else None
+        whole = made_of_program(source, "", STARTUP)
+        makers = {name: op.origin for op in block.ops for name in op.output_names}
         self.closing: tuple[Op, ...] = ()
         if mode != ONE_PROCESS:
-            self.closing = (*(_broadcast(name, i % rings) for i, name in enumerate(shared)),)
+            self.closing = (*(_broadcast(name, i % rings, makers.get(name, whole)) for i, name in enumerate(shared)),)
             if last is not None:  # Fluid waits by the name its loop over the parameters ended on
-                self.closing += tuple(wait_for_rings(last, rings, OpRole.FORWARD))
+                waits = wait_for_rings(last, rings, OpRole.FORWARD, made(whole, WAIT_BROADCASTS))
+                self.closing += tuple(waits)
         if mode == LOCAL:
             for name in shared:
                 var, snapshot = variables[name], snapshot_name(name)
                 variables[snapshot] = Var(snapshot, var.kind, var.tensor, persistable=True)
-            self.closing += tuple(take_snapshot(name, OpRole.FORWARD) for name in shared)
+            self.closing += tuple(
+                take_snapshot(name, OpRole.FORWARD, made(makers.get(name, whole), FIRST_SNAPSHOT)) for name in shared
+            )
         self.source = source
+        self.whole = whole
         self.variables = FrozenMap(variables)
 
     def of_trainer(self, rank: int, endpoints: tuple[str, ...]) -> Program:
         """The start-up program of trainer `rank`: initialisers, rings, rank 0's parameters (A3.11, A3.12, A3.16)."""
         block = self.source.main_block
-        rings = _join_rings(self.ids, rank, endpoints) if self.ids else (make_op("c_comm_init_all", {}, {}),)
+        if self.ids:
+            rings = _join_rings(self.ids, rank, endpoints, made(self.whole, JOIN_RING))
+        else:
+            rings = (make_op("c_comm_init_all", {}, {}, origin=made(self.whole, JOIN_DEVICES)),)
         block = block._replace(vars=self.variables, ops=(*block.ops, *rings, *self.closing))
         return self.source._replace(blocks=(block, *self.source.blocks[1:]))
 
 
-def _join_rings(ids: tuple[str, ...], rank: int, endpoints: tuple[str, ...]) -> tuple[Op, ...]:
+def _join_rings(ids: tuple[str, ...], rank: int, endpoints: tuple[str, ...], origin: Origin) -> tuple[Op, ...]:
     others = Strings(endpoints[:rank] + endpoints[rank + 1 :])
     ops: list[Op] = []
     for ring, name in enumerate(ids):
         attrs = {"rank": rank, "endpoint": endpoints[rank], "other_endpoints": others}
-        ops.append(make_op("c_gen_nccl_id", {}, {"Out": [name]}, attrs))
+        ops.append(make_op("c_gen_nccl_id", {}, {"Out": [name]}, attrs, origin=origin))
         attrs = {"nranks": len(endpoints), "rank": rank, "ring_id": ring}
-        ops.append(make_op("c_comm_init", {"X": [name]}, {}, attrs))
+        ops.append(make_op("c_comm_init", {"X": [name]}, {}, attrs, origin=origin))
     return tuple(ops)
 
 
-def _broadcast(parameter: str, ring: int) -> Op:
-    return make_op("c_broadcast", {"X": [parameter]}, {"Out": [parameter]}, {"ring_id": ring, "root": 0})
+def _broadcast(parameter: str, ring: int, origin: Origin | None) -> Op:
+    attrs = {"ring_id": ring, "root": 0}
+    return make_op("c_broadcast", {"X": [parameter]}, {"Out": [parameter]}, attrs, origin=made(origin, BROADCAST))
 
 
 def prepare_collective(module: Module, job: Job, plan: Plan | PlanFile | None, steps: Steps) -> Prepared:

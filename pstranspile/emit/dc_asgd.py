@@ -6,14 +6,15 @@ Zheng et al., "Asynchronous Stochastic Gradient Descent with Delay Compensation"
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from pstranspile.emit.server_block import ServerProgram
-from pstranspile.ir.model import Op, TensorType, Var
+from pstranspile.ir.model import Op, Origin, TensorType, Var
 from pstranspile.ir.types import DType
 from pstranspile.ops.build import make_op
 from pstranspile.plan.names import NameMint, trainer_suffix
 from pstranspile.plan.plan import PlannedParameter, Slice
+from pstranspile.rules import COMPENSATE, FILL_BACKUP, made
 
 TRAINER_ID = "@TRAINER_ID@"
 """The variable in which a server finds the number of the trainer whose gradient it applies (A2.115)."""
@@ -29,25 +30,29 @@ class Compensation:
         self._mint = NameMint(server.source.main_block.vars)
         self._temporaries = 0
 
-    def append(self, block: int, parameter: PlannedParameter, s: Slice) -> str:
-        """Adds the ops that compensate the gradient of a slice to a block; returns the name of the result."""
+    def append(self, block: int, parameter: PlannedParameter, s: Slice, origin: Origin | None) -> str:
+        """Adds the ops that compensate the gradient of a slice to a block; returns the name of the result.
+
+        `origin` is that of the op which uses the gradient.
+        """
         tensor = TensorType(parameter.dtype, s.shape)
         copies = [self._mint.mint(f"{s.name}{trainer_suffix(i)}_bak") for i in range(self.trainers)]
         for name in copies:
             self.server.blocks[0].vars[name] = Var(name, tensor=tensor)
         self.backups += ((s.name, name) for name in copies)
         own = self._mint.mint(f"{s.name}.local_bak")
-        made = [self._temporary() for _ in range(4)]
+        names = [self._temporary() for _ in range(4)]
         local = self.server.blocks[block].vars
         local[TRAINER_ID] = Var(TRAINER_ID, tensor=TensorType(DType.INT64, (1,)))
-        local.update((name, Var(name, tensor=tensor)) for name in (own, *made))
-        moved, once, twice, result = made
+        local.update((name, Var(name, tensor=tensor)) for name in (own, *names))
+        moved, once, twice, result = names
+        origin = made(origin, COMPENSATE)
         self.server.blocks[block].ops += [
-            make_op("ref_by_trainer_id", {"X": copies, "TrainerId": [TRAINER_ID]}, {"Out": [own]}),
-            make_op("elementwise_sub", {"X": [s.name], "Y": [own]}, {"Out": [moved]}),
-            make_op("elementwise_mul", {"X": [moved], "Y": [s.gradient]}, {"Out": [once]}),
-            make_op("elementwise_mul", {"X": [once], "Y": [s.gradient]}, {"Out": [twice]}),
-            make_op("elementwise_add", {"X": [s.gradient], "Y": [twice]}, {"Out": [result]}),
+            make_op("ref_by_trainer_id", {"X": copies, "TrainerId": [TRAINER_ID]}, {"Out": [own]}, origin=origin),
+            make_op("elementwise_sub", {"X": [s.name], "Y": [own]}, {"Out": [moved]}, origin=origin),
+            make_op("elementwise_mul", {"X": [moved], "Y": [s.gradient]}, {"Out": [once]}, origin=origin),
+            make_op("elementwise_mul", {"X": [once], "Y": [s.gradient]}, {"Out": [twice]}, origin=origin),
+            make_op("elementwise_add", {"X": [s.gradient], "Y": [twice]}, {"Out": [result]}, origin=origin),
         ]
         return result
 
@@ -56,6 +61,12 @@ class Compensation:
         return self._mint.mint(f"tmp_dc_output_{self._temporaries - 1}")
 
 
-def first_backups(backups: Iterable[tuple[str, str]]) -> list[Op]:
-    """Start-up ops that fill every trainer's backup with the parameter as it is initialised (A2.112)."""
-    return [make_op("assign", {"X": [parameter]}, {"Out": [copy]}) for parameter, copy in backups]
+def first_backups(backups: Iterable[tuple[str, str]], makers: Mapping[str, Origin | None]) -> list[Op]:
+    """Start-up ops that fill every trainer's backup with the parameter as it is initialised (A2.112).
+
+    `makers` says where the op comes from that initialises each parameter.
+    """
+    return [
+        make_op("assign", {"X": [parameter]}, {"Out": [copy]}, origin=made(makers.get(parameter), FILL_BACKUP))
+        for parameter, copy in backups
+    ]

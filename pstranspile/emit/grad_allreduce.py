@@ -9,6 +9,7 @@ from pstranspile.ir.attributes import float32
 from pstranspile.ir.model import Op, Origin, Program
 from pstranspile.ir.roles import OpRole
 from pstranspile.ops.build import make_op
+from pstranspile.rules import AVERAGE, SUM_GRADIENT, WAIT_SUMS, made
 
 
 def sum_gradients(program: Program, reductions: Sequence[Reduction], trainers: int, rings: int) -> Program:
@@ -30,7 +31,7 @@ def _with_sums(program: Program, reductions: Sequence[Reduction], trainers: int,
     named = ""
     for index, op in enumerate(program.main_block.ops):
         if named and (has_role(op, OpRole.OPTIMIZE) or (waiting and not waiting.isdisjoint(reads_of(program, op)))):
-            yield from wait_for_rings(named, rings, OpRole.BACKWARD, made(op.origin, "wait-for-sums"))
+            yield from wait_for_rings(named, rings, OpRole.BACKWARD, made(op.origin, WAIT_SUMS))
             waiting.clear()
             named = ""
         yield op
@@ -42,13 +43,14 @@ def _with_sums(program: Program, reductions: Sequence[Reduction], trainers: int,
         sums = after.get(index, ())
         if sums:
             waiting.update(reduction.variable for reduction in sums)
-            yield wait_for_computing(sums[0].variable, OpRole.BACKWARD, made(op.origin, "sum-gradient"))
+            origin = made(op.origin, SUM_GRADIENT)
+            yield wait_for_computing(sums[0].variable, OpRole.BACKWARD, origin)
             for reduction in reversed(sums):  # Fluid inserts each at the same place, so the last one stands first
-                yield sum_over_ring(reduction, OpRole.BACKWARD, made(op.origin, "sum-gradient"))
+                yield sum_over_ring(reduction, OpRole.BACKWARD, origin)
 
 
 def _divide(name: str, trainers: int, origin: Origin | None) -> Op:
-    return scale(name, trainers, OpRole.BACKWARD, made(origin, "average-gradients"))
+    return scale(name, trainers, OpRole.BACKWARD, made(origin, AVERAGE))
 
 
 def scale(name: str, trainers: int, role: OpRole, origin: Origin | None) -> Op:
@@ -76,8 +78,3 @@ def wait_for_rings(name: str, rings: int, role: OpRole, origin: Origin | None = 
     for ring in range(rings):
         attrs = {"ring_id": ring}
         yield make_op("c_sync_comm_stream", {"X": [name]}, {"Out": [name]}, attrs, role=role, origin=origin)
-
-
-def made(origin: Origin | None, rule: str) -> Origin | None:
-    """The origin of an op that `rule` made from the op with this origin."""
-    return origin._replace(rule=rule) if origin else None

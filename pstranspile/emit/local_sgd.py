@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pstranspile.analysis.collective import Reduction, first_updated
-from pstranspile.emit.grad_allreduce import made, scale, sum_over_ring, wait_for_computing, wait_for_rings
+from pstranspile.emit.grad_allreduce import scale, sum_over_ring, wait_for_computing, wait_for_rings
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op, Origin, Program, TensorType, Var
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import DType
 from pstranspile.ops.build import make_op
+from pstranspile.rules import AVERAGE_PARAMETERS, SUM_DIFFERENCES, WAIT_SUMS, made, made_of_program
 
 SNAPSHOT = "@SNAPSHOT"
 """Added to a parameter's name for the variable that holds its value as it was at the end of the last step."""
@@ -36,7 +37,8 @@ def average_parameters(program: Program, averages: Sequence[Reduction], trainers
         name = snapshot_name(average.parameter)
         variables[name] = Var(name, tensor=TensorType(DType.BOOL, var.shape), persistable=True)
     first = first_updated(program)
-    waits = wait_for_rings(first, rings, OpRole.OPTIMIZE) if first else ()
+    origin = made_of_program(program, WAIT_SUMS)
+    waits = wait_for_rings(first, rings, OpRole.OPTIMIZE, origin) if first else ()
     ops = (*_with_differences(block.ops, averages), *waits, *_closing(block.ops, averages, trainers))
     return program._replace(blocks=(block._replace(vars=FrozenMap(variables), ops=ops), *program.blocks[1:]))
 
@@ -56,7 +58,7 @@ def _with_differences(ops: Sequence[Op], averages: Sequence[Reduction]) -> Itera
         after.setdefault(average.after, []).append(average)
     for index, op in enumerate(ops):
         yield op
-        origin = made(op.origin, "sum-differences")
+        origin = made(op.origin, SUM_DIFFERENCES)
         for average in reversed(after.get(index, ())):
             yield _difference(average.parameter, origin)
             yield wait_for_computing(average.parameter, OpRole.OPTIMIZE, origin)
@@ -65,7 +67,7 @@ def _with_differences(ops: Sequence[Op], averages: Sequence[Reduction]) -> Itera
 
 def _closing(ops: Sequence[Op], averages: Sequence[Reduction], trainers: int) -> Iterator[Op]:
     for average in reversed(averages):
-        name, origin = average.parameter, made(ops[average.after].origin, "average-parameters")
+        name, origin = average.parameter, made(ops[average.after].origin, AVERAGE_PARAMETERS)
         yield scale(name, trainers, OpRole.OPTIMIZE, origin)
         yield _difference(name, origin)
         yield take_snapshot(name, OpRole.OPTIMIZE, origin)

@@ -12,6 +12,7 @@ from pstranspile.ir.attributes import Longs, Strings
 from pstranspile.ir.model import Op, Program, Var
 from pstranspile.ops.build import make_op
 from pstranspile.plan.plan import Plan, PlannedParameter
+from pstranspile.rules import LOOKUP, made
 
 Insertion = Callable[[int], Sequence[Op]]
 """Ops that a place of a trainer's program holds for each trainer, by its number."""
@@ -62,13 +63,12 @@ def fetch_rows(table: PlannedParameter, lookups: Sequence[Op], trainer: int) -> 
     }
     ids = [op.inputs["Ids"][0] for op in lookups]
     results = [op.outputs["Out"][0] for op in lookups]
-    origin = first.origin._replace(rule="lookup-on-servers") if first.origin else None
     return [
         make_op(
             "distributed_lookup_table",
             {"Ids": ids, "W": [table.name]},
             {"Outputs": results},
             attrs,
-            origin=origin,
+            origin=made(first.origin, LOOKUP),
         )
     ]

@@ -19,6 +19,7 @@ from pstranspile.passes import Steps
 from pstranspile.plan.plan import DistributedVar, Plan
 from pstranspile.plan.rings import Collective
 from pstranspile.plan.without_servers import plan_without_servers
+from pstranspile.rules import EXCHANGE_IDS, made_of_program
 
 if TYPE_CHECKING:
     from pstranspile.plan.edited import PlanFile
@@ -59,7 +60,8 @@ class Nccl2Job:
             "hierarchical_allreduce_inter_nranks": settings.hierarchical_allreduce_inter_nranks,
         }
         block, source = self._startup, self.module[STARTUP]
-        exchange = make_op("gen_nccl_id", {}, {"NCCLID": [FIRST_ID]}, attrs)
+        origin = made_of_program(source, EXCHANGE_IDS, STARTUP)
+        exchange = make_op("gen_nccl_id", {}, {"NCCLID": [FIRST_ID]}, attrs, origin=origin)
         return source._replace(blocks=(block._replace(ops=(*block.ops, exchange)), *source.blocks[1:]))
 
     def pserver(self, endpoint: str) -> Programs:

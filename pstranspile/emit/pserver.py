@@ -17,6 +17,7 @@ from pstranspile.ir.model import Op, Program, TensorType
 from pstranspile.modes.base import Mode
 from pstranspile.ops.build import make_op
 from pstranspile.plan.plan import Plan, PlannedParameter, Slice
+from pstranspile.rules import AFTER_UPDATE, SCHEDULE, SERVE, SHARE_COUNTER, UPDATE, made, made_of_program
 
 RPC_THREADS = 12
 """Threads of each of a server's pools: Fluid's default for send, get and prefetch (A2.06)."""
@@ -39,7 +40,10 @@ class ServerTemplate:
         ops = facts.program.main_block.ops
         # Copied ops keep the role variables that trainer 0 has, as Fluid's do.
         names = own_gradient_names(plan, 0)
-        self.copied = {i: _with_role_vars(ops[i], names) for i in sorted(facts.moved)}
+        rules = dict.fromkeys(facts.roles.learning_rate, SCHEDULE)
+        rules.update((i, AFTER_UPDATE) for group in facts.groups for i in group.after)
+        self.copied = {i: _copied(ops[i], names, rules.get(i, UPDATE)) for i in sorted(facts.moved)}
+        self.finished = {p.name: ops[facts.uses.last_writer(p.gradient)].origin for p in plan.parameters}
         self.update_order = _update_order(facts)
         self.row_updates = frozenset(p.name for p in plan.parameters if p.sparse and self._reads_rows(p))
 
@@ -57,10 +61,14 @@ def _several(rows: Sequence[tuple[PlannedParameter, Slice]]) -> set[str]:
     return {name for name, count in counts.items() if count > 1}
 
 
-def _with_role_vars(op: Op, names: dict[str, str]) -> Op:
-    if not names or not op.role_vars or not any(name in names for name in op.role_vars):
-        return op
-    return op._replace(role_vars=tuple([names.get(name, name) for name in op.role_vars]))
+def _copied(op: Op, names: dict[str, str], rule: str) -> Op:
+    """A source op as the servers have it: with a trainer's names in its role variables, and why it is there."""
+    role_vars, origin = op.role_vars, op.origin
+    if names and role_vars and any(name in names for name in role_vars):
+        role_vars = tuple([names.get(name, name) for name in role_vars])
+    if origin is None or origin.rule != SHARE_COUNTER:
+        origin = made(origin, rule)
+    return Op(op.type, op.inputs, op.outputs, op.attrs, op.role, role_vars, op.is_target, origin)
 
 
 def _update_order(facts: Facts) -> list[str]:
@@ -145,7 +153,8 @@ def emit_pserver(templates: Sequence[ServerTemplate], plan: Plan, source: Progra
         **serving,
         **templates[0].mode.server_attrs(plan),
     }
-    server.blocks[0].ops.append(make_op("listen_and_serv", {"X": served.inputs}, {}, attrs))
+    origin = made_of_program(source, SERVE)
+    server.blocks[0].ops.append(make_op("listen_and_serv", {"X": served.inputs}, {}, attrs, origin=origin))
     return server.finish(served.compensation.backups if served.compensation else ())
 
 
@@ -177,13 +186,13 @@ def _with_sub_blocks(server: ServerProgram, template: ServerTemplate, op: Op, bl
     attrs: dict[str, AttrValue] = {}
     for name, value in op.attrs.items():
         if type(value) is BlockRef:
-            attrs[name] = BlockRef(_clone_block(server, template, int(value), block))
+            attrs[name] = BlockRef(_clone_block(server, template, int(value), block, op))
         elif type(value) is BlockRefs:
-            attrs[name] = BlockRefs(_clone_block(server, template, b, block) for b in value)
+            attrs[name] = BlockRefs(_clone_block(server, template, b, block, op) for b in value)
     return op._replace(attrs=type(op.attrs)({**op.attrs, **attrs})) if attrs else op
 
 
-def _clone_block(server: ServerProgram, template: ServerTemplate, source: int, parent: int) -> int:
+def _clone_block(server: ServerProgram, template: ServerTemplate, source: int, parent: int, owner: Op) -> int:
     """Clones a sub-block: its own variables, and, as Fluid does (A2.94), the outer ones its ops mention.
 
     The outer ones are persistable there, which in Fluid's executor makes them the outer variable itself.
@@ -198,7 +207,8 @@ def _clone_block(server: ServerProgram, template: ServerTemplate, source: int, p
             if name not in own:
                 server.declare_copy(name)
                 server.blocks[index].vars[name] = server.blocks[0].vars[name]
-        server.blocks[index].ops.append(_with_sub_blocks(server, template, op, index))
+        copy = op._replace(origin=made(op.origin, owner.origin.rule)) if owner.origin else op
+        server.blocks[index].ops.append(_with_sub_blocks(server, template, copy, index))
     return index
 
 
@@ -238,14 +248,14 @@ def _emit_unit(
     shared = {p.name for p, _ in unit}
     several = template.several[unit[0][1].endpoint]
     for parameter, s in unit:
-        ops += template.mode.merge(template.plan, s)
+        ops += template.mode.merge(template.plan, s, template.finished[parameter.name])
         update: Update = template.updates[parameter.name]
         view = SliceView(parameter, s, parameter.name not in several)
         views.update((index, view) for index in update.ops)
     for index in sorted(views):
         op, view = server.on_slice(template.copied[index], views[index]), views[index]
         if compensation is not None and not view.parameter.sparse and view.slice.gradient in op.inputs.get("Grad", ()):
-            compensated = compensation.append(block, view.parameter, view.slice)
+            compensated = compensation.append(block, view.parameter, view.slice, op.origin)
             op = op._replace(inputs=FrozenMap({**op.inputs, "Grad": (compensated,)}))
         ops.append(op)
     if group is not None:

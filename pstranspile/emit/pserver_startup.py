@@ -13,6 +13,7 @@ from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Op, Program, Var
 from pstranspile.ir.types import VarKind
 from pstranspile.plan.initialisers import sliced
+from pstranspile.rules import INITIALISE, made
 
 
 class Target(NamedTuple):
@@ -32,6 +33,15 @@ class Initialisers:
         for index, op in enumerate(startup.main_block.ops):
             for name in op.output_names:
                 self.writers.setdefault(name, []).append(index)
+        self._cut: dict[int, Op] = {}
+
+    def to_cut(self, index: int) -> Op:
+        """A start-up op of which servers will run parts: it says so in its origin."""
+        op = self._cut.get(index)
+        if op is None:
+            source = self.startup.main_block.ops[index]
+            op = self._cut[index] = source._replace(origin=made(source.origin, INITIALISE))
+        return op
 
 
 def emit_pserver_startup(server: ServerMain, initialisers: Initialisers) -> Program:
@@ -55,8 +65,10 @@ def emit_pserver_startup(server: ServerMain, initialisers: Initialisers) -> Prog
                         variables.setdefault(needed, source.vars[needed]._replace(location=None))
     ops: list[Op] = []
     for index in sorted(chosen):
-        ops += _on_server(source.ops[index], targets)
-    ops += first_backups(server.backups)
+        ops += _on_server(initialisers, index, targets)
+    if server.backups:
+        makers = {name: op.origin for op in ops for name in op.output_names}
+        ops += first_backups(server.backups, makers)
     main = Block(FrozenMap(variables), tuple(ops))
     uses_blocks = any(sub_blocks(op) for op in ops)
     return Program((main, *(startup.blocks[1:] if uses_blocks else ())), startup.random_seed, startup.version)
@@ -78,13 +90,15 @@ def _targets(server: ServerMain) -> dict[str, list[Target]]:
     return targets
 
 
-def _on_server(op: Op, targets: Mapping[str, list[Target]]) -> list[Op]:
+def _on_server(initialisers: Initialisers, index: int, targets: Mapping[str, list[Target]]) -> list[Op]:
     """The op once per server variable it initialises; once, as it is, if it has several outputs or makes an input."""
+    op = initialisers.startup.main_block.ops[index]
     outputs = list(op.output_names)
-    made: list[Op] = []
+    found: list[Op] = []
     for target in targets.get(outputs[0], ()) if len(outputs) == 1 else ():
         if target.offset < 0:
-            made.append(op)
+            found.append(op)
         else:
-            made.append(rename_vars(sliced(op, target.shape, target.offset), {outputs[0]: target.name}))
-    return made or [op]
+            part = sliced(initialisers.to_cut(index), target.shape, target.offset)
+            found.append(rename_vars(part, {outputs[0]: target.name}))
+    return found or [op]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from pstranspile.emit.rename import rename_vars
+from pstranspile.emit.rename import rename_slots
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Op, Program, TensorType, Var
 from pstranspile.ir.types import VarKind
@@ -124,8 +124,10 @@ class ServerProgram:
                         renamed[name] = names[name]
                     elif name not in renamed:
                         renamed[name] = self._declare_for(name, view, _follows(schema, slot), is_optimizer)
-        slots_only = rename_vars(op, {old: new for old, new in renamed.items() if old != new})
-        return slots_only._replace(role_vars=op.role_vars)
+        changed = {old: new for old, new in renamed.items() if old != new}
+        if not changed:
+            return op
+        return op._replace(inputs=rename_slots(op.inputs, changed), outputs=rename_slots(op.outputs, changed))
 
     def _declare_for(self, name: str, view: SliceView, follows: bool, is_optimizer: bool) -> str:
         """Declares what an op on a slice mentions beside parameter and gradient; returns its name on the server."""

@@ -12,6 +12,16 @@ from pstranspile.ir.types import VarKind
 from pstranspile.modes.base import Mode
 from pstranspile.ops.build import make_op
 from pstranspile.plan.plan import Plan, PlannedTable
+from pstranspile.rules import (
+    MERGE_TABLE,
+    SAVE_TABLE,
+    SEND_TABLE_GRADIENT,
+    SERVE_ROWS,
+    SPLIT_TABLE_GRADIENT,
+    TABLE_LOOKUP,
+    UPDATE_TABLE,
+    made,
+)
 
 
 def fetch_table_rows(plan: Plan, table: PlannedTable, lookups: Sequence[Op], trainer: int) -> list[Op]:
@@ -20,7 +30,7 @@ def fetch_table_rows(plan: Plan, table: PlannedTable, lookups: Sequence[Op], tra
     ids = [op.inputs["Ids"][0] for op in lookups]
     results = [op.outputs["Out"][0] for op in lookups]
     sent, got = list(table.ids_sent), list(table.rows_got)
-    origin = _made(lookups[0].origin, "table-lookup")
+    origin = made(lookups[0].origin, TABLE_LOOKUP)
     attrs = {"epmap": Strings(plan.pservers)}
     return [
         make_op("split_ids", {"Ids": ids}, {"Out": sent}, origin=origin),
@@ -39,7 +49,7 @@ def send_table_gradient(
         {"Ids": [table.gradient]},
         {"Out": parts},
         role=OpRole.DIST,
-        origin=_made(origin, "split-table-gradient"),
+        origin=made(origin, SPLIT_TABLE_GRADIENT),
     )
     send = make_op(
         "send",
@@ -48,7 +58,7 @@ def send_table_gradient(
         {"epmap": Strings(plan.pservers), "trainer_id": trainer},
         role=OpRole.RPC,
         role_vars=(table.name, table.gradient),
-        origin=_made(origin, "send-table-gradient"),
+        origin=made(origin, SEND_TABLE_GRADIENT),
     )
     return [split, send]
 
@@ -85,6 +95,7 @@ def serve_table(server: ServerProgram, plan: Plan, number: int, parent: int) -> 
             "sgd",
             {"Param": [table.name], "Grad": [gradient], "LearningRate": [table.learning_rate]},
             {"ParamOut": [table.name]},
+            origin=made(table.updated_by, UPDATE_TABLE),
         )
     )
     sent, got = table.ids_sent[number], table.rows_got[number]
@@ -92,12 +103,14 @@ def serve_table(server: ServerProgram, plan: Plan, number: int, parent: int) -> 
     here[got] = Var(got, tensor=TensorType(table.rows.dtype, (len(table.ids.shape), *table.tensor.shape[1:])))
     lookup = server.new_block(update)
     attrs: dict[str, AttrValue] = {"padding_idx": table.padding_idx}
+    origin = made(table.looked_up_by, SERVE_ROWS)
     server.blocks[lookup].ops.append(
-        make_op("lookup_sparse_table", {"Ids": [sent], "W": [table.name]}, {"Out": [got]}, attrs)
+        make_op("lookup_sparse_table", {"Ids": [sent], "W": [table.name]}, {"Out": [got]}, attrs, origin=origin)
     )
     here[table.path] = Var(table.path, VarKind.RAW, persistable=True)
     save = server.new_block(update)
-    server.blocks[save].ops.append(make_op("save", {"X": [table.name]}, {}, {"file_path": "none"}))
+    origin = made(table.updated_by, SAVE_TABLE)
+    server.blocks[save].ops.append(make_op("save", {"X": [table.name]}, {}, {"file_path": "none"}, origin=origin))
     return {"prefetch_var_name_to_block_id": Strings([f"{sent}:{lookup}"]), "checkpint_block_id": save}
 
 
@@ -122,7 +135,8 @@ def _gradients_here(server: ServerProgram, plan: Plan, table: PlannedTable, numb
     for name in received:
         server.declare_tensor(name, tensor, VarKind.SELECTED_ROWS, persistable=False)
     server.declare_tensor(table.gradient, tensor, VarKind.SELECTED_ROWS, persistable=True)
-    server.blocks[block].ops.append(make_op("sum", {"X": received}, {"Out": [table.gradient]}))
+    origin = made(table.updated_by, MERGE_TABLE)
+    server.blocks[block].ops.append(make_op("sum", {"X": received}, {"Out": [table.gradient]}, origin=origin))
     return table.gradient
 
 
@@ -133,7 +147,3 @@ def merged_gradient(plan: Plan, table: PlannedTable, number: int) -> str:
 
 def _named_by_trainer(plan: Plan) -> bool:
     return plan.per_trainer and not plan.runtime_split
-
-
-def _made(origin: Origin | None, rule: str) -> Origin | None:
-    return origin._replace(rule=rule) if origin else None

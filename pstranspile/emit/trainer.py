@@ -17,6 +17,15 @@ from pstranspile.ir.roles import OpRole
 from pstranspile.modes.base import Mode
 from pstranspile.ops.build import make_op
 from pstranspile.plan.plan import Plan, PlannedParameter
+from pstranspile.rules import (
+    JOIN_SLICES,
+    KEEP_CLIP,
+    RECEIVE_PARAMETER,
+    SEND_GRADIENT,
+    SPLIT_GRADIENT,
+    made,
+    made_of_program,
+)
 
 
 class TrainerTemplate:
@@ -25,6 +34,8 @@ class TrainerTemplate:
     `layout` holds the ops of the main block up to the last send; what differs from trainer to trainer stands in it as
     a function of the trainer's number.
     `mentions` are the places in it whose op uses, or names in its role variables, a gradient that is sent whole.
+    `received` and `whole` are origins, made once and shared by ops: of each parameter's recv, and of what is about the
+    program as a whole.
     """
 
     def __init__(self, facts: Facts, plan: Plan, mode: Mode, job_plan: Plan | None = None):
@@ -41,6 +52,8 @@ class TrainerTemplate:
         self.emptied_blocks = frozenset(b for index in after for b in deep_blocks(facts.program, ops[index]))
         block = facts.program.main_block
         self.base_vars = {name: var for name, var in block.vars.items() if name not in self.dropped_vars}
+        self.received = {u.parameter: made(ops[u.optimizer[0]].origin, RECEIVE_PARAMETER) for u in facts.updates}
+        self.whole = made_of_program(facts.program, "")
 
 
 Layout = list[Op | Insertion]
@@ -58,7 +71,9 @@ def _layout(facts: Facts, plan: Plan, mode: Mode, job_plan: Plan) -> Layout:
     for index in plan.send_order:
         parameter = plan.parameters[index]
         writer = facts.uses.last_writer(parameter.gradient)
-        send = partial(send_gradient, plan, parameter, origin=ops[writer].origin)
+        origin = ops[writer].origin
+        origins = made(origin, SPLIT_GRADIENT) if parameter.is_cut else None, made(origin, SEND_GRADIENT)
+        send = partial(send_gradient, plan, parameter, origins=origins)
         inserted.setdefault(writer, []).insert(0, send)
     if plan.table is not None:
         writer = facts.uses.last_writer(plan.table.gradient)
@@ -70,10 +85,15 @@ def _layout(facts: Facts, plan: Plan, mode: Mode, job_plan: Plan) -> Layout:
     layout: Layout = [*inserted.get(-1, ())]
     for index, op in enumerate(ops):
         if index not in gone:
-            layout.append(op._replace(role=OpRole.BACKWARD) if index in clips else op)
+            layout.append(_clip_kept(op) if index in clips else op)
         if index in inserted:
             layout += inserted[index]
     return layout
+
+
+def _clip_kept(op: Op) -> Op:
+    """A clip that stays, as a part of the backward pass."""
+    return op._replace(role=OpRole.BACKWARD, origin=made(op.origin, KEEP_CLIP))
 
 
 def _mentions(layout: Layout, gradients: Collection[str]) -> list[int]:
@@ -134,15 +154,15 @@ def emit_trainer(template: TrainerTemplate, trainer: int) -> Program:
             ops.append(item)
         else:
             ops += item(trainer)
-    ops += mode.after_sends(plan, trainer)
+    ops += mode.after_sends(plan, trainer, template.whole)
     received: list[str] = []
     fetched = [parameter for parameter in plan.parameters if not parameter.prefetched]
     for parameter in fetched:
-        ops.append(receive_parameter(plan, mode, parameter, trainer, renames))
+        ops.append(receive_parameter(template, parameter, trainer, renames))
         received += ops[-1].outputs["Out"]
-    ops += mode.after_recvs(plan, trainer, received)
+    ops += mode.after_recvs(plan, trainer, received, template.whole)
     if not plan.runtime_split:
-        ops += (join_slices(parameter, OpRole.DIST) for parameter in fetched if parameter.is_cut)
+        ops += (join_slices(p, OpRole.DIST, template.received[p.name]) for p in fetched if p.is_cut)
     variables = trainer_vars(template, trainer, renames)
     main = facts.program.main_block._replace(vars=FrozenMap(variables), ops=tuple(ops))
     return facts.program._replace(blocks=(main, *_other_blocks(template)))
@@ -168,8 +188,10 @@ def own_gradient_names(plan: Plan, trainer: int) -> dict[str, str]:
     return {p.gradient: plan.sent_name(p.slices[0], trainer) for p in plan.parameters if not p.is_cut}
 
 
-def send_gradient(plan: Plan, parameter: PlannedParameter, trainer: int, *, origin: Origin | None) -> list[Op]:
-    """Splits a gradient if its parameter is cut, and sends it (A2.50 to A2.52)."""
+def send_gradient(
+    plan: Plan, parameter: PlannedParameter, trainer: int, *, origins: tuple[Origin | None, Origin]
+) -> list[Op]:
+    """Splits a gradient if its parameter is cut, and sends it (A2.50 to A2.52); `origins` are of split and send."""
     sent = [plan.sent_name(s, trainer) for s in parameter.slices]
     attrs: dict[str, AttrValue] = {"epmap": Strings(s.endpoint for s in parameter.slices)}
     role_vars = (parameter.name, parameter.gradient if parameter.is_cut or plan.runtime_split else sent[0])
@@ -179,7 +201,7 @@ def send_gradient(plan: Plan, parameter: PlannedParameter, trainer: int, *, orig
         attrs["send_varnames"] = Strings(sent)
         sent = [parameter.gradient]
     elif parameter.is_cut:
-        ops.append(_split(parameter, sent, _made(origin, "split-gradient")))
+        ops.append(_split(parameter, sent, origins[0]))
     send = make_op(
         "send",
         {"X": sent},
@@ -187,7 +209,7 @@ def send_gradient(plan: Plan, parameter: PlannedParameter, trainer: int, *, orig
         attrs,
         role=OpRole.RPC,
         role_vars=role_vars,
-        origin=_made(origin, "send-gradient"),
+        origin=origins[1],
     )
     return [*ops, send]
 
@@ -201,9 +223,10 @@ def _split(parameter: PlannedParameter, parts: Sequence[str], origin: Origin | N
 
 
 def receive_parameter(
-    plan: Plan, mode: Mode, parameter: PlannedParameter, trainer: int, renames: Mapping[str, str]
+    template: TrainerTemplate, parameter: PlannedParameter, trainer: int, renames: Mapping[str, str]
 ) -> Op:
     """Fetches every slice of a parameter from its server (A2.55, A2.56)."""
+    plan = template.plan
     names = [s.name for s in parameter.slices]
     attrs: dict[str, AttrValue] = {"epmap": Strings(s.endpoint for s in parameter.slices), "trainer_id": trainer}
     if plan.runtime_split:
@@ -211,18 +234,20 @@ def receive_parameter(
         names = [parameter.name]
     return make_op(
         "recv",
-        {"X": [mode.recv_after(plan, parameter)]},
+        {"X": [template.mode.recv_after(plan, parameter)]},
         {"Out": names},
         attrs,
         role=OpRole.RPC,
         role_vars=(parameter.name, renames.get(parameter.gradient, parameter.gradient)),
+        origin=template.received[parameter.name],
     )
 
 
-def join_slices(parameter: PlannedParameter, role: OpRole) -> Op:
-    """Puts the received slices of a parameter together along dim 0 (A2.58)."""
+def join_slices(parameter: PlannedParameter, role: OpRole, origin: Origin | None) -> Op:
+    """Puts the received slices of a parameter together along dim 0 (A2.58); `origin` is that of its source op."""
     slices = [s.name for s in parameter.slices]
-    return make_op("concat", {"X": slices}, {"Out": [parameter.name]}, {"axis": 0}, role=role)
+    made_by = made(origin, JOIN_SLICES)
+    return make_op("concat", {"X": slices}, {"Out": [parameter.name]}, {"axis": 0}, role=role, origin=made_by)
 
 
 def trainer_vars(template: TrainerTemplate, trainer: int, renames: Mapping[str, str]) -> dict[str, Var]:
@@ -250,7 +275,3 @@ def trainer_vars(template: TrainerTemplate, trainer: int, renames: Mapping[str, 
     variables.update((counter.control, Var(counter.control)) for counter in plan.counters)
     variables[plan.barrier_control] = Var(plan.barrier_control)
     return variables
-
-
-def _made(origin: Origin | None, rule: str) -> Origin | None:
-    return origin._replace(rule=rule) if origin else None

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from pstranspile.emit.trainer import join_slices
 from pstranspile.ir.attributes import Longs, Strings
 from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Op, Program, TensorType, Var
+from pstranspile.ir.model import STARTUP, Block, Op, Origin, Program, TensorType, Var
 from pstranspile.ir.roles import OpRole
 from pstranspile.ops.build import make_op
 from pstranspile.plan.plan import Plan
+from pstranspile.rules import FETCH_BARRIER, NO_MEMORY, RECEIVE_FIRST, made, made_of_program
 
 
 def emit_trainer_startup(
@@ -27,7 +28,7 @@ def emit_trainer_startup(
     if plan.table is not None:
         tables[plan.table.name] = plan.table.tensor.shape
     gone = dropped.union(tables) if tables else dropped
-    ops = [op for op in block.ops if not any(name in gone for name in op.output_names)]
+    ops, makers = _kept(block, gone)
     variables = {name: var for name, var in block.vars.items() if name not in dropped}
     fetched = [parameter for parameter in plan.parameters if not parameter.prefetched]
     for parameter in fetched:
@@ -45,6 +46,7 @@ def emit_trainer_startup(
                 {"Out": [s.name for s in parameter.slices]},
                 {"epmap": Strings(s.endpoint for s in parameter.slices), "trainer_id": trainer},
                 role=OpRole.RPC,
+                origin=made(makers.get(parameter.name), RECEIVE_FIRST),
             )
         )
     variables[plan.startup_control] = Var(plan.startup_control)
@@ -54,17 +56,34 @@ def emit_trainer_startup(
         {"Out": [plan.startup_control]},
         {"endpoints": Strings(plan.pservers), "trainer_id": trainer},
         role=OpRole.RPC,
+        origin=made_of_program(startup, FETCH_BARRIER, STARTUP),
     )
     ops.append(barrier)
     for parameter in fetched:
         if parameter.is_cut:
             if parameter.name not in variables:
                 variables[parameter.name] = declared[parameter.name]
-            ops.append(join_slices(parameter, OpRole.FORWARD))
-    ops += (_without_memory(name, shape) for name, shape in tables.items())
+            ops.append(join_slices(parameter, OpRole.FORWARD, makers.get(parameter.name)))
+    ops += (_without_memory(name, shape, made(makers.get(name), NO_MEMORY)) for name, shape in tables.items())
     return startup._replace(blocks=(block._replace(vars=FrozenMap(variables), ops=tuple(ops)), *startup.blocks[1:]))
 
 
-def _without_memory(table: str, shape: tuple[int, ...]) -> Op:
+def _kept(block: Block, gone: Container[str]) -> tuple[list[Op], dict[str, Origin | None]]:
+    """The ops that make none of the variables in `gone`; and by variable, where the op that makes it comes from."""
+    kept: list[Op] = []
+    makers: dict[str, Origin | None] = {}
+    for op in block.ops:
+        stays = True
+        for names in op.outputs.values():
+            for name in names:
+                makers[name] = op.origin
+                if name in gone:
+                    stays = False
+        if stays:
+            kept.append(op)
+    return kept, makers
+
+
+def _without_memory(table: str, shape: tuple[int, ...], origin: Origin) -> Op:
     """Gives a table that stays on the servers its dims, and no memory (A2.62, A2.87)."""
-    return make_op("fake_init", {}, {"Out": [table]}, {"shape": Longs(shape)})
+    return make_op("fake_init", {}, {"Out": [table]}, {"shape": Longs(shape)}, origin=origin)

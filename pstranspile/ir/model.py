@@ -32,7 +32,8 @@ class Location(NamedTuple):
 class Origin(NamedTuple):
     """Where an op comes from: an op of the source module, and the rule that made this one from it.
 
-    `rule` is empty for an op of the source itself, or for one kept as it is.
+    `rule` is empty for an op of the source itself, or for one kept as it is. `op` is -1 where no op but the program as
+    a whole is meant; `location` is then that of its main block.
     """
 
     program: str
@@ -42,8 +43,8 @@ class Origin(NamedTuple):
     rule: str = ""
 
     def __str__(self) -> str:
-        """`@main^0#17`: op 17 of block 0 of the program @main."""
-        return f"@{self.program}^{self.block}#{self.op}"
+        """`@main^0#17`: op 17 of block 0 of the program @main; `@main^0`: the program as a whole."""
+        return f"@{self.program}^{self.block}#{self.op}" if self.op >= 0 else f"@{self.program}^{self.block}"
 
 
 class ParameterInfo(NamedTuple):

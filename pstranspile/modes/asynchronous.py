@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from pstranspile.ir.attributes import AttrValue
 from pstranspile.ir.diagnostics import DiagnosticError, error
-from pstranspile.ir.model import Module, Op
+from pstranspile.ir.model import Module, Op, Origin
 from pstranspile.job import Job
 from pstranspile.modes.communicator import communicator_barrier, send_counters
 from pstranspile.modes.step_counter import share_step_counters
@@ -39,18 +39,18 @@ class Async:
             )
             raise DiagnosticError([error("mode-unsupported", message, focus="mode")])
 
-    def after_sends(self, plan: Plan, trainer: int) -> Sequence[Op]:
+    def after_sends(self, plan: Plan, trainer: int, origin: Origin | None) -> Sequence[Op]:
         """The trainer's step counters, and the barrier of the communicator if it has one."""
-        return [*send_counters(plan, trainer), *communicator_barrier(plan, trainer)]
+        return [*send_counters(plan, trainer, origin), *communicator_barrier(plan, trainer, origin)]
 
     def recv_after(self, plan: Plan, parameter: PlannedParameter) -> str:
         """A recv waits for the parameter's own send only."""
         del plan
         return parameter.send_control
 
-    def after_recvs(self, plan: Plan, trainer: int, received: Sequence[str]) -> Sequence[Op]:
+    def after_recvs(self, plan: Plan, trainer: int, received: Sequence[str], origin: Origin | None) -> Sequence[Op]:
         """Nothing."""
-        del plan, trainer, received
+        del plan, trainer, received, origin
         return []
 
     def server_inputs(self, plan: Plan, slice_: Slice) -> Sequence[str]:
@@ -58,9 +58,9 @@ class Async:
         del plan
         return [slice_.gradient]
 
-    def merge(self, plan: Plan, slice_: Slice) -> Sequence[Op]:
+    def merge(self, plan: Plan, slice_: Slice, origin: Origin | None) -> Sequence[Op]:
         """Nothing: the gradient is applied as it is."""
-        del plan, slice_
+        del plan, slice_, origin
         return []
 
     def server_attrs(self, plan: Plan) -> Mapping[str, AttrValue]:

@@ -6,13 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from pstranspile.ir.attributes import AttrValue
-from pstranspile.ir.model import Module, Op
+from pstranspile.ir.model import Module, Op, Origin
 from pstranspile.job import Job
 from pstranspile.plan.plan import Plan, PlannedParameter, SharedCounter, Slice
 
 
 class Mode(Protocol):
-    """One file per mode implements this; emitters ask it and decide nothing about time themselves."""
+    """One file per mode implements this; emitters ask it and decide nothing about time themselves.
+
+    `origin` is the source op (or program) that the ops are made for; the mode adds its rule.
+    """
 
     name: str
     doc: str
@@ -34,7 +37,7 @@ class Mode(Protocol):
         """Whether every trainer sends its gradients under names of its own."""
         ...
 
-    def after_sends(self, plan: Plan, trainer: int) -> Sequence[Op]:
+    def after_sends(self, plan: Plan, trainer: int, origin: Origin | None) -> Sequence[Op]:
         """Ops of a trainer between the last send and the first recv."""
         ...
 
@@ -42,7 +45,7 @@ class Mode(Protocol):
         """The control variable that the recv of a parameter waits for."""
         ...
 
-    def after_recvs(self, plan: Plan, trainer: int, received: Sequence[str]) -> Sequence[Op]:
+    def after_recvs(self, plan: Plan, trainer: int, received: Sequence[str], origin: Origin | None) -> Sequence[Op]:
         """Ops of a trainer after its recvs, before slices are joined."""
         ...
 
@@ -50,7 +53,7 @@ class Mode(Protocol):
         """Names under which a server receives the gradient of a slice."""
         ...
 
-    def merge(self, plan: Plan, slice_: Slice) -> Sequence[Op]:
+    def merge(self, plan: Plan, slice_: Slice, origin: Origin | None) -> Sequence[Op]:
         """Ops of a server that make the merged gradient of a slice from what was received."""
         ...
 

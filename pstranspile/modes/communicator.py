@@ -5,22 +5,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pstranspile.ir.attributes import Strings
-from pstranspile.ir.model import Op
+from pstranspile.ir.model import Op, Origin
 from pstranspile.ir.roles import OpRole
 from pstranspile.ops.build import make_op
 from pstranspile.plan.plan import Plan
+from pstranspile.rules import COMMUNICATOR_BARRIER, SEND_COUNTER, made
 
 
-def communicator_barrier(plan: Plan, trainer: int) -> Sequence[Op]:
+def communicator_barrier(plan: Plan, trainer: int, origin: Origin | None) -> Sequence[Op]:
     """Waits until the trainer's communicator has sent what it was given, if the job has such a barrier (A2.54)."""
     if not plan.communicator_barrier:
         return []
     controls = [*plan.send_controls, *(counter.control for counter in plan.counters)]
     attrs = {"endpoints": Strings(plan.pservers), "trainer_id": trainer, "half_async": True}
-    return [make_op("send_barrier", {"X": controls}, {"Out": [plan.barrier_control]}, attrs, role=OpRole.RPC)]
+    barrier = make_op(
+        "send_barrier",
+        {"X": controls},
+        {"Out": [plan.barrier_control]},
+        attrs,
+        role=OpRole.RPC,
+        origin=made(origin, COMMUNICATOR_BARRIER),
+    )
+    return [barrier]
 
 
-def send_counters(plan: Plan, trainer: int) -> Sequence[Op]:
+def send_counters(plan: Plan, trainer: int, origin: Origin | None) -> Sequence[Op]:
     """Sends the trainer's own step counters to every server (A2.24)."""
     sends: list[Op] = []
     for counter in plan.counters:
@@ -29,6 +38,14 @@ def send_counters(plan: Plan, trainer: int) -> Sequence[Op]:
         if plan.runtime_split:
             attrs["send_varnames"] = Strings([own])
         sends.append(
-            make_op("send", {"X": [own]}, {"Out": [counter.control]}, attrs, role=OpRole.RPC, role_vars=(own, own))
+            make_op(
+                "send",
+                {"X": [own]},
+                {"Out": [counter.control]},
+                attrs,
+                role=OpRole.RPC,
+                role_vars=(own, own),
+                origin=made(counter.origin or origin, SEND_COUNTER),
+            )
         )
     return sends

@@ -16,6 +16,7 @@ from pstranspile.ir.roles import OpRole
 from pstranspile.ops.build import make_op
 from pstranspile.plan.names import CONTROL, NameMint, trainer_suffix
 from pstranspile.plan.plan import SharedCounter
+from pstranspile.rules import SHARE_COUNTER, START_COUNTER, made
 
 
 def share_step_counters(module: Module, trainers: int) -> tuple[Module, tuple[SharedCounter, ...]]:
@@ -33,8 +34,9 @@ def share_step_counters(module: Module, trainers: int) -> tuple[Module, tuple[Sh
         if op.type != "increment" or name is None or name not in block.vars:
             continue
         own = tuple(mint.mint(name + trainer_suffix(i)) for i in range(trainers))
-        counters.append(SharedCounter(name, own, mint.mint(CONTROL + name)))
-        ops[index] = make_op("sum", {"X": own}, {"Out": [name]}, role=OpRole.LR_SCHED, origin=op.origin)
+        counters.append(SharedCounter(name, own, mint.mint(CONTROL + name), op.origin))
+        origin = made(op.origin, SHARE_COUNTER)
+        ops[index] = make_op("sum", {"X": own}, {"Out": [name]}, role=OpRole.LR_SCHED, origin=origin)
     if not counters:
         return module, ()
     main = _declare(module.main, module.main, counters, ops)
@@ -60,11 +62,13 @@ def _initialised(module: Module, counters: Sequence[SharedCounter]) -> list[Op]:
         tensor = module.main.main_block.vars[counter.name].tensor
         assert tensor is not None
         attrs = {"shape": Longs(tensor.shape), "dtype": tensor.dtype.value, "value": 1.0}
-        own = (make_op("fill_constant", {}, {"Out": [name]}, attrs) for name in reversed(counter.own))
+        origin = made(counter.origin, START_COUNTER)
+        own = (make_op("fill_constant", {}, {"Out": [name]}, attrs, origin=origin) for name in reversed(counter.own))
         ops = [*(op._replace(inputs=FrozenMap()) for op in own), *ops]
     for op in module[STARTUP].main_block.ops:
         counter = shared.get(op.output("Out") or "")
         if counter is not None and op.type == "fill_constant":
-            op = op._replace(attrs=FrozenMap({**op.attrs, "value": -float(len(counter.own))}))
+            attrs = FrozenMap({**op.attrs, "value": -float(len(counter.own))})
+            op = op._replace(attrs=attrs, origin=made(op.origin, START_COUNTER))
         ops.append(op)
     return ops

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pstranspile.ir.attributes import AttrValue, Strings, float32
-from pstranspile.ir.model import Module, Op
+from pstranspile.ir.model import Module, Op, Origin
 from pstranspile.ir.roles import OpRole
 from pstranspile.job import Job
 from pstranspile.ops.build import make_op
 from pstranspile.plan.plan import Plan, PlannedParameter, SharedCounter, Slice
+from pstranspile.rules import FETCH_BARRIER, MERGE, SEND_BARRIER, made
 
 
 class Sync:
@@ -35,7 +36,7 @@ class Sync:
         """
         return job.trainers > 1
 
-    def after_sends(self, plan: Plan, trainer: int) -> Sequence[Op]:
+    def after_sends(self, plan: Plan, trainer: int, origin: Origin | None) -> Sequence[Op]:
         """One send_barrier to every server, after all sends."""
         controls = plan.send_controls
         barrier = make_op(
@@ -44,6 +45,7 @@ class Sync:
             {"Out": [plan.barrier_control]},
             {"endpoints": Strings(plan.pservers), "trainer_id": trainer},
             role=OpRole.RPC,
+            origin=made(origin, SEND_BARRIER),
         )
         return [barrier]
 
@@ -52,7 +54,7 @@ class Sync:
         del parameter
         return plan.barrier_control
 
-    def after_recvs(self, plan: Plan, trainer: int, received: Sequence[str]) -> Sequence[Op]:
+    def after_recvs(self, plan: Plan, trainer: int, received: Sequence[str], origin: Origin | None) -> Sequence[Op]:
         """One fetch_barrier that lists all that was received as its outputs, so that readers come after it."""
         barrier = make_op(
             "fetch_barrier",
@@ -60,6 +62,7 @@ class Sync:
             {"Out": received},
             {"endpoints": Strings(plan.pservers), "trainer_id": trainer},
             role=OpRole.RPC,
+            origin=made(origin, FETCH_BARRIER),
         )
         return [barrier]
 
@@ -69,13 +72,14 @@ class Sync:
             return [slice_.gradient]
         return [plan.sent_name(slice_, trainer) for trainer in range(plan.trainers)]
 
-    def merge(self, plan: Plan, slice_: Slice) -> Sequence[Op]:
+    def merge(self, plan: Plan, slice_: Slice, origin: Origin | None) -> Sequence[Op]:
         """The sum of the trainers' gradients, times 1/trainers; nothing with a single trainer."""
         if not plan.per_trainer:
             return []
-        merged = [slice_.gradient]
-        total = make_op("sum", {"X": self.server_inputs(plan, slice_)}, {"Out": merged})
-        return [total, make_op("scale", {"X": merged}, {"Out": merged}, {"scale": float32(1.0 / plan.trainers)})]
+        merged, origin = [slice_.gradient], made(origin, MERGE)
+        total = make_op("sum", {"X": self.server_inputs(plan, slice_)}, {"Out": merged}, origin=origin)
+        attrs = {"scale": float32(1.0 / plan.trainers)}
+        return [total, make_op("scale", {"X": merged}, {"Out": merged}, attrs, origin=origin)]
 
     def server_attrs(self, plan: Plan) -> Mapping[str, AttrValue]:
         """The synchronous server loop (`distributed_mode` 0)."""

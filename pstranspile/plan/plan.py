@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from pstranspile.analysis.updates import UpdateGroup
 from pstranspile.ir.distribution import DistributedVar as DistributedVar
-from pstranspile.ir.model import TensorType
+from pstranspile.ir.model import Origin, TensorType
 from pstranspile.ir.types import DType
 from pstranspile.plan.rings import Collective
 
@@ -58,7 +58,8 @@ class PlannedTable(NamedTuple):
     `rows_each` is the room a server gives it, `learning_rate` the variable that its update reads. `ids_sent` and
     `rows_got` are the variables, one per server, that carry the ids of a trainer's lookups there and the rows back,
     of types `ids` and `rows`.
-    `padding_idx` is the id whose row is all zero, -1 for none.
+    `padding_idx` is the id whose row is all zero, -1 for none. `updated_by` and `looked_up_by` say which source ops
+    update it and look it up first.
     """
 
     name: str
@@ -74,6 +75,8 @@ class PlannedTable(NamedTuple):
     rows: TensorType
     path: str
     send_control: str
+    updated_by: Origin | None = None
+    looked_up_by: Origin | None = None
 
     def sent_name(self, trainer: int | None, server: int) -> str:
         """The name under which a gradient goes to a server; `trainer` None: all trainers use one (A2.39)."""
@@ -82,11 +85,15 @@ class PlannedTable(NamedTuple):
 
 
 class SharedCounter(NamedTuple):
-    """A step counter kept by every trainer: the shared name, each trainer's own, and its send's control variable."""
+    """A step counter kept by every trainer: the shared name, each trainer's own, and its send's control variable.
+
+    `origin` is the source op that counted.
+    """
 
     name: str
     own: tuple[str, ...]
     control: str
+    origin: Origin | None = None
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,8 @@ def plan_table(facts: Facts, job: Job, table: LookupTable, mint: NameMint) -> Pl
         rows=rows._replace(lod_level=0),
         path=mint.mint(PATH),
         send_control=mint.mint(CONTROL + table.parameter),
+        updated_by=optimizer.origin,
+        looked_up_by=first.origin,
     )
 
 

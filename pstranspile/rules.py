@@ -1,0 +1,248 @@
+"""The emission rules: every way in which the compiler makes an op that the source does not have.
+
+An op that a rule made carries the rule's name in its origin, beside the source op it was made for. `explain` prints
+what stands here, and docs/explain.md lists it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pstranspile.ir.model import Location, Origin, Program
+
+SERVERS = ("sync", "async", "half-async", "fleet-sync")
+"""The modes whose servers hold and update the parameters."""
+
+WAITING, UNWAITING = ("sync", "fleet-sync"), ("async", "half-async", "fleet-sync")
+SUMMING = ("grad-allreduce", "local-sgd", "single-process-multi-thread")
+NAMED_RINGS = ("grad-allreduce", "local-sgd")
+
+
+class Rule(NamedTuple):
+    """One rule: its name, why it makes an op (a sentence), the FEATURES rows or a paper, the modes it works in."""
+
+    name: str
+    reason: str
+    reference: str
+    modes: tuple[str, ...]
+
+
+RULES: dict[str, Rule] = {}
+"""Every rule by name, in the order in which docs/explain.md lists them."""
+
+
+def _declare(name: str, modes: tuple[str, ...], reference: str, reason: str) -> str:
+    """Adds a rule and returns its name. Raises ValueError if there is one of that name."""
+    if name in RULES:
+        raise ValueError(f"the rule {name} is declared twice")
+    RULES[name] = Rule(name, reason, reference, modes)
+    return name
+
+
+WHOLE = -1
+"""The op number in an origin that is a program as a whole and no op of it."""
+
+
+def made(origin: Origin | None, rule: str) -> Origin:
+    """The origin of an op that `rule` made for the op with this origin (None: the source does not say where it is)."""
+    if origin is None:
+        return Origin("main", 0, WHOLE, None, rule)
+    return Origin(origin[0], origin[1], origin[2], origin[3], rule)
+
+
+def made_of_program(program: Program, rule: str, name: str = "main") -> Origin:
+    """The origin of an op that `rule` made for a program as a whole: its main block, where the text has it.
+
+    `name` is what the program is called if none of its ops says so.
+    """
+    block = program.main_block
+    first = block.ops[0].origin if block.ops else None
+    if first is None:
+        return Origin(name, 0, WHOLE, block.location, rule)
+    file = Location(first.location.file) if first.location else None
+    return Origin(first.program, 0, WHOLE, block.location or file, rule)
+
+
+# Trainers' main programs.
+KEEP_CLIP = _declare(
+    "keep-clip", SERVERS, "A2.16",
+    "A clip that reads only what the trainer has stays on it, as a part of the backward pass, so that what is "
+    "sent is clipped.",
+)  # fmt: skip
+SPLIT_GRADIENT = _declare(
+    "split-gradient", SERVERS, "A2.50",
+    "The parameter is cut into slices that lie on several servers, so its gradient is cut in the same way "
+    "before it is sent.",
+)  # fmt: skip
+SEND_GRADIENT = _declare(
+    "send-gradient", SERVERS, "A2.49, A2.51, A2.52",
+    "The update of the parameter moved to its servers, so the gradient is sent to them as soon as it is complete.",
+)  # fmt: skip
+SEND_COUNTER = _declare(
+    "send-step-counter", UNWAITING, "A2.24",
+    "No barrier tells the servers that a step is over, so every trainer counts its steps and sends its count "
+    "to all servers.",
+)  # fmt: skip
+SEND_BARRIER = _declare(
+    "send-barrier", ("sync",), "A2.53",
+    "The trainer has sent all gradients of the step; every server updates when all trainers have said so.",
+)  # fmt: skip
+COMMUNICATOR_BARRIER = _declare(
+    "communicator-barrier", UNWAITING, "A2.54",
+    "The trainer waits until its own communicator has sent what it was given, so that no step overtakes the last one.",
+)  # fmt: skip
+RECEIVE_PARAMETER = _declare(
+    "receive-parameter", SERVERS, "A2.55, A2.56",
+    "The parameter is updated on its servers, so the trainer fetches its new value from them for the next step.",
+)  # fmt: skip
+FETCH_BARRIER = _declare(
+    "fetch-barrier", ("sync", "geo"), "A2.57, A2.85",
+    "The trainer has fetched all parameters; no server takes gradients of the next step before all trainers have.",
+)  # fmt: skip
+JOIN_SLICES = _declare(
+    "join-slices", (*SERVERS, "geo"), "A2.58, A2.86",
+    "The parameter arrives in slices from several servers; joined along dim 0 they are the parameter again.",
+)  # fmt: skip
+LOOKUP = _declare(
+    "lookup-on-servers", SERVERS, "A2.66, A2.68",
+    "The table has a sparse gradient and stays on the servers; the trainer looks up just the rows that it needs, "
+    "for all lookups of one kind at once.",
+)  # fmt: skip
+TABLE_LOOKUP = _declare(
+    "table-lookup", SERVERS, "A2.74, A2.79",
+    "The distributed lookup table is dealt out over the servers by id: ids go to their servers, rows come back, "
+    "and each lookup gets what it asked for.",
+)  # fmt: skip
+SPLIT_TABLE_GRADIENT = _declare(
+    "split-table-gradient", SERVERS, "A2.75, A2.79",
+    "The rows of the table's gradient are dealt out by id, as the table is.",
+)  # fmt: skip
+SEND_TABLE_GRADIENT = _declare(
+    "send-table-gradient", SERVERS, "A2.75",
+    "The distributed lookup table is updated on the servers, so each gets the rows of the gradient that belong to it.",
+)  # fmt: skip
+
+# Trainers' start-up programs.
+RECEIVE_FIRST = _declare(
+    "receive-first-value", (*SERVERS, "geo"), "A2.83, A2.84",
+    "All trainers start from what the servers initialised; the trainer's own initial value is overwritten.",
+)  # fmt: skip
+NO_MEMORY = _declare(
+    "remote-table", SERVERS, "A2.62, A2.87",
+    "The table stays on the servers; on the trainer it gets its dims and no memory.",
+)  # fmt: skip
+
+# Servers' main programs.
+SERVE = _declare(
+    "serve", (*SERVERS, "geo"), "A2.88, A2.107, A2.108",
+    "The server's only op in its main block: it waits for messages of the trainers and runs the block each is "
+    "meant for.",
+)  # fmt: skip
+SCHEDULE = _declare(
+    "schedule-on-servers", SERVERS, "A2.93, A2.94",
+    "The learning rate is needed where the updates are, so every server computes its schedule, before any update.",
+)  # fmt: skip
+SHARE_COUNTER = _declare(
+    "share-step-counter", UNWAITING, "A2.24",
+    "No barrier marks the steps, so the schedule runs on the sum of what the trainers count instead of an increment.",
+)  # fmt: skip
+START_COUNTER = _declare(
+    "start-step-counter", UNWAITING, "A2.24",
+    "Every trainer's count of steps starts at 1, and the shared one at minus the number of trainers.",
+)  # fmt: skip
+MERGE = _declare(
+    "merge-gradients", WAITING, "A2.90, A2.97",
+    "The gradients of all trainers are averaged: summed, then divided by the number of trainers.",
+)  # fmt: skip
+UPDATE = _declare(
+    "update-slice", SERVERS, "A2.97, A2.98, A2.99, A2.100",
+    "The update of the parameter, on the part of it that this server owns: weight decay, clips and the optimizer.",
+)  # fmt: skip
+AFTER_UPDATE = _declare(
+    "follow-update", WAITING, "A2.31",
+    "The op changes a parameter after its update, so it follows the update on the parameter's server.",
+)  # fmt: skip
+COMPENSATE = _declare(
+    "compensate-delay", ("async", "half-async"), "A2.113, A2.115; Zheng et al. 2017, arXiv:1609.08326",
+    "The gradient was computed with an older value of the parameter: g + g * g * (w - w_backup) corrects it "
+    "to first order.",
+)  # fmt: skip
+MERGE_TABLE = _declare(
+    "merge-table-gradients", WAITING, "A2.76",
+    "The gradients of all trainers for this server's part of the table are added up (Fluid does not divide them).",
+)  # fmt: skip
+UPDATE_TABLE = _declare(
+    "update-table", SERVERS, "A2.76",
+    "The distributed lookup table is updated by sgd with the learning rate of the source's update, whatever that was.",
+)  # fmt: skip
+SERVE_ROWS = _declare(
+    "serve-rows", SERVERS, "A2.77",
+    "Looks up the rows of the distributed lookup table that trainers ask this server for.",
+)  # fmt: skip
+SAVE_TABLE = _declare(
+    "save-table", SERVERS, "A2.78",
+    "Saves this server's part of the distributed lookup table when a trainer asks for a checkpoint.",
+)  # fmt: skip
+
+# Servers' start-up programs.
+INITIALISE = _declare(
+    "initialise-slice", (*SERVERS, "geo"), "A2.110, A2.111",
+    "The source's initialiser, of the part of the variable that this server owns.",
+)  # fmt: skip
+FILL_BACKUP = _declare(
+    "fill-backup", ("async", "half-async"), "A2.112, A2.114",
+    "Every trainer's backup starts as the parameter is initialised; the compensation of delay compares with it.",
+)  # fmt: skip
+
+# Modes without servers.
+EXCHANGE_IDS = _declare(
+    "exchange-ids", ("nccl2",), "A3.01, A3.02, A3.03, A3.08",
+    "The trainers agree on the ids of their communicators; Fluid's executor then adds the sums of gradients itself.",
+)  # fmt: skip
+JOIN_RING = _declare(
+    "join-ring", NAMED_RINGS, "A3.11",
+    "The trainer joins a ring: it learns the ring's id from trainer 0 and says which rank it has.",
+)  # fmt: skip
+JOIN_DEVICES = _declare(
+    "join-devices", ("single-process-multi-thread",), "A3.16",
+    "All devices of the process form one ring.",
+)  # fmt: skip
+BROADCAST = _declare(
+    "broadcast-parameter", NAMED_RINGS, "A3.12",
+    "All trainers start from the parameters that trainer 0 initialised; the rings take turns.",
+)  # fmt: skip
+WAIT_BROADCASTS = _declare(
+    "wait-for-broadcasts", NAMED_RINGS, "A3.12, A3.20",
+    "The step must not begin before the broadcasts of this ring are over.",
+)  # fmt: skip
+AVERAGE = _declare(
+    "average-gradients", ("grad-allreduce", "single-process-multi-thread"), "A3.13",
+    "The gradient of the loss is divided by the number of trainers, which makes the sums of all gradients means.",
+)  # fmt: skip
+SUM_GRADIENT = _declare(
+    "sum-gradient", ("grad-allreduce", "single-process-multi-thread"), "A3.14",
+    "The gradient is complete; it is summed over all trainers, once what computes it is done. The rings take turns.",
+)  # fmt: skip
+WAIT_SUMS = _declare(
+    "wait-for-sums", SUMMING, "A3.14, A3.15, A3.20",
+    "What follows reads what is summed, so the sums of this ring must be over.",
+)  # fmt: skip
+SUM_DIFFERENCES = _declare(
+    "sum-differences", ("local-sgd",), "A3.15",
+    "How far the parameter moved in this step (snapshot less value) is summed over all trainers.",
+)  # fmt: skip
+AVERAGE_PARAMETERS = _declare(
+    "average-parameters", ("local-sgd",), "A3.15",
+    "The snapshot less the mean of what the trainers moved is the mean of their parameters; it is the next "
+    "snapshot too.",
+)  # fmt: skip
+FIRST_SNAPSHOT = _declare(
+    "first-snapshot", ("local-sgd",), "A3.15",
+    "The snapshot that the first step compares with is the parameter as it starts out.",
+)  # fmt: skip
+
+# Before compiling.
+GRADIENT = _declare(
+    "gradient", (), "A1",
+    "Not of the compiler: `pstranspile grad` made the op, as the backward pass of the source op.",
+)  # fmt: skip
