@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from pstranspile.ir import codes
+from pstranspile.ir.codes import declare as declare_code
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ops.schema import OpSchema, registered
 
@@ -63,7 +63,7 @@ GROUP = "pstranspile.ops"
 They are looked for when an op type comes up that is not one of ours.
 """
 
-FAMILY = codes.declare("op-family", "An op family of another installed package can't be loaded.")
+FAMILY = declare_code("op-family", "An op family of another installed package can't be loaded.")
 
 _PLACES = Path(__file__).with_name("places.json")
 _complete: set[str] = set()
