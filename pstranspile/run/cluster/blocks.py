@@ -9,7 +9,7 @@ from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op, Program, Var
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import Value
-from pstranspile.run.cluster.rpc import changed_in_place
+from pstranspile.run.cluster.script import changed_in_place
 from pstranspile.run.frame import Execution
 from pstranspile.run.prepared import Prepared
 from pstranspile.run.scope import Scope, own_copy

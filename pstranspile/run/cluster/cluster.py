@@ -22,6 +22,16 @@ from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import Value
 from pstranspile.run.cluster import codes
 from pstranspile.run.cluster.asynchronous import AsynchronousServer
+from pstranspile.run.cluster.collective import (
+    COLLECTIVES,
+    Ring,
+    make_collective,
+    plays_executor,
+    ring_of,
+    with_averages,
+    with_broadcasts,
+)
+from pstranspile.run.cluster.communicator import Communicator, Settings, make_communicator
 from pstranspile.run.cluster.feeding import ClusterFeeds, feeds_of
 from pstranspile.run.cluster.machine import Machine
 from pstranspile.run.cluster.network import Network
@@ -30,7 +40,7 @@ from pstranspile.run.cluster.report import stuck
 from pstranspile.run.cluster.rpc import link_to, make_rpc, text_list
 from pstranspile.run.cluster.scheduler import Scheduler, SeededScheduler
 from pstranspile.run.cluster.script import Exchange, Library
-from pstranspile.run.cluster.server import Server, listening_op
+from pstranspile.run.cluster.server import Server, listening_op, mode_of
 from pstranspile.run.cluster.synchronous import SynchronousServer
 from pstranspile.run.cluster.trainer import Action, Trainer
 from pstranspile.run.feeds import near
@@ -67,7 +77,8 @@ class Cluster:
     A role whose main program has a `listen_and_serv` is a server; the others are trainers, in the order of the numbers
     that end their names. `schedule` is the seed of an order of events, None for machines in turn. `seed` takes the
     place of the programs' own. `distributed_vars` is the table of variables on servers (a compile's; else it is
-    inferred). `init` gives whole variables, set after the servers' start-up programs. Raises DiagnosticError.
+    inferred). `init` gives whole variables, set after the servers' start-up programs. `settings` are those of the
+    trainers' communicators. Raises DiagnosticError.
     """
 
     def __init__(
@@ -79,8 +90,10 @@ class Cluster:
         schedule: int | None = None,
         seed: int | None = None,
         distributed_vars: Iterable[Placed] | None = None,
+        settings: Settings | None = None,
         folder: str = ".",
     ):
+        self.settings = settings or Settings()
         self.scheduler = Scheduler() if schedule is None else SeededScheduler(schedule)
         self.network = Network(self.scheduler)
         self.init = dict(init or {})
@@ -94,11 +107,20 @@ class Cluster:
             _server(name, self.network, serving[name], self.seed, folder) for name in sorted(serving, key=_by_number)
         ]
         self.trainers: list[Trainer] = [
-            self._trainer(name, index, training[name], fetch)
+            self._trainer(name, index, training[name], fetch, folder)
             for index, name in enumerate(sorted(training, key=_by_number))
         ]
         self.by_endpoint: dict[str, Server] = {server.endpoint: server for server in self.servers}
-        self.machines: dict[str, Machine] = {m.name: m for m in (*self.trainers, *self.servers)}
+        self.rings = self._rings()
+        modes = {server.endpoint: server.mode for server in self.servers}
+        self.communicators: dict[str, Communicator] = {
+            trainer.name: found
+            for trainer in self.trainers
+            if (found := make_communicator(trainer, self.by_endpoint, modes, self.settings)) is not None
+        }
+        beside = [found for found in self.communicators.values() if isinstance(found, Machine)]
+        everyone: list[Machine] = [*self.trainers, *beside, *self.servers, *self.rings.values()]
+        self.machines: dict[str, Machine] = {machine.name: machine for machine in everyone}
         rows = (
             infer_placement({s.endpoint: s.main for s in self.servers}, [t.main for t in self.trainers[:1]])
             if distributed_vars is None
@@ -109,16 +131,34 @@ class Cluster:
         """How many steps are fed; None if any number."""
         self.started = False
 
-    def _trainer(self, name: str, index: int, role: Role, fetch: Sequence[str]) -> Trainer:
-        trainer = Trainer(name, index, self.network, role.startup, role.main, self.library, seed=self.seed)
+    def _trainer(self, name: str, index: int, role: Role, fetch: Sequence[str], folder: str) -> Trainer:
+        startup, main = role.startup, role.main
+        if plays_executor(startup):
+            startup, main = with_broadcasts(startup, main), with_averages(main)
+        trainer = Trainer(name, index, self.network, startup, main, self.library, seed=self.seed)
         trainer.fetches = tuple(fetch)
+        trainer.folder = folder
         trainer.make_action = self.make_action
         trainer.on_started = self._initialise_trainer
         return trainer
 
     def make_action(self, trainer: Trainer, exchange: Exchange, program: Program) -> Action:
         """What a trainer does at an op that talks to other machines."""
-        return make_rpc(trainer, exchange, program, self.by_endpoint)
+        if exchange.kind in COLLECTIVES:
+            return make_collective(trainer, exchange, self.rings)
+        plain = make_rpc(trainer, exchange, program, self.by_endpoint)
+        communicator = self.communicators.get(trainer.name)
+        return plain if communicator is None else communicator.action(exchange, program, plain)
+
+    def _rings(self) -> dict[str, Ring]:
+        """The rings that the trainers' programs name."""
+        names: dict[str, dict[int, Machine]] = {}
+        for trainer in self.trainers:
+            for program in (trainer.startup, trainer.main):
+                for op in program.main_block.ops:
+                    if op.type in COLLECTIVES:
+                        names.setdefault(ring_of(op), {})[trainer.index] = trainer
+        return {name: Ring(name, self.network, names[name]) for name in sorted(names)}
 
     # steps
 
@@ -159,6 +199,8 @@ class Cluster:
             for endpoint, op in names.items()
             if endpoint in self.by_endpoint
         ]
+        rings = dict.fromkeys(ring_of(op) for op in ops if op.type in COLLECTIVES)
+        trainer.servers += [self.network.link(trainer, self.rings[name], trainer.index) for name in rings]
 
     def _initialise_trainer(self, trainer: Trainer) -> None:
         """Sets what `init` gives of the variables that the trainer did not get from servers."""
@@ -183,6 +225,11 @@ class Cluster:
         for trainer in self.trainers:
             trainer.limit = max(trainer.limit, step)
             self.scheduler.wake(trainer)
+        self._go_on()
+
+    def run_once(self, trainer: int, program: Program) -> None:
+        """Has a trainer run a program besides, between steps: one that saves, say. Raises DiagnosticError."""
+        self.trainers[trainer].run_once(program)
         self._go_on()
 
     def finish(self) -> None:
@@ -233,6 +280,5 @@ def _seed_for(startups: Sequence[Program], seed: int | None) -> int | None:
 def _server(name: str, network: Network, role: Role, seed: int | None, folder: str) -> Server:
     op = listening_op(role.main)
     assert op is not None
-    mode: Any = op.attrs.get("distributed_mode", 0)
-    kind = SynchronousServer if int(mode) == 0 else AsynchronousServer
+    kind = SynchronousServer if mode_of(op) == 0 else AsynchronousServer
     return kind(name, network, role.startup, role.main, seed=seed, scope=Scope(), folder=folder)

@@ -27,7 +27,7 @@ from pstranspile.run.cluster.message import (
 )
 from pstranspile.run.cluster.network import Link
 from pstranspile.run.cluster.script import Exchange, is_plain
-from pstranspile.run.cluster.trainer import WAIT, Action, Trainer
+from pstranspile.run.cluster.trainer import Action, Trainer
 from pstranspile.run.scope import own_copy
 
 np = lazy_import("numpy")
@@ -56,18 +56,6 @@ def number_list(op: Op, name: str) -> Sequence[int]:
     """An attribute that is a list of whole numbers, empty if the op does not carry it."""
     value: Any = op.attrs.get(name, ())
     return tuple(map(int, value))
-
-
-def changed_in_place(program: Program) -> frozenset[str]:
-    """The variables that ops of the program may change in place: those an op both reads and writes.
-
-    A part that `split_byref` cuts off shares memory with its whole; so the parts of such variables are among them.
-    """
-    changed = {name for block in program.blocks for op in block.ops for name in {*op.input_names} & {*op.output_names}}
-    for op in program.main_block.ops:
-        if op.type == "split_byref" and changed.intersection(op.input_names):
-            changed.update(op.output_names)
-    return frozenset(changed)
 
 
 def make_rpc(trainer: Trainer, exchange: Exchange, program: Program, servers: Servers) -> Action:
@@ -99,7 +87,7 @@ def _send(trainer: Trainer, exchange: Exchange, program: Program, servers: Serve
     targets = send_targets(trainer, op, servers)
     sections = number_list(op, "sections")
     kind = SEND if op.attrs.get("use_send_handler", True) else NOTIFY
-    variables, changed = program.main_block.vars, changed_in_place(program)
+    variables, changed = program.main_block.vars, trainer.changes
     copied = [name in changed or (name in variables and variables[name].persistable) for name in exchange.inputs]
 
     def safe(values: tuple[Value, ...]) -> Sequence[Value]:
@@ -166,7 +154,7 @@ def joined(counts: Sequence[int]) -> Callable[[list[Value]], list[Value]] | None
 def _recv(trainer: Trainer, exchange: Exchange, program: Program, servers: Servers) -> Action:
     requests, counts = requests_of(trainer, exchange.ops, servers)
     together = joined(counts)
-    finish = checked(exchange, program, counts, together)
+    finish = checked(trainer, exchange, program, counts, together)
     posts = [(link.post, kind, name) for link, kind, name in requests]
     count = len(requests)
 
@@ -180,6 +168,7 @@ def _recv(trainer: Trainer, exchange: Exchange, program: Program, servers: Serve
 
 
 def checked(
+    trainer: Trainer,
     exchange: Exchange,
     program: Program,
     counts: Sequence[int],
@@ -188,7 +177,7 @@ def checked(
     """Makes outputs of answers, and sees to it that plain arrays come where they are declared, and copies of what the
     trainer itself changes (answers are shared by all who asked).
     """
-    changed = changed_in_place(program)
+    changed = trainer.changes
     outputs = exchange.outputs
     own = [place for place, name in enumerate(outputs) if name in changed and counts[place] == 1]
     plain = [place for place, name in enumerate(outputs) if is_plain(program, name)]
@@ -278,8 +267,25 @@ def _checkpoint(trainer: Trainer, exchange: Exchange, program: Program, servers:
 
     def run(_values: tuple[Value, ...]) -> Sequence[Value]:
         for number, link in enumerate(links):
-            link.post(CHECKPOINT, trainer.step, table, f"{folder}/__lookup_table__/{table}_{number}", number)
+            link.post(CHECKPOINT, trainer.step, table, f"{folder}/{table}_{number}", number)
         return trainer.expect(len(links), lambda _answers: ())
+
+    return run
+
+
+def _recv_save(trainer: Trainer, exchange: Exchange, program: Program, servers: Servers) -> Action:
+    """Fetches the slices of a variable as they are now, and writes the whole to a file (A6.06)."""
+    from pstranspile.run.cluster.receiving import write_whole
+
+    op = exchange.op
+    names = text_list(op, "remote_varnames")
+    links = [link_to(trainer, servers, endpoint, op) for endpoint in text_list(op, "endpoints")]
+    finish = write_whole(op, names, len(links), trainer.folder)
+
+    def run(_values: tuple[Value, ...]) -> Sequence[Value]:
+        for slot, (link, name) in enumerate(zip(links, names, strict=True)):
+            link.post(GET_NOW, trainer.step, name, None, slot)
+        return trainer.expect(len(links), finish)
 
     return run
 
@@ -292,6 +298,5 @@ _MAKERS: dict[str, Callable[[Trainer, Exchange, Program, Servers], Action]] = {
     "prefetch": _prefetch,
     "distributed_lookup_table": _lookup,
     "checkpoint_notify": _checkpoint,
+    "recv_save": _recv_save,
 }
-
-__all__ = ["WAIT", "changed_in_place", "checked", "link_to", "make_rpc", "requests_of", "send_targets"]

@@ -82,6 +82,8 @@ def find_exchanges(program: Program) -> tuple[Program, tuple[Exchange, ...]]:
     ops: list[Op] = []
     for op in program.main_block.ops:
         if op.type in SILENT:
+            if op.input("X") != op.output("Out") and op.output("Out") and op.type.startswith("c_sync"):
+                ops.append(Op("assign", op.inputs, op.outputs, role=op.role, origin=op.origin))
             continue
         if op.type not in TALKING:
             ops.append(op)
@@ -96,6 +98,19 @@ def find_exchanges(program: Program) -> tuple[Program, tuple[Exchange, ...]]:
         ops.append(Op(EXCHANGE, FrozenMap({"X": inputs}), FrozenMap({"Out": outputs}), origin=op.origin))
     block = program.main_block._replace(ops=tuple(ops))
     return program._replace(blocks=(block, *program.blocks[1:])), tuple(exchanges)
+
+
+def changed_in_place(program: Program) -> frozenset[str]:
+    """The variables that ops of the program may change in place: those an op both reads and writes.
+
+    A part that `split_byref` cuts off shares memory with its whole; so the parts of such variables are among them.
+    """
+    ops = [op for block in program.blocks for op in block.ops if op.type not in TALKING and op.type not in SILENT]
+    changed = {name for op in ops for name in {*op.input_names} & {*op.output_names}}
+    for op in program.main_block.ops:
+        if op.type == "split_byref" and changed.intersection(op.input_names):
+            changed.update(op.output_names)
+    return frozenset(changed)
 
 
 def _never(*_values: Value) -> Value:

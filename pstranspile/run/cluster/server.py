@@ -48,6 +48,12 @@ def listening_op(program: Program) -> Op | None:
     return next((op for op in program.main_block.ops if op.type == "listen_and_serv"), None)
 
 
+def mode_of(op: Op) -> int:
+    """How a server works: 0 in step with all trainers, 1 and 2 gradient by gradient, 3 geo-SGD."""
+    mode: Any = op.attrs.get("distributed_mode", 0)
+    return int(mode)
+
+
 def pairs(op: Op, name: str) -> dict[str, str]:
     """An attribute of texts `a:b` as a mapping; a variable's name may hold colons itself."""
     texts: Any = op.attrs.get(name, ())
@@ -77,6 +83,7 @@ class Server(Machine):
         assert op is not None
         self.op = op
         self.endpoint = str(op.attrs["endpoint"])
+        self.mode = mode_of(op)
         self.live: set[int] = set()
         """The trainers that have not left."""
         self.trainer_names: dict[int, str] = {}

@@ -12,7 +12,7 @@ from pstranspile.ops.context import Value
 from pstranspile.run.cluster.machine import Machine, Waiting
 from pstranspile.run.cluster.message import COMPLETE, Message
 from pstranspile.run.cluster.network import Link, Network
-from pstranspile.run.cluster.script import Coroutine, Exchange, Library, Script
+from pstranspile.run.cluster.script import Coroutine, Exchange, Library, Script, changed_in_place
 from pstranspile.run.feeds import fetched
 from pstranspile.run.frame import Execution
 from pstranspile.run.scope import Scope
@@ -74,6 +74,12 @@ class Trainer(Machine):
         self.servers: list[Link] = []
         """Links to the servers, which are told when the trainer leaves."""
         self.make_action: Actions | None = None
+        self.folder = "."
+        """Where files that ops name lie."""
+        self._asked: Program | None = None
+        self._extra: Script | None = None
+        self.changes = changed_in_place(startup) | changed_in_place(main)
+        """The variables that the trainer's programs may change in place, so that it must have them to itself."""
         self._library = library
         self._script: Script | None = None
         self._main: Script | None = None
@@ -83,8 +89,8 @@ class Trainer(Machine):
         self._answers: list[Value] = []
         self._open = 0
         self._join: Callable[[list[Value]], Sequence[Value]] | None = None
+        self._after: Callable[[], object] | None = None
         self._blocked = ""
-        self._missing: Callable[[], Sequence[str]] | None = None
 
     # what actions use
 
@@ -97,6 +103,13 @@ class Trainer(Machine):
         self._join = then
         return WAIT
 
+    def after_answers(self, then: Callable[[], object]) -> None:
+        """Does something once the replies that are waited for have come; at once if there are none."""
+        if self._open:
+            self._after = then
+        else:
+            then()
+
     def block(self, what: str) -> Sequence[Value]:
         """Waits until `release` is called; `what` tells a person for what. Gives `WAIT`."""
         self._blocked = what
@@ -105,6 +118,18 @@ class Trainer(Machine):
     def release(self) -> None:
         """Ends a wait of `block`."""
         self._blocked = ""
+        self.network.scheduler.wake(self)
+
+    # between steps
+
+    def go_on_from(self, step: int) -> None:
+        """Makes `step` the next step, for what is fed and for random numbers; the trainer pauses before it."""
+        self.step = self.limit = step
+        self._main = None
+
+    def run_once(self, program: Program) -> None:
+        """Runs a program besides (one that saves), before the next step and without counting it as one."""
+        self._asked = program
         self.network.scheduler.wake(self)
 
     # the machine
@@ -130,6 +155,11 @@ class Trainer(Machine):
         if self._script is None:
             self._begin(self._prepared(self.startup, (), (), {}), {})
             return
+        if self._asked is not None:
+            program, self._asked = self._asked, None
+            self._extra = self._prepared(program, (), (), {})
+            self._begin(self._extra, {})
+            return
         if self.step >= self.limit:
             return
         feed = self.feed(self.step)
@@ -141,7 +171,7 @@ class Trainer(Machine):
         self._begin(self._main, feed)
 
     def _prepared(self, program: Program, feeds: Sequence[str], fetches: Sequence[str], slices: Any) -> Script:
-        execution = Execution(program, self.scope, seed=self.seed, stream=self.index, slices=slices)
+        execution = Execution(program, self.scope, seed=self.seed, stream=self.index, slices=slices, folder=self.folder)
         execution.step = max(self.step, 0)
         script = Script(execution, feeds, fetches, self._library)
         assert self.make_action is not None
@@ -167,6 +197,9 @@ class Trainer(Machine):
         if self._join is not None:
             received, self._join = self._join(self._answers), None
         self._answers = []
+        if self._after is not None:
+            then, self._after = self._after, None
+            then()
         self._go_on(received)
 
     def _go_on(self, received: Sequence[Value] | None) -> None:
@@ -199,6 +232,10 @@ class Trainer(Machine):
         assert script is not None
         script.execution.step += 1
         self._exchange = -1
+        if script is self._extra:
+            self._extra = None
+            self.network.scheduler.wake(self)
+            return
         if self.step >= 0:
             values = zip(script.fetches, found, strict=True)
             self.results.append({name: fetched(self.main, name, value) for name, value in values})

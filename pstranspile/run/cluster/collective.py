@@ -1,0 +1,222 @@
+"""Trainers among themselves: sums, averages and broadcasts over the trainers of a ring (FEATURES 3a, 3b).
+
+A ring is a machine of its own to which every trainer sends its value and which answers all of them when the last one
+has come. Values are added in the order of the trainers, so a result depends on no schedule.
+
+Other than in Fluid a trainer that has left is not waited for; sums that make an average (of gradients, or of what
+local SGD has learnt) stay averages over the trainers that are left.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op
+from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.model import Op, Program
+from pstranspile.ir.roles import OpRole
+from pstranspile.lazy import lazy_import
+from pstranspile.ops.context import Value
+from pstranspile.ops.rows import concat_rows
+from pstranspile.ops.values import SelectedRows
+from pstranspile.run.cluster import codes
+from pstranspile.run.cluster.machine import Machine, Waiting
+from pstranspile.run.cluster.message import COLLECTIVE, COMPLETE, REPLY, Message
+from pstranspile.run.cluster.network import Network
+from pstranspile.run.cluster.script import Exchange
+from pstranspile.run.cluster.trainer import Action, Trainer
+from pstranspile.run.describe import describe
+from pstranspile.run.scope import own_copy
+
+np = lazy_import("numpy")
+
+COLLECTIVES = frozenset(
+    {
+        "c_allreduce_sum", "c_allreduce_max", "c_allreduce_min", "c_allreduce_prod", "c_broadcast", "c_allgather",
+        "c_reducescatter", "allreduce", "broadcast", "average",
+    }
+)  # fmt: skip
+"""Op types in which all trainers of a ring take part."""
+
+REDUCE_TYPES = ("c_allreduce_sum", "c_allreduce_prod", "c_allreduce_max", "c_allreduce_min")
+"""What the numbers of the older op's `reduce_type` mean."""
+
+
+class Part(NamedTuple):
+    """A trainer's part in an operation: what to do, and its value."""
+
+    kind: str
+    op: Op
+    value: Value
+
+    @property
+    def averages(self) -> bool:
+        """Whether a sum is one of gradients or of updates, which the program divides by the number of trainers."""
+        role = self.op.role or OpRole.FORWARD
+        return bool(role & (OpRole.BACKWARD | OpRole.OPTIMIZE))
+
+
+class Ring(Machine):
+    """The trainers that take part in the collective operations of one `ring_id`."""
+
+    def __init__(self, name: str, network: Network, trainers: Mapping[int, Machine]):
+        super().__init__(name, network)
+        self._trainers = dict(trainers)
+        self._count = len(self._trainers)
+        self._queues: dict[int, deque[Message]] = {index: deque() for index in sorted(self._trainers)}
+        self.live = set(self._trainers)
+
+    def receive(self, message: Message) -> None:
+        """Takes a trainer's part, or hears that it has left; the last part that was missing makes the answer."""
+        if message.kind == COMPLETE:
+            self.live.discard(message.trainer)
+        else:
+            self._queues[message.trainer].append(message)
+        while self.live and all(self._queues[index] for index in self.live):
+            self._answer({index: queue.popleft() for index, queue in self._queues.items() if queue})
+
+    def _answer(self, messages: Mapping[int, Message]) -> None:
+        parts = {index: message.payload for index, message in messages.items()}
+        results = combine(self.name, parts, self._count)
+        for index, message in messages.items():
+            link = self.network.link(self, self._trainers[index], index)
+            link.post(REPLY, message.step, message.variable, results[index], message.slot)
+
+    def waiting(self) -> Waiting | None:
+        """Which trainers have not come, if some have."""
+        come = [index for index, queue in self._queues.items() if queue]
+        if not come or not self.live:
+            return None
+        part: Part = self._queues[come[0]][0].payload
+        missing = tuple(self._trainers[index].name for index in sorted(self.live) if not self._queues[index])
+        return Waiting(self.name, part.op, f"the parts of all trainers in {part.kind}", missing)
+
+
+def combine(ring: str, parts: Mapping[int, Part], count: int) -> dict[int, Value]:
+    """What each trainer gets. `count`: how many trainers the ring had at first. Raises DiagnosticError."""
+    first = next(iter(parts.values()))
+    kinds = {part.kind for part in parts.values()}
+    forms = {describe(part.value) for part in parts.values()}
+    if len(kinds) > 1 or (len(forms) > 1 and _must_agree(first)):
+        told = [f"trainer {index}: {part.kind} of {describe(part.value)}" for index, part in parts.items()]
+        message = f"the trainers of {ring} do not do the same"
+        raise DiagnosticError([at_op(codes.COLLECTIVE, message, first.op, notes=[Note(line) for line in told])])
+    values = [part.value for part in parts.values()]
+    if first.kind == "c_broadcast":
+        root: Any = first.op.attrs.get("root", 0)
+        if int(root) not in parts:
+            message = f"trainer {root}, whose value all others are to get, takes no part in {ring}"
+            raise DiagnosticError([at_op(codes.COLLECTIVE, message, first.op)])
+        return dict.fromkeys(parts, parts[int(root)].value)
+    if first.kind == "c_allgather":
+        return dict.fromkeys(parts, np.concatenate(values))
+    total = _REDUCE[first.kind](values)
+    if first.kind == "average":
+        total = _times(total, 1.0 / len(values))
+    elif first.kind in ("c_allreduce_sum", "c_reducescatter") and len(values) < count and first.averages:
+        total = _times(total, count / len(values))
+    if first.kind == "c_reducescatter":
+        if len(total) % len(values):
+            message = f"{len(total)} rows cannot be divided among {len(values)} trainers"
+            raise DiagnosticError([at_op(codes.COLLECTIVE, message, first.op)])
+        return dict(zip(parts, np.split(total, len(values)), strict=True))
+    if total.__class__ is np.ndarray:
+        total.flags.writeable = False  # all trainers get the same array
+    return dict.fromkeys(parts, total)
+
+
+def _must_agree(part: Part) -> bool:
+    return part.kind != "c_allgather" and not isinstance(part.value, SelectedRows)
+
+
+def _sum(values: Sequence[Value]) -> Value:
+    if isinstance(values[0], SelectedRows):
+        return concat_rows(values)
+    total = values[0].copy()
+    for value in values[1:]:
+        total += value
+    return total
+
+
+def _times(value: Value, factor: float) -> Value:
+    if isinstance(value, SelectedRows):
+        return value._replace(value=value.value * value.value.dtype.type(factor))
+    return value * value.dtype.type(factor)
+
+
+_REDUCE: dict[str, Callable[[Sequence[Value]], Value]] = {
+    "c_allreduce_sum": _sum,
+    "c_reducescatter": _sum,
+    "average": _sum,
+    "c_allreduce_max": lambda values: np.maximum.reduce(values),
+    "c_allreduce_min": lambda values: np.minimum.reduce(values),
+    "c_allreduce_prod": lambda values: np.multiply.reduce(values),
+}
+
+
+def kind_of(op: Op) -> str:
+    """What a collective op does, under the name of the newer op."""
+    if op.type == "allreduce":
+        number: Any = op.attrs.get("reduce_type", 0)
+        return REDUCE_TYPES[int(number)]
+    return "c_broadcast" if op.type == "broadcast" else op.type
+
+
+def ring_of(op: Op) -> str:
+    """The name of the ring that an op works on."""
+    number: Any = op.attrs.get("ring_id", 0)
+    return f"ring_{int(number)}"
+
+
+def make_collective(trainer: Trainer, exchange: Exchange, rings: Mapping[str, Ring]) -> Action:
+    """The action of a collective op."""
+    op, kind = exchange.op, kind_of(exchange.op)
+    link = trainer.network.link(trainer, rings[ring_of(op)], trainer.index)
+    (name,), (output,) = exchange.inputs, exchange.outputs
+    owned = output in trainer.changes
+
+    def finish(answers: list[Value]) -> list[Value]:
+        return [own_copy(answers[0])] if owned else answers
+
+    def run(values: tuple[Value, ...]) -> Sequence[Value]:
+        link.post(COLLECTIVE, trainer.step, name, Part(kind, op, values[0]), 0)
+        return trainer.expect(1, finish)
+
+    return run
+
+
+def plays_executor(startup: Program) -> bool:
+    """Whether a trainer leaves it to Fluid's multi-process executor to average gradients (mode nccl2, A3.01)."""
+    return any(op.type == "gen_nccl_id" for op in startup.main_block.ops)
+
+
+def with_averages(main: Program) -> Program:
+    """The program with every gradient averaged over the trainers right after the op that makes it.
+
+    That is what Fluid's ParallelExecutor does for ops that name parameter and gradient in their role variables.
+    """
+    ops: list[Op] = []
+    for op in main.main_block.ops:
+        ops.append(op)
+        if not (op.role or OpRole.FORWARD) & OpRole.BACKWARD:
+            continue
+        written = set(op.output_names)
+        for _, gradient in op.role_pairs:
+            if gradient in written:
+                slots = FrozenMap({"X": (gradient,)}), FrozenMap({"Out": (gradient,)})
+                ops.append(Op("average", *slots, role=OpRole.BACKWARD, origin=op.origin))
+    return main._replace(blocks=(main.main_block._replace(ops=tuple(ops)), *main.blocks[1:]))
+
+
+def with_broadcasts(startup: Program, main: Program) -> Program:
+    """The start-up program that ends with the parameters of trainer 0 for all, as that executor starts."""
+    made = {name for op in startup.main_block.ops for name in op.output_names}
+    names = dict.fromkeys(p for op in main.main_block.ops for p, _ in op.role_pairs if p in made)
+    ops = [
+        Op("c_broadcast", FrozenMap({"X": (name,)}), FrozenMap({"Out": (name,)}), FrozenMap({"root": 0}))
+        for name in names
+    ]
+    block = startup.main_block
+    return startup._replace(blocks=(block._replace(ops=(*block.ops, *ops)), *startup.blocks[1:]))

@@ -1,0 +1,315 @@
+"""The communicator of a trainer whose `send` and `recv` carry the names of slices (FEATURES 4d).
+
+Which kind it is follows from the programs, as Fluid's user would have to choose it: servers that wait for barriers make
+it synchronous, a `send_barrier` of a trainer's own makes it half-asynchronous, and otherwise it is asynchronous.
+
+A trainer here is one training thread, so the synchronous and the half-asynchronous kind send every gradient as it is
+(the average of one) and the trainer waits meanwhile; they need no machine of their own. The asynchronous kind is a
+machine beside the trainer, with a queue for every gradient.
+
+Other than in Fluid: what is in the queues when a trainer leaves is sent (A4.47); step counters are sent, so that
+schedules go on (A5.16); parameters are pulled after every round in which something was sent (A4.46).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from pstranspile.ir.model import Op, Program
+from pstranspile.lazy import lazy_import
+from pstranspile.ops.context import Value
+from pstranspile.ops.rows import merge_rows
+from pstranspile.ops.values import SelectedRows
+from pstranspile.run.cluster.cutting import cut
+from pstranspile.run.cluster.machine import Machine, Waiting
+from pstranspile.run.cluster.message import FETCH_BARRIER, NOTIFY, SEND, SEND_BARRIER, Message
+from pstranspile.run.cluster.network import Link
+from pstranspile.run.cluster.rpc import Servers, checked, joined, link_to, number_list, requests_of, send_targets
+from pstranspile.run.cluster.script import Exchange, find_exchanges
+from pstranspile.run.cluster.trainer import Action, Trainer
+from pstranspile.run.scope import own_copy
+
+np = lazy_import("numpy")
+
+
+class Settings(NamedTuple):
+    """How communicators work. The first three are flags of Fluid's, with the defaults of one training thread (A4.42).
+
+    `max_merge_var_num` gradients of one variable at most are sent as one; a trainer waits when `send_queue_size` are in
+    a queue; `merge_add` adds them up, otherwise they are averaged (an op with `merge_add` is added up in any case,
+    A4.45). `push_every`: geo-SGD exchanges what was learnt every so many steps (`geo_sgd_need_push_nums`).
+    """
+
+    max_merge_var_num: int = 1
+    send_queue_size: int = 1
+    merge_add: bool = True
+    push_every: int = 100
+
+
+def uses_communicator(main: Program) -> bool:
+    """Whether a trainer's gradients are cut by a communicator, not by ops."""
+    return any(
+        op.type == "send" and op.attrs.get("send_varnames") and op.attrs.get("use_send_handler", True)
+        for op in main.main_block.ops
+    )
+
+
+def has_barrier(main: Program) -> bool:
+    """Whether a trainer waits for its communicator in every step."""
+    return any(op.type == "send_barrier" and op.attrs.get("half_async", False) for op in main.main_block.ops)
+
+
+class StepCommunicator:
+    """Sends in every step what the trainer made in it, then fetches; with barriers if the servers wait for them."""
+
+    def __init__(self, trainer: Trainer, servers: Servers, *, synchronous: bool):
+        self._trainer = trainer
+        self._servers = servers
+        self._synchronous = synchronous
+        self._queue: list[Callable[[], object]] = []
+        """What to do at the barrier, in the order of the program."""
+        self._barriers: list[Link] = []
+        exchanges = find_exchanges(trainer.main)[1]
+        self._fetches = [exchange for exchange in exchanges if exchange.kind == "recv"]
+
+    def action(self, exchange: Exchange, program: Program, plain: Action) -> Action:
+        """What the trainer does at an exchange; `plain` is what it would do without a communicator."""
+        if program is not self._trainer.main:
+            return plain
+        if exchange.kind == "send":
+            return lambda values: self._queue.append(lambda: plain(values))
+        if exchange.kind == "send_barrier":
+            return self._barrier(exchange)
+        if exchange.kind == "recv":
+            return self._fetch(exchange, plain)
+        return plain
+
+    def _barrier(self, exchange: Exchange) -> Action:
+        trainer = self._trainer
+        endpoints: Any = exchange.op.attrs["endpoints"]
+        self._barriers = [link_to(trainer, self._servers, endpoint, exchange.op) for endpoint in endpoints]
+
+        def run(_values: tuple[Value, ...]) -> None:
+            for send in self._queue:
+                send()
+            self._queue.clear()
+            if self._synchronous:
+                self._post(SEND_BARRIER)
+                if not self._fetches:
+                    self._post(FETCH_BARRIER)
+
+        return run
+
+    def _post(self, kind: str) -> None:
+        step = self._trainer.step
+        for link in self._barriers:
+            link.post(kind, step)
+
+    def _fetch(self, exchange: Exchange, plain: Action) -> Action:
+        last = exchange.op is self._fetches[-1].op
+        if not (last and self._synchronous):
+            return plain
+
+        def run(values: tuple[Value, ...]) -> Sequence[Value] | None:
+            received = plain(values)
+            self._trainer.after_answers(lambda: self._post(FETCH_BARRIER))
+            return received
+
+        return run
+
+
+class Communicator(Protocol):
+    """A trainer's communicator."""
+
+    def action(self, exchange: Exchange, program: Program, plain: Action) -> Action:
+        """What the trainer does at an exchange; `plain` is what it would do without a communicator."""
+        ...
+
+
+class _Queued(NamedTuple):
+    """A `send` of the trainer's program: where its value goes, and the values that wait."""
+
+    op: Op
+    targets: list[tuple[Link, str, int]]
+    sections: Sequence[int]
+    counts: bool
+    adds: bool
+    values: deque[Value]
+
+
+class AsyncCommunicator(Machine):
+    """Sends and fetches beside the trainer, in rounds; the trainer waits only if a queue is full (A4.43 to A4.46).
+
+    It writes what it fetches into the trainer's scope; a step computes with the parameters that it began with.
+    """
+
+    def __init__(self, trainer: Trainer, servers: Servers, settings: Settings):
+        super().__init__(f"{trainer.name}/communicator", trainer.network, trainer.scope)
+        self.index = trainer.index
+        self._trainer = trainer
+        self._servers = servers
+        self._settings = settings
+        self._queues: list[_Queued] = []
+        self._full: Callable[[], object] | None = None
+        """Puts what the trainer waits to send into its queue."""
+        self._answers: list[Value] = []
+        self._open = 0
+        self._posts: list[tuple[Link, str, str]] = []
+        """What to ask for in a round: link, kind of message, name on the server."""
+        self._stores: list[tuple[int, Callable[[list[Value]], object]]] = []
+        """Of how many answers in a row to make which variables of the trainer."""
+        self._leaving = False
+        self.step = 0
+        trainer.on_leaving = self._may_leave
+
+    def action(self, exchange: Exchange, program: Program, plain: Action) -> Action:
+        """What the trainer does at an exchange; `plain` is what it would do without a communicator."""
+        if program is not self._trainer.main:
+            return plain
+        if exchange.kind == "send":
+            return self._push(exchange)
+        if exchange.kind == "recv":
+            return self._pulled(exchange)
+        return plain
+
+    def link(self, endpoint: str, op: Op) -> Link:
+        """A link of the communicator's own to a server; it acts for its trainer."""
+        own = link_to(self._trainer, self._servers, endpoint, op)
+        return self.network.link(self, own.target, self.index)
+
+    def _push(self, exchange: Exchange) -> Action:
+        op, settings, trainer = exchange.op, self._settings, self._trainer
+        targets = [
+            (self.network.link(self, link.target, self.index), name, place)
+            for link, name, place in send_targets(trainer, op, self._servers)
+        ]
+        counts = not op.attrs.get("use_send_handler", True)
+        adds = counts or settings.merge_add or bool(op.attrs.get("merge_add", False))
+        waiting: deque[Value] = deque()
+        self._queues.append(_Queued(op, targets, number_list(op, "sections"), counts, adds, waiting))
+
+        def put(value: Value) -> None:
+            waiting.append(value)
+            self.network.scheduler.wake(self)
+
+        def run(values: tuple[Value, ...]) -> Sequence[Value] | None:
+            (value,) = values
+            if counts:
+                value = own_copy(value)
+            if len(waiting) < settings.send_queue_size or counts:
+                put(value)
+                return None
+            self._full = lambda: put(value)
+            return trainer.block("room in the queue of its communicator")
+
+        return run
+
+    def _pulled(self, exchange: Exchange) -> Action:
+        """The trainer does not fetch itself (A4.41); it goes on with what was fetched last."""
+        trainer, outputs = self._trainer, exchange.outputs
+        requests, counts = requests_of(trainer, exchange.ops, self._servers)
+        self._posts += [(self.network.link(self, link.target, self.index), kind, name) for link, kind, name in requests]
+        finish = checked(trainer, exchange, trainer.main, counts, joined(counts))
+
+        def store(answers: list[Value]) -> None:
+            for name, value in zip(outputs, finish(answers), strict=True):
+                trainer.scope.put(name, value)
+
+        self._stores.append((len(requests), store))
+        return lambda _values: [trainer.scope.get(name) for name in outputs]
+
+    def run(self) -> None:
+        """Takes answers, and begins a new round if the last one is over."""
+        super().run()
+        if self._open:
+            return
+        if self._answers:
+            answers, self._answers = self._answers, []
+            for count, store in self._stores:
+                store(answers[:count])
+                answers = answers[count:]
+        if not self._send_round():
+            if self._leaving:
+                self.network.scheduler.wake(self._trainer)
+            return
+        if not self._posts:
+            self.network.scheduler.wake(self)
+            return
+        self._open = len(self._posts)
+        self._answers = [None] * self._open
+        for slot, (link, kind, name) in enumerate(self._posts):
+            link.post(kind, self.step, name, None, slot)
+
+    def receive(self, message: Message) -> None:
+        """An answer fills its slot."""
+        self._answers[message.slot] = message.payload
+        self._open -= 1
+
+    def _send_round(self) -> bool:
+        """Sends what is in the queues, gradients before step counters; False if there is nothing."""
+        most = self._settings.max_merge_var_num
+        sent = False
+        self.step = self._trainer.step
+        for queue in sorted(self._queues, key=lambda queue: queue.counts):
+            taken = [queue.values.popleft() for _ in range(min(most, len(queue.values)))]
+            if taken:
+                sent = True
+                self._send(queue, merged(taken, adds=queue.adds))
+        if sent and self._full is not None:
+            put, self._full = self._full, None
+            put()
+            self._trainer.release()
+        return sent
+
+    def _send(self, queue: _Queued, value: Value) -> None:
+        if queue.counts:
+            for link, name, _ in queue.targets:
+                link.post(NOTIFY, self.step, name, value)
+            return
+        parts = cut(value, queue.sections) if queue.sections else [value]
+        for (link, name, _), part in zip(queue.targets, parts, strict=True):
+            link.post(SEND, self.step, name, part)
+
+    def _may_leave(self, trainer: Trainer) -> bool:
+        """The trainer leaves when all is sent; the servers are told over the communicator's own links."""
+        if self._open or any(queue.values for queue in self._queues):
+            self._leaving = True
+            return False
+        trainer.servers = [self.network.link(self, link.target, self.index) for link in trainer.servers]
+        return True
+
+    def waiting(self) -> Waiting | None:
+        """What the communicator waits for."""
+        if not self._open:
+            return None
+        return Waiting(self.name, None, "answers of servers")
+
+
+def merged(values: Sequence[Value], *, adds: bool) -> Value:
+    """Several gradients of one variable as one: their sum or their average; rows of one number are added up (A4.45)."""
+    if len(values) == 1:
+        return values[0]
+    if isinstance(values[0], SelectedRows):
+        total = merge_rows(values)
+        return total if adds else total._replace(value=total.value / total.value.dtype.type(len(values)))
+    total = values[0] + values[1]
+    for value in values[2:]:
+        total += value
+    if not adds:
+        total /= total.dtype.type(len(values))
+    return total
+
+
+def make_communicator(
+    trainer: Trainer, servers: Servers, modes: Mapping[str, int], settings: Settings
+) -> Communicator | None:
+    """The communicator that a trainer needs, None if it needs none. `modes`: `distributed_mode` by endpoint."""
+    if not uses_communicator(trainer.main):
+        return None
+    if 0 in modes.values():
+        return StepCommunicator(trainer, servers, synchronous=True)
+    if has_barrier(trainer.main):
+        return StepCommunicator(trainer, servers, synchronous=False)
+    return AsyncCommunicator(trainer, servers, settings)
