@@ -18,22 +18,31 @@ from pstranspile.ir.model import MAIN, STARTUP, Module, Op, Program, Var
 from pstranspile.job import Job
 from pstranspile.ops import schema_of
 
-ARCHIVE = Path(__file__).parent / "data" / "fluid" / "dense.tar.xz"
+DATA = Path(__file__).parent / "data" / "fluid"
+ARCHIVES = ("dense", "sparse")
+"""The archives of recorded jobs; a job's source programs may be in an earlier one than its output."""
 GENERATED = re.compile(r"^__control_var@|^_generated_var|^tmp_dc_output")
 NOT_COMPARED = {"op_callstack", "op_namescope", "op_device"}
 
 
 @cache
 def files() -> dict[str, bytes]:
-    with tarfile.open(ARCHIVE) as archive:
-        return {m.name: f.read() for m in archive.getmembers() if (f := archive.extractfile(m)) is not None}
+    held: dict[str, bytes] = {}
+    for name in ARCHIVES:
+        with tarfile.open(DATA / f"{name}.tar.xz") as archive:
+            held.update((m.name, f.read()) for m in archive.getmembers() if (f := archive.extractfile(m)) is not None)
+    return held
 
 
 class Recording(NamedTuple):
     name: str
-    job: Job
+    settings: dict[str, Any]
     roles: tuple[str, ...]
     fault: str | None
+
+    @property
+    def job(self) -> Job:
+        return Job(**self.settings)
 
     @property
     def module(self) -> Module:
@@ -54,7 +63,7 @@ def job_names() -> list[str]:
 
 def recording(name: str) -> Recording:
     held = json.loads(files()[f"{name}/job.json"])
-    return Recording(name, Job(**held["job"]), tuple(held["roles"]), held["fault"])
+    return Recording(name, held["job"], tuple(held["roles"]), held["fault"])
 
 
 @cache
@@ -84,11 +93,20 @@ def comparable(main: Program, startup: Program) -> list[Any]:
 
 
 def _program(program: Program, spell: Spelling) -> Any:
-    ops = [[_op(op, spell) for op in block.ops] for block in program.blocks]  # first: names are numbered by use
+    # Ops first: names are numbered by use.
+    ops = [_settle_fake_init([_op(op, spell) for op in block.ops]) for block in program.blocks]
     variables = [
         [_var(var, spell) for var in sorted(block.vars.values(), key=_by_use(spell))] for block in program.blocks
     ]
     return [(block.parent, *rest) for block, *rest in zip(program.blocks, ops, variables, strict=True)]
+
+
+def _settle_fake_init(ops: list[Any]) -> list[Any]:
+    """The ops with their fake_inits in order of the tables' names; in Fluid's it is that of a hash set."""
+    at = [i for i, op in enumerate(ops) if op[0] == "fake_init"]
+    for i, op in zip(at, sorted((ops[i] for i in at), key=lambda op: str(op[2])), strict=True):
+        ops[i] = op
+    return ops
 
 
 def _by_use(spell: Spelling) -> Callable[[Var], tuple[str, str, str]]:
