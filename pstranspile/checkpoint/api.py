@@ -1,7 +1,8 @@
 """Checkpoints, the easy way: `save_checkpoint(cluster, job, folder)` and `load_checkpoint(cluster, job, folder)`.
 
-`job` is a compiled job, or a module that one machine trains. What it runs in is given as the scopes of its machines by
-role name, as anything that has these as its `scopes`, or, for one machine, as the scope itself.
+`job` is a compiled job, or a module that one machine trains. What it runs in is a simulated cluster, the scopes of its
+machines by role name, or, for one machine, its scope. (`pstranspile.checkpoint.running` also takes care of a cluster's
+steps.)
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ def scopes_of(machines: Any) -> Scopes:
     """The scopes of the machines by role name."""
     if isinstance(machines, Scope):
         return {MACHINE: machines}
-    return cast("Scopes", machines if isinstance(machines, Mapping) else machines.scopes)
+    if isinstance(machines, Mapping):
+        return cast("Scopes", machines)
+    return {name: machine.scope for name, machine in machines.machines.items()}
 
 
 def save_checkpoint(

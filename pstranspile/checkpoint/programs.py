@@ -85,13 +85,15 @@ def _notify(job: Compiled, table: Placed, folder: str) -> Op:
     return make_op("checkpoint_notify", {}, {}, attrs)
 
 
-def load_program(job: Compiled, endpoint: str, folder: str) -> Program:
-    """What the server at `endpoint` runs to load its variables from `folder` (A6.13, A6.14).
+def load_program(job: Compiled, machine: str, folder: str) -> Program:
+    """What the server at an endpoint runs to load its variables from `folder` (A6.13, A6.14).
 
     `seek` and `shape` of a `load` are the slice's place in the whole variable, in elements. Parts of tables are
-    loaded too (Fluid leaves them out), by as many servers as saved them. Raises KeyError for an unknown endpoint.
+    loaded too (Fluid leaves them out), by as many servers as saved them. `machine` may also be a role's name: a
+    trainer loads what it keeps for itself, which in Fluid nobody does. Raises KeyError for an unknown machine.
     """
-    layout, role = layout_of(job), job.pserver(endpoint)
+    layout = layout_of(job)
+    role = job.pserver(machine) if machine in job.plan.pservers else job.roles()[machine]
     declared = role.main.main_block.vars
     variables: dict[str, Var] = {}
     ops: list[Op] = []

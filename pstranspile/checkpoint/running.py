@@ -1,0 +1,83 @@
+"""Simulated clusters that are saved as they go, and that go on from where another one was saved.
+
+    cluster = Cluster(job.roles(), ...)
+    run_with_checkpoints(cluster, job, 100, "checkpoints", every=10)
+
+    again = Cluster(other_job.roles(), ...)          # of any number of servers
+    resume(again, other_job, "checkpoints")
+    again.run_to(100)
+
+A cluster is saved between steps: every trainer has done as many, and no message is under way.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from pstranspile.checkpoint.api import Resumed, forget_older, load_checkpoint, newest, save_checkpoint, step_folder
+from pstranspile.checkpoint.manifest import Manifest
+from pstranspile.checkpoint.store import Format
+from pstranspile.compile import Compiled
+from pstranspile.run.cluster.cluster import Cluster
+
+
+def save_cluster(
+    cluster: Cluster, job: Compiled, folder: str | os.PathLike[str], *, format: Format = "files"
+) -> Manifest:
+    """Writes a checkpoint of a cluster that stands between two steps. Raises DiagnosticError."""
+    step = max((trainer.step for trainer in cluster.trainers), default=0)
+    return save_checkpoint(cluster, job, folder, format=format, step=step, steps=steps_of(cluster), seed=cluster.seed)
+
+
+def steps_of(cluster: Cluster) -> dict[str, int]:
+    """How many steps each trainer has done, and how many updates each server."""
+    found = {trainer.name: trainer.step for trainer in cluster.trainers}
+    found.update((server.name, server.updates) for server in cluster.servers)
+    return found
+
+
+def resume(cluster: Cluster, job: Compiled, folder: str | os.PathLike[str], *, same_program: bool = True) -> Resumed:
+    """Starts a cluster from a checkpoint, or from the newest of the numbered ones in `folder`.
+
+    The start-up programs run first, unless they did. The next step is the one after those that were done, also for
+    what is fed and for random numbers. Raises DiagnosticError; the cluster has then started, and nothing was loaded.
+    """
+    if not cluster.started:
+        cluster.start()
+    found = load_checkpoint(cluster, job, newest(folder), same_program=same_program)
+    for trainer in cluster.trainers:
+        trainer.go_on_from(found.steps.get(trainer.name, found.step))
+    for server in cluster.servers:
+        server.updates = found.steps.get(server.name, found.step)
+        server.forget_copies(list(server.scope))
+    return found
+
+
+def run_with_checkpoints(
+    cluster: Cluster,
+    job: Compiled,
+    steps: int,
+    folder: str | os.PathLike[str],
+    *,
+    every: int = 1,
+    keep: int = 2,
+    format: Format = "files",
+    on_saved: Callable[[Path], object] | None = None,
+) -> None:
+    """Goes on until all trainers have done `steps` steps, and saves the cluster after every so many, and at the end.
+
+    Checkpoints are `<folder>/step_00000010`, ...; the `keep` latest stay. Raises DiagnosticError.
+    """
+    if not cluster.started:
+        cluster.start()
+    at = max((trainer.step for trainer in cluster.trainers), default=0)
+    while at < steps:
+        at = min(at - at % every + every, steps)
+        cluster.run_to(at)
+        place = step_folder(folder, at)
+        save_cluster(cluster, job, place, format=format)
+        forget_older(folder, keep)
+        if on_saved is not None:
+            on_saved(place)

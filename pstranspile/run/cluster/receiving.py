@@ -1,0 +1,54 @@
+"""Writing a variable to a file as its slices come from the servers (`recv_save`, FEATURES A6.06)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from pstranspile.ir.diagnostics import DiagnosticError, at_op
+from pstranspile.ir.model import Op
+from pstranspile.ir.types import DType
+from pstranspile.lazy import lazy_import
+from pstranspile.ops import codes as value_codes
+from pstranspile.ops.context import Value
+from pstranspile.ops.tensor_bytes import NUMPY_TYPES, encode, refuse, write_file
+from pstranspile.run.cluster import codes
+
+np = lazy_import("numpy")
+
+
+def write_whole(
+    op: Op, names: Sequence[str], servers: int, folder: str | Path
+) -> Callable[[list[Value]], Sequence[Value]]:
+    """What to do with the slices, in the order asked for: write them to the op's file, one after another.
+
+    Raises DiagnosticError if the op's lists don't go together, or the slices don't make up the whole (which Fluid does
+    not look at: its file of a value that several servers have is too long, A6.08).
+    """
+    attrs: dict[str, Any] = {**op.attrs}
+    shape = tuple(map(int, attrs.get("shape", ())))
+    slices = [tuple(int(dim) for dim in text.split(",") if dim) for text in attrs.get("slice_shapes", ())]
+    kind = NUMPY_TYPES[DType(attrs.get("dtype", DType.FP32.value))]
+    file = Path(folder) / str(attrs.get("file_path", ""))
+    overwrite = attrs.get("overwrite", True)
+    if not len(names) == servers == len(slices) == len(attrs.get("slice_varnames", ())):
+        message = "endpoints, remote_varnames, slice_varnames and slice_shapes are not of the same length"
+        raise DiagnosticError([at_op(codes.PLACEMENT, message, op)])
+    if sum(map(prod, slices)) != prod(shape):
+        message = f"the slices have {sum(map(prod, slices))} elements, the whole, {list(shape)}, has {prod(shape)}"
+        raise DiagnosticError([at_op(codes.PLACEMENT, message, op)])
+
+    def finish(answers: list[Value]) -> Sequence[Value]:
+        for name, dims, answer in zip(names, slices, answers, strict=True):
+            if not isinstance(answer, np.ndarray) or answer.dtype.name != kind or answer.shape != dims:
+                held = f"{answer.dtype.name}{list(answer.shape)}" if isinstance(answer, np.ndarray) else "no tensor"
+                message = f"{name} is {held} on its server, {kind}{list(dims)} is expected"
+                raise DiagnosticError([at_op(codes.PLACEMENT, message, op)])
+        if not overwrite and file.exists():
+            refuse(value_codes.FILE_EXISTS, str(file), "the file is there already, and overwrite is not set")
+        write_file(file, encode(np.concatenate([answer.reshape(-1) for answer in answers]).reshape(shape)))
+        return ()
+
+    return finish
