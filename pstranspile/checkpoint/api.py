@@ -47,7 +47,7 @@ def scopes_of(machines: Any) -> Scopes:
         return {MACHINE: machines}
     if isinstance(machines, Mapping):
         return cast("Scopes", machines)
-    return {name: machine.scope for name, machine in machines.machines.items()}
+    return {machine.name: machine.scope for machine in (*machines.servers, *machines.trainers)}
 
 
 def save_checkpoint(

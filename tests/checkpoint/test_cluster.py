@@ -135,6 +135,30 @@ def test_asynchronous_with_other_servers(tmp_path: Path):
     again.run_to(6)
 
 
+@pytest.mark.parametrize("mode", ["grad-allreduce", "local-sgd"])
+def test_jobs_without_servers(mode: str, tmp_path: Path):
+    """Each trainer goes on with its own parameters, and what its mode keeps beside them."""
+    draft = L.Draft(seed=7)
+    x, y = L.data(draft, "x", [-1, 6]), L.data(draft, "y", [-1, 1])
+    hidden = L.dropout(L.batch_norm(L.fc(x, 10, act="relu")), 0.4)
+    minimize(L.mean(L.square_error_cost(L.fc(hidden, 1), y)), Adam(0.05))
+    compiled = ps.prepare(draft.module(), ps.Job(trainers=["a:1", "b:2", "c:3"], mode=mode))
+
+    def all_of(cluster: Cluster) -> dict[tuple[str, str], bytes]:
+        return everything({trainer.name: trainer.scope for trainer in cluster.trainers})
+
+    straight = begun(compiled, feeds(0, STEPS))
+    straight.run_to(STEPS)
+    run_with_checkpoints(begun(compiled, feeds(0, STEPS)), compiled, STEPS, tmp_path, keep=STEPS)
+    for step in range(1, STEPS):
+        again = begun(compiled, feeds(0, STEPS), schedule=step)
+        resume(again, compiled, tmp_path / f"step_{step:08d}")
+        again.run_to(STEPS)
+        assert all_of(again) == all_of(straight), f"killed after {step} steps"
+    own = {trainer.scope["batch_norm_0.w_1"].tobytes() for trainer in straight.trainers}
+    assert len(own) == 3
+
+
 def test_the_newest_of_the_numbered_ones(tmp_path: Path):
     cluster = begun(job(2), feeds(0, STEPS))
     run_with_checkpoints(cluster, job(2), 7, tmp_path, every=3, keep=2)
