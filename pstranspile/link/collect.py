@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple
 
 from pstranspile.ir.attributes import BlockRefs
@@ -22,14 +23,18 @@ TALK = frozenset({
 })  # fmt: skip
 """Op types that the checks want to see, besides those that begin with `c_`."""
 
-MADE_BEFORE = frozenset({"send", "recv", "split_byref", "split_selected_rows"})
+MADE_BEFORE = ("send", "recv", "split_byref", "split_selected_rows")
 """Op types whose inputs must have been made by an op before them."""
 
-FETCHES = frozenset({"recv", "concat"})
+FETCHES = ("recv", "concat")
 """Op types that put what servers hold into variables of the trainer."""
 
 REMOTE_LOOKUPS = ("distributed_lookup_table", "lookup_table", "lookup_table_v2", "nce", "hierarchical_sigmoid")
 """Op types that look rows up on servers when they name slices in `table_names`."""
+
+
+KEEPS = frozenset({"recv", "concat", "fetch_barrier", *REMOTE_LOOKUPS})
+"""Op types that write what servers hold, or have a table as an output although they do not change it."""
 
 
 class Placed(NamedTuple):
@@ -77,10 +82,15 @@ class Trainer(NamedTuple):
 
 
 class Merged(NamedTuple):
-    """A `sum` of received variables on a server, and the op that follows it when it scales the result in place."""
+    """A `sum` of received variables on a server: their names, and the op that follows if it scales the sum in place.
+
+    `factor` is what the sum is multiplied by, None if an op says no number.
+    """
 
     op: Op
+    names: tuple[str, ...]
     scale: Op | None
+    factor: float | None
 
 
 @dataclass
@@ -88,6 +98,7 @@ class Server:
     """A machine with listen_and_serv, and what the blocks that it runs read and write.
 
     * `blocks`: those of `optimize_blocks` that exist; `rates`: the learning-rate block, -1 for none
+    * `misfits`: initialisers whose `shape` is not that of the variable they make
     * `outside`: what the blocks read that is neither initialised nor made: variable -> the first op that reads it
     * `awaited`: the variables that trainers may send: those outside, and the inputs of listen_and_serv
     * `feeds`: variable read from outside -> the one parameter (or slice) that its block updates
@@ -107,6 +118,7 @@ class Server:
     vars: Mapping[str, Var]
     blocks: tuple[int, ...]
     initialised: set[str]
+    misfits: list[Op]
     outside: dict[str, tuple[int, Op]] = field(default_factory=dict[str, tuple[int, Op]])
     awaited: set[str] = field(default_factory=set[str])
     feeds: dict[str, str] = field(default_factory=dict[str, str])
@@ -146,34 +158,65 @@ class Cluster:
 def calls(program: Program) -> Calls:
     """What one program of a trainer says to other machines."""
     block = program.blocks[0]
-    variables = block.vars
+    ops, variables = block.ops, block.vars
     found: dict[str, list[Placed]] = {}
-    unmade: list[tuple[Op, str]] = []
-    remade: list[tuple[Op, str]] = []
-    made: set[str] = set()
     silent: set[str] = set()  # op types that the checks need not see
-    for position, op in enumerate(block.ops):
+    for position, op in enumerate(ops):
         kind = op.type
         if kind not in silent:
-            if kind not in TALK and not kind.startswith("c_"):
-                silent.add(kind)
-            else:
+            if kind in TALK or kind.startswith("c_"):
                 found.setdefault(kind, []).append(Placed(position, op))
-            if kind in MADE_BEFORE:
-                names = op.inputs.get("X", ())
-                if not made.issuperset(names):
-                    unmade += [(op, name) for name in names if name not in made and not _kept(variables.get(name))]
-            if kind in FETCHES and not made.isdisjoint(op.outputs["Out"]):
-                remade += [(op, name) for name in op.outputs["Out"] if name in made]
-            elif kind in REMOTE_LOOKUPS:  # some list the table as an output too, unchanged
-                made.update(set(op.output_names).difference(op.input_names))
+            else:
+                silent.add(kind)
+    return Calls(program, variables, found, _unmade(ops, variables, found), _remade(ops, found))
+
+
+def _unmade(
+    ops: tuple[Op, ...], variables: Mapping[str, Var], found: Mapping[str, list[Placed]]
+) -> list[tuple[Op, str]]:
+    """What is sent, cut up or waited for, and not made by an op before. Mostly the op just before made it."""
+    first: dict[str, int] | None = None
+    unmade: list[tuple[Op, str]] = []
+    controls = {
+        name: position
+        for kind in ("send", "send_barrier")
+        for position, op in found.get(kind, NONE)
+        for name in op.outputs.get("Out", ())
+    }
+    for kind in MADE_BEFORE:
+        for position, op in found.get(kind, NONE):
+            names = op.inputs.get("X", ())
+            if position and names in ops[position - 1].outputs.values():
                 continue
-        made.update(*op.outputs.values())
-    return Calls(program, variables, found, unmade, remade)
+            for name in names:
+                if controls.get(name, position) < position:
+                    continue
+                if first is None:
+                    first = _first_made(ops)
+                var = variables.get(name)
+                if first.get(name, position) >= position and (var is None or not var.persistable):
+                    unmade.append((op, name))
+    return unmade
 
 
-def _kept(var: Var | None) -> bool:
-    return var is not None and var.persistable
+def _first_made(ops: tuple[Op, ...]) -> dict[str, int]:
+    """Every variable that ops write -> the first op that does."""
+    first: dict[str, int] = {}
+    for position, op in enumerate(ops):
+        for names in op.outputs.values():
+            for name in names:
+                first.setdefault(name, position)
+    return first
+
+
+def _remade(ops: tuple[Op, ...], found: Mapping[str, list[Placed]]) -> list[tuple[Op, str]]:
+    """What is fetched or joined into variables that other ops write too."""
+    arrivals = [(op, name) for kind in FETCHES for _, op in found.get(kind, NONE) for name in op.outputs["Out"]]
+    if not arrivals:
+        return []
+    local = [names for op in ops if op.type not in KEEPS for names in op.outputs.values()]
+    written = set(chain.from_iterable(local))
+    return [(op, name) for op, name in arrivals if name in written]
 
 
 def collect(roles: Iterable[Linked]) -> Cluster:
@@ -216,19 +259,28 @@ def _parts(trainers: list[Trainer]) -> list[list[Trainer]]:
 
 def _server(role: Linked, op: Op) -> Server:
     program, listed = role.main, op.attrs.get("optimize_blocks")
+    variables = program.blocks[0].vars
     blocks = tuple(listed) if isinstance(listed, BlockRefs) else ()
-    initialised: set[str] = set()
-    for made in role.startup.blocks[0].ops:
-        initialised.update(*made.outputs.values())
+    made: list[tuple[str, ...]] = []
+    misfits: list[Op] = []
+    for initialiser in role.startup.blocks[0].ops:
+        outputs = initialiser.outputs
+        made += outputs.values()
+        dims = initialiser.attrs.get("shape")
+        if dims is not None and "Out" in outputs:
+            var = variables.get(outputs["Out"][0])
+            if var is not None and var.tensor is not None and var.tensor.shape != dims:
+                misfits.append(initialiser)
     return Server(
         role,
         op,
         endpoint=str(op.attrs.get("endpoint", "")),
         mode=number(op, "distributed_mode", 0),
         rates=number(op, "lr_decay_block_id"),
-        vars=program.blocks[0].vars,
+        vars=variables,
+        misfits=misfits,
         blocks=tuple(index for index in blocks if 0 < index < len(program.blocks)),
-        initialised=initialised,
+        initialised=set(chain.from_iterable(made)),
         awaited=set(op.inputs.get("X", ())),
     )
 
@@ -276,7 +328,7 @@ def _read_block(server: Server, index: int, block: Block, known: set[str]) -> se
             server.parameters[inputs["Param"][0]] = op
         elif op.type == "sum" and len(read) > before:
             if len(read) == before + len(inputs["X"]):
-                server.merges.append(Merged(op, _scale_of(op, block, position)))
+                server.merges.append(_merged(op, block, position))
             else:  # a parameter and what is added to it, as in geo
                 kept = [name for name in inputs["X"] if name in known and name in op.outputs["Out"]]
                 updated += kept
@@ -287,8 +339,9 @@ def _read_block(server: Server, index: int, block: Block, known: set[str]) -> se
     return made
 
 
-def _scale_of(op: Op, block: Block, position: int) -> Op | None:
+def _merged(op: Op, block: Block, position: int) -> Merged:
     following = block.ops[position + 1] if position + 1 < len(block.ops) else None
     if following is None or following.type != "scale" or following.inputs.get("X") != op.outputs.get("Out"):
-        return None
-    return following
+        return Merged(op, op.inputs["X"], None, 1.0)
+    factor = following.attrs.get("scale")
+    return Merged(op, op.inputs["X"], following, factor if isinstance(factor, float) else None)

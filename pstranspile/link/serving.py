@@ -8,9 +8,9 @@ from math import isclose
 from pstranspile.ir.attributes import BlockRefs
 from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.types import VarKind
-from pstranspile.link.base import finding, strings
+from pstranspile.link.base import finding, numbers, strings
 from pstranspile.link.codes import BLOCKS, MERGE, STATE, UNSERVED
-from pstranspile.link.collect import Merged, Server
+from pstranspile.link.collect import Server
 from pstranspile.ops import schema_of
 from pstranspile.ops.schema import Slicing
 
@@ -94,28 +94,25 @@ def _check_reads(server: Server) -> Iterator[Diagnostic]:
 
 
 def check_merges(server: Server, trainers: int) -> Iterator[Diagnostic]:
-    """What the server adds up, of the gradients that are sent in one part of the job."""
-    if server.mode == 0:
-        for merged in server.merges:
-            if not server.senders.keys().isdisjoint(merged.op.inputs["X"]):
-                yield from _check_merge(server, merged, trainers)
+    """What the server adds up, of the gradients that are sent in one part of the job (FEATURES A2.97).
 
-
-def _check_merge(server: Server, merged: Merged, trainers: int) -> Iterator[Diagnostic]:
-    """One gradient of every trainer, and their mean where the server waits for them (FEATURES A2.97)."""
-    names = merged.op.inputs["X"]
-    senders = [trainer for name in names for trainer in server.senders.get(name, ())]
-    if len(names) != trainers or sorted(senders) != list(range(trainers)):
-        who = ", ".join(map(str, sorted(senders))) or "none"
-        message = f"it adds up {len(names)} gradients of the trainers {who}, there are {trainers}"
-        yield finding(MERGE, server.role, merged.op, message, names[0])
-    if names[0] not in server.op.inputs.get("X", ()):
-        return  # of a table that is dealt out by id the gradients are added up (A2.76)
-    factor = merged.scale.attrs.get("scale") if merged.scale is not None else 1.0
-    if not isinstance(factor, float) or not isclose(factor, 1.0 / trainers, rel_tol=1e-6):
-        name = merged.op.outputs["Out"][0]
-        message = f"%{name}, the sum of {trainers} gradients, is multiplied by {factor}"
-        yield finding(MERGE, server.role, merged.scale or merged.op, message, name)
+    One gradient of every trainer, and their mean where the server waits for them. (The gradients of a table that is
+    dealt out by id are not inputs of the server; they are only added up: A2.76.)
+    """
+    listed, everyone = set(server.op.inputs.get("X", ())), list(range(trainers))
+    for merged in server.merges if server.mode == 0 else ():
+        names = merged.names
+        senders = [trainer for name in names for trainer in server.senders.get(name, ())]
+        if not senders:
+            continue
+        if len(names) != trainers or sorted(senders) != everyone:
+            who = ", ".join(map(str, sorted(senders)))
+            message = f"it adds up {len(names)} gradients of the trainers {who}, there are {trainers}"
+            yield finding(MERGE, server.role, merged.op, message, names[0])
+        if names[0] in listed and (merged.factor is None or not isclose(merged.factor, 1.0 / trainers, rel_tol=1e-6)):
+            name = merged.op.outputs["Out"][0]
+            message = f"%{name}, the sum of {trainers} gradients, is multiplied by {merged.factor}"
+            yield finding(MERGE, server.role, merged.scale or merged.op, message, name)
 
 
 def _check_dims(server: Server) -> Iterator[Diagnostic]:
@@ -134,15 +131,10 @@ def _check_dims(server: Server) -> Iterator[Diagnostic]:
             if state.shape != parameter.shape and state.kind is not VarKind.SELECTED_ROWS:
                 message = f"%{state.name} is {list(state.shape)}, but %{name} is {list(parameter.shape)}"
                 yield finding(STATE, server.role, op, message, state.name)
-    for op in server.role.startup.main_block.ops:
-        dims = op.attrs.get("shape")
-        if dims is None or not isinstance(dims, tuple):
-            continue
-        names = op.outputs.get("Out")
-        var = variables.get(names[0]) if names else None
-        if names and var is not None and var.tensor is not None and var.tensor.shape != dims:
-            message = f"it makes %{names[0]} as {list(dims)}, which is {list(var.shape)} here"
-            yield finding(STATE, server.role, op, message, names[0])
+    for op in server.misfits:
+        name = op.outputs["Out"][0]
+        message = f"it makes %{name} as {list(numbers(op, 'shape'))}, which is {list(variables[name].shape)} here"
+        yield finding(STATE, server.role, op, message, name)
 
 
 def _following(kind: str) -> tuple[str, ...]:
