@@ -13,7 +13,7 @@ from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.model import Op, Var
 from pstranspile.link.base import described, finding, same_type, strings
 from pstranspile.link.codes import BLOCKS, GEO, ORDER, UNFETCHED
-from pstranspile.link.collect import Cluster, Server, Trainer
+from pstranspile.link.collect import REMOTE_LOOKUPS, Cluster, Server, Trainer
 
 BEGIN = "param_init"
 """The variable whose send tells the communicator that the parameters are there."""
@@ -72,9 +72,11 @@ def _check_tick(trainer: Trainer, op: Op, held: Mapping[str, Var | None], pushed
             message = f"the servers hold {rows} rows of %{table}, which is {described(whole)}"
             yield finding(GEO, role, op, message, table)
     looked_up: dict[str, set[str]] = {}
-    for kind in ("lookup_table", "lookup_table_v2"):
+    for kind in REMOTE_LOOKUPS:
         for _, lookup in trainer.main.of(kind):
-            looked_up.setdefault(lookup.input("W") or "", set()).update(lookup.inputs.get("Ids", ()))
+            names = set(lookup.input_names)
+            for table in names.intersection(tables):
+                looked_up.setdefault(table, set()).update(names)
     for name, table in zip(ids, tables, strict=False):
         if name not in looked_up.get(table, ()):
             yield finding(GEO, role, op, f"%{name} is told as ids of %{table}, which is not looked up at them", name)
