@@ -66,9 +66,9 @@ MODES: Mapping[str, Mode] = {
             "sync_mode": False,
             "completely_not_async": True,
             "runtime_split_send_recv": True,
+            "half_async": True,  # without it nothing makes a trainer wait for its communicator
             "geo_sgd_mode": False,
         },
-        {"half_async": True},
     ),
     "geo": Mode(
         "trainers update locally and exchange the differences of their parameters every few steps",

@@ -64,6 +64,7 @@ SWITCHES_OF_RECORDED_JOBS = [
         },
         "fleet-sync",
     ),
+    ({"sync_mode": False, "runtime_split_send_recv": True, "completely_not_async": True}, "fleet-sync"),
     ({"sync_mode": False, "completely_not_async": True}, "sync"),
     ({"sync_mode": False, "runtime_split_send_recv": True, "geo_sgd_mode": True}, "geo"),
     ({"geo_sgd_mode": True}, "geo"),

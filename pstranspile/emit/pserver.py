@@ -155,7 +155,16 @@ def emit_pserver(templates: Sequence[ServerTemplate], plan: Plan, source: Progra
     }
     origin = made_of_program(source, SERVE)
     server.blocks[0].ops.append(make_op("listen_and_serv", {"X": served.inputs}, {}, attrs, origin=origin))
-    return server.finish(served.compensation.backups if served.compensation else ())
+    return server.finish(_in_placed_order(served.compensation, templates, endpoint) if served.compensation else ())
+
+
+def _in_placed_order(
+    compensation: Compensation, templates: Sequence[ServerTemplate], endpoint: str
+) -> list[tuple[str, str]]:
+    """The backups in the order in which the slices were dealt out; the blocks stand in that of the optimizer ops."""
+    placed = [s.name for template in templates for _, s in template.owned[endpoint]]
+    place = {name: number for number, name in enumerate(placed)}
+    return sorted(compensation.backups, key=lambda backup: place[backup[0]])
 
 
 def _declare_gradients(

@@ -36,11 +36,15 @@ def check_backups(server: Server, trainers: int) -> Iterator[Diagnostic]:
         if op.type == "assign"
         for name in op.outputs.get("Out", ())
     }
+    sparse = {
+        parameter
+        for gradient, parameter in server.feeds.items()
+        if (var := server.vars.get(gradient)) is not None and var.kind is VarKind.SELECTED_ROWS
+    }
     for parameter, op in server.parameters.items():
         wanted = tuple(f"{parameter}.trainer_{number}_bak" for number in range(trainers))
         ref = chosen.get(wanted[0]) or next((chosen[name] for name in wanted if name in chosen), None)
-        gradient = server.vars.get(op.input("Grad") or "")
-        if ref is None and gradient is not None and gradient.kind is VarKind.SELECTED_ROWS:
+        if ref is None and parameter in sparse:
             continue  # compensation is of dense gradients only
         if ref is None or ref.inputs.get("X") != wanted:
             found = names_text(ref.inputs.get("X", ())) if ref is not None else "nothing"
