@@ -12,7 +12,7 @@ NAME = declare(
     "checkpoint-name",
     "A variable or a manifest names a file that lies outside the checkpoint, or that something else needs.",
 )
-MODEL = declare("checkpoint-model", "A checkpoint was made for another program.")
+MODEL = declare("checkpoint-model", "A checkpoint was made for another program, or of a run with another random seed.")
 VARIABLE = declare(
     "checkpoint-variable",
     "A checkpoint lacks a variable of the job, or has it with other dims or element type.",

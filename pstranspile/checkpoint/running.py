@@ -16,10 +16,13 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from pstranspile.checkpoint import codes
 from pstranspile.checkpoint.api import Resumed, forget_older, load_checkpoint, newest, save_checkpoint, step_folder
 from pstranspile.checkpoint.manifest import Manifest
-from pstranspile.checkpoint.store import Format
+from pstranspile.checkpoint.store import Format, read_manifest
 from pstranspile.compile import Compiled
+from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.model import Location
 from pstranspile.run.cluster.cluster import Cluster
 
 
@@ -46,13 +49,25 @@ def resume(cluster: Cluster, job: Compiled, folder: str | os.PathLike[str], *, s
     """
     if not cluster.started:
         cluster.start()
-    found = load_checkpoint(cluster, job, newest(folder), same_program=same_program)
+    place = newest(folder)
+    if same_program:
+        require_seed(cluster, place)
+    found = load_checkpoint(cluster, job, place, same_program=same_program)
     for trainer in cluster.trainers:
         trainer.go_on_from(found.steps.get(trainer.name, found.step))
     for server in cluster.servers:
         server.updates = found.steps.get(server.name, found.step)
         server.forget_copies(list(server.scope))
     return found
+
+
+def require_seed(cluster: Cluster, folder: Path) -> None:
+    """Raises DiagnosticError if the run that was saved drew its random numbers from another seed than the cluster."""
+    seed = read_manifest(folder).seed
+    if seed != cluster.seed:
+        told = "the programs' own seeds" if seed is None else f"the seed {seed}"
+        message = f"it was run with {told}; to go on with the same random numbers, make the cluster with seed={seed}"
+        raise DiagnosticError([error(codes.MODEL, message, Location(str(folder)))])
 
 
 def run_with_checkpoints(
@@ -81,3 +96,27 @@ def run_with_checkpoints(
         forget_older(folder, keep)
         if on_saved is not None:
             on_saved(place)
+
+
+class Keeping:
+    """A run that begins from a checkpoint, or leaves checkpoints, or both: `run(cluster, steps)` instead of `run_to`.
+
+    `first` is the first step, `seed` what the run that goes on drew its random numbers from (None: the programs' own
+    seeds). Raises DiagnosticError when the checkpoint can't be read.
+    """
+
+    def __init__(self, job: Compiled, source: str | None, target: str | None, every: int | None = None):
+        self.job, self.source, self.target, self.every = job, source, target, every
+        self.first, self.seed = 0, None
+        if source is not None:
+            manifest = read_manifest(newest(source))
+            self.first, self.seed = manifest.step, manifest.seed
+
+    def run(self, cluster: Cluster, steps: int) -> None:
+        """Goes on until all trainers have done `steps` steps, counted from the beginning. Raises DiagnosticError."""
+        if self.source is not None:
+            resume(cluster, self.job, self.source)
+        if self.target is None:
+            cluster.run_to(steps)
+        else:
+            run_with_checkpoints(cluster, self.job, steps, self.target, every=self.every or steps)

@@ -37,6 +37,8 @@ def run(arguments: Sequence[str]) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     kind = _picture_kind(parser, options.plot)
+    if options.checkpoint_every and not options.checkpoint:
+        parser.error("--checkpoint-every needs --checkpoint, which says where to")
     job = _job_of(options)
     use_threads(options.threads)
     module = load_verified(options)
@@ -61,6 +63,7 @@ def _parser() -> argparse.ArgumentParser:
             "net.ir --feed data.npz --fetch loss --save out.npz",
             "main.pb --startup startup.pb --feed data.npz --init start.npz --steps 100",
             "net.ir --pservers 2 --trainers 2 --feed data.npz --save out.npz",
+            "net.ir --pservers 3 --trainers 2 --feed data.npz --resume kept --checkpoint kept --checkpoint-every 100",
             "net.ir --feed data.npz --profile --check-nan --plot loss.svg",
         ],
     )
@@ -103,6 +106,18 @@ def _parser() -> argparse.ArgumentParser:
         "every parameter, `param/<name>`",
     )
     group.add_argument("--plot", metavar="FILE.png|svg", help="draw the fetched numbers over the steps")
+    group = parser.add_argument_group("stopping and going on")
+    group.add_argument(
+        "--checkpoint", metavar="DIR", help="save all that training keeps, at the end, as DIR/step_<steps done>"
+    )
+    group.add_argument(
+        "--checkpoint-every", type=_count, metavar="N", help="save after every N steps as well; the last two stay"
+    )
+    group.add_argument(
+        "--resume",
+        metavar="DIR",
+        help="go on from a checkpoint (the newest in DIR), on any number of servers; --steps counts from the beginning",
+    )
     group = parser.add_argument_group("looking closer")
     group.add_argument("--profile", action="store_true", help="print time, calls and bytes by op type, on stderr")
     group.add_argument("--trace", action="store_true", help="print every op with what it makes, on stderr")
@@ -177,6 +192,11 @@ class _Session:
         self.scope: Scope = Scope()
         arrays = read_arrays(options.feed) if options.feed else {}
         self.feeds: Feeds = Feeds(self.program, arrays, options.feed or "")
+        self.first = 0
+        if options.resume and options.seed is None:
+            from pstranspile.checkpoint.api import newest, read_manifest
+
+            options.seed = read_manifest(newest(options.resume)).seed
         self.count: int = options.steps or self.feeds.steps or 1
         self.feeds.require(self.count)
         self.fetches: tuple[str, ...] = tuple(dict.fromkeys(options.fetch)) or loss_names(self.program)
@@ -185,7 +205,7 @@ class _Session:
         trace = [Trace(sys.stderr)] if options.trace else []
         self.watchers: list[Any] = [*trace, *([self.profile] if self.profile else [])]
 
-    def _run(self, program: Program, feed: Mapping[str, Any], fetch: Sequence[str]) -> dict[str, Any]:
+    def _run(self, program: Program, feed: Mapping[str, Any], fetch: Sequence[str], step: int = 0) -> dict[str, Any]:
         from pstranspile.run.api import run
 
         options = self.options
@@ -195,12 +215,13 @@ class _Session:
             fetch,
             self.scope,
             seed=options.seed,
+            step=step,
             check_nan=options.check_nan,
             watchers=self.watchers,
         )
 
     def start(self) -> None:
-        """Runs the startup program, then sets what `--init` gives."""
+        """Runs the startup program, then sets what `--init` gives, or what the checkpoint holds."""
         from pstranspile.run.files import initial_values, read_arrays
 
         arrays = read_arrays(self.options.init) if self.options.init else {}
@@ -209,17 +230,32 @@ class _Session:
             self._run(self.module.startup, {}, ())
         for name, value in values.items():
             self.scope[name] = value
+        if self.options.resume:
+            from pstranspile.checkpoint.api import load_checkpoint, newest
+
+            self.first = load_checkpoint(self.scope, self.module, newest(self.options.resume)).step
+
+    def _checkpoint(self, done: int) -> None:
+        """Saves after a step, if it was asked for."""
+        every = self.options.checkpoint_every or self.count
+        if self.options.checkpoint and (done == self.count or done % every == 0):
+            from pstranspile.checkpoint.api import forget_older, save_checkpoint, step_folder
+
+            place = step_folder(self.options.checkpoint, done)
+            save_checkpoint(self.scope, self.module, place, step=done, seed=self.options.seed)
+            forget_older(self.options.checkpoint, 2)
 
     def steps(self) -> dict[str, list[Any]]:
         """Runs all steps, and gives the fetched values of each."""
         values: dict[str, list[Any]] = {name: [] for name in self.fetches}
         progress = Progress(self.count)
         with closing(_Ending(progress)):
-            for number in range(self.count):
-                found = self._run(self.program, self.feeds.step(number), self.fetches)
+            for number in range(self.first, self.count):
+                found = self._run(self.program, self.feeds.step(number), self.fetches, number)
                 for name, value in found.items():
                     values[name].append(value)
                 progress.step(number + 1, {name: float(v.ravel()[0]) for name, v in found.items() if is_number(v)})
+                self._checkpoint(number + 1)
         return values
 
     def arrays(self, values: Mapping[str, Sequence[Any]]) -> dict[str, Any]:

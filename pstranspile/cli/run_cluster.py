@@ -21,12 +21,12 @@ MOST_SHOWN = 8
 class ClusterProgress:
     """Shows the numbers of a step once all trainers that are still there have done it."""
 
-    def __init__(self, steps: int, trainers: int, names: Sequence[str]):
+    def __init__(self, steps: int, trainers: int, names: Sequence[str], first: int = 0):
         self._progress = Progress(steps)
         self._trainers = trainers
         self._names = names
         self._waiting: dict[int, dict[str, dict[str, float]]] = {}
-        self._shown = 0
+        self._shown = first
 
     def __call__(self, trainer: Trainer, step: int) -> None:
         """Told that a trainer has done a step."""
@@ -83,7 +83,12 @@ def run_cluster(module: Module, job: Job, options: argparse.Namespace, fetches: 
     if options.steps:
         given.require(options.steps)
     steps = options.steps or given.steps
-    progress = ClusterProgress(steps or 1, result.plan.trainers, fetches)
+    kept = None
+    if options.checkpoint or options.resume:
+        from pstranspile.checkpoint.running import Keeping
+
+        kept = Keeping(result, options.resume, options.checkpoint, options.checkpoint_every)
+    progress = ClusterProgress(steps or 1, result.plan.trainers, fetches, kept.first if kept else 0)
     try:
         return simulate(
             result,
@@ -91,9 +96,10 @@ def run_cluster(module: Module, job: Job, options: argparse.Namespace, fetches: 
             steps,
             fetches,
             init=init,
-            seed=options.seed,
+            seed=kept.seed if kept and options.seed is None else options.seed,
             schedule=options.schedule,
             on_step=progress,
+            run=kept.run if kept else None,
         )
     finally:
         progress.end()

@@ -34,6 +34,7 @@ def run(
     seed: int | None = None,
     slices: Slices | None = None,
     stream: int = 0,
+    step: int | None = None,
     folder: str | Path = ".",
     check_nan: bool = False,
     watchers: Sequence[Watcher] = (),
@@ -43,7 +44,8 @@ def run(
     Persistable variables live in `scope` (default: a new one, gone after the run). `seed` takes the place of the
     program's `random_seed`; if both are 0 and an op has no seed of its own, its random numbers differ from run to
     run. `slices` maps variables that are slices to (name of the whole, first element), so that their initialisers draw
-    that part of the whole; `stream` tells apart machines that run the same program, so that each draws its own numbers.
+    that part of the whole; `stream` tells apart machines that run the same program, so that each draws its own numbers;
+    so does `step`, the number of the run (default: how many runs of the program in this scope there were before).
     Files that ops name lie in `folder`. `check_nan` stops at the first op that makes NaN or infinity; `watchers` are
     told of every op. Raises DiagnosticError.
 
@@ -53,6 +55,8 @@ def run(
     known = _known(scope, program, (seed, stream, str(folder)))
     execution = known.execution
     execution.slices = slices or {}
+    if step is not None:
+        execution.step = step
     execution.watchers = (*watchers, NotFinite()) if check_nan else tuple(watchers)
     names = tuple(feed or ()), tuple(fetch)
     if execution.watchers or names not in known.prepared:

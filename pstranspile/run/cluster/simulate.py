@@ -63,6 +63,7 @@ def simulate(
     schedule: int | None = None,
     seed: int | None = None,
     on_step: Callable[[Trainer, int], object] | None = None,
+    run: Callable[[Cluster, int], object] | None = None,
     **options: Any,
 ) -> Simulated:
     """Runs a job on a cluster in this process, from the start-up programs to the end of the servers.
@@ -72,13 +73,14 @@ def simulate(
     and step. `steps`: how many (default: as many as are fed, or 1); a trainer that runs out of data before leaves.
     `fetch` names variables to keep of every step, `init` gives whole variables to start from. `schedule` seeds the
     order of events (default: machines in turn), `seed` takes the place of the programs' random seeds. `on_step` is told
-    of every step a trainer has done. Raises DiagnosticError.
+    of every step a trainer has done. `run` takes the place of `Cluster.run_to`: it may also save, or begin where
+    another run was saved. Raises DiagnosticError.
     """
     cluster = cluster_of(result, fetch=fetch, init=init, schedule=schedule, seed=seed, **options)
     cluster.feed(feeds)
     for trainer in cluster.trainers:
         trainer.on_step = on_step
-    cluster.run_to(steps or cluster.steps or 1)
+    (run or Cluster.run_to)(cluster, steps or cluster.steps or 1)
     cluster.finish()
     fetched = tuple(
         {name: [step[name] for step in trainer.results] for name in trainer.fetches} for trainer in cluster.trainers
