@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.model import Op
@@ -100,6 +100,8 @@ def _check_order(trainer: Trainer, local: bool) -> Iterator[Diagnostic]:
         if last is not None and position > last.position:
             yield finding(ORDER, role, op, f"%{name} is fetched after the fetch_barrier", name)
     if last is not None:
+        if after is not None and last.op.inputs.get("X", ()) != after:
+            yield finding(ORDER, role, last.op, "it does not wait for the send_barrier", next(last.op.output_names, ""))
         covered = set(last.op.output_names)
         lost = [name for _, op in recvs for name in op.outputs.get("Out", ()) if name not in covered]
         if lost:
@@ -107,8 +109,19 @@ def _check_order(trainer: Trainer, local: bool) -> Iterator[Diagnostic]:
             yield finding(ORDER, role, last.op, message, lost[0])
         for position, op in main.of("concat"):
             if position < last.position and not covered.isdisjoint(op.input_names):
-                name = op.outputs["Out"][0]
+                name = op.output("Out") or ""
                 yield finding(ORDER, role, op, f"%{name} is joined before the fetch_barrier", name)
+
+
+def check_alike(trainers: Sequence[Trainer]) -> Iterator[Diagnostic]:
+    """All trainers have as many barriers per step as the first."""
+    for trainer in trainers[1:]:
+        for kind in ("send_barrier", "fetch_barrier"):
+            here, there = trainer.main.of(kind), trainers[0].main.of(kind)
+            if len(here) != len(there):
+                op = (here or there)[0].op
+                message = f"{len(here)} {kind} ops per step, {len(there)} in {trainers[0].role.name}"
+                yield finding(BARRIER, trainer.role, op, message)
 
 
 def check_fan_in(server: Server, trainers: int) -> Iterator[Diagnostic]:
@@ -156,6 +169,9 @@ def _check_servers(cluster: Cluster) -> Iterator[Diagnostic]:
         own = number(server.op, "pserver_id")
         if own in numbers and own >= 0:
             yield finding(IDENTITY, server.role, server.op, f"pserver_id {own} is that of {numbers[own]} too")
+        elif own >= len(cluster.servers):
+            message = f"pserver_id is {own} of {len(cluster.servers)} servers"
+            yield finding(IDENTITY, server.role, server.op, message)
         numbers[own] = server.role.name
         model = model or server
         for name in ("distributed_mode", "dc_asgd"):

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.link.backups import check_backups
-from pstranspile.link.barriers import GEO, check_barriers, check_fan_in, check_identities
+from pstranspile.link.barriers import GEO, check_alike, check_barriers, check_fan_in, check_identities
 from pstranspile.link.base import Linked, LinkError
 from pstranspile.link.collect import Cluster, collect
 from pstranspile.link.collective import check_collectives
@@ -56,6 +56,7 @@ def _served(cluster: Cluster) -> Iterator[Diagnostic]:
             yield from check_sends(trainer, cluster)
             yield from check_notices(trainer, cluster)
             yield from check_barriers(trainer, cluster.servers)
+        yield from check_alike(part)
         for server in cluster.servers.values():
             yield from check_senders(server, trainers)
             yield from check_merges(server, trainers)

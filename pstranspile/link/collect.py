@@ -19,7 +19,7 @@ TALK = frozenset({
     "send", "recv", "send_barrier", "fetch_barrier", "concat", "split_byref", "split_selected_rows", "split_ids",
     "merge_ids", "prefetch", "distributed_lookup_table", "lookup_table", "lookup_table_v2", "nce",
     "hierarchical_sigmoid", "fake_init", "listen_and_serv", "gen_nccl_id", "c_gen_nccl_id", "c_comm_init",
-    "c_comm_init_all",
+    "c_comm_init_all", "lookup_table_grad", "lookup_table_v2_grad",
 })  # fmt: skip
 """Op types that the checks want to see, besides those that begin with `c_`."""
 
@@ -103,6 +103,7 @@ class Server:
     * `awaited`: the variables that trainers may send: those outside, and the inputs of listen_and_serv
     * `feeds`: variable read from outside -> the one parameter (or slice) that its block updates
     * `parameters`: updated parameter or slice -> the op that updates it
+    * `idle`: blocks that update nothing with what is received, and an op of each
     * `touched`: block -> what it reads from outside, and what it writes
     * `senders`: variable -> the trainers that send it in the part of the job that is checked, once per send
     * `fetched`: variable -> how many trainers fetch it, or rows of it (then in `looked_up`), in that part
@@ -124,6 +125,7 @@ class Server:
     feeds: dict[str, str] = field(default_factory=dict[str, str])
     touched: dict[int, set[str]] = field(default_factory=dict[int, set[str]])
     parameters: dict[str, Op] = field(default_factory=dict[str, Op])
+    idle: list[tuple[int, Op]] = field(default_factory=list[tuple[int, Op]])
     merges: list[Merged] = field(default_factory=list[Merged])
     senders: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
     notices: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
@@ -211,7 +213,7 @@ def _first_made(ops: tuple[Op, ...]) -> dict[str, int]:
 
 def _remade(ops: tuple[Op, ...], found: Mapping[str, list[Placed]]) -> list[tuple[Op, str]]:
     """What is fetched or joined into variables that other ops write too."""
-    arrivals = [(op, name) for kind in FETCHES for _, op in found.get(kind, NONE) for name in op.outputs["Out"]]
+    arrivals = [(op, name) for kind in FETCHES for _, op in found.get(kind, NONE) for name in op.outputs.get("Out", ())]
     if not arrivals:
         return []
     local = [names for op in ops if op.type not in KEEPS for names in op.outputs.values()]
@@ -267,7 +269,7 @@ def _server(role: Linked, op: Op) -> Server:
         outputs = initialiser.outputs
         made += outputs.values()
         dims = initialiser.attrs.get("shape")
-        if dims is not None and "Out" in outputs:
+        if dims is not None and outputs.get("Out"):
             var = variables.get(outputs["Out"][0])
             if var is not None and var.tensor is not None and var.tensor.shape != dims:
                 misfits.append(initialiser)
@@ -323,9 +325,12 @@ def _read_block(server: Server, index: int, block: Block, known: set[str]) -> se
                     read.append(name)
                     server.outside.setdefault(name, (index, op))
         made.update(*op.outputs.values())
-        if "Param" in inputs:
+        if inputs.get("Param"):
             updated += inputs["Param"]
             server.parameters[inputs["Param"][0]] = op
+            gradient = inputs.get("Grad")
+            if not gradient or (gradient[0] not in made and gradient[0] not in read):
+                server.idle.append((index, op))
         elif op.type == "sum" and len(read) > before:
             if len(read) == before + len(inputs["X"]):
                 server.merges.append(_merged(op, block, position))
@@ -335,13 +340,19 @@ def _read_block(server: Server, index: int, block: Block, known: set[str]) -> se
                 server.parameters.update(dict.fromkeys(kept, op))
     if len(updated) == 1:
         server.feeds.update(dict.fromkeys(read, updated[0]))
+    if not updated and block.ops and index != server.rates:
+        server.idle.append((index, block.ops[-1]))
     server.touched[index] = made.union(read)
     return made
 
 
 def _merged(op: Op, block: Block, position: int) -> Merged:
     following = block.ops[position + 1] if position + 1 < len(block.ops) else None
-    if following is None or following.type != "scale" or following.inputs.get("X") != op.outputs.get("Out"):
+    if (
+        following is None
+        or following.type != "scale"
+        or not (following.inputs.get("X") == following.outputs.get("Out") == op.outputs.get("Out"))
+    ):
         return Merged(op, op.inputs["X"], None, 1.0)
     factor = following.attrs.get("scale")
     return Merged(op, op.inputs["X"], following, factor if isinstance(factor, float) else None)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.model import Op
 from pstranspile.ir.roles import OpRole
-from pstranspile.link.base import described, finding, number
+from pstranspile.link.base import described, finding, names_text, number
 from pstranspile.link.codes import COLLECTIVE, ORDER, REDUCED, RING
 from pstranspile.link.collect import Calls, Trainer
 
@@ -119,6 +119,10 @@ def _check_streams(trainer: Trainer) -> Iterator[Diagnostic]:
             elif kind.startswith("c_") and kind not in LOCAL:
                 if op.attrs.get("use_calc_stream") is True:
                     continue
+                if op.inputs.get("X") != op.outputs.get("Out"):
+                    name = op.input("X") or ""
+                    message = f"%{name} is not put back, but into {names_text(op.outputs.get('Out', ()))}"
+                    yield finding(COLLECTIVE, trainer.role, op, message, name)
                 for name in op.inputs.get("X", ()):
                     if kind in REDUCES and name not in ready:
                         message = f"%{name} is reduced without waiting for its computation (c_sync_calc_stream)"
@@ -131,6 +135,9 @@ def _check_streams(trainer: Trainer) -> Iterator[Diagnostic]:
                             ring, source = pending.pop(name)
                             message = f"%{name} is used by {kind} before ring {ring} is waited for (c_sync_comm_stream)"
                             yield finding(ORDER, trainer.role, source, message, name)
+        for name, (ring, source) in pending.items():
+            message = f"nothing waits for ring {ring} after %{name} (c_sync_comm_stream)"
+            yield finding(ORDER, trainer.role, source, message, name)
 
 
 def _check_reduced(trainer: Trainer, trainers: int) -> Iterator[Diagnostic]:

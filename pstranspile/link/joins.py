@@ -21,13 +21,13 @@ def check_splits(trainer: Trainer) -> Iterator[Diagnostic]:
         return
     sent = {names[0]: names for _, op in trainer.main.of("send") if (names := op.inputs.get("X"))}
     for _, op in splits:
-        whole, parts, name = op.inputs["X"][0], op.outputs["Out"], SECTIONS[op.type]
+        whole, parts, name = op.input("X") or "", op.outputs.get("Out", ()), SECTIONS[op.type]
         sections = numbers(op, name)
         if len(sections) != len(parts):
             message = f"{len(sections)} {name} for {len(parts)} pieces of %{whole}"
             yield finding(PARTITION, trainer.role, op, message, whole)
         else:
             yield from check_cut(trainer, op, trainer.main.vars, whole, parts, sections)
-        if sent.get(parts[0]) != parts:
+        if not parts or sent.get(parts[0]) != parts:
             message = f"the pieces of %{whole} are not sent together in their order"
-            yield finding(PARTITION, trainer.role, op, message, parts[0])
+            yield finding(PARTITION, trainer.role, op, message, whole)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.model import Op
+from pstranspile.ir.types import VarKind
 from pstranspile.link.base import described, finding, number, strings
 from pstranspile.link.codes import BLOCKS, PREFETCH
 from pstranspile.link.collect import Cluster, Server, Trainer
@@ -24,16 +25,18 @@ def check_prefetches(trainer: Trainer, cluster: Cluster) -> Iterator[Diagnostic]
     prefetches = main.of("prefetch")
     if not prefetches:
         return
-    splits = {op.outputs["Out"]: op for _, op in main.of("split_ids")}
-    merges = {op.inputs["X"]: op for _, op in main.of("merge_ids")}
+    splits = {op.outputs.get("Out", ()): op for _, op in main.of("split_ids")}
+    merges = {op.inputs.get("X", ()): op for _, op in main.of("merge_ids")}
     tables: dict[str, Sequence[str]] = {}
     counted: set[tuple[str, str]] = set()
     for _, op in prefetches:
-        asked, found, endpoints = op.inputs["X"], op.outputs["Out"], strings(op, "epmap")
+        asked, found, endpoints = op.inputs.get("X", ()), op.outputs.get("Out", ()), strings(op, "epmap")
         split, merge = splits.get(asked), merges.get(found)
         if not len(asked) == len(found) == len(endpoints) or len(set(endpoints)) != len(endpoints):
             message = f"{len(asked)} parts of the ids go to the servers {list(endpoints)}, {len(found)} come back"
-            yield finding(PREFETCH, role, op, message, asked[0])
+            yield finding(PREFETCH, role, op, message, next(iter(asked), ""))
+        if not asked or not found:
+            continue
         if split is None:
             yield finding(PREFETCH, role, op, f"no split_ids makes %{asked[0]} and the other parts in order", asked[0])
         if merge is None or merge.inputs.get("Rows") != asked:
@@ -100,15 +103,19 @@ def _check_gradients(trainer: Trainer, cluster: Cluster, tables: dict[str, Seque
     """The k-th part of the table's gradient goes where the k-th part of the ids went."""
     sends = {op.inputs.get("X", ()): op for _, op in trainer.main.of("send")}
     done: set[str] = set()
-    asked = {op.inputs["X"] for _, op in trainer.main.of("prefetch")}
+    asked = {op.inputs.get("X", ()) for _, op in trainer.main.of("prefetch")}
     for _, op in trainer.main.of("split_ids"):
-        parts = op.outputs["Out"]
+        parts, whole = op.outputs.get("Out", ()), op.input("Ids") or ""
         if parts in asked:
             continue
-        send = sends.get(parts)
-        if send is None:
-            yield finding(PREFETCH, trainer.role, op, f"%{parts[0]} and the other parts are not sent", parts[0])
+        send, gradient = sends.get(parts), trainer.main.vars.get(whole)
+        if send is None or not parts:
+            name = next(iter(parts), whole)
+            yield finding(PREFETCH, trainer.role, op, f"%{name} and the other parts are not sent", name)
             continue
+        if gradient is None or gradient.kind is not VarKind.SELECTED_ROWS:
+            message = f"it splits %{whole}, {described(gradient)}, which is no sparse gradient"
+            yield finding(PREFETCH, trainer.role, op, message, whole)
         endpoints = strings(send, "epmap")
         for name, endpoint in zip(parts, endpoints, strict=False):
             server = cluster.servers.get(endpoint)

@@ -52,6 +52,8 @@ def _check_program(
             layouts[outputs[0]] = tuple(names)
         whole = variables.get(outputs[0]) if names is not outputs and outputs else None
         rows = 0
+        if names is not outputs and whole is None:
+            yield finding(RECEIVE, trainer.role, op, f"there is no variable for {_list(names)}", next(iter(names), ""))
         for name, endpoint in zip(names, endpoints, strict=False):
             server = cluster.servers.get(endpoint)
             held = server.vars.get(name) if server else None
@@ -64,7 +66,7 @@ def _check_program(
                 rows += held.shape[0] if held.shape else 0
                 fits = held.dtype is whole.dtype and held.shape[1:] == whole.shape[1:]
             else:
-                fits = same_type(variables.get(name), held)
+                fits = names is not outputs or same_type(variables.get(name), held)
             if not fits:
                 mine = described(whole or variables.get(name))
                 message = f"%{name} has another type on {server.role.name}: {mine} here, {described(held)} there"
@@ -86,8 +88,8 @@ def _check_joins(
     """Fetched slices are joined after they arrived, in the order of their rows; nothing fetched is left over."""
     joined: set[str] = set()
     for position, op in calls.of("concat"):
-        parts, whole = op.inputs["X"], op.outputs["Out"][0]
-        if parts[0] not in arrived and parts[-1] not in arrived:
+        parts, whole = op.inputs.get("X", ()), op.output("Out") or ""
+        if not parts or (parts[0] not in arrived and parts[-1] not in arrived):
             continue
         joined.update(parts)
         layouts[whole] = parts

@@ -8,8 +8,8 @@ from math import isclose
 from pstranspile.ir.attributes import BlockRefs
 from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.types import VarKind
-from pstranspile.link.base import finding, numbers, strings
-from pstranspile.link.codes import BLOCKS, MERGE, STATE, UNSERVED
+from pstranspile.link.base import finding, names_text, numbers, strings
+from pstranspile.link.codes import BLOCKS, MERGE, OWNER, STATE, UNSERVED
 from pstranspile.link.collect import Server
 from pstranspile.ops import schema_of
 from pstranspile.ops.schema import Slicing
@@ -21,6 +21,7 @@ FILLED_BY_THE_SERVER = frozenset({"@TRAINER_ID@"})
 def check_server(server: Server) -> Iterator[Diagnostic]:
     """One server by itself; what it is `sent` is known."""
     yield from _check_blocks(server)
+    yield from _check_updates(server)
     yield from _check_gradient_map(server)
     yield from _check_reads(server)
     yield from _check_dims(server)
@@ -39,6 +40,17 @@ def _check_blocks(server: Server) -> Iterator[Diagnostic]:
     for index in server.blocks:
         if index != server.rates and not blocks[index].ops and len(server.blocks) > 1:
             yield finding(BLOCKS, role, op, f"block {index} has no ops")
+
+
+def _check_updates(server: Server) -> Iterator[Diagnostic]:
+    """Every block updates a parameter, in place, with what is received."""
+    for index, op in server.idle:
+        name = op.input("Param") or next(op.input_names, "")
+        yield finding(BLOCKS, server.role, op, f"block {index} updates nothing with what it receives: %{name}", name)
+    for name, op in server.parameters.items():
+        if "Param" in op.inputs and op.outputs.get("ParamOut") != (name,):
+            found = names_text(op.outputs.get("ParamOut", ()))
+            yield finding(OWNER, server.role, op, f"the updated %{name} is put into {found}", name)
 
 
 def _check_gradient_map(server: Server) -> Iterator[Diagnostic]:
@@ -110,7 +122,7 @@ def check_merges(server: Server, trainers: int) -> Iterator[Diagnostic]:
             message = f"it adds up {len(names)} gradients of the trainers {who}, there are {trainers}"
             yield finding(MERGE, server.role, merged.op, message, names[0])
         if names[0] in listed and (merged.factor is None or not isclose(merged.factor, 1.0 / trainers, rel_tol=1e-6)):
-            name = merged.op.outputs["Out"][0]
+            name = merged.op.output("Out") or names[0]
             message = f"%{name}, the sum of {trainers} gradients, is multiplied by {merged.factor}"
             yield finding(MERGE, server.role, merged.scale or merged.op, message, name)
 

@@ -5,12 +5,12 @@ This is Fluid's remote prefetch: an op with `table_names`, `height_sections` and
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.model import Op
-from pstranspile.link.base import described, finding, numbers, strings
-from pstranspile.link.codes import LOOKUP, ORDER, OWNER, UNFETCHED
+from pstranspile.link.base import described, finding, names_text, numbers, strings
+from pstranspile.link.codes import LOOKUP, ORDER, OWNER, PREFETCH, UNFETCHED
 from pstranspile.link.collect import REMOTE_LOOKUPS, Cluster, Trainer
 
 READS_NO_VALUE = frozenset({
@@ -25,6 +25,11 @@ def check_lookups(trainer: Trainer, cluster: Cluster) -> Iterator[Diagnostic]:
     lookups = [op for kind in REMOTE_LOOKUPS for _, op in trainer.main.of(kind) if op.attrs.get("table_names")]
     for op in lookups:
         yield from _check_lookup(trainer, op, cluster)
+    pairs = [op for kind in ("distributed_lookup_table", "merge_ids") for _, op in trainer.main.of(kind)]
+    backward = _backward(trainer) if pairs else {}
+    for op in pairs:
+        yield from _check_pairs(trainer, op, backward)
+    yield from _check_startup(trainer, lookups)
     faked = {name for _, op in trainer.startup.of("fake_init") for name in op.output_names}
     results = {name: op for op in lookups for name in op.output_names}
     results |= {name: op for _, op in trainer.main.of("merge_ids") for name in op.output_names}
@@ -65,6 +70,49 @@ def _check_lookup(trainer: Trainer, op: Op, cluster: Cluster) -> Iterator[Diagno
     known = trainer.layouts.setdefault(table, tuple(names))
     if known != tuple(names):
         yield finding(LOOKUP, role, op, f"%{table} is made of other slices than in another op", table)
+
+
+def _backward(trainer: Trainer) -> dict[str, str]:
+    """The gradient of every looked-up result -> the ids with which the gradient of the table is computed."""
+    return {
+        gradient.input("Out@GRAD") or "": gradient.input("Ids") or ""
+        for kind in ("lookup_table_grad", "lookup_table_v2_grad")
+        for _, gradient in trainer.main.of(kind)
+    }
+
+
+def _check_pairs(trainer: Trainer, op: Op, backward: Mapping[str, str]) -> Iterator[Diagnostic]:
+    """As many results as ids, all declared, and the gradient of each result is computed with the same ids."""
+    code = PREFETCH if op.type == "merge_ids" else LOOKUP
+    results = op.outputs.get("Outputs") or op.outputs.get("Out", ())
+    ids = op.inputs.get("Ids", ())
+    missing = [name for name in (*ids, *results) if name not in trainer.main.vars]
+    if len(ids) != len(results) or not ids or missing:
+        message = f"{names_text(ids)} are looked up as {names_text(results)}"
+        message += f", of which {names_text(missing)} are not declared" if missing else ""
+        yield finding(code, trainer.role, op, message, next(iter(missing or ids or results), ""))
+    for name, result in zip(ids, results, strict=False):
+        other = backward.get(f"{result}@GRAD")
+        if other is not None and other != name:
+            message = f"%{result} are the rows at %{name}, but its gradient is that of the rows at %{other}"
+            yield finding(code, trainer.role, op, message, result)
+
+
+def _check_startup(trainer: Trainer, lookups: Sequence[Op]) -> Iterator[Diagnostic]:
+    """A table that is looked up has its dims from the start-up program, without memory or with it."""
+    if not lookups:
+        return
+    made = {name for op in trainer.startup.program.main_block.ops for name in op.output_names}
+    for op in lookups:
+        table = op.input("W") or op.input("Weight") or ""
+        if table not in made:
+            yield finding(LOOKUP, trainer.role, op, f"no op at start-up gives %{table} its dims", table)
+    for _, op in trainer.startup.of("fake_init"):
+        name = op.output("Out") or ""
+        var = trainer.main.vars.get(name)
+        if var is not None and tuple(numbers(op, "shape")) != var.shape:
+            message = f"it gives %{name} the dims {list(numbers(op, 'shape'))}, which is {described(var)}"
+            yield finding(LOOKUP, trainer.role, op, message, name)
 
 
 def _check_uses(trainer: Trainer, faked: set[str], results: dict[str, Op]) -> Iterator[Diagnostic]:
