@@ -59,9 +59,13 @@ class AsynchronousServer(Server):
             self.scope.put(TRAINER_ID, np.array([message.trainer], "int64"))
         block.apply([message.payload] if block.feeds else [])
         self.forget_copies(block.changes)
+        self.after_send(message, block)
         self.updates += 1
         if self.on_update is not None:
             self.on_update(self, self.updates - 1)
+
+    def after_send(self, message: Message, block: Block) -> None:
+        """A gradient has been applied by a block."""
 
     def on_get(self, message: Message) -> None:
         """Answers at once; with DC-ASGD, what the trainer now has is kept for it."""

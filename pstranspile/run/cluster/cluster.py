@@ -33,6 +33,7 @@ from pstranspile.run.cluster.collective import (
 )
 from pstranspile.run.cluster.communicator import Communicator, Settings, make_communicator
 from pstranspile.run.cluster.feeding import ClusterFeeds, feeds_of
+from pstranspile.run.cluster.geo import GeoServer
 from pstranspile.run.cluster.machine import Machine
 from pstranspile.run.cluster.network import Network
 from pstranspile.run.cluster.placement import Placed, Placement, infer_placement
@@ -42,6 +43,7 @@ from pstranspile.run.cluster.scheduler import Scheduler, SeededScheduler
 from pstranspile.run.cluster.script import Exchange, Library
 from pstranspile.run.cluster.server import Server, listening_op, mode_of
 from pstranspile.run.cluster.synchronous import SynchronousServer
+from pstranspile.run.cluster.tables import fill_tables, find_tables
 from pstranspile.run.cluster.trainer import Action, Trainer
 from pstranspile.run.feeds import near
 from pstranspile.run.scope import Scope, own_copy
@@ -111,22 +113,25 @@ class Cluster:
             for index, name in enumerate(sorted(training, key=_by_number))
         ]
         self.by_endpoint: dict[str, Server] = {server.endpoint: server for server in self.servers}
-        self.rings = self._rings()
-        modes = {server.endpoint: server.mode for server in self.servers}
-        self.communicators: dict[str, Communicator] = {
-            trainer.name: found
-            for trainer in self.trainers
-            if (found := make_communicator(trainer, self.by_endpoint, modes, self.settings)) is not None
-        }
-        beside = [found for found in self.communicators.values() if isinstance(found, Machine)]
-        everyone: list[Machine] = [*self.trainers, *beside, *self.servers, *self.rings.values()]
-        self.machines: dict[str, Machine] = {machine.name: machine for machine in everyone}
         rows = (
             infer_placement({s.endpoint: s.main for s in self.servers}, [t.main for t in self.trainers[:1]])
             if distributed_vars is None
             else list(distributed_vars)
         )
         self.placement = Placement(rows)
+        self.tables = find_tables(self.trainers[0].main, self.by_endpoint)
+        self.rings = self._rings()
+        self.communicators: dict[str, Communicator] = {
+            trainer.name: found
+            for trainer in self.trainers
+            if (
+                found := make_communicator(trainer, self.by_endpoint, self.placement, self.settings, len(self.trainers))
+            )
+            is not None
+        }
+        beside = [found for found in self.communicators.values() if isinstance(found, Machine)]
+        everyone: list[Machine] = [*self.trainers, *beside, *self.servers, *self.rings.values()]
+        self.machines: dict[str, Machine] = {machine.name: machine for machine in everyone}
         self.steps: int | None = None
         """How many steps are fed; None if any number."""
         self.started = False
@@ -146,9 +151,9 @@ class Cluster:
         """What a trainer does at an op that talks to other machines."""
         if exchange.kind in COLLECTIVES:
             return make_collective(trainer, exchange, self.rings)
-        plain = make_rpc(trainer, exchange, program, self.by_endpoint)
         communicator = self.communicators.get(trainer.name)
-        return plain if communicator is None else communicator.action(exchange, program, plain)
+        own = None if communicator is None else communicator.action(exchange, program)
+        return own or make_rpc(trainer, exchange, program, self.by_endpoint)
 
     def _rings(self) -> dict[str, Ring]:
         """The rings that the trainers' programs name."""
@@ -175,8 +180,12 @@ class Cluster:
         self._check_init()
         for server in self.servers:
             server.initialise(self.placement.slices(server.endpoint))
+        fill_tables(self.tables)
+        tables = {table.name: table for table in self.tables}
         for name, value in self.init.items():
-            if not self.placement.set_whole(name, value, scopes):
+            if name in tables:
+                tables[name].fill(value)
+            elif not self.placement.set_whole(name, value, scopes):
                 for scope in scopes.values():
                     if name in scope:
                         scope[name] = value
@@ -254,6 +263,7 @@ class Cluster:
         """Every parameter, whole: as the servers hold it, else as trainer 0 does."""
         scopes = {server.endpoint: server.scope for server in self.servers}
         found = {name: own_copy(self.placement.whole(name, scopes)) for name in self.placement.origins()}
+        found.update((t.name, whole) for t in self.tables if (whole := t.whole()) is not None)
         first = self.trainers[0]
         for var in first.main.parameters():
             value = first.scope.get(var.name)
@@ -280,5 +290,5 @@ def _seed_for(startups: Sequence[Program], seed: int | None) -> int | None:
 def _server(name: str, network: Network, role: Role, seed: int | None, folder: str) -> Server:
     op = listening_op(role.main)
     assert op is not None
-    kind = SynchronousServer if mode_of(op) == 0 else AsynchronousServer
+    kind = {0: SynchronousServer, 3: GeoServer}.get(mode_of(op), AsynchronousServer)
     return kind(name, network, role.startup, role.main, seed=seed, scope=Scope(), folder=folder)

@@ -20,14 +20,24 @@ from typing import Any, NamedTuple, Protocol
 from pstranspile.ir.model import Op, Program
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import Value
-from pstranspile.ops.rows import merge_rows
-from pstranspile.ops.values import SelectedRows
-from pstranspile.run.cluster.cutting import cut
+from pstranspile.run.cluster.cutting import cut, merged
+from pstranspile.run.cluster.geo import GeoCommunicator
 from pstranspile.run.cluster.machine import Machine, Waiting
 from pstranspile.run.cluster.message import FETCH_BARRIER, NOTIFY, SEND, SEND_BARRIER, Message
 from pstranspile.run.cluster.network import Link
-from pstranspile.run.cluster.rpc import Servers, checked, joined, link_to, number_list, requests_of, send_targets
+from pstranspile.run.cluster.placement import Placement
+from pstranspile.run.cluster.rpc import (
+    Servers,
+    checked,
+    joined,
+    link_to,
+    make_rpc,
+    number_list,
+    requests_of,
+    send_targets,
+)
 from pstranspile.run.cluster.script import Exchange, find_exchanges
+from pstranspile.run.cluster.server import Server
 from pstranspile.run.cluster.trainer import Action, Trainer
 from pstranspile.run.scope import own_copy
 
@@ -74,17 +84,18 @@ class StepCommunicator:
         exchanges = find_exchanges(trainer.main)[1]
         self._fetches = [exchange for exchange in exchanges if exchange.kind == "recv"]
 
-    def action(self, exchange: Exchange, program: Program, plain: Action) -> Action:
-        """What the trainer does at an exchange; `plain` is what it would do without a communicator."""
+    def action(self, exchange: Exchange, program: Program) -> Action | None:
+        """What the trainer does at an exchange; None: what it would do without a communicator."""
         if program is not self._trainer.main:
-            return plain
+            return None
         if exchange.kind == "send":
-            return lambda values: self._queue.append(lambda: plain(values))
+            send = make_rpc(self._trainer, exchange, program, self._servers)
+            return lambda values: self._queue.append(lambda: send(values))
         if exchange.kind == "send_barrier":
             return self._barrier(exchange)
-        if exchange.kind == "recv":
-            return self._fetch(exchange, plain)
-        return plain
+        if exchange.kind == "recv" and self._synchronous and exchange.op is self._fetches[-1].op:
+            return self._fetch_last(make_rpc(self._trainer, exchange, program, self._servers))
+        return None
 
     def _barrier(self, exchange: Exchange) -> Action:
         trainer = self._trainer
@@ -107,13 +118,9 @@ class StepCommunicator:
         for link in self._barriers:
             link.post(kind, step)
 
-    def _fetch(self, exchange: Exchange, plain: Action) -> Action:
-        last = exchange.op is self._fetches[-1].op
-        if not (last and self._synchronous):
-            return plain
-
+    def _fetch_last(self, fetch: Action) -> Action:
         def run(values: tuple[Value, ...]) -> Sequence[Value] | None:
-            received = plain(values)
+            received = fetch(values)
             self._trainer.after_answers(lambda: self._post(FETCH_BARRIER))
             return received
 
@@ -123,8 +130,8 @@ class StepCommunicator:
 class Communicator(Protocol):
     """A trainer's communicator."""
 
-    def action(self, exchange: Exchange, program: Program, plain: Action) -> Action:
-        """What the trainer does at an exchange; `plain` is what it would do without a communicator."""
+    def action(self, exchange: Exchange, program: Program) -> Action | None:
+        """What the trainer does at an exchange; None: what it would do without a communicator."""
         ...
 
 
@@ -164,20 +171,15 @@ class AsyncCommunicator(Machine):
         self.step = 0
         trainer.on_leaving = self._may_leave
 
-    def action(self, exchange: Exchange, program: Program, plain: Action) -> Action:
-        """What the trainer does at an exchange; `plain` is what it would do without a communicator."""
+    def action(self, exchange: Exchange, program: Program) -> Action | None:
+        """What the trainer does at an exchange; None: what it would do without a communicator."""
         if program is not self._trainer.main:
-            return plain
-        if exchange.kind == "send":
-            return self._push(exchange)
+            return None
+        if exchange.kind == "send" and exchange.op.attrs.get("send_varnames"):
+            return self._push(exchange)  # without these names it goes straight to the servers (A4.34)
         if exchange.kind == "recv":
             return self._pulled(exchange)
-        return plain
-
-    def link(self, endpoint: str, op: Op) -> Link:
-        """A link of the communicator's own to a server; it acts for its trainer."""
-        own = link_to(self._trainer, self._servers, endpoint, op)
-        return self.network.link(self, own.target, self.index)
+        return None
 
     def _push(self, exchange: Exchange) -> Action:
         op, settings, trainer = exchange.op, self._settings, self._trainer
@@ -287,28 +289,16 @@ class AsyncCommunicator(Machine):
         return Waiting(self.name, None, "answers of servers")
 
 
-def merged(values: Sequence[Value], *, adds: bool) -> Value:
-    """Several gradients of one variable as one: their sum or their average; rows of one number are added up (A4.45)."""
-    if len(values) == 1:
-        return values[0]
-    if isinstance(values[0], SelectedRows):
-        total = merge_rows(values)
-        return total if adds else total._replace(value=total.value / total.value.dtype.type(len(values)))
-    total = values[0] + values[1]
-    for value in values[2:]:
-        total += value
-    if not adds:
-        total /= total.dtype.type(len(values))
-    return total
-
-
 def make_communicator(
-    trainer: Trainer, servers: Servers, modes: Mapping[str, int], settings: Settings
+    trainer: Trainer, servers: Mapping[str, Server], placement: Placement, settings: Settings, trainers: int
 ) -> Communicator | None:
-    """The communicator that a trainer needs, None if it needs none. `modes`: `distributed_mode` by endpoint."""
+    """The communicator that a trainer needs, None if it needs none."""
+    modes = {server.mode for server in servers.values()}
+    if 3 in modes:
+        return GeoCommunicator(trainer, servers, placement, trainers=trainers, push_every=settings.push_every)
     if not uses_communicator(trainer.main):
         return None
-    if 0 in modes.values():
+    if 0 in modes:
         return StepCommunicator(trainer, servers, synchronous=True)
     if has_barrier(trainer.main):
         return StepCommunicator(trainer, servers, synchronous=False)

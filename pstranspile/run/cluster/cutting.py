@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import Value
-from pstranspile.ops.rows import in_use
+from pstranspile.ops.rows import in_use, merge_rows
 from pstranspile.ops.values import Array, SelectedRows
 
 np = lazy_import("numpy")
@@ -62,3 +62,18 @@ def route_ids(ids: Array, sections: Sequence[int]) -> tuple[list[Array], list[Ar
     section = np.searchsorted(ends, ids, side="right") - 1
     places = [np.flatnonzero(section == number) for number in range(len(sections))]
     return [ids[chosen] - ends[number] for number, chosen in enumerate(places)], places
+
+
+def merged(values: Sequence[Value], *, adds: bool) -> Value:
+    """Several gradients of one variable as one: their sum or their average; rows of one number are added up (A4.45)."""
+    if len(values) == 1:
+        return values[0]
+    if isinstance(values[0], SelectedRows):
+        total = merge_rows(values)
+        return total if adds else total._replace(value=total.value / total.value.dtype.type(len(values)))
+    total = values[0] + values[1]
+    for value in values[2:]:
+        total += value
+    if not adds:
+        total /= total.dtype.type(len(values))
+    return total

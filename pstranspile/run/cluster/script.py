@@ -42,6 +42,9 @@ TALKING = frozenset(
 )  # fmt: skip
 """Ops that talk to other machines. (`average` is what the runtime puts in where Fluid's executor does it.)"""
 
+PARAM_INIT = "param_init"
+"""What a geo-SGD trainer's start-up program sends: no variable, but a sign for its communicator (A3.40)."""
+
 EXCHANGE = "exchange"
 """The op type that stands for an exchange in a rewritten program."""
 
@@ -63,7 +66,8 @@ class Exchange(NamedTuple):
 def values_of(op: Op) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The variables whose values a talking op sends and receives; those that only order ops are left out."""
     if op.type == "send":
-        return op.inputs.get("X", ()), ()
+        names = op.inputs.get("X", ())
+        return () if names == (PARAM_INIT,) else names, ()
     if op.type == "recv":
         return (), op.outputs.get("Out", ())
     if op.type == "distributed_lookup_table":

@@ -6,6 +6,7 @@ waits. Other than in Fluid:
 
 * A trainer that has left is not waited for, and the average is over the trainers whose gradients came (A4.12).
 * Rows of tables are looked up between updates only, as the trainer that asks would see them (A4.20).
+* What several trainers send under one name is added up; the last one does not hide the others.
 * A gradient that no trainer sent, while all are there, is an error and not the one of the step before (A4.11).
 """
 
@@ -21,6 +22,7 @@ from pstranspile.ops.context import Value
 from pstranspile.run.cluster import codes
 from pstranspile.run.cluster.blocks import Block, block_program, part_of, read_first
 from pstranspile.run.cluster.counters import count_rounds
+from pstranspile.run.cluster.cutting import merged
 from pstranspile.run.cluster.machine import Waiting
 from pstranspile.run.cluster.message import Message
 from pstranspile.run.cluster.server import Server
@@ -40,12 +42,15 @@ class SynchronousServer(Server):
         self.wanted: list[str] = [
             name
             for name in read_first(self.program.main_block.ops)
-            if name in listed or (name in declared and not declared[name].persistable)
+            if name in listed or (name in declared and (not declared[name].persistable or self.scope.get(name) is None))
         ]
         """What the update needs of the trainers, in the order in which it is read."""
         self.sending = False
         """Whether gradients are taken now; else variables are served."""
         self.received: dict[str, Value] = {}
+        self._senders: dict[str, int] = {}
+        self._shared: dict[str, dict[int, Value]] = {}
+        """What several trainers sent under one name, by trainer."""
         self._accepted: set[str] = set()
         self._sent: set[int] = set()
         """The trainers whose send barrier has come before its update; whatever else they send waits for that."""
@@ -73,7 +78,13 @@ class SynchronousServer(Server):
             if name not in self.main.main_block.vars:
                 raise self.unknown(message, "is sent")
             self._accepted.add(name)
-        self.received[name] = message.payload
+        trainer = message.trainer
+        if name in self.received and self._senders[name] != trainer:
+            parts = self._shared.setdefault(name, {self._senders[name]: self.received[name]})
+            parts[trainer] = message.payload
+        else:
+            self._senders[name] = trainer
+            self.received[name] = message.payload
 
     def on_get(self, message: Message) -> None:
         """Answers while variables are served, else after the update."""
@@ -122,6 +133,9 @@ class SynchronousServer(Server):
             self._parked.clear()
 
     def _update(self) -> None:
+        for name, parts in self._shared.items():
+            self.received[name] = merged([parts[trainer] for trainer in sorted(parts)], adds=True)
+        self._shared.clear()
         absent = frozenset(name for name in self.wanted if name not in self.received)
         known = self._updates_by_absent.get(absent)
         if known is None:

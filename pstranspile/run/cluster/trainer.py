@@ -69,6 +69,8 @@ class Trainer(Machine):
         self.feed: Callable[[int], Feed] = lambda step: {}
         self.on_step: Callable[[Trainer, int], object] | None = None
         self.on_started: Callable[[Trainer], object] | None = None
+        self.before_steps: Callable[[], object] | None = None
+        """Called when the start-up is over and all initial values are set."""
         self.on_leaving: Callable[[Trainer], bool] | None = None
         """Called when the trainer would leave; False if it must wait (and be woken) first."""
         self.servers: list[Link] = []
@@ -243,6 +245,8 @@ class Trainer(Machine):
         if self.step == 0:
             if self.on_started is not None:
                 self.on_started(self)
+            if self.before_steps is not None:
+                self.before_steps()
         elif self.on_step is not None:
             self.on_step(self, self.step - 1)
         self.network.scheduler.wake(self)

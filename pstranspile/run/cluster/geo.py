@@ -1,0 +1,266 @@
+"""Geo-SGD: trainers learn on their own and exchange what they have learnt every so many steps (FEATURES 3e, A4.51-53).
+
+After `push_every` steps a trainer's communicator sends, for every slice of every parameter, the difference to what it
+had after the last exchange, divided by the number of trainers; the servers add it. Then it fetches the servers' values
+and takes over what others have changed, without undoing what its trainer has learnt meanwhile:
+
+    delta = (train - old) / trainers;   old += delta;   send delta;   get s;   train += s - old;   old = s
+
+Of sparse tables only the rows that the trainer has used are sent, and the rows that anybody has changed come back.
+
+Other than in Fluid all ids count, not the first half of each batch (A4.51); models without sparse tables exchange, too
+(A3.36); what a trainer has learnt since the last exchange is sent when it leaves (A4.47).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pstranspile.ir.model import Program
+from pstranspile.lazy import lazy_import
+from pstranspile.ops.context import Value
+from pstranspile.ops.values import Array, LoDTensor, SelectedRows
+from pstranspile.run.cluster.asynchronous import AsynchronousServer
+from pstranspile.run.cluster.blocks import Block
+from pstranspile.run.cluster.machine import Machine, Waiting
+from pstranspile.run.cluster.message import GET, GET_ROWS, SEND, Message
+from pstranspile.run.cluster.network import Link
+from pstranspile.run.cluster.placement import Placement
+from pstranspile.run.cluster.script import Exchange
+from pstranspile.run.cluster.server import Server, pairs
+from pstranspile.run.cluster.trainer import Action, Trainer
+
+np = lazy_import("numpy")
+
+
+class GeoServer(AsynchronousServer):
+    """A server with `distributed_mode` 3: adds differences, and keeps for every trainer which rows have changed."""
+
+    def open(self, trainers: Mapping[int, str]) -> None:
+        """Begins to listen; no row has changed for anybody."""
+        super().open(trainers)
+        self._handlers[GET_ROWS] = self.on_get_rows
+        tables = dict.fromkeys(pairs(self.op, "sparse_grad_to_param").values())
+        self.changed: dict[str, dict[int, set[int]]] = {table: {index: set() for index in trainers} for table in tables}
+
+    def after_send(self, message: Message, block: Block) -> None:
+        """Notes rows that have changed, for all trainers; the sender itself is among them (A4.53)."""
+        if message.payload.__class__ is not SelectedRows:
+            return
+        rows = message.payload.rows.tolist()
+        for name in block.changes:
+            for seen in self.changed.get(name, {}).values():
+                seen.update(rows)
+
+    def on_get_rows(self, message: Message) -> None:
+        """Answers with the rows that have changed since this trainer asked last."""
+        table = self.scope.get(message.variable)
+        if table is None or message.variable not in self.changed:
+            raise self.unknown(message, "is asked for the changed rows of")
+        seen = self.changed[message.variable][message.trainer]
+        rows = np.array(sorted(seen), "int64")
+        seen.clear()
+        self.reply(message, SelectedRows(rows, table[rows], len(table)))
+
+
+def delta_names(server: Server) -> dict[str, str]:
+    """Slice of a parameter -> the name under which its server takes differences: `sum(slice, delta) -> slice`."""
+    found: dict[str, str] = {}
+    for delta, index in pairs(server.op, "grad_to_block_id").items():
+        for op in server.main.blocks[int(index)].ops:
+            found.update(dict.fromkeys(op.output_names, delta))
+    return found
+
+
+class GeoSlice(NamedTuple):
+    """A slice of a parameter: its rows in the whole, its name on the server, and the name of differences there."""
+
+    start: int
+    stop: int
+    name: str
+    delta: str
+    link: Link
+
+
+class GeoParameter(NamedTuple):
+    """A parameter that is exchanged; of a `sparse` one, only rows."""
+
+    name: str
+    sparse: bool
+    slices: tuple[GeoSlice, ...]
+
+
+class GeoCommunicator(Machine):
+    """A machine beside the trainer that counts its steps and exchanges."""
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        servers: Mapping[str, Server],
+        placement: Placement,
+        *,
+        trainers: int,
+        push_every: int,
+    ):
+        super().__init__(f"{trainer.name}/communicator", trainer.network, trainer.scope)
+        self._trainer = trainer
+        self.index = trainer.index
+        self._push_every = push_every
+        self._trainers = trainers
+        self.parameters = self._find(servers, placement)
+        self._sparse = {parameter.name for parameter in self.parameters if parameter.sparse}
+        self._old: dict[str, Array] = {}
+        self._touched: dict[str, list[Array]] = {name: [] for name in sorted(self._sparse)}
+        self._since = 0
+        self._due = False
+        self._full = False
+        """Whether the trainer waits for an exchange to begin."""
+        self._leaving = False
+        self._asked: list[tuple[GeoParameter, GeoSlice]] = []
+        self._answers: list[Value] = []
+        self._open = 0
+        self.exchanges = 0
+        trainer.on_leaving = self._may_leave
+        trainer.before_steps = self.snapshot
+
+    def _find(self, servers: Mapping[str, Server], placement: Placement) -> list[GeoParameter]:
+        declared = self._trainer.main.main_block.vars
+        deltas = {endpoint: delta_names(server) for endpoint, server in servers.items()}
+        sparse = {name for server in servers.values() for name in pairs(server.op, "sparse_grad_to_param").values()}
+        found: list[GeoParameter] = []
+        for name in placement.origins():
+            rows = [row for row in placement.by_origin[name] if row.slice in deltas.get(row.endpoint, ())]
+            if name not in declared or not rows:
+                continue
+            slices: list[GeoSlice] = []
+            start = 0
+            for row in sorted(rows, key=lambda row: row.offset):
+                height = row.slice_shape[0] if row.slice_shape else 1
+                link = self.network.link(self, servers[row.endpoint], self.index)
+                slices.append(GeoSlice(start, start + height, row.slice, deltas[row.endpoint][row.slice], link))
+                start += height
+            found.append(GeoParameter(name, any(row.slice in sparse for row in rows), tuple(slices)))
+        return found
+
+    # what the trainer does
+
+    def action(self, exchange: Exchange, program: Program) -> Action | None:
+        """What the trainer does at an exchange; None: what it would do without a communicator."""
+        if exchange.kind != "send":
+            return None
+        if program is not self._trainer.main:
+            return lambda _values: None  # `param_init`: the snapshot is taken when the start-up program has ended
+        return self._tick(exchange)
+
+    def _tick(self, exchange: Exchange) -> Action:
+        tables: Any = exchange.op.attrs.get("send_varnames", ())
+        touched = [self._touched.get(table) for table in tables]
+
+        def run(values: tuple[Value, ...]) -> Sequence[Value] | None:
+            for ids, rows in zip(values, touched, strict=True):
+                if rows is not None:
+                    data = ids.data if ids.__class__ is LoDTensor else ids
+                    rows.append(np.unique(data))
+            if self._since >= self._push_every:  # as many steps as fit into Fluid's queue
+                self._full = True
+                return self._trainer.block("its communicator to begin the next exchange")
+            self._count()
+            return None
+
+        return run
+
+    def _count(self) -> None:
+        self._since += 1
+        if self._since >= self._push_every:
+            self._due = True
+            self.network.scheduler.wake(self)
+
+    def snapshot(self) -> None:
+        """Keeps the trainer's parameters as they are now."""
+        self._old = {p.name: np.array(self.scope[p.name]) for p in self.parameters}
+
+    def _may_leave(self, trainer: Trainer) -> bool:
+        """The trainer leaves when all that it has learnt is sent."""
+        if self._open or self._due or self._since:
+            self._leaving = self._due = True
+            self.network.scheduler.wake(self)
+            return False
+        trainer.servers = [self.network.link(self, link.target, self.index) for link in trainer.servers]
+        return True
+
+    # the machine
+
+    def run(self) -> None:
+        """Takes answers; begins an exchange if one is due and none is under way."""
+        super().run()
+        if self._open:
+            return
+        if self._asked:
+            self._take_over()
+        if self._due:
+            self._exchange()
+        elif self._leaving:
+            self.network.scheduler.wake(self._trainer)
+
+    def receive(self, message: Message) -> None:
+        """An answer fills its slot."""
+        self._answers[message.slot] = message.payload
+        self._open -= 1
+
+    def _exchange(self) -> None:
+        self._due, self._since = False, 0
+        if self._full:
+            self._full = False
+            self._count()
+            self._trainer.release()
+        self.exchanges += 1
+        step = self._trainer.step
+        for parameter in self.parameters:
+            if parameter.sparse:
+                self._send_rows(parameter, step)
+            else:
+                self._send_all(parameter, step)
+        self._asked = [(p, s) for p in self.parameters for s in p.slices]
+        self._answers = [None] * len(self._asked)
+        self._open = len(self._asked)
+        for slot, (parameter, part) in enumerate(self._asked):
+            part.link.post(GET_ROWS if parameter.sparse else GET, step, part.name, None, slot)
+
+    def _send_all(self, parameter: GeoParameter, step: int) -> None:
+        old = self._old[parameter.name]
+        delta = (self.scope[parameter.name] - old) / old.dtype.type(self._trainers)
+        old += delta
+        for part in parameter.slices:
+            part.link.post(SEND, step, part.delta, delta[part.start : part.stop])
+
+    def _send_rows(self, parameter: GeoParameter, step: int) -> None:
+        old, kept = self._old[parameter.name], self._touched[parameter.name]
+        touched = np.unique(np.concatenate(kept)) if kept else np.empty(0, "int64")
+        kept.clear()
+        delta = (self.scope[parameter.name][touched] - old[touched]) / old.dtype.type(self._trainers)
+        old[touched] += delta
+        for part in parameter.slices:
+            mine = (touched >= part.start) & (touched < part.stop)
+            rows = SelectedRows(touched[mine] - part.start, delta[mine], part.stop - part.start)
+            part.link.post(SEND, step, part.delta, rows)
+
+    def _take_over(self) -> None:
+        """Adds what others have learnt."""
+        answers, self._answers = self._answers, []
+        asked, self._asked = self._asked, []
+        for (parameter, part), answer in zip(asked, answers, strict=True):
+            train, old = self.scope[parameter.name], self._old[parameter.name]
+            if isinstance(answer, SelectedRows):
+                rows = answer.rows + part.start
+                train[rows] += answer.value - old[rows]
+                old[rows] = answer.value
+            else:
+                train[part.start : part.stop] += answer - old[part.start : part.stop]
+                old[part.start : part.stop] = answer
+
+    def waiting(self) -> Waiting | None:
+        """What the communicator waits for."""
+        if not self._open:
+            return None
+        return Waiting(self.name, None, "answers of servers")
