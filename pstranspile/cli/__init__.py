@@ -31,12 +31,14 @@ VERBS: Mapping[str, Verb] = {
     "compile": Verb("compile", "the programs of every trainer and parameter server of a cluster"),
     "plan": Verb("plan", "the distribution plan: what is sliced, and which server holds what"),
     "run": Verb("run", "run a program on this machine, step by step"),
+    "check": Verb("check", "does the cluster train as the single machine does"),
     "verify": Verb("verify", "check that programs are well formed"),
     "fmt": Verb("fmt", "rewrite programs in canonical text"),
     "diff": Verb("diff", "the semantic difference of two programs, modules or output folders"),
     "import": Verb("import_program", "a serialized ProgramDesc as text"),
     "export": Verb("export", "text as serialized ProgramDescs"),
     "grad": Verb("grad", "a training program from a forward one: gradients and updates"),
+    "explain": Verb("explain", "why an op or a variable of the compiled programs is there"),
     "passes": Verb("passes", "the passes of the compiler, in order"),
 }
 

@@ -22,6 +22,7 @@ declare(
     "sgd",
     "Param Grad LearningRate -> ParamOut",
     follows="Param Grad ParamOut",
+    linear=True,
     doc="ParamOut = Param - LearningRate * Grad",
 )
 declare(
@@ -29,6 +30,7 @@ declare(
     "Param Grad LearningRate Velocity -> ParamOut VelocityOut",
     {"mu": FLOAT, "use_nesterov": False},
     follows="Param Grad Velocity ParamOut VelocityOut",
+    linear=True,
     doc="VelocityOut = mu * Velocity + Grad; ParamOut = Param - LearningRate * VelocityOut, or Nesterov's form",
 )
 declare(

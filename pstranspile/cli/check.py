@@ -1,0 +1,96 @@
+"""`pstranspile check`: does the cluster train as the single machine does?"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from pstranspile.cli.common import add_input, add_job, load_verified, make_parser, read_job
+from pstranspile.cli.report import quoting, report
+
+DESCRIPTION = """\
+Trains a program on one machine and, compiled, on a cluster, in this process: from the same start, on the same data.
+After every step each parameter and each state of an optimizer is compared: bitwise equal, equal within rounding, or
+different. Where something is different, the ops are named that by their meaning see the batch as a whole.
+
+Modes in which trainers do not wait for each other promise no equality (but with a single trainer); there it is
+checked that every gradient is applied once, and told how old the parameters were on which it was computed.
+
+Without --feed, data are made from what the program declares and does with its inputs.
+Exit status: 0 when what the mode promises holds, 1 when it does not."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Checks and prints the report."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.steps < 1:
+        parser.error("--steps takes a number of at least 1")
+    if options.schedules < 0:
+        parser.error("--schedules takes a number of at least 0")
+    job = read_job(options)
+    module = load_verified(options)
+    from pstranspile.compile import compile
+    from pstranspile.proof.check import check
+    from pstranspile.proof.report import report_text
+    from pstranspile.run.files import initial_values, read_arrays
+    from pstranspile.run.threads import use_threads
+
+    use_threads(1)
+    with quoting(module.source):
+        result = compile(module, job)
+        report(result.warnings, [module.source])
+        found = check(
+            module,
+            job,
+            feeds=read_arrays(options.feed) if options.feed else None,
+            steps=options.steps,
+            schedules=options.schedules,
+            init=initial_values(module.main, read_arrays(options.init), options.init) if options.init else None,
+            seed=options.seed or 0,
+            batch=options.batch,
+            result=result,
+        )
+    if options.json:
+        from pstranspile.cli.json_text import json_text
+
+        values = {**found._asdict(), "holds": found.holds}
+        print(json_text({key: _plain(value) for key, value in values.items()}), end="")
+    else:
+        print(report_text(found), end="")
+    return 0 if found.holds else 1
+
+
+def _plain(value: object) -> object:
+    """Named tuples as objects, for JSON."""
+    if hasattr(value, "_asdict"):
+        return {key: _plain(item) for key, item in value._asdict().items()}  # pyright: ignore
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value  # pyright: ignore
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = make_parser(
+        "check",
+        DESCRIPTION,
+        [
+            "net.ir --pservers 2 --trainers 2",
+            "net.ir --config job.toml --feed data.npz --steps 20 --schedules 50",
+        ],
+    )
+    add_input(parser)
+    add_job(parser)
+    group = parser.add_argument_group("the check")
+    group.add_argument("--steps", type=int, default=5, metavar="N", help="steps to train (default 5)")
+    group.add_argument(
+        "--schedules",
+        type=int,
+        default=0,
+        metavar="K",
+        help="also run the cluster in K random orders of events, and compare how they end",
+    )
+    group.add_argument("--feed", metavar="FILE.npz", help="data: arrays by input, [steps, batch, ...]")
+    group.add_argument("--init", metavar="FILE.npz", help="values to start from, by variable")
+    group.add_argument("--seed", type=int, metavar="N", help="takes the place of the programs' random seeds")
+    group.add_argument("--batch", type=int, metavar="N", help="rows of a batch that is made (default: 4 per trainer)")
+    group.add_argument("--json", action="store_true", help="print the report as JSON")
+    return parser

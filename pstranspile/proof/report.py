@@ -1,0 +1,124 @@
+"""What a check found: one verdict per variable, and the verdict on the whole."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+BITWISE = "bitwise equal"
+ROUNDING = "equal within rounding"
+DIFFERENT = "different"
+
+
+class Verdict(NamedTuple):
+    """How a variable of the cluster compares with the single machine's over all steps.
+
+    `kind` is one of "loss", "parameter", "state". `worst` is the largest relative difference and `worst_step` the step
+    after which it was seen; `first` is the first step after which the two were not equal within rounding, -1 for none.
+    Steps count from 1.
+    """
+
+    name: str
+    kind: str
+    equality: str
+    worst: float
+    worst_step: int
+    first: int
+    tolerance: float
+
+
+class Cause(NamedTuple):
+    """An op that by its meaning gives something else on a share of the batch than on the whole."""
+
+    op_type: str
+    variable: str
+    location: str
+    why: str
+
+
+class Applied(NamedTuple):
+    """What the servers of an asynchronous job did with the gradients they were sent.
+
+    `sent` and `applied` count gradients; `stalest` is the largest number of updates of a parameter between the moment
+    a trainer fetched it and the moment its gradient was applied, `mean_staleness` the mean.
+    """
+
+    sent: int
+    applied: int
+    stalest: int
+    mean_staleness: float
+
+
+class Report(NamedTuple):
+    """The result of a check.
+
+    `schedules` is how many orders of events were tried, `schedule_differs` those that gave other parameters than the
+    first, with the first variable that differed. `causes` are given where something is different; `applied` in modes
+    that are not synchronous, where no equality is promised.
+    """
+
+    mode: str
+    trainers: int
+    servers: int
+    steps: int
+    verdicts: tuple[Verdict, ...]
+    schedules: int = 0
+    schedule_differs: tuple[tuple[int, str], ...] = ()
+    causes: tuple[Cause, ...] = ()
+    applied: Applied | None = None
+    promised: bool = True
+
+    @property
+    def different(self) -> tuple[Verdict, ...]:
+        """The variables that are different, the one that differed first in front."""
+        found = [verdict for verdict in self.verdicts if verdict.equality == DIFFERENT]
+        return tuple(sorted(found, key=lambda verdict: (verdict.first, verdict.kind != "parameter", verdict.name)))
+
+    @property
+    def holds(self) -> bool:
+        """Whether what the mode promises holds."""
+        lost = self.applied is not None and self.applied.applied != self.applied.sent
+        return not lost and not self.schedule_differs and not (self.promised and self.different)
+
+
+def report_text(report: Report) -> str:
+    """The report for a reader: a line per variable, then the conclusion."""
+    width = max((len(verdict.name) for verdict in report.verdicts), default=4)
+    shown = [_line(verdict, width) for verdict in report.verdicts]
+    head = f"mode {report.mode}, {report.trainers} trainers, {report.servers} servers, {report.steps} steps"
+    return "\n".join([head, *shown, *_conclusion(report)]) + "\n"
+
+
+def _line(verdict: Verdict, width: int) -> str:
+    line = f"  {verdict.name:<{width}}  {verdict.kind:<9}  {verdict.equality}"
+    if verdict.equality != BITWISE:
+        line += f"  {verdict.worst:.1e} after step {verdict.worst_step}"
+    if verdict.first >= 0:
+        line += f", first after step {verdict.first} (allowed {verdict.tolerance:.0e})"
+    return line
+
+
+def _conclusion(report: Report) -> list[str]:
+    lines: list[str] = []
+    if report.schedules:
+        bad = len(report.schedule_differs)
+        if bad:
+            seed, name = report.schedule_differs[0]
+            lines.append(f"{bad} of {report.schedules} schedules end differently; schedule {seed} in %{name}")
+        else:
+            lines.append(f"{report.schedules} schedules end bitwise equal")
+    if report.applied is not None:
+        found = report.applied
+        lines.append(f"{found.applied} of {found.sent} gradients applied, each once")
+        lines.append(f"staleness: at most {found.stalest} updates, {found.mean_staleness:.2f} on average")
+    for cause in report.causes:
+        where = f"{cause.location}: " if cause.location else ""
+        lines.append(f"{where}{cause.op_type} makes %{cause.variable} differ: {cause.why}")
+    different = report.different
+    if not report.promised:
+        lines.append("mode gives no equality with a single machine" if different else "equal to a single machine")
+    elif different:
+        first = different[0]
+        lines.append(f"DIFFERENT: first %{first.name}, after step {first.first}")
+    else:
+        lines.append("the cluster trains as the single machine does")
+    return lines
