@@ -190,6 +190,14 @@ def _copy_rates(server: ServerProgram, template: ServerTemplate, block: int) -> 
         server.blocks[block].ops.append(_with_sub_blocks(server, template, op, block))
 
 
+def _counted(template: ServerTemplate, update: Update) -> frozenset[str]:
+    """What an update writes and keeps, beside its parameter."""
+    program = template.facts.program.main_block
+    written = {name for index in update.ops for name in program.ops[index].output_names}
+    written -= {update.parameter, update.gradient}
+    return frozenset(name for name in written if name in program.vars and program.vars[name].persistable)
+
+
 def _with_sub_blocks(server: ServerProgram, template: ServerTemplate, op: Op, block: int) -> Op:
     """The op with its sub-blocks cloned into children of `block` and its references pointed at the clones."""
     attrs: dict[str, AttrValue] = {}
@@ -259,7 +267,8 @@ def _emit_unit(
     for parameter, s in unit:
         ops += template.mode.merge(template.plan, s, template.finished[parameter.name])
         update: Update = template.updates[parameter.name]
-        view = SliceView(parameter, s, parameter.name not in several)
+        alone = parameter.name not in several
+        view = SliceView(parameter, s, alone, frozenset() if alone else _counted(template, update))
         views.update((index, view) for index in update.ops)
     for index in sorted(views):
         op, view = server.on_slice(template.copied[index], views[index]), views[index]

@@ -97,7 +97,7 @@ def _on_server(initialisers: Initialisers, index: int, targets: Mapping[str, lis
     found: list[Op] = []
     for target in targets.get(outputs[0], ()) if len(outputs) == 1 else ():
         if target.offset < 0:
-            found.append(op)
+            found.append(op if target.name == outputs[0] else rename_vars(op, {outputs[0]: target.name}))
         else:
             part = sliced(initialisers.to_cut(index), target.shape, target.offset)
             found.append(rename_vars(part, {outputs[0]: target.name}))

@@ -27,8 +27,12 @@ class OpenBlock:
         self.ops: list[Op] = []
 
 
+WHOLE = -1
+"""The offset of a server variable that holds all of a source variable, under a name of its own."""
+
+
 class Cut(NamedTuple):
-    """What a server variable holds of a source variable: the elements from `offset` on."""
+    """What a server variable holds of a source variable: the elements from `offset` on, or the `WHOLE`."""
 
     source: str
     offset: int
@@ -37,12 +41,15 @@ class Cut(NamedTuple):
 class SliceView(NamedTuple):
     """A slice of a parameter as the ops of its update see it.
 
-    `alone`: the server holds no other slice of this parameter, so its state keeps its name.
+    `alone`: the server holds no other slice of this parameter, so its state keeps its name. If it holds others, each
+    has its own copy of what the update writes and does not cut (`counted`: the powers of Adam's betas, which would
+    otherwise be advanced once for every slice).
     """
 
     parameter: PlannedParameter
     slice: Slice
     alone: bool
+    counted: frozenset[str] = frozenset()
 
 
 class ServerMain(NamedTuple):
@@ -135,6 +142,11 @@ class ServerProgram:
         parameter, s = view.parameter, view.slice
         cut = follows and parameter.is_cut and var.shape == parameter.shape and var.tensor is not None
         if not cut or var.tensor is None:
+            if not view.alone and name in view.counted:
+                here = slice_name(name, s.number)
+                self.cuts[here] = Cut(name, WHOLE)
+                self.blocks[0].vars[here] = var._replace(name=here, parameter=None, location=None)
+                return here
             self.declare_copy(name, persistable=not is_optimizer)
             return name
         here = name if view.alone else slice_name(name, s.number)
