@@ -324,20 +324,21 @@ def _read_block(server: Server, index: int, block: Block, known: set[str]) -> se
                 if name not in made and name not in known:
                     read.append(name)
                     server.outside.setdefault(name, (index, op))
-        made.update(*op.outputs.values())
         if inputs.get("Param"):
             updated += inputs["Param"]
             server.parameters[inputs["Param"][0]] = op
             gradient = inputs.get("Grad")
-            if not gradient or (gradient[0] not in made and gradient[0] not in read):
+            fed = gradient and (gradient[0] in made or gradient[0] in read)
+            if not fed or op.outputs.get("ParamOut") != inputs["Param"]:
                 server.idle.append((index, op))
         elif op.type == "sum" and len(read) > before:
             if len(read) == before + len(inputs["X"]):
                 server.merges.append(_merged(op, block, position))
             else:  # a parameter and what is added to it, as in geo
-                kept = [name for name in inputs["X"] if name in known and name in op.outputs["Out"]]
+                kept = [name for name in inputs["X"] if name in known and name in op.outputs.get("Out", ())]
                 updated += kept
                 server.parameters.update(dict.fromkeys(kept, op))
+        made.update(*op.outputs.values())
     if len(updated) == 1:
         server.feeds.update(dict.fromkeys(read, updated[0]))
     if not updated and block.ops and index != server.rates:

@@ -45,6 +45,9 @@ def check_counters(server: Server, trainers: int) -> Iterator[Diagnostic]:
         if not any(name in server.notices or name.startswith(f"{total}.trainer_") for name in names):
             continue
         added.update(names)
+        if total not in server.initialised:
+            message = f"%{total}, the sum of the counters, is no counter that is initialised"
+            yield finding(COUNTER, server.role, op, message, names[0])
         for name in names:
             senders = server.notices.get(name, ())
             if len(senders) != 1:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.model import Op, Var
+from pstranspile.ir.types import VarKind
 from pstranspile.link.base import described, finding, same_type, strings
 from pstranspile.link.codes import BLOCKS, GEO, ORDER, UNFETCHED
 from pstranspile.link.collect import REMOTE_LOOKUPS, Cluster, Server, Trainer
@@ -58,15 +59,23 @@ def _check_trainer(
 
 
 def _check_tick(trainer: Trainer, op: Op, held: Mapping[str, Var | None], pushed: set[str]) -> Iterator[Diagnostic]:
-    """As many tables as ids; the servers hold every table between them, and the ids are those of its lookups."""
+    """As many tables as ids; the servers hold every table between them, and the ids are those of its lookups.
+
+    A parameter that is not sparse is exchanged whole, whatever is told of it (A3.36).
+    """
     role, ids, tables = trainer.role, op.inputs.get("X", ()), strings(op, "send_varnames")
+    if not tables:
+        yield finding(GEO, role, op, "a communicator takes no notice of a send that names nothing, so nobody exchanges")
     if len(ids) != len(tables):
         message = f"{len(ids)} variables with ids are sent for {len(tables)} tables"
         yield finding(GEO, role, op, message, next(iter(ids), ""))
+    variables, said = trainer.main.vars, _said(trainer)
+    sparse = {t for t in tables if (change := variables.get(f"{t}.delta")) and change.kind is VarKind.SELECTED_ROWS}
     for table in dict.fromkeys(tables):
         whole = trainer.main.vars.get(table)
-        slices = _slices(table, held)
-        pushed.update(slices)
+        slices = _slices(table, said, held)
+        if table in sparse:
+            pushed.update(slices)
         rows = sum(var.shape[0] for name in slices if (var := held[name]) is not None and var.shape)
         if whole is None or not whole.shape or rows != whole.shape[0]:
             message = f"the servers hold {rows} rows of %{table}, which is {described(whole)}"
@@ -74,16 +83,27 @@ def _check_tick(trainer: Trainer, op: Op, held: Mapping[str, Var | None], pushed
     looked_up: dict[str, set[str]] = {}
     for kind in REMOTE_LOOKUPS:
         for _, lookup in trainer.main.of(kind):
-            names = set(lookup.input_names)
+            names = {*lookup.input_names, *lookup.outputs.get("SampleLabels", ())}
             for table in names.intersection(tables):
                 looked_up.setdefault(table, set()).update(names)
     for name, table in zip(ids, tables, strict=False):
-        if name not in looked_up.get(table, ()):
+        if table in sparse and name not in looked_up.get(table, ()):
             yield finding(GEO, role, op, f"%{name} is told as ids of %{table}, which is not looked up at them", name)
 
 
-def _slices(table: str, held: Mapping[str, Var | None]) -> list[str]:
-    """The slices of a table as the communicator names them: itself, or `<table>.block0`, `<table>.block1` and so on."""
+def _said(trainer: Trainer) -> dict[str, list[str]]:
+    """Parameter -> its slices, as far as the program says them."""
+    said = trainer.role.main.distribution
+    found: dict[str, list[str]] = {}
+    for row in said.variables if said else ():
+        found.setdefault(row.origin, []).append(row.slice)
+    return found
+
+
+def _slices(table: str, said: Mapping[str, list[str]], held: Mapping[str, Var | None]) -> list[str]:
+    """The slices of a table: those that are said, or else itself, or `<table>.block0`, `<table>.block1` and so on."""
+    if table in said:
+        return [name for name in said[table] if name in held]
     if table in held:
         return [table]
     found: list[str] = []

@@ -14,6 +14,7 @@ from pstranspile.ir.types import VarKind
 from pstranspile.link.base import described, finding, number, strings
 from pstranspile.link.codes import BLOCKS, PREFETCH
 from pstranspile.link.collect import Cluster, Server, Trainer
+from pstranspile.link.tables import check_dims
 
 SAVE_PATH = "kLookupTablePath"
 """The variable through which a server is told where to save its part of the table."""
@@ -59,6 +60,7 @@ def check_prefetches(trainer: Trainer, cluster: Cluster) -> Iterator[Diagnostic]
             yield from _check_rows(trainer, op, server, table, result, len(endpoints))
             if tables.setdefault(table, endpoints) != endpoints:
                 yield finding(PREFETCH, role, op, f"%{table} is dealt out in another order than elsewhere", table)
+    yield from check_dims(trainer, dict.fromkeys(tables, prefetches[0].op))
     yield from _check_gradients(trainer, cluster, tables)
 
 

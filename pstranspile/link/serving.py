@@ -8,8 +8,8 @@ from math import isclose
 from pstranspile.ir.attributes import BlockRefs
 from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.types import VarKind
-from pstranspile.link.base import finding, names_text, numbers, strings
-from pstranspile.link.codes import BLOCKS, MERGE, OWNER, STATE, UNSERVED
+from pstranspile.link.base import finding, numbers, strings
+from pstranspile.link.codes import BLOCKS, MERGE, STATE, UNSERVED
 from pstranspile.link.collect import Server
 from pstranspile.ops import schema_of
 from pstranspile.ops.schema import Slicing
@@ -46,11 +46,8 @@ def _check_updates(server: Server) -> Iterator[Diagnostic]:
     """Every block updates a parameter, in place, with what is received."""
     for index, op in server.idle:
         name = op.input("Param") or next(op.input_names, "")
-        yield finding(BLOCKS, server.role, op, f"block {index} updates nothing with what it receives: %{name}", name)
-    for name, op in server.parameters.items():
-        if "Param" in op.inputs and op.outputs.get("ParamOut") != (name,):
-            found = names_text(op.outputs.get("ParamOut", ()))
-            yield finding(OWNER, server.role, op, f"the updated %{name} is put into {found}", name)
+        message = f"block {index} does not update %{name}, or not with what it receives"
+        yield finding(BLOCKS, server.role, op, message, name)
 
 
 def _check_gradient_map(server: Server) -> Iterator[Diagnostic]:

@@ -5,7 +5,7 @@ This is Fluid's remote prefetch: an op with `table_names`, `height_sections` and
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.model import Op
@@ -29,7 +29,7 @@ def check_lookups(trainer: Trainer, cluster: Cluster) -> Iterator[Diagnostic]:
     backward = _backward(trainer) if pairs else {}
     for op in pairs:
         yield from _check_pairs(trainer, op, backward)
-    yield from _check_startup(trainer, lookups)
+    yield from check_dims(trainer, {op.input("W") or op.input("Weight") or "": op for op in lookups})
     faked = {name for _, op in trainer.startup.of("fake_init") for name in op.output_names}
     results = {name: op for op in lookups for name in op.output_names}
     results |= {name: op for _, op in trainer.main.of("merge_ids") for name in op.output_names}
@@ -98,19 +98,18 @@ def _check_pairs(trainer: Trainer, op: Op, backward: Mapping[str, str]) -> Itera
             yield finding(code, trainer.role, op, message, result)
 
 
-def _check_startup(trainer: Trainer, lookups: Sequence[Op]) -> Iterator[Diagnostic]:
-    """A table that is looked up has its dims from the start-up program, without memory or with it."""
-    if not lookups:
+def check_dims(trainer: Trainer, tables: Mapping[str, Op]) -> Iterator[Diagnostic]:
+    """Tables (each with an op that looks it up) have their dims from the start-up program."""
+    if not tables:
         return
     made = {name for op in trainer.startup.program.main_block.ops for name in op.output_names}
-    for op in lookups:
-        table = op.input("W") or op.input("Weight") or ""
+    for table, op in tables.items():
         if table not in made:
             yield finding(LOOKUP, trainer.role, op, f"no op at start-up gives %{table} its dims", table)
     for _, op in trainer.startup.of("fake_init"):
         name = op.output("Out") or ""
         var = trainer.main.vars.get(name)
-        if var is not None and tuple(numbers(op, "shape")) != var.shape:
+        if name in tables and var is not None and tuple(numbers(op, "shape")) != var.shape:
             message = f"it gives %{name} the dims {list(numbers(op, 'shape'))}, which is {described(var)}"
             yield finding(LOOKUP, trainer.role, op, message, name)
 

@@ -14,6 +14,7 @@ from tests.link.damage import (
     inputs,
     moved,
     on,
+    outputs,
     reversed_attr,
     reversed_slot,
     strings,
@@ -233,6 +234,30 @@ CASES = [
         "link-backup",
         "pserver_0",
         "@TRAINER_ID@ is chosen by trainer, but dc_asgd is not set",
+    ),
+    Case(
+        "half-async",
+        "trainer_1",
+        on("send_barrier", dropped),
+        "link-barrier",
+        "trainer_1",
+        "0 send_barrier ops per step, 1 in trainer_0",
+    ),
+    Case(
+        "run-time split",
+        "trainer_1",
+        on("recv", outputs(Out=["w_"]), about="w"),
+        "link-receive",
+        "trainer_1",
+        "there is no variable for %w.block0, %w.block1",
+    ),
+    Case(
+        "async",
+        "pserver_0",
+        on("sum", outputs(Out=["tmp"]), block=1),
+        "link-counter",
+        "pserver_0",
+        "%tmp, the sum of the counters, is no counter",
     ),
 ]
 

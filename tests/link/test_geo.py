@@ -4,15 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.link.damage import (
-    attrs,
-    declared,
-    dropped,
-    inputs,
-    moved,
-    on,
-    strings,
-)
+from tests.link.damage import attrs, declared, dropped, inputs, moved, on, strings
 from tests.link.jobs import Case, assert_found
 
 GEO = "word2vec_sparse_sgd/geo_2x2"

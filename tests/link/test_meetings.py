@@ -4,16 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.link.damage import (
-    attrs,
-    declared,
-    dropped,
-    on,
-    repeated,
-    strings,
-    swapped,
-    undeclared,
-)
+from tests.link.damage import attrs, declared, dropped, on, outputs, repeated, strings, swapped, undeclared
 from tests.link.jobs import Case, assert_found
 
 CASES = [
@@ -233,6 +224,22 @@ CASES = [
         "link-reduced",
         "trainer_1",
         "%w, a sum over 2 trainers, is used without being divided",
+    ),
+    Case(
+        "grad-allreduce",
+        "trainer_1",
+        on("c_allreduce_sum", outputs(Out=["w"]), about="w@GRAD"),
+        "link-collective",
+        "trainer_1",
+        "%w@GRAD is not put back, but into %w",
+    ),
+    Case(
+        "grad-allreduce",
+        "trainer_1",
+        on("c_sync_comm_stream", dropped, startup=True),
+        "link-order",
+        "trainer_1",
+        "nothing waits for ring 0 after",
     ),
 ]
 

@@ -85,6 +85,7 @@ CASES = [
         "pserver_0",
         "%b@GRAD@second is sent by 1 trainers (trainer 0)",
     ),
+    Case(JOB, "pserver_0", on("sgd", dropped, block=4), "link-blocks", "pserver_0", "block 4 does not update"),
 ]
 
 

@@ -5,16 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pstranspile.ir.attributes import BlockRefs, Longs
-from tests.link.damage import (
-    attrs,
-    declared,
-    dropped,
-    inputs,
-    on,
-    outputs,
-    strings,
-    undeclared,
-)
+from tests.link.damage import attrs, declared, dropped, inputs, on, outputs, strings, undeclared
 from tests.link.jobs import Case, assert_found
 
 CASES = [
@@ -172,6 +163,38 @@ CASES = [
     ),
     Case(
         "sync", "pserver_1", on("listen_and_serv", dropped), "link-send", "trainer_0", "%c@GRAD.trainer_0 goes to 'b:2'"
+    ),
+    Case(
+        "sync",
+        "pserver_1",
+        on("listen_and_serv", attrs(pserver_id=5)),
+        "link-identity",
+        "pserver_1",
+        "pserver_id is 5 of 2 servers",
+    ),
+    Case(
+        "sync",
+        "pserver_1",
+        on("adam", inputs(Grad=["c_moment1_0"]), block=1),
+        "link-blocks",
+        "pserver_1",
+        "adam: in pserver_1: block 1 does not update %c, or not with what it receives",
+    ),
+    Case(
+        "sync",
+        "pserver_1",
+        on("adam", outputs(ParamOut=["c_moment1_0"]), block=1),
+        "link-blocks",
+        "pserver_1",
+        "block 1 does not update %c",
+    ),
+    Case(
+        "sync",
+        "pserver_1",
+        on("scale", outputs(Out=["c"]), block=1),
+        "link-merge",
+        "pserver_1",
+        "%c@GRAD, the sum of 2 gradients, is multiplied by 1.0",
     ),
 ]
 

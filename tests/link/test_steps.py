@@ -332,6 +332,14 @@ CASES = [
         "trainer_1",
         "recv: in trainer_1: it says trainer_id 0 for %b",
     ),
+    Case(
+        "sync",
+        "trainer_0",
+        on("fetch_barrier", inputs(X=["__control_var@b"])),
+        "link-order",
+        "trainer_0",
+        "fetch_barrier: in trainer_0: it does not wait for the send_barrier",
+    ),
 ]
 
 

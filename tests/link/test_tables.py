@@ -6,18 +6,7 @@ import pytest
 
 from pstranspile.ir.attributes import Longs
 from pstranspile.ir.types import VarKind
-from tests.link.damage import (
-    attrs,
-    both,
-    declared,
-    dropped,
-    inputs,
-    moved,
-    on,
-    reversed_attr,
-    reversed_slot,
-    strings,
-)
+from tests.link.damage import attrs, both, declared, dropped, inputs, moved, on, reversed_attr, reversed_slot, strings
 from tests.link.jobs import Case, assert_found
 
 IN, OUT = "prefetch_compress_in_tmp_", "prefetch_compress_out_tmp_"
@@ -271,6 +260,62 @@ CASES = [
         "link-unsent",
         "pserver_0",
         "%table@GRAD.pserver_0 is sent by 1 trainers",
+    ),
+    Case(
+        "sparse",
+        "trainer_0",
+        on(LOOKUP, reversed_slot("Outputs")),
+        "link-lookup",
+        "trainer_0",
+        "%embedding_1.tmp_0 are the rows at %first, but its gradient is that of the rows at %second",
+    ),
+    Case(
+        "sparse",
+        "trainer_0",
+        on(LOOKUP, inputs(Ids=["first"])),
+        "link-lookup",
+        "trainer_0",
+        "%first are looked up as %embedding_0.tmp_0, %embedding_1.tmp_0",
+    ),
+    Case(
+        "sparse",
+        "trainer_0",
+        on("fake_init", dropped, startup=True),
+        "link-lookup",
+        "trainer_0",
+        "no op at start-up gives %table its dims",
+    ),
+    Case(
+        "sparse",
+        "trainer_0",
+        on("fake_init", attrs(shape=Longs([100, 8])), startup=True),
+        "link-lookup",
+        "trainer_0",
+        "it gives %table the dims [100, 8]",
+    ),
+    Case(
+        "table by id",
+        "trainer_0",
+        on("merge_ids", reversed_slot("Out")),
+        "link-prefetch",
+        "trainer_0",
+        "%embedding_1.tmp_0 are the rows at %first",
+    ),
+    Case(
+        "table by id",
+        "trainer_0",
+        on("split_ids", inputs(Ids=["w@GRAD.trainer_0"]), about="table@GRAD"),
+        "link-prefetch",
+        "trainer_0",
+        "it splits %w@GRAD.trainer_0",
+    ),
+    Case(
+        "table by id",
+        "trainer_0",
+        on("fake_init", dropped, startup=True),
+        "link-lookup",
+        "trainer_0",
+        "no op at start-up gives %table its dims",
     ),
 ]
 
