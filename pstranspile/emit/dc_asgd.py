@@ -12,12 +12,10 @@ from pstranspile.emit.server_block import ServerProgram
 from pstranspile.ir.model import Op, Origin, TensorType, Var
 from pstranspile.ir.types import DType
 from pstranspile.ops.build import make_op
-from pstranspile.plan.names import NameMint, trainer_suffix
+from pstranspile.plan.names import NameMint
 from pstranspile.plan.plan import PlannedParameter, Slice
+from pstranspile.plan.reserved import TRAINER_ID, backup_name
 from pstranspile.rules import COMPENSATE, FILL_BACKUP, made
-
-TRAINER_ID = "@TRAINER_ID@"
-"""The variable in which a server finds the number of the trainer whose gradient it applies (A2.115)."""
 
 
 class Compensation:
@@ -36,7 +34,7 @@ class Compensation:
         `origin` is that of the op which uses the gradient.
         """
         tensor = TensorType(parameter.dtype, s.shape)
-        copies = [self._mint.mint(f"{s.name}{trainer_suffix(i)}_bak") for i in range(self.trainers)]
+        copies = [backup_name(s, i) for i in range(self.trainers)]
         for name in copies:
             self.server.blocks[0].vars[name] = Var(name, tensor=tensor)
         self.backups += ((s.name, name) for name in copies)

@@ -27,6 +27,7 @@ from pstranspile.modes.base import Mode
 from pstranspile.passes import Steps
 from pstranspile.plan.make import Piece, overview, plan_pieces, slice_variables
 from pstranspile.plan.plan import DistributedVar, Plan, SharedCounter
+from pstranspile.plan.reserved import reserved_names
 from pstranspile.plan.share import share_of
 
 if TYPE_CHECKING:
@@ -146,6 +147,8 @@ def prepare_servers(module: Module, job: Job, plan: Plan | PlanFile | None, step
         communicator_barrier=job.runtime_split_send_recv and job.half_async,
         dc_asgd=job.enable_dc_asgd and mode.compensates,
     )
+    for facts_of_part in each:
+        raise_errors(reserved_names(facts_of_part.program, plan))
     parts = tuple(Part(name, own, share_of(plan, own, counters[name])) for name, own in found.training.items())
     for part in parts:
         mode.check(part.plan)

@@ -11,6 +11,10 @@ WHOLE_INITIALISER = declare(
     "The start-up program initialises a parameter by an op that can't make a slice of it, so it stays whole.",
 )
 UNKNOWN_SHAPE = declare("parameter-shape", "A parameter has no static shape, so it can't be placed or sliced.")
+RESERVED = declare(
+    "reserved-name",
+    "A variable has a name under which servers keep something of their own in the job's mode, and look for it.",
+)
 PLAN_SYNTAX = declare("plan-syntax", "A line of a plan file is not one of the forms that `pstranspile plan` prints.")
 PLAN_MISMATCH = declare("plan-mismatch", "A plan file was made for another program or another job.")
 PLAN_INVALID = declare(

@@ -10,9 +10,7 @@ from pstranspile.job import Job
 from pstranspile.plan import codes
 from pstranspile.plan.names import CONTROL, NameMint, trainer_suffix
 from pstranspile.plan.plan import PlannedTable
-
-PATH = "kLookupTablePath"
-"""The variable through which a server is told where to save its part of the table (A2.78)."""
+from pstranspile.plan.reserved import TABLE_PATH
 
 
 def plan_table(facts: Facts, job: Job, table: LookupTable, mint: NameMint) -> PlannedTable:
@@ -45,7 +43,7 @@ def plan_table(facts: Facts, job: Job, table: LookupTable, mint: NameMint) -> Pl
         rows_got=tuple(mint.mint(f"prefetch_compress_out_tmp_{s}") for s in servers),
         ids=ids._replace(lod_level=0),
         rows=rows._replace(lod_level=0),
-        path=mint.mint(PATH),
+        path=TABLE_PATH,
         send_control=mint.mint(CONTROL + table.parameter),
         updated_by=optimizer.origin,
         looked_up_by=first.origin,

@@ -38,6 +38,7 @@ OTHER_INPUTS = {
     "table-": "tests/analysis",  # need a whole model
     "programs-": "tests/emit/test_several.py",  # need two
     "dc-asgd-sparse": "tests/emit",  # needs a job
+    "reserved-name": "tests/emit",  # the same
 }
 """Codes (or how they begin) that need another input than a text worth reading, and where they are tested."""
 

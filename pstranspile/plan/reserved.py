@@ -1,0 +1,39 @@
+"""Names that have a meaning of their own on servers, by which Fluid's server loop finds them at run time."""
+
+from __future__ import annotations
+
+from pstranspile.ir.diagnostics import Diagnostic, error
+from pstranspile.ir.model import Program
+from pstranspile.plan import codes
+from pstranspile.plan.names import trainer_suffix
+from pstranspile.plan.plan import Plan, Slice
+
+TRAINER_ID = "@TRAINER_ID@"
+"""The variable in which a server finds the number of the trainer whose gradient it applies (A2.115)."""
+
+TABLE_PATH = "kLookupTablePath"
+"""The variable through which a server is told where to save its part of the distributed lookup table (A2.78)."""
+
+
+def backup_name(s: Slice, trainer: int) -> str:
+    """The copy of a slice that a server keeps for a trainer, and refreshes when that trainer fetches it (A2.114)."""
+    return f"{s.name}{trainer_suffix(trainer)}_bak"
+
+
+def reserved_names(program: Program, plan: Plan) -> list[Diagnostic]:
+    """Errors for variables of a program that have one of these names, which can't be given another way out."""
+    taken: dict[str, str] = {}
+    if plan.table is not None:
+        taken[TABLE_PATH] = "the path to save the distributed lookup table to"
+    if plan.dc_asgd:
+        taken[TRAINER_ID] = "the trainer whose gradient is applied"
+        for parameter in plan.parameters:
+            for s in () if parameter.sparse else parameter.slices:
+                for trainer in range(plan.trainers):
+                    taken[backup_name(s, trainer)] = f"%{s.name} as trainer {trainer} saw it last"
+    found: list[Diagnostic] = []
+    for name, var in program.main_block.vars.items() if taken else ():
+        if name in taken:
+            message = f"%{name} must have another name: servers keep there {taken[name]}"
+            found.append(error(codes.RESERVED, message, var.location, focus=f"%{name}"))
+    return found
