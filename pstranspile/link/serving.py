@@ -89,7 +89,7 @@ def _check_sparse(server: Server, mapped: dict[str, int]) -> Iterator[Diagnostic
             continue
         table = server.feeds.get(name) or next(iter(server.parameters.keys() & server.touched.get(block, ())), "")
         held, update = server.vars.get(table), server.parameters.get(table)
-        direct = update is not None and update.inputs.get("Grad") == (name,)
+        direct = update is not None and (update.type == "sum" or update.inputs.get("Grad") == (name,))
         if direct and held is not None and held.kind is VarKind.LOD_TENSOR:
             yield finding(BLOCKS, role, op, f"sparse_grad_to_param does not name %{name}", name)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pstranspile.ir.attributes import Longs
 from tests.link.damage import attrs, declared, dropped, inputs, moved, on, strings
 from tests.link.jobs import Case, assert_found
 
@@ -91,6 +92,22 @@ CASES = [
         "link-geo",
         "trainer_0",
         "the servers hold 0 rows of %shared_w",
+    ),
+    Case(
+        GEO,
+        "pserver_0",
+        on("listen_and_serv", attrs(sparse_grad_to_param=strings())),
+        "link-blocks",
+        "pserver_0",
+        "sparse_grad_to_param does not name %shared_w.block1.delta",
+    ),
+    Case(
+        GEO,
+        "pserver_0",
+        on("uniform_random", attrs(shape=Longs([3, 32])), about="shared_w.block1", startup=True),
+        "link-state",
+        "pserver_0",
+        "it makes %shared_w.block1 as [3, 32], which is [300, 32]",
     ),
 ]
 
