@@ -52,6 +52,7 @@ class Compiled:
     emitter: Emitter
     warnings: tuple[Diagnostic, ...] = ()
     steps: Steps = field(default_factory=Steps, repr=False, compare=False)
+    job: Job | None = None
 
     @cached_property
     def fingerprint(self) -> str:
@@ -121,7 +122,7 @@ def prepare(
             raise DiagnosticError([error(NO_PROGRAM, f"the module has no program {names}", location)])
         steps = Steps(on_pass)
         prepared = family_of(job)(module, job, plan, steps)
-        return Compiled(module, prepared.plan, prepared.emitter, prepared.warnings, steps)
+        return Compiled(module, prepared.plan, prepared.emitter, prepared.warnings, steps, job)
 
 
 def compile(

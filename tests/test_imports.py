@@ -28,7 +28,7 @@ LAYERS = (
     ("loading", "outputs", "saving"),
     ("verify", "link", "diff", "run"),
     ("compile",),
-    ("checkpoint",),
+    ("checkpoint", "explain"),
     ("fluid",),
     ("cli",),
     ("__main__",),

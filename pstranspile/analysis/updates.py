@@ -111,7 +111,7 @@ def _gradients_finished(program: Program, roles: Roles) -> dict[str, str]:
     return found
 
 
-def _why_whole(program: Program, op_indices: Iterable[int]) -> str:
+def why_whole(program: Program, op_indices: Iterable[int]) -> str:
     """Why ops keep a parameter from being cut: an op that needs the whole of it. Empty: nothing does."""
     ops = program.main_block.ops
     for index in op_indices:
@@ -158,7 +158,7 @@ def find_updates(program: Program, roles: Roles, uses: Uses) -> tuple[tuple[Upda
             message = f"the gradient %{gradient} of %{parameter} is computed by no op that stays on the trainer"
             findings.append(at_op(codes.NO_GRADIENT, message, ops[indices[0]], focus=f"%{gradient}"))
         else:
-            updates.append(Update(parameter, gradient, tuple(indices), optimizers, _why_whole(program, indices)))
+            updates.append(Update(parameter, gradient, tuple(indices), optimizers, why_whole(program, indices)))
     if not updates and not findings:
         location = ops[0].origin.location if ops and ops[0].origin else None
         findings.append(error(codes.NO_OPTIMIZER, "the main program has no optimizer op", location))

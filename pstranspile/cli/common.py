@@ -51,13 +51,12 @@ def make_parser(verb: str, description: str, examples: Sequence[str]) -> argpars
     return parser
 
 
-def add_input(parser: argparse.ArgumentParser) -> None:
-    """INPUT, `--startup` and `--meta`."""
-    parser.add_argument(
-        "input",
-        metavar="INPUT",
-        help="the training program: an .ir file, a serialized ProgramDesc, or - for text on stdin",
-    )
+INPUT_HELP = "the training program: an .ir file, a serialized ProgramDesc, or - for text on stdin"
+
+
+def add_input(parser: argparse.ArgumentParser, metavar: str = "INPUT", what: str = INPUT_HELP) -> None:
+    """INPUT, `--startup`, `--meta` and `--pass`; `what` is the help of INPUT."""
+    parser.add_argument("input", metavar=metavar, help=what)
     add_companions(parser)
     parser.add_argument(
         "--pass",

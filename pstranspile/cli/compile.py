@@ -126,6 +126,7 @@ def _read_plan(path: str) -> PlanFile:
 
 def _files(result: Compiled, emit: str) -> Iterator[tuple[str, bytes]]:
     """Name and contents of every output file."""
+    from pstranspile.explain.record import record
     from pstranspile.interop.program_desc import program_to_bytes
     from pstranspile.plan.text import plan_json
     from pstranspile.textual import print_module
@@ -136,9 +137,10 @@ def _files(result: Compiled, emit: str) -> Iterator[tuple[str, bytes]]:
             yield f"{name}.startup.pb", program_to_bytes(role.startup)
         else:
             yield f"{name}.ir", print_module(role.module).encode("utf-8")
+    plan = plan_json(result.plan, result.fingerprint, result.distributed_vars)
     yield (
         "plan.json",
-        json_text(plan_json(result.plan, result.fingerprint, result.distributed_vars)).encode("utf-8"),
+        json_text({**plan, **record(result)}).encode("utf-8"),
     )
 
 

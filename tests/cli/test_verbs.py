@@ -77,6 +77,8 @@ def test_plan_json(tmp_path, capsys):
     assert written["pservers"] == ["a:6174", "b:6174"]
     keys = {"origin", "origin_shape", "slice", "slice_shape", "is_slice", "block_id", "offset", "endpoint", "vtype"}
     assert all(set(entry) == keys for entry in written["distributed_vars"])
+    origins = {key: written.pop(key) for key in ("settings", "source_ops", "origins")}
+    assert all(origins.values())
     assert json.loads(output(capsys, "plan", PROGRAM, *JOB, "--json")) == written
 
 
@@ -111,14 +113,6 @@ def test_own_dispatcher_from_the_working_folder(tmp_path):
     assert done.returncode == 0, done.stderr
     assert '@ "b:6174"' in done.stdout
     assert '@ "a:6174"' not in done.stdout
-
-
-def test_modes_without_a_compiler_are_refused(capsys):
-    job = ["--pservers", "2", "--trainers", "2", "--mode", "geo"]
-    assert main(["compile", PROGRAM, *job]) == 2
-    err = capsys.readouterr().err
-    assert "error[mode-unsupported]" in err
-    assert "geo" in err
 
 
 def test_warnings_do_not_stop_a_compile(capsys):

@@ -1,0 +1,112 @@
+"""What `explain` answers, as values."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+from pstranspile.explain.job import Place
+
+
+class Source(NamedTuple):
+    """The source op behind an op: its name (`@main^0#17`), file and line (0: none), and text, where known."""
+
+    op: str
+    file: str
+    line: int
+    text: str | None
+
+
+class Link(NamedTuple):
+    """An op on the other side: what it does there, where it is, and its text."""
+
+    relation: str
+    place: Place
+    text: str
+
+
+class Noted(NamedTuple):
+    """An attribute of an op: its value as the text has it, what it says, and whether it is the op's default."""
+
+    name: str
+    value: str
+    meaning: str
+    is_default: bool = False
+
+
+class OpAnswer(NamedTuple):
+    """Why an op is there. `rule` is empty for an op of the source itself; `reason` says why it stands where it does."""
+
+    place: Place
+    text: str
+    rule: str
+    reason: str
+    reference: str
+    source: Source | None
+    links: tuple[Link, ...]
+    attributes: tuple[Noted, ...]
+
+
+class Held(NamedTuple):
+    """A part of a variable on a server: rows `start` to `stop` (elements at rank 1), of `shape`, from element `offset`.
+
+    `why` says why this server has it.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    start: int
+    stop: int
+    offset: int
+    endpoint: str
+    machine: str
+    vtype: str
+    why: str
+
+
+class Use(NamedTuple):
+    """An op that `reads` or `writes` a variable."""
+
+    relation: str
+    place: Place
+    text: str
+
+
+class VariableAnswer(NamedTuple):
+    """What a variable is, where it lies, and who uses it.
+
+    `about` are sentences; `whole` is the source variable that `parts` are parts of, `why_cut` the formula with its
+    numbers.
+    """
+
+    name: str
+    about: tuple[str, ...]
+    whole: str
+    parts: tuple[Held, ...]
+    why_cut: str
+    declared: tuple[tuple[str, str], ...]
+    uses: tuple[Use, ...]
+
+
+class Listed(NamedTuple):
+    """An op in a list: where, by which rule (empty: the source's own), from which source line, and its text."""
+
+    place: Place
+    rule: str
+    source: Source | None
+    text: str
+
+
+class Overview(NamedTuple):
+    """The ops of a job by machine and rule: (machine, what it is, ((program, rule, count), ...)).
+
+    `listed` holds the ops of one machine that rules made, if one was asked for.
+    """
+
+    mode: str
+    trainers: int
+    pservers: tuple[str, ...]
+    machines: tuple[tuple[str, str, tuple[tuple[str, str, int], ...]], ...]
+    listed: tuple[Listed, ...] = ()
+
+
+Answer: TypeAlias = OpAnswer | VariableAnswer | Overview

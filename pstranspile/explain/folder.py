@@ -1,0 +1,73 @@
+"""Reading what `compile -o DIR` wrote, for explaining."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any, cast
+
+from pstranspile.diff.folders import load_role, roles_in
+from pstranspile.explain.codes import NO_RECORD, OTHER_PROGRAMS
+from pstranspile.explain.job import ExplainedJob
+from pstranspile.explain.record import Record, read_record, with_origins
+from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.model import Location, Program
+from pstranspile.loading import Report
+from pstranspile.outputs import PLAN_FILE
+
+_NUMBERED = re.compile(r"(trainer|pserver)_(\d+)")
+_ADVICE = "compile again, or explain the source: pstranspile explain INPUT ...job options..."
+
+
+def read_folder(folder: str | os.PathLike[str], report: Report | None = None) -> ExplainedJob:
+    """The job in an output folder, its ops with their origins; warnings of reading go to `report`.
+
+    Raises DiagnosticError when a program or plan.json can't be read, when plan.json does not say where the ops come
+    from, or when the programs are not those that it was written with.
+    """
+    files = roles_in(folder)
+    plan_file = str(Path(folder, PLAN_FILE))
+    plan = _read_plan(plan_file)
+    try:
+        record = read_record(plan)
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as problem:
+        message = f"what it says of the origin of ops is damaged ({type(problem).__name__}: {problem}); {_ADVICE}"
+        raise DiagnosticError([error(NO_RECORD, message, Location(plan_file))]) from None
+    if record is None:
+        message = f"it does not say where ops come from; {_ADVICE}"
+        raise DiagnosticError([error(NO_RECORD, message, Location(plan_file))])
+    machines: dict[str, dict[str, Program]] = {}
+    for name in sorted(files, key=_order):
+        if _NUMBERED.fullmatch(name):
+            programs = dict(load_role(files[name], report).programs)
+            machines[name] = _with_origins(record, name, programs, str(files[name][0]))
+    return ExplainedJob(machines, plan, record.settings, record.line_of)
+
+
+def _order(name: str) -> tuple[int, int]:
+    """Trainers before servers, each by number."""
+    found = _NUMBERED.fullmatch(name)
+    return (found[1] == "pserver", int(found[2])) if found else (2, 0)
+
+
+def _with_origins(record: Record, name: str, programs: dict[str, Program], file: str) -> dict[str, Program]:
+    try:
+        return with_origins(record, name, programs)
+    except (ValueError, TypeError) as problem:
+        message = f"the programs were changed after {PLAN_FILE} was written: {problem}; {_ADVICE}"
+        raise DiagnosticError([error(OTHER_PROGRAMS, message, Location(file))]) from None
+
+
+def _read_plan(path: str) -> dict[str, Any]:
+    try:
+        plan: object = json.loads(Path(path).read_bytes().decode("utf-8"))
+    except OSError as problem:
+        message = f"can't be read: {problem.strerror or problem}; it is written by pstranspile compile -o"
+        raise DiagnosticError([error(NO_RECORD, message, Location(path))]) from None
+    except ValueError as problem:  # no UTF-8, or no JSON
+        raise DiagnosticError([error(NO_RECORD, f"not JSON: {problem}", Location(path))]) from None
+    if not isinstance(plan, dict):
+        raise DiagnosticError([error(NO_RECORD, "not a plan: it holds no JSON object", Location(path))])
+    return cast("dict[str, Any]", plan)

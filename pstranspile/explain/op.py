@@ -1,0 +1,58 @@
+"""Why an op is there."""
+
+from __future__ import annotations
+
+from pstranspile.explain.answers import OpAnswer, Source
+from pstranspile.explain.attributes import notes_of
+from pstranspile.explain.job import ExplainedJob, line_of
+from pstranspile.explain.other_side import OtherSide
+from pstranspile.explain.talk import talk_of
+from pstranspile.ir.model import STARTUP, Origin
+from pstranspile.rules import RULES
+
+
+def explain_op(job: ExplainedJob, machine: str, op: str) -> OpAnswer:
+    """Why an op of a machine is there: `17`, `^2#0` or `@startup^0#3` (block 0 of @main where not said).
+
+    Raises Unknown when there is no such machine or op.
+    """
+    place = job.place(job.machine(machine), op)
+    found = job.op(place)
+    origin = found.origin
+    rule = RULES.get(origin.rule) if origin else None
+    reason, reference = (rule.reason, rule.reference) if rule else kept(job, place.machine, place.program)
+    return OpAnswer(
+        place,
+        line_of(found),
+        rule.name if rule else "",
+        reason,
+        reference,
+        source_of(job, origin),
+        tuple(OtherSide(job, talk_of(job)).of(place)),
+        notes_of(found),
+    )
+
+
+def source_of(job: ExplainedJob, origin: Origin | None) -> Source | None:
+    """The source op that an origin names, with its line."""
+    if origin is None:
+        return None
+    place = origin.location
+    text = job.source_line(origin) if origin.rule and origin.op >= 0 else None
+    return Source(str(origin), place.file if place else "", place.line if place else 0, text)
+
+
+def kept(job: ExplainedJob, machine: str, program: str) -> tuple[str, str]:
+    """Why an op of the source is on a machine as it is, and the rows that say so."""
+    if machine in job.servers.values():
+        return "An initialiser of the source, of a variable that this server holds whole.", "A2.110"
+    if not job.servers:
+        return "An op of the source; every trainer runs it, on its own part of the data.", "A3.10"
+    if program == STARTUP:
+        return (
+            "An initialiser of the source, of a variable that the trainer has; the servers' value may follow.",
+            "A2.83",
+        )
+    if job.plan["mode"] == "geo":
+        return "An op of the source; in this mode trainers run all of them.", "A3.34, A3.35"
+    return "An op of the source that needs nothing which moved to the servers, so it stays on the trainer.", "A2.61"

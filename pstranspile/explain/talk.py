@@ -1,0 +1,101 @@
+"""Who says what to whom: the messages between trainers and servers, by endpoint and variable."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+
+from pstranspile.explain.job import ExplainedJob, Place
+from pstranspile.ir.attributes import Strings
+from pstranspile.ir.model import MAIN, Op
+
+Key = tuple[str, str]
+"""Endpoint and variable."""
+
+BARRIERS = ("send_barrier", "fetch_barrier")
+
+
+@dataclass
+class Talk:
+    """Every message: (endpoint, variable) -> the ops of trainers that send it, fetch it, or look rows of it up.
+
+    `barriers`: endpoint -> the barriers that reach it. `serving`: endpoint -> its listen_and_serv. `about`:
+    (machine, parameter) -> the sends that name it first in their role variables.
+    """
+
+    sent: dict[Key, list[Place]] = field(default_factory=dict[Key, list[Place]])
+    fetched: dict[Key, list[Place]] = field(default_factory=dict[Key, list[Place]])
+    looked_up: dict[Key, list[Place]] = field(default_factory=dict[Key, list[Place]])
+    barriers: dict[str, list[Place]] = field(default_factory=dict[str, list[Place]])
+    serving: dict[str, Place] = field(default_factory=dict[str, Place])
+    about: dict[Key, list[Place]] = field(default_factory=dict[Key, list[Place]])
+
+
+def texts(op: Op, name: str) -> Sequence[str]:
+    """An attribute that is a list of strings; empty when the op does not carry it."""
+    value = op.attrs.get(name)
+    return value if isinstance(value, Strings) else ()
+
+
+def sent_by(op: Op) -> list[Key]:
+    """What a send gives to which endpoint; a single value goes to all that it names."""
+    return _paired(texts(op, "epmap"), texts(op, "send_varnames") or op.inputs.get("X", ()))
+
+
+def fetched_by(op: Op) -> list[Key]:
+    """What a recv takes from which endpoint."""
+    return _paired(texts(op, "epmap"), texts(op, "recv_varnames") or op.outputs.get("Out", ()))
+
+
+def looked_up_by(op: Op) -> list[Key]:
+    """The slices, or for `prefetch` the ids, that a lookup names to which endpoint."""
+    if op.type == "prefetch":
+        return _paired(texts(op, "epmap"), op.inputs["X"])
+    return _paired(texts(op, "endpoints") or texts(op, "epmap"), texts(op, "table_names"))
+
+
+def _paired(endpoints: Sequence[str], names: Sequence[str]) -> list[Key]:
+    if len(names) == 1:
+        return [(endpoint, names[0]) for endpoint in endpoints]
+    return [(endpoint, name) for endpoint, name in zip_longest(endpoints, names) if endpoint and name]
+
+
+def talk_of(job: ExplainedJob) -> Talk:
+    """Reads all messages off the programs of a job."""
+    talk = Talk()
+    for machine in job.machines:
+        for place in job.places(machine):
+            _read(talk, place, job.op(place))
+    return talk
+
+
+def _read(talk: Talk, place: Place, op: Op) -> None:
+    if op.type == "send":
+        for key in sent_by(op):
+            talk.sent.setdefault(key, []).append(place)
+        if op.role_vars:
+            talk.about.setdefault((place.machine, op.role_vars[0]), []).append(place)
+    elif op.type == "recv":
+        for key in fetched_by(op):
+            talk.fetched.setdefault(key, []).append(place)
+    elif op.type == "prefetch" or "table_names" in op.attrs:
+        for key in looked_up_by(op):
+            talk.looked_up.setdefault(key, []).append(place)
+    elif op.type in BARRIERS:
+        for endpoint in texts(op, "endpoints"):
+            talk.barriers.setdefault(endpoint, []).append(place)
+    elif op.type == "listen_and_serv" and place.program == MAIN:
+        endpoint = op.attrs.get("endpoint")
+        if isinstance(endpoint, str):
+            talk.serving[endpoint] = place
+
+
+def blocks_named(op: Op, name: str) -> dict[str, int]:
+    """Variable -> block, of an attribute of listen_and_serv that holds `variable:block` texts."""
+    found: dict[str, int] = {}
+    for text in texts(op, name):
+        variable, _, block = text.rpartition(":")
+        if block.isdigit():
+            found[variable] = int(block)
+    return found

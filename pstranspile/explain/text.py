@@ -1,0 +1,190 @@
+"""Answers as text for a reader, and as plain values for JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, cast
+
+from pstranspile.explain.answers import Answer, Held, Link, OpAnswer, Overview, Source, Use, VariableAnswer
+from pstranspile.explain.job import Place
+
+SHOWN = 8
+"""Lines of one kind that are shown before the rest is only counted (`--all` shows all)."""
+
+
+def answer_text(answer: Answer, *, everything: bool = False) -> str:
+    """An answer for a reader; of long lists the first lines are shown, unless `everything` is asked for."""
+    if isinstance(answer, OpAnswer):
+        lines = _op(answer, everything)
+    elif isinstance(answer, VariableAnswer):
+        lines = _variable(answer, everything)
+    else:
+        lines = _overview(answer)
+    return "\n".join(lines) + "\n"
+
+
+def _op(answer: OpAnswer, everything: bool) -> Iterator[str]:
+    yield f"{answer.place}"
+    yield f"    {answer.text}"
+    yield ""
+    yield f"rule {answer.rule} ({answer.reference})" if answer.rule else f"the source's own op ({answer.reference})"
+    yield f"    {answer.reason}"
+    if answer.source is not None:
+        yield ""
+        yield f"{'made for' if answer.rule else 'it is'} {_source(answer.source)}"
+        if answer.source.text:
+            yield f"    {answer.source.text}"
+    if answer.links:
+        yield ""
+        yield "pairs with"
+        yield from _shortened(_links(answer.links), everything)
+    notes = [note for note in answer.attributes if everything or not note.is_default]
+    if notes:
+        yield ""
+        yield "attributes"
+        for note in notes:
+            yield f"    {note.name} = {_short(note.value)}"
+            yield f"        {note.meaning}"
+
+
+def _source(source: Source) -> str:
+    place = f"{source.file}:{source.line}" if source.line else source.file
+    what = source.op if "#" in source.op else f"{source.op}, the program as a whole"
+    return f"{what}, {place}" if place else what
+
+
+def _links(links: Sequence[Link]) -> Iterator[list[str]]:
+    """Each pair on two lines; the same op on several machines once."""
+    for (relation, text, *_), places in _alike((link.relation, link.text, link.place) for link in links):
+        yield [f"    {relation} {_places(places)}", f"        {text}"]
+
+
+def _alike(rows: Iterable[tuple[str, str, Place]]) -> Iterator[tuple[tuple[str, ...], list[Place]]]:
+    """Rows that differ in nothing but the machine, together."""
+    found: dict[tuple[Any, ...], tuple[tuple[str, str], list[Place]]] = {}
+    for relation, text, place in rows:
+        key = (relation, place.program, place.block, place.number, place.machine.partition("_")[0])
+        found.setdefault(key, ((relation, text), []))[1].append(place)
+    for (relation, text), places in found.values():
+        yield (relation, text), places
+
+
+def _places(places: Sequence[Place]) -> str:
+    first = places[0]
+    if len(places) == 1:
+        return str(first)
+    machines = [place.machine for place in places]
+    shown = ", ".join(machines[:3]) + (f" and {len(machines) - 3} more" if len(machines) > 3 else "")
+    return f"{shown} @{first.program}^{first.block}#{first.number}"
+
+
+def _shortened(rows: Iterable[list[str]], everything: bool) -> Iterator[str]:
+    found = list(rows)
+    shown = found if everything or len(found) <= SHOWN + 1 else found[:SHOWN]
+    for lines in shown:
+        yield from lines
+    if len(shown) < len(found):
+        yield f"    and {len(found) - len(shown)} more (--all shows them)"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 100 else f"{text[:97]}..."
+
+
+def _variable(answer: VariableAnswer, everything: bool) -> Iterator[str]:
+    yield f"%{answer.name}"
+    for sentence in answer.about:
+        yield f"    {sentence}"
+    if answer.parts:
+        yield ""
+        yield f"lies as {answer.whole}, in parts" if len(answer.parts) > 1 and answer.whole else "lies"
+        yield from _shortened(([*_part(part)] for part in answer.parts), everything)
+    if answer.why_cut:
+        yield ""
+        yield "cut so because"
+        yield f"    {answer.why_cut}"
+    if answer.declared:
+        yield ""
+        yield "declared"
+        rows = ((text, text, _place_named(place)) for place, text in answer.declared)
+        yield from _shortened(([f"    {_where(at)}  {text}"] for (text, _), at in _alike(rows)), everything)
+    if answer.uses:
+        yield ""
+        yield "used"
+        yield from _shortened(_uses(answer.uses), everything)
+
+
+def _place_named(text: str) -> Place:
+    """`trainer_0 @main^0`, as a place without an op."""
+    machine, _, rest = text.partition(" @")
+    program, _, block = rest.rpartition("^")
+    return Place(machine, program, int(block), 0)
+
+
+def _where(places: Sequence[Place]) -> str:
+    return _places(places).rpartition("#")[0]
+
+
+def _part(part: Held) -> Iterator[str]:
+    machine = f" ({part.machine})" if part.machine else ""
+    yield (
+        f"    %{part.name}: rows {part.start} to {part.stop}, {list(part.shape)}, from element {part.offset} on, "
+        f"at {part.endpoint}{machine}"
+    )
+    yield f"        {part.why}"
+
+
+def _uses(uses: Sequence[Use]) -> Iterator[list[str]]:
+    for (relation, text, *_), places in _alike((use.relation, use.text, use.place) for use in uses):
+        verb = {"writes": "written by", "reads": "read by"}[relation]
+        yield [f"    {verb} {_places(places)}", f"        {text}"]
+
+
+def _overview(answer: Overview) -> Iterator[str]:
+    servers = f", {len(answer.pservers)} servers" if answer.pservers else ""
+    yield f"mode {answer.mode}, {answer.trainers} trainers{servers}"
+    groups: dict[tuple[Any, ...], list[str]] = {}
+    for machine, what, counts in answer.machines:
+        groups.setdefault((what, counts), []).append(machine)
+    for (what, counts), machines in groups.items():
+        shown = ", ".join(machines[:4]) + (f" and {len(machines) - 4} more" if len(machines) > 4 else "")
+        yield ""
+        yield f"{shown}: {what}{'s' if len(machines) > 1 else ''}"
+        width = max(len(str(count)) for _, _, count in counts)
+        for program, rule, count in counts:
+            yield f"    @{program}  {count:>{width}}  {rule or 'of the source'}"
+    if answer.listed:
+        yield ""
+        yield "ops that rules made"
+        for place, rule, source, text in answer.listed:
+            made_for = f" for {_source(source)}" if source else ""
+            yield f"    @{place.program}^{place.block}#{place.number}  {rule}{made_for}"
+            yield f"        {text}"
+
+
+def answer_json(answer: Answer) -> dict[str, Any]:
+    """An answer as objects, lists, strings and numbers: the fields of the values, by name."""
+    plain = cast("dict[str, Any]", _plain(answer))
+    kind = {OpAnswer: "op", VariableAnswer: "variable", Overview: "overview"}[type(answer)]
+    if isinstance(answer, Overview):
+        plain["machines"] = [
+            {
+                "machine": machine,
+                "what": what,
+                "ops": [{"program": p, "rule": rule, "count": count} for p, rule, count in counts],
+            }
+            for machine, what, counts in answer.machines
+        ]
+    elif isinstance(answer, VariableAnswer):
+        plain["declared"] = [{"where": where, "text": text} for where, text in answer.declared]
+    return {"kind": kind, **plain}
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, tuple):
+        items = cast("tuple[object, ...]", value)
+        fields = getattr(items, "_fields", None)
+        if fields is not None:
+            return {name: _plain(item) for name, item in zip(cast("tuple[str, ...]", fields), items, strict=True)}
+        return [_plain(item) for item in items]
+    return value
