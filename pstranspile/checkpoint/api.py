@@ -17,7 +17,7 @@ from pstranspile.checkpoint import codes
 from pstranspile.checkpoint.layout import MACHINE, Layout, layout_of
 from pstranspile.checkpoint.manifest import Manifest
 from pstranspile.checkpoint.names import MANIFEST
-from pstranspile.checkpoint.state import Scopes, assign, gather, require_machines
+from pstranspile.checkpoint.state import Memory, Scopes, assign, gather, require_machines
 from pstranspile.checkpoint.store import Format, Progress, read_checkpoint, read_manifest, write_checkpoint
 from pstranspile.compile import Compiled
 from pstranspile.ir.diagnostics import DiagnosticError, error
@@ -32,13 +32,15 @@ class Resumed(NamedTuple):
 
     `step` steps were done; `steps` says how many each machine had run, which its random numbers depend on, and `seed`
     what seed it was run with (None: the program's own). `kept` names variables that are not in the checkpoint and
-    keep the values they had: only such as the source program does not keep.
+    keep the values they had: only such as the source program does not keep. `memory` is what machines kept beside their
+    variables, by role name.
     """
 
     step: int
     steps: dict[str, int]
     seed: int | None
     kept: tuple[str, ...]
+    memory: Memory
 
 
 def scopes_of(machines: Any) -> Scopes:
@@ -59,17 +61,20 @@ def save_checkpoint(
     step: int = 0,
     steps: Mapping[str, int] | None = None,
     seed: int | None = None,
+    memory: Memory | None = None,
 ) -> Manifest:
     """Writes all that a job keeps from step to step to a folder, which appears whole or not at all.
 
     Variables cut over the servers are written whole, so that any number of servers can load them. An earlier
-    checkpoint in the folder is replaced. `step` and `steps` (by machine; default: `step` for all) are given back by
-    `load_checkpoint`. Raises DiagnosticError when a variable has no value or the folder can't be written; ValueError
-    for an unknown format.
+    checkpoint in the folder is replaced. `step`, `steps` (by machine; default: `step` for all), `seed` and `memory` are
+    given back by `load_checkpoint`. Raises DiagnosticError when a variable has no value or the folder can't be written;
+    ValueError for an unknown format.
     """
     layout = layout_of(job)
     at = Progress(step, dict.fromkeys(layout.machines, step) if steps is None else steps, seed)
-    return write_checkpoint(folder, layout, gather(layout, scopes_of(machines)), format, at)
+    state = gather(layout, scopes_of(machines))
+    state.memory = memory or {}
+    return write_checkpoint(folder, layout, state, format, at)
 
 
 def load_checkpoint(
@@ -88,7 +93,7 @@ def load_checkpoint(
         require_program(manifest, layout, str(folder))
     assignment = assign(layout, state, scopes)
     assignment.carry_out(scopes)
-    return Resumed(manifest.step, dict(manifest.steps), manifest.seed, assignment.kept)
+    return Resumed(manifest.step, dict(manifest.steps), manifest.seed, assignment.kept, state.memory)
 
 
 def require_program(manifest: Manifest, layout: Layout, folder: str) -> None:

@@ -116,11 +116,11 @@ def _check(manifest: Manifest, fields: _Fields) -> None:
         fields.refuse(f"the layout {manifest.layout!r} is not known")
     require_names([*(entry.path for entry in manifest.files), MANIFEST], (), fields.place)
     listed = {entry.path for entry in manifest.files}
-    seen: set[tuple[str, str, int]] = set()
+    seen: set[tuple[bool, str, str, int]] = set()
     for value in manifest.values:
         if value.file not in listed:
             fields.refuse(f"{value.name} is in {value.file!r}, which it does not list")
-        key = (value.name, value.machine, value.part)
+        key = (value.kind == "memory", value.name, value.machine, value.part)
         if key in seen:
             fields.refuse(f"it lists {value.name} twice")
         seen.add(key)

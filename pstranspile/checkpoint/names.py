@@ -24,7 +24,10 @@ TABLES = "__lookup_table__"
 MACHINES = "__machines__"
 """The folder of what single machines hold otherwise than the whole variables say, by role name."""
 
-RESERVED = (MANIFEST, COMBINED, SAFETENSORS, TABLES, MACHINES, "__model__")
+MEMORY = "__memory__"
+"""The folder of what single machines keep beside their variables, by role name."""
+
+RESERVED = (MEMORY, MANIFEST, COMBINED, SAFETENSORS, TABLES, MACHINES, "__model__")
 
 
 def problem_of(name: str) -> str:
@@ -46,6 +49,11 @@ def table_file(table: str, number: int) -> str:
 def machine_file(machine: str, variable: str) -> str:
     """The file of a machine's own value of a variable."""
     return f"{MACHINES}/{machine}/{variable}"
+
+
+def memory_file(machine: str, name: str) -> str:
+    """The file of what a machine keeps beside its variables."""
+    return f"{MEMORY}/{machine}/{name}"
 
 
 def require_names(files: Iterable[str], variables: Iterable[str], place: str) -> None:

@@ -13,8 +13,9 @@ A cluster is saved between steps: every trainer has done as many, and no message
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
 
 from pstranspile.checkpoint import codes
 from pstranspile.checkpoint.api import Resumed, forget_older, load_checkpoint, newest, save_checkpoint, step_folder
@@ -26,12 +27,29 @@ from pstranspile.ir.model import Location
 from pstranspile.run.cluster.cluster import Cluster
 
 
+@runtime_checkable
+class Remembers(Protocol):
+    """A communicator that keeps something beside its trainer's variables (geo-SGD: what was exchanged last)."""
+
+    def memory(self) -> Mapping[str, Any]:
+        """What it keeps, as arrays by name."""
+        ...
+
+    def recall(self, memory: Mapping[str, Any]) -> None:
+        """Takes it back."""
+        ...
+
+
 def save_cluster(
     cluster: Cluster, job: Compiled, folder: str | os.PathLike[str], *, format: Format = "files"
 ) -> Manifest:
     """Writes a checkpoint of a cluster that stands between two steps. Raises DiagnosticError."""
     step = max((trainer.step for trainer in cluster.trainers), default=0)
-    return save_checkpoint(cluster, job, folder, format=format, step=step, steps=steps_of(cluster), seed=cluster.seed)
+    memory = {name: beside.memory() for name, beside in cluster.communicators.items() if isinstance(beside, Remembers)}
+    steps = steps_of(cluster)
+    return save_checkpoint(
+        cluster, job, folder, format=format, step=step, steps=steps, seed=cluster.seed, memory=memory
+    )
 
 
 def steps_of(cluster: Cluster) -> dict[str, int]:
@@ -55,6 +73,9 @@ def resume(cluster: Cluster, job: Compiled, folder: str | os.PathLike[str], *, s
     found = load_checkpoint(cluster, job, place, same_program=same_program)
     for trainer in cluster.trainers:
         trainer.go_on_from(found.steps.get(trainer.name, found.step))
+    for name, beside in cluster.communicators.items():
+        if isinstance(beside, Remembers):
+            beside.recall(found.memory.get(name, {}))
     for server in cluster.servers:
         server.updates = found.steps.get(server.name, found.step)
         server.forget_copies(list(server.scope))

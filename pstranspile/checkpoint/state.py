@@ -24,6 +24,10 @@ Scopes: TypeAlias = Mapping[str, MutableMapping[str, Value]]
 """The variables of each machine by role name (`pserver_0`, `trainer_1`)."""
 
 
+Memory: TypeAlias = Mapping[str, Mapping[str, Array]]
+"""What machines keep beside their variables: arrays by name, by role name."""
+
+
 class Copy(NamedTuple):
     """A machine's own value of a variable, where it is another than the whole has there."""
 
@@ -34,7 +38,8 @@ class Copy(NamedTuple):
 
 @dataclass
 class State:
-    """All that a job keeps: whole variables, what single machines have otherwise, and the parts of tables.
+    """All that a job keeps: whole variables, what single machines have otherwise, and the parts of tables; and what
+    machines keep beside variables.
 
     `servers` says whose servers the copies belong to (`Layout.servers`); `files` where a variable was read, for
     messages, and `place` where all was.
@@ -43,6 +48,7 @@ class State:
     values: dict[str, Value] = field(default_factory=dict[str, Value])
     copies: list[Copy] = field(default_factory=list[Copy])
     tables: dict[str, list[SelectedRows]] = field(default_factory=dict[str, list[SelectedRows]])
+    memory: Memory = field(default_factory=dict[str, Mapping[str, Array]])
     servers: str = ""
     files: dict[str, str] = field(default_factory=dict[str, str])
     place: str = ""

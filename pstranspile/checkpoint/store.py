@@ -13,7 +13,15 @@ from pstranspile.checkpoint import codes
 from pstranspile.checkpoint.folder import NewFolder, present
 from pstranspile.checkpoint.layout import Layout, Part
 from pstranspile.checkpoint.manifest import FileEntry, Manifest, Saved, manifest_bytes, parse_manifest
-from pstranspile.checkpoint.names import COMBINED, MANIFEST, SAFETENSORS, machine_file, require_names, table_file
+from pstranspile.checkpoint.names import (
+    COMBINED,
+    MANIFEST,
+    SAFETENSORS,
+    machine_file,
+    memory_file,
+    require_names,
+    table_file,
+)
 from pstranspile.checkpoint.state import Copy, State
 from pstranspile.interop.safetensors import safetensors_pieces, tensors_from_bytes
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error
@@ -35,7 +43,8 @@ Format: TypeAlias = Literal["files", "combined", "safetensors"]
 SHARED = "shared"
 """Stands for a machine's name in the path of whole variables that the layout's one file does not take."""
 
-TENSOR, ROWS = "tensor", "rows"
+TENSOR, ROWS, MEMORY = "tensor", "rows", "memory"
+"""Kinds of values: a variable that is a tensor, sparse rows, and what a machine keeps beside its variables."""
 
 
 class Progress(NamedTuple):
@@ -102,6 +111,10 @@ def _saved(layout: Layout, state: State, form: str) -> Iterator[tuple[Saved, Val
     for part, origin, value in sorted(state.copies, key=lambda copy: copy.part):
         entry = _entry(part.name, machine_file(part.machine, part.name), value)
         yield entry._replace(origin=origin, machine=part.machine, offset=part.offset), value
+    for machine, held in sorted(state.memory.items()):
+        for name, value in sorted(held.items()):
+            entry = _entry(name, memory_file(machine, name), value)
+            yield entry._replace(kind=MEMORY, machine=machine), value
 
 
 def _entry(name: str, file: str, value: Value) -> Saved:
@@ -169,12 +182,15 @@ def _content(folder: Path, entry: FileEntry) -> bytes | Diagnostic:
 def _state(folder: Path, manifest: Manifest, data: Mapping[str, bytes]) -> State:
     state = State(servers=manifest.servers, place=str(folder))
     tables: dict[str, dict[int, SelectedRows]] = {}
+    memory: dict[str, dict[str, Value]] = {}
     by_file: dict[str, list[Saved]] = {}
     for saved in manifest.values:
         by_file.setdefault(saved.file, []).append(saved)
     for path, entries in by_file.items():
         for saved, value in _values(str(folder / path), path, data[path], entries):
-            if saved.parts:
+            if saved.kind == MEMORY:
+                memory.setdefault(saved.machine, {})[saved.name] = value
+            elif saved.parts:
                 tables.setdefault(saved.name, {})[saved.part] = value
             elif saved.machine:
                 part = Part(saved.machine, saved.name, saved.offset, saved.shape)
@@ -186,6 +202,7 @@ def _state(folder: Path, manifest: Manifest, data: Mapping[str, bytes]) -> State
         if saved.parts and sorted(tables[saved.name]) != list(range(saved.parts)):
             message = f"not all {saved.parts} parts of the table {saved.name} are listed"
             raise DiagnosticError([error(codes.MANIFEST, message, Location(str(folder / MANIFEST)))])
+    state.memory = memory
     state.tables = {name: [parts[n] for n in sorted(parts)] for name, parts in tables.items()}
     return state
 
@@ -200,7 +217,8 @@ def _values(file: str, path: str, data: bytes, entries: list[Saved]) -> Iterator
         values = _decoded(Reader(BytesIO(data), file), entries)
     for saved, value in zip(entries, values, strict=True):
         found = _entry(saved.name, saved.file, value)
-        if (found.kind, found.dtype, found.shape) != (saved.kind, saved.dtype, saved.shape):
+        kind = TENSOR if saved.kind == MEMORY else saved.kind
+        if (found.kind, found.dtype, found.shape) != (kind, saved.dtype, saved.shape):
             have, want = f"{found.dtype}{list(found.shape)}", f"{saved.dtype}{list(saved.shape)}"
             message = f"{saved.name} is {have} there, the manifest lists {want}"
             raise DiagnosticError([error(codes.FILE, message, Location(file))])

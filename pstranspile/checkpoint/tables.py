@@ -41,12 +41,12 @@ def shared_out(table: SelectedRows, servers: int) -> Iterator[SelectedRows]:
 
 
 def with_room(part: SelectedRows, room: SelectedRows) -> SelectedRows:
-    """The part with room for as many rows as `room` has, and with the values that `room` has for rows to come.
+    """The part with the height of `room`, room for as many rows, and the values that `room` has for rows to come.
 
     A table that grows takes the next values of its room for an id that it meets for the first time.
     """
     count = len(part.rows)
-    return part._replace(value=np.concatenate([part.value[:count], room.value[count:]]))
+    return SelectedRows(part.rows, np.concatenate([part.value[:count], room.value[count:]]), int(room.height))
 
 
 def dense(table: SelectedRows, height: int) -> Array:

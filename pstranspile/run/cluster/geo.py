@@ -14,7 +14,7 @@ Other than in Fluid all ids count, not the first half of each batch (A4.51); mod
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pstranspile.ir.model import Program
@@ -179,6 +179,45 @@ class GeoCommunicator(Machine):
     def snapshot(self) -> None:
         """Keeps the trainer's parameters as they are now."""
         self._old = {p.name: np.array(self.scope[p.name]) for p in self.parameters}
+
+    def memory(self) -> dict[str, Array]:
+        """What is kept between steps beside the trainer's variables, for a checkpoint: arrays by name.
+
+        Nothing of it depends on how parameters are cut: rows are those of whole tables.
+        """
+        found: dict[str, Array] = {"since": np.array([self._since], "int64")}
+        for parameter in self.parameters:
+            found[f"old/{parameter.name}"] = np.array(self._old[parameter.name])
+            if parameter.sparse:
+                touched = self._touched[parameter.name]
+                found[f"touched/{parameter.name}"] = np.unique(np.concatenate([np.empty(0, "int64"), *touched]))
+                changed = [part.start + np.array(sorted(seen), "int64") for part, seen in self._changed(parameter)]
+                found[f"changed/{parameter.name}"] = np.concatenate(changed)
+        return found
+
+    def recall(self, memory: Mapping[str, Array]) -> None:
+        """Takes back what `memory` gave; without it, what the trainer has now counts as exchanged."""
+        self.snapshot()
+        self._since = int(memory["since"][0]) if "since" in memory else 0
+        for parameter in self.parameters:
+            name = parameter.name
+            if f"old/{name}" in memory:
+                self._old[name] = np.array(memory[f"old/{name}"])
+            if parameter.sparse:
+                touched, changed = memory.get(f"touched/{name}"), memory.get(f"changed/{name}")
+                self._touched[name] = [] if touched is None else [np.array(touched)]
+                for part, seen in self._changed(parameter):
+                    seen.clear()
+                    if changed is not None:
+                        mine = changed[(changed >= part.start) & (changed < part.stop)]
+                        seen.update((mine - part.start).tolist())
+
+    def _changed(self, parameter: GeoParameter) -> Iterable[tuple[GeoSlice, set[int]]]:
+        """The rows of each slice that have changed since the trainer asked last."""
+        for part in parameter.slices:
+            server = part.link.target
+            if isinstance(server, GeoServer) and part.name in server.changed:
+                yield part, server.changed[part.name][self.index]
 
     def _may_leave(self, trainer: Trainer) -> bool:
         """The trainer leaves when all that it has learnt is sent."""
