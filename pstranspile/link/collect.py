@@ -48,16 +48,11 @@ NONE: list[Placed] = []
 
 
 class Calls(NamedTuple):
-    """Block 0 of one program of a trainer: its variables, and the ops of TALK by type.
-
-    `unmade`: inputs that no op made before; `remade`: what is fetched or joined over what another op made.
-    """
+    """Block 0 of one program of a trainer: its variables, and the ops of TALK by type."""
 
     program: Program
     vars: Mapping[str, Var]
     ops: dict[str, list[Placed]]
-    unmade: list[tuple[Op, str]]
-    remade: list[tuple[Op, str]]
 
     def of(self, kind: str) -> list[Placed]:
         """The ops of one type, in order."""
@@ -160,25 +155,23 @@ class Cluster:
 def calls(program: Program) -> Calls:
     """What one program of a trainer says to other machines."""
     block = program.blocks[0]
-    ops, variables = block.ops, block.vars
     found: dict[str, list[Placed]] = {}
     silent: set[str] = set()  # op types that the checks need not see
-    for position, op in enumerate(ops):
+    for position, op in enumerate(block.ops):
         kind = op.type
         if kind not in silent:
             if kind in TALK or kind.startswith("c_"):
                 found.setdefault(kind, []).append(Placed(position, op))
             else:
                 silent.add(kind)
-    return Calls(program, variables, found, _unmade(ops, variables, found), _remade(ops, found))
+    return Calls(program, block.vars, found)
 
 
-def _unmade(
-    ops: tuple[Op, ...], variables: Mapping[str, Var], found: Mapping[str, list[Placed]]
-) -> list[tuple[Op, str]]:
+def unmade(calls: Calls) -> list[tuple[Op, str]]:
     """What is sent, cut up or waited for, and not made by an op before. Mostly the op just before made it."""
+    ops, variables, found = calls.program.blocks[0].ops, calls.vars, calls.ops
     first: dict[str, int] | None = None
-    unmade: list[tuple[Op, str]] = []
+    missing: list[tuple[Op, str]] = []
     controls = {
         name: position
         for kind in ("send", "send_barrier")
@@ -197,8 +190,8 @@ def _unmade(
                     first = _first_made(ops)
                 var = variables.get(name)
                 if first.get(name, position) >= position and (var is None or not var.persistable):
-                    unmade.append((op, name))
-    return unmade
+                    missing.append((op, name))
+    return missing
 
 
 def _first_made(ops: tuple[Op, ...]) -> dict[str, int]:
@@ -211,8 +204,9 @@ def _first_made(ops: tuple[Op, ...]) -> dict[str, int]:
     return first
 
 
-def _remade(ops: tuple[Op, ...], found: Mapping[str, list[Placed]]) -> list[tuple[Op, str]]:
+def remade(calls: Calls) -> list[tuple[Op, str]]:
     """What is fetched or joined into variables that other ops write too."""
+    ops, found = calls.program.blocks[0].ops, calls.ops
     arrivals = [(op, name) for kind in FETCHES for _, op in found.get(kind, NONE) for name in op.outputs.get("Out", ())]
     if not arrivals:
         return []

@@ -11,7 +11,7 @@ from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.model import Op, Var
 from pstranspile.link.base import described, finding, same_type, strings
 from pstranspile.link.codes import ORDER, OWNER, PARTITION, RECEIVE, UNFETCHED
-from pstranspile.link.collect import Calls, Cluster, Server, Trainer
+from pstranspile.link.collect import Calls, Cluster, Server, Trainer, remade
 
 
 def check_receives(trainer: Trainer, cluster: Cluster) -> Iterator[Diagnostic]:
@@ -19,7 +19,7 @@ def check_receives(trainer: Trainer, cluster: Cluster) -> Iterator[Diagnostic]:
     if not trainer.part:
         yield from _check_program(trainer, trainer.startup, trainer.startup_layouts, cluster, startup=True)
     yield from _check_program(trainer, trainer.main, trainer.layouts, cluster, startup=False)
-    for op, name in trainer.main.remade:
+    for op, name in remade(trainer.main):
         if name in trainer.layouts:
             yield finding(UNFETCHED, trainer.role, op, f"what the step computed for %{name} is overwritten", name)
     for name, slices in trainer.layouts.items():

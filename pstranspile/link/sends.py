@@ -13,13 +13,13 @@ from pstranspile.ir.model import Op
 from pstranspile.ir.types import VarKind
 from pstranspile.link.base import described, finding, is_slice_type, numbers, same_type, strings
 from pstranspile.link.codes import ORDER, PARTITION, SEND, UNMADE, UNSENT
-from pstranspile.link.collect import Cluster, Server, Trainer
+from pstranspile.link.collect import Cluster, Server, Trainer, unmade
 
 
 def check_sends(trainer: Trainer, cluster: Cluster) -> Iterator[Diagnostic]:
     """The sends of a trainer's step, without the notices of step counters (`use_send_handler` false)."""
     role = trainer.role
-    for op, name in trainer.main.unmade:
+    for op, name in unmade(trainer.main):
         code = ORDER if op.type == "recv" else UNMADE
         yield finding(code, role, op, f"no op before it makes %{name}", name)
     for _, op in trainer.main.of("send"):
