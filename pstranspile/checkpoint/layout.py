@@ -228,14 +228,19 @@ def _cut_with_parameters(job: Compiled, program: Program) -> dict[str, Place]:
 def _cut_like(
     parameter: PlannedParameter, s: Slice, named: set[str], source: Mapping[str, Var], here: Mapping[str, Var]
 ) -> Iterator[tuple[str, Place]]:
-    for name, var in source.items():
-        numbered = slice_name(name, s.number)
-        if var.shape == parameter.shape and name != parameter.name:
-            for candidate in (name, numbered):
-                if candidate in named and candidate in here and here[candidate].shape == s.shape:
-                    yield candidate, (name, s.offset)
-        elif numbered in named and numbered in here and here[numbered].shape == var.shape:
-            yield numbered, (name, 0)  # every slice there has a whole copy of its own
+    suffix = slice_name("", s.number)
+    for name in named:
+        if name not in here:
+            continue
+        numbered = name.endswith(suffix) and name not in source
+        origin = name.removesuffix(suffix) if numbered else name
+        var = source.get(origin)
+        if var is None or origin == parameter.name:
+            continue
+        if var.shape == parameter.shape and here[name].shape == s.shape:
+            yield name, (origin, s.offset)
+        elif numbered and here[name].shape == var.shape:
+            yield name, (origin, 0)  # every slice there has a whole copy of its own
 
 
 # All machines
