@@ -50,17 +50,17 @@ def made(origin: Origin | None, rule: str) -> Origin:
     return Origin(origin[0], origin[1], origin[2], origin[3], rule)
 
 
-def made_of_program(program: Program, rule: str, name: str = "main") -> Origin:
+def made_of_program(program: Program, rule: str, name: str = "") -> Origin:
     """The origin of an op that `rule` made for a program as a whole: its main block, where the text has it.
 
-    `name` is what the program is called if none of its ops says so.
+    `name` is what the program is called; if it is not given, the first op says where it comes from.
     """
     block = program.main_block
     first = block.ops[0].origin if block.ops else None
     if first is None:
-        return Origin(name, 0, WHOLE, block.location, rule)
+        return Origin(name or "main", 0, WHOLE, block.location, rule)
     file = Location(first.location.file) if first.location else None
-    return Origin(first.program, 0, WHOLE, block.location or file, rule)
+    return Origin(name or first.program, 0, WHOLE, block.location or file, rule)
 
 
 # Trainers' main programs.
@@ -96,7 +96,7 @@ RECEIVE_PARAMETER = _declare(
     "The parameter is updated on its servers, so the trainer fetches its new value from them for the next step.",
 )  # fmt: skip
 FETCH_BARRIER = _declare(
-    "fetch-barrier", ("sync", "geo"), "A2.57, A2.85",
+    "fetch-barrier", ("sync",), "A2.57",
     "The trainer has fetched all parameters; no server takes gradients of the next step before all trainers have.",
 )  # fmt: skip
 JOIN_SLICES = _declare(
@@ -126,6 +126,10 @@ SEND_TABLE_GRADIENT = _declare(
 RECEIVE_FIRST = _declare(
     "receive-first-value", (*SERVERS, "geo"), "A2.83, A2.84",
     "All trainers start from what the servers initialised; the trainer's own initial value is overwritten.",
+)  # fmt: skip
+START_BARRIER = _declare(
+    "start-barrier", (*SERVERS, "geo"), "A2.85",
+    "The trainer has fetched all first values; synchronous servers take no gradient before all trainers have.",
 )  # fmt: skip
 NO_MEMORY = _declare(
     "remote-table", SERVERS, "A2.62, A2.87",

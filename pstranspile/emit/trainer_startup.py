@@ -11,7 +11,7 @@ from pstranspile.ir.model import STARTUP, Block, Op, Origin, Program, TensorType
 from pstranspile.ir.roles import OpRole
 from pstranspile.ops.build import make_op
 from pstranspile.plan.plan import Plan
-from pstranspile.rules import FETCH_BARRIER, NO_MEMORY, RECEIVE_FIRST, made, made_of_program
+from pstranspile.rules import NO_MEMORY, RECEIVE_FIRST, START_BARRIER, made, made_of_program
 
 
 def emit_trainer_startup(
@@ -56,7 +56,7 @@ def emit_trainer_startup(
         {"Out": [plan.startup_control]},
         {"endpoints": Strings(plan.pservers), "trainer_id": trainer},
         role=OpRole.RPC,
-        origin=made_of_program(startup, FETCH_BARRIER, STARTUP),
+        origin=made_of_program(startup, START_BARRIER, STARTUP),
     )
     ops.append(barrier)
     for parameter in fetched:
