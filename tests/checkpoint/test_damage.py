@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pstranspile.checkpoint.api import load_checkpoint, newest, save_checkpoint
 from pstranspile.checkpoint.manifest import _checksum, parse_manifest
@@ -68,6 +70,24 @@ def test_every_file_damaged_in_turn(how: str, saved: Path, tmp_path: Path):
             read_checkpoint(folder)
         assert files(problem.value) == {str(folder / path)}
         assert codes(problem.value) <= {"checkpoint-file", "checkpoint-manifest"}
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_any_bit_flipped(data: st.DataObject, saved: Path):
+    """One bit, anywhere in the folder."""
+    paths = sorted(path for path in saved.rglob("*") if path.is_file())
+    path = data.draw(st.sampled_from([*paths, saved / MANIFEST, saved / MANIFEST]))
+    content = path.read_bytes()
+    at, bit = data.draw(st.integers(0, len(content) - 1)), data.draw(st.integers(0, 7))
+    try:
+        path.write_bytes(content[:at] + bytes([content[at] ^ 1 << bit]) + content[at + 1 :])
+        with pytest.raises(DiagnosticError) as problem:
+            read_checkpoint(saved)
+        assert files(problem.value) == {str(path)}
+    finally:
+        path.write_bytes(content)
+    read_checkpoint(saved)
 
 
 def test_live_state_is_untouched(copy: Path):
