@@ -29,6 +29,7 @@ LAYERS = (
     ("verify", "link", "diff", "run"),
     ("compile",),
     ("checkpoint", "explain"),
+    ("proof",),
     ("fluid",),
     ("cli",),
     ("__main__",),

@@ -11,10 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pstranspile.analysis.roles import find_roles
 from pstranspile.ir.model import Op, Program
 from pstranspile.lazy import lazy_import
+from pstranspile.ops import schema_of
 from pstranspile.ops.context import Value
 from pstranspile.ops.values import SelectedRows
+from pstranspile.plan.plan import Plan
 from pstranspile.proof.compare import plain
 from pstranspile.proof.report import Cause
 from pstranspile.run.api import run
@@ -51,13 +54,18 @@ def find_causes(
     ]
     whole = _values(main, held, feed, seed, 0)
     shares = [_values(main, held, part, seed, i) for i, part in enumerate(feeds)]
+    moved = {id(main.main_block.ops[i]) for i in find_roles(main.main_block).moved}
     kept = set(held) | set(feed)
     causes: list[Cause] = []
     for index, (op, made) in enumerate(whole):
         if any(index >= len(share) or share[index][0] is not op for share in shares):
             break  # control flow that depends on the data
+        if id(op) in moved:
+            continue
         wrong = [
-            name for name, value in made.items() if not fits(value, [share[index][1].get(name) for share in shares])
+            name
+            for name, value in made.items()
+            if not fits(value, [share[index][1].get(name) for share in shares], state=name in held)
         ]
         if wrong and all(name in kept for name in op.input_names if name not in wrong or name in kept):
             causes.append(Cause(op.type, wrong[0], _location(op), _why(op)))
@@ -80,14 +88,19 @@ def _values(
     return [(op, made) for op, made in watcher.made if id(op) in tops]
 
 
-def fits(whole: Any, shares: Sequence[Any]) -> bool:
-    """Whether a value on the whole batch is what its values on the shares come to."""
+def fits(whole: Any, shares: Sequence[Any], *, state: bool = False) -> bool:
+    """Whether a value on the whole batch is what its values on the shares come to.
+
+    Integers are positions, masks and the like, which nothing is said of, unless they are `state` that is kept.
+    """
     if isinstance(whole, SelectedRows) and all(isinstance(share, SelectedRows) for share in shares):
         parts = [plain(share) for share in shares]
         return _close(plain(whole), sum(parts[1:], parts[0]) / len(parts))
     value, parts = plain(whole), [plain(share) for share in shares]
-    if value is None or any(part is None for part in parts):
-        return True  # lists, step scopes and the like are judged by what is made of them
+    if value is None or any(part is None for part in parts) or not value.size:
+        return True  # lists and shapes are judged by what is made of them
+    if value.dtype.kind != "f" and not state:
+        return True
     if any(part.ndim != value.ndim for part in parts):
         return False
     if all(part.shape == value.shape for part in parts):
@@ -102,8 +115,6 @@ def fits(whole: Any, shares: Sequence[Any]) -> bool:
 def _close(a: Any, b: Any) -> bool:
     if a.shape != b.shape:
         return False
-    if a.dtype.kind not in "f":
-        return bool(np.array_equal(a, b))
     size = float(np.abs(a).max(initial=0.0))
     return float(np.abs(a.astype("float64") - b).max(initial=0.0)) <= CLOSE * max(size, 1e-12)
 
@@ -117,8 +128,29 @@ def _why(op: Op) -> str:
     scope = op.attrs.get("op_namescope", "")
     if isinstance(scope, str) and ("@CLIP" in scope or "gradient_clip" in scope):
         return "each trainer clips the gradient of its own share of the batch"
-    if any(seed in op.attrs for seed in ("seed", "fix_seed")) and op.type in ("dropout", "nce", "sampling_id"):
+    if any(seed in op.attrs for seed in ("seed", "fix_seed")) and op.type in (
+        "dropout",
+        "nce",
+        "nce_grad",
+        "sampling_id",
+    ):
         return "each trainer draws numbers of its own"
     if op.type in ("mean", "reduce_mean", "sequence_pool"):
         return "it is a mean over rows that are not the same number on every trainer"
     return "it works on the batch as a whole, and each trainer has a share of it"
+
+
+def server_causes(main: Program, plan: Plan) -> list[Cause]:
+    """Updates that by their place on servers are others than on a single machine (A2.76, A2.101)."""
+    found: list[Cause] = []
+    cut = {parameter.name for parameter in plan.parameters if parameter.is_cut}
+    for op in main.main_block.ops:
+        schema, name = schema_of(op.type), op.input("Param") or ""
+        if schema is None or not schema.is_optimizer:
+            continue
+        if name in cut and schema.whole_norm:
+            found.append(Cause(op.type, name, _location(op), "each server uses the norm of its own slice"))
+        elif plan.table is not None and name == plan.table.name:
+            why = "the servers update a distributed lookup table by sgd with the sum of the trainers' gradients"
+            found.append(Cause(op.type, name, _location(op), why))
+    return found

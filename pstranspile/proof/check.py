@@ -10,12 +10,12 @@ from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import STARTUP, Module
 from pstranspile.job import Job
 from pstranspile.proof import codes
-from pstranspile.proof.causes import find_causes
-from pstranspile.proof.compare import LOSS_TOLERANCE, Snapshot, differ, plain, verdict, verdicts
+from pstranspile.proof.causes import find_causes, server_causes
+from pstranspile.proof.compare import Side, Snapshot, all_verdicts, differ, noise_of, plain
 from pstranspile.proof.data import make_feeds
 from pstranspile.proof.ledger import Ledger
-from pstranspile.proof.report import Report
-from pstranspile.proof.sides import Side, loss_of, start_cluster, train_alone, train_together, values_of
+from pstranspile.proof.report import DIFFERENT, Cause, Report
+from pstranspile.proof.sides import Held, loss_of, reordered, start_cluster, train_alone, train_together
 from pstranspile.run.cluster.feeding import divided
 from pstranspile.run.files import LENGTHS, Feeds
 
@@ -24,6 +24,9 @@ TOGETHER = ("sync", "fleet-sync", "nccl2", "grad-allreduce", "single-process-mul
 
 ALONE = ("async", "half-async")
 """The modes that promise it of a single trainer without a communicator."""
+
+ORDERS = 3
+"""Orders of the rows that are tried on the single machine to see what rounding does."""
 
 ROWS_EACH = 4
 """Rows of a batch that is made, per trainer."""
@@ -63,11 +66,15 @@ def check(
     ledger = Ledger(made.plan) if job.mode in ALONE else None
     if ledger is not None:
         cluster.network.observers.append(ledger)
-    together = train_together(cluster, list(alone.start), steps, loss)
+    held = Held(made, alone.start)
+    together = train_together(cluster, held, steps, loss)
     cluster.finish()
-    found = verdicts(module.main, together.snapshots, alone.snapshots)
-    if loss:
-        found.insert(0, verdict(loss, "loss", LOSS_TOLERANCE, _as_float(together.losses), _as_float(alone.losses)))
+    found = all_verdicts(module.main, loss, together, alone)
+    if job.trainers > 1 and any(item.equality == DIFFERENT for item in found):
+        others = [
+            train_alone(module, reordered(module.main, feeds, way), steps, init, seed, loss) for way in range(ORDERS)
+        ]
+        found = all_verdicts(module.main, loss, together, alone, noise_of(module.main, loss, alone, others))
     report = Report(
         mode=job.mode,
         trainers=job.trainers,
@@ -78,21 +85,15 @@ def check(
         promised=_promises(job),
     )
     if schedules and job.mode not in ALONE:
-        names = list(together.snapshots[-1])
-        differing = _other_schedules(made, feeds, init, seed, names, steps, schedules, values_of(cluster, names))
+        differing = _other_schedules(made, feeds, init, seed, held, steps, schedules, together.snapshots[-1])
         report = report._replace(schedules=schedules, schedule_differs=differing)
-    if report.different and job.trainers > 1:
-        report = report._replace(causes=tuple(_causes(module, job, alone, given, seed)))
+    if report.different and (job.trainers > 1 or len(job.pservers) > 1):
+        report = report._replace(causes=tuple(_causes(module, job, made, alone, given, seed)))
     return report
 
 
 def _promises(job: Job) -> bool:
     return job.mode in TOGETHER or (job.mode in ALONE and job.trainers == 1 and not job.runtime_split_send_recv)
-
-
-def _as_float(losses: list[Any]) -> list[Any]:
-    """Losses in one precision: those of a cluster are means over its trainers."""
-    return [plain(loss).astype("float64").astype("float32") for loss in losses]
 
 
 def _check_shares(module: Module, job: Job, feeds: Mapping[str, Any]) -> None:
@@ -109,7 +110,7 @@ def _other_schedules(
     feeds: Mapping[str, Any],
     init: Mapping[str, Any],
     seed: int,
-    names: list[str],
+    held: Held,
     steps: int,
     schedules: int,
     wanted: Snapshot,
@@ -119,14 +120,17 @@ def _other_schedules(
     for schedule in range(1, schedules + 1):
         cluster = start_cluster(made, feeds, init, seed, None, schedule)
         cluster.run_to(steps)
-        values = values_of(cluster, names)
+        values = held(cluster)
         cluster.finish()
-        differing = next((n for n in names if not differ(plain(values[n]), plain(wanted[n]), by_element=True)[0]), None)
+        differing = next(
+            (n for n in wanted if not differ(plain(values[n]), plain(wanted[n]), by_element=True)[0]), None
+        )
         if differing is not None:
             found.append((schedule, differing))
     return tuple(found)
 
 
-def _causes(module: Module, job: Job, alone: Side, given: Feeds, seed: int) -> list[Any]:
-    """The ops that make the first step differ."""
-    return find_causes(module.main, alone.start, given.step(0), job.trainers, seed)
+def _causes(module: Module, job: Job, made: Compiled, alone: Side, given: Feeds, seed: int) -> list[Cause]:
+    """The ops that make the first step differ: on the trainers, then on the servers."""
+    found = find_causes(module.main, alone.start, given.step(0), job.trainers, seed) if job.trainers > 1 else []
+    return [*found, *server_causes(module.main, made.plan)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from pstranspile.ir.model import Program
 from pstranspile.lazy import lazy_import
@@ -22,11 +22,25 @@ LINEAR_TOLERANCE = 1e-6
 AMPLIFIED_TOLERANCE = 1e-4
 """The same of other parameters and of the state of optimizers, where nearly zero gradients amplify rounding."""
 
+NOISE_ALLOWED = 30.0
+"""How many times the difference is allowed that another order of the rows makes on the single machine."""
+
+ORDER_MATTERS = 1e-5
+"""If the order of rows changes a loss by more than this, it is not rounding that changes it."""
+
 SMALL = 1e-2
 """Elements of parameters smaller than this are held against this instead of against themselves."""
 
 Snapshot = Mapping[str, Any]
 """Values of variables after a step, by name."""
+
+
+class Side(NamedTuple):
+    """One side of a check: values after each step, losses of each step, and what the first step began with."""
+
+    snapshots: list[Snapshot]
+    losses: list[Any]
+    start: Snapshot
 
 
 def plain(value: Any) -> Any:
@@ -37,7 +51,7 @@ def plain(value: Any) -> Any:
         whole = np.zeros((value.height, *value.value.shape[1:]), value.value.dtype)
         np.add.at(whole, value.rows, value.value[: len(value.rows)])
         return whole
-    return value if isinstance(value, np.ndarray) else None
+    return value if isinstance(value, np.ndarray) and value.dtype.kind != "O" else None
 
 
 def differ(ours: Any, theirs: Any, *, by_element: bool) -> tuple[bool, float]:
@@ -70,8 +84,14 @@ def verdict(name: str, kind: str, tolerance: float, ours: Sequence[Any], theirs:
     return Verdict(name, kind, equality, worst, worst_step, first, tolerance)
 
 
-def verdicts(main: Program, ours: Sequence[Snapshot], theirs: Sequence[Snapshot]) -> list[Verdict]:
-    """Verdicts on every variable that both sides have, parameters first, each group by name."""
+def verdicts(
+    main: Program, ours: Sequence[Snapshot], theirs: Sequence[Snapshot], noise: Mapping[str, float] | None = None
+) -> list[Verdict]:
+    """Verdicts on every variable that both sides have, parameters first, each group by name.
+
+    `noise` is by how much rounding alone changes variables; thirty times that is allowed.
+    """
+    noise = noise or {}
     parameters = {var.name for var in main.parameters()}
     linear = linear_parameters(main)
     names = sorted(set(ours[0]) & set(theirs[0]), key=lambda name: (name not in parameters, name)) if ours else []
@@ -79,6 +99,7 @@ def verdicts(main: Program, ours: Sequence[Snapshot], theirs: Sequence[Snapshot]
     for name in names:
         kind = "parameter" if name in parameters else "state"
         tolerance = LINEAR_TOLERANCE if name in linear else AMPLIFIED_TOLERANCE
+        tolerance = max(tolerance, NOISE_ALLOWED * noise.get(name, 0.0))
         found.append(verdict(name, kind, tolerance, [s.get(name) for s in ours], [s.get(name) for s in theirs]))
     return found
 
@@ -92,3 +113,35 @@ def linear_parameters(main: Program) -> set[str]:
         if schema is not None and schema.is_optimizer and name is not None:
             found[name] = found.get(name, True) and schema.linear
     return {name for name, linear in found.items() if linear}
+
+
+def all_verdicts(
+    main: Program, loss: str | None, ours: Side, theirs: Side, noise: Mapping[str, float] | None = None
+) -> list[Verdict]:
+    """The verdict on the loss, if there is one, and those on the variables; `noise` as in `verdicts`."""
+    found = verdicts(main, ours.snapshots, theirs.snapshots, noise)
+    if loss is None:
+        return found
+    tolerance = max(LOSS_TOLERANCE, NOISE_ALLOWED * (noise or {}).get(loss, 0.0))
+    return [verdict(loss, "loss", tolerance, _single(ours.losses), _single(theirs.losses)), *found]
+
+
+def _single(losses: Sequence[Any]) -> list[Any]:
+    """Losses in one precision: those of a cluster are means over its trainers."""
+    return [plain(loss).astype("float64").astype("float32") for loss in losses]
+
+
+def noise_of(main: Program, loss: str | None, alone: Side, others: Sequence[Side]) -> dict[str, float]:
+    """By how much rounding alone changes each variable: the single machine against itself with rows in other orders.
+
+    Empty if the order of rows means something to the program.
+    """
+    noise: dict[str, float] = {}
+    for other in others:
+        found = all_verdicts(main, loss, other, alone)
+        if any(item.kind == "loss" and item.worst > ORDER_MATTERS for item in found):
+            return {}
+        for item in found:
+            if item.worst < float("inf"):
+                noise[item.name] = max(noise.get(item.name, 0.0), item.worst)
+    return noise

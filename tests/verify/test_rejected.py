@@ -32,9 +32,11 @@ OTHER_INPUTS = {
     "not-text": "tests/verify/test_rejected.py",  # a text that no editor shows
     "nesting": "tests/verify/test_rejected.py",  # a text of hundreds of lines
     "collective-": "tests/emit",  # need a job
+    "geo-": "tests/emit/test_geo.py",  # the same
     "mode-unsupported": "tests/test_job.py",  # will go when the modes have come
     "pass": "tests/test_plugins.py",  # an installed package
     "op-family": "tests/test_plugins.py",  # the same
+    "check-": "tests/proof",  # data
     "table-": "tests/analysis",  # need a whole model
     "programs-": "tests/emit/test_several.py",  # need two
     "dc-asgd-sparse": "tests/emit",  # needs a job

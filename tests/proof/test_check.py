@@ -1,0 +1,197 @@
+"""The check: both sides side by side, what it finds, and what it says of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pstranspile as ps
+from pstranspile import layers as L
+from pstranspile.autodiff import SGD, Adam, LarsMomentum, Momentum, Optimizer, minimize
+from pstranspile.cli import main
+from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.model import Module
+from pstranspile.proof import check, make_feeds
+from pstranspile.proof.report import BITWISE, DIFFERENT, report_text
+
+GOLDEN = Path(__file__).parent.parent.parent / "golden"
+
+
+def job(trainers: int = 2, servers: int = 2, mode: str = "sync", **settings: object) -> ps.Job:
+    return ps.Job(pservers=servers, trainers=trainers, mode=mode, min_block_size=40, **settings)
+
+
+def dense(optimizer: Optimizer | None = None) -> Module:
+    draft = L.Draft(seed=3)
+    hidden = L.fc(L.data(draft, "x", [-1, 20]), 30, act="tanh")
+    loss = L.mean(L.square_error_cost(L.fc(hidden, 1), L.data(draft, "y", [-1, 1])))
+    minimize(loss, optimizer or SGD(0.1))
+    return draft.module()
+
+
+def sparse() -> Module:
+    draft = L.Draft(seed=3)
+    words = L.embedding(L.data(draft, "ids", [-1, 1], "i64", lod_level=1), (50, 8), is_sparse=True)
+    scores = L.fc(L.sequence_pool(words, "sum"), 4, act="softmax")
+    minimize(L.mean(L.cross_entropy(scores, L.data(draft, "label", [-1, 1], "i64"))), Momentum(0.1, 0.9))
+    return draft.module()
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (2, 2), (4, 3), (3, 5)])
+@pytest.mark.parametrize("make", [dense, sparse])
+def test_synchronous_clusters_train_as_one_machine(make, shape: tuple[int, int]):
+    report = check(make(), job(*shape), schedules=5)
+    assert report.holds, report_text(report)
+    assert report.schedules == 5
+    assert not report.different
+    if shape[0] == 1:
+        assert {verdict.equality for verdict in report.verdicts} == {BITWISE}
+
+
+@pytest.mark.parametrize("mode", ["fleet-sync", "async", "half-async"])
+def test_other_modes_promise_it_of_one_trainer(mode: str):
+    settings = {"runtime_split_send_recv": False} if mode == "half-async" else {}
+    report = check(dense(), job(1, 2, mode, **settings))
+    assert report.promised
+    assert report.holds, report_text(report)
+
+
+def test_asynchronous_clusters_apply_every_gradient_once():
+    report = check(dense(), job(3, 2, "async"), steps=6)
+    assert not report.promised
+    assert report.holds
+    assert report.applied is not None
+    slices = sum(len(p.slices) for p in ps.compile(dense(), job(3, 2, "async")).plan.parameters)
+    assert report.applied.sent == report.applied.applied == 3 * 6 * slices
+    assert report.applied.stalest >= 2
+    assert "gradients applied, each once" in report_text(report)
+
+
+def test_a_gradient_that_is_not_averaged_is_found():
+    """The servers' `scale` ops are taken out of the compiled programs."""
+    module = dense()
+    result = ps.compile(module, job())
+    for name, role in result.roles().items():
+        if name.startswith("pserver"):
+            blocks = [b._replace(ops=tuple(op for op in b.ops if op.type != "scale")) for b in role.main.blocks]
+            result._made[name] = role._replace(main=role.main._replace(blocks=tuple(blocks)))
+    report = check(module, job(), result=result)
+    assert not report.holds
+    first = report.different[0]
+    assert (first.kind, first.first) == ("parameter", 1)
+    assert "DIFFERENT: first %fc_0.b_0, after step 1" in report_text(report)
+
+
+def test_a_wrong_seed_of_a_slice_is_found():
+    module = dense()
+    result = ps.compile(module, job())
+    role = result.pserver(result.plan.pservers[1])
+    block = role.startup.main_block
+    ops = tuple(
+        op._replace(attrs=FrozenMap({**op.attrs, "value": 0.5})) if op.type == "fill_constant" else op
+        for op in block.ops
+    )
+    result._made[role.name] = role._replace(startup=role.startup._replace(blocks=(block._replace(ops=ops),)))
+    assert not check(module, job(), result=result).holds
+
+
+def named_causes(module: Module, **settings: object) -> list[tuple[str, str]]:
+    report = check(module, job(**settings))
+    assert not report.holds
+    return [(cause.op_type, cause.why) for cause in report.causes]
+
+
+def test_batch_statistics_are_named():
+    draft = L.Draft(seed=3)
+    hidden = L.batch_norm(L.fc(L.data(draft, "x", [-1, 20]), 30))
+    minimize(L.mean(L.square_error_cost(L.fc(hidden, 1), L.data(draft, "y", [-1, 1]))), SGD(0.1))
+    assert named_causes(draft.module())[0][0] == "batch_norm"
+
+
+def test_random_numbers_are_named():
+    draft = L.Draft(seed=3)
+    hidden = L.dropout(L.fc(L.data(draft, "x", [-1, 20]), 30), 0.5)
+    minimize(L.mean(L.square_error_cost(L.fc(hidden, 1), L.data(draft, "y", [-1, 1]))), SGD(0.1))
+    assert named_causes(draft.module())[0] == ("dropout", "each trainer draws numbers of its own")
+
+
+def test_norms_of_slices_are_named():
+    assert ("lars_momentum", "each server uses the norm of its own slice") in named_causes(
+        dense(LarsMomentum(0.1, 0.9))
+    )
+
+
+def test_tables_by_id_are_named_and_tables_by_rows_are_equal():
+    draft = L.Draft(seed=3)
+    words = L.embedding(L.data(draft, "ids", [-1, 1], "i64"), (50, 8), is_sparse=True, is_distributed=True)
+    minimize(L.mean(L.square_error_cost(L.fc(words, 1), L.data(draft, "y", [-1, 1]))), Adam(0.01))
+    module = draft.module()
+    assert "by sgd with the sum" in named_causes(module)[-1][1]
+    assert check(module, job(distributed_table="rows")).holds
+    assert check(module, job(1, 3, distributed_table="rows")).holds
+
+
+def test_data_fit_what_reads_them():
+    feeds = make_feeds(sparse().main, 3, 6, seed=1)
+    assert feeds["ids@LENS"].shape == (3, 6)
+    assert len(feeds["ids"]) == feeds["ids@LENS"].sum()
+    assert 0 <= feeds["ids"].min() <= feeds["ids"].max() < 50
+    assert feeds["label"].shape == (3, 6, 1)
+    assert feeds["label"].max() < 4
+    again = make_feeds(sparse().main, 3, 6, seed=1)
+    assert all(np.array_equal(feeds[name], again[name]) for name in feeds)
+    assert not np.array_equal(feeds["label"], make_feeds(sparse().main, 3, 6, seed=2)["label"])
+
+
+def test_batches_that_cannot_be_shared_evenly_are_refused():
+    with pytest.raises(DiagnosticError, match="can't be divided evenly over 4 trainers") as refused:
+        check(dense(), job(4), batch=6)
+    assert refused.value.diagnostics[0].code == "check-shares"
+
+
+def test_readers_are_refused():
+    module = dense()
+    block = module.main.main_block
+    text = ps.loads(
+        "ir 1\nprogram @main {\n  block ^0 {\n    state %r : reader\n    temp %x : f32[-1, 20]\n"
+        "    read(Reader=%r) -> Out=%x\n  }\n}\n"
+    )
+    reader = text.main.main_block
+    main_program = module.main._replace(
+        blocks=(block._replace(vars=FrozenMap({**block.vars, **reader.vars}), ops=(*reader.ops, *block.ops)),)
+    )
+    with pytest.raises(DiagnosticError) as refused:
+        make_feeds(main_program, 1, 2)
+    assert refused.value.diagnostics[0].code == "check-no-data"
+
+
+# The command
+
+
+def test_the_command_reports_and_exits(capsys: pytest.CaptureFixture[str]):
+    arguments = ["check", str(GOLDEN / "mlp_adam.ir"), "--pservers", "2", "--trainers", "2"]
+    assert main([*arguments, "--steps", "2", "--schedules", "3"]) == 0
+    out = capsys.readouterr().out
+    assert "mode sync, 2 trainers, 2 servers, 2 steps" in out
+    assert "3 schedules end bitwise equal" in out
+    assert out.endswith("the cluster trains as the single machine does\n")
+    assert main([*arguments, "--json", "--steps", "1"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["holds"] is True
+    assert {verdict["kind"] for verdict in found["verdicts"]} == {"loss", "parameter", "state"}
+
+
+def test_the_command_exits_with_1_where_something_is_different(capsys: pytest.CaptureFixture[str]):
+    path = str(GOLDEN / "lars_norm_of_slice.ir")
+    assert main(["check", path, "--pservers", "2", "--trainers", "2", "--steps", "1"]) == 1
+    assert DIFFERENT in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("wrong", [["--steps", "0"], ["--schedules", "-1"]])
+def test_the_command_refuses_numbers_that_mean_nothing(wrong: list[str], capsys: pytest.CaptureFixture[str]):
+    assert main(["check", str(GOLDEN / "mlp_adam.ir"), "--pservers", "1", *wrong]) == 2
+    assert "takes a number" in capsys.readouterr().err
