@@ -65,7 +65,7 @@ def model(
         found.append(L.reshape(rows, [-1, look.size[1]]) if look.v2 or len(ids_shape) != 2 else rows)
     if extra is not None:
         found.append(extra(draft))
-    prediction = L.fc(L.concat(found, axis=1), 1, param_attr="w", bias_attr="b")
+    prediction = L.fc(L.concat(found, axis=1), 1, param_attr="weight", bias_attr="bias")
     loss = L.mean(L.square_error_cost(prediction, L.data(draft, "y", [-1, 1], "f32")))
     minimize(loss, optimizer or SGD(0.1))
     module = draft.module()

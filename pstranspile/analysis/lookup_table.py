@@ -78,7 +78,7 @@ def _other_readers(program: Program, table: LookupTable, moved: Container[int]) 
 def _late_ids(program: Program, table: LookupTable) -> list[Diagnostic]:
     """Errors for lookups whose ids are made after the first lookup, where all of them take place."""
     ops, first = program.main_block.ops, table.lookups[0]
-    wanted = {ops[i].inputs["Ids"][0]: i for i in reversed(table.lookups[1:])}
+    wanted = {ops[i].inputs["Ids"][0]: i for i in table.lookups[1:]}  # the last lookup of each ids
     found: list[Diagnostic] = []
     for index in range(first, table.lookups[-1]):
         for name in ops[index].output_names:

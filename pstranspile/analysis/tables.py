@@ -124,45 +124,63 @@ def _why_local(
     return None
 
 
+class _Window(NamedTuple):
+    """A lookup, and where it may stand: after op `after` (-1: from the start), before op `before`."""
+
+    lookup: int
+    after: int
+    before: int
+
+
 class _Places:
-    """Where merged lookups may stand: writers and readers of the ids and results of a set of lookups."""
+    """Where merged lookups may stand: readers and writers of the ids and results of a set of lookups."""
 
     def __init__(self, program: Program, lookups: Collection[int]):
         self.ops = program.main_block.ops
-        ids = {name for i in lookups for name in self.ops[i].inputs["Ids"]}
-        results = {name for i in lookups for name in self.ops[i].outputs["Out"]}
-        self.writers: dict[str, list[int]] = {name: [] for name in ids}
-        self.first_reader: dict[str, int] = {}
+        self.writers: dict[str, list[int]] = {}
+        self.readers: dict[str, list[int]] = {}
+        for i in lookups:
+            ids, result = self.ops[i].inputs["Ids"][0], self.ops[i].outputs["Out"][0]
+            self.writers.update({ids: [], result: []})
+            self.readers[result] = []
         for index, op in enumerate(self.ops if lookups else ()):
             for names in op.outputs.values():
                 for name in names:
-                    if name in ids:
+                    if name in self.writers:
                         self.writers[name].append(index)
             names = effects_of(program, op).reads if sub_blocks(op) else op.input_names
             for name in names:
-                if name in results:
-                    self.first_reader.setdefault(name, index)
+                if name in self.readers:
+                    self.readers[name].append(index)
 
-    def _made(self, lookup: int) -> int:
-        """The op that makes the ids of a lookup, -1 if they are fed."""
-        name = self.ops[lookup].inputs["Ids"][0]
-        return max((i for i in self.writers[name] if i < lookup), default=-1)
-
-    def _used(self, lookup: int) -> int:
-        """The first op that reads what a lookup gives."""
-        return self.first_reader.get(self.ops[lookup].outputs["Out"][0], len(self.ops))
+    def _window(self, lookup: int) -> _Window:
+        """After its ids are made, before they are made anew and before what it finds is used."""
+        ids, result = self.ops[lookup].inputs["Ids"][0], self.ops[lookup].outputs["Out"][0]
+        others = [*self.writers[ids], *self.writers[result], *self.readers[result]]
+        after = max((i for i in others if i < lookup), default=-1)
+        return _Window(lookup, after, min((i for i in others if i > lookup), default=len(self.ops)))
 
     def merge(self, lookups: Sequence[int]) -> tuple[MergedLookup, ...]:
-        """One table's lookups, merged as far as their kind, their padding and their order allow."""
-        groups: dict[tuple[object, ...], list[tuple[list[int], int, int]]] = {}
+        """One table's lookups, as few as their kinds, their paddings and their order allow.
+
+        As in the covering of intervals by points: a lookup joins the group whose first use is the last one before its
+        own, if its ids are there by then.
+        """
+        alike: dict[tuple[object, ...], list[_Window]] = {}
         for lookup in lookups:
             op = self.ops[lookup]
-            made, used = self._made(lookup), self._used(lookup)
-            alike = groups.setdefault((op.type, op.attrs.get("padding_idx", -1)), [])
-            if alike and max(alike[-1][1], made) < min(alike[-1][2], used):
-                members, last_made, first_used = alike[-1]
-                alike[-1] = ([*members, lookup], max(last_made, made), min(first_used, used))
-            else:
-                alike.append(([lookup], made, used))
-        merged = [MergedLookup(tuple(members), made) for alike in groups.values() for members, made, _ in alike]
+            alike.setdefault((op.type, op.attrs.get("padding_idx", -1)), []).append(self._window(lookup))
+        merged: list[MergedLookup] = []
+        for windows in alike.values():
+            group: list[_Window] = []
+            for window in sorted(windows, key=lambda w: (w.before, w.after)):
+                if group and window.after >= group[0].before:
+                    merged.append(_merged(group))
+                    group = []
+                group.append(window)
+            merged.append(_merged(group))
         return tuple(sorted(merged))
+
+
+def _merged(group: Sequence[_Window]) -> MergedLookup:
+    return MergedLookup(tuple(sorted(window.lookup for window in group)), max(window.after for window in group))

@@ -7,7 +7,8 @@ import json
 import pytest
 
 from pstranspile.compile import compile
-from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.ir.diagnostics import DiagnosticError, Severity
+from pstranspile.verify import verify
 from tests.fluid import comparable, job_names, recording
 
 TOGETHER = "must be updated together, but in mode async each gradient is applied as it arrives"
@@ -48,6 +49,13 @@ def test_places_variables_as_fluid(name: str) -> None:
     ]
     for rows in recorded.placed.values():
         assert ours == rows
+
+
+@pytest.mark.parametrize("name", [name for name in job_names() if name not in REFUSED])
+def test_what_is_emitted_is_well_formed(name: str) -> None:
+    recorded = recording(name)
+    for role in compile(recorded.module, recorded.job).roles().values():
+        assert [d.message for d in verify(role.module) if d.severity is Severity.ERROR] == [], role.name
 
 
 def test_the_archives_are_read() -> None:
