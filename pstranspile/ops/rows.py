@@ -28,6 +28,19 @@ def in_use(part: SelectedRows) -> Array:
     return part.value if len(part.value) == len(part.rows) else part.value[: len(part.rows)]
 
 
+def in_sections(rows: Array, ends: Array) -> tuple[Array, list[int]]:
+    """Row numbers sorted into sections of a height: an order that does so and keeps equals, and where sections begin.
+
+    `ends` are 0 and the ends of the sections. Section i has the rows `rows[order][starts[i]:starts[i + 1]]`.
+    """
+    if len(ends) == 3:
+        upper = rows >= ends[1]
+        return upper.argsort(kind="stable"), [0, len(rows) - int(np.count_nonzero(upper)), len(rows)]
+    section = ends.searchsorted(rows, side="right").astype("uint16")  # which numpy sorts fastest
+    order = section.argsort(kind="stable")
+    return order, section[order].searchsorted(np.arange(1, len(ends) + 1, dtype="uint16")).tolist()
+
+
 def concat_rows(parts: Sequence[SelectedRows]) -> SelectedRows:
     """All rows of the parts in order, repeats kept, in new memory. The height is that of the first."""
     rows = np.concatenate([part.rows for part in parts])
@@ -43,11 +56,11 @@ def merge_rows(parts: Sequence[SelectedRows]) -> SelectedRows:
     whole = concat_rows(parts)
     order = np.argsort(whole.rows, kind="stable")
     rows = whole.rows[order]
+    if not (rows[1:] == rows[:-1]).any():
+        return whole
     new = np.ones(len(rows), dtype=bool)
     np.not_equal(rows[1:], rows[:-1], out=new[1:])
     starts = np.flatnonzero(new)
-    if len(starts) == len(rows):
-        return whole
     total = whole.value[order[starts]]
     again = np.flatnonzero(~new)
     add_rows(total, (np.cumsum(new) - 1)[again], whole.value[order[again]])

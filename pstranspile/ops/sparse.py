@@ -11,7 +11,7 @@ from pstranspile.ops.fill import copied
 from pstranspile.ops.gradient import Wanted, gradient, like_forward, output_gradients
 from pstranspile.ops.kernel import Run, kernel
 from pstranspile.ops.numeric import check_ids, first
-from pstranspile.ops.rows import in_use, merge_rows, positions
+from pstranspile.ops.rows import in_sections, in_use, merge_rows, positions
 from pstranspile.ops.schema import declare, ints, longs
 from pstranspile.ops.shapes import ShapeError, Types, describe, int_attr, ints_attr, one, outputs_like, shape_rule
 from pstranspile.ops.values import Array, LoDTensor, SelectedRows
@@ -86,12 +86,12 @@ def _split_selected_rows(op: Op) -> Run:
 
     def run(X: SelectedRows) -> list[SelectedRows]:
         check_ids(X.rows, ends[-1], "row")
-        section, value = np.searchsorted(ends, X.rows, side="right") - 1, in_use(X)
-        parts: list[SelectedRows] = []
-        for number, height in enumerate(sections):
-            chosen = np.flatnonzero(section == number)
-            parts.append(SelectedRows(X.rows[chosen] - ends[number], value[chosen], height))
-        return parts
+        order, starts = in_sections(X.rows, ends)
+        rows, value = X.rows[order], in_use(X)[order]
+        return [
+            SelectedRows(rows[a:b] - first, value[a:b], height)
+            for a, b, first, height in zip(starts, starts[1:], ends.tolist(), sections, strict=False)
+        ]
 
     return run
 

@@ -115,7 +115,8 @@ class Source:
         for name in self.feeds:
             var = self.program.main_block.vars[name]
             plain = var.kind is VarKind.LOD_TENSOR and var.tensor is not None and not var.tensor.lod_level
-            self.holds[name] = Holds.ARRAY if plain else Holds.ANYTHING
+            rows = var.kind is VarKind.SELECTED_ROWS
+            self.holds[name] = Holds.ARRAY if plain else Holds.NO_LOD if rows else Holds.ANYTHING
             if self._persistable(name):
                 self._add(f"held[{name!r}] = {self._local(name)}")
         self._load_from_scope()

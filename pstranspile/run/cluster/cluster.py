@@ -252,9 +252,11 @@ class Cluster:
     def _go_on(self) -> None:
         with np.errstate(all="ignore"):  # as the ops of Fluid
             self.scheduler.run()
-        halted = [trainer for trainer in self.trainers if not trainer.left and trainer.step < trainer.limit]
+        halted = any(not trainer.left and trainer.step < trainer.limit for trainer in self.trainers)
+        if not halted and not all(trainer.left for trainer in self.trainers):
+            return
         waiting = [found for machine in self.machines.values() if (found := machine.waiting()) is not None]
-        if halted or (waiting and all(trainer.left for trainer in self.trainers)):
+        if halted or waiting:
             raise stuck(waiting, self.scheduler.now)
 
     # values

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import Value
-from pstranspile.ops.rows import in_use, merge_rows
+from pstranspile.ops.rows import in_sections, in_use, merge_rows
 from pstranspile.ops.values import Array, SelectedRows
 
 np = lazy_import("numpy")
@@ -18,29 +18,19 @@ def cut(value: Value, sections: Sequence[int]) -> list[Value]:
 
     Raises ValueError if the sections are not those of the value.
     """
-    if isinstance(value, SelectedRows):
-        return _cut_rows(value, sections)
     if len(sections) == 1:
         return [value]
     ends = np.cumsum((0, *sections))
+    if isinstance(value, SelectedRows):
+        if len(value.rows) and int(value.rows.max()) >= ends[-1]:
+            raise ValueError(f"there is no row {int(value.rows.max())} in sections of {list(sections)} rows")
+        order, starts = in_sections(value.rows, ends)
+        rows, held = value.rows[order], in_use(value)[order]
+        spans = zip(pairwise(starts), ends.tolist(), sections, strict=False)
+        return [SelectedRows(rows[a:b] - first, held[a:b], height) for (a, b), first, height in spans]
     if ends[-1] != len(value):
         raise ValueError(f"{len(value)} rows can't be cut into {list(sections)}")
     return [value[start:end] for start, end in pairwise(ends)]
-
-
-def _cut_rows(value: SelectedRows, sections: Sequence[int]) -> list[Value]:
-    if len(sections) == 1:
-        return [value]
-    ends = np.cumsum((0, *sections))
-    if len(value.rows) and int(value.rows.max()) >= ends[-1]:
-        raise ValueError(f"there is no row {int(value.rows.max())} in sections of {list(sections)} rows")
-    held = in_use(value)
-    section = np.searchsorted(ends, value.rows, side="right") - 1
-    parts: list[Value] = []
-    for number, height in enumerate(sections):
-        chosen = np.flatnonzero(section == number)
-        parts.append(SelectedRows(value.rows[chosen] - ends[number], held[chosen], height))
-    return parts
 
 
 def join(parts: Sequence[Value]) -> Value:
@@ -48,20 +38,18 @@ def join(parts: Sequence[Value]) -> Value:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def route_ids(ids: Array, sections: Sequence[int]) -> tuple[list[Array], list[Array]]:
-    """For ids of a table cut into sections: per section the ids counted from its start, and their places in `ids`.
+def route_ids(ids: Array, ends: Array) -> tuple[list[Array], Array]:
+    """Ids of a table cut into sections that end at `ends` (after a 0): per section the ids counted from its start.
 
-    Raises ValueError for an id that the table does not have.
+    With the order of all of them one after another in `ids`. Raises ValueError for an id that the table does not have.
     """
-    ends = np.cumsum((0, *sections))
-    wrong = (ids < 0) | (ids >= ends[-1])
-    if wrong.any():
-        raise ValueError(f"Ids holds {int(ids[wrong][0])}, but the table has {int(ends[-1])} rows")
-    if len(sections) == 1:
-        return [ids], [np.arange(len(ids))]
-    section = np.searchsorted(ends, ids, side="right") - 1
-    places = [np.flatnonzero(section == number) for number in range(len(sections))]
-    return [ids[chosen] - ends[number] for number, chosen in enumerate(places)], places
+    # as unsigned numbers, negative ids are too large as well, so one comparison finds both
+    if ids.size and ids.view(f"u{ids.itemsize}").max() >= ends[-1]:
+        wrong = ids[(ids < 0) | (ids >= ends[-1])]
+        raise ValueError(f"Ids holds {int(wrong[0])}, but the table has {int(ends[-1])} rows")
+    order, starts = in_sections(ids, ends)
+    chosen = ids[order]
+    return [chosen[a:b] - first for (a, b), first in zip(pairwise(starts), ends.tolist(), strict=False)], order
 
 
 def merged(values: Sequence[Value], *, adds: bool) -> Value:

@@ -34,13 +34,15 @@ class Machine:
 
     def run(self) -> None:
         """Takes every message that has come, and goes on as far as possible without others."""
-        inbox, network = self.inbox, self.network
-        watched = bool(network.observers)
+        inbox, network, receive = self.inbox, self.network, self.receive
+        if network.direct is not None:
+            while inbox:
+                receive(inbox.popleft())
+            return
         while inbox:
             message = inbox.popleft()
-            if watched:
-                network.delivered(message)
-            self.receive(message)
+            network.delivered(message)
+            receive(message)
 
     def receive(self, message: Message) -> None:
         """Takes one message."""

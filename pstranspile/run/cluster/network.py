@@ -24,6 +24,10 @@ Observer: TypeAlias = Callable[[str, Message], object]
 """Is told of `post`, `deliver`, `lost` and `duplicate`, each with the message."""
 
 
+_made: Any = tuple.__new__
+"""Makes a Message of its fields, without the call of a Python function that `Message(...)` costs."""
+
+
 class Faults(Protocol):
     """What a network does to messages."""
 
@@ -59,8 +63,8 @@ class Link:
         """Sends a message. The payload must not change afterwards."""
         self.sequence += 1
         target, network = self.target, self.network
-        message = Message(
-            kind, self.source.name, target.name, self.trainer, step, self.sequence, variable, payload, slot
+        message = _made(
+            Message, (kind, self.source.name, target.name, self.trainer, step, self.sequence, variable, payload, slot)
         )
         if network.direct is None:
             network.carry(self, message)

@@ -209,41 +209,68 @@ def _prefetch(trainer: Trainer, exchange: Exchange, program: Program, servers: S
     return run
 
 
-def _lookup(trainer: Trainer, exchange: Exchange, program: Program, servers: Servers) -> Action:
+class _Lookup:
     """Rows of a table whose parts lie on several servers, for all `Ids` at once; every server is asked once."""
-    op = exchange.op
-    tables, sections = text_list(op, "table_names"), number_list(op, "height_sections")
-    posts = [
-        (link_to(trainer, servers, endpoint, op).post, table)
-        for endpoint, table in zip(text_list(op, "endpoints"), tables, strict=True)
-    ]
-    padding: Any = op.attrs.get("padding_idx", -1)
-    last_dim = op.attrs.get("lookup_table_version", "lookup_table") == "lookup_table"
 
-    def run(values: tuple[Value, ...]) -> Sequence[Value]:
+    def __init__(self, trainer: Trainer, op: Op, servers: Servers):
+        self.op = op
+        self.trainer = trainer
+        self.inputs = len(op.inputs.get("Ids", ()))
+        tables, endpoints = text_list(op, "table_names"), text_list(op, "endpoints")
+        self.posts = [
+            (link_to(trainer, servers, endpoint, op).post, table)
+            for endpoint, table in zip(endpoints, tables, strict=True)
+        ]
+        self.ends = np.cumsum((0, *number_list(op, "height_sections")))
+        padding: Any = op.attrs.get("padding_idx", -1)
+        self.padding = int(padding)
+        self.last_dim = op.attrs.get("lookup_table_version", "lookup_table") == "lookup_table"
+
+    def ask(self, values: Sequence[Value], slot: int) -> Callable[[list[Value]], list[Value]]:
+        """Asks for the rows, in slots from `slot` on; gives what makes the outputs of the answers."""
+        padding = self.padding
         data = [value.data if value.__class__ is LoDTensor else value for value in values]
         flat = data[0].reshape(-1) if len(data) == 1 else np.concatenate([ids.reshape(-1) for ids in data])
         known = flat if padding < 0 else np.where(flat == padding, 0, flat)
         try:
-            parts, places = route_ids(known, sections)
+            parts, order = route_ids(known, self.ends)
         except ValueError as problem:
-            raise DiagnosticError([at_op(codes.UNKNOWN_VARIABLE, str(problem), op)]) from None
-        step = trainer.step
-        for slot, ((post, table), ids) in enumerate(zip(posts, parts, strict=True)):
-            post(LOOKUP, step, table, ids, slot)
+            raise DiagnosticError([at_op(codes.UNKNOWN_VARIABLE, str(problem), self.op)]) from None
+        step = self.trainer.step
+        for number, ((post, table), ids) in enumerate(zip(self.posts, parts, strict=True)):
+            post(LOOKUP, step, table, ids, slot + number)
 
         def finish(answers: list[Value]) -> list[Value]:
-            if len(answers) == 1:
-                rows = answers[0]
-            else:
-                rows = np.empty((len(flat), *answers[0].shape[1:]), answers[0].dtype)
-                for chosen, answer in zip(places, answers, strict=True):
-                    rows[chosen] = answer
+            rows = np.empty((len(flat), *answers[0].shape[1:]), answers[0].dtype)
+            rows[order] = answers[0] if len(answers) == 1 else np.concatenate(answers)
             if padding >= 0:
                 rows[flat == padding] = 0
-            return shared_out(rows, values, data, last_dim)
+            return shared_out(rows, values, data, self.last_dim)
 
-        return trainer.expect(len(posts), finish)
+        return finish
+
+
+def _lookup(trainer: Trainer, exchange: Exchange, program: Program, servers: Servers) -> Action:
+    lookups = [_Lookup(trainer, op, servers) for op in exchange.ops]
+    count = sum(len(lookup.posts) for lookup in lookups)
+
+    def run(values: tuple[Value, ...]) -> Sequence[Value]:
+        finishes: list[tuple[int, Callable[[list[Value]], list[Value]]]] = []
+        place = slot = 0
+        for lookup in lookups:
+            finishes.append((len(lookup.posts), lookup.ask(values[place : place + lookup.inputs], slot)))
+            place += lookup.inputs
+            slot += len(lookup.posts)
+
+        def finish(answers: list[Value]) -> list[Value]:
+            out: list[Value] = []
+            start = 0
+            for size, each in finishes:
+                out += each(answers[start : start + size])
+                start += size
+            return out
+
+        return trainer.expect(count, finish)
 
     return run
 

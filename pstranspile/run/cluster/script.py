@@ -17,6 +17,7 @@ from pstranspile.ir.types import VarKind
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import Value
 from pstranspile.ops.kernel import Run
+from pstranspile.ops.values import LoDTensor, SelectedRows
 from pstranspile.run.bound import CONTEXT, EMPTY_NAME, Argument, BoundOp
 from pstranspile.run.frame import Execution, Frame
 from pstranspile.run.prepared import Prepared, keep_freed_memory
@@ -42,6 +43,9 @@ TALKING = frozenset(
 )  # fmt: skip
 """Ops that talk to other machines. (`average` is what the runtime puts in where Fluid's executor does it.)"""
 
+TOGETHER = ("recv", "distributed_lookup_table")
+"""Ops that may ask together with others of their type right before them."""
+
 PARAM_INIT = "param_init"
 """What a geo-SGD trainer's start-up program sends: no variable, but a sign for its communicator (A3.40)."""
 
@@ -50,7 +54,7 @@ EXCHANGE = "exchange"
 
 
 class Exchange(NamedTuple):
-    """An op that talks (or several `recv` in a row): what it reads, and what it gives."""
+    """An op that talks (or several in a row that ask together): what it reads, and what it gives."""
 
     kind: str
     ops: tuple[Op, ...]
@@ -80,7 +84,7 @@ def values_of(op: Op) -> tuple[tuple[str, ...], tuple[str, ...]]:
 def find_exchanges(program: Program) -> tuple[Program, tuple[Exchange, ...]]:
     """The program with an op `exchange` wherever block 0 talks, and what these stand for, in order.
 
-    Several `recv` in a row are one exchange: all are asked for before any answer is waited for.
+    Several `recv` or lookups in a row are one exchange: all are asked for before any answer is waited for.
     """
     exchanges: list[Exchange] = []
     ops: list[Op] = []
@@ -93,10 +97,12 @@ def find_exchanges(program: Program) -> tuple[Program, tuple[Exchange, ...]]:
             ops.append(op)
             continue
         inputs, outputs = values_of(op)
-        if op.type == "recv" and ops and ops[-1].type == EXCHANGE and exchanges[-1].kind == "recv":
-            last = exchanges[-1]
-            exchanges[-1] = last._replace(ops=(*last.ops, op), outputs=(*last.outputs, *outputs))
-            ops[-1] = ops[-1]._replace(outputs=FrozenMap({"Out": exchanges[-1].outputs}))
+        last = exchanges[-1] if ops and ops[-1].type == EXCHANGE else None
+        if last is not None and last.kind == op.type in TOGETHER and not {*inputs} & {*last.outputs}:
+            last = Exchange(op.type, (*last.ops, op), (*last.inputs, *inputs), (*last.outputs, *outputs))
+            exchanges[-1] = last
+            slots = FrozenMap({"X": last.inputs}), FrozenMap({"Out": last.outputs})
+            ops[-1] = Op(EXCHANGE, *slots, origin=ops[-1].origin)
             continue
         exchanges.append(Exchange(op.type, (op,), inputs, outputs))
         ops.append(Op(EXCHANGE, FrozenMap({"X": inputs}), FrozenMap({"Out": outputs}), origin=op.origin))
@@ -125,6 +131,21 @@ class ScriptSource(Source):
     """Writes the generator function."""
 
     _exchanges = 0
+
+    def __init__(
+        self, program: Program, feeds: Sequence[str], fetches: Sequence[str], odd: frozenset[str], rows: frozenset[str]
+    ):
+        self._rows = rows
+        super().__init__(program, feeds, fetches, odd)
+
+    def _load_from_scope(self) -> None:
+        """As for any program; sparse rows have no LoD, which is made sure of."""
+        super()._load_from_scope()
+        self.names["LoDTensor"] = LoDTensor
+        for name in sorted(self._rows):
+            if self.holds.get(name) is Holds.ANYTHING:
+                self._add(f"if {self._local(name)}.__class__ is LoDTensor: raise Deviation")
+                self.holds[name] = Holds.NO_LOD
 
     def bind(self, op: Op) -> BoundOp:
         """The op with its kernel; an exchange has none."""
@@ -180,14 +201,14 @@ class Library:
     def __init__(self) -> None:
         self._known: dict[object, list[tuple[Program, Code]]] = {}
 
-    def find(self, script: Script, odd: frozenset[str]) -> Code:
+    def find(self, script: Script, odd: frozenset[str], rows: frozenset[str]) -> Code:
         """A function for the script: one made for a program that is the same up to names, or a new one."""
-        key = (shape_of(script.rewritten), script.feeds, script.fetches, odd)
+        key = (shape_of(script.rewritten), script.feeds, script.fetches, odd, rows)
         known = self._known.setdefault(key, [])
         for program, code in known:
             if _same_in_context(program, script.rewritten, code.source.bound):
                 return code
-        code = script.write(odd)
+        code = script.write(odd, rows)
         known.append((script.rewritten, code))
         return code
 
@@ -276,13 +297,14 @@ class Script(Prepared):
         return frozenset(odd)
 
     def _compile(self, odd: frozenset[str]) -> None:
-        code = self._library.find(self, odd)
+        rows = frozenset(name for name in odd if isinstance(self.execution.scope.get(name), SelectedRows))
+        code = self._library.find(self, odd, rows)
         self.source, self._step = code.source, code.function
 
-    def write(self, odd: frozenset[str]) -> Code:
-        """A function for this script alone."""
+    def write(self, odd: frozenset[str], rows: frozenset[str]) -> Code:
+        """A function for this script alone. `odd` holds no plain arrays, `rows` of them hold sparse rows."""
         keep_freed_memory()
-        source = ScriptSource(self.rewritten, self.feeds, self.fetches, odd)
+        source = ScriptSource(self.rewritten, self.feeds, self.fetches, odd, rows)
         if not any(op.type == EXCHANGE for op in self.rewritten.main_block.ops):
             source.lines.append("    yield")  # never reached: the function is a generator all the same
         names: dict[str, Any] = dict(source.names)

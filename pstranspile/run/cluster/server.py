@@ -186,9 +186,12 @@ class Server(Machine):
             value = self.scope.get(name)
             if value is None:
                 raise self.unknown(message, "is asked for")
-            value = self._copies[name] = own_copy(value)
             if value.__class__ is np.ndarray:
+                value = value.copy()
                 value.flags.writeable = False
+            else:
+                value = own_copy(value)
+            self._copies[name] = value
         return value
 
     def forget_copies(self, changed: Iterable[str]) -> None:
@@ -206,7 +209,7 @@ class Server(Machine):
             self.forget_copies(block.changes)
             self.reply(message, rows)
             return
-        table = self.scope.get(message.variable)
+        table = self.scope.values_here.get(message.variable)
         if table is None:
             raise self.unknown(message, "is asked for rows of")
         rows = table.value[message.payload] if table.__class__ is SelectedRows else table[message.payload]

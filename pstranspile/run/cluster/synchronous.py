@@ -51,7 +51,6 @@ class SynchronousServer(Server):
         self._senders: dict[str, int] = {}
         self._shared: dict[str, dict[int, Value]] = {}
         """What several trainers sent under one name, by trainer."""
-        self._accepted: set[str] = set()
         self._sent: set[int] = set()
         """The trainers whose send barrier has come before its update; whatever else they send waits for that."""
         self._fetched: set[int] = set()
@@ -59,26 +58,42 @@ class SynchronousServer(Server):
         self._again: deque[Message] = deque()
         self._updates_by_absent: dict[frozenset[str], tuple[Block, list[str]]] = {}
 
+    def run(self) -> None:
+        """Takes every message that has come."""
+        if self.network.direct is None:
+            super().run()
+            return
+        inbox, sent, parked, again, handlers = self.inbox, self._sent, self._parked, self._again, self._handlers
+        while inbox:
+            message = inbox.popleft()
+            if message.trainer in sent:
+                parked.append(message)
+            else:
+                handlers[message.kind](message)
+                if again:
+                    self._take_again()
+
     def receive(self, message: Message) -> None:
         """Takes one message, and those that waited for what it brought about. Raises DiagnosticError."""
-        self._take(message)
-        while self._again:
-            self._take(self._again.popleft())
-
-    def _take(self, message: Message) -> None:
         if message.trainer in self._sent:
             self._parked.append(message)
         else:
             self._handlers[message.kind](message)
+            self._take_again()
+
+    def _take_again(self) -> None:
+        while self._again:
+            message = self._again.popleft()
+            if message.trainer in self._sent:
+                self._parked.append(message)
+            else:
+                self._handlers[message.kind](message)
 
     def on_send(self, message: Message) -> None:
         """Keeps the gradient for the update. Raises DiagnosticError for a variable the server does not have."""
-        name = message.variable
-        if name not in self._accepted:
-            if name not in self.main.main_block.vars:
-                raise self.unknown(message, "is sent")
-            self._accepted.add(name)
-        trainer = message.trainer
+        name, trainer = message.variable, message.trainer
+        if name not in self._senders and name not in self.main.main_block.vars:
+            raise self.unknown(message, "is sent")
         if name in self.received and self._senders[name] != trainer:
             parts = self._shared.setdefault(name, {self._senders[name]: self.received[name]})
             parts[trainer] = message.payload
@@ -90,8 +105,12 @@ class SynchronousServer(Server):
         """Answers while variables are served, else after the update."""
         if self.sending:
             self._parked.append(message)
-        else:
-            self.answer(message)
+            return
+        name = message.variable
+        value = self._copies.get(name)
+        if value is None:
+            value = self.copy_of(name, message)
+        self.reply(message, value)
 
     def on_lookup(self, message: Message) -> None:
         """Answers: the trainer has sent nothing yet that the table lacks."""
