@@ -9,7 +9,7 @@ from pstranspile.analysis.codes import SLICED_NORM
 from pstranspile.analysis.facts import Facts
 from pstranspile.analysis.tables import is_sparse
 from pstranspile.analysis.updates import Update
-from pstranspile.ir.diagnostics import Diagnostic, Severity, at_op
+from pstranspile.ir.diagnostics import Diagnostic, Severity, at_op, raise_errors
 from pstranspile.ir.model import Op, Program, TensorType, Var
 from pstranspile.job import Job
 from pstranspile.ops import schema_of
@@ -39,6 +39,19 @@ class Piece(NamedTuple):
     cuts: tuple[Cut, ...]
     sparse: bool = False
     prefetched: bool = False
+
+
+def make_plan(
+    facts: Facts, startup: Program | None, job: Job, *, per_trainer: bool, steps: Steps | None = None
+) -> tuple[Plan, list[Diagnostic]]:
+    """The plan of a job for one training program, with warnings.
+
+    Raises DiagnosticError when a parameter can't be placed. `per_trainer` as in `plan_pieces`.
+    """
+    steps = steps or Steps()
+    pieces, findings = steps.run("slice-variables", slice_variables, facts, startup, job)
+    raise_errors(findings)
+    return plan_pieces(facts, job, pieces, per_trainer, steps), findings
 
 
 def plan_pieces(facts: Facts, job: Job, pieces: Sequence[Piece], per_trainer: bool, steps: Steps | None = None) -> Plan:
