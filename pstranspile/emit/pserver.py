@@ -161,10 +161,13 @@ def emit_pserver(templates: Sequence[ServerTemplate], plan: Plan, source: Progra
 def _in_placed_order(
     compensation: Compensation, templates: Sequence[ServerTemplate], endpoint: str
 ) -> list[tuple[str, str]]:
-    """The backups in the order in which the slices were dealt out; the blocks stand in that of the optimizer ops."""
+    """The backups in the order in which the slices were dealt out; the blocks stand in that of the optimizer ops.
+
+    Programs that share a parameter share its backups.
+    """
     placed = [s.name for template in templates for _, s in template.owned[endpoint]]
     place = {name: number for number, name in enumerate(placed)}
-    return sorted(compensation.backups, key=lambda backup: place[backup[0]])
+    return sorted(dict.fromkeys(compensation.backups), key=lambda backup: place[backup[0]])
 
 
 def _declare_gradients(

@@ -202,6 +202,8 @@ def _parameter(mint: NameMint, piece: Piece, endpoints: tuple[str, ...], suffixe
         if len(cuts) > 1:
             name = mint.mint(slice_name(name, index))
             gradient = mint.mint_family(slice_name(gradient, index), suffixes)
+        else:
+            gradient = mint.extend(gradient, suffixes)
         shape = slice_shape(tensor.shape, *cut)
         slices.append(Slice(index, *cut, shape, cut.start * width, name, gradient, endpoint))
     control = mint.mint(CONTROL + update.parameter)

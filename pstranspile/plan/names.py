@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 CONTROL = "__control_var@"
 """Prefix of variables that only carry an order between ops; Fluid's send skips them by this prefix (A1.19)."""
@@ -21,10 +21,6 @@ class NameMint:
         self._taken.add(wanted)
         return wanted
 
-    def free(self, names: Iterable[str]) -> bool:
-        """Whether none of these names is taken."""
-        return not any(name in self._taken for name in names)
-
     def mint_family(self, wanted: str, suffixes: Iterable[str]) -> str:
         """A name of which neither itself nor any of its suffixed forms is taken; takes them all."""
         suffixes = ("", *suffixes)
@@ -32,6 +28,14 @@ class NameMint:
             wanted += "_"
         self._taken.update(wanted + suffix for suffix in suffixes)
         return wanted
+
+    def extend(self, name: str, suffixes: Sequence[str]) -> str:
+        """`name`, which the program has, if none of its suffixed forms is taken, else a new name; takes them all."""
+        forms = [name + suffix for suffix in suffixes]
+        if any(form in self._taken for form in forms):
+            return self.mint_family(name, suffixes)
+        self._taken.update(forms)
+        return name
 
 
 def slice_name(variable: str, index: int) -> str:

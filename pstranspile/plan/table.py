@@ -34,7 +34,7 @@ def plan_table(facts: Facts, job: Job, table: LookupTable, mint: NameMint) -> Pl
     return PlannedTable(
         name=table.parameter,
         gradient=table.gradient,
-        sent=_family(mint, table.gradient, suffixes),
+        sent=mint.extend(table.gradient, suffixes),
         tensor=var.tensor,
         rows_each=-(-var.shape[0] // len(job.pservers)),
         learning_rate=rate,
@@ -48,10 +48,3 @@ def plan_table(facts: Facts, job: Job, table: LookupTable, mint: NameMint) -> Pl
         updated_by=optimizer.origin,
         looked_up_by=first.origin,
     )
-
-
-def _family(mint: NameMint, gradient: str, suffixes: list[str]) -> str:
-    """The gradient's own name if the names made from it are free, else one from which they are."""
-    if mint.free(gradient + suffix for suffix in suffixes):
-        return gradient
-    return mint.mint_family(gradient, suffixes)
