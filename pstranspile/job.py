@@ -351,7 +351,7 @@ _ASYNC = ("async", "half-async")
 _USED_IN: Mapping[str, tuple[str, ...]] = {
     "enable_dc_asgd": _ASYNC,
     "geo_sgd_need_push_nums": ("geo",),
-    "slice_var_up": SERVER_MODES,
+    "slice_var_up": ("sync", "async", "half-async", "fleet-sync"),
     "split_method": SERVER_MODES,
     "min_block_size": SERVER_MODES,
     "distributed_table": ("sync", "async", "half-async", "fleet-sync"),

@@ -65,7 +65,7 @@ def made_of_program(program: Program, rule: str, name: str = "") -> Origin:
 
 # Trainers' main programs.
 KEEP_CLIP = _declare(
-    "keep-clip", SERVERS, "A2.16",
+    "keep-clip", (*SERVERS, "geo"), "A2.16",
     "A clip that reads only what the trainer has stays on it, as a part of the backward pass, so that what is "
     "sent is clipped.",
 )  # fmt: skip
@@ -122,6 +122,19 @@ SEND_TABLE_GRADIENT = _declare(
     "The distributed lookup table is updated on the servers, so each gets the rows of the gradient that belong to it.",
 )  # fmt: skip
 
+TELL_ROWS = _declare(
+    "tell-rows", ("geo",), "A3.35",
+    "The step is over: the trainer's communicator is told the ids of the table rows that the step may have changed.",
+)  # fmt: skip
+TELL_STEP = _declare(
+    "tell-step", ("geo",), "A3.35, A3.36",
+    "The step is over: the trainer's communicator counts steps, and takes no notice of a send without a variable.",
+)  # fmt: skip
+LOCAL_LOOKUP = _declare(
+    "look-up-locally", ("geo",), "A3.35",
+    "The trainer has the whole table and updates it, so the lookup needs no rows from the servers.",
+)  # fmt: skip
+
 # Trainers' start-up programs.
 RECEIVE_FIRST = _declare(
     "receive-first-value", (*SERVERS, "geo"), "A2.83, A2.84",
@@ -134,6 +147,10 @@ START_BARRIER = _declare(
 NO_MEMORY = _declare(
     "remote-table", SERVERS, "A2.62, A2.87",
     "The table stays on the servers; on the trainer it gets its dims and no memory.",
+)  # fmt: skip
+BEGIN_EXCHANGE = _declare(
+    "begin-exchange", ("geo",), "A3.40",
+    "The parameters are there: the trainer's communicator keeps a copy, to find out later what the trainer changed.",
 )  # fmt: skip
 
 # Servers' main programs.
@@ -186,6 +203,10 @@ SERVE_ROWS = _declare(
 SAVE_TABLE = _declare(
     "save-table", SERVERS, "A2.78",
     "Saves this server's part of the distributed lookup table when a trainer asks for a checkpoint.",
+)  # fmt: skip
+ADD_CHANGE = _declare(
+    "add-change", ("geo",), "A3.41",
+    "Trainers update the parameter themselves and send what they changed; the server adds it to its slice.",
 )  # fmt: skip
 
 # Servers' start-up programs.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error
+from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import Module, Program
 from pstranspile.job import Job
@@ -56,18 +56,19 @@ class Prepare(Protocol):
 
 
 def family_of(job: Job) -> Prepare:
-    """How a job's mode is prepared. Raises DiagnosticError (`mode-unsupported`) for a mode without a family."""
+    """How a job's mode is prepared."""
     if job.mode in ("sync", "async", "half-async", "fleet-sync"):
         from pstranspile.emit.servers import prepare_servers
 
         return prepare_servers
+    if job.mode == "geo":
+        from pstranspile.emit.geo import prepare_geo
+
+        return prepare_geo
     if job.mode == "nccl2":
         from pstranspile.emit.nccl2 import prepare_nccl2
 
         return prepare_nccl2
-    if job.mode in ("grad-allreduce", "local-sgd", "single-process-multi-thread"):
-        from pstranspile.emit.collective import prepare_collective
+    from pstranspile.emit.collective import prepare_collective
 
-        return prepare_collective
-    message = f"mode {job.mode!r} is not supported by this version"
-    raise DiagnosticError([error("mode-unsupported", message, focus="mode")])
+    return prepare_collective

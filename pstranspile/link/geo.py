@@ -87,8 +87,17 @@ def _check_tick(trainer: Trainer, op: Op, held: Mapping[str, Var | None], pushed
             for table in names.intersection(tables):
                 looked_up.setdefault(table, set()).update(names)
     for name, table in zip(ids, tables, strict=False):
-        if table in sparse and name not in looked_up.get(table, ()):
+        if table in sparse and not looked_up.get(table, set()).intersection((name, *_without_padding(trainer, name))):
             yield finding(GEO, role, op, f"%{name} is told as ids of %{table}, which is not looked up at them", name)
+
+
+def _without_padding(trainer: Trainer, name: str) -> Iterator[str]:
+    """What the variable is made of, if it is numbers of rows with 0 in the place of -1."""
+    for op in reversed(trainer.main.program.blocks[0].ops):
+        if name in op.output_names:
+            if op.type == "elementwise_max":
+                yield from op.input_names
+            return
 
 
 def _said(trainer: Trainer) -> dict[str, list[str]]:

@@ -11,6 +11,7 @@ from pstranspile.analysis.updates import UpdateGroup
 from pstranspile.ir.distribution import DistributedVar as DistributedVar
 from pstranspile.ir.model import Origin, TensorType
 from pstranspile.ir.types import DType
+from pstranspile.plan.geo import GeoPlan
 from pstranspile.plan.rings import Collective
 
 
@@ -123,6 +124,7 @@ class Plan:
     trainer_endpoints: tuple[str, ...] = ()
     collective: Collective | None = None
     dc_asgd: bool = False
+    geo: GeoPlan | None = None
 
     @property
     def distributed_lookup_table(self) -> str | None:

@@ -9,6 +9,7 @@ from math import prod
 from typing import Any
 
 from pstranspile.ir.model import MAIN, STARTUP, Module
+from pstranspile.plan.geo import geo_json
 from pstranspile.plan.plan import DistributedVar, Plan, PlannedParameter
 
 _BYTES = {"bool": 1, "i8": 1, "u8": 1, "i16": 2, "f16": 2, "i32": 4, "f32": 4, "i64": 8, "f64": 8, "size_t": 8}
@@ -67,7 +68,8 @@ def _parameter_lines(parameter: PlannedParameter) -> list[str]:
 def plan_json(plan: Plan, source: str, distributed_vars: Iterable[DistributedVar]) -> dict[str, Any]:
     """The plan as `plan.json` holds it (version 1): the job, and every variable on every server.
 
-    `offset` counts elements. `groups` are parameters that must stay together on one server.
+    `offset` counts elements. In mode geo, `geo` is what the trainers' communicators are told.
+    `groups` are parameters that must stay together on one server.
     """
     return {
         "version": 1,
@@ -91,4 +93,5 @@ def plan_json(plan: Plan, source: str, distributed_vars: Iterable[DistributedVar
             for v in distributed_vars
         ],
         "groups": [list(group.parameters) for group in plan.groups],
+        **geo_json(plan.geo, plan.parameters),
     }

@@ -1,0 +1,199 @@
+"""Mode geo: trainers update their own parameters and exchange what changed every few steps (FEATURES 3e)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+from pstranspile.analysis.facts import Facts
+from pstranspile.analysis.local_updates import ToldRows, find_local_updates, find_told_rows
+from pstranspile.analysis.tables import is_sparse
+from pstranspile.emit.family import Prepared, Programs
+from pstranspile.emit.geo_server import emit_geo_server
+from pstranspile.emit.geo_trainer import BEGIN, emit_geo_trainer, emit_geo_trainer_startup
+from pstranspile.emit.pserver_startup import Initialisers, emit_pserver_startup
+from pstranspile.emit.several import together, training_names
+from pstranspile.ir.codes import declare
+from pstranspile.ir.diagnostics import Diagnostic, error, raise_errors, warning
+from pstranspile.ir.frozen import EMPTY, FrozenMap
+from pstranspile.ir.model import MAIN, STARTUP, Module, Origin, Program
+from pstranspile.job import Job
+from pstranspile.passes import Steps
+from pstranspile.plan.geo import GeoPlan, delta_name
+from pstranspile.plan.geo_pieces import cut_for_geo
+from pstranspile.plan.make import assemble, overview, place
+from pstranspile.plan.names import CONTROL, NameMint
+from pstranspile.plan.plan import DistributedVar, Plan, PlannedParameter, Slice
+
+if TYPE_CHECKING:
+    from pstranspile.plan.edited import PlanFile
+
+NAME = declare(
+    "geo-name",
+    "The program uses a name that mode geo needs for something else, or a parameter has one that Fluid's communicator "
+    "can't be told.",
+)
+
+
+class Part(NamedTuple):
+    """One training program: its facts, and the rows that its steps tell the communicator."""
+
+    facts: Facts
+    told: tuple[ToldRows, ...]
+
+
+@dataclass(frozen=True)
+class GeoJob:
+    """The emitter of mode geo. `facts` is what all training programs have together, `parts` each, main first."""
+
+    module: Module
+    facts: Facts
+    plan: Plan
+    parts: dict[str, Part]
+    steps: Steps
+
+    @cached_property
+    def _mains(self) -> dict[str, Program]:
+        """The training programs as every trainer has them."""
+        geo = self.plan.geo
+        assert geo is not None
+        return {
+            name: emit_geo_trainer(facts, told, self.plan.parameters if name == MAIN else self._own(facts), geo)
+            for name, (facts, told) in self.parts.items()
+        }
+
+    def _own(self, facts: Facts) -> list[PlannedParameter]:
+        return [self.plan.by_name[update.parameter] for update in facts.updates]
+
+    @cached_property
+    def _received(self) -> Plan:
+        """The plan with just the parameters that trainers fetch at the start: all but tables looked up as in Fluid."""
+        local = {
+            op.inputs["W"][0]
+            for part in self.parts.values()
+            for op in part.facts.program.main_block.ops
+            if op.type == "lookup_table" and op.attrs.get("is_sparse") is True
+        }
+        fetched = tuple(p for p in self.plan.parameters if not (p.sparse and p.name in local))
+        return replace(self.plan, parameters=fetched, send_order=())
+
+    @cached_property
+    def _owned(self) -> dict[str, list[tuple[PlannedParameter, Slice]]]:
+        owned: dict[str, list[tuple[PlannedParameter, Slice]]] = {endpoint: [] for endpoint in self.plan.pservers}
+        for parameter in self.plan.parameters:
+            for s in parameter.slices:
+                owned[s.endpoint].append((parameter, s))
+        return owned
+
+    @cached_property
+    def _initialisers(self) -> Initialisers:
+        return Initialisers(self.module[STARTUP])
+
+    @cached_property
+    def _updated_by(self) -> dict[str, Origin | None]:
+        return {
+            update.parameter: part.facts.program.main_block.ops[update.optimizer[0]].origin
+            for part in reversed(self.parts.values())
+            for update in part.facts.updates
+        }
+
+    def trainer(self, index: int) -> Programs:
+        """The programs of trainer `index`. Programs that update nothing are as they were."""
+        mains = self.steps.run("emit-trainers", lambda: self._mains)
+        others = {name: mains.get(name, program) for name, program in self.module.programs.items()}
+        del others[MAIN], others[STARTUP]
+        startup = self.steps.run(
+            "emit-trainer-startups",
+            emit_geo_trainer_startup,
+            self.plan,
+            self._received,
+            self.facts,
+            self.module[STARTUP],
+            index,
+        )
+        return Programs(mains[MAIN], startup, FrozenMap(others) if others else EMPTY)
+
+    def pserver(self, endpoint: str) -> Programs:
+        """The programs of the server at `endpoint`."""
+        owned, source = self._owned[endpoint], self.facts.program
+        run = self.steps.run
+        server = run("emit-pservers", emit_geo_server, self.plan, source, owned, self._updated_by, endpoint)
+        return Programs(server.program, run("emit-pserver-startups", emit_pserver_startup, server, self._initialisers))
+
+    def distributed_vars(self) -> tuple[DistributedVar, ...]:
+        """The parameters; the state of their optimizers never leaves the trainers (A3.42)."""
+        return overview(self.plan, ())
+
+
+def prepare_geo(module: Module, job: Job, plan: Plan | PlanFile | None, steps: Steps) -> Prepared:
+    """Facts and plan of a job in mode geo. Raises DiagnosticError."""
+    parts: dict[str, Part] = {}
+    for name in training_names(module):
+        facts = find_local_updates(module[name], steps)
+        parts[name] = Part(facts, steps.run("find-tables", find_told_rows, facts))
+    facts = together([part.facts for part in parts.values()])
+    sparse = _sparse(facts, parts)
+    warnings: list[Diagnostic] = []
+    if not isinstance(plan, Plan):
+        pieces, findings = steps.run("slice-variables", cut_for_geo, facts, sparse, module.startup, job)
+        raise_errors(findings)
+        warnings += findings
+        if plan is None:
+            order = tuple(range(len(pieces)))
+            placed = steps.run("place-slices", place, facts, job, pieces, order)
+            plan = steps.run("mint-names", assemble, facts, job, pieces, order, placed, False)
+        else:
+            from pstranspile.plan.edited import apply_plan
+            from pstranspile.plan.text import fingerprint
+
+            plan = apply_plan(plan, fingerprint(module), facts, job, pieces, False)
+    plan = replace(plan, geo=_geo(module, job, parts.values()), send_order=tuple(range(len(plan.parameters))))
+    raise_errors(_taken(module, plan))
+    warnings += _hard_to_tell(plan)
+    return Prepared(plan, GeoJob(module, facts, plan, parts, steps), tuple(warnings))
+
+
+def _sparse(facts: Facts, parts: dict[str, Part]) -> frozenset[str]:
+    """The parameters whose gradients are sparse in every program that updates them."""
+    dense = {
+        update.parameter
+        for part in parts.values()
+        for update in part.facts.updates
+        if not is_sparse(part.facts.program, update.gradient)
+    }
+    return frozenset(update.parameter for update in facts.updates if update.parameter not in dense)
+
+
+def _geo(module: Module, job: Job, parts: Iterable[Part]) -> GeoPlan:
+    mint = NameMint(name for program in module.programs.values() for block in program.blocks for name in block.vars)
+    step, begin = mint.mint(f"{CONTROL}step"), mint.mint(f"{CONTROL}{BEGIN}")
+    token = mint.mint("geo_step")
+    padded = dict.fromkeys(rows.ids for part in parts for rows in part.told if rows.padded)
+    names = FrozenMap({ids: mint.mint(f"{ids}.rows") for ids in padded})
+    return GeoPlan(job.geo_sgd_need_push_nums, step, begin, token, names)
+
+
+def _taken(module: Module, plan: Plan) -> list[Diagnostic]:
+    """Errors for variables of the program that have names which the communicator gives a meaning."""
+    needed = {BEGIN: "tells the communicator that the parameters are there"}
+    for parameter in plan.parameters:
+        for name in (parameter.name, *(s.name for s in parameter.slices)):
+            needed[delta_name(name)] = f"is the change of %{name}"
+    found: dict[str, Diagnostic] = {}
+    for program in module.programs.values():
+        for name, var in program.main_block.vars.items():
+            if name in needed:
+                message = f"%{name} {needed[name]} in mode geo; the program uses it for something else: rename it"
+                found.setdefault(name, error(NAME, message, var.location, focus=f"%{name}"))
+    return list(found.values())
+
+
+def _hard_to_tell(plan: Plan) -> Sequence[Diagnostic]:
+    """Warnings for names that hold what separates them in the text that Fluid's communicator reads (A3.39)."""
+    return [
+        warning(NAME, f"Fluid's communicator can't be told of %{p.name}: its name has # or & in it", focus=f"%{p.name}")
+        for p in plan.parameters
+        if "#" in p.name or "&" in p.name
+    ]

@@ -1,0 +1,102 @@
+"""Mode geo on a trainer: it keeps its updates, and tells its communicator of every step (FEATURES A3.35, A3.40)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pstranspile.analysis.facts import Facts
+from pstranspile.analysis.local_updates import ToldRows
+from pstranspile.emit.trainer_startup import emit_trainer_startup
+from pstranspile.ir.attributes import Longs, Strings
+from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.model import STARTUP, Op, Program, TensorType, Var
+from pstranspile.ir.roles import OpRole
+from pstranspile.ir.types import DType, VarKind
+from pstranspile.ops.build import make_op
+from pstranspile.plan.geo import GeoPlan, delta_name
+from pstranspile.plan.plan import Plan, PlannedParameter
+from pstranspile.rules import BEGIN_EXCHANGE, KEEP_CLIP, LOCAL_LOOKUP, TELL_ROWS, TELL_STEP, made, made_of_program
+
+BEGIN = "param_init"
+"""The variable whose send tells Fluid's communicator that the parameters are there; it looks for this name."""
+
+
+def change_of(name: str, dtype: DType, shape: tuple[int, ...], *, sparse: bool) -> Var:
+    """The variable for the change of a parameter or slice: of a sparse one, rows (A3.38)."""
+    kind = VarKind.SELECTED_ROWS if sparse else VarKind.LOD_TENSOR
+    return Var(delta_name(name), kind, TensorType(dtype, shape))
+
+
+def emit_geo_trainer(
+    facts: Facts, told: Sequence[ToldRows], parameters: Sequence[PlannedParameter], geo: GeoPlan
+) -> Program:
+    """The main program of every trainer: the source's, and a `send` that ends the step.
+
+    `told` are the ids of changed rows that the send tells, `parameters` those whose changes the program declares. Where
+    no table is sparse the send has a token, for Fluid's communicator takes no notice of one that sends nothing (A3.36).
+    """
+    program, block = facts.program, facts.program.main_block
+    variables = dict(block.vars)
+    for parameter in parameters:
+        whole = change_of(parameter.name, parameter.dtype, parameter.shape, sparse=parameter.sparse)
+        variables[whole.name] = whole
+        for s in parameter.slices if parameter.is_cut else ():
+            change = change_of(s.name, parameter.dtype, s.shape, sparse=parameter.sparse)
+            variables[s.name] = Var(s.name, tensor=TensorType(parameter.dtype, s.shape))
+            variables[change.name] = change
+    clips = frozenset(facts.roles.trainer_clips)
+    ops = [_on_trainer(op, is_clip=index in clips) for index, op in enumerate(block.ops)]
+    origin = made_of_program(program, TELL_ROWS if told else TELL_STEP)
+    if not told or any(rows.padded for rows in told):
+        variables[geo.token] = Var(geo.token, tensor=TensorType(DType.INT64, (1,)))
+        attrs = {"shape": Longs([1]), "dtype": DType.INT64.value, "value": 0.0}
+        ops.append(make_op("fill_constant", {}, {"Out": [geo.token]}, attrs, origin=origin))
+    ids: list[str] = []
+    for rows in told:
+        name = rows.ids
+        if rows.padded:  # row 0 instead of none: it is sent as it is, changed or not
+            name = geo.row_names[rows.ids]
+            variables[name] = block.vars[rows.ids]._replace(name=name, need_check_feed=False, location=None)
+            inputs = {"X": [rows.ids], "Y": [geo.token]}
+            ops.append(make_op("elementwise_max", inputs, {"Out": [name]}, origin=origin))
+        ids.append(name)
+    tables = [rows.table for rows in told]
+    if not told:
+        ids, tables = [geo.token], [facts.updates[0].parameter]
+    variables[geo.step] = Var(geo.step)
+    ops.append(make_op("send", {"X": ids}, {"Out": [geo.step]}, {"send_varnames": Strings(tables)}, origin=origin))
+    main = block._replace(vars=FrozenMap(variables), ops=tuple(ops))
+    return program._replace(blocks=(main, *program.blocks[1:]))
+
+
+def _on_trainer(op: Op, *, is_clip: bool) -> Op:
+    """The op as trainers have it: clips belong to the backward pass (A2.16), lookups find their rows here."""
+    if is_clip:
+        return op._replace(role=OpRole.BACKWARD, origin=made(op.origin, KEEP_CLIP))
+    if op.type == "lookup_table" and op.attrs.get("remote_prefetch") is True:
+        attrs = FrozenMap({**op.attrs, "remote_prefetch": False})
+        return op._replace(attrs=attrs, origin=made(op.origin, LOCAL_LOOKUP))
+    return op
+
+
+def emit_geo_trainer_startup(plan: Plan, received: Plan, facts: Facts, startup: Program, trainer: int) -> Program:
+    """The start-up program of one trainer: the source's, the parameters as the servers have them, and `param_init`.
+
+    `received` is the plan with just the parameters that are received. Fluid has looked-up tables initialised by each
+    trainer (A3.40); their initialisers make the same values here as on the servers.
+    """
+    geo = plan.geo
+    assert geo is not None
+    program = emit_trainer_startup(received, frozenset(), facts.program.main_block.vars, startup, trainer)
+    block = program.main_block
+    variables = dict(block.vars)
+    for parameter in plan.parameters:
+        change = change_of(parameter.name, parameter.dtype, parameter.shape, sparse=parameter.sparse)
+        variables[change.name] = change
+    variables[BEGIN] = Var(BEGIN)
+    variables[geo.begin] = Var(geo.begin)
+    origin = made_of_program(startup, BEGIN_EXCHANGE, STARTUP)
+    attrs = {"send_varnames": Strings([BEGIN])}
+    begin = make_op("send", {"X": [BEGIN]}, {"Out": [geo.begin]}, attrs, origin=origin)
+    main = block._replace(vars=FrozenMap(variables), ops=(*block.ops, begin))
+    return program._replace(blocks=(main, *program.blocks[1:]))

@@ -1,0 +1,45 @@
+"""Fluid's `GeoSgdTranspiler` over this compiler (FEATURES 3e)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pstranspile.fluid.config import DistributeTranspilerConfig
+from pstranspile.fluid.transpiler import DistributeTranspiler
+from pstranspile.ir.model import Program
+from pstranspile.plan.geo import vars_info
+
+
+class GeoSgdTranspiler(DistributeTranspiler):
+    """Transpiles one program for geo-SGD: trainers update locally and exchange what changed every few steps.
+
+    The config given is not changed; `geo_sgd_mode` need not be set in it.
+    """
+
+    def __init__(self, config: DistributeTranspilerConfig | None = None):
+        super().__init__(replace(config or DistributeTranspilerConfig(), geo_sgd_mode=True))
+
+    def transpile(
+        self,
+        trainer_id: int,
+        program: Program,
+        pservers: str = "127.0.0.1:6174",
+        trainers: int | str = 1,
+        sync_mode: bool | None = False,
+        startup_program: Program | None = None,
+        current_endpoint: str | None = "127.0.0.1:6174",
+    ) -> None:
+        """Compiles the main `program` and its `startup_program`, as `DistributeTranspiler.transpile` does.
+
+        Geo-SGD is always asynchronous: `sync_mode` True, which Fluid ignores (A3.34), raises DiagnosticError.
+        """
+        super().transpile(trainer_id, program, pservers, trainers, sync_mode, startup_program, current_endpoint)
+
+    @property
+    def trainer_startup_program(self) -> Program:
+        """The start-up program of the trainer given to `transpile`, under the name of Fluid's attribute."""
+        return self.get_trainer_startup_program()
+
+    def _get_vars_info(self) -> dict[str, dict[str, list[str]]]:
+        """What Fluid's communicator is told of every parameter (A3.39)."""
+        return vars_info(self.result.plan.parameters)

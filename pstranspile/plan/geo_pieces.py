@@ -1,0 +1,47 @@
+"""How mode geo cuts parameters: by their size alone, since no server updates them (FEATURES A3.37)."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from pstranspile.analysis.facts import Facts
+from pstranspile.ir.diagnostics import Diagnostic, Severity, at_op
+from pstranspile.ir.model import Program
+from pstranspile.job import Job
+from pstranspile.plan import codes
+from pstranspile.plan.initialisers import can_slice
+from pstranspile.plan.make import Piece
+from pstranspile.plan.slices import Cut, cut_rows
+
+
+def cut_for_geo(
+    facts: Facts, sparse: Container[str], startup: Program | None, job: Job
+) -> tuple[list[Piece], list[Diagnostic]]:
+    """Cuts every parameter, whatever its optimizer, and as in Fluid also if `slice_var_up` is off.
+
+    One whose initialiser can't make a slice stays whole. Findings: errors for parameters without a static shape,
+    warnings for those.
+    """
+    findings: list[Diagnostic] = []
+    pieces: list[Piece] = []
+    makers = startup.main_block.ops if startup else ()
+    whole = {name: op for op in makers if not can_slice(op) for name in op.output_names}
+    variables = facts.program.main_block.vars
+    for update in facts.updates:
+        name, focus = update.parameter, f"%{update.parameter}"
+        var = variables.get(name)
+        if var is None or var.tensor is None or any(dim < 0 for dim in var.tensor.shape):
+            shown = "no declaration" if var is None else "no static shape"
+            op = facts.program.main_block.ops[update.optimizer[0]]
+            findings.append(at_op(codes.UNKNOWN_SHAPE, f"{focus} has {shown}", op, focus=focus))
+            continue
+        tensor = var.tensor
+        cuts = cut_rows(tensor.shape, len(job.pservers), job.min_block_size)
+        if len(cuts) > 1 and name in whole:
+            message = f"{focus} is kept whole: {whole[name].type} can't make a slice of it"
+            findings.append(
+                at_op(codes.WHOLE_INITIALISER, message, whole[name], focus=focus, severity=Severity.WARNING)
+            )
+            cuts = (Cut(0, tensor.shape[0]),)
+        pieces.append(Piece(update, tensor, cuts, name in sparse))
+    return pieces, findings
