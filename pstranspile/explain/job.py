@@ -16,6 +16,8 @@ from pstranspile.textual import LANGUAGE
 
 if TYPE_CHECKING:
     from pstranspile.compile import Compiled
+    from pstranspile.explain.other_side import OtherSide
+    from pstranspile.explain.talk import Talk
 
 LONGEST_LINE = 240
 """Characters of a source line that are kept; the rest of a longer one (a list of initial values) is left out."""
@@ -77,6 +79,20 @@ class ExplainedJob:
         return {name: uses_of_machine(programs) for name, programs in self.machines.items()}
 
     @cached_property
+    def talk(self) -> Talk:
+        """All messages between the machines."""
+        from pstranspile.explain.talk import talk_of
+
+        return talk_of(self)
+
+    @cached_property
+    def other_side(self) -> OtherSide:
+        """Finds what ops pair with."""
+        from pstranspile.explain.other_side import OtherSide
+
+        return OtherSide(self, self.talk)
+
+    @cached_property
     def trainers(self) -> list[str]:
         """The machines without listen_and_serv, by name."""
         return [name for name in self.machines if name not in self.servers.values()]
@@ -102,7 +118,7 @@ class ExplainedJob:
 
     def place(self, machine: str, text: str) -> Place:
         """The op that a text names: `17`, `^2#0`, `startup#3`, `@startup^0#3`. Raises Unknown."""
-        found = re.fullmatch(r"(?:@?(?P<program>[^#^@]+))?(?:\^(?P<block>\d+))?#?(?P<number>\d+)", text.strip())
+        found = re.fullmatch(r"(?:@?(?P<program>[^#^@]+)(?=[#^]))?(?:\^(?P<block>\d+))?#?(?P<number>\d+)", text.strip())
         if text.strip().isdigit():
             program, block, number = MAIN, 0, int(text)
         elif found is None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pstranspile.explain.answers import OpAnswer, Source
 from pstranspile.explain.attributes import notes_of
 from pstranspile.explain.job import ExplainedJob, line_of
-from pstranspile.explain.other_side import OtherSide
-from pstranspile.explain.talk import talk_of
 from pstranspile.ir.model import STARTUP, Origin
 from pstranspile.rules import RULES
 
@@ -28,7 +26,7 @@ def explain_op(job: ExplainedJob, machine: str, op: str) -> OpAnswer:
         reason,
         reference,
         source_of(job, origin),
-        tuple(OtherSide(job, talk_of(job)).of(place)),
+        tuple(job.other_side.of(place)),
         notes_of(found),
     )
 

@@ -41,18 +41,20 @@ def why_cut(job: ExplainedJob, origin: str) -> str:
 
 def _formula(shape: tuple[int, ...], servers: int, minimum: int, slices: int, slicing: bool) -> str:
     elements, width = prod(shape), prod(shape[1:])
-    dims = " x ".join(map(str, shape)) or "1"
+    dims = " x ".join(map(str, shape))
+    what = f"{dims} = {elements}" if len(shape) > 1 else str(elements)
+    what = f"{what} {_plural(elements, 'element')}"
     if not slicing:
-        return f"slice_var_up is false, so its {dims} = {elements} elements are one slice (A2.33)."
+        return f"slice_var_up is false, so its {what} are one slice (A2.33)."
     if elements == 0:
         return "It has no elements, so it is one slice."
     fit = max(1, elements // minimum)
     parts = min(servers, fit)
     size = -(-elements // parts)
     text = (
-        f"{dims} = {elements} elements; min_block_size {minimum} lets max(1, {elements} // {minimum}) = {fit} fit; "
+        f"{what}; min_block_size {minimum} lets max(1, {elements} // {minimum}) = {fit} fit; "
         f"min({servers} servers, {fit}) = {parts} {_plural(parts, 'part')}; "
-        f"ceil({elements} / {parts}) = {size} elements"
+        f"ceil({elements} / {parts}) = {size} {_plural(size, 'element')}"
     )
     if len(shape) > 1:
         rows = -(-size // width)

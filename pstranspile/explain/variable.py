@@ -9,7 +9,7 @@ from typing import Any
 from pstranspile.explain.answers import Held, Use, VariableAnswer
 from pstranspile.explain.job import ExplainedJob, Place, Unknown, line_of, near_variables
 from pstranspile.explain.placement import PARAMETERS, rows_held, rows_of, why_cut, why_there
-from pstranspile.explain.talk import Talk, blocks_named, talk_of
+from pstranspile.explain.talk import Talk, blocks_named
 from pstranspile.ir.model import Var
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.text.statements import var_parts
@@ -32,7 +32,7 @@ def explain_variable(job: ExplainedJob, name: str, machine: str | None = None) -
         known = sorted({n for m in machines for p in job.machines[m].values() for b in p.blocks for n in b.vars})
         where = f"{machines[0]} has" if machine else "there is"
         raise Unknown(f"{where} no variable {name!r}; {near_variables(name, known)}")
-    talk = talk_of(job)
+    talk = job.talk
     origin, part, gradient = _parameter_of(job, talk, name, rows)
     held = rows or [row for row in rows_of(job, origin) if part in ("", row["slice"])]
     cut = why_cut(job, origin) if origin and rows_of(job, origin) else ""
@@ -168,8 +168,9 @@ def _rule(job: ExplainedJob, place: Place) -> str:
 
 
 def _dims(shape: list[int]) -> str:
-    dims = " x ".join(map(str, shape)) or "1"
-    return f"{dims} = {prod(shape)} elements" if len(shape) > 1 else f"{dims} elements"
+    count = prod(shape)
+    dims = f"{' x '.join(map(str, shape))} = {count}" if len(shape) > 1 else str(count)
+    return f"{dims} element{'' if count == 1 else 's'}"
 
 
 def _held(job: ExplainedJob, row: dict[str, Any]) -> Held:
