@@ -79,6 +79,10 @@ MEANINGS: dict[tuple[str, str], str] = {
 BY_RULE: dict[tuple[str, str], str] = {
     ("initialise-slice", "shape"): "the dims of the slice instead of the whole variable (A2.111)",
     ("initialise-slice", "seek"): "where the slice begins in the file, in elements",
+    ("tell-rows", "send_varnames"): "the tables that the ids are of, in the order of X (A3.35)",
+    ("tell-step", "send_varnames"): "a name, without which the op does nothing (A3.36)",
+    ("begin-exchange", "send_varnames"): "the name by which Fluid's communicator knows that it is time (A3.40)",
+    ("look-up-locally", "remote_prefetch"): "false: the trainer has the whole table (A3.35)",
     ("start-step-counter", "value"): "1 for a trainer's own count, minus the number of trainers for the shared one",
 }
 """(rule, attribute) -> what it says, for source ops that a rule changes."""

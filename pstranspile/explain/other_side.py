@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 
 from pstranspile.explain.answers import Link
 from pstranspile.explain.job import ExplainedJob, Place, line_of
 from pstranspile.explain.placement import rows_of
 from pstranspile.explain.talk import BARRIERS, Key, Talk, blocks_named, fetched_by, looked_up_by, sent_by, texts
-from pstranspile.ir.model import MAIN, STARTUP, Op
-from pstranspile.rules import COMPENSATE, FILL_BACKUP, MERGE, SCHEDULE, UPDATE
+from pstranspile.ir.model import MAIN, STARTUP, Op, Origin
+from pstranspile.rules import (
+    ADD_CHANGE,
+    BEGIN_EXCHANGE,
+    COMPENSATE,
+    FILL_BACKUP,
+    MERGE,
+    SCHEDULE,
+    TELL_ROWS,
+    TELL_STEP,
+    UPDATE,
+)
 
 Pair = tuple[str, Place]
 """What the other op does, and where it stands."""
@@ -70,6 +81,13 @@ class OtherSide:
     # Trainers.
 
     def _send(self, place: Place, op: Op) -> Iterator[Pair]:
+        rule = op.origin.rule if op.origin else ""
+        if rule in (TELL_ROWS, TELL_STEP):
+            yield from (("then its communicator sends changes for", there) for there in self._added)
+        elif rule == BEGIN_EXCHANGE:
+            for there in self.job.places(place.machine):
+                if there.program == STARTUP and self.job.op(there).type == "recv":
+                    yield "the communicator keeps what is fetched by", there
         for split in self._writers(place, op.inputs.get("X", ()), SPLITS):
             yield "sends what is cut by", split
         for key in sent_by(op):
@@ -176,6 +194,9 @@ class OtherSide:
 
     def _local(self, place: Place, op: Op) -> Iterator[Pair]:
         """What the communication of a trainer does with the result of one of its own ops."""
+        if op.origin is not None and self.job.plan["mode"] == "geo":
+            for there in self._alike.get((op.origin[:3], ADD_CHANGE, MAIN), ()):
+                yield "what it changes is added on the server by", there
         if op.origin is not None and not op.origin.rule and place.program != STARTUP:
             for use in self._readers(place, op.output_names, ("send", *SPLITS)):
                 names = [f"%{n}" for n in op.output_names if n in set(self.job.op(use).input_names)]
@@ -219,7 +240,28 @@ class OtherSide:
             yield from (("the mean goes into", there) for there in self._updates(place.machine, place.block))
         if rule in (COMPENSATE, FILL_BACKUP):
             yield from self._backups(place, op)
+        if rule == ADD_CHANGE and op.origin is not None:
+            yield from self._changed(op.origin)
         yield from self._same(place, op, rule)
+
+    def _changed(self, origin: Origin) -> Iterator[Pair]:
+        """Who changes on the trainers what a server adds, and which op lets it be sent."""
+        for machine in self.job.trainers:
+            for place in self.job.places(machine):
+                other = self.job.op(place).origin
+                if other is not None and other[:3] == origin[:3]:
+                    yield "adds what is changed by", place
+                elif other is not None and other.rule in (TELL_ROWS, TELL_STEP) and self.job.op(place).type == "send":
+                    yield "the communicator sends the change after", place
+
+    @cached_property
+    def _added(self) -> list[Place]:
+        """The ops of servers that add changes."""
+        return [p for places in self._alike.values() for p in places if self._rule(p) == ADD_CHANGE]
+
+    def _rule(self, place: Place) -> str:
+        origin = self.job.op(place).origin
+        return origin.rule if origin else ""
 
     def _same(self, place: Place, op: Op, rule: str) -> Iterator[Pair]:
         """The ops of other servers that were made from the same source op by the same rule."""

@@ -82,6 +82,8 @@ def _parameter_of(job: ExplainedJob, talk: Talk, name: str, rows: list[dict[str,
         if name in blocks_named(job.op(serving), "grad_to_block_id"):
             part = _updated_with(job, talk, endpoint, name)
             known = {row["slice"]: row["origin"] for row in job.plan["distributed_vars"] if row["vtype"] in PARAMETERS}
+            if job.plan["mode"] == "geo":
+                return known.get(part, ""), part, f"What a trainer changed of %{part}, as {endpoint} adds it (A3.41)."
             return known.get(part, ""), part, f"The gradient of %{part} on {endpoint}, as its update uses it."
     return "", "", ""
 
@@ -96,7 +98,8 @@ def _updated_with(job: ExplainedJob, talk: Talk, endpoint: str, name: str) -> st
     if block is None and not used:
         return ""
     ops = job.machines[serving.machine][serving.program].blocks[used[0] if used else block or 0].ops
-    updated = list(dict.fromkeys(op.inputs["Param"][0] for op in ops if op.inputs.get("Param")))
+    kept = [name for op in ops if op.type == "sum" for name in op.output_names if name in op.inputs["X"]]
+    updated = list(dict.fromkeys([*(op.inputs["Param"][0] for op in ops if op.inputs.get("Param")), *kept]))
     return updated[0] if len(updated) == 1 else ""
 
 
@@ -152,6 +155,8 @@ def _about_place(job: ExplainedJob, name: str) -> Iterator[str]:
     if here and here <= servers:
         why = "it belongs to the learning rate" if schedule else "only what moved to the servers uses it"
         yield f"It is on the servers only: {why}."
+    elif not here and job.plan["mode"] == "geo":
+        yield "No op uses it; the trainer's communicator does (A3.38, A3.40)."
     elif here and not here & servers:
         yield "It is on the trainers only: nothing that moved to the servers uses it."
 

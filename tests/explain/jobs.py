@@ -16,8 +16,14 @@ GOLDEN = Path(__file__).parents[2] / "golden"
 TWO = ["a:6174", "b:6174"]
 PROGRAMS = {path.stem: path for path in sorted(GOLDEN.glob("*.ir"))}
 ONE_PROCESS = Job(trainers=["h:1"], mode="single-process-multi-thread")
-JOBS = {**jobs.JOBS, "one process": lambda: (jobs.dense(), ONE_PROCESS)}
-"""What to compile: the jobs of the link check, and the mode in which machines have nothing to say to each other."""
+GEO = Job(TWO, 2, mode="geo", min_block_size=500)
+JOBS = {
+    **jobs.JOBS,
+    "one process": lambda: (jobs.dense(), ONE_PROCESS),
+    "geo": lambda: (jobs.dense(), GEO),
+    "geo, sparse": lambda: (jobs.lookups(), GEO),
+}
+"""What to compile: the jobs of the link check, and those of modes that it does not have."""
 
 ALL = [*JOBS, *PROGRAMS]
 """The names that `compiled` takes."""

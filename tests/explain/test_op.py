@@ -32,8 +32,8 @@ def test_every_message_has_another_side(name: str):
     for kind in talks:
         for place in places(job, kind):
             answer = ask(job, place)
-            if kind == "send_barrier" and job.op(place).attrs["half_async"]:
-                continue  # it waits for the trainer's own communicator
+            if answer.rule in ("communicator-barrier", "begin-exchange"):
+                continue  # they are between a trainer and its own communicator
             others = {link.place.machine for link in answer.links} - {place.machine}
             assert others, answer_text(answer)
             for link in answer.links:
@@ -125,6 +125,22 @@ def test_collectives_meet():
         assert [(link.relation, link.place) for link in ask(job, place).links] == [
             ("meets", place._replace(machine=f"trainer_{other}")) for other in (1, 2)
         ]
+
+
+@pytest.mark.parametrize("name", ["geo", "geo, sparse"])
+def test_changes_in_mode_geo(name: str):
+    job = explained(name)
+    (tell,) = [p for p in places(job, "send", ["trainer_0"]) if p.program == "main"]
+    added = [link.place for link in ask(job, tell).links]
+    assert {ask(job, place).rule for place in added} == {"add-change"}
+    for place in added:
+        back = [link.place for link in ask(job, place).links]
+        assert tell in back
+        updates = [there for there in back if job.op(there).input("Param")]
+        assert [there.machine for there in updates] == ["trainer_0", "trainer_1"]
+        assert place in [link.place for link in ask(job, updates[0]).links]
+    (begin,) = [p for p in places(job, "send", ["trainer_0"]) if p.program == "startup"]
+    assert {job.op(link.place).type for link in ask(job, begin).links} <= {"recv"}
 
 
 def test_backups_of_delay_compensation():

@@ -122,6 +122,8 @@ def test_names_of_a_gradient():
         ("sparse", "table", "trainers look its rows up and never hold it"),
         ("dc-asgd", "b.trainer_0_bak", "A trainer's backup"),
         ("local-sgd", "w@SNAPSHOT", "A snapshot"),
+        ("geo", "b.delta", "What a trainer changed of %b, as "),
+        ("geo", "w.delta", "No op uses it; the trainer's communicator does"),
         ("linear_regression", "lr", "It is on the servers only"),
         ("linear_regression", "x", "It is on the trainers only"),
     ],
