@@ -24,6 +24,7 @@ OTHER_INPUTS = {
     "job-": "tests/test_job.py",  # job files and options
     "plan-": "tests/plan",  # plan files
     "folder-": "tests/diff/test_folders.py",
+    "explain-": "tests/explain/test_record.py",  # folders that `compile -o` wrote
     "link-": "tests/link",  # programs of several machines; never provoked by an input
     "run-": "tests",  # values
     "cluster-": "tests/run/cluster",  # programs of several machines
