@@ -33,6 +33,7 @@ from pstranspile.run.cluster.collective import (
 )
 from pstranspile.run.cluster.communicator import Communicator, Settings, make_communicator
 from pstranspile.run.cluster.feeding import ClusterFeeds, feeds_of
+from pstranspile.run.cluster.foresee import require_barriers
 from pstranspile.run.cluster.geo import GeoServer
 from pstranspile.run.cluster.machine import Machine
 from pstranspile.run.cluster.network import Network
@@ -175,6 +176,7 @@ class Cluster:
 
     def start(self) -> None:
         """Runs the start-up programs: the servers', then the trainers', which fetch the parameters."""
+        require_barriers(self.trainers, self.servers)
         self.network.settle()
         scopes = {server.endpoint: server.scope for server in self.servers}
         self._check_init()

@@ -7,6 +7,9 @@ STUCK = declare(
     "No machine of the cluster can go on. The report lists every waiting machine, what it waits for, and who has not "
     "come.",
 )
+BARRIER = declare(
+    "cluster-barrier", "A synchronous server waits for a barrier that some trainer's programs never send."
+)
 UNREACHABLE = declare("cluster-no-server", "A trainer talks to an endpoint at which no server of the cluster listens.")
 UNKNOWN_VARIABLE = declare(
     "cluster-unknown-variable", "A server was sent, or asked for, a variable that its program does not have."

@@ -158,10 +158,10 @@ class GeoCommunicator(Machine):
         touched = [self._touched.get(table) for table in tables]
 
         def run(values: tuple[Value, ...]) -> Sequence[Value] | None:
-            for ids, rows in zip(values, touched, strict=True):
+            for ids, rows in zip(values, touched, strict=False):
                 if rows is not None:
-                    data = ids.data if ids.__class__ is LoDTensor else ids
-                    rows.append(np.unique(data))
+                    used = np.unique(ids.data if ids.__class__ is LoDTensor else ids)
+                    rows.append(used[used >= 0])  # a negative number is none
             if self._since >= self._push_every:  # as many steps as fit into Fluid's queue
                 self._full = True
                 return self._trainer.block("its communicator to begin the next exchange")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from pstranspile.run.cluster.message import Message
 
@@ -24,7 +24,7 @@ Observer: TypeAlias = Callable[[str, Message], object]
 """Is told of `post`, `deliver`, `lost` and `duplicate`, each with the message."""
 
 
-_made: Any = tuple.__new__
+_made = cast("Any", tuple).__new__
 """Makes a Message of its fields, without the call of a Python function that `Message(...)` costs."""
 
 

@@ -23,10 +23,11 @@ def _sentence(waiting: Waiting) -> str:
     place = f" at {waiting.op.type}" if waiting.op else ""
     text = f"{waiting.machine} waits{place} for {waiting.what}"
     if waiting.missing:
-        text += f"; not come: {_listed(waiting.missing)}"
+        text += f"; not come: {listed(waiting.missing)}"
     return text
 
 
-def _listed(names: Sequence[str], most: int = 12) -> str:
+def listed(names: Sequence[str], most: int = 12) -> str:
+    """Names for a message; of many, the first ones and how many more there are."""
     shown = ", ".join(names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 from pstranspile.ops.context import Value
 from pstranspile.run.cluster.cluster import Cluster, Role
+from pstranspile.run.cluster.communicator import Settings
 from pstranspile.run.cluster.feeding import ClusterFeeds
 from pstranspile.run.cluster.trainer import Trainer
 from pstranspile.run.files import stacked
@@ -50,6 +51,9 @@ def cluster_of(result: Job | Mapping[str, Role], **options: Any) -> Cluster:
     if isinstance(result, Mapping):
         return Cluster(result, **options)
     options.setdefault("distributed_vars", list(result.distributed_vars))
+    geo = getattr(getattr(result, "plan", None), "geo", None)
+    if geo is not None:
+        options.setdefault("settings", Settings(push_every=geo.need_push_nums))
     return Cluster(result.roles(), **options)
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 
 from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.simulate import Simulated, simulate
 from tests.run.cluster.recorded import arrays, loss_of, placed, roles
 
@@ -48,8 +51,26 @@ def test_the_table_of_placed_variables_can_be_inferred():
     check("word2vec_sparse_sgd", "sync", run("word2vec_sparse_sgd", "sync_2x2", table=False))
 
 
-def test_contradicting_modes_are_stuck_at_once():
+def test_contradicting_modes_are_found_before_the_run():
     """Asynchronous trainers, synchronous servers: on the real cluster they wait until a deadline passes."""
+    with pytest.raises(DiagnosticError) as caught:
+        run("fit_a_line_sgd", "asyncarg_2x2")
+    told = [(finding.code, finding.message) for finding in caught.value.diagnostics]
+    both = "listen_and_serv: pserver_0, pserver_1 will wait for a"
+    assert told == [
+        ("cluster-barrier", f"{both} send_barrier which no trainer sends in its main program"),
+        ("cluster-barrier", f"{both} fetch_barrier which no trainer sends in its main program"),
+    ]
+
+
+def test_a_missing_trainer_is_found_before_the_run():
+    given = {name: role for name, role in roles("fit_a_line_sgd/sync_2x2").items() if name != "trainer_1"}
+    with pytest.raises(DiagnosticError, match=r"cluster-barrier.*pserver_0 waits for 2 trainers, but there are 1"):
+        simulate(given, arrays("fit_a_line_sgd", "feeds"), 8)
+
+
+def test_a_stuck_cluster_ends_with_a_report(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys.modules[Cluster.__module__], "require_barriers", lambda trainers, servers: None)
     with pytest.raises(DiagnosticError) as caught:
         run("fit_a_line_sgd", "asyncarg_2x2")
     (finding,) = caught.value.diagnostics
