@@ -86,18 +86,18 @@ def _check_tick(trainer: Trainer, op: Op, held: Mapping[str, Var | None], pushed
             names = {*lookup.input_names, *lookup.outputs.get("SampleLabels", ())}
             for table in names.intersection(tables):
                 looked_up.setdefault(table, set()).update(names)
-    for name, table in zip(ids, tables, strict=False):
-        if table in sparse and not looked_up.get(table, set()).intersection((name, *_without_padding(trainer, name))):
+    told = [(name, looked_up.get(table, ()), table) for name, table in zip(ids, tables, strict=False)]
+    unknown = [(name, known, table) for name, known, table in told if table in sparse and name not in known]
+    made_of = _without_padding(trainer) if unknown else {}
+    for name, known, table in unknown:
+        if made_of.get(name, set()).isdisjoint(known):
             yield finding(GEO, role, op, f"%{name} is told as ids of %{table}, which is not looked up at them", name)
 
 
-def _without_padding(trainer: Trainer, name: str) -> Iterator[str]:
-    """What the variable is made of, if it is numbers of rows with 0 in the place of -1."""
-    for op in reversed(trainer.main.program.blocks[0].ops):
-        if name in op.output_names:
-            if op.type == "elementwise_max":
-                yield from op.input_names
-            return
+def _without_padding(trainer: Trainer) -> dict[str, set[str]]:
+    """Numbers of rows with 0 in the place of -1 -> what they are made of."""
+    ops = trainer.main.program.blocks[0].ops
+    return {name: set(op.input_names) for op in ops if op.type == "elementwise_max" for name in op.output_names}
 
 
 def _said(trainer: Trainer) -> dict[str, list[str]]:
