@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pstranspile.cli.cluster_pictures import add_pictures, check_pictures
 from pstranspile.cli.common import add_input, add_job, load_verified, make_parser, read_job
 from pstranspile.cli.progress import Progress
 from pstranspile.cli.report import quoting
@@ -39,7 +40,10 @@ def run(arguments: Sequence[str]) -> int:
     kind = _picture_kind(parser, options.plot)
     if options.checkpoint_every and not options.checkpoint:
         parser.error("--checkpoint-every needs --checkpoint, which says where to")
+    check_pictures(parser, options)
     job = _job_of(options)
+    if job is None:
+        _require_one_machine(options)
     use_threads(options.threads)
     module = load_verified(options)
     with quoting(module.source):
@@ -120,8 +124,16 @@ def _parser() -> argparse.ArgumentParser:
     )
     group = parser.add_argument_group("looking closer")
     group.add_argument("--profile", action="store_true", help="print time, calls and bytes by op type, on stderr")
-    group.add_argument("--trace", action="store_true", help="print every op with what it makes, on stderr")
+    group.add_argument(
+        "--trace",
+        nargs="?",
+        const="",
+        metavar="FILE",
+        help="print every op with what it makes, on stderr; in a cluster, write every message to FILE, for Chrome's "
+        "about:tracing or Perfetto",
+    )
     group.add_argument("--check-nan", action="store_true", help="stop at the first op that makes NaN or infinity")
+    add_pictures(parser)
     return parser
 
 
@@ -150,11 +162,24 @@ def _job_of(options: argparse.Namespace) -> Job | None:
         return None
     from pstranspile.run.codes import CLUSTER
 
-    for name in ("profile", "trace", "check_nan"):
+    for name in ("profile", "check_nan"):
         if getattr(options, name):
             message = f"--{name.replace('_', '-')} looks at one machine; leave out the job, or this option"
             raise DiagnosticError([error(CLUSTER, message)])
+    if options.trace == "":
+        raise DiagnosticError([error(CLUSTER, "--trace needs the name of a FILE for the trace of a cluster")])
     return job
+
+
+def _require_one_machine(options: argparse.Namespace) -> None:
+    """Raises DiagnosticError for what only a cluster can show."""
+    from pstranspile.run.codes import CLUSTER
+
+    asked = {"--trace FILE": options.trace, "--chart": options.chart, "--traffic": options.traffic}
+    for name, value in asked.items():
+        if value:
+            message = f"{name} shows the messages of a cluster; describe one (--pservers, --trainers, --config)"
+            raise DiagnosticError([error(CLUSTER, message)])
 
 
 def _run_cluster(module: Module, job: Job, options: argparse.Namespace, kind: str) -> None:
@@ -202,7 +227,7 @@ class _Session:
         self.fetches: tuple[str, ...] = tuple(dict.fromkeys(options.fetch)) or loss_names(self.program)
         _require_fetches(self.program, self.fetches)
         self.profile: Profile | None = Profile() if options.profile else None
-        trace = [Trace(sys.stderr)] if options.trace else []
+        trace = [Trace(sys.stderr)] if options.trace is not None else []
         self.watchers: list[Any] = [*trace, *([self.profile] if self.profile else [])]
 
     def _run(self, program: Program, feed: Mapping[str, Any], fetch: Sequence[str], step: int = 0) -> dict[str, Any]:

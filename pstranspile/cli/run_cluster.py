@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pstranspile.cli.cluster_pictures import show_pictures, wants_pictures
 from pstranspile.cli.progress import Progress
 
 if TYPE_CHECKING:
@@ -71,6 +72,8 @@ def run_cluster(module: Module, job: Job, options: argparse.Namespace, fetches: 
     """Compiles the job and runs it. Raises DiagnosticError."""
     from pstranspile.cli.report import report
     from pstranspile.compile import compile
+    from pstranspile.run.cluster.cluster import Cluster
+    from pstranspile.run.cluster.recorder import Recorder
     from pstranspile.run.cluster.simulate import simulate
     from pstranspile.run.files import Feeds, initial_values, read_arrays
 
@@ -89,8 +92,15 @@ def run_cluster(module: Module, job: Job, options: argparse.Namespace, fetches: 
 
         kept = Keeping(result, options.resume, options.checkpoint, options.checkpoint_every)
     progress = ClusterProgress(steps or 1, result.plan.trainers, fetches, kept.first if kept else 0)
+    recorders: list[Recorder] = []
+
+    def run(cluster: Cluster, count: int) -> None:
+        if wants_pictures(options):
+            recorders.append(Recorder(cluster))
+        (kept.run if kept else Cluster.run_to)(cluster, count)
+
     try:
-        return simulate(
+        done = simulate(
             result,
             feeds,
             steps,
@@ -99,7 +109,10 @@ def run_cluster(module: Module, job: Job, options: argparse.Namespace, fetches: 
             seed=kept.seed if kept and options.seed is None else options.seed,
             schedule=options.schedule,
             on_step=progress,
-            run=kept.run if kept else None,
+            run=run,
         )
     finally:
         progress.end()
+    for recorder in recorders:
+        show_pictures(recorder, done.cluster, options)
+    return done

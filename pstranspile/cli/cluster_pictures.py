@@ -1,0 +1,72 @@
+"""What `run` shows of a cluster beside its numbers: a trace, a message-sequence chart, the traffic."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pstranspile.run.cluster.cluster import Cluster
+    from pstranspile.run.cluster.recorder import Recorder
+
+CHARTS = (".svg", ".txt")
+
+
+def add_pictures(parser: argparse.ArgumentParser) -> None:
+    """`--chart`, `--chart-steps` and `--traffic`."""
+    group = parser.add_argument_group("seeing a cluster at work")
+    group.add_argument("--chart", metavar="FILE.svg|txt", help="draw who tells whom what, in the order of events")
+    group.add_argument(
+        "--chart-steps",
+        metavar="A[-B]",
+        default="start-1",
+        help="the steps that the chart shows, counted from 1; `start` is the start-up (default: start-1)",
+    )
+    group.add_argument(
+        "--traffic", action="store_true", help="print messages, bytes and staleness by server and variable, on stderr"
+    )
+
+
+def check_pictures(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Ends the command if a file name or a range of steps is not one."""
+    if options.chart and Path(options.chart).suffix.lower() not in CHARTS:
+        parser.error(f"--chart {options.chart}: the name must end in {' or '.join(CHARTS)}")
+    if _steps(options.chart_steps) is None:
+        parser.error(f"--chart-steps {options.chart_steps}: a step, or two with - between them, such as 2 or start-3")
+
+
+def wants_pictures(options: argparse.Namespace) -> bool:
+    """Whether anything has to be written down while the cluster runs."""
+    return bool(options.trace or options.chart or options.traffic)
+
+
+def _steps(text: str) -> tuple[int, int] | None:
+    """The first and the last step, counted from 0, -1 for the start-up."""
+    match = re.fullmatch(r"(start|[1-9][0-9]{0,8})(?:-([1-9][0-9]{0,8}))?", text)
+    if match is None:
+        return None
+    first = -1 if match[1] == "start" else int(match[1]) - 1
+    last = int(match[2]) - 1 if match[2] else first
+    return (first, last) if first <= last else None
+
+
+def show_pictures(recorder: Recorder, cluster: Cluster, options: argparse.Namespace) -> None:
+    """Writes what was asked for. Raises DiagnosticError when a file can't be written."""
+    from pstranspile.outputs import write_output
+    from pstranspile.run.cluster.chart import chart_svg, chart_text
+    from pstranspile.run.cluster.trace import trace_json
+    from pstranspile.run.cluster.traffic import traffic_of, traffic_table
+
+    if options.trace:
+        write_output(options.trace, trace_json(recorder).encode())
+    if options.chart:
+        steps = _steps(options.chart_steps)
+        assert steps is not None
+        draw = chart_svg if options.chart.lower().endswith(".svg") else chart_text
+        write_output(options.chart, draw(recorder, *steps).encode())
+    if options.traffic:
+        servers = tuple(server.name for server in cluster.servers)
+        print(traffic_table(traffic_of(recorder, servers)), end="", file=sys.stderr)

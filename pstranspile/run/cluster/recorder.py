@@ -1,0 +1,81 @@
+"""Everything that machines tell each other, written down as it happens."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, cast
+
+from pstranspile.ops.values import LoDTensor, SelectedRows
+from pstranspile.run.cluster.cluster import Cluster
+from pstranspile.run.cluster.message import COLLECTIVE, GET, GET_NOW, GET_ROWS, LOOKUP, PREFETCH, REPLY, SEND, Message
+from pstranspile.run.describe import size_in_bytes
+
+POST, DELIVER, LOST, DUPLICATE = "post", "deliver", "lost", "duplicate"
+"""What happens to a message."""
+
+DATA = (SEND, REPLY, COLLECTIVE)
+"""Kinds of messages that carry values of variables."""
+
+ASKING = (GET, GET_NOW, GET_ROWS, LOOKUP, PREFETCH)
+"""Kinds of messages that are answered with values."""
+
+
+class Event(NamedTuple):
+    """Something that happened to a message, at a tick of the virtual clock.
+
+    `step` is that of the trainer the message is about, counted from 0, -1 during start-up. `variable` is, of a reply,
+    that of the request; `bytes` counts the values that the message carries.
+    """
+
+    tick: int
+    what: str
+    kind: str
+    source: str
+    target: str
+    trainer: int
+    step: int
+    sequence: int
+    variable: str
+    bytes: int
+
+    @property
+    def message(self) -> tuple[str, str, int]:
+        """What tells the message from all others."""
+        return self.source, self.target, self.sequence
+
+
+class Recorder:
+    """Writes down what happens to every message of a cluster; to be made before the cluster starts."""
+
+    def __init__(self, cluster: Cluster):
+        self.machines = [machine.name for machine in cluster.machines.values()]
+        self.events: list[Event] = []
+        self._clock = cluster.scheduler
+        cluster.network.observers.append(self)
+
+    def __call__(self, event: str, message: Message) -> None:
+        """Told by the network."""
+        self.events.append(
+            Event(
+                self._clock.now,
+                event,
+                message.kind,
+                message.source,
+                message.target,
+                message.trainer,
+                message.step,
+                message.sequence,
+                message.variable,
+                _size(message.payload),
+            )
+        )
+
+    def of_steps(self, first: int, last: int) -> list[Event]:
+        """The events about steps `first` to `last`, both included (-1: the start-up)."""
+        return [event for event in self.events if first <= event.step <= last]
+
+
+def _size(payload: Any) -> int:
+    """Bytes of the values that a message carries."""
+    if isinstance(payload, tuple) and not isinstance(payload, SelectedRows | LoDTensor):
+        return sum(_size(part) for part in cast("tuple[Any, ...]", payload))
+    return size_in_bytes(payload)

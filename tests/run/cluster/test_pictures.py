@@ -1,0 +1,159 @@
+"""Traces, charts and traffic of runs."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+import pstranspile as ps
+from pstranspile import layers as L
+from pstranspile.autodiff import SGD, minimize
+from pstranspile.cli import main
+from pstranspile.proof import make_feeds
+from pstranspile.run.cluster.chart import chart_svg, chart_text
+from pstranspile.run.cluster.cluster import Cluster
+from pstranspile.run.cluster.recorder import DELIVER, POST, Event, Recorder
+from pstranspile.run.cluster.simulate import cluster_of
+from pstranspile.run.cluster.trace import trace_json
+from pstranspile.run.cluster.traffic import traffic_of, traffic_table
+
+GOLDEN = str(Path(__file__).parent.parent.parent.parent / "golden" / "linear_regression.ir")
+
+
+def recorded(mode: str = "sync", steps: int = 2, schedule: int | None = None) -> tuple[Cluster, Recorder]:
+    draft = L.Draft(seed=3)
+    loss = L.mean(L.square_error_cost(L.fc(L.data(draft, "x", [-1, 20]), 1), L.data(draft, "y", [-1, 1])))
+    minimize(loss, SGD(0.1))
+    module = draft.module()
+    job = ps.Job(pservers=2, trainers=2, mode=mode)
+    cluster = cluster_of(ps.compile(module, job), schedule=schedule)
+    cluster.feed(make_feeds(module.main, steps, 4))
+    recorder = Recorder(cluster)
+    cluster.run_to(steps)
+    cluster.finish()
+    return cluster, recorder
+
+
+def of(events: Sequence[Event], what: str, kind: str) -> list[Event]:
+    return [event for event in events if event.what == what and event.kind == kind]
+
+
+def test_every_message_is_posted_and_taken():
+    _, recorder = recorded()
+    posted = [event.message for event in recorder.events if event.what == POST]
+    taken = [event.message for event in recorder.events if event.what == DELIVER]
+    assert len(set(posted)) == len(posted)
+    assert sorted(posted) == sorted(taken)
+    sends = of(recorder.events, POST, "send")
+    assert len(sends) == 2 * 2 * 2  # trainers, steps, parameters
+    assert {event.bytes for event in sends if event.variable.startswith("fc_0.w_0")} == {20 * 4}
+
+
+def test_recording_changes_nothing():
+    cluster, _ = recorded(schedule=5)
+    again, _ = recorded(schedule=5)
+    assert [r.events for r in (recorded(schedule=5)[1],)] == [recorded(schedule=5)[1].events]
+    names = cluster.parameters()
+    assert all((again.parameters()[name] == value).all() for name, value in names.items())
+
+
+def test_a_trace_has_a_slice_and_an_arrow_for_every_message():
+    _, recorder = recorded()
+    found = json.loads(trace_json(recorder))["traceEvents"]
+    count = sum(event.what == POST for event in recorder.events)
+    by_phase = {phase: [item for item in found if item["ph"] == phase] for phase in "XsfM"}
+    assert len(by_phase["s"]) == len(by_phase["f"]) == count
+    assert {item["id"] for item in by_phase["s"]} == {item["id"] for item in by_phase["f"]}
+    assert len([item for item in by_phase["X"] if item["cat"] != "step"]) == 2 * count
+    names = {item["args"]["name"] for item in by_phase["M"]}
+    assert {"trainer_0", "trainer_1", "pserver_0", "pserver_1"} <= names
+    steps = [item for item in by_phase["X"] if item["cat"] == "step"]
+    assert {item["name"] for item in steps} >= {"start-up", "step 0", "step 1"}
+    arrows = {item["id"]: item["ts"] for item in by_phase["s"]}
+    assert all(item["ts"] >= arrows[item["id"]] for item in by_phase["f"])
+
+
+def test_a_chart_in_text_shows_the_chosen_steps():
+    _, recorder = recorded()
+    chart = chart_text(recorder, 0, 0)
+    lines = chart.splitlines()
+    assert lines[0].split() == ["trainer_0", "trainer_1", "pserver_0", "pserver_1"]
+    assert "step 0" in lines[1]
+    assert "step 1" not in chart
+    send = next(line for line in lines if "send fc_0.w_0@GRAD.trainer_1, 80 B" in line)
+    place = lines[0].index("trainer_1")
+    assert send[place] == "|"
+    assert ">|" in send
+    assert sum("send_barrier" in line for line in lines) == 4
+    assert "start-up" in chart_text(recorder, -1, 0)
+
+
+def test_a_chart_as_a_picture_has_an_arrow_for_every_message():
+    _, recorder = recorded()
+    root = ElementTree.fromstring(chart_svg(recorder, 0, 1))
+    arrows = [item for item in root.iter("{http://www.w3.org/2000/svg}line") if item.get("marker-end")]
+    assert len(arrows) == sum(event.what == DELIVER for event in recorder.of_steps(0, 1))
+
+
+def test_traffic_by_server_and_variable():
+    cluster, recorder = recorded()
+    rows = traffic_of(recorder, tuple(server.name for server in cluster.servers))
+    weight = next(row for row in rows if row.variable == "fc_0.w_0")
+    assert (weight.from_server, weight.bytes_from_server) == (2 * 3, 2 * 3 * 80)  # start-up and two steps
+    gradient = next(row for row in rows if row.variable == "fc_0.w_0@GRAD.trainer_0")
+    assert (gradient.to_server, gradient.bytes_to_server, gradient.lost) == (2, 160, 0)
+    table = traffic_table(rows)
+    assert "pserver_0" in table
+    assert "fc_0.w_0@GRAD.trainer_0" in table
+
+
+def test_staleness_is_seen_where_trainers_do_not_wait():
+    cluster, recorder = recorded("async", steps=5, schedule=3)
+    rows = traffic_of(recorder, tuple(server.name for server in cluster.servers))
+    stale = [row.stalest for row in rows if row.variable == "fc_0.w_0@GRAD"]
+    assert stale
+    assert max(stale) >= 1
+
+
+@pytest.fixture
+def feed(tmp_path: Path) -> str:
+    import numpy as np
+
+    path = tmp_path / "feed.npz"
+    np.savez(path, **make_feeds(ps.load(GOLDEN).main, 2, 4))
+    return str(path)
+
+
+def test_the_command_writes_them(tmp_path: Path, feed: str, capsys: pytest.CaptureFixture[str]):
+    job = ["run", GOLDEN, "--pservers", "2", "--trainers", "2", "--feed", feed]
+    names = {name: str(tmp_path / name) for name in ("trace.json", "chart.svg", "chart.txt")}
+    assert main([*job, "--trace", names["trace.json"], "--chart", names["chart.svg"], "--traffic"]) == 0
+    assert "pserver_1" in capsys.readouterr().err
+    assert json.loads(Path(names["trace.json"]).read_text())["traceEvents"]
+    ElementTree.parse(names["chart.svg"])
+    assert main([*job, "--chart", names["chart.txt"], "--chart-steps", "2"]) == 0
+    assert "step 1" in Path(names["chart.txt"]).read_text()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "status", "words"),
+    [
+        (["--chart", "a.png"], 2, "must end in .svg or .txt"),
+        (["--chart-steps", "3-2"], 2, "a step, or two"),
+        (["--trace"], 1, "--trace needs the name of a FILE"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused(
+    wrong: list[str], status: int, words: str, feed: str, capsys: pytest.CaptureFixture[str]
+):
+    assert main(["run", GOLDEN, "--pservers", "1", "--trainers", "2", "--feed", feed, *wrong]) == status
+    assert words in capsys.readouterr().err
+
+
+def test_one_machine_has_no_messages(feed: str, capsys: pytest.CaptureFixture[str]):
+    assert main(["run", GOLDEN, "--feed", feed, "--traffic"]) == 1
+    assert "shows the messages of a cluster" in capsys.readouterr().err
