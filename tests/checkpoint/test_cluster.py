@@ -20,6 +20,7 @@ from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import Block, Program
 from pstranspile.ops.build import make_op
 from pstranspile.run.cluster.cluster import Cluster
+from pstranspile.run.cluster.communicator import Settings
 from pstranspile.run.cluster.simulate import cluster_of
 from tests.checkpoint.jobs import OPTIMIZERS, codes, everything, feeds, job
 
@@ -314,3 +315,50 @@ def test_a_distributed_table(servers: int, tmp_path: Path):
 def rows_of(cluster: Cluster) -> dict[int, bytes]:
     tables = [server.scope["embedding_0.w_0"] for server in cluster.servers]
     return {int(i): row.tobytes() for t in tables for i, row in zip(t.rows, t.value[: len(t.rows)], strict=True)}
+
+
+def geo_job(servers: int, trainers: int = 2) -> Compiled:
+    draft = L.Draft(seed=3)
+    ids, y = L.data(draft, "ids", [-1, 1], dtype="i64"), L.data(draft, "y", [-1, 1])
+    rows = L.embedding(ids, [40, 4], is_sparse=True)
+    minimize(L.mean(L.square_error_cost(L.fc(rows, 1), y)), Adam(0.05))
+    return ps.compile(draft.module(), ps.Job(endpoints(servers), trainers, mode="geo", min_block_size=4))
+
+
+def test_geo_sgd(tmp_path: Path):
+    """Between two exchanges as well: what was exchanged last, which rows were used, and how many steps ago."""
+    settings, batches = Settings(push_every=3), sparse_feeds(STEPS)
+
+    def all_of(cluster: Cluster) -> dict[tuple[str, str], bytes]:
+        return everything({machine.name: machine.scope for machine in (*cluster.trainers, *cluster.servers)})
+
+    paused = begun(geo_job(2), batches, settings=settings)
+    run_with_checkpoints(paused, geo_job(2), STEPS, tmp_path, keep=STEPS)
+    for start in range(1, STEPS):
+        again = begun(geo_job(2), batches, settings=settings)
+        resume(again, geo_job(2), tmp_path / f"step_{start:08d}")
+        for step in range(start + 1, STEPS + 1):
+            again.run_to(step)
+        assert all_of(again) == all_of(paused), f"killed after {start} steps"
+    own = {trainer.scope["fc_0.w_0"].tobytes() for trainer in paused.trainers}
+    assert len(own) == 2, "the trainers have nothing of their own"
+
+
+def test_geo_sgd_with_other_machines(tmp_path: Path):
+    """What a trainer had learnt since the last exchange is not lost; a new one begins with what the servers have."""
+    settings, batches = Settings(push_every=3), sparse_feeds(STEPS)
+    cluster = begun(geo_job(2), batches, settings=settings)
+    cluster.run_to(4)
+    save_cluster(cluster, geo_job(2), tmp_path / "c")
+    other = begun(geo_job(3), batches, settings=settings)
+    resume(other, geo_job(3), tmp_path / "c")
+    for one in (cluster, other):
+        one.run_to(9)
+        one.finish()
+    for name, value in cluster.parameters().items():
+        assert np.allclose(other.parameters()[name], value, rtol=1e-5, atol=1e-6), name
+    more = begun(geo_job(2, 3), batches, settings=settings)
+    resume(more, geo_job(2, 3), tmp_path / "c")
+    held = more.parameters()
+    assert more.trainers[2].scope["fc_0.w_0"].tobytes() == np.asarray(held["fc_0.w_0"]).tobytes()
+    more.run_to(9)
