@@ -84,6 +84,7 @@ def chart_svg(recorder: Recorder, first: int, last: int) -> str:
 def _arrows(events: Sequence[Event], x: dict[str, int]) -> list[str]:
     posted: dict[tuple[str, str, int], int] = {}
     parts: list[str] = []
+    labels: list[str] = []  # at the start of their arrows, each in a row of its own
     step = None
     for row, event in enumerate(events, start=1):
         y = _MARGIN + _ROW * row
@@ -97,9 +98,9 @@ def _arrows(events: Sequence[Event], x: dict[str, int]) -> list[str]:
         x1, x2, y1 = x[event.source], x[event.target], posted.get(event.message, y)
         colour, head = ("#336", ' marker-end="url(#head)"') if event.what == DELIVER else ("#c33", "")
         parts.append(f'<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y}" stroke="{colour}"{head}/>')
-        middle = (x1 + x2) / 2
-        parts.append(
-            f'<text x="{middle:g}" y="{(y1 + y) / 2 - 3:g}" text-anchor="middle" fill="{colour}">'
-            f"{escape(label(event))}</text>"
-        )
-    return parts
+        place, anchor = (x1 + 6, "start") if x1 <= x2 else (x1 - 6, "end")
+        where = f'x="{place}" y="{y1 - 4}" text-anchor="{anchor}"'
+        told = escape(label(event))
+        labels.append(f'<text {where} stroke="white" stroke-width="3">{told}</text>')
+        labels.append(f'<text {where} fill="{colour}">{told}</text>')
+    return [*parts, *labels]
