@@ -19,7 +19,7 @@ from pstranspile.job import Job
 from pstranspile.ops import schema_of
 
 DATA = Path(__file__).parent / "data" / "fluid"
-ARCHIVES = ("dense", "sparse", "geo")
+ARCHIVES = ("dense", "sparse", "geo", "collective")
 """The archives of recorded jobs; a job's source programs may be in an earlier one than its output."""
 GENERATED = re.compile(r"^__control_var@|^_generated_var|^tmp_dc_output")
 NOT_COMPARED = {"op_callstack", "op_namescope", "op_device"}
@@ -54,7 +54,13 @@ class Recording(NamedTuple):
 
     @property
     def placed(self) -> dict[str, list[list[Any]]]:
-        return json.loads(files()[f"{self.name}/placed.json"])
+        """Per role, the variables on servers; nothing for a job without servers."""
+        return json.loads(files().get(f"{self.name}/placed.json", b"{}"))
+
+    @property
+    def attributes(self) -> dict[str, dict[str, Any]]:
+        """Per role, what Fluid keeps on the Python object of the main program; recorded for some of the jobs."""
+        return json.loads(files().get(f"{self.name}/attrs.json", b"{}"))
 
 
 def job_names() -> list[str]:
