@@ -163,6 +163,17 @@ def test_two_tables_looked_up_at_the_same_ids() -> None:
     assert tables == ("one", "two", "one")
 
 
+def test_distributed_tables_are_tables_like_others() -> None:
+    """Fluid takes one at most, and calls it a table that servers look up and save, which they don't."""
+    m = L.Draft(seed=1)
+    ids = [L.data(m, name, [-1, 1], "i64") for name in ("a", "b")]
+    rows = [L.embedding(i, (40, 8), is_sparse=True, is_distributed=True, param_attr=f"table_{i.name}") for i in ids]
+    compiled = ps.compile(words(m, *rows), job())
+    assert tick(compiled.trainer(0).main) == (("a", "b"), ("table_a", "table_b"))
+    assert compiled.plan.distributed_lookup_table is None
+    assert [p.name for p in compiled.plan.parameters if p.sparse] == ["table_a", "table_b"]
+
+
 def test_lookups_of_the_second_version() -> None:
     """They keep `remote_prefetch`, as in Fluid, and look up locally all the same, since they know no server."""
     m = L.Draft(seed=1)
@@ -276,6 +287,13 @@ def test_names_of_slices_that_are_taken_are_not_used() -> None:
     compiled = ps.compile(Module(FrozenMap({**module.programs, MAIN: main})), job())
     assert vars_info(compiled.plan.parameters)["w"]["var_names"] == ["w.block0", "w.block1_"]
     assert "w.block1_.delta" in compiled.trainer(0).main.main_block.vars
+
+
+def test_names_that_look_like_slices() -> None:
+    """Fluid takes a parameter's name apart and fails."""
+    compiled = ps.compile(embedded("a.block1.b"), job())
+    assert vars_info(compiled.plan.parameters)["a.block1.b"]["var_names"] == ["a.block1.b.block0", "a.block1.b.block1"]
+    assert {v.origin for v in compiled.distributed_vars} == {"a.block1.b", "w"}
 
 
 # Training
