@@ -11,7 +11,7 @@ from typing import Any
 
 from pstranspile.ir.model import Op, Program
 from pstranspile.lazy import lazy_import
-from pstranspile.run.cluster.blocks import Block, block_program, read_first
+from pstranspile.run.cluster.blocks import Block, block_program, read_first, with_temporaries
 from pstranspile.run.cluster.counters import count_notices
 from pstranspile.run.cluster.machine import Waiting
 from pstranspile.run.cluster.message import Message
@@ -48,7 +48,7 @@ class AsynchronousServer(Server):
 
     def _block(self, program: Program, gradient: str) -> Block:
         feeds = [name for name in read_first(program.main_block.ops) if name == gradient]
-        return Block(program, self.scope, feeds, (), seed=self.seed)
+        return Block(with_temporaries(program, [gradient]), self.scope, feeds, (), seed=self.seed)
 
     def on_send(self, message: Message) -> None:
         """Applies the gradient. Raises DiagnosticError for one that no block takes."""

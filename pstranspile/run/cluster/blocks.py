@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from pstranspile.ir.frozen import FrozenMap
@@ -31,6 +31,13 @@ def part_of(program: Program, ops: Iterable[Op], blocks: Iterable[int] = ()) -> 
 def block_program(program: Program, blocks: Sequence[int]) -> Program:
     """The program with the ops of these blocks, one after the other, in block 0."""
     return part_of(program, [op for index in blocks for op in program.blocks[index].ops], blocks)
+
+
+def with_temporaries(program: Program, names: Collection[str]) -> Program:
+    """The program that forgets these variables after a run, although they are declared persistable."""
+    main = program.main_block
+    kept = {n: var._replace(persistable=False) if n in names else var for n, var in main.vars.items()}
+    return program._replace(blocks=(main._replace(vars=FrozenMap(kept)), *program.blocks[1:]))
 
 
 def read_first(ops: Iterable[Op]) -> list[str]:

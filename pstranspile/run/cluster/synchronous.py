@@ -20,12 +20,12 @@ from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op, Program
 from pstranspile.ops.context import Value
 from pstranspile.run.cluster import codes
-from pstranspile.run.cluster.blocks import Block, block_program, part_of, read_first
+from pstranspile.run.cluster.blocks import Block, block_program, part_of, read_first, with_temporaries
 from pstranspile.run.cluster.counters import count_rounds
 from pstranspile.run.cluster.cutting import merged
 from pstranspile.run.cluster.machine import Waiting
 from pstranspile.run.cluster.message import Message
-from pstranspile.run.cluster.server import Server
+from pstranspile.run.cluster.server import Server, pairs
 
 
 class SynchronousServer(Server):
@@ -45,6 +45,7 @@ class SynchronousServer(Server):
             if name in listed or (name in declared and (not declared[name].persistable or self.scope.get(name) is None))
         ]
         """What the update needs of the trainers, in the order in which it is read."""
+        self.program = with_temporaries(self.program, pairs(self.op, "grad_to_block_id"))
         self.sending = False
         """Whether gradients are taken now; else variables are served."""
         self.received: dict[str, Value] = {}
