@@ -18,7 +18,7 @@ from pstranspile.compile import Compiled
 from pstranspile.ir.attributes import BlockRef, BlockRefs, Strings
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op, error, raise_errors
 from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Block, Location, Module, Op, Program, Var
+from pstranspile.ir.model import MAIN, Block, Location, Module, Op, Program, Var
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import VarKind
 from pstranspile.loading import load
@@ -166,8 +166,11 @@ def save_inference_model(
     model_filename: str = MODEL,
     params_filename: str | None = None,
     remote_tables: bool = False,
+    program: str = MAIN,
 ) -> tuple[str, ...]:
     """Writes the program that computes `targets` from `feeds`, and its parameters whole; gives what it fetches.
+
+    `program` is the name of the program of the module that is cut down, where there are several.
 
     Of a job in a cluster it is the source program that is cut down, so tables are looked up where the model runs;
     rows of a distributed table that no lookup ever asked for are zeros. With `remote_tables` it is the
@@ -176,9 +179,10 @@ def save_inference_model(
     """
     from pstranspile.interop.program_desc import program_to_bytes
 
-    source = job.main if isinstance(job, Module) else job.source.main
-    if remote_tables and isinstance(job, Compiled):
-        source = job.trainer(0).main
+    module = job if isinstance(job, Module) else job.trainer(0).module if remote_tables else job.source
+    if program not in module.programs:
+        raise DiagnosticError([error(codes.INFERENCE, f"there is no program @{program}")])
+    source = module[program]
     model = inference_program(source, feeds, targets)
     values = _parameters(machines, job, model.program)
     file = params_filename

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from math import prod
@@ -12,7 +12,7 @@ from pstranspile.checkpoint import codes
 from pstranspile.compile import Compiled, Role
 from pstranspile.ir.attributes import Strings
 from pstranspile.ir.diagnostics import DiagnosticError, error
-from pstranspile.ir.model import Module, Program, TensorType, Var
+from pstranspile.ir.model import MAIN, STARTUP, Module, Program, TensorType, Var
 from pstranspile.ir.types import DType, VarKind
 from pstranspile.plan.names import slice_name, trainer_suffix
 from pstranspile.plan.plan import DistributedVar, PlannedParameter, Slice
@@ -98,8 +98,8 @@ def layout_of(job: Compiled | Module) -> Layout:
     if isinstance(job, Module):
         from pstranspile.plan.text import fingerprint
 
-        held = [_whole(var, MACHINE) for var in _kept(job.main)]
-        return Layout(fingerprint(job), "alone", (), 0, (MACHINE,), _put_together(held, job.main))
+        held = [_whole(var, MACHINE) for var in _kept(sources_of(job))]
+        return Layout(fingerprint(job), "alone", (), 0, (MACHINE,), _put_together(held, sources_of(job)))
     plan = job.plan
     held = [one for number in range(len(plan.pservers)) for one in _on_server(job, number)]
     elsewhere = {v.origin for v in job.distributed_vars if v.vtype == "RemotePrefetch"}
@@ -107,9 +107,9 @@ def layout_of(job: Compiled | Module) -> Layout:
     for number in range(plan.trainers):
         role = job.trainer(number)
         # of what is looked up on the servers, a trainer has the declaration only
-        held += (_whole(var, role.name) for var in _kept(role.main) if var.name not in elsewhere)
+        held += (_whole(var, role.name) for var in _kept(trainer_variables(role)) if var.name not in elsewhere)
     machines = (*(f"pserver_{j}" for j in range(len(plan.pservers))), *(f"trainer_{i}" for i in range(plan.trainers)))
-    variables = _put_together(held, job.source.main)
+    variables = _put_together(held, sources_of(job.source))
     return Layout(job.fingerprint, plan.mode, plan.pservers, plan.trainers, machines, variables)
 
 
@@ -121,8 +121,29 @@ def _type(var: Var) -> TensorType:
     return var.tensor or TensorType(DType.FP32, ())
 
 
-def _kept(program: Program) -> Iterator[Var]:
-    return (var for var in program.main_block.vars.values() if var.persistable and var.kind in KEPT)
+def _kept(variables: Mapping[str, Var]) -> Iterator[Var]:
+    return (var for var in variables.values() if var.persistable and var.kind in KEPT)
+
+
+def sources_of(module: Module) -> Mapping[str, Var]:
+    """The variables of block 0 of a module's programs, of @main first; of the start-up program none."""
+    others = (program for name, program in module.programs.items() if name not in (MAIN, STARTUP))
+    return _together((module.main, *others))
+
+
+def trainer_variables(role: Role) -> Mapping[str, Var]:
+    """The variables of block 0 of all programs of a trainer."""
+    return _together((role.main, *role.others.values()))
+
+
+def _together(programs: Sequence[Program]) -> Mapping[str, Var]:
+    """Variables by name; where programs declare one differently, as it is kept from step to step, if it is."""
+    found = dict(programs[0].main_block.vars)
+    for program in programs[1:]:
+        for name, var in program.main_block.vars.items():
+            if name not in found or (var.persistable and not found[name].persistable):
+                found[name] = var
+    return found
 
 
 # Servers
@@ -136,13 +157,13 @@ def _on_server(job: Compiled, number: int) -> Iterator[_Held]:
     """
     endpoint = job.plan.pservers[number]
     role = job.pserver(endpoint)
-    program, source = role.main, job.source.main.main_block.vars
+    program, source = role.main, sources_of(job.source)
     cuts = {**_cut_with_parameters(job, program), **_overview(job, endpoint)}
     passing = _gradients(program)
     passing.update(name for name, var in source.items() if not var.persistable)
     passing -= _rates(program)
     tables = _table_names(job)
-    for var in _kept(program):
+    for var in _kept(program.main_block.vars):
         origin, offset = cuts.get(var.name, (var.name, 0))
         if var.name not in passing and origin not in passing:
             table = var.kind is VarKind.SELECTED_ROWS or origin in tables
@@ -212,7 +233,7 @@ def _name_of(row: DistributedVar, variables: Mapping[str, Var]) -> str:
 
 def _cut_with_parameters(job: Compiled, program: Program) -> dict[str, Place]:
     """Server variable -> (origin, offset) for all that is cut as the parameter that its block updates."""
-    source, here = job.source.main.main_block.vars, program.main_block.vars
+    source, here = sources_of(job.source), program.main_block.vars
     slices = {s.gradient: (p, s) for p in job.plan.parameters if p.is_cut for s in p.slices}
     found: dict[str, Place] = {}
     for op in program.main_block.ops:
@@ -246,11 +267,11 @@ def _cut_like(
 # All machines
 
 
-def _put_together(held: Iterable[_Held], source: Program) -> dict[str, Placed]:
+def _put_together(held: Iterable[_Held], source: Mapping[str, Var]) -> dict[str, Placed]:
     by_origin: dict[str, list[_Held]] = {}
     for one in held:
         by_origin.setdefault(one.origin, []).append(one)
-    return {name: _placed(name, by_origin[name], source.main_block.vars.get(name)) for name in sorted(by_origin)}
+    return {name: _placed(name, by_origin[name], source.get(name)) for name in sorted(by_origin)}
 
 
 def _placed(name: str, held: list[_Held], declared: Var | None) -> Placed:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterator
 
-from pstranspile.checkpoint.layout import Layout, Part, Placed, layout_of
+from pstranspile.checkpoint.layout import Layout, Part, Placed, layout_of, trainer_variables
 from pstranspile.checkpoint.names import TABLES, table_file
 from pstranspile.compile import Compiled
 from pstranspile.ir.attributes import AttrValue, Long, Longs, Strings
@@ -30,7 +30,7 @@ def save_program(job: Compiled, folder: str, trainer: int = 0) -> Program:
     """
     layout = layout_of(job)
     role = job.trainer(trainer)
-    own = role.main.main_block.vars
+    own = trainer_variables(role)
     parameters = {p.name for p in job.plan.parameters} if job.plan.mode == "sync" else frozenset[str]()
     variables: dict[str, Var] = {}
     saves: list[Op] = []
@@ -94,7 +94,7 @@ def load_program(job: Compiled, machine: str, folder: str) -> Program:
     """
     layout = layout_of(job)
     role = job.pserver(machine) if machine in job.plan.pservers else job.roles()[machine]
-    declared = role.main.main_block.vars
+    declared = trainer_variables(role)
     variables: dict[str, Var] = {}
     ops: list[Op] = []
     for placed in _saved(layout):

@@ -1,16 +1,23 @@
 """Where variables live: every part of every variable of every machine, and nothing that lasts a step only."""
 
 from math import prod
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import pstranspile as ps
+from pstranspile.checkpoint.api import load_checkpoint, save_checkpoint, scopes_of
+from pstranspile.checkpoint.inference import save_inference_model
 from pstranspile.checkpoint.layout import Layout, Part, layout_of
+from pstranspile.checkpoint.state import gather
 from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.ir.types import VarKind
+from pstranspile.run.cluster.simulate import cluster_of
 from pstranspile.saving import persistable_names
 from tests.checkpoint import recorded
 from tests.checkpoint.jobs import codes, job, model
+from tests.emit.several import adversarial
 from tests.emit.test_trains_alike import CASES
 from tests.fluid import source
 
@@ -103,7 +110,7 @@ def test_parts_that_do_not_make_up_the_whole():
     whole = TensorType(DType.FP32, (6, 10))
     held = [_Held("fc_0.w_0", Part(f"pserver_{n}", f"w.block{n}", 30 * n, (2, 10)), whole) for n in (0, 1)]
     with pytest.raises(DiagnosticError, match="30 to 50 on pserver_1") as problem:
-        _put_together(held, model().main)
+        _put_together(held, model().main.main_block.vars)
     assert codes(problem.value) == {"checkpoint-place"}
 
 
@@ -114,3 +121,37 @@ def test_a_job_without_servers():
     assert parts(layout, "fc_0.w_0") == [("trainer_0", "fc_0.w_0", 0)]
     assert [part.machine for part in layout.variables["fc_0.w_0"].others] == ["trainer_1"]
     assert np.prod(layout.variables["fc_0.w_0"].shape) == 60
+
+
+def test_jobs_of_several_programs(tmp_path: Path):
+    """What any program of the module keeps has its place, and goes on on other servers."""
+    jobs = [ps.compile(adversarial(), ps.Job(servers, 2, min_block_size=1000)) for servers in (["a:1", "b:2"], 3)]
+    kept = {
+        var.name
+        for name in ("main", "generator")
+        for var in adversarial()[name].main_block.vars.values()
+        if var.persistable and var.kind is VarKind.LOD_TENSOR
+    }
+    layouts = [layout_of(job) for job in jobs]
+    for layout in layouts:
+        assert {name for name, placed in layout.variables.items() if not placed.optional} == kept
+    assert len(layouts[0].variables["g1_w"].parts) == 2
+    moment = next(name for name in kept if name.startswith("g1_w_moment1"))
+    assert len(layouts[0].variables[moment].parts) == 2
+    clusters = [cluster_of(job) for job in jobs]
+    for cluster in clusters:
+        cluster.start()
+    for server in clusters[0].servers:
+        for name in server.scope:
+            if "moment" in name:
+                server.scope[name] = np.random.RandomState(1).uniform(size=server.scope[name].shape).astype("float32")
+    save_checkpoint(clusters[0], jobs[0], tmp_path / "c")
+    load_checkpoint(clusters[1], jobs[1], tmp_path / "c")
+    one, other = (gather(layout, scopes_of(cluster)) for layout, cluster in zip(layouts, clusters, strict=True))
+    assert one.values[moment].tobytes() == other.values[moment].tobytes()
+    assert one.values[moment].any()
+    targets = save_inference_model(clusters[1], jobs[1], tmp_path / "m", ["noise"], ["fc_1.tmp_1"], program="generator")
+    assert len(targets) == 1
+    assert {path.name for path in (tmp_path / "m").iterdir()} == {"__model__", "g0_w", "g0_b", "g1_w", "g1_b"}
+    with pytest.raises(DiagnosticError, match="no program @teacher"):
+        save_inference_model(clusters[1], jobs[1], tmp_path / "m", ["noise"], ["fc_1.tmp_1"], program="teacher")
