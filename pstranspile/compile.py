@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+from pstranspile.analysis.self_updates import self_updates
 from pstranspile.emit.distribution import Distributions, with_distribution
 from pstranspile.emit.family import Emitter, Programs, family_of
 from pstranspile.ir.codes import declare
 from pstranspile.ir.collector import collector_paused
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise_errors
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Program
 from pstranspile.job import Job
@@ -120,6 +121,8 @@ def prepare(
             location = Location(module.source.file) if module.source else None
             names = " and ".join(f"@{name}" for name in missing)
             raise DiagnosticError([error(NO_PROGRAM, f"the module has no program {names}", location)])
+        if job.pservers:
+            raise_errors(self_updates(module))
         steps = Steps(on_pass)
         prepared = family_of(job)(module, job, plan, steps)
         return Compiled(module, prepared.plan, prepared.emitter, prepared.warnings, steps, job)

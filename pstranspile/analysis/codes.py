@@ -26,6 +26,11 @@ AFTER_UPDATE = declare(
     "An op that changes a parameter after its optimizer needs values that only the trainer has, so it can't move to "
     "the server that owns the parameter.",
 )
+UPDATES_ITSELF = declare(
+    "updates-itself",
+    "An op updates parameters as it runs, without an optimizer; what it does on one trainer, no server and no other "
+    "trainer would hear of.",
+)
 SLICED_NORM = declare(
     "sliced-norm",
     "The optimizer reads a norm over the whole parameter, but the parameter is cut into slices: every server uses the "

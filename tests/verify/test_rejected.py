@@ -42,6 +42,7 @@ OTHER_INPUTS = {
     "programs-": "tests/emit/test_several.py",  # need two
     "dc-asgd-sparse": "tests/emit",  # needs a job
     "reserved-name": "tests/emit",  # the same
+    "updates-itself": "tests/analysis",  # an op without a schema
 }
 """Codes (or how they begin) that need another input than a text worth reading, and where they are tested."""
 

@@ -1,0 +1,23 @@
+"""Ops that update parameters by themselves, without an optimizer: the hashed embeddings of Fluid's PyramidDNN."""
+
+from __future__ import annotations
+
+from pstranspile.analysis import codes
+from pstranspile.ir.diagnostics import Diagnostic, at_op
+from pstranspile.ir.model import STARTUP, Module
+
+ATTRIBUTE = "distribute_update_vars"
+"""Names the parameters that such an op updates, with commas between them (A2.26)."""
+
+
+def self_updates(module: Module) -> list[Diagnostic]:
+    """Errors for such ops: their parameters have no gradient that could be sent, so trainers would drift apart."""
+    found: list[Diagnostic] = []
+    for name, program in module.programs.items():
+        for op in program.main_block.ops if name != STARTUP else ():
+            updated = op.attrs.get(ATTRIBUTE)
+            if updated:
+                names = ", ".join(f"%{part}" for part in str(updated).split(","))
+                message = f"it updates {names} by itself, and there is no gradient to send to a server"
+                found.append(at_op(codes.UPDATES_ITSELF, message, op))
+    return found
