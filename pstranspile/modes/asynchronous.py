@@ -9,6 +9,7 @@ from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Module, Op, Origin
 from pstranspile.job import Job
 from pstranspile.modes.communicator import communicator_barrier, send_counters
+from pstranspile.modes.own_clips import clip_on_trainers
 from pstranspile.modes.step_counter import share_step_counters
 from pstranspile.plan.plan import Plan, PlannedParameter, SharedCounter, Slice
 
@@ -22,8 +23,8 @@ class Async:
     doc = "servers update at every gradient that arrives; trainers do not wait for each other"
 
     def rewrite(self, module: Module, job: Job) -> tuple[Module, tuple[SharedCounter, ...]]:
-        """Learning-rate schedules run on counters that the trainers send."""
-        return share_step_counters(module, job.trainers)
+        """Schedules run on counters that the trainers send; trainers clip by the norm of all gradients themselves."""
+        return share_step_counters(clip_on_trainers(module), job.trainers)
 
     def per_trainer(self, job: Job) -> bool:
         """Never: servers don't tell the trainers apart."""

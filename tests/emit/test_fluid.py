@@ -14,7 +14,6 @@ from tests.fluid import comparable, job_names, recording
 
 TOGETHER = "must be updated together, but in mode async each gradient is applied as it arrives"
 REFUSED = {
-    "clip_global_norm/async_2x2": ("mode-unsupported", TOGETHER),
     "lookahead_sgd/async_2x2": ("mode-unsupported", TOGETHER),
     "fit_a_line_sgd/rt_with_sync_2x2": (
         "job-conflict",
@@ -25,7 +24,7 @@ REFUSED = {
         "mode collective needs it; it takes grad_allreduce, local_sgd, single_process_multi_thread",
     ),
 }
-"""The recorded jobs that are refused, in the first two cases because several parameters need one moment of update."""
+"""The recorded jobs that are refused, in the first case because several parameters need one moment of update."""
 
 
 @pytest.mark.parametrize("name", [name for name in job_names() if name not in REFUSED])
