@@ -87,7 +87,7 @@ def _split_selected_rows(op: Op) -> Run:
     def run(X: SelectedRows) -> list[SelectedRows]:
         check_ids(X.rows, ends[-1], "row")
         order, starts = in_sections(X.rows, ends)
-        rows, value = X.rows[order], in_use(X)[order]
+        rows, value = X.rows[order], in_use(X).take(order, axis=0)
         return [
             SelectedRows(rows[a:b] - first, value[a:b], height)
             for a, b, first, height in zip(starts, starts[1:], ends.tolist(), sections, strict=False)

@@ -25,7 +25,7 @@ def cut(value: Value, sections: Sequence[int]) -> list[Value]:
         if len(value.rows) and int(value.rows.max()) >= ends[-1]:
             raise ValueError(f"there is no row {int(value.rows.max())} in sections of {list(sections)} rows")
         order, starts = in_sections(value.rows, ends)
-        rows, held = value.rows[order], in_use(value)[order]
+        rows, held = value.rows[order], in_use(value).take(order, axis=0)
         spans = zip(pairwise(starts), ends.tolist(), sections, strict=False)
         return [SelectedRows(rows[a:b] - first, held[a:b], height) for (a, b), first, height in spans]
     if ends[-1] != len(value):

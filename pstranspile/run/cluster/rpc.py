@@ -241,8 +241,9 @@ class _Lookup:
             post(LOOKUP, step, table, ids, slot + number)
 
         def finish(answers: list[Value]) -> list[Value]:
-            rows = np.empty((len(flat), *answers[0].shape[1:]), answers[0].dtype)
-            rows[order] = answers[0] if len(answers) == 1 else np.concatenate(answers)
+            places = np.empty(len(flat), "int64")
+            places[order] = np.arange(len(flat))
+            rows = (answers[0] if len(answers) == 1 else np.concatenate(answers)).take(places, axis=0)
             if padding >= 0:
                 rows[flat == padding] = 0
             return shared_out(rows, values, data, self.last_dim)

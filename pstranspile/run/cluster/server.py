@@ -212,8 +212,8 @@ class Server(Machine):
         table = self.scope.values_here.get(message.variable)
         if table is None:
             raise self.unknown(message, "is asked for rows of")
-        rows = table.value[message.payload] if table.__class__ is SelectedRows else table[message.payload]
-        self.reply(message, rows)
+        held = table.value if table.__class__ is SelectedRows else table
+        self.reply(message, held.take(message.payload, axis=0))  # several times as fast as held[payload]
 
     @cached_property
     def prefetch_blocks(self) -> dict[str, Block]:
