@@ -268,6 +268,6 @@ FIRST_SNAPSHOT = _declare(
 
 # Before compiling.
 GRADIENT = _declare(
-    "gradient", (), "A1",
+    "gradient", (), "A1.15",
     "Not of the compiler: `pstranspile grad` made the op, as the backward pass of the source op.",
 )  # fmt: skip
