@@ -326,6 +326,33 @@ def test_a_dense_model_exchanges() -> None:
     assert_follows(compiled, module, feeds)
 
 
+def test_paths_in_a_tree_are_exchanged() -> None:
+    m = L.Draft(seed=1)
+    x, label = L.data(m, "x", [-1, 8]), L.data(m, "label", [-1, 1], "i64")
+    path, code = L.data(m, "path", [-1, 3], "i64"), L.data(m, "code", [-1, 3], "i64")
+    hidden = L.fc(x, 8, param_attr="w", bias_attr=False)
+    paths = {"path_table": path, "path_code": code}
+    module = trained(L.mean(L.hsigmoid(hidden, label, 40, param_attr="tree", bias_attr=False, is_sparse=True, **paths)))
+    compiled = ps.compile(module, job(trainers=1))
+    assert tick(compiled.trainer(0).main) == (("path.rows",), ("tree",))
+    random = np.random.default_rng(0)
+    feeds = {
+        "x": random.normal(size=(6, 4, 8)).astype("f"),
+        "label": random.integers(0, 40, (6, 4, 1)),
+        "path": np.tile([[0, 11, -1], [0, 12, 31], [0, 11, 39], [0, -1, -1]], (6, 1, 1)),
+        "code": np.tile([[0, 1, -1], [1, 0, 1], [0, 0, 0], [1, -1, -1]], (6, 1, 1)),
+    }
+    assert_follows(compiled, module, feeds)
+
+
+def test_sampled_classes_are_exchanged() -> None:
+    module = trained(classes(is_sparse=True, seed=5))
+    compiled = ps.compile(module, job(trainers=1))
+    random = np.random.default_rng(0)
+    feeds = {"x": random.normal(size=(6, 4, 8)).astype("f"), "label": random.integers(0, 40, (6, 4, 1))}
+    assert_follows(compiled, module, feeds)
+
+
 def test_a_server_that_holds_nothing_has_a_block_to_start_with() -> None:
     """Fluid's has none, and does not start."""
     compiled = ps.compile(line(), job(pservers=3))
