@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any
 
 from pstranspile.ir.diagnostics import DiagnosticError, at_op
@@ -209,36 +209,40 @@ def _prefetch(trainer: Trainer, exchange: Exchange, program: Program, servers: S
     return run
 
 
-class _Lookup:
-    """Rows of a table whose parts lie on several servers, for all `Ids` at once; every server is asked once."""
+class _Lookups:
+    """Rows of tables that are cut alike, for all `Ids` at once: every server is asked once for each table."""
 
-    def __init__(self, trainer: Trainer, op: Op, servers: Servers):
-        self.op = op
+    def __init__(self, trainer: Trainer, ops: Sequence[Op], servers: Servers):
+        self.ops = ops
         self.trainer = trainer
-        self.inputs = len(op.inputs.get("Ids", ()))
-        tables, endpoints = text_list(op, "table_names"), text_list(op, "endpoints")
-        self.posts = [
-            (link_to(trainer, servers, endpoint, op).post, table)
-            for endpoint, table in zip(endpoints, tables, strict=True)
-        ]
-        self.ends = np.cumsum((0, *number_list(op, "height_sections")))
-        padding: Any = op.attrs.get("padding_idx", -1)
-        self.padding = int(padding)
-        self.last_dim = op.attrs.get("lookup_table_version", "lookup_table") == "lookup_table"
+        self.inputs = [len(op.inputs.get("Ids", ())) for op in ops]
+        endpoints = text_list(ops[0], "endpoints")
+        self.posts = [link_to(trainer, servers, endpoint, ops[0]).post for endpoint in endpoints]
+        self.tables = list(zip(*(text_list(op, "table_names") for op in ops), strict=True))
+        """For every server the names of its parts of the tables."""
+        self.ends = np.cumsum((0, *number_list(ops[0], "height_sections")))
+        self.padding = _padding(ops[0])
+        self.last_dim = _drops_last_dim(ops[0])
+        self.answers = len(ops) * len(endpoints)
 
     def ask(self, values: Sequence[Value], slot: int) -> Callable[[list[Value]], list[Value]]:
         """Asks for the rows, in slots from `slot` on; gives what makes the outputs of the answers."""
-        padding = self.padding
+        padding, step = self.padding, self.trainer.step
         data = [value.data if value.__class__ is LoDTensor else value for value in values]
         flat = data[0].reshape(-1) if len(data) == 1 else np.concatenate([ids.reshape(-1) for ids in data])
         known = flat if padding < 0 else np.where(flat == padding, 0, flat)
         try:
             parts, order = route_ids(known, self.ends)
         except ValueError as problem:
-            raise DiagnosticError([at_op(codes.UNKNOWN_VARIABLE, str(problem), self.op)]) from None
-        step = self.trainer.step
-        for number, ((post, table), ids) in enumerate(zip(self.posts, parts, strict=True)):
-            post(LOOKUP, step, table, ids, slot + number)
+            raise DiagnosticError([at_op(codes.UNKNOWN_VARIABLE, str(problem), self.ops[0])]) from None
+        bounds = self._bounds(data)
+        begin = 0
+        for post, tables, ids in zip(self.posts, self.tables, parts, strict=True):
+            cuts = order[begin : begin + len(ids)].searchsorted(bounds).tolist()  # in a section, places ascend
+            begin += len(ids)
+            for table, (start, stop) in zip(tables, pairwise(cuts), strict=True):
+                post(LOOKUP, step, table, ids[start:stop], slot)
+                slot += 1
 
         def finish(answers: list[Value]) -> list[Value]:
             places = np.empty(len(flat), "int64")
@@ -250,18 +254,44 @@ class _Lookup:
 
         return finish
 
+    def _bounds(self, data: Sequence[Value]) -> list[int]:
+        """Where the ids of each table begin and end among all ids."""
+        sizes = iter([ids.size for ids in data])
+        bounds = [0]
+        for count in self.inputs:
+            bounds.append(bounds[-1] + sum(next(sizes) for _ in range(count)))
+        return bounds
+
+
+def _padding(op: Op) -> int:
+    value: Any = op.attrs.get("padding_idx", -1)
+    return int(value)
+
+
+def _drops_last_dim(op: Op) -> bool:
+    return op.attrs.get("lookup_table_version", "lookup_table") == "lookup_table"
+
+
+def _cut_alike(op: Op, program: Program) -> object:
+    """A value that lookups share whose tables are cut alike and have rows of one kind."""
+    table = program.main_block.vars.get(op.inputs["W"][0])
+    kind = (table.dtype, table.shape[1:]) if table is not None else op.inputs["W"]
+    return kind, text_list(op, "endpoints"), number_list(op, "height_sections"), _padding(op), _drops_last_dim(op)
+
 
 def _lookup(trainer: Trainer, exchange: Exchange, program: Program, servers: Servers) -> Action:
-    lookups = [_Lookup(trainer, op, servers) for op in exchange.ops]
-    count = sum(len(lookup.posts) for lookup in lookups)
+    alike = groupby(exchange.ops, key=lambda op: _cut_alike(op, program))
+    lookups = [_Lookups(trainer, tuple(ops), servers) for _, ops in alike]
+    count = sum(lookup.answers for lookup in lookups)
 
     def run(values: tuple[Value, ...]) -> Sequence[Value]:
         finishes: list[tuple[int, Callable[[list[Value]], list[Value]]]] = []
         place = slot = 0
         for lookup in lookups:
-            finishes.append((len(lookup.posts), lookup.ask(values[place : place + lookup.inputs], slot)))
-            place += lookup.inputs
-            slot += len(lookup.posts)
+            inputs = sum(lookup.inputs)
+            finishes.append((lookup.answers, lookup.ask(values[place : place + inputs], slot)))
+            place += inputs
+            slot += lookup.answers
 
         def finish(answers: list[Value]) -> list[Value]:
             out: list[Value] = []
