@@ -42,13 +42,16 @@ class Faults(Protocol):
 class Link:
     """The way from one machine to another. `trainer`: the trainer that the source acts for, -1 for none."""
 
-    __slots__ = ("expected", "held", "network", "place", "queue", "sequence", "source", "target", "trainer")
+    __slots__ = (
+        "expected", "held", "names", "network", "place", "queue", "sequence", "source", "target", "trainer"
+    )  # fmt: skip
 
     def __init__(self, network: Network, source: Machine, target: Machine, trainer: int):
         self.network = network
         self.source = source
         self.target = target
         self.trainer = trainer
+        self.names = source.name, target.name
         self.sequence = 0
         self.expected = 1
         """The sequence number that must come next; only kept where messages can be lost."""
@@ -61,18 +64,17 @@ class Link:
 
     def post(self, kind: str, step: int, variable: str = "", payload: Any = None, slot: int = -1) -> None:
         """Sends a message. The payload must not change afterwards."""
-        self.sequence += 1
-        target, network = self.target, self.network
-        message = _made(
-            Message, (kind, self.source.name, target.name, self.trainer, step, self.sequence, variable, payload, slot)
-        )
-        if network.direct is None:
-            network.carry(self, message)
+        sequence = self.sequence = self.sequence + 1
+        message = _made(Message, (kind, *self.names, self.trainer, step, sequence, variable, payload, slot))
+        ready = self.network.direct
+        if ready is None:
+            self.network.carry(self, message)
             return
+        target = self.target
         target.inbox.append(message)
         if not target.listed:
             target.listed = True
-            network.direct.append(target)
+            ready.append(target)
 
 
 class Network:

@@ -105,7 +105,13 @@ def _send(trainer: Trainer, exchange: Exchange, program: Program, servers: Serve
         for (link, name, _), part in zip(targets, cut(safe(values)[0], sections), strict=True):
             link.post(kind, step, name, part)
 
+    def single(values: tuple[Value, ...]) -> None:
+        post(kind, trainer.step, name, values[0])
+
     any_copied = any(copied)
+    if len(targets) == 1 and targets[0][2] == 0 and not any_copied:
+        post, name = targets[0][0].post, targets[0][1]
+        return single
     return in_sections if any(place < 0 for _, _, place in targets) else whole
 
 

@@ -92,15 +92,16 @@ class SynchronousServer(Server):
 
     def on_send(self, message: Message) -> None:
         """Keeps the gradient for the update. Raises DiagnosticError for a variable the server does not have."""
-        name, trainer = message.variable, message.trainer
-        if name not in self._senders and name not in self.main.main_block.vars:
+        name, trainer, senders = message.variable, message.trainer, self._senders
+        sender = senders.get(name)
+        if sender is None and name not in self.main.main_block.vars:
             raise self.unknown(message, "is sent")
-        if name in self.received and self._senders[name] != trainer:
-            parts = self._shared.setdefault(name, {self._senders[name]: self.received[name]})
-            parts[trainer] = message.payload
-        else:
-            self._senders[name] = trainer
+        if sender == trainer or name not in self.received:
+            senders[name] = trainer
             self.received[name] = message.payload
+        else:
+            parts = self._shared.setdefault(name, {senders[name]: self.received[name]})
+            parts[trainer] = message.payload
 
     def on_get(self, message: Message) -> None:
         """Answers while variables are served, else after the update."""
