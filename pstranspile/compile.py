@@ -121,7 +121,7 @@ def prepare(
             location = Location(module.source.file) if module.source else None
             names = " and ".join(f"@{name}" for name in missing)
             raise DiagnosticError([error(NO_PROGRAM, f"the module has no program {names}", location)])
-        if job.pservers:
+        if job.pservers and job.mode != "geo":
             raise_errors(self_updates(module))
         steps = Steps(on_pass)
         prepared = family_of(job)(module, job, plan, steps)

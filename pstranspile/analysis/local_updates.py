@@ -11,6 +11,7 @@ from typing import NamedTuple
 from pstranspile.analysis import codes
 from pstranspile.analysis.facts import Facts
 from pstranspile.analysis.roles import Roles, find_roles
+from pstranspile.analysis.self_updates import ATTRIBUTE, updated_by_itself
 from pstranspile.analysis.tables import is_sparse
 from pstranspile.analysis.updates import Update, is_optimizer
 from pstranspile.analysis.uses import uses_of
@@ -44,7 +45,7 @@ def find_local_updates(program: Program, steps: Steps) -> Facts:
     """The facts of a training program whose updates stay where they are (A2.15, A3.35). Raises DiagnosticError.
 
     The pair of a parameter is that of the first optimize op that names it; parameters that are not trainable, and
-    optimize ops that name none, are left to the trainers.
+    optimize ops that name none, are left to the trainers. Parameters that an op updates by itself follow (A2.26).
     """
     roles = steps.run("find-roles", find_roles, program.main_block)
     uses = steps.run("find-uses", uses_of, program.main_block, frozenset[int]())
@@ -67,6 +68,9 @@ def _trained(program: Program, roles: Roles) -> tuple[Update, ...]:
         var = variables.get(pair[0])
         if var is None or var.parameter is None or var.parameter.trainable:
             found[pair[0]] = Update(*pair, (index,), (index,))
+    for index, op in enumerate(ops):
+        for name in updated_by_itself(op) if ATTRIBUTE in op.attrs else ():
+            found.setdefault(name, Update(name, name, (index,), (index,)))
     return tuple(found.values())
 
 

@@ -43,8 +43,8 @@ def module(attribute: str = ' {distribute_update_vars="table"}') -> Module:
     return parse(TEXT.replace(' {distribute_update_vars="table"}', attribute), "net.ir")
 
 
-@pytest.mark.parametrize("mode", ["sync", "async", "half-async", "fleet-sync", "geo"])
-def test_it_is_refused_in_the_modes_with_servers(mode: str) -> None:
+@pytest.mark.parametrize("mode", ["sync", "async", "half-async", "fleet-sync"])
+def test_it_is_refused_in_the_modes_that_send_gradients(mode: str) -> None:
     with pytest.raises(DiagnosticError) as refusal:
         compile(module(), Job(2, 2, mode=mode))
     (found,) = refusal.value.diagnostics
@@ -58,3 +58,15 @@ def test_it_is_refused_in_the_modes_with_servers(mode: str) -> None:
 @pytest.mark.parametrize("attribute", ["", ' {distribute_update_vars=""}'])
 def test_without_such_parameters_it_is_an_op_like_any_other(attribute: str) -> None:
     compile(module(attribute), Job(2, 2))
+
+
+def test_in_mode_geo_what_changed_is_exchanged() -> None:
+    compiled = compile(module(), Job(2, 2, mode="geo", min_block_size=256))
+    assert [(p.name, len(p.slices), p.sparse) for p in compiled.plan.parameters] == [
+        ("w", 1, False),
+        ("table", 2, False),
+    ]
+    trainer = compiled.trainer(0)
+    assert trainer.main.main_block.vars["table.delta"].shape == (64, 8)
+    fetched = [name for op in trainer.startup.main_block.ops if op.type == "recv" for name in op.output_names]
+    assert fetched == ["w", "table.block0", "table.block1"]
