@@ -1,32 +1,26 @@
-"""A synchronous cluster in one process, as plain as can be: what the emitted programs are run with in tests."""
+"""A cluster stepped batch by batch, and one machine to hold it against."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pstranspile.compile import Compiled, Role
-from pstranspile.ir.model import Module, Op, Program
+from pstranspile.ir.model import Module
 from pstranspile.run.api import run
+from pstranspile.run.cluster.feeding import part_of_batch
+from pstranspile.run.cluster.simulate import cluster_of
 from pstranspile.run.scope import Scope
 
 SEED = 7
-RPC = frozenset({"send", "send_barrier", "recv", "fetch_barrier"})
 Feed = Mapping[str, Any]
 
 
 class Machine(NamedTuple):
     role: Role
     scope: Scope
-
-
-def only(program: Program, keep: Callable[[Op], bool]) -> Program:
-    """The program with just these ops of block 0."""
-    block = program.main_block
-    ops = tuple(op for op in block.ops if keep(op))
-    return program._replace(blocks=(block._replace(ops=ops), *program.blocks[1:]))
 
 
 def train_alone(module: Module, feeds: Sequence[Feed]) -> Scope:
@@ -41,71 +35,33 @@ def train_alone(module: Module, feeds: Sequence[Feed]) -> Scope:
 
 
 class Cluster:
-    """The machines of a synchronous job, stepped in turn: all trainers, all servers, all fetches."""
+    """The machines of a job after their start-up programs; `step` takes the next batch."""
 
     def __init__(self, compiled: Compiled):
         self.plan = compiled.plan
-        self.servers = {endpoint: Machine(compiled.pserver(endpoint), Scope()) for endpoint in self.plan.pservers}
-        for endpoint, server in self.servers.items():
-            held = [v for v in compiled.distributed_vars if v.endpoint == endpoint and v.is_slice]
-            slices = {v.slice: (v.origin, v.offset) for v in held}
-            run(server.role.startup, scope=server.scope, seed=SEED, slices=slices)
-        self.trainers = [Machine(compiled.trainer(i), Scope()) for i in range(self.plan.trainers)]
-        for trainer in self.trainers:
-            local = only(trainer.role.startup, lambda op: op.type not in RPC and op.type != "concat")
-            run(local, scope=trainer.scope, seed=SEED)
-            self.fetch(trainer, trainer.role.startup)
+        self.cluster = cluster_of(compiled, seed=SEED)
+        self.batches: list[Feed] = []
+        self.cluster.feed(self._part)
+        self.cluster.start()
+        by_endpoint = self.cluster.by_endpoint
+        self.servers = {e: Machine(compiled.pserver(e), by_endpoint[e].scope) for e in self.plan.pservers}
+        self.trainers = [Machine(compiled.trainer(t.index), t.scope) for t in self.cluster.trainers]
 
-    def fetch(self, trainer: Machine, program: Program) -> None:
-        """Carries out the recvs of a program, and joins the slices received."""
-        received: set[str] = set()
-        for op in program.main_block.ops:
-            if op.type == "recv":
-                for name, endpoint in zip(op.outputs["Out"], op.attrs["epmap"], strict=True):
-                    trainer.scope[name] = self.servers[endpoint].scope[name]
-                    received.add(name)
-        run(only(program, lambda op: op.type == "concat" and set(op.input_names) <= received), scope=trainer.scope)
+    def _part(self, trainer: int, step: int) -> Feed:
+        return {name: part_of_batch(rows, trainer, self.plan.trainers) for name, rows in self.batches[step].items()}
 
     def step(self, feed: Feed) -> None:
         """One step: the batch is divided evenly over the trainers in order."""
-        for number, trainer in enumerate(self.trainers):
-            self._compute(trainer, {name: self._part(rows, number) for name, rows in feed.items()})
-        for server in self.servers.values():
-            self._update(server)
-        for trainer in self.trainers:
-            self.fetch(trainer, trainer.role.main)
+        self.batches.append(feed)
+        self.cluster.run_to(len(self.batches))
 
-    def _part(self, rows: Any, number: int) -> Any:
-        size = len(rows) // self.plan.trainers
-        return rows[number * size : (number + 1) * size]
-
-    def _compute(self, trainer: Machine, feed: Feed) -> None:
-        main = trainer.role.main
-        received = {n for op in main.main_block.ops if op.type == "recv" for n in op.output_names}
-        sends = [
-            (name, endpoint)
-            for op in main.main_block.ops
-            if op.type == "send"
-            for name, endpoint in zip(op.inputs["X"], op.attrs["epmap"], strict=True)
-        ]
-
-        def is_local(op: Op) -> bool:
-            joins = op.type == "concat" and bool(set(op.input_names) & received)
-            return op.type not in RPC and not joins
-
-        values = run(only(main, is_local), feed=feed, fetch=[n for n, _ in sends], scope=trainer.scope, seed=SEED)
-        for name, endpoint in sends:
-            self.servers[endpoint].scope[name] = values[name]
-
-    def _update(self, server: Machine) -> None:
-        main = server.role.main
-        (listen,) = main.main_block.ops
-        for index in listen.attrs["optimize_blocks"]:
-            ops = main.blocks[index].ops
-            block = main._replace(blocks=(main.main_block._replace(ops=ops), *main.blocks[1:]))
-            read = {name for op in ops for name in op.input_names}
-            received = {name: server.scope[name] for name in listen.inputs["X"] if name in read}
-            run(block, feed=received, scope=server.scope, seed=SEED)
+    def fetch(self, trainer: Machine, _startup: Any) -> None:
+        """Gives a trainer what the servers hold now, as its start-up program does at the beginning."""
+        scopes = {endpoint: server.scope for endpoint, server in self.servers.items()}
+        for server in self.cluster.servers:
+            server.forget_copies(list(server.scope))
+        for name in self.cluster.placement.origins():
+            trainer.scope[name] = self.cluster.placement.whole(name, scopes)
 
     def parameters(self) -> dict[str, Any]:
         """Every parameter as trainer 0 holds it."""
