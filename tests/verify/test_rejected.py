@@ -44,6 +44,8 @@ OTHER_INPUTS = {
     "dc-asgd-sparse": "tests/emit",  # needs a job
     "reserved-name": "tests/emit",  # the same
     "updates-itself": "tests/analysis",  # an op without a schema
+    "checkpoint-": "tests/checkpoint",  # folders of checkpoints
+    "inference-program": "tests/checkpoint",  # two
 }
 """Codes (or how they begin) that need another input than a text worth reading, and where they are tested."""
 
