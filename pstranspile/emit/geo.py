@@ -69,14 +69,14 @@ class GeoJob:
 
     @cached_property
     def _received(self) -> Plan:
-        """The plan with just the parameters that trainers fetch at the start: all but tables looked up as in Fluid."""
+        """The plan with just the parameters that trainers fetch at the start: as in Fluid, all but looked-up tables."""
         local = {
             op.inputs["W"][0]
             for part in self.parts.values()
             for op in part.facts.program.main_block.ops
             if op.type == "lookup_table" and op.attrs.get("is_sparse") is True
         }
-        fetched = tuple(p for p in self.plan.parameters if not (p.sparse and p.name in local))
+        fetched = tuple(p for p in self.plan.parameters if p.name not in local)
         return replace(self.plan, parameters=fetched, send_order=())
 
     @cached_property

@@ -70,6 +70,9 @@ def _check_tick(trainer: Trainer, op: Op, held: Mapping[str, Var | None], pushed
         message = f"{len(ids)} variables with ids are sent for {len(tables)} tables"
         yield finding(GEO, role, op, message, next(iter(ids), ""))
     variables, said = trainer.main.vars, _said(trainer)
+    for _, lookup in trainer.main.of("lookup_table"):
+        if lookup.attrs.get("is_sparse") is True:  # such a table is initialised here, and not fetched
+            pushed.update(_slices(lookup.input("W") or "", said, held))
     sparse = {t for t in tables if (change := variables.get(f"{t}.delta")) and change.kind is VarKind.SELECTED_ROWS}
     for table in dict.fromkeys(tables):
         whole = trainer.main.vars.get(table)

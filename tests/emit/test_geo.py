@@ -392,17 +392,22 @@ def test_tables_that_trainers_initialise_are_the_servers() -> None:
     assert np.abs(table).min() > 0
 
 
-def test_a_table_that_is_also_read_whole_is_fetched_at_the_start() -> None:
-    """Its gradient is dense. Fluid's trainers start with tables of their own."""
+def test_a_table_that_is_also_read_whole_is_exchanged_whole() -> None:
+    """Its gradient is dense; it starts on each trainer as its initialiser makes it, as in Fluid."""
     m = L.Draft(seed=1)
     ids, y = L.data(m, "ids", [-1, 1], "i64"), L.data(m, "y", [-1, 1])
     table = L.create_parameter(m, "table", "table", [40, 8], "f32")
     row = L.embedding(ids, (40, 8), is_sparse=True, param_attr="table")
     scores = L.matmul(row, table, transpose_y=True)
-    compiled = ps.compile(trained(L.mean(L.square_error_cost(L.fc(scores, 1), y))), job())
+    module = trained(L.mean(L.square_error_cost(L.fc(scores, 1, param_attr="w", bias_attr=False), y)))
+    compiled = ps.compile(module, job(trainers=1))
     assert not compiled.plan.by_name["table"].sparse
-    startup = compiled.trainer(0).startup
-    assert {"table.block0", "table.block1"} <= {n for op in ops_of(startup, "recv") for n in op.output_names}
+    trainer = compiled.trainer(0)
+    assert [op.outputs["Out"] for op in ops_of(trainer.startup, "recv")] == [("w",)]
+    assert tick(trainer.main) == (("geo_step",), ("table",))
+    random = np.random.default_rng(0)
+    feeds = {"ids": random.integers(0, 40, (6, 4, 1)), "y": random.normal(size=(6, 4, 1)).astype("f")}
+    assert_follows(compiled, module, feeds)
 
 
 # Parameters, optimizers, initialisers
