@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.distribution import DistributedVar
 from pstranspile.ir.model import Program
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import Value
@@ -37,7 +38,7 @@ from pstranspile.run.cluster.foresee import require_barriers
 from pstranspile.run.cluster.geo import GeoServer
 from pstranspile.run.cluster.machine import Machine
 from pstranspile.run.cluster.network import Network
-from pstranspile.run.cluster.placement import Placed, Placement, infer_placement
+from pstranspile.run.cluster.placement import Placement, infer_placement
 from pstranspile.run.cluster.report import stuck
 from pstranspile.run.cluster.rpc import link_to, make_rpc, text_list
 from pstranspile.run.cluster.scheduler import Scheduler, SeededScheduler
@@ -92,7 +93,7 @@ class Cluster:
         init: Mapping[str, Any] | None = None,
         schedule: int | None = None,
         seed: int | None = None,
-        distributed_vars: Iterable[Placed] | None = None,
+        distributed_vars: Iterable[DistributedVar] | None = None,
         settings: Settings | None = None,
         folder: str = ".",
     ):
@@ -114,11 +115,7 @@ class Cluster:
             for index, name in enumerate(sorted(training, key=_by_number))
         ]
         self.by_endpoint: dict[str, Server] = {server.endpoint: server for server in self.servers}
-        rows = (
-            infer_placement({s.endpoint: s.main for s in self.servers}, [t.main for t in self.trainers[:1]])
-            if distributed_vars is None
-            else list(distributed_vars)
-        )
+        rows = self._written() if distributed_vars is None else list(distributed_vars)
         self.placement = Placement(rows)
         self.tables = find_tables(self.trainers[0].main, self.by_endpoint)
         self.rings = self._rings()
@@ -147,6 +144,15 @@ class Cluster:
         trainer.make_action = self.make_action
         trainer.on_started = self._initialise_trainer
         return trainer
+
+    def _written(self) -> list[DistributedVar]:
+        """The table of variables on servers as the programs carry it, else as names tell it."""
+        mains = [trainer.main for trainer in self.trainers[:1]]
+        servers = {server.endpoint: server.main for server in self.servers}
+        carried = [program.distribution.variables for program in servers.values() if program.distribution is not None]
+        if servers and len(carried) == len(servers) and any(carried):
+            return list(dict.fromkeys(row for rows in carried for row in rows))
+        return infer_placement(servers, mains)
 
     def make_action(self, trainer: Trainer, exchange: Exchange, program: Program) -> Action:
         """What a trainer does at an op that talks to other machines."""

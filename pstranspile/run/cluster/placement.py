@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
-from typing import NamedTuple, Protocol
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.distribution import DistributedVar
 from pstranspile.ir.model import Program
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import Value
@@ -20,44 +20,10 @@ from pstranspile.run.scope import Scope
 np = lazy_import("numpy")
 
 
-class Placed(Protocol):
-    """A row of the table of variables on servers (a compile's `distributed_vars`); offset in elements."""
-
-    @property
-    def origin(self) -> str: ...  # noqa: D102
-    @property
-    def origin_shape(self) -> tuple[int, ...]: ...  # noqa: D102
-    @property
-    def slice(self) -> str: ...  # noqa: D102
-    @property
-    def slice_shape(self) -> tuple[int, ...]: ...  # noqa: D102
-    @property
-    def is_slice(self) -> bool: ...  # noqa: D102
-    @property
-    def offset(self) -> int: ...  # noqa: D102
-    @property
-    def endpoint(self) -> str: ...  # noqa: D102
-    @property
-    def vtype(self) -> str: ...  # noqa: D102
-
-
-class PlacedVar(NamedTuple):
-    """A row of that table."""
-
-    origin: str
-    origin_shape: tuple[int, ...]
-    slice: str
-    slice_shape: tuple[int, ...]
-    is_slice: bool
-    offset: int
-    endpoint: str
-    vtype: str = "Param"
-
-
 _SLICE = re.compile(r"^(.+)\.block(\d+)$")
 
 
-def infer_placement(servers: Mapping[str, Program], known: Iterable[Program]) -> list[PlacedVar]:
+def infer_placement(servers: Mapping[str, Program], known: Iterable[Program]) -> list[DistributedVar]:
     """The table for programs that come without one: by names `P.block<k>`, where P is declared by a trainer.
 
     `servers` are the main programs by endpoint, `known` those of the trainers. What is not cut is placed under its own
@@ -67,7 +33,7 @@ def infer_placement(servers: Mapping[str, Program], known: Iterable[Program]) ->
         name: var.shape for program in known for name, var in program.main_block.vars.items() if var.tensor is not None
     }
     parts: dict[str, list[tuple[int, str, tuple[int, ...], str]]] = {}
-    rows: list[PlacedVar] = []
+    rows: list[DistributedVar] = []
     for endpoint, program in servers.items():
         for name, var in program.main_block.vars.items():
             if not var.persistable or var.tensor is None or "@GRAD" in name:
@@ -77,12 +43,13 @@ def infer_placement(servers: Mapping[str, Program], known: Iterable[Program]) ->
             if match and whole is not None and whole[1:] == var.shape[1:]:
                 parts.setdefault(match[1], []).append((int(match[2]), name, var.shape, endpoint))
             elif wholes.get(name) == var.shape:
-                rows.append(PlacedVar(name, var.shape, name, var.shape, False, 0, endpoint))
+                rows.append(DistributedVar(name, var.shape, name, var.shape, False, 0, 0, endpoint, "Param"))
     for origin, found in parts.items():
         offset = 0
-        sliced: list[PlacedVar] = []
-        for _, name, shape, endpoint in sorted(found):
-            sliced.append(PlacedVar(origin, wholes[origin], name, shape, True, offset, endpoint))
+        sliced: list[DistributedVar] = []
+        for number, name, shape, endpoint in sorted(found):
+            whole = wholes[origin]
+            sliced.append(DistributedVar(origin, whole, name, shape, True, number, offset, endpoint, "Param"))
             offset += prod(shape)
         if offset == prod(wholes[origin]):
             rows += sliced
@@ -92,10 +59,10 @@ def infer_placement(servers: Mapping[str, Program], known: Iterable[Program]) ->
 class Placement:
     """The table of variables on servers, looked up by endpoint and by whole variable."""
 
-    def __init__(self, rows: Sequence[Placed]):
+    def __init__(self, rows: Sequence[DistributedVar]):
         self.rows = tuple(rows)
-        self.by_endpoint: dict[str, list[Placed]] = {}
-        self.by_origin: dict[str, list[Placed]] = {}
+        self.by_endpoint: dict[str, list[DistributedVar]] = {}
+        self.by_origin: dict[str, list[DistributedVar]] = {}
         for row in rows:
             self.by_endpoint.setdefault(row.endpoint, []).append(row)
             self.by_origin.setdefault(row.origin, []).append(row)
@@ -137,7 +104,7 @@ class Placement:
         return flat.reshape(shape)
 
 
-def _part(scopes: Mapping[str, Scope], row: Placed) -> Value:
+def _part(scopes: Mapping[str, Scope], row: DistributedVar) -> Value:
     value = scopes[row.endpoint].get(row.slice)
     if value is None:
         message = f"{row.slice}, a part of {row.origin}, has no value on the server {row.endpoint}"

@@ -18,7 +18,7 @@ class Job(Protocol):
 
     @property
     def distributed_vars(self) -> Any:
-        """The table of variables on servers: rows that are `Placed`."""
+        """The table of variables on servers: rows of `DistributedVar`."""
         ...
 
     def roles(self) -> Mapping[str, Role]:

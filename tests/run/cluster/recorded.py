@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pstranspile.interop.program_desc import program_from_bytes
+from pstranspile.ir.distribution import DistributedVar
 from pstranspile.ir.model import Program
-from pstranspile.run.cluster.placement import PlacedVar
 
 ARCHIVE = Path(__file__).parents[2] / "data" / "fluid" / "cluster.tar.xz"
 
@@ -40,12 +40,12 @@ def roles(name: str) -> dict[str, Role]:
     return {path.rpartition("/")[2]: Role(program(path, "main"), program(path, "startup")) for path in found}
 
 
-def placed(name: str) -> list[PlacedVar]:
+def placed(name: str) -> list[DistributedVar]:
     """Fluid's table of variables on the servers of a recorded job."""
     rows = json.loads(files()[f"{name}/placed.json"])
     return [
-        PlacedVar(origin, tuple(whole), part, tuple(shape), cut, offset, endpoint, kind)
-        for kind, endpoint, origin, whole, part, shape, cut, _, offset in rows
+        DistributedVar(origin, tuple(whole), part, tuple(shape), cut, block, offset, endpoint, kind)
+        for kind, endpoint, origin, whole, part, shape, cut, block, offset in rows
     ]
 
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pstranspile.compile import Compiled, compile
+import pstranspile as ps
+from pstranspile.compile import Compiled, Role, compile
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.job import Job
 from pstranspile.run.cluster.cluster import Cluster
@@ -194,3 +195,45 @@ def test_results_as_arrays():
     arrays = simulate(job, batches("fit_a_line_sgd"), fetch=["mean_0.tmp_0"], seed=SEED).arrays()
     assert arrays["trainer_1/step/mean_0.tmp_0"].shape == (STEPS, 1)
     assert arrays["param/fc_0.w_0"].shape == (13, 1)
+
+
+def test_programs_written_and_read_again_know_where_variables_lie():
+    """Also the state of optimizers, which no name tells."""
+    case = "two_optimizers"
+    job = compile(source(case), Job(pservers=2, trainers=2, min_block_size=100))
+    read = {name: ps.loads(ps.dumps(role.module)) for name, role in job.roles().items()}
+    roles = {name: Role(name, module["main"], module["startup"]) for name, module in read.items()}
+    one, other = simulate(job, batches(case), seed=SEED), simulate(roles, batches(case), seed=SEED)
+    assert one.parameters.keys() == other.parameters.keys()
+    for name, value in one.parameters.items():
+        np.testing.assert_array_equal(value, other.parameters[name])
+    assert set(one.cluster.placement.rows) == set(other.cluster.placement.rows)
+    assert any(row.vtype == "Optimizer" for row in other.cluster.placement.rows)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    mode=st.sampled_from(["sync", "async", "half-async", "fleet-sync", "geo", "nccl2", "grad-allreduce", "local-sgd"]),
+    servers=st.integers(1, 3),
+    trainers=st.integers(2, 4),
+    schedule=st.integers(0, 2**32),
+    data=st.data(),
+)
+def test_no_mode_hangs_when_trainers_leave_at_any_step(
+    mode: str, servers: int, trainers: int, schedule: int, data: st.DataObject
+):
+    case = "fit_a_line_sgd"
+    if mode in ("nccl2", "grad-allreduce", "local-sgd"):
+        job = Job(trainers=[f"127.0.0.1:{7164 + i}" for i in range(trainers)], mode=mode)
+    else:
+        job = Job(pservers=servers, trainers=trainers, mode=mode, geo_sgd_need_push_nums=2 if mode == "geo" else None)
+    ends = [data.draw(st.integers(0, STEPS)) for _ in range(trainers)]
+    given_batches = batches(case)
+
+    def feed(trainer: int, step: int) -> dict[str, Any] | None:
+        return None if step >= ends[trainer] else {name: rows[:3] for name, rows in given_batches[step].items()}
+
+    done = simulate(compile(source(case), job), feed, STEPS, seed=SEED, schedule=schedule)
+    assert [len(trainer.results) for trainer in done.cluster.trainers] == ends
+    assert all(server.ended for server in done.cluster.servers)
+    assert all(np.isfinite(value).all() for value in done.parameters.values())
