@@ -68,6 +68,12 @@ def _is_number(value: object) -> bool:
     return getattr(value, "size", 0) == 1 and hasattr(value, "ravel")
 
 
+def _steps_of_trainers(feeds: Mapping[str, Any]) -> int:
+    """The most steps that any trainer is fed by arrays of its own; 1 if there are none."""
+    ragged = {name.removesuffix("@LENS") for name in feeds if name.endswith("@LENS")}
+    return max((len(array) for name, array in feeds.items() if "/" in name and name not in ragged), default=1)
+
+
 def run_cluster(module: Module, job: Job, options: argparse.Namespace, fetches: Sequence[str]) -> Simulated:
     """Compiles the job and runs it. Raises DiagnosticError."""
     from pstranspile.cli.report import report
@@ -85,7 +91,7 @@ def run_cluster(module: Module, job: Job, options: argparse.Namespace, fetches: 
     given = Feeds(module.main, whole, options.feed or "")
     if options.steps:
         given.require(options.steps)
-    steps = options.steps or given.steps
+    steps = options.steps or given.steps or _steps_of_trainers(feeds)
     kept = None
     if options.checkpoint or options.resume:
         from pstranspile.checkpoint.running import Keeping
