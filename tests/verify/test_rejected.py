@@ -38,7 +38,6 @@ OTHER_INPUTS = {
     "pass": "tests/test_plugins.py",  # an installed package
     "op-family": "tests/test_plugins.py",  # the same
     "check-": "tests/proof",  # data
-    "checkpoint-": "tests/checkpoint",  # files of values
     "table-": "tests/analysis",  # need a whole model
     "programs-": "tests/emit/test_several.py",  # need two
     "dc-asgd-sparse": "tests/emit",  # needs a job
