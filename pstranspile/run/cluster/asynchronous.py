@@ -46,6 +46,11 @@ class AsynchronousServer(Server):
             self._rates = Block(program, self.scope, [], (), seed=self.seed)
             self._rates.apply([])
 
+    def prepared(self) -> Iterable[Block]:
+        """The blocks of the gradients and of the learning rate."""
+        blocks = dict.fromkeys(self.blocks.values())
+        return blocks if self._rates is None else (*blocks, self._rates)
+
     def _block(self, program: Program, gradient: str) -> Block:
         feeds = [name for name in read_first(program.main_block.ops) if name == gradient]
         return Block(with_temporaries(program, [gradient]), self.scope, feeds, (), seed=self.seed)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.distribution import DistributedVar
@@ -50,6 +50,10 @@ from pstranspile.run.cluster.trainer import Action, Trainer
 from pstranspile.run.feeds import near
 from pstranspile.run.scope import Scope, own_copy
 
+if TYPE_CHECKING:
+    from pstranspile.run.cluster.faults import Injector
+    from pstranspile.run.cluster.scenario import Scenario
+
 np = lazy_import("numpy")
 
 
@@ -82,7 +86,7 @@ class Cluster:
     that end their names. `schedule` is the seed of an order of events, None for machines in turn. `seed` takes the
     place of the programs' own. `distributed_vars` is the table of variables on servers (a compile's; else it is
     inferred). `init` gives whole variables, set after the servers' start-up programs. `settings` are those of the
-    trainers' communicators. Raises DiagnosticError.
+    trainers' communicators. `faults` are things that go wrong. Raises DiagnosticError.
     """
 
     def __init__(
@@ -96,6 +100,7 @@ class Cluster:
         distributed_vars: Iterable[DistributedVar] | None = None,
         settings: Settings | None = None,
         folder: str = ".",
+        faults: Scenario | None = None,
     ):
         self.settings = settings or Settings()
         self.scheduler = Scheduler() if schedule is None else SeededScheduler(schedule)
@@ -133,6 +138,14 @@ class Cluster:
         self.steps: int | None = None
         """How many steps are fed; None if any number."""
         self.started = False
+        self.finishing = False
+        """Whether all trainers have been told to leave."""
+        self.injector: Injector | None = None
+        """What carries out the faults, if there are any."""
+        if faults is not None:
+            from pstranspile.run.cluster.faults import Injector
+
+            self.injector = Injector(self, faults)
 
     def _trainer(self, name: str, index: int, role: Role, fetch: Sequence[str], folder: str) -> Trainer:
         startup, main = role.startup, role.main
@@ -251,6 +264,7 @@ class Cluster:
 
     def finish(self) -> None:
         """All trainers leave, and the servers end. Raises DiagnosticError."""
+        self.finishing = True
         for trainer in self.trainers:
             trainer.feed = _no_more
             trainer.limit = max(trainer.limit, trainer.step + 1)
@@ -260,12 +274,20 @@ class Cluster:
     def _go_on(self) -> None:
         with np.errstate(all="ignore"):  # as the ops of Fluid
             self.scheduler.run()
-        halted = any(not trainer.left and trainer.step < trainer.limit for trainer in self.trainers)
-        if not halted and not all(trainer.left for trainer in self.trainers):
+        halted = any(
+            not trainer.gone and trainer.step < trainer.limit and (self.finishing or not trainer.coming_back)
+            for trainer in self.trainers
+        )
+        over = all(trainer.gone for trainer in self.trainers)
+        if not halted and not over:
             return
-        waiting = [found for machine in self.machines.values() if (found := machine.waiting()) is not None]
+        up = [machine for machine in self.machines.values() if not machine.down]
+        waiting = [found for machine in up if (found := machine.waiting()) is not None]
+        if over:
+            told = {found.machine for found in waiting}
+            waiting += [s.waiting_for_end() for s in self.servers if s.down or (not s.ended and s.name not in told)]
         if halted or waiting:
-            raise stuck(waiting, self.scheduler.now)
+            raise stuck(waiting, self.scheduler.now, self.injector.unresolved() if self.injector else ())
 
     # values
 

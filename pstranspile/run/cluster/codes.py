@@ -10,6 +10,9 @@ STUCK = declare(
 BARRIER = declare(
     "cluster-barrier", "A synchronous server waits for a barrier that some trainer's programs never send."
 )
+SCENARIO = declare(
+    "cluster-scenario", "A scenario of faults can't be read, or names machines that the cluster does not have."
+)
 UNREACHABLE = declare("cluster-no-server", "A trainer talks to an endpoint at which no server of the cluster listens.")
 UNKNOWN_VARIABLE = declare(
     "cluster-unknown-variable", "A server was sent, or asked for, a variable that its program does not have."

@@ -67,15 +67,49 @@ class Ring(Machine):
         self._count = len(self._trainers)
         self._queues: dict[int, deque[Message]] = {index: deque() for index in sorted(self._trainers)}
         self.live = set(self._trainers)
+        self._announced: list[tuple[int, int]] = []
+        self._from: dict[int, int] = {}
+        """The trainers that came back, and the first step in which each takes part."""
+
+    def announce(self, trainer: int, step: int) -> None:
+        """A trainer that was here comes back, and takes part from this step."""
+        self._announced.append((trainer, step))
+        self._admit()
+
+    def _admit(self) -> None:
+        for entry in [entry for entry in self._announced if entry[0] not in self.live]:
+            self._announced.remove(entry)
+            self.live.add(entry[0])
+            self._from[entry[0]] = entry[1]
+
+    def _needed(self) -> set[int]:
+        """The trainers that take part in the operation that is next."""
+        if not self._from:
+            return self.live
+        step = self._next_step()
+        return {index for index in self.live if self._from.get(index, step) <= step}
+
+    def _next_step(self) -> int:
+        return min((queue[0].step for queue in self._queues.values() if queue), default=0)
+
+    def _take_parts(self) -> dict[int, Message]:
+        """The parts of the operation that is next."""
+        step = self._next_step() if self._from else 0
+        return {
+            index: queue.popleft()
+            for index, queue in self._queues.items()
+            if queue and (not self._from or queue[0].step <= step)
+        }
 
     def receive(self, message: Message) -> None:
         """Takes a trainer's part, or hears that it has left; the last part that was missing makes the answer."""
         if message.kind == COMPLETE:
             self.live.discard(message.trainer)
+            self._admit()
         else:
             self._queues[message.trainer].append(message)
-        while self.live and all(self._queues[index] for index in self.live):
-            self._answer({index: queue.popleft() for index, queue in self._queues.items() if queue})
+        while (needed := self._needed()) and all(self._queues[index] for index in needed):
+            self._answer(self._take_parts())
 
     def _answer(self, messages: Mapping[int, Message]) -> None:
         parts = {index: message.payload for index, message in messages.items()}
@@ -90,7 +124,7 @@ class Ring(Machine):
         if not come or not self.live:
             return None
         part: Part = self._queues[come[0]][0].payload
-        missing = tuple(self._trainers[index].name for index in sorted(self.live) if not self._queues[index])
+        missing = tuple(self._trainers[index].name for index in sorted(self._needed()) if not self._queues[index])
         return Waiting(self.name, part.op, f"the parts of all trainers in {part.kind}", missing)
 
 

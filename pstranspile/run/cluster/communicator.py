@@ -274,6 +274,17 @@ class AsyncCommunicator(Machine):
         for (link, name, _), part in zip(queue.targets, parts, strict=True):
             link.post(SEND, self.step, name, part)
 
+    def restart(self) -> None:
+        """Begins anew, with nothing to send."""
+        for queue in self._queues:
+            queue.values.clear()
+        self._full, self._answers, self._open, self._leaving = None, [], 0, False
+
+    def receive_carefully(self) -> None:
+        """From now on takes only answers that belong to the round under way."""
+        take = self.receive
+        self.receive = lambda message: take(message) if self._open and message.step == self.step else None
+
     def _may_leave(self, trainer: Trainer) -> bool:
         """The trainer leaves when all is sent; the servers are told over the communicator's own links."""
         if self._open or any(queue.values for queue in self._queues):
@@ -286,7 +297,11 @@ class AsyncCommunicator(Machine):
         """What the communicator waits for."""
         if not self._open:
             return None
-        return Waiting(self.name, None, "answers of servers")
+        op = next((queue.op for queue in self._queues), None)
+        missing = [
+            post[0].target.name for post, answer in zip(self._posts, self._answers, strict=True) if answer is None
+        ]
+        return Waiting(self.name, op, "answers of servers", tuple(dict.fromkeys(missing)))
 
 
 def make_communicator(

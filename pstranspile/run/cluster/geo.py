@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from pstranspile.ir.model import Program
+from pstranspile.ir.model import Op, Program
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import Value
 from pstranspile.ops.values import Array, LoDTensor, SelectedRows
@@ -36,6 +36,8 @@ np = lazy_import("numpy")
 
 class GeoServer(AsynchronousServer):
     """A server with `distributed_mode` 3: adds differences, and keeps for every trainer which rows have changed."""
+
+    KEPT = (*AsynchronousServer.KEPT, "changed")
 
     def open(self, trainers: Mapping[int, str]) -> None:
         """Begins to listen; no row has changed for anybody."""
@@ -113,6 +115,11 @@ class GeoCommunicator(Machine):
         self._old: dict[str, Array] = {}
         self._touched: dict[str, list[Array]] = {name: [] for name in sorted(self._sparse)}
         self._since = 0
+        self._step = -1
+        """The trainer's step when the exchange under way began."""
+        self._op: Op | None = None
+        self._anew = False
+        """Whether the trainer was started again, and has not fetched the parameters yet."""
         self._due = False
         self._full = False
         """Whether the trainer waits for an exchange to begin."""
@@ -143,6 +150,34 @@ class GeoCommunicator(Machine):
             found.append(GeoParameter(name, any(row.slice in sparse for row in rows), tuple(slices)))
         return found
 
+    def restart(self) -> None:
+        """Begins anew: when the start-up is over, it fetches what the servers have before the first step."""
+        self._since, self._due, self._full, self._leaving = 0, False, False, False
+        self._asked, self._answers, self._open = [], [], 0
+        for rows in self._touched.values():
+            rows.clear()
+        self._anew = True
+
+    def receive_carefully(self) -> None:
+        """From now on takes only answers that belong to the exchange under way."""
+        take = self.receive
+        self.receive = lambda message: take(message) if self._open and message.step == self._step else None
+
+    def _begin_anew(self) -> None:
+        """Fetches every slice whole; the trainer waits meanwhile."""
+        self._step = self._trainer.step
+        self._trainer.block("its communicator to fetch the parameters")
+        self._ask(whole=True)
+
+    def _ask(self, *, whole: bool) -> None:
+        """Asks for all slices; of sparse ones, unless `whole`, for the rows that have changed."""
+        self._asked = [(p, s) for p in self.parameters for s in p.slices]
+        self._answers = [None] * len(self._asked)
+        self._open = len(self._asked)
+        for slot, (parameter, part) in enumerate(self._asked):
+            kind = GET_ROWS if parameter.sparse and not whole else GET
+            part.link.post(kind, self._step, part.name, None, slot)
+
     # what the trainer does
 
     def action(self, exchange: Exchange, program: Program) -> Action | None:
@@ -154,6 +189,7 @@ class GeoCommunicator(Machine):
         return self._tick(exchange)
 
     def _tick(self, exchange: Exchange) -> Action:
+        self._op = exchange.op
         tables: Any = exchange.op.attrs.get("send_varnames", ())
         touched = [self._touched.get(table) for table in tables]
 
@@ -178,6 +214,8 @@ class GeoCommunicator(Machine):
 
     def snapshot(self) -> None:
         """Keeps the trainer's parameters as they are now."""
+        if self._anew:
+            self._begin_anew()
         self._old = {p.name: np.array(self.scope[p.name]) for p in self.parameters}
 
     def memory(self) -> dict[str, Array]:
@@ -254,17 +292,13 @@ class GeoCommunicator(Machine):
             self._count()
             self._trainer.release()
         self.exchanges += 1
-        step = self._trainer.step
+        step = self._step = self._trainer.step
         for parameter in self.parameters:
             if parameter.sparse:
                 self._send_rows(parameter, step)
             else:
                 self._send_all(parameter, step)
-        self._asked = [(p, s) for p in self.parameters for s in p.slices]
-        self._answers = [None] * len(self._asked)
-        self._open = len(self._asked)
-        for slot, (parameter, part) in enumerate(self._asked):
-            part.link.post(GET_ROWS if parameter.sparse else GET, step, part.name, None, slot)
+        self._ask(whole=False)
 
     def _send_all(self, parameter: GeoParameter, step: int) -> None:
         old = self._old[parameter.name]
@@ -288,9 +322,15 @@ class GeoCommunicator(Machine):
         """Adds what others have learnt."""
         answers, self._answers = self._answers, []
         asked, self._asked = self._asked, []
+        whole = self._anew
+        if whole:
+            self._anew = False
+            self._trainer.release()
         for (parameter, part), answer in zip(asked, answers, strict=True):
             train, old = self.scope[parameter.name], self._old[parameter.name]
-            if isinstance(answer, SelectedRows):
+            if whole:
+                train[part.start : part.stop] = old[part.start : part.stop] = answer
+            elif isinstance(answer, SelectedRows):
                 rows = answer.rows + part.start
                 train[rows] += answer.value - old[rows]
                 old[rows] = answer.value
@@ -302,4 +342,6 @@ class GeoCommunicator(Machine):
         """What the communicator waits for."""
         if not self._open:
             return None
-        return Waiting(self.name, None, "answers of servers")
+        slots = zip(self._asked, self._answers, strict=True)
+        missing = dict.fromkeys(part.link.target.name for (_, part), answer in slots if answer is None)
+        return Waiting(self.name, self._op, "answers of servers", tuple(missing))

@@ -29,6 +29,8 @@ class Machine:
         self.scope = Scope() if scope is None else scope
         self.inbox: deque[Message] = deque()
         self.links: dict[str, Link] = {}
+        self.down = False
+        """Whether the machine has crashed."""
         self.listed = False
         """Whether the scheduler has the machine on its list already."""
 

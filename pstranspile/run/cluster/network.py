@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
-from pstranspile.run.cluster.message import Message
+from pstranspile.run.cluster.message import COMPLETE, Message
 
 if TYPE_CHECKING:
     from pstranspile.run.cluster.machine import Machine
@@ -31,10 +31,11 @@ _made = cast("Any", tuple).__new__
 class Faults(Protocol):
     """What a network does to messages."""
 
-    def __call__(self, message: Message, attempt: int, now: int) -> Sequence[int]:
+    def __call__(self, message: Message, attempt: int, now: int) -> Sequence[int] | None:
         """Ticks until each copy of the message arrives: `[0]` is a sound network, `[]` loses it, `[0, 5]` repeats it.
 
-        A message that is lost is sent again after `RETRY_AFTER` ticks, with `attempt` one higher.
+        A message that is lost is sent again after `RETRY_AFTER` ticks, with `attempt` one higher. None: it will never
+        arrive, however often it is sent.
         """
         ...
 
@@ -84,6 +85,8 @@ class Network:
         self.scheduler = scheduler
         self.faults: Faults | None = None
         self.observers: list[Observer] = []
+        self.dead: set[str] = set()
+        """Machines that have crashed: what they would send is not sent, but that their end is noticed (`complete`)."""
         self.direct: deque[Machine] | None = None
         """The scheduler's list of ready machines, if messages may go straight to their targets."""
 
@@ -102,6 +105,9 @@ class Network:
     def carry(self, link: Link, message: Message, attempt: int = 0) -> None:
         """Takes a message to its target, or to what the faults make of it."""
         if not attempt:
+            if message.source in self.dead and message.kind != COMPLETE:
+                link.sequence -= 1
+                return
             self._tell("post", message)
         if self.faults is None:
             self.scheduler.deliver(link, message)
@@ -109,6 +115,8 @@ class Network:
         delays = self.faults(message, attempt, self.scheduler.now)
         if not delays:
             self._tell("lost", message)
+            if delays is None:
+                return
             self.scheduler.later(RETRY_AFTER, lambda: self.carry(link, message, attempt + 1))
         for delay in delays:
             if delay <= 0:

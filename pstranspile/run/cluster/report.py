@@ -9,9 +9,13 @@ from pstranspile.run.cluster import codes
 from pstranspile.run.cluster.machine import Waiting
 
 
-def stuck(waiting: Sequence[Waiting], now: int) -> DiagnosticError:
-    """The error for machines that all wait: each with its op, what it waits for, and who has not come."""
-    notes = [Note(_sentence(w), w.op.origin.location if w.op and w.op.origin else None) for w in waiting]
+def stuck(waiting: Sequence[Waiting], now: int, causes: Sequence[str] = ()) -> DiagnosticError:
+    """The error for machines that all wait: each with its op, what it waits for, and who has not come.
+
+    `causes`: what is known to have gone wrong.
+    """
+    notes = [Note(cause) for cause in causes]
+    notes += [Note(_sentence(w), w.op.origin.location if w.op and w.op.origin else None) for w in waiting]
     message = f"no machine can go on (at tick {now}): {len(waiting)} wait, and nothing is under way"
     first = next((w.op for w in waiting if w.op is not None), None)
     if first is None:

@@ -162,13 +162,14 @@ def _recv(trainer: Trainer, exchange: Exchange, program: Program, servers: Serve
     together = joined(counts)
     finish = checked(trainer, exchange, program, counts, together)
     posts = [(link.post, kind, name) for link, kind, name in requests]
+    asked = [link for link, _, _ in requests]
     count = len(requests)
 
     def run(_values: tuple[Value, ...]) -> Sequence[Value]:
         step = trainer.step
         for slot, (post, kind, name) in enumerate(posts):
             post(kind, step, name, None, slot)
-        return trainer.expect(count, finish)
+        return trainer.expect(count, finish, asked)
 
     return run
 
@@ -210,7 +211,7 @@ def _prefetch(trainer: Trainer, exchange: Exchange, program: Program, servers: S
         step = trainer.step
         for slot, ((post, name), value) in enumerate(zip(posts, values, strict=True)):
             post(PREFETCH, step, name, value, slot)
-        return trainer.expect(len(posts))
+        return trainer.expect(len(posts), None, links)
 
     return run
 
@@ -223,7 +224,9 @@ class _Lookups:
         self.trainer = trainer
         self.inputs = [len(op.inputs.get("Ids", ())) for op in ops]
         endpoints = text_list(ops[0], "endpoints")
-        self.posts = [link_to(trainer, servers, endpoint, ops[0]).post for endpoint in endpoints]
+        links = [link_to(trainer, servers, endpoint, ops[0]) for endpoint in endpoints]
+        self.posts = [link.post for link in links]
+        self.asked = [link for link in links for _ in ops]
         self.tables = list(zip(*(text_list(op, "table_names") for op in ops), strict=True))
         """For every server the names of its parts of the tables."""
         self.ends = np.cumsum((0, *number_list(ops[0], "height_sections")))
@@ -289,6 +292,7 @@ def _lookup(trainer: Trainer, exchange: Exchange, program: Program, servers: Ser
     alike = groupby(exchange.ops, key=lambda op: _cut_alike(op, program))
     lookups = [_Lookups(trainer, tuple(ops), servers) for _, ops in alike]
     count = sum(lookup.answers for lookup in lookups)
+    asked = [link for lookup in lookups for link in lookup.asked]
 
     def run(values: tuple[Value, ...]) -> Sequence[Value]:
         finishes: list[tuple[int, Callable[[list[Value]], list[Value]]]] = []
@@ -307,7 +311,7 @@ def _lookup(trainer: Trainer, exchange: Exchange, program: Program, servers: Ser
                 start += size
             return out
 
-        return trainer.expect(count, finish)
+        return trainer.expect(count, finish, asked)
 
     return run
 
@@ -332,7 +336,7 @@ def _checkpoint(trainer: Trainer, exchange: Exchange, program: Program, servers:
     def run(_values: tuple[Value, ...]) -> Sequence[Value]:
         for number, link in enumerate(links):
             link.post(CHECKPOINT, trainer.step, table, f"{folder}/{table}_{number}", number)
-        return trainer.expect(len(links), lambda _answers: ())
+        return trainer.expect(len(links), lambda _answers: (), links)
 
     return run
 
@@ -349,7 +353,7 @@ def _recv_save(trainer: Trainer, exchange: Exchange, program: Program, servers: 
     def run(_values: tuple[Value, ...]) -> Sequence[Value]:
         for slot, (link, name) in enumerate(zip(links, names, strict=True)):
             link.post(GET_NOW, trainer.step, name, None, slot)
-        return trainer.expect(len(links), finish)
+        return trainer.expect(len(links), finish, links)
 
     return run
 

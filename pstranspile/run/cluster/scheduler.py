@@ -51,6 +51,9 @@ class Scheduler:
         self._counted += 1  # tells apart what is due at the same tick
         heapq.heappush(self._due, (self.now + max(ticks, 1), self._counted, action))
 
+    def forget(self, link: Link) -> None:
+        """What is under way on a link is lost."""
+
     def run(self) -> None:
         """Goes on until no machine has anything to do and nothing is due."""
         queue, due = self.queue, self._due
@@ -99,6 +102,13 @@ class SeededScheduler(Scheduler):
         if link.place < 0:
             link.place = 0
             self._choices.append(link)
+
+    def forget(self, link: Link) -> None:
+        """What is under way on a link is lost."""
+        if link.queue:
+            link.queue.clear()
+            link.place = -1
+            self._choices.remove(link)
 
     def run(self) -> None:
         """Goes on until no machine has anything to do and nothing is due."""

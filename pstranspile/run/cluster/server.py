@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op
 from pstranspile.ir.model import Op, Program
@@ -16,7 +16,7 @@ from pstranspile.ops.context import Value
 from pstranspile.ops.values import SelectedRows
 from pstranspile.run.cluster import codes
 from pstranspile.run.cluster.blocks import Block, block_program
-from pstranspile.run.cluster.machine import Machine
+from pstranspile.run.cluster.machine import Machine, Waiting
 from pstranspile.run.cluster.message import (
     CHECKPOINT,
     COMPLETE,
@@ -63,6 +63,9 @@ def pairs(op: Op, name: str) -> dict[str, str]:
 class Server(Machine):
     """A parameter server. `trainers` are those that may come, by number; `on_update` is told of every update."""
 
+    KEPT: ClassVar[tuple[str, ...]] = ("live", "updates", "admitted")
+    """What of a server, beside its variables, a kept state must contain."""
+
     def __init__(
         self,
         name: str,
@@ -90,6 +93,10 @@ class Server(Machine):
         self.on_update: Callable[[Server, int], object] | None = None
         """Told when an update was made, with how many there were before it."""
         self.updates = 0
+        self.announced: list[tuple[int, int]] = []
+        """The trainers that come back, each with the first step in which it takes part."""
+        self.admitted: set[int] = set()
+        """Which of the announced have been let in, by place."""
         self.slices: Slices = {}
         self._copies: dict[str, Value] = {}
         self._handlers: dict[str, Callable[[Message], object]] = {
@@ -154,6 +161,35 @@ class Server(Machine):
     def on_complete(self, message: Message) -> None:
         """A trainer has left."""
         self.live.discard(message.trainer)
+        self.admit()
+
+    def waiting_for_end(self) -> Waiting:
+        """What a server waits for when no trainer will come any more."""
+        if self.down:
+            return Waiting(self.name, self.op, "being started again", (self.name,))
+        return Waiting(self.name, self.op, "the end of all trainers", self.names_of(self.live))
+
+    # trainers that come back
+
+    def announce(self, trainer: int, step: int) -> None:
+        """A trainer that was here comes back, and takes part from a step that no server has begun to serve."""
+        self.announced.append((trainer, step))
+        self.admit()
+
+    def admit(self) -> None:
+        """Lets in the trainers that were announced, once they have left and it is time."""
+        for place, (trainer, step) in enumerate(self.announced):
+            if place not in self.admitted and trainer not in self.live and self.may_come(step):
+                self.admitted.add(place)
+                self.live.add(trainer)
+
+    def may_come(self, step: int) -> bool:
+        """Whether a trainer that takes part from this step may come in now."""
+        return True
+
+    def prepared(self) -> Iterable[Block]:
+        """The blocks made ready so far, always in the same order."""
+        return ()
 
     # answers
 
@@ -193,6 +229,10 @@ class Server(Machine):
                 value = own_copy(value)
             self._copies[name] = value
         return value
+
+    def forget_all_copies(self) -> None:
+        """Anything may have changed."""
+        self._copies.clear()
 
     def forget_copies(self, changed: Iterable[str]) -> None:
         """These variables have changed."""

@@ -13,7 +13,8 @@ waits. Other than in Fluid:
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
 
 from pstranspile.ir.diagnostics import DiagnosticError, at_op
 from pstranspile.ir.frozen import FrozenMap
@@ -27,9 +28,17 @@ from pstranspile.run.cluster.machine import Waiting
 from pstranspile.run.cluster.message import Message
 from pstranspile.run.cluster.server import Server, pairs
 
+Applied: TypeAlias = "Callable[[Server, list[tuple[str, int, Value]]], object]"
+"""Is told of what an update is made of."""
+
 
 class SynchronousServer(Server):
     """A server with `distributed_mode` 0."""
+
+    on_apply: Applied | None = None
+    """Told right before an update of what it is made of: variable, trainer and value."""
+
+    KEPT = (*Server.KEPT, "sending", "received", "_senders", "_shared", "_sent", "_fetched", "_parked")
 
     def open(self, trainers: Any) -> None:
         """Begins with serving: the trainers' start-up programs fetch the parameters."""
@@ -76,7 +85,7 @@ class SynchronousServer(Server):
 
     def receive(self, message: Message) -> None:
         """Takes one message, and those that waited for what it brought about. Raises DiagnosticError."""
-        if message.trainer in self._sent:
+        if message.trainer in self._sent or message.trainer not in self.live:
             self._parked.append(message)
         else:
             self._handlers[message.kind](message)
@@ -85,7 +94,7 @@ class SynchronousServer(Server):
     def _take_again(self) -> None:
         while self._again:
             message = self._again.popleft()
-            if message.trainer in self._sent:
+            if message.trainer in self._sent or message.trainer not in self.live:
                 self._parked.append(message)
             else:
                 self._handlers[message.kind](message)
@@ -131,11 +140,58 @@ class SynchronousServer(Server):
             self._go_on()
 
     def on_complete(self, message: Message) -> None:
-        """Nobody waits for a trainer that has left."""
+        """Nobody waits for a trainer that has left. What it sent of a step that it did not finish does not count."""
+        trainer = message.trainer
+        self._sent.discard(trainer)
+        self._fetched.discard(trainer)
+        if self.received:
+            self._forget(trainer)
         super().on_complete(message)
-        self._sent.discard(message.trainer)
-        self._fetched.discard(message.trainer)
         self._go_on()
+
+    def _forget(self, trainer: int) -> None:
+        """Drops what a trainer has sent of the step under way."""
+        for name in [name for name, sender in self._senders.items() if sender == trainer and name in self.received]:
+            del self.received[name]
+        for name, parts in list(self._shared.items()):
+            parts.pop(trainer, None)
+            if not parts:
+                del self._shared[name]
+            elif name not in self.received:
+                self._senders[name], self.received[name] = next(iter(parts.items()))
+
+    def may_come(self, step: int) -> bool:
+        """While variables are served before this step."""
+        return not self.sending and step <= self.updates
+
+    def admit(self) -> None:
+        """Lets in the trainers that were announced, and takes what they have sent meanwhile; if nobody is there to make
+        the steps before, at once.
+        """
+        steps = [step for place, (_, step) in enumerate(self.announced) if place not in self.admitted]
+        if not steps:
+            return
+        if not self.live:
+            self.sending = False
+            self.updates = max(self.updates, min(steps))
+        before = len(self.admitted)
+        super().admit()
+        if len(self.admitted) > before:
+            self._take_parked()
+
+    def _take_parked(self) -> None:
+        """What waited is taken again, before what came later."""
+        self._again.extendleft(reversed(self._parked))
+        self._parked.clear()
+
+    def announce(self, trainer: int, step: int) -> None:
+        """A trainer that was here comes back."""
+        super().announce(trainer, step)
+        self._take_again()
+
+    def prepared(self) -> Iterable[Block]:
+        """The updates made ready so far."""
+        return (block for block, _ in self._updates_by_absent.values())
 
     def _go_on(self) -> None:
         """Passes every barrier that has been met."""
@@ -150,10 +206,18 @@ class SynchronousServer(Server):
             self._update()
             self._sent.clear()
             self.sending = False
-            self._again.extend(self._parked)
-            self._parked.clear()
+            self.admit()
+            self._take_parked()
+
+    def contributions(self) -> list[tuple[str, int, Value]]:
+        """What has been received for the next update: variable, trainer and value."""
+        shared = self._shared
+        alone = [(name, self._senders[name], value) for name, value in self.received.items() if name not in shared]
+        return alone + [(name, trainer, value) for name, parts in shared.items() for trainer, value in parts.items()]
 
     def _update(self) -> None:
+        if self.on_apply is not None:
+            self.on_apply(self, self.contributions())
         for name, parts in self._shared.items():
             self.received[name] = merged([parts[trainer] for trainer in sorted(parts)], adds=True)
         self._shared.clear()

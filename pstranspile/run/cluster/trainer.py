@@ -92,17 +92,29 @@ class Trainer(Machine):
         self._open = 0
         self._join: Callable[[list[Value]], Sequence[Value]] | None = None
         self._after: Callable[[], object] | None = None
+        self._asked_of: Sequence[Link] = ()
         self._blocked = ""
+        self._begun = False
+        self._lives = 0
+        """How often the trainer was started again."""
+        self._first = 0
+        """The step to begin with."""
 
     # what actions use
 
-    def expect(self, count: int, then: Callable[[list[Value]], Sequence[Value]] | None = None) -> Sequence[Value]:
-        """Waits for so many replies, in slots from 0 up; `then` makes what is received of them. Gives `WAIT`."""
+    def expect(
+        self, count: int, then: Callable[[list[Value]], Sequence[Value]] | None = None, asked: Sequence[Link] = ()
+    ) -> Sequence[Value]:
+        """Waits for so many replies, in slots from 0 up; `then` makes what is received of them. Gives `WAIT`.
+
+        `asked`: whom, slot by slot, for a report if nothing comes.
+        """
         if not count:
             return () if then is None else then([])
         self._answers = [None] * count
         self._open = count
         self._join = then
+        self._asked_of = asked
         return WAIT
 
     def after_answers(self, then: Callable[[], object]) -> None:
@@ -134,6 +146,57 @@ class Trainer(Machine):
         self._asked = program
         self.network.scheduler.wake(self)
 
+    # stopping and coming back
+
+    @property
+    def between_steps(self) -> bool:
+        """Whether the trainer stands before its start-up program, a step, or its end."""
+        return self._coroutine is None and not self._open and not self._blocked and self._asked is None
+
+    @property
+    def gone(self) -> bool:
+        """Whether the trainer has left or crashed."""
+        return self.left or self.down
+
+    @property
+    def coming_back(self) -> bool:
+        """Whether the trainer was started again, and has not come to its first step yet."""
+        return self._lives > 0 and self.step < 0
+
+    def crash(self) -> None:
+        """Nothing comes in or goes out any more."""
+        self.down = True
+        self.inbox.clear()
+
+    def restart(self, step: int) -> None:
+        """Begins anew with the start-up program, and goes on with this step. Its number during start-up is like no
+        other, so that answers to an earlier life are told apart.
+        """
+        self._lives += 1
+        self.down = self.left = self._begun = False
+        self.step, self._first = -1 - self._lives, step
+        self.on_started = None
+        self._asked = self._extra = self._script = self._main = self._coroutine = self._join = self._after = None
+        self._exchange, self._open, self._blocked = -1, 0, ""
+        self._answers = []
+
+    def take_over(self, other: Trainer) -> None:
+        """Instead of the start-up program: begins with the variables of another trainer, which is between steps."""
+        kept = {name for name, var in self.main.main_block.vars.items() if var.persistable}
+        for name, value in other.scope.items():
+            if name in kept:
+                self.scope[name] = value
+        self._begun, self.step = True, self._first
+
+    def receive_carefully(self) -> None:
+        """From now on takes only answers that belong to the step under way."""
+        self.receive = self._receive_of_step
+
+    def _receive_of_step(self, message: Message) -> None:
+        if self._open and message.step == self.step:
+            self._answers[message.slot] = message.payload
+            self._open -= 1
+
     # the machine
 
     def run(self) -> None:
@@ -154,7 +217,8 @@ class Trainer(Machine):
 
     def _next(self) -> None:
         """Begins what comes next: the start-up program, a step, or leaving."""
-        if self._script is None:
+        if not self._begun:
+            self._begun = True
             self._begin(self._prepared(self.startup, (), (), {}), {})
             return
         if self._asked is not None:
@@ -241,8 +305,9 @@ class Trainer(Machine):
         if self.step >= 0:
             values = zip(script.fetches, found, strict=True)
             self.results.append({name: fetched(self.main, name, value) for name, value in values})
-        self.step += 1
-        if self.step == 0:
+        starting = self.step < 0
+        self.step = self._first if starting else self.step + 1
+        if starting:
             if self.on_started is not None:
                 self.on_started(self)
             if self.before_steps is not None:
@@ -269,12 +334,15 @@ class Trainer(Machine):
     def waiting(self) -> Waiting | None:
         """What the trainer waits for."""
         if self._blocked:
-            return Waiting(self.name, self.op, self._blocked)
+            return Waiting(self.name, self.op, self._blocked, (f"{self.name}/communicator",))
         if not self._open or self._script is None:
             return None
         exchange = self._script.exchanges[self._exchange]
         told = ", ".join(exchange.outputs) or exchange.kind
-        return Waiting(self.name, exchange.op, f"answers to {exchange.kind}: {told}")
+        missing = dict.fromkeys(
+            link.target.name for link, answer in zip(self._asked_of, self._answers, strict=False) if answer is None
+        )
+        return Waiting(self.name, exchange.op, f"answers to {exchange.kind}: {told}", tuple(missing))
 
     def _told(self, problem: DiagnosticError) -> DiagnosticError:
         """The error with a note that says on which machine, and in which step."""

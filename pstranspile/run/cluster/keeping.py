@@ -1,0 +1,60 @@
+"""A server's state as it was between two messages: kept, and gone back to when the server is started again.
+
+What is kept is everything that the messages taken so far have brought about: variables, the gradients of the step under
+way, who has reported. With it is kept how far each link had come. Messages that came later are taken again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, NamedTuple, cast
+
+from pstranspile.ops.context import Value
+from pstranspile.run.cluster.server import Server
+from pstranspile.run.scope import own_copy
+
+
+class Kept(NamedTuple):
+    """A server's state. `taken`: the number of the last message taken from each source; `sent`: likewise, by link."""
+
+    values: dict[str, Value]
+    state: dict[str, Any]
+    steps: dict[int, int]
+    taken: dict[str, int]
+    sent: dict[str, int]
+
+
+def keep(server: Server, taken: dict[str, int]) -> Kept:
+    """The server's state now. Nothing is shared with the server but values that never change."""
+    return Kept(
+        {name: own_copy(value) for name, value in server.scope.values_here.items()},
+        {name: _copy(getattr(server, name)) for name in server.KEPT},
+        {place: block.execution.step for place, block in enumerate(server.prepared())},
+        dict(taken),
+        {name: link.sequence for name, link in server.links.items()},
+    )
+
+
+def go_back(server: Server, kept: Kept) -> None:
+    """Makes the server what it was. Links into it are the network's matter."""
+    values = server.scope.values_here
+    values.clear()
+    values.update((name, own_copy(value)) for name, value in kept.values.items())
+    for name, value in kept.state.items():
+        setattr(server, name, _copy(value))
+    for place, block in enumerate(server.prepared()):
+        block.execution.step = kept.steps.get(place, 0)
+    server.forget_all_copies()
+    for name, link in server.links.items():
+        link.sequence = kept.sent.get(name, 0)
+
+
+def _copy(value: Any) -> Any:
+    """Containers copied, what they hold (numbers, names, messages, values that never change) shared."""
+    if isinstance(value, dict):
+        found = cast("dict[Any, Any]", value)
+        return {key: _copy(item) for key, item in found.items()}
+    if isinstance(value, set | list | deque):
+        found = cast("Any", value)
+        return type(found)(_copy(item) if isinstance(item, dict | set | list) else item for item in found)
+    return value

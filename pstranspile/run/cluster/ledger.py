@@ -1,0 +1,82 @@
+"""Whether every gradient that synchronous trainers sent was applied once, in its step: the books of a run.
+
+A gradient counts when its trainer has reported that it sent everything of the step (its send barrier). What a trainer
+sent of a step before it crashed without that report must not be applied.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from pstranspile.run.cluster.cluster import Cluster
+from pstranspile.run.cluster.message import SEND, SEND_BARRIER, Message
+from pstranspile.run.cluster.server import Server
+from pstranspile.run.cluster.synchronous import SynchronousServer
+
+
+class Entry(NamedTuple):
+    """A gradient: the server it went to, the step, the trainer's number, and the variable."""
+
+    server: str
+    step: int
+    trainer: int
+    variable: str
+
+
+class UpdateLedger:
+    """Watches the servers of a cluster; to be made before it starts. Takes the network's place of an observer."""
+
+    def __init__(self, cluster: Cluster):
+        self.sent: dict[Entry, Any] = {}
+        """What was sent; the value tells it from all others, since it is kept."""
+        self.reported: set[tuple[str, int, int]] = set()
+        """Server, step and trainer of every send barrier sent."""
+        self.applied: dict[tuple[str, int], list[tuple[str, int, Any]]] = {}
+        """Per server and update: variable, trainer and value. A server that is started again makes updates anew."""
+        self.doubled: list[Entry] = []
+        for server in cluster.servers:
+            if isinstance(server, SynchronousServer):
+                server.on_apply = self._apply
+        cluster.network.observers.append(self)
+
+    def __call__(self, event: str, message: Message) -> None:
+        """Told of every message that is posted."""
+        if event != "post":
+            return
+        if message.kind == SEND:
+            entry = Entry(message.target, message.step, message.trainer, message.variable)
+            if entry in self.sent:
+                self.doubled.append(entry)
+            self.sent[entry] = message.payload
+        elif message.kind == SEND_BARRIER:
+            self.reported.add((message.target, message.step, message.trainer))
+
+    def _apply(self, server: Server, values: list[tuple[str, int, Any]]) -> None:
+        self.applied[server.name, server.updates] = list(values)
+
+    def problems(self, *, ended: bool = True) -> list[str]:
+        """What is wrong, in words; empty if every gradient was applied once, in its step.
+
+        `ended=False`: the run stopped half-way, so gradients may not have been applied yet.
+        """
+        found = [f"{_told(entry)} was sent twice by the program" for entry in self.doubled]
+        seen: dict[Entry, int] = {}
+        for (server, step), values in self.applied.items():
+            for variable, trainer, value in values:
+                entry = Entry(server, step, trainer, variable)
+                seen[entry] = seen.get(entry, 0) + 1
+                if entry not in self.sent:
+                    found.append(f"{_told(entry)} was applied, but never sent in this step")
+                elif self.sent[entry] is not value:
+                    found.append(f"{_told(entry)} was applied with another value than was sent")
+                elif (server, step, trainer) not in self.reported:
+                    found.append(f"{_told(entry)} was applied, but its trainer did not report")
+        found += [f"{_told(entry)} was applied {count} times" for entry, count in seen.items() if count > 1]
+        for entry in self.sent:
+            if ended and entry not in seen and (entry.server, entry.step, entry.trainer) in self.reported:
+                found.append(f"{_told(entry)} was lost")
+        return found
+
+
+def _told(entry: Entry) -> str:
+    return f"{entry.variable} of trainer {entry.trainer}, step {entry.step}, on {entry.server}"
