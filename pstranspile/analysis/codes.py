@@ -53,6 +53,11 @@ TABLE_JOINED = declare(
     "The update of a distributed lookup table shares values with that of another parameter, as clipping by the global "
     "norm does.",
 )
+TABLE_PADDING = declare(
+    "table-padding",
+    "Lookups in a distributed lookup table have a `padding_idx`, which its servers know nothing of, as in Fluid: the "
+    "row is looked up like any other.",
+)
 TABLE_UPDATE = declare(
     "table-update",
     "A distributed lookup table is updated by plain sgd with the sum of the trainers' gradients, whatever the program "

@@ -103,7 +103,23 @@ def _joined(program: Program, table: LookupTable, updates: Sequence[Update]) -> 
 
 
 def table_warnings(program: Program, table: LookupTable, trainers: int) -> list[Diagnostic]:
-    """How the table is updated otherwise than the program says, as in Fluid (A2.76)."""
+    """How the table is looked up and updated otherwise than the program says, as in Fluid (A2.76, A2.77)."""
+    return [*_padding(program, table), *_update(program, table, trainers)]
+
+
+def _padding(program: Program, table: LookupTable) -> list[Diagnostic]:
+    for index in table.lookups:
+        op = program.main_block.ops[index]
+        padding = op.attrs.get("padding_idx", -1)
+        if isinstance(padding, int) and padding >= 0:
+            message = f"row {padding} of the distributed lookup table %{table.parameter} is looked up like any other, "
+            message += "instead of giving zeros as padding_idx says" + _REMEDY
+            focus = f"%{table.parameter}"
+            return [at_op(codes.TABLE_PADDING, message, op, focus=focus, severity=Severity.WARNING)]
+    return []
+
+
+def _update(program: Program, table: LookupTable, trainers: int) -> list[Diagnostic]:
     optimizer = program.main_block.ops[table.update.optimizer[0]]
     changes: list[str] = []
     if optimizer.type != "sgd":

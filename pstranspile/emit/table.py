@@ -102,10 +102,9 @@ def serve_table(server: ServerProgram, plan: Plan, number: int, parent: int) -> 
     here[sent] = Var(sent, tensor=table.ids)
     here[got] = Var(got, tensor=TensorType(table.rows.dtype, (len(table.ids.shape), *table.tensor.shape[1:])))
     lookup = server.new_block(update)
-    attrs: dict[str, AttrValue] = {"padding_idx": table.padding_idx}
     origin = made(table.looked_up_by, SERVE_ROWS)
     server.blocks[lookup].ops.append(
-        make_op("lookup_sparse_table", {"Ids": [sent], "W": [table.name]}, {"Out": [got]}, attrs, origin=origin)
+        make_op("lookup_sparse_table", {"Ids": [sent], "W": [table.name]}, {"Out": [got]}, origin=origin)
     )
     here[table.path] = Var(table.path, VarKind.RAW, persistable=True)
     save = server.new_block(update)

@@ -58,9 +58,7 @@ class PlannedTable(NamedTuple):
 
     `rows_each` is the room a server gives it, `learning_rate` the variable that its update reads. `ids_sent` and
     `rows_got` are the variables, one per server, that carry the ids of a trainer's lookups there and the rows back,
-    of types `ids` and `rows`.
-    `padding_idx` is the id whose row is all zero, -1 for none. `updated_by` and `looked_up_by` say which source ops
-    update it and look it up first.
+    of types `ids` and `rows`. `updated_by` and `looked_up_by` say which source ops update it and look it up first.
     """
 
     name: str
@@ -69,7 +67,6 @@ class PlannedTable(NamedTuple):
     tensor: TensorType
     rows_each: int
     learning_rate: str
-    padding_idx: int
     ids_sent: tuple[str, ...]
     rows_got: tuple[str, ...]
     ids: TensorType

@@ -30,7 +30,6 @@ def plan_table(facts: Facts, job: Job, table: LookupTable, mint: NameMint) -> Pl
     assert rows is not None
     servers = range(len(job.pservers))
     suffixes = [f"{who}.pserver_{s}" for who in ("", *map(trainer_suffix, range(job.trainers))) for s in servers]
-    padding = first.attrs.get("padding_idx", -1)
     return PlannedTable(
         name=table.parameter,
         gradient=table.gradient,
@@ -38,7 +37,6 @@ def plan_table(facts: Facts, job: Job, table: LookupTable, mint: NameMint) -> Pl
         tensor=var.tensor,
         rows_each=-(-var.shape[0] // len(job.pservers)),
         learning_rate=rate,
-        padding_idx=padding if isinstance(padding, int) else -1,
         ids_sent=tuple(mint.mint(f"prefetch_compress_in_tmp_{s}") for s in servers),
         rows_got=tuple(mint.mint(f"prefetch_compress_out_tmp_{s}") for s in servers),
         ids=ids._replace(lod_level=0),

@@ -105,6 +105,23 @@ def test_an_update_that_is_joined_with_others() -> None:
     compile(module, Job(SERVERS, 2, distributed_table="rows"))
 
 
+def test_padding_is_not_known_to_the_servers() -> None:
+    module = model([distributed(), distributed(ids="others", padding_idx=3)])
+    compiled = compile(module, Job(SERVERS, 1))
+    message = (
+        "row 3 of the distributed lookup table %table is looked up like any other, "
+        "instead of giving zeros as padding_idx says"
+    )
+    assert shown(module, compiled.warnings) == [Found("table-padding", message + ROWS, "lookup_table", "%table")]
+    blocks = compiled.pserver(SERVERS[0]).main.blocks
+    (served,) = [op for block in blocks for op in block.ops if op.type == "lookup_sparse_table"]
+    assert served.attrs["padding_idx"] == -1
+    by_rows = compile(module, Job(SERVERS, 1, distributed_table="rows"))
+    assert by_rows.warnings == ()
+    found = of_type(by_rows.trainer(0).main, "distributed_lookup_table")
+    assert sorted(str(op.attrs["padding_idx"]) for op in found) == ["-1", "3"]
+
+
 SUM = "by the sum of the trainers' gradients, not their mean"
 
 
