@@ -19,7 +19,7 @@ from pstranspile.job import Job
 from pstranspile.ops import schema_of
 
 DATA = Path(__file__).parent / "data" / "fluid"
-ARCHIVES = ("dense", "sparse", "geo", "collective")
+ARCHIVES = ("dense", "sparse", "geo", "collective", "random")
 """The archives of recorded jobs; a job's source programs may be in an earlier one than its output."""
 GENERATED = re.compile(r"^__control_var@|^_generated_var|^tmp_dc_output")
 NOT_COMPARED = {"op_callstack", "op_namescope", "op_device"}
