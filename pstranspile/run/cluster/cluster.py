@@ -34,7 +34,7 @@ from pstranspile.run.cluster.collective import (
 )
 from pstranspile.run.cluster.communicator import Communicator, Settings, make_communicator
 from pstranspile.run.cluster.feeding import ClusterFeeds, feeds_of
-from pstranspile.run.cluster.foresee import require_barriers
+from pstranspile.run.cluster.foresee import require_barriers, require_collectives, require_servers
 from pstranspile.run.cluster.geo import GeoServer
 from pstranspile.run.cluster.machine import Machine
 from pstranspile.run.cluster.network import Network
@@ -195,7 +195,9 @@ class Cluster:
 
     def start(self) -> None:
         """Runs the start-up programs: the servers', then the trainers', which fetch the parameters."""
+        require_servers(self.trainers, self.by_endpoint)
         require_barriers(self.trainers, self.servers)
+        require_collectives(self.trainers)
         self.network.settle()
         scopes = {server.endpoint: server.scope for server in self.servers}
         self._check_init()

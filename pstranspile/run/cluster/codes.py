@@ -23,4 +23,8 @@ FEEDS = declare("cluster-feeds", "What is fed can't be divided over the trainers
 PLACEMENT = declare(
     "cluster-placement", "A variable that is cut over servers can't be set or put together from its slices."
 )
+COLLECTIVE_ORDER = declare(
+    "cluster-collective-order",
+    "The programs of the trainers do not have the same collective operations in the same order.",
+)
 COLLECTIVE = declare("cluster-collective", "Trainers take part in a collective operation with values that do not fit.")

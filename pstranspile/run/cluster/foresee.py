@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
+from typing import TypeAlias
 
 from pstranspile.ir.diagnostics import Diagnostic, at_op, raise_errors
-from pstranspile.ir.model import Program
+from pstranspile.ir.model import Op, Program
 from pstranspile.run.cluster import codes
+from pstranspile.run.cluster.collective import COLLECTIVES, kind_of, ring_of
 from pstranspile.run.cluster.report import listed
 from pstranspile.run.cluster.rpc import text_list
+from pstranspile.run.cluster.script import TALKING
 from pstranspile.run.cluster.server import Server
 from pstranspile.run.cluster.trainer import Trainer
 
@@ -50,6 +54,75 @@ def _barriers(trainers: Sequence[Trainer], servers: Sequence[Server]) -> Iterato
             servers_told = listed([server.name for server in waiting])
             message = f"{servers_told} will wait for a {kind} which {who} in its {part} program"
             yield at_op(codes.BARRIER, message, waiting[0].op)
+
+
+def require_servers(trainers: Sequence[Trainer], servers: Mapping[str, Server]) -> None:
+    """Raises DiagnosticError for every endpoint that a trainer's programs name and no server listens at.
+
+    With geo-SGD a `send` goes to the trainer's own communicator, whatever endpoint it names.
+    """
+    geo = any(server.mode == 3 for server in servers.values())
+    talking = TALKING - {"send"} if geo else TALKING
+    missing: dict[str, Op] = {}
+    for trainer in trainers:
+        for program in (trainer.startup, trainer.main):
+            for op in program.main_block.ops:
+                named = [*text_list(op, "epmap"), *text_list(op, "endpoints")] if op.type in talking else ()
+                for endpoint in named:
+                    if endpoint not in servers:
+                        missing.setdefault(endpoint, op)
+    known = listed(list(servers)) or "none"
+    raise_errors(
+        at_op(codes.UNREACHABLE, f"no server listens at {endpoint}; the servers of this cluster: {known}", op)
+        for endpoint, op in missing.items()
+    )
+
+
+def require_collectives(trainers: Sequence[Trainer]) -> None:
+    """Raises DiagnosticError where trainers of a ring do not name the same collective operations in the same order.
+
+    They would wait for each other for ever, or take each other's values.
+    """
+    raise_errors(
+        finding
+        for part in ("start-up", "main")
+        for finding in _orders({t.name: _collectives(t, part) for t in trainers})
+    )
+
+
+Operations: TypeAlias = dict[str, list[tuple[str, Op]]]
+"""By ring, what a trainer does on it, in order."""
+
+
+def _collectives(trainer: Trainer, part: str) -> Operations:
+    program = trainer.startup if part == "start-up" else trainer.main
+    found: Operations = {}
+    for op in program.main_block.ops:
+        if op.type in COLLECTIVES:
+            found.setdefault(ring_of(op), []).append((kind_of(op), op))
+    return found
+
+
+def _orders(operations: Mapping[str, Operations]) -> Iterator[Diagnostic]:
+    """For every ring the first place where a trainer does something else than the first one."""
+    (first, wanted), *others = operations.items()
+    rings = dict.fromkeys(ring for of in operations.values() for ring in of)
+    for ring in rings:
+        for name, of in others:
+            pairs = zip_longest(wanted.get(ring, []), of.get(ring, []))
+            for place, (a, b) in enumerate(pairs, start=1):
+                if (a and a[0]) != (b and b[0]):
+                    told = f"{first} has {_operation(a)}, {name} has {_operation(b)}"
+                    message = f"operation {place} of {ring} is not the same for all trainers: {told}"
+                    yield at_op(codes.COLLECTIVE_ORDER, message, (a or b)[1])  # pyright: ignore[reportOptionalSubscript]
+                    break
+            else:
+                continue
+            break
+
+
+def _operation(found: tuple[str, Op] | None) -> str:
+    return "nothing more" if found is None else f"{found[0]} of {', '.join(found[1].input_names)}"
 
 
 def _sent(program: Program) -> dict[str, set[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import cache
 from typing import Any
 
@@ -123,7 +124,7 @@ def test_a_trainer_that_leaves_does_not_skew_the_average(config: str):
         np.testing.assert_allclose(ours[name], scope[name], rtol=1e-5, atol=1e-6)
 
 
-def test_trainers_that_do_not_do_the_same():
+def test_trainers_that_do_not_do_the_same(monkeypatch: pytest.MonkeyPatch):
     given = dict(roles("fit_a_line_sgd/coll_allreduce_ring2_3"))
     main = given["trainer_1"].main
     renamed = {"c_allreduce_sum": "c_allreduce_max"}
@@ -131,19 +132,26 @@ def test_trainers_that_do_not_do_the_same():
     main = main._replace(blocks=(main.main_block._replace(ops=ops), *main.blocks[1:]))
     found = Cluster({**given, "trainer_1": given["trainer_1"]._replace(main=main)}, seed=SEED)
     found.feed(batches("fit_a_line_sgd"))
+    told = r"cluster-collective-order.*operation 1 of ring_\d is not the same.*trainer_0 has c_allreduce_sum of.*_max"
+    with pytest.raises(DiagnosticError, match=told):
+        found.start()
+    monkeypatch.setattr(sys.modules[Cluster.__module__], "require_collectives", lambda trainers: None)
     with pytest.raises(DiagnosticError, match=r"cluster-collective.*do not do the same") as caught:
         found.run_to(1)
     (finding,) = caught.value.diagnostics
     assert finding.notes[1].message == "trainer 1: c_allreduce_max of f32[1]"
 
 
-def test_a_collective_operation_that_one_trainer_leaves_out_is_stuck():
+def test_a_collective_operation_that_one_trainer_leaves_out_is_stuck(monkeypatch: pytest.MonkeyPatch):
     given = dict(roles("fit_a_line_sgd/coll_allreduce_ring2_3"))
     main = given["trainer_1"].main
     ops = tuple(op for op in main.main_block.ops if op.type != "c_allreduce_sum")
     main = main._replace(blocks=(main.main_block._replace(ops=ops), *main.blocks[1:]))
     found = Cluster({**given, "trainer_1": given["trainer_1"]._replace(main=main)}, seed=SEED)
     found.feed(batches("fit_a_line_sgd"))
+    with pytest.raises(DiagnosticError, match=r"cluster-collective-order.*trainer_1 has nothing more"):
+        found.start()
+    monkeypatch.setattr(sys.modules[Cluster.__module__], "require_collectives", lambda trainers: None)
     with pytest.raises(DiagnosticError, match=r"cluster-stuck") as caught:
         found.run_to(1)
     told = [note.message for note in caught.value.diagnostics[0].notes]
