@@ -28,10 +28,10 @@ class Compensation:
         self._mint = NameMint(server.source.main_block.vars)
         self._temporaries = 0
 
-    def append(self, block: int, parameter: PlannedParameter, s: Slice, origin: Origin | None) -> str:
+    def append(self, block: int, parameter: PlannedParameter, s: Slice, gradient: str, origin: Origin | None) -> str:
         """Adds the ops that compensate the gradient of a slice to a block; returns the name of the result.
 
-        `origin` is that of the op which uses the gradient.
+        `gradient` is what the optimizer takes, with weight decay or clipped; `origin` is that of the optimizer op.
         """
         tensor = TensorType(parameter.dtype, s.shape)
         copies = [backup_name(s, i) for i in range(self.trainers)]
@@ -48,9 +48,9 @@ class Compensation:
         self.server.blocks[block].ops += [
             make_op("ref_by_trainer_id", {"X": copies, "TrainerId": [TRAINER_ID]}, {"Out": [own]}, origin=origin),
             make_op("elementwise_sub", {"X": [s.name], "Y": [own]}, {"Out": [moved]}, origin=origin),
-            make_op("elementwise_mul", {"X": [moved], "Y": [s.gradient]}, {"Out": [once]}, origin=origin),
-            make_op("elementwise_mul", {"X": [once], "Y": [s.gradient]}, {"Out": [twice]}, origin=origin),
-            make_op("elementwise_add", {"X": [s.gradient], "Y": [twice]}, {"Out": [result]}, origin=origin),
+            make_op("elementwise_mul", {"X": [moved], "Y": [gradient]}, {"Out": [once]}, origin=origin),
+            make_op("elementwise_mul", {"X": [once], "Y": [gradient]}, {"Out": [twice]}, origin=origin),
+            make_op("elementwise_add", {"X": [gradient], "Y": [twice]}, {"Out": [result]}, origin=origin),
         ]
         return result
 

@@ -275,8 +275,9 @@ def _emit_unit(
         views.update((index, view) for index in update.ops)
     for index in sorted(views):
         op, view = server.on_slice(template.copied[index], views[index]), views[index]
-        if compensation is not None and not view.parameter.sparse and view.slice.gradient in op.inputs.get("Grad", ()):
-            compensated = compensation.append(block, view.parameter, view.slice, op.origin)
+        gradient = op.input("Grad") if compensation is not None and not view.parameter.sparse else None
+        if compensation is not None and gradient is not None:
+            compensated = compensation.append(block, view.parameter, view.slice, gradient, op.origin)
             op = op._replace(inputs=FrozenMap({**op.inputs, "Grad": (compensated,)}))
         ops.append(op)
     if group is not None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pstranspile import layers as L
-from pstranspile.autodiff import L2, SGD, Adam, minimize
+from pstranspile.autodiff import L2, SGD, Adam, ClipByNorm, ClipByValue, minimize
+from pstranspile.autodiff.clips import Clip
 from pstranspile.compile import Compiled, compile
 from pstranspile.ir.diagnostics import DiagnosticError, Severity
 from pstranspile.ir.model import Module
@@ -84,6 +85,20 @@ def test_neither_is_one_that_weight_decay_makes_dense() -> None:
     assert [w.code for w in compiled.warnings] == ["dc-asgd-sparse"]
     blocks = [kinds(compiled.pserver(e).main, k) for e in SERVERS for k in (1, 2)]
     assert sorted(blocks) == [["scale", "sum", *COMPENSATION, "sgd"]] * 2 + [["scale", "sum", "sgd"]] * 2
+
+
+@pytest.mark.parametrize(
+    ("clip", "kind"), [(ClipByNorm(1.0), "clip_by_norm"), (ClipByValue(1.0), "clip")], ids=["by norm", "by value"]
+)
+def test_what_is_compensated_is_what_the_optimizer_takes(clip: Clip, kind: str) -> None:
+    compiled = compensated(model([Look(is_sparse=False)], SGD(0.1, clip=clip)), slice_var_up=False)
+    for endpoint in SERVERS:
+        main = compiled.pserver(endpoint).main
+        for index in range(1, len(main.blocks)):
+            assert kinds(main, index) == [kind, *COMPENSATION, "sgd"]
+            clipped, *_, added, update = main.blocks[index].ops
+            assert added.input("X") == clipped.output("Out")
+            assert update.input("Grad") == added.output("Out")
 
 
 def test_programs_that_share_a_parameter_share_its_copies() -> None:
