@@ -29,10 +29,13 @@ class Initialisers:
 
     def __init__(self, startup: Program):
         self.startup = startup
-        self.writers: dict[str, list[int]] = {}
+        self.writers: dict[str, tuple[int, ...]] = {}
+        writers = self.writers
         for index, op in enumerate(startup.main_block.ops):
-            for name in op.output_names:
-                self.writers.setdefault(name, []).append(index)
+            this = (index,)
+            for names in op.outputs.values():
+                for name in names:
+                    writers[name] = (*writers[name], index) if name in writers else this
         self._cut: dict[int, Op] = {}
 
     def to_cut(self, index: int) -> Op:
@@ -52,41 +55,43 @@ def emit_pserver_startup(server: ServerMain, initialisers: Initialisers) -> Prog
     """
     startup, source = initialisers.startup, initialisers.startup.main_block
     variables = {name: _persistable(var) for name, var in server.program.main_block.vars.items()}
+    held, cuts = server.program.main_block.vars, server.cuts
     targets = _targets(server)
     chosen: set[int] = set()
-    todo = list(targets)
+    todo = [cuts[name].source if name in cuts else name for name in held] if cuts else list(held)
     for name in todo:  # grows by the inputs of what it finds
         for index in initialisers.writers.get(name, ()):
             if index not in chosen:
                 chosen.add(index)
                 for needed in source.ops[index].input_names:
-                    if needed not in targets:
+                    if needed not in targets and (needed not in held or needed in cuts):
                         todo.append(needed)
                         variables.setdefault(needed, source.vars[needed]._replace(location=None))
     ops: list[Op] = []
     for index in sorted(chosen):
-        ops += _on_server(initialisers, index, targets)
+        ops += _on_server(initialisers, index, targets) if targets else (source.ops[index],)
     if server.backups:
         makers = {name: op.origin for op in ops for name in op.output_names}
         ops += first_backups(server.backups, makers)
     main = Block(FrozenMap(variables), tuple(ops))
-    uses_blocks = any(sub_blocks(op) for op in ops)
+    uses_blocks = len(startup.blocks) > 1 and any(sub_blocks(op) for op in ops)
     return Program((main, *(startup.blocks[1:] if uses_blocks else ())), startup.random_seed, startup.version)
 
 
 def _persistable(var: Var) -> Var:
-    if var.kind in (VarKind.STEP_SCOPES, VarKind.RAW):
+    if var.persistable or var.kind in (VarKind.STEP_SCOPES, VarKind.RAW):
         return var
     return var._replace(persistable=True)
 
 
 def _targets(server: ServerMain) -> dict[str, list[Target]]:
-    """Source variable -> what the server holds of it."""
-    targets: dict[str, list[Target]] = {}
-    for name, var in server.program.main_block.vars.items():
+    """Source variable of which the server holds parts or copies -> what it holds of it. Others it holds as they are."""
+    targets: dict[str, list[Target]] = {cut.source: [] for cut in server.cuts.values()}
+    for name, var in server.program.main_block.vars.items() if targets else ():
         cut = server.cuts.get(name)
         source, offset = (cut.source, cut.offset) if cut else (name, -1)
-        targets.setdefault(source, []).append(Target(name, var.shape, offset))
+        if source in targets:
+            targets[source].append(Target(name, var.shape, offset))
     return targets
 
 

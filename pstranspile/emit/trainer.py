@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
+from itertools import filterfalse
 
 from pstranspile.analysis.facts import Facts
 from pstranspile.analysis.uses import deep_blocks, effects_of
@@ -12,10 +13,10 @@ from pstranspile.emit.rename import rename_vars
 from pstranspile.emit.table import send_table_gradient, table_vars
 from pstranspile.ir.attributes import AttrValue, Ints, Longs, Strings
 from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Block, Op, Origin, Program, TensorType, Var
+from pstranspile.ir.model import Block, Op, Origin, Program, Slots, TensorType, Var
 from pstranspile.ir.roles import OpRole
 from pstranspile.modes.base import Mode
-from pstranspile.ops.build import make_op
+from pstranspile.ops.build import OpMaker, make_op
 from pstranspile.plan.plan import Plan, PlannedParameter
 from pstranspile.rules import (
     JOIN_SLICES,
@@ -34,6 +35,7 @@ class TrainerTemplate:
     `layout` holds the ops of the main block up to the last send; what differs from trainer to trainer stands in it as
     a function of the trainer's number.
     `mentions` are the places in it whose op uses, or names in its role variables, a gradient that is sent whole.
+    `own_names` are the places in `base_vars` of gradients that each trainer gives a name of its own.
     `received` and `whole` are origins, made once and shared by ops: of each parameter's recv, and of what is about the
     program as a whole.
     """
@@ -46,14 +48,21 @@ class TrainerTemplate:
         self.job_plan = job_plan or plan
         self.dropped_vars = dropped_vars(facts, plan)
         self.layout = _layout(facts, plan, mode, self.job_plan)
-        self.mentions = _mentions(self.layout, own_gradient_names(plan, 0))
+        own = own_gradient_names(plan, 0)
+        self.mentions = _mentions(self.layout, own)
         ops = facts.program.main_block.ops
         after = (index for group in facts.groups for index in group.after)
         self.emptied_blocks = frozenset(b for index in after for b in deep_blocks(facts.program, ops[index]))
-        block = facts.program.main_block
-        self.base_vars = {name: var for name, var in block.vars.items() if name not in self.dropped_vars}
+        self.base_vars = without(facts.program.main_block.vars, self.dropped_vars)
+        self.own_names = [place for place, name in enumerate(self.base_vars) if name in own]
         self.received = {u.parameter: made(ops[u.optimizer[0]].origin, RECEIVE_PARAMETER) for u in facts.updates}
         self.whole = made_of_program(facts.program, "")
+
+
+def without(variables: Mapping[str, Var], dropped: frozenset[str]) -> dict[str, Var]:
+    """The variables that are not dropped. (A loop in Python would wait for the memory of each in turn.)"""
+    names = list(filterfalse(dropped.__contains__, variables))
+    return dict(zip(names, map(variables.__getitem__, names), strict=True))
 
 
 Layout = list[Op | Insertion]
@@ -157,8 +166,11 @@ def emit_trainer(template: TrainerTemplate, trainer: int) -> Program:
     ops += mode.after_sends(plan, trainer, template.whole)
     received: list[str] = []
     fetched = [parameter for parameter in plan.parameters if not parameter.prefetched]
+    waits: dict[str, Slots] = {}
     for parameter in fetched:
-        ops.append(receive_parameter(template, parameter, trainer, renames))
+        control = mode.recv_after(plan, parameter)
+        after = waits.get(control) or waits.setdefault(control, FrozenMap({"X": (control,)}))
+        ops.append(receive_parameter(template, parameter, trainer, renames, after))
         received += ops[-1].outputs["Out"]
     ops += mode.after_recvs(plan, trainer, received, template.whole)
     if not plan.runtime_split:
@@ -193,25 +205,31 @@ def send_gradient(
 ) -> list[Op]:
     """Splits a gradient if its parameter is cut, and sends it (A2.50 to A2.52); `origins` are of split and send."""
     sent = [plan.sent_name(s, trainer) for s in parameter.slices]
-    attrs: dict[str, AttrValue] = {"epmap": Strings(s.endpoint for s in parameter.slices)}
+    endpoints = tuple([s.endpoint for s in parameter.slices])
     role_vars = (parameter.name, parameter.gradient if parameter.is_cut or plan.runtime_split else sent[0])
-    ops: list[Op] = []
+    outputs = {"Out": (parameter.send_control,)}
     if plan.runtime_split:
-        attrs["sections"] = Longs(s.stop - s.start for s in parameter.slices)
-        attrs["send_varnames"] = Strings(sent)
-        sent = [parameter.gradient]
-    elif parameter.is_cut:
-        ops.append(_split(parameter, sent, origins[0]))
-    send = make_op(
-        "send",
-        {"X": sent},
-        {"Out": [parameter.send_control]},
-        attrs,
-        role=OpRole.RPC,
-        role_vars=role_vars,
-        origin=origins[1],
-    )
-    return [*ops, send]
+        attrs: dict[str, AttrValue] = {
+            "epmap": Strings(endpoints),
+            "sections": Longs(s.stop - s.start for s in parameter.slices),
+            "send_varnames": Strings(sent),
+        }
+        make = OpMaker("send", attrs, role=OpRole.RPC)
+        return [make({"X": (parameter.gradient,)}, outputs, role_vars, origins[1])]
+    send = _sender(endpoints)({"X": tuple(sent)}, outputs, role_vars, origins[1])
+    return [_split(parameter, sent, origins[0]), send] if parameter.is_cut else [send]
+
+
+@lru_cache(maxsize=256)
+def _sender(endpoints: tuple[str, ...]) -> OpMaker:
+    """Makes the sends to some servers."""
+    return OpMaker("send", {"epmap": Strings(endpoints)}, role=OpRole.RPC)
+
+
+@lru_cache(maxsize=256)
+def receiver(endpoints: tuple[str, ...], trainer: int) -> OpMaker:
+    """Makes the recvs of a trainer from some servers."""
+    return OpMaker("recv", {"epmap": Strings(endpoints), "trainer_id": trainer}, role=OpRole.RPC)
 
 
 def _split(parameter: PlannedParameter, parts: Sequence[str], origin: Origin | None) -> Op:
@@ -223,24 +241,22 @@ def _split(parameter: PlannedParameter, parts: Sequence[str], origin: Origin | N
 
 
 def receive_parameter(
-    template: TrainerTemplate, parameter: PlannedParameter, trainer: int, renames: Mapping[str, str]
+    template: TrainerTemplate, parameter: PlannedParameter, trainer: int, renames: Mapping[str, str], after: Slots
 ) -> Op:
-    """Fetches every slice of a parameter from its server (A2.55, A2.56)."""
-    plan = template.plan
-    names = [s.name for s in parameter.slices]
-    attrs: dict[str, AttrValue] = {"epmap": Strings(s.endpoint for s in parameter.slices), "trainer_id": trainer}
-    if plan.runtime_split:
-        attrs["recv_varnames"] = Strings(names)
-        names = [parameter.name]
-    return make_op(
-        "recv",
-        {"X": [template.mode.recv_after(plan, parameter)]},
-        {"Out": names},
-        attrs,
-        role=OpRole.RPC,
-        role_vars=(parameter.name, renames.get(parameter.gradient, parameter.gradient)),
-        origin=template.received[parameter.name],
-    )
+    """Fetches every slice of a parameter from its server (A2.55, A2.56); `after` are its inputs."""
+    names = tuple([s.name for s in parameter.slices])
+    endpoints = tuple([s.endpoint for s in parameter.slices])
+    role_vars = (parameter.name, renames.get(parameter.gradient, parameter.gradient))
+    if template.plan.runtime_split:
+        attrs: dict[str, AttrValue] = {
+            "epmap": Strings(endpoints),
+            "trainer_id": trainer,
+            "recv_varnames": Strings(names),
+        }
+        make, names = OpMaker("recv", attrs, role=OpRole.RPC), (parameter.name,)
+    else:
+        make = receiver(endpoints, trainer)
+    return make(after, {"Out": names}, role_vars, template.received[parameter.name])
 
 
 def join_slices(parameter: PlannedParameter, role: OpRole, origin: Origin | None) -> Op:
@@ -250,16 +266,19 @@ def join_slices(parameter: PlannedParameter, role: OpRole, origin: Origin | None
     return make_op("concat", {"X": slices}, {"Out": [parameter.name]}, {"axis": 0}, role=role, origin=made_by)
 
 
+def _renamed(template: TrainerTemplate, renames: Mapping[str, str]) -> dict[str, Var]:
+    """The variables that stay, in their places, under the names that a trainer gives them."""
+    names, variables = list(template.base_vars), list(template.base_vars.values())
+    for place in template.own_names:
+        name = renames[names[place]]
+        names[place], variables[place] = name, variables[place]._replace(name=name)
+    return dict(zip(names, variables, strict=True))
+
+
 def trainer_vars(template: TrainerTemplate, trainer: int, renames: Mapping[str, str]) -> dict[str, Var]:
     """Variables of block 0: what stays of the source, slices of cut parameters and gradients, control variables."""
     plan = template.plan
-    if renames:
-        variables = {
-            renames.get(name, name): var._replace(name=renames[name]) if name in renames else var
-            for name, var in template.base_vars.items()
-        }
-    else:
-        variables = dict(template.base_vars)
+    variables = _renamed(template, renames) if renames else dict(template.base_vars)
     for parameter in plan.parameters:
         if parameter.is_cut:
             gradient = template.facts.program.main_block.vars[parameter.gradient]

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping
 
-from pstranspile.emit.trainer import join_slices
+from pstranspile.emit.trainer import join_slices, receiver, without
 from pstranspile.ir.attributes import Longs, Strings
 from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import STARTUP, Block, Op, Origin, Program, TensorType, Var
+from pstranspile.ir.model import STARTUP, Block, Op, Origin, Program, Slots, TensorType, Var
 from pstranspile.ir.roles import OpRole
 from pstranspile.ops.build import make_op
 from pstranspile.plan.plan import Plan
 from pstranspile.rules import NO_MEMORY, RECEIVE_FIRST, START_BARRIER, made, made_of_program
+
+_AT_ONCE: Slots = FrozenMap({"X": ()})
+"""The inputs of a recv that waits for nothing."""
 
 
 def emit_trainer_startup(
@@ -29,7 +32,7 @@ def emit_trainer_startup(
         tables[plan.table.name] = plan.table.tensor.shape
     gone = dropped.union(tables) if tables else dropped
     ops, makers = _kept(block, gone)
-    variables = {name: var for name, var in block.vars.items() if name not in dropped}
+    variables = without(block.vars, dropped)
     fetched = [parameter for parameter in plan.parameters if not parameter.prefetched]
     for parameter in fetched:
         for s in parameter.slices:
@@ -39,16 +42,9 @@ def emit_trainer_startup(
                 variables[s.name] = (
                     Var(s.name, tensor=TensorType(parameter.dtype, s.shape)) if parameter.is_cut else whole
                 )
-        ops.append(
-            make_op(
-                "recv",
-                {"X": []},
-                {"Out": [s.name for s in parameter.slices]},
-                {"epmap": Strings(s.endpoint for s in parameter.slices), "trainer_id": trainer},
-                role=OpRole.RPC,
-                origin=made(makers.get(parameter.name), RECEIVE_FIRST),
-            )
-        )
+        receive = receiver(tuple([s.endpoint for s in parameter.slices]), trainer)
+        names = tuple([s.name for s in parameter.slices])
+        ops.append(receive(_AT_ONCE, {"Out": names}, origin=made(makers.get(parameter.name), RECEIVE_FIRST)))
     variables[plan.startup_control] = Var(plan.startup_control)
     barrier = make_op(
         "fetch_barrier",

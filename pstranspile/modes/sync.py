@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from pstranspile.ir.attributes import AttrValue, Strings, float32
 from pstranspile.ir.model import Module, Op, Origin
 from pstranspile.ir.roles import OpRole
 from pstranspile.job import Job
-from pstranspile.ops.build import make_op
+from pstranspile.ops.build import OpMaker, make_op
 from pstranspile.plan.plan import Plan, PlannedParameter, SharedCounter, Slice
 from pstranspile.rules import FETCH_BARRIER, MERGE, SEND_BARRIER, made
+
+
+@lru_cache(maxsize=16)
+def _mean_of(trainers: int) -> tuple[OpMaker, OpMaker]:
+    """Make the ops that add up what the trainers sent, and divide it by their number."""
+    return OpMaker("sum"), OpMaker("scale", {"scale": float32(1.0 / trainers)})
 
 
 class Sync:
@@ -76,10 +83,10 @@ class Sync:
         """The sum of the trainers' gradients, times 1/trainers; nothing with a single trainer."""
         if not plan.per_trainer:
             return []
-        merged, origin = [slice_.gradient], made(origin, MERGE)
-        total = make_op("sum", {"X": self.server_inputs(plan, slice_)}, {"Out": merged}, origin=origin)
-        attrs = {"scale": float32(1.0 / plan.trainers)}
-        return [total, make_op("scale", {"X": merged}, {"Out": merged}, attrs, origin=origin)]
+        merged, origin = (slice_.gradient,), made(origin, MERGE)
+        add_up, average = _mean_of(plan.trainers)
+        total = add_up({"X": tuple(self.server_inputs(plan, slice_))}, {"Out": merged}, origin=origin)
+        return [total, average({"X": merged}, {"Out": merged}, origin=origin)]
 
     def server_attrs(self, plan: Plan) -> Mapping[str, AttrValue]:
         """The synchronous server loop (`distributed_mode` 0)."""

@@ -44,6 +44,35 @@ def make_op(
     )
 
 
+class OpMaker:
+    """Makes ops of one type, role and attributes as `make_op` does; the attributes are one mapping that all share.
+
+    For ops of which a program has thousands: their memory is what compiling a large program waits for.
+    """
+
+    def __init__(
+        self, op_type: str, attrs: Mapping[str, AttrValue] | None = None, *, role: OpRole = OpRole.FORWARD
+    ) -> None:
+        schema = schema_of(op_type)
+        self._type = op_type
+        self._role = role
+        self._attrs = complete_attrs(op_type, attrs)
+        self._empty = schema.empty_inputs if schema else EMPTY
+
+    def __call__(
+        self,
+        inputs: Mapping[str, tuple[str, ...]],
+        outputs: Mapping[str, tuple[str, ...]],
+        role_vars: tuple[str, ...] = (),
+        origin: Origin | None = None,
+    ) -> Op:
+        """An op with these variables. `inputs` that are frozen and complete are shared too."""
+        if self._empty and not self._empty.keys() <= inputs.keys():
+            inputs = {**self._empty, **inputs}
+        frozen = inputs if isinstance(inputs, FrozenMap) else FrozenMap(inputs)
+        return Op(self._type, frozen, FrozenMap(outputs), self._attrs, self._role, role_vars, False, origin)
+
+
 def complete_attrs(op_type: str, attrs: Mapping[str, AttrValue] | None) -> Attrs:
     """The attributes with the schema's defaults filled in; ops that carry only defaults share one mapping."""
     schema = schema_of(op_type)

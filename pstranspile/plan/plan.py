@@ -141,7 +141,18 @@ class Plan:
 
     def sent_name(self, slice_: Slice, trainer: int) -> str:
         """The name under which a trainer sends its gradient of a slice."""
-        return f"{slice_.gradient}.trainer_{trainer}" if self.per_trainer else slice_.gradient
+        if not self.per_trainer:
+            return slice_.gradient
+        names = self._sent_names.setdefault(trainer, {})
+        name = names.get(slice_.gradient)
+        if name is None:
+            name = names[slice_.gradient] = f"{slice_.gradient}.trainer_{trainer}"
+        return name
+
+    @cached_property
+    def _sent_names(self) -> dict[int, dict[str, str]]:
+        """By trainer, the names made so far: one string each, however many programs it stands in."""
+        return {}
 
     def slices_on(self, endpoint: str) -> list[tuple[PlannedParameter, Slice]]:
         """What a server owns, in the order in which it was dealt out."""
