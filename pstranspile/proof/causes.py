@@ -141,16 +141,30 @@ def _why(op: Op) -> str:
 
 
 def server_causes(main: Program, plan: Plan) -> list[Cause]:
-    """Updates that by their place on servers are others than on a single machine (A2.76, A2.101)."""
+    """Updates that by their place on servers are others than on a single machine (A2.24, A2.76, A2.101)."""
     found: list[Cause] = []
-    cut = {parameter.name for parameter in plan.parameters if parameter.is_cut}
+    cut = {parameter.name: parameter.sparse for parameter in plan.parameters if parameter.is_cut}
+    counters = {counter.name for counter in plan.counters}
     for op in main.main_block.ops:
         schema, name = schema_of(op.type), op.input("Param") or ""
+        if op.type == "increment" and op.output("Out") in counters:
+            why = "the servers count the steps of all trainers, and are ahead of a single machine"
+            found.append(Cause(op.type, op.output("Out") or "", _location(op), why))
         if schema is None or not schema.is_optimizer:
             continue
         if name in cut and schema.whole_norm:
             found.append(Cause(op.type, name, _location(op), "each server uses the norm of its own slice"))
+        elif cut.get(name) and not _touches_given_rows_only(op):
+            why = (
+                "a server leaves its slice alone in a step that brings no rows of it, a single machine updates them all"
+            )
+            found.append(Cause(op.type, name, _location(op), why))
         elif plan.table is not None and name == plan.table.name:
             why = "the servers update a distributed lookup table by sgd with the sum of the trainers' gradients"
             found.append(Cause(op.type, name, _location(op), why))
     return found
+
+
+def _touches_given_rows_only(op: Op) -> bool:
+    """Whether the update of a table by some rows leaves all others, and their state, as they are."""
+    return op.type in ("sgd", "adagrad") or op.attrs.get("lazy_mode") is True

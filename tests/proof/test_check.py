@@ -10,7 +10,16 @@ import pytest
 
 import pstranspile as ps
 from pstranspile import layers as L
-from pstranspile.autodiff import SGD, Adam, LarsMomentum, Momentum, Optimizer, minimize
+from pstranspile.autodiff import (
+    SGD,
+    Adagrad,
+    Adam,
+    Exponential,
+    LarsMomentum,
+    Momentum,
+    Optimizer,
+    minimize,
+)
 from pstranspile.cli import main
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.frozen import FrozenMap
@@ -123,6 +132,34 @@ def test_norms_of_slices_are_named():
     assert ("lars_momentum", "each server uses the norm of its own slice") in named_causes(
         dense(LarsMomentum(0.1, 0.9))
     )
+
+
+def test_slices_that_get_no_rows_in_a_step_are_named():
+    draft = L.Draft(seed=3)
+    words = L.embedding(L.data(draft, "ids", [-1, 1], "i64"), (500, 8), is_sparse=True)
+    minimize(L.mean(L.square_error_cost(L.fc(words, 1), L.data(draft, "y", [-1, 1]))), Momentum(0.1, 0.9))
+    report = check(draft.module(), job(2, 8), batch=4, steps=4)
+    assert not report.holds
+    (cause,) = [cause for cause in report.causes if cause.variable == "embedding_0.w_0"]
+    assert cause.op_type == "momentum"
+    assert "in a step that brings no rows of it" in cause.why
+
+
+@pytest.mark.parametrize(
+    "optimizer", [SGD(0.1), Adagrad(0.1), Adam(0.01, lazy_mode=True)], ids=lambda o: type(o).__name__
+)
+def test_updates_of_the_rows_that_were_used_are_those_of_one_machine(optimizer: Optimizer):
+    draft = L.Draft(seed=3)
+    words = L.embedding(L.data(draft, "ids", [-1, 1], "i64"), (500, 8), is_sparse=True)
+    minimize(L.mean(L.square_error_cost(L.fc(words, 1), L.data(draft, "y", [-1, 1]))), optimizer)
+    report = check(draft.module(), job(2, 8), batch=4, steps=4)
+    assert report.holds, report_text(report)
+
+
+def test_counters_of_asynchronous_schedules_are_named():
+    report = check(dense(SGD(Exponential(0.1, 2, 0.5))), job(1, 2, "async"))
+    assert [(cause.op_type, cause.variable) for cause in report.causes] == [("increment", "@LR_DECAY_COUNTER@")]
+    assert "ahead of a single machine" in report.causes[0].why
 
 
 def test_tables_by_id_are_named_and_tables_by_rows_are_equal():
