@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pstranspile.ir.model import Program
+from pstranspile.ir.roles import LR_ROLES
 from pstranspile.lazy import lazy_import
 from pstranspile.ops import schema_of
 from pstranspile.ops.values import LoDTensor, SelectedRows
@@ -102,6 +103,12 @@ def verdicts(
         tolerance = max(tolerance, NOISE_ALLOWED * noise.get(name, 0.0))
         found.append(verdict(name, kind, tolerance, [s.get(name) for s in ours], [s.get(name) for s in theirs]))
     return found
+
+
+def step_counters(main: Program) -> set[str]:
+    """The counters that learning rates follow."""
+    ops = (op for op in main.main_block.ops if op.type == "increment" and op.role in LR_ROLES)
+    return {name for op in ops for name in op.output_names}
 
 
 def linear_parameters(main: Program) -> set[str]:
