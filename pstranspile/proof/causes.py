@@ -140,6 +140,10 @@ def _why(op: Op) -> str:
     return "it works on the batch as a whole, and each trainer has a share of it"
 
 
+ROWS_ONLY = frozenset({"sgd", "adagrad"})
+"""Optimizers whose update of a table by some rows leaves all else as it is; others have state that every step moves."""
+
+
 def server_causes(main: Program, plan: Plan) -> list[Cause]:
     """Updates that by their place on servers are others than on a single machine (A2.24, A2.76, A2.101)."""
     found: list[Cause] = []
@@ -154,17 +158,10 @@ def server_causes(main: Program, plan: Plan) -> list[Cause]:
             continue
         if name in cut and schema.whole_norm:
             found.append(Cause(op.type, name, _location(op), "each server uses the norm of its own slice"))
-        elif cut.get(name) and not _touches_given_rows_only(op):
-            why = (
-                "a server leaves its slice alone in a step that brings no rows of it, a single machine updates them all"
-            )
+        elif cut.get(name) and op.type not in ROWS_ONLY:
+            why = "a server leaves its slice alone in a step that brings no rows of it; one machine updates the table"
             found.append(Cause(op.type, name, _location(op), why))
         elif plan.table is not None and name == plan.table.name:
             why = "the servers update a distributed lookup table by sgd with the sum of the trainers' gradients"
             found.append(Cause(op.type, name, _location(op), why))
     return found
-
-
-def _touches_given_rows_only(op: Op) -> bool:
-    """Whether the update of a table by some rows leaves all others, and their state, as they are."""
-    return op.type in ("sgd", "adagrad") or op.attrs.get("lazy_mode") is True

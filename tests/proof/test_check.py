@@ -145,9 +145,7 @@ def test_slices_that_get_no_rows_in_a_step_are_named():
     assert "in a step that brings no rows of it" in cause.why
 
 
-@pytest.mark.parametrize(
-    "optimizer", [SGD(0.1), Adagrad(0.1), Adam(0.01, lazy_mode=True)], ids=lambda o: type(o).__name__
-)
+@pytest.mark.parametrize("optimizer", [SGD(0.1), Adagrad(0.1)], ids=["sgd", "adagrad"])
 def test_updates_of_the_rows_that_were_used_are_those_of_one_machine(optimizer: Optimizer):
     draft = L.Draft(seed=3)
     words = L.embedding(L.data(draft, "ids", [-1, 1], "i64"), (500, 8), is_sparse=True)
