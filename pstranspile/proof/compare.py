@@ -105,10 +105,9 @@ def verdicts(
     return found
 
 
-def step_counters(main: Program) -> set[str]:
-    """The counters that learning rates follow."""
-    ops = (op for op in main.main_block.ops if op.type == "increment" and op.role in LR_ROLES)
-    return {name for op in ops for name in op.output_names}
+def schedule_state(main: Program) -> set[str]:
+    """What the ops of a learning rate's schedule write: step counters, and rates."""
+    return {name for op in main.main_block.ops if op.role in LR_ROLES for name in op.output_names}
 
 
 def linear_parameters(main: Program) -> set[str]:
