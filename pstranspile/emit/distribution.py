@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 
 from pstranspile.emit.family import Programs
 from pstranspile.ir.distribution import DistributedVar, Distribution
+from pstranspile.plan.make import placed_parameters
 from pstranspile.plan.plan import Plan
 
 
 class Distributions:
-    """The distributions of one job's programs; `variables` are all variables on its servers.
+    """The distributions of one job's programs; `variables` gives all variables on its servers.
 
     Fluid gives every program the whole list. Here a trainer's has what trainers fetch, a server's what that server
     holds; the plan has all.
     """
 
-    def __init__(self, plan: Plan, variables: Iterable[DistributedVar]):
+    def __init__(self, plan: Plan, variables: Callable[[], Iterable[DistributedVar]]):
         self.plan = plan
-        self.fetched: list[DistributedVar] = []
-        self.held: dict[str, list[DistributedVar]] = {endpoint: [] for endpoint in plan.pservers}
-        for variable in variables:
-            self.held[variable.endpoint].append(variable)
-            if variable.vtype != "Optimizer":
-                self.fetched.append(variable)
+        self._variables = variables
+
+    @cached_property
+    def fetched(self) -> tuple[DistributedVar, ...]:
+        """What trainers fetch: the parameters."""
+        return tuple(placed_parameters(self.plan))
+
+    @cached_property
+    def held(self) -> dict[str, list[DistributedVar]]:
+        """What each server holds: parameters, and the state of their optimizers."""
+        found: dict[str, list[DistributedVar]] = {endpoint: [] for endpoint in self.plan.pservers}
+        for variable in self._variables():
+            found[variable.endpoint].append(variable)
+        return found
 
     def of_trainer(self, index: int) -> Distribution | None:
         """What the main program of a trainer carries; None in the collective modes, where Fluid says nothing."""
@@ -46,7 +56,7 @@ class Distributions:
         """What the main program of a server carries. As in Fluid, `is_chief` is true: it is made for trainer 0."""
         return self._of(endpoint, True, self.held[endpoint])
 
-    def _of(self, endpoint: str, is_chief: bool, variables: list[DistributedVar]) -> Distribution:
+    def _of(self, endpoint: str, is_chief: bool, variables: Sequence[DistributedVar]) -> Distribution:
         return Distribution(
             is_distributed=True,
             is_chief=is_chief,

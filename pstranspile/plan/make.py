@@ -220,28 +220,29 @@ def _parameter(mint: NameMint, piece: Piece, endpoints: tuple[str, ...], suffixe
     )
 
 
+def placed_parameters(plan: Plan) -> list[DistributedVar]:
+    """The parameters on the servers, slice by slice, in parameter order (A1.23)."""
+    rows: list[DistributedVar] = []
+    for p in plan.parameters:
+        kind = "RemotePrefetch" if p.prefetched else "Param"
+        for s in p.slices:
+            index, offset = (s.number, s.offset) if p.is_cut else (0, 0)
+            rows.append(DistributedVar(p.name, p.shape, s.name, s.shape, p.is_cut, index, offset, s.endpoint, kind))
+    return rows
+
+
 def overview(plan: Plan, parts: Sequence[Facts]) -> tuple[DistributedVar, ...]:
     """Every variable on the servers: parameters in order, then per server the state of their optimizers (A1.23).
 
     `parts` are the facts of the job's training programs.
     """
-    rows: list[DistributedVar] = []
-    for p in plan.parameters:
-        for s in p.slices:
-            index, offset = (s.number, s.offset) if p.is_cut else (0, 0)
-            kind = "RemotePrefetch" if p.prefetched else "Param"
-            rows.append(DistributedVar(p.name, p.shape, s.name, s.shape, p.is_cut, index, offset, s.endpoint, kind))
-    states = [
-        (plan.by_name[update.parameter], optimizer_states(facts.program, update))
-        for facts in parts
-        for update in facts.updates
-    ]
-    for endpoint in plan.pservers:
-        for p, state in states:
+    states: dict[str, list[DistributedVar]] = {endpoint: [] for endpoint in plan.pservers}
+    for facts in parts:
+        for update in facts.updates:
+            p, state = plan.by_name[update.parameter], optimizer_states(facts.program, update)
             for s in p.slices:
-                if s.endpoint == endpoint:
-                    rows += (_state_row(p, s, var, follows) for var, follows in state)
-    return tuple(rows)
+                states[s.endpoint] += (_state_row(p, s, var, follows) for var, follows in state)
+    return (*placed_parameters(plan), *(row for rows in states.values() for row in rows))
 
 
 def optimizer_states(program: Program, update: Update) -> list[tuple[Var, bool]]:
