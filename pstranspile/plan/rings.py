@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 
 class Summed(NamedTuple):
@@ -20,3 +21,27 @@ class Collective(NamedTuple):
     use_hierarchical_allreduce: bool = False
     hierarchical_allreduce_inter_nranks: int = 0
     summed: tuple[Summed, ...] = ()
+
+
+def collective_json(collective: Collective | None, endpoints: Sequence[str]) -> dict[str, Any]:
+    """What `plan.json` says of trainers without servers: who they are, how they meet, what they sum. Else nothing."""
+    if collective is None:
+        return {}
+    settings = {**collective._asdict(), "summed": [summed._asdict() for summed in collective.summed]}
+    return {"trainer_endpoints": list(endpoints), "collective": settings}
+
+
+def collective_lines(collective: Collective | None, endpoints: Sequence[str]) -> list[str]:
+    """Lines of a plan for the reader: who the trainers are, and what they sum on which ring, in the order of the sums.
+
+    Nothing of it can be edited: the job says who takes part, and the program what is summed.
+    """
+    if collective is None:
+        return []
+    from pstranspile.ir.text.literals import name
+
+    lines = [f"# trainer {number}: {endpoint}" for number, endpoint in enumerate(endpoints)]
+    for ring in range(collective.nccl_comm_num):
+        names = [f"%{name(summed.variable)}" for summed in reversed(collective.summed) if summed.ring == ring]
+        lines += [f"# ring {ring} sums {' '.join(names)}"] if names else []
+    return lines

@@ -11,6 +11,7 @@ from typing import Any
 from pstranspile.ir.model import MAIN, STARTUP, Module
 from pstranspile.plan.geo import geo_json
 from pstranspile.plan.plan import DistributedVar, Plan, PlannedParameter
+from pstranspile.plan.rings import collective_json, collective_lines
 
 _BYTES = {"bool": 1, "i8": 1, "u8": 1, "i16": 2, "f16": 2, "i32": 4, "f32": 4, "i64": 8, "f64": 8, "size_t": 8}
 
@@ -46,6 +47,7 @@ def plan_text(plan: Plan, source: str) -> str:
         lines += _parameter_lines(parameter)
     for group in plan.groups:
         lines.append(f"# together, uncut, on one server: {' '.join(quoted(name) for name in group.parameters)}")
+    lines += collective_lines(plan.collective, plan.trainer_endpoints)
     lines.append("")
     for endpoint in plan.pservers:
         owned = plan.slices_on(endpoint)
@@ -69,7 +71,8 @@ def plan_json(plan: Plan, source: str, distributed_vars: Iterable[DistributedVar
     """The plan as `plan.json` holds it (version 1): the job, and every variable on every server.
 
     `offset` counts elements. In mode geo, `geo` is what the trainers' communicators are told.
-    `groups` are parameters that must stay together on one server.
+    `groups` are parameters that must stay together on one server. In modes without servers, `collective` is how the
+    trainers at `trainer_endpoints` reach each other, and what they sum on which ring.
     """
     return {
         "version": 1,
@@ -94,4 +97,5 @@ def plan_json(plan: Plan, source: str, distributed_vars: Iterable[DistributedVar
         ],
         "groups": [list(group.parameters) for group in plan.groups],
         **geo_json(plan.geo, plan.parameters),
+        **collective_json(plan.collective, plan.trainer_endpoints),
     }
