@@ -11,7 +11,7 @@ from pstranspile.ir.model import STARTUP, Module
 from pstranspile.job import Job
 from pstranspile.proof import codes
 from pstranspile.proof.causes import find_causes, server_causes
-from pstranspile.proof.compare import Side, Snapshot, all_verdicts, differ, noise_of, plain, schedule_state
+from pstranspile.proof.compare import Side, Snapshot, all_verdicts, differ, noise_of, plain
 from pstranspile.proof.data import make_feeds
 from pstranspile.proof.ledger import Ledger
 from pstranspile.proof.report import DIFFERENT, Cause, Report
@@ -66,8 +66,7 @@ def check(
     ledger = Ledger(made.plan) if job.mode in ALONE else None
     if ledger is not None:
         cluster.network.observers.append(ledger)
-    # asynchronous servers have counted the next step when a step is over, and know its rate
-    held = Held(made, alone.start, schedule_state(module.main) if job.mode in ALONE else ())
+    held = Held(made, alone.start)
     together = train_together(cluster, held, steps, loss)
     cluster.finish()
     found = all_verdicts(module.main, loss, together, alone)

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pstranspile.ir.model import Program
-from pstranspile.ir.roles import LR_ROLES
 from pstranspile.lazy import lazy_import
 from pstranspile.ops import schema_of
 from pstranspile.ops.values import LoDTensor, SelectedRows
@@ -103,11 +102,6 @@ def verdicts(
         tolerance = max(tolerance, NOISE_ALLOWED * noise.get(name, 0.0))
         found.append(verdict(name, kind, tolerance, [s.get(name) for s in ours], [s.get(name) for s in theirs]))
     return found
-
-
-def schedule_state(main: Program) -> set[str]:
-    """What the ops of a learning rate's schedule write: step counters, and rates."""
-    return {name for op in main.main_block.ops if op.role in LR_ROLES for name in op.output_names}
 
 
 def linear_parameters(main: Program) -> set[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -72,10 +72,10 @@ def start_cluster(
 class Held:
     """Whole values of a cluster's variables, wherever they lie. Rows of a table by id replace those in `start`."""
 
-    def __init__(self, result: Compiled, start: Snapshot, leave_out: Container[str] = ()):
+    def __init__(self, result: Compiled, start: Snapshot):
         self.start = start
         layout = layout_of(result)
-        known = {n: placed for n, placed in layout.variables.items() if n in start and n not in leave_out}
+        known = {name: placed for name, placed in layout.variables.items() if name in start}
         self.layout = replace(layout, variables=known)
 
     def __call__(self, cluster: Cluster) -> Snapshot:
