@@ -87,7 +87,7 @@ def check(
     if schedules and job.mode not in ALONE:
         differing = _other_schedules(made, feeds, init, seed, held, steps, schedules, together.snapshots[-1])
         report = report._replace(schedules=schedules, schedule_differs=differing)
-    if report.different and (job.trainers > 1 or len(job.pservers) > 1):
+    if report.different and (job.trainers > 1 or len(job.pservers) > 1 or job.mode in ALONE):
         report = report._replace(causes=tuple(_causes(module, job, made, alone, given, seed)))
     return report
 
