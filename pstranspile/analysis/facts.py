@@ -8,7 +8,7 @@ from pstranspile.analysis.lookup_table import LookupTable, find_lookup_table
 from pstranspile.analysis.roles import Roles, find_roles
 from pstranspile.analysis.tables import RemoteTable, find_remote_tables, sparse_parameters
 from pstranspile.analysis.updates import Update, UpdateGroup, find_groups, find_updates
-from pstranspile.analysis.uses import Uses, uses_of
+from pstranspile.analysis.uses import Uses, names_in, uses_of
 from pstranspile.ir.diagnostics import Diagnostic, raise_errors
 from pstranspile.ir.model import Program
 from pstranspile.passes import Steps
@@ -40,7 +40,8 @@ def analyze(program: Program, steps: Steps | None = None, *, tables_by_rows: boo
     """
     steps = steps or Steps()
     roles = steps.run("find-roles", find_roles, program.main_block)
-    uses = steps.run("find-uses", uses_of, program.main_block, roles.moved)
+    block = program.main_block
+    uses = steps.run("find-uses", uses_of, block, roles.moved, names_in(block, roles.moved))
     updates, findings = steps.run("find-updates", find_updates, program, roles, uses)
     raise_errors(findings)
     table, problems = None, []
@@ -53,7 +54,7 @@ def analyze(program: Program, steps: Steps | None = None, *, tables_by_rows: boo
     raise_errors(more)
     moved = roles.moved.union(*(group.after for group in groups))
     if len(moved) > len(roles.moved):
-        uses = uses_of(program.main_block, moved)
+        uses = uses_of(block, moved, names_in(block, moved))
     sparse = sparse_parameters(program, updates)
     remote = steps.run("find-tables", find_remote_tables, program, sparse, moved, distributed=tables_by_rows)
     findings = (*findings, *problems, *more, *remote.warnings)

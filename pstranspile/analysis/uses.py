@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from pstranspile.ir.attributes import BlockRef, BlockRefs
@@ -10,7 +11,7 @@ from pstranspile.ir.model import Block, Op, Program
 
 
 class Uses(NamedTuple):
-    """Who writes and reads each variable, as far as sends, drops and checks need to know.
+    """Who writes and reads each variable that is followed, as far as sends, drops and checks need to know.
 
     `kept_writer` and `kept_reader`: the last op and the first op that do among those which stay on the trainer.
     `moved_writer`: the last of the other ops that writes it after one that stays.
@@ -25,8 +26,23 @@ class Uses(NamedTuple):
         return self.moved_writer.get(name, self.kept_writer[name])
 
 
-def uses_of(block: Block, moved: Container[int]) -> Uses:
-    """The def-use index of a block of which the ops in `moved` leave the trainer (sub-blocks are not looked into)."""
+def names_in(block: Block, indices: Iterable[int]) -> set[str]:
+    """Every variable that these ops read, write or name in their role variables."""
+    found: set[str] = set()
+    for index in indices:
+        op = block.ops[index]
+        found.update(op.role_vars or ())
+        for slots in (op.inputs, op.outputs):
+            for names in slots.values():
+                found.update(names)
+    return found
+
+
+def uses_of(block: Block, moved: Container[int], followed: AbstractSet[str] | None = None) -> Uses:
+    """The def-use index of a block of which the ops in `moved` leave the trainer (sub-blocks are not looked into).
+
+    `followed` are the variables that anything will be asked of; None: all.
+    """
     kept_writer: dict[str, int] = {}
     kept_reader: dict[str, int] = {}
     moved_writer: dict[str, int] = {}
@@ -39,12 +55,13 @@ def uses_of(block: Block, moved: Container[int]) -> Uses:
             continue
         for names in op.inputs.values():
             for name in names:
-                if name not in kept_reader:
+                if (followed is None or name in followed) and name not in kept_reader:
                     kept_reader[name] = index
         for names in op.outputs.values():
             for name in names:
-                kept_writer[name] = index
-                moved_writer.pop(name, None)
+                if followed is None or name in followed:
+                    kept_writer[name] = index
+                    moved_writer.pop(name, None)
     return Uses(kept_writer, kept_reader, moved_writer)
 
 

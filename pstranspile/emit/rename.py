@@ -10,7 +10,7 @@ from pstranspile.ir.model import Op, Slots
 
 def rename_slots(slots: Slots, names: Mapping[str, str]) -> Slots:
     """Slots with variable names replaced; the same object if nothing changes."""
-    if not any(name in names for row in slots.values() for name in row):
+    if all(map(names.keys().isdisjoint, slots.values())):
         return slots
     return FrozenMap({slot: tuple([names.get(name, name) for name in row]) for slot, row in slots.items()})
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pstranspile.analysis.facts import Facts
 from pstranspile.analysis.lookup_table import table_warnings
 from pstranspile.analysis.tables import RemoteTable
+from pstranspile.analysis.uses import names_in
 from pstranspile.emit.family import Prepared, Programs
 from pstranspile.emit.pserver import ServerTemplate, emit_pserver
 from pstranspile.emit.pserver_startup import Initialisers, emit_pserver_startup
@@ -83,7 +84,10 @@ class ServerJob:
         dropped = templates[0].dropped_vars.union(*(template.dropped_vars for template in templates[1:]))
         if len(templates) == 1 and not self.reading:
             return dropped
-        kept = {name for t in templates for name in (*t.facts.uses.kept_reader, *t.facts.uses.kept_writer)}
+        kept: set[str] = set()
+        for template in templates:
+            block, moved = template.facts.program.main_block, template.facts.moved
+            kept |= names_in(block, (i for i in range(len(block.ops)) if i not in moved))
         kept.update(name for program, _ in self.reading.values() for name in variables_used(program))
         return dropped - kept
 

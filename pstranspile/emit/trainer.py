@@ -110,11 +110,12 @@ def _mentions(layout: Layout, gradients: Collection[str]) -> list[int]:
     found: list[int] = []
     if not gradients:
         return found
+    unmentioned = frozenset(gradients).isdisjoint
     for place, op in enumerate(layout):
-        if isinstance(op, Op) and (
-            any(name in gradients for names in op.outputs.values() for name in names)
-            or any(name in gradients for names in op.inputs.values() for name in names)
-            or any(name in gradients for name in op.role_vars or ())
+        if isinstance(op, Op) and not (
+            unmentioned(op.role_vars or ())
+            and all(map(unmentioned, op.outputs.values()))
+            and all(map(unmentioned, op.inputs.values()))
         ):
             found.append(place)
     return found
