@@ -15,7 +15,7 @@ PLAN_FILE = "plan.json"
 """The file every compile leaves; a folder that has one holds the outputs of an earlier compile."""
 
 _WORK_PREFIX = ".pstranspile-"
-_ROLE_FILE = re.compile(r"(trainer|pserver)_(0|[1-9][0-9]*)\.(ir|main\.pb|startup\.pb)")
+_ROLE_FILE = re.compile(r"(trainer|pserver)_(0|[1-9][0-9]*)\.(ir|main\.pb|startup\.pb|meta\.json)")
 
 
 def write_outputs(folder: str | os.PathLike[str], files: Mapping[str, bytes]) -> None:

@@ -133,5 +133,5 @@ def test_outputs_do_not_depend_on_the_hash_seed(tmp_path: Path):
         )
         files = sorted(out.iterdir())
         written.add(b"".join(file.name.encode() + file.read_bytes() for file in files))
-        assert len(files) == 11
+        assert len(files) == 16
     assert len(written) == 1

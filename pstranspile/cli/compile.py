@@ -76,7 +76,8 @@ def _parser() -> argparse.ArgumentParser:
         "--emit",
         choices=["ir", "pb"],
         default="ir",
-        help="text (default), or serialized ProgramDescs <role>.main.pb and <role>.startup.pb",
+        help="text (default), or serialized ProgramDescs <role>.main.pb and <role>.startup.pb, and what these do "
+        "not carry in <role>.meta.json",
     )
     group = parser.add_argument_group("the compiler")
     group.add_argument(
@@ -127,7 +128,10 @@ def _read_plan(path: str) -> PlanFile:
 def _files(result: Compiled, emit: str) -> Iterator[tuple[str, bytes]]:
     """Name and contents of every output file."""
     from pstranspile.explain.record import record
+    from pstranspile.interop.meta_of import meta_of
     from pstranspile.interop.program_desc import program_to_bytes
+    from pstranspile.ir.frozen import FrozenMap
+    from pstranspile.ir.model import MAIN, STARTUP, Module
     from pstranspile.plan.text import plan_json
     from pstranspile.textual import print_module
 
@@ -135,6 +139,8 @@ def _files(result: Compiled, emit: str) -> Iterator[tuple[str, bytes]]:
         if emit == "pb":
             yield f"{name}.main.pb", program_to_bytes(role.main)
             yield f"{name}.startup.pb", program_to_bytes(role.startup)
+            written = Module(FrozenMap({MAIN: role.main, STARTUP: role.startup}))
+            yield f"{name}.meta.json", json_text(meta_of(written)).encode("utf-8")
         else:
             yield f"{name}.ir", print_module(role.module).encode("utf-8")
     plan = plan_json(result.plan, result.fingerprint, result.distributed_vars)

@@ -8,8 +8,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from pstranspile.diff.align import align
 from pstranspile.diff.canonical import Keys, Renaming, generated_names, op_line, op_names, var_key, var_line
 from pstranspile.diff.difference import Difference, Line
+from pstranspile.ir.distribution import Distribution
 from pstranspile.ir.model import Block, Module, Op, Program, Var
+from pstranspile.ir.text.distribution import statements
 from pstranspile.ir.text.literals import name as name_text
+from pstranspile.textual import LANGUAGE
 
 CONTEXT = 3
 """Equal ops shown before and after those that differ."""
@@ -38,11 +41,13 @@ class Comparison:
                 self._add(name, -1, "program", [Line(sign, f"{_program_head(name, program)} {_extent(program)}")])
 
     def programs(self, a: Program, b: Program, name: str) -> None:
-        """Seed and version, then every block."""
+        """Seed, version and distribution (which serialized programs do not carry), then every block."""
         if a is b:
             return
         if a.random_seed != b.random_seed or (a.version or 0) != (b.version or 0):
             self._add(name, -1, "program", [Line("-", _program_head(name, a)), Line("+", _program_head(name, b))])
+        if a.distribution is not None and b.distribution is not None and a.distribution != b.distribution:
+            self._add(name, -1, "distribution", _distribution_lines(a.distribution, b.distribution))
         for index in range(max(len(a.blocks), len(b.blocks))):
             if index < len(a.blocks) and index < len(b.blocks):
                 self._block(name, index, a.blocks[index], b.blocks[index])
@@ -214,6 +219,13 @@ def _program_head(name: str, program: Program) -> str:
     seed = f" seed={program.random_seed}" if program.random_seed else ""
     version = f" version={program.version}" if program.version else ""
     return f"program @{name_text(name)}{seed}{version}"
+
+
+def _distribution_lines(a: Distribution, b: Distribution) -> list[Line]:
+    """The statements that only one of two distributions has."""
+    first, second = ([op_line(op) for op in statements(part, LANGUAGE)] for part in (a, b))
+    gone, new = set(first).difference(second), set(second).difference(first)
+    return [Line("-", text) for text in first if text in gone] + [Line("+", text) for text in second if text in new]
 
 
 def _extent(program: Program) -> str:

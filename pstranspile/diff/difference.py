@@ -18,8 +18,8 @@ class Difference(NamedTuple):
 
     `role` is the machine in an output folder ("" elsewhere), `program` the name of the program ("" for a role
     that only one side has), `block` the index of the block (-1: the program as a whole). `what` names the part:
-    `role`, `program`, `block`, `variables` or `ops`. `first` and `second` are the positions in the two blocks of
-    the first op shown (-1 for other parts).
+    `role`, `program`, `distribution`, `block`, `variables` or `ops`. `first` and `second` are the positions in the
+    two blocks of the first op shown (-1 for other parts).
     """
 
     role: str

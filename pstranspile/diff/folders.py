@@ -16,7 +16,7 @@ NO_PROGRAMS = declare(
 )
 ROLE_TWICE = declare("folder-role-twice", "A folder to compare holds the programs of a machine as text and serialized.")
 
-_MAIN, _STARTUP = ".main.pb", ".startup.pb"
+_MAIN, _STARTUP, _META = ".main.pb", ".startup.pb", ".meta.json"
 
 
 def roles_in(folder: str | os.PathLike[str]) -> dict[str, list[Path]]:
@@ -49,10 +49,11 @@ def roles_in(folder: str | os.PathLike[str]) -> dict[str, list[Path]]:
 
 
 def load_role(paths: list[Path], report: Report | None = None) -> Module:
-    """The programs of one machine. Raises DiagnosticError."""
+    """The programs of one machine, with the metadata that lies beside them. Raises DiagnosticError."""
     if len(paths) == 2:
         main, startup = paths
-        return load(main, startup, report=report)
+        meta = main.with_name(main.name[: -len(_MAIN)] + _META)
+        return load(main, startup, meta if meta.is_file() else None, report=report)
     module = load(paths[0], report=report)
     if paths[0].name.endswith(_STARTUP):
         return Module(FrozenMap({STARTUP: module[MAIN]}), module.source)

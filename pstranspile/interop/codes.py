@@ -32,5 +32,8 @@ META_DUPLICATE = declare("meta-duplicate", "The `--meta` file names a parameter 
 META_UNKNOWN = declare(
     "meta-unknown-parameter", "The `--meta` file names a parameter that no program declares; it is ignored."
 )
+META_PROGRAM = declare(
+    "meta-unknown-program", "The `--meta` file has the distribution of a program that is not there; it is ignored."
+)
 OUTPUT_NAME = declare("output-name", "An output file has a name that is not a plain file name.")
 OUTPUT_UNWRITABLE = declare("output-unwritable", "An output file or folder can't be written.")

@@ -1,8 +1,8 @@
 """What a ProgramDesc does not carry: the `--meta` file, and what programs say of it themselves.
 
 The file is a JSON object. Keys: `random_seed`; `params`, a list of objects with `name` and any of
-`trainable`, `is_distributed`, `learning_rate`, `regularizer`; `startup_parameter_order`, a list of names.
-Other keys are ignored.
+`trainable`, `is_distributed`, `learning_rate`, `regularizer`; `startup_parameter_order`, a list of names;
+`distribution`, the parts of programs in a cluster (see `meta_distribution`). Other keys are ignored.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, cast
 
 from pstranspile.interop import codes
+from pstranspile.interop.meta_distribution import read_distributions
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, warning
+from pstranspile.ir.distribution import Distribution
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, ParameterInfo, Program, Var
 
@@ -30,6 +32,7 @@ class Meta(NamedTuple):
     random_seed: int | None = None
     params: FrozenMap[str, FrozenMap[str, Any]] = EMPTY
     startup_parameter_order: tuple[str, ...] | None = None
+    distribution: FrozenMap[str, Distribution] = EMPTY
 
 
 def parse_meta(text: str, file: str) -> Meta:
@@ -51,10 +54,11 @@ def parse_meta(text: str, file: str) -> Meta:
 
 
 def apply_meta(module: Module, meta: Meta) -> tuple[Module, tuple[Diagnostic, ...]]:
-    """The module with what `meta` says of it, and a warning for each name no program declares.
+    """The module with what `meta` says of it, and a warning for each name no program declares or has.
 
     Parameters are set in block 0 of `@main` and `@startup`, the seed on both programs, and the parameters of
     `@startup` are declared in the order given, in the places that parameters have among the declarations.
+    Distributions are set on the programs they name.
     """
     programs: dict[str, Program] = dict(module.programs)
     named = [*meta.params, *(meta.startup_parameter_order or ())]
@@ -75,6 +79,12 @@ def apply_meta(module: Module, meta: Meta) -> tuple[Module, tuple[Diagnostic, ..
         for name in dict.fromkeys(named)
         if name not in declared
     ]
+    for key, distribution in meta.distribution.items():
+        if key in programs:
+            programs[key] = programs[key]._replace(distribution=distribution)
+        else:
+            message = f"there is no program @{key} for a distribution to be set on"
+            unknown.append(warning(codes.META_PROGRAM, message, Location(meta.file)))
     return Module(FrozenMap(programs), module.source), tuple(unknown)
 
 
@@ -175,6 +185,7 @@ class _Checker:
             self._seed(value.get("random_seed")),
             self._params(value.get("params")),
             self._order(value.get("startup_parameter_order")),
+            read_distributions(value.get("distribution"), self._wrong),
         )
         if self._found:
             raise DiagnosticError(self._found)

@@ -59,7 +59,11 @@ def test_compile_writes_protobuf_that_reads_back(tmp_path, capsys):
     output(capsys, "compile", PROGRAM, *JOB, "-o", str(tmp_path / "ir"))
     output(capsys, "compile", PROGRAM, *JOB, "--emit", "pb", "-o", str(tmp_path / "pb"))
     names = sorted(p.name for p in (tmp_path / "pb").iterdir())
-    assert names == sorted([*(f"{r}.{part}.pb" for r in ROLES for part in ("main", "startup")), "plan.json"])
+    parts = ("main.pb", "startup.pb", "meta.json")
+    assert names == sorted([*(f"{r}.{part}" for r in ROLES for part in parts), "plan.json"])
+    assert main(["diff", str(tmp_path / "ir"), str(tmp_path / "pb")]) == 0
+    for role in ROLES:
+        (tmp_path / "pb" / f"{role}.meta.json").unlink()
     assert main(["diff", str(tmp_path / "ir"), str(tmp_path / "pb")]) == 1
     lines = capsys.readouterr().out.splitlines()
     changed = {line for line in lines if line[0] in "+-" and line[:3] not in ("+++", "---")}
