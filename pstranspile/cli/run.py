@@ -41,6 +41,10 @@ def run(arguments: Sequence[str]) -> int:
     if options.checkpoint_every and not options.checkpoint:
         parser.error("--checkpoint-every needs --checkpoint, which says where to")
     check_pictures(parser, options)
+    if options.faults and (options.checkpoint or options.resume):
+        parser.error(
+            "--faults can't be combined with --checkpoint and --resume: its steps count from the start of a run"
+        )
     job = _job_of(options)
     if job is None:
         _require_one_machine(options)
@@ -94,6 +98,11 @@ def _parser() -> argparse.ArgumentParser:
         type=int,
         metavar="SEED",
         help="in a cluster: the order of events that this seed gives (default: machines in turn)",
+    )
+    group.add_argument(
+        "--faults",
+        metavar="FILE|SEED",
+        help="in a cluster: what goes wrong, as a file says or as a seed draws it (docs/faults.md); told on stderr",
     )
     group.add_argument(
         "--threads",
@@ -175,10 +184,16 @@ def _require_one_machine(options: argparse.Namespace) -> None:
     """Raises DiagnosticError for what only a cluster can show."""
     from pstranspile.run.codes import CLUSTER
 
-    asked = {"--trace FILE": options.trace, "--chart": options.chart, "--traffic": options.traffic}
+    asked = {
+        "--trace FILE": options.trace,
+        "--chart": options.chart,
+        "--traffic": options.traffic,
+        "--faults": options.faults,
+    }
     for name, value in asked.items():
         if value:
-            message = f"{name} shows the messages of a cluster; describe one (--pservers, --trainers, --config)"
+            what = "is for" if name == "--faults" else "shows the messages of"
+            message = f"{name} {what} a cluster; describe one (--pservers, --trainers, --config)"
             raise DiagnosticError([error(CLUSTER, message)])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +11,11 @@ from pstranspile.cli.cluster_pictures import show_pictures, wants_pictures
 from pstranspile.cli.progress import Progress
 
 if TYPE_CHECKING:
+    from pstranspile.compile import Compiled
     from pstranspile.ir.model import Module
     from pstranspile.job import Job
+    from pstranspile.run.cluster.cluster import Cluster
+    from pstranspile.run.cluster.scenario import Scenario
     from pstranspile.run.cluster.simulate import Simulated
     from pstranspile.run.cluster.trainer import Trainer
 
@@ -74,6 +78,25 @@ def _steps_of_trainers(feeds: Mapping[str, Any]) -> int:
     return max((len(array) for name, array in feeds.items() if "/" in name and name not in ragged), default=1)
 
 
+def read_faults(given: str, result: Compiled, steps: int) -> Scenario:
+    """The scenario of a file, or the one that a seed draws, which is printed on stderr. Raises DiagnosticError."""
+    from pstranspile.run.cluster.scenario import random_scenario, read_scenario
+
+    if not given.isdecimal():
+        return read_scenario(given)
+    trainers = [name for name in result.roles() if name.startswith("trainer")]
+    servers = [name for name in result.roles() if name not in trainers]
+    scenario = random_scenario(int(given), trainers, servers, steps)
+    print(f"the scenario of seed {given}:\n{scenario}", end="", file=sys.stderr)
+    return scenario
+
+
+def _tell_faults(cluster: Cluster) -> None:
+    """Prints what happened, on stderr."""
+    for tick, text in cluster.injector.told if cluster.injector else ():
+        print(f"tick {tick}: {text}", file=sys.stderr)
+
+
 def run_cluster(module: Module, job: Job, options: argparse.Namespace, fetches: Sequence[str]) -> Simulated:
     """Compiles the job and runs it. Raises DiagnosticError."""
     from pstranspile.cli.report import report
@@ -97,10 +120,14 @@ def run_cluster(module: Module, job: Job, options: argparse.Namespace, fetches: 
         from pstranspile.checkpoint.running import Keeping
 
         kept = Keeping(result, options.resume, options.checkpoint, options.checkpoint_every)
+    faults = read_faults(options.faults, result, steps or 1) if options.faults else None
     progress = ClusterProgress(steps or 1, result.plan.trainers, fetches, kept.first if kept else 0)
     recorders: list[Recorder] = []
 
+    clusters: list[Cluster] = []
+
     def run(cluster: Cluster, count: int) -> None:
+        clusters.append(cluster)
         if wants_pictures(options):
             recorders.append(Recorder(cluster))
         (kept.run if kept else Cluster.run_to)(cluster, count)
@@ -116,9 +143,12 @@ def run_cluster(module: Module, job: Job, options: argparse.Namespace, fetches: 
             schedule=options.schedule,
             on_step=progress,
             run=run,
+            **({"faults": faults} if faults else {}),
         )
     finally:
         progress.end()
+        for cluster in clusters:
+            _tell_faults(cluster)
     for recorder in recorders:
         show_pictures(recorder, done.cluster, options)
     return done

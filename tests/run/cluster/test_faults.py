@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import pstranspile as ps
+from pstranspile.cli import main
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.ledger import UpdateLedger
@@ -17,6 +19,7 @@ from pstranspile.run.cluster.scenario import parse_scenario
 from pstranspile.run.cluster.simulate import cluster_of
 from tests.run.cluster.fuzz import compiled, feeds, model
 
+ROOT = Path(__file__).parents[3]
 STEPS = 6
 WITH_SERVERS = ("sync", "fleet-sync", "async", "async-communicator", "half-async", "dc-asgd", "geo")
 WITHOUT = ("grad-allreduce", "local-sgd", "nccl2")
@@ -354,3 +357,47 @@ def test_a_scenario_gives_the_same_run_every_time():
         return [*seen, *map(str, found.injector.told)]
 
     assert events() == events()
+
+
+# The command
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> list[str]:
+    rows = np.random.RandomState(0).rand(4, 8, 1000).astype("float32")
+    np.savez(tmp_path / "data.npz", x=rows, y=rows[:, :, :20])
+    return ["run", str(ROOT / "examples" / "regression.ir"), "--feed", str(tmp_path / "data.npz")]
+
+
+CLUSTER = ["--pservers", "2", "--trainers", "2"]
+
+
+def test_run_with_faults_of_a_file(data: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    file = tmp_path / "trouble.txt"
+    file.write_text("drop 0.2\ncrash trainer_1 step 1 after 1\nrejoin trainer_1 step 3\n")
+    assert main([*data, *CLUSTER, "--faults", str(file)]) == 0
+    told = capsys.readouterr().err
+    assert ": trainer_1 crashed in step 1\n" in told
+    assert ": trainer_1 rejoins, from step 3\n" in told
+    file.write_text("crash trainer_1 step 1 unnoticed\n")
+    assert main([*data, *CLUSTER, "--faults", str(file)]) == 1
+    told = capsys.readouterr().err
+    assert "error[cluster-stuck]" in told
+    assert "pserver_1 waits at listen_and_serv for send barriers of step 1; not come: trainer_1" in told
+    assert main([*data, *CLUSTER, "--faults", str(tmp_path / "none.txt")]) == 1
+    assert "none.txt: error[cluster-scenario]: can't be read" in capsys.readouterr().err
+
+
+def test_run_with_faults_of_a_seed(data: list[str], capsys: pytest.CaptureFixture[str]):
+    assert main([*data, *CLUSTER, "--faults", "4"]) == 0
+    first = capsys.readouterr().err
+    assert first.startswith("the scenario of seed 4:\nseed 4\n")
+    assert main([*data, *CLUSTER, "--faults", "4"]) == 0
+    assert capsys.readouterr().err == first
+
+
+def test_faults_are_for_clusters_and_for_whole_runs(data: list[str], capsys: pytest.CaptureFixture[str]):
+    assert main([*data, "--faults", "4"]) == 1
+    assert "--faults is for a cluster" in capsys.readouterr().err
+    assert main([*data, *CLUSTER, "--faults", "4", "--checkpoint", "kept"]) == 2
+    assert "can't be combined with --checkpoint" in capsys.readouterr().err

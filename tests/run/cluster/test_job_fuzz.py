@@ -109,9 +109,11 @@ def test_drawn_jobs_train_alike_and_end(data: st.DataObject):
     steps, schedule = data.draw(st.integers(1, 4)), data.draw(st.integers(0, 2**32))
     result = ps.compile(module, job)
     report = check(module, job, steps=steps, result=result)
-    assert report.holds, report_text(report)
-    if mode in TOGETHER:
-        assert not report.different
+    if report.different and report.promised:  # by the meaning of an op, which must be named for what differs first
+        first = {item.name for item in report.different if item.first == report.different[0].first}
+        assert first & {cause.variable for cause in report.causes}, report_text(report)
+    else:
+        assert report.holds, report_text(report)
     given_feeds = make_feeds(module.main, steps, 2 * job.trainers, 1)
     one, other = (ps.simulate(result, given_feeds, schedule=order, seed=1) for order in (None, schedule))
     assert all(server.ended for server in other.cluster.servers)
