@@ -337,6 +337,10 @@ def _cluster_errors(values: Mapping[str, Any]) -> Iterable[Diagnostic]:
     if not values["trainer_endpoints"]:
         message = f"trainers: mode {mode} needs the trainers' endpoints, not only their number"
         yield error("job-missing", message, focus="trainers")
+    current = values["current_endpoint"]
+    if current and values["trainer_endpoints"] and current not in values["trainer_endpoints"]:
+        message = f"current_endpoint: {current} is none of the trainers ({', '.join(values['trainer_endpoints'])})"
+        yield error("job-value", message, focus="current_endpoint")
     ranks = values["hierarchical_allreduce_inter_nranks"]
     if values["use_hierarchical_allreduce"] and (ranks < 2 or trainers <= ranks or trainers % ranks):
         key = "hierarchical_allreduce_inter_nranks"

@@ -163,6 +163,7 @@ def test_every_combination_of_switches_means_one_mode_or_is_refused():
         ({"trainers": TRAINERS, "mode": "nccl2", "pservers": 2}, ("job-conflict", "pservers")),
         ({"trainers": TRAINERS, "mode": "nccl2", "sync_mode": False}, ("job-conflict", "sync_mode")),
         ({"trainers": 4, "mode": "nccl2"}, ("job-missing", "trainers")),
+        ({"trainers": TRAINERS, "mode": "nccl2", "current_endpoint": "z:9"}, ("job-value", "current_endpoint")),
         (
             {"trainers": TRAINERS, "mode": "nccl2", "use_hierarchical_allreduce": True},
             ("job-value", "hierarchical_allreduce_inter_nranks"),

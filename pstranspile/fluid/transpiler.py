@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pstranspile.compile import Compiled, compile
+from pstranspile.fluid.collective import check_rank
 from pstranspile.fluid.config import DistributeTranspilerConfig
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module, Program
 from pstranspile.job import Job
+
+DEFAULT_SERVER = "127.0.0.1:6174"
+"""The server that Fluid's `transpile` assumes when it is given none."""
 
 
 class DistributeTranspiler:
@@ -25,7 +29,7 @@ class DistributeTranspiler:
         self,
         trainer_id: int,
         program: Program,
-        pservers: str = "127.0.0.1:6174",
+        pservers: str = DEFAULT_SERVER,
         trainers: int | str = 1,
         sync_mode: bool | None = None,
         startup_program: Program | None = None,
@@ -33,6 +37,8 @@ class DistributeTranspiler:
     ) -> None:
         """Compiles the main `program` and its `startup_program` for the servers in the comma-separated `pservers`.
 
+        In the modes `nccl2` and `collective` there are no servers: `trainers` are endpoints, comma-separated, and
+        `current_endpoint`, where it is given, must be that of trainer `trainer_id` (ValueError).
         `sync_mode` defaults to the config's, and that to True; where both are given they must agree (Fluid builds
         trainers after the one and servers after the other, A2.07). Raises DiagnosticError when the program can't be
         distributed or the job contradicts itself, TypeError without a start-up program.
@@ -46,7 +52,11 @@ class DistributeTranspiler:
                 raise ValueError(f"sync_mode is {sync_mode} here and {settings['sync_mode']} in the config")
         if current_endpoint is not None:
             settings["current_endpoint"] = current_endpoint
-        job = Job(pservers, trainers, trainer_id=trainer_id, **settings)
+        without_servers = self.config.mode in ("nccl2", "collective")
+        servers = None if without_servers and pservers == DEFAULT_SERVER else pservers
+        job = Job(servers, trainers, trainer_id=trainer_id, **settings)
+        if without_servers and job.current_endpoint:
+            check_rank(job, trainer_id, job.current_endpoint)
         module = Module(FrozenMap({MAIN: program, STARTUP: startup_program}))
         self._compiled = compile(module, job)
         self._trainer_id = trainer_id
