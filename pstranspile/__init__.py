@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from pstranspile.plan.plan import Plan as Plan
     from pstranspile.run.api import run as run
     from pstranspile.run.cluster.cluster import Cluster as Cluster
+    from pstranspile.run.cluster.scenario import Scenario as Scenario
+    from pstranspile.run.cluster.scenario import parse_scenario as parse_scenario
     from pstranspile.run.cluster.simulate import simulate as simulate
     from pstranspile.run.scope import Scope as Scope
     from pstranspile.saving import load_variables as load_variables
@@ -61,6 +63,7 @@ _API = {
     "Plan": "plan.plan:Plan",
     "Program": "ir.model:Program",
     "Role": "compile:Role",
+    "Scenario": "run.cluster.scenario:Scenario",
     "Scope": "run.scope:Scope",
     "SelectedRows": "ops.values:SelectedRows",
     "analyze": "analysis.facts:analyze",
@@ -75,6 +78,7 @@ _API = {
     "save_checkpoint": "checkpoint.api:save_checkpoint",
     "save_variables": "saving:save_variables",
     "make_plan": "plan.make:make_plan",
+    "parse_scenario": "run.cluster.scenario:parse_scenario",
     "prepare": "compile:prepare",
     "run": "run.api:run",
     "simulate": "run.cluster.simulate:simulate",
@@ -95,6 +99,7 @@ __all__ = [
     "Plan",
     "Program",
     "Role",
+    "Scenario",
     "Scope",
     "SelectedRows",
     "analyze",
@@ -107,6 +112,7 @@ __all__ = [
     "load_variables",
     "loads",
     "make_plan",
+    "parse_scenario",
     "prepare",
     "run",
     "save_checkpoint",

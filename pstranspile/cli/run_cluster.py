@@ -143,7 +143,7 @@ def run_cluster(module: Module, job: Job, options: argparse.Namespace, fetches: 
             schedule=options.schedule,
             on_step=progress,
             run=run,
-            **({"faults": faults} if faults else {}),
+            faults=faults,
         )
     finally:
         progress.end()

@@ -9,6 +9,7 @@ from pstranspile.ops.context import Value
 from pstranspile.run.cluster.cluster import Cluster, Role
 from pstranspile.run.cluster.communicator import Settings
 from pstranspile.run.cluster.feeding import ClusterFeeds
+from pstranspile.run.cluster.scenario import Scenario
 from pstranspile.run.cluster.trainer import Trainer
 from pstranspile.run.files import stacked
 
@@ -68,6 +69,7 @@ def simulate(
     seed: int | None = None,
     on_step: Callable[[Trainer, int], object] | None = None,
     run: Callable[[Cluster, int], object] | None = None,
+    faults: Scenario | None = None,
     **options: Any,
 ) -> Simulated:
     """Runs a job on a cluster in this process, from the start-up programs to the end of the servers.
@@ -78,9 +80,10 @@ def simulate(
     `fetch` names variables to keep of every step, `init` gives whole variables to start from. `schedule` seeds the
     order of events (default: machines in turn), `seed` takes the place of the programs' random seeds. `on_step` is told
     of every step a trainer has done. `run` takes the place of `Cluster.run_to`: it may also save, or begin where
-    another run was saved. Raises DiagnosticError.
+    another run was saved. `faults` are things that go wrong (`parse_scenario`, `random_scenario`). Raises
+    DiagnosticError.
     """
-    cluster = cluster_of(result, fetch=fetch, init=init, schedule=schedule, seed=seed, **options)
+    cluster = cluster_of(result, fetch=fetch, init=init, schedule=schedule, seed=seed, faults=faults, **options)
     cluster.feed(feeds)
     for trainer in cluster.trainers:
         trainer.on_step = on_step
