@@ -211,7 +211,7 @@ def remade(calls: Calls) -> list[tuple[Op, str]]:
     if not arrivals:
         return []
     local = [names for op in ops if op.type not in KEEPS for names in op.outputs.values()]
-    written = set(chain.from_iterable(local))
+    written = {name for _, name in arrivals}.intersection(chain.from_iterable(local))
     return [(op, name) for op, name in arrivals if name in written]
 
 

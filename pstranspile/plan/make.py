@@ -175,7 +175,8 @@ def assemble(
 ) -> Plan:
     """Mints the names and puts the plan together."""
     program = facts.program
-    mint = NameMint(name for block in program.blocks for name in block.vars)
+    inner = (name for block in program.blocks[1:] for name in block.vars)
+    mint = NameMint(inner, program.main_block.vars)
     suffixes = [trainer_suffix(i) for i in range(job.trainers)] if per_trainer else []
     parameters = tuple(_parameter(mint, piece, placed[i], suffixes) for i, piece in enumerate(pieces))
     table = plan_table(facts, job, facts.lookup_table, mint) if facts.lookup_table else None

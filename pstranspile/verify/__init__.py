@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from pstranspile.ir.collector import collector_paused
 from pstranspile.ir.diagnostics import Diagnostic, Severity
 from pstranspile.ir.model import MAIN, Location, Module, Program, SourceText
 from pstranspile.verify import codes
@@ -24,8 +25,9 @@ def verify(module: Module) -> tuple[Diagnostic, ...]:
     Errors are what can't run, warnings the rest. Takes time in proportion to the number of ops and variables.
     """
     found: list[Diagnostic] = []
-    for name, program in module.programs.items():
-        found += verify_program(program, name, module.source)
+    with collector_paused():
+        for name, program in module.programs.items():
+            found += verify_program(program, name, module.source)
     return tuple(found)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -38,17 +40,23 @@ def _is_sound_pair(names: tuple[str, ...], variables: Mapping[str, Var]) -> bool
 class Frame:
     """A block while it is walked.
 
-    `ready` are the names known to hold a value, `types` numbers of the types of names (equal for equal types).
+    `ready` are the names known to hold a value, with the numbers of their types (equal for equal types); `type_of`
+    gives that number for any name, None for those without a declaration.
     `injected` are names that the op which runs the block brings in; `carried` what its loop body writes.
     """
 
     def __init__(
-        self, index: int, block: Block, ready: set[str], types: dict[str, int | None], injected: frozenset[str]
+        self,
+        index: int,
+        block: Block,
+        ready: dict[str, int | None],
+        type_of: Callable[[str], int | None],
+        injected: frozenset[str],
     ):
         self.index = index
         self.block = block
         self.ready = ready
-        self.types = types
+        self.type_of = type_of
         self.injected = injected
         self.carried: frozenset[str] = frozenset()
 
@@ -76,10 +84,11 @@ class Walk:
         self.unknown_ops: dict[str, list[tuple[int, int]]] = {}
         self.referring: list[tuple[int, int]] = []
         self.is_server = False
-        self._ready: dict[int, set[str]] = {}
+        self._ready: dict[int, dict[str, int | None]] = {}
         self._written: dict[int, frozenset[str]] = {}
         self._owners: dict[int, dict[str, int | None]] = {}
         self._numbers: dict[Any, int] = {}
+        self._numbers_of: dict[Any, int] = {}  # the same by what a declaration says: kind, type, persistable
         self._sound: dict[Any, bool] = {}  # keys of ops (see `_scan`) with nothing wrong -> do they run blocks?
         self._attr_numbers: dict[Any, int] = {}
         self._attrs_by_id: dict[int, int] = {}
@@ -134,12 +143,15 @@ class Walk:
         """The same number for equal types of tensors; 0 for variables without one, None without a variable."""
         if var is None:
             return None
-        tensor = var.tensor
-        if tensor is None or (tensor.dtype is DType.BOOL and var.persistable):
-            return 0
-        # The number of an element type, not the member: hashing a member of an Enum calls Python code.
-        key = (tensor.dtype._value_, tensor.shape, tensor.lod_level, var.kind is VarKind.SELECTED_ROWS)
-        return self._numbers.setdefault(key, len(self._numbers) + 1)
+        said = var[1:4]
+        number = self._numbers_of.get(said)
+        if number is None:
+            number, tensor = 0, var.tensor
+            if tensor is not None and not (tensor.dtype is DType.BOOL and var.persistable):
+                key = (tensor, var.kind is VarKind.SELECTED_ROWS)
+                number = self._numbers.setdefault(key, len(self._numbers) + 1)
+            self._numbers_of[said] = number
+        return number
 
     def type_of(self, name: str, index: int) -> TensorType | None:
         """The type that rules may rely on.
@@ -166,23 +178,31 @@ class Walk:
     # Blocks
 
     def _open(self, index: int, injected: frozenset[str]) -> Frame:
-        """A frame for a block about to run. A variable that nothing writes is an input of the program."""
+        """A frame for a block about to run."""
         self.visited.add(index)
         block = self.blocks[index]
-        ready = {name for name, var in block.vars.items() if var.persistable or var.kind not in _VALUES}
-        ready.add(EMPTY_NAME)
-        ready |= block.vars.keys() - self._written_globals() if index == 0 else injected & block.vars.keys()
-        self._ready[index] = ready
-        types: dict[str, int | None]
+        ready: dict[str, int | None] = {EMPTY_NAME: None}
         if index == 0:
             number = self.type_number
-            types = {name: number(var) for name, var in block.vars.items()}
+            types: dict[str, int | None] = {}
+            for name, var in block.vars.items():
+                types[name] = known = number(var)
+                if var.persistable or var.kind not in _VALUES:
+                    ready[name] = known
+            type_of = types.get
         else:
-            types = _SubBlockTypes(self, index)
-        return Frame(index, block, ready if index == 0 else set(ready), types, injected)
+            type_of = _SubBlockTypes(self, index).__getitem__
+            for name, var in block.vars.items():
+                if var.persistable or var.kind not in _VALUES or name in injected:
+                    ready[name] = type_of(name)
+        self._ready[index] = ready
+        return Frame(index, block, ready if index == 0 else dict(ready), type_of, injected)
 
-    def _written_globals(self) -> set[str]:
+    @cached_property
+    def _written_globals(self) -> AbstractSet[str]:
         """Names of variables of block 0 that ops of any block write."""
+        if len(self.blocks) == 1:
+            return self.written(0)
         names = set(self.written(0))
         for other in range(1, len(self.blocks)):
             names.update(name for name in self.written(other) if self.owner(name, other) == 0)
@@ -211,16 +231,20 @@ class Walk:
 
     def _scan(self, frame: Frame) -> Generator[Frame]:
         """Checks the ops of a block in order; yields the blocks they run, to be walked before going on."""
-        index, block, ready, types = frame.index, frame.block, frame.ready, frame.types
+        index, block, ready, type_of = frame.index, frame.block, frame.ready, frame.type_of
         sound, ids, flat = self._sound, self._attrs_by_id, chain.from_iterable
         variables = block.vars
-        undeclared = self.written(index) - variables.keys() - {EMPTY_NAME}
-        if index:
-            undeclared = {name for name in undeclared if self.owner(name, index) is None}
-        look_up = types.get if index == 0 else types.__getitem__
         for position, op in enumerate(block.ops):
             inputs, outputs, role_vars = op.inputs, op.outputs, op.role_vars
             reads, writes = tuple(flat(inputs.values())), tuple(flat(outputs.values()))
+            read_types, written_types = tuple(map(ready.get, reads)), tuple(map(type_of, writes))
+            if None in read_types:  # a name that is not declared, or not known to hold a value
+                if not all(map(ready.__contains__, reads)):
+                    self._check_reads(op, frame, position)
+                read_types = tuple(map(type_of, reads))
+            if None in written_types:
+                missing = {name for name in writes if name != EMPTY_NAME and type_of(name) is None}
+                self._report_undeclared(op, False, missing, (index, position))
             key = (
                 op.type,
                 ids.get(id(op.attrs)) or self._attr_number(op),
@@ -228,22 +252,18 @@ class Walk:
                 tuple(map(len, inputs.values())),
                 tuple(outputs),
                 tuple(map(len, outputs.values())),
-                tuple(map(look_up, reads)),
-                tuple(map(look_up, writes)),
+                read_types,
+                written_types,
             )
-            if not ready.issuperset(reads):
-                self._check_reads(op, frame, position)
-            if undeclared and not undeclared.isdisjoint(writes):
-                self._report_undeclared(op, False, set(undeclared), (index, position))
             runs_blocks = sound.get(key)
             if runs_blocks is None:
                 runs_blocks = self._check_form(op, key, (index, position))
-            ready.update(writes)
+            ready.update(zip(writes, written_types, strict=True))
             if index:
-                for name in writes:
+                for name, number in zip(writes, written_types, strict=True):
                     owner = self.owner(name, index)
                     if owner is not None:
-                        self._ready.setdefault(owner, set()).add(name)
+                        self._ready.setdefault(owner, {})[name] = number
             if role_vars and not _is_sound_pair(role_vars, variables):
                 self._check_role_vars(op, (index, position))
             if runs_blocks:
@@ -308,7 +328,7 @@ class Walk:
                 elif owner is None and (op.type, slot) not in UNDECLARED_SLOTS:
                     missing.add(name)
                 if owner is not None:
-                    frame.ready.add(name)
+                    frame.ready[name] = frame.type_of(name)
         if missing:
             self._report_undeclared(op, True, missing, place)
 
@@ -316,6 +336,8 @@ class Walk:
         known = self._ready.get(owner)
         if known is None or name in known:  # None: a block outside those that are running (a forward block)
             return True
+        if owner == 0 and name not in self._written_globals:
+            return True  # what nothing writes is an input of the program
         if owner != frame.index and any(name in outer.carried for outer in self._frames):
             return True  # written by an earlier turn of the loop
         return any(0 <= i < len(self.blocks) and name in self.written(i) for _, i in references(op))
