@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.ledger import UpdateLedger
 from pstranspile.run.cluster.scenario import Crash, Leave, parse_scenario, random_scenario
 from pstranspile.run.cluster.simulate import cluster_of
+from pstranspile.run.cluster.trainer import Trainer
 from tests.run.cluster.fuzz import cases, compiled, feeds
 
 STEPS = 5
@@ -30,6 +32,26 @@ def sound(kind: str, trainers: int, servers: int, mode: str, known: dict[Any, An
     return known[key]
 
 
+def same_start(cluster: Cluster) -> None:
+    """From now on all trainers must begin a step with the same parameters, bit for bit."""
+    names = [var.name for var in cluster.trainers[0].main.parameters() if var.name.startswith("fc")]
+    first: dict[int, dict[str, Any]] = {}
+
+    def looking(trainer: Trainer) -> Any:
+        feed = trainer.feed
+
+        def look(step: int) -> Any:
+            values = {name: np.array(trainer.scope[name]) for name in names}
+            for name, value in first.setdefault(step, values).items():
+                assert value.tobytes() == values[name].tobytes(), f"{trainer.name} begins step {step} with other {name}"
+            return feed(step)
+
+        return look
+
+    for trainer in cluster.trainers:
+        trainer.feed = looking(trainer)
+
+
 def one_case(number: int) -> str:
     """Runs a scenario; gives how it ended."""
     draw = random.Random(number)
@@ -43,6 +65,7 @@ def one_case(number: int) -> str:
     cluster = cluster_of(compiled(kind, trainers, servers, mode), schedule=schedule, faults=scenario)
     cluster.feed(feeds(kind, trainers, STEPS))
     ledger = UpdateLedger(cluster)
+    same_start(cluster)
     injector = cluster.injector
     assert injector is not None
     try:
