@@ -1,4 +1,4 @@
-"""Random faults in synchronous jobs: no update is lost or made twice, and what is stuck says who is missing."""
+"""Random faults: synchronous jobs lose and double no update; in every mode what is stuck says who is missing."""
 
 from __future__ import annotations
 
@@ -52,6 +52,20 @@ def same_start(cluster: Cluster) -> None:
         trainer.feed = looking(trainer)
 
 
+def names_the_missing(problem: DiagnosticError, cluster: Cluster) -> None:
+    """The report says what can't be got over, and some machine waits for one that is concerned."""
+    (finding,) = problem.diagnostics
+    assert finding.code == "cluster-stuck", finding
+    assert cluster.injector is not None
+    missing = cluster.injector.missing()
+    assert missing, f"stuck without a reason: {finding}"
+    told = [note.message for note in finding.notes]
+    for name in missing:
+        assert any(name in line for line in told), (name, told)
+    named = {name for line in told for name in line.partition("not come: ")[2].split(", ") if name}
+    assert named & set(missing), (missing, told)
+
+
 def one_case(number: int) -> str:
     """Runs a scenario; gives how it ended."""
     draw = random.Random(number)
@@ -72,16 +86,8 @@ def one_case(number: int) -> str:
         cluster.run_to(STEPS)
         cluster.finish()
     except DiagnosticError as problem:
-        (finding,) = problem.diagnostics
-        assert finding.code == "cluster-stuck", finding
         assert (found := ledger.problems(ended=False)) == [], found[:4]
-        missing = injector.missing()
-        assert missing, f"stuck without a reason: {finding}"
-        told = [note.message for note in finding.notes]
-        for name in injector.missing():
-            assert any(name in line for line in told), (name, told)
-        named = {name for line in told for name in line.partition("not come: ")[2].split(", ") if name}
-        assert named & set(missing), (missing, told)
+        names_the_missing(problem, cluster)
         return "stuck"
     assert (found := ledger.problems()) == [], found[:4]
     assert all(server.ended for server in cluster.servers)
@@ -101,3 +107,45 @@ def test_random_faults():
     ends = Counter(one_case(number) for number in range(count))
     print(f"\n{count} scenarios: {dict(sorted(ends.items()))}")
     assert len(ends) == 3
+
+
+MODES: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("async", {}),
+    ("async", {"runtime_split_send_recv": True}),
+    ("async", {"enable_dc_asgd": True}),
+    ("half-async", {}),
+    ("geo", {"geo_sgd_need_push_nums": 2}),
+    ("grad-allreduce", {}),
+    ("local-sgd", {}),
+    ("nccl2", {}),
+)
+
+
+def case_of_any_mode(number: int) -> str:
+    """Runs a scenario in one of the other modes; gives how it ended."""
+    draw = random.Random(f"modes {number}")
+    mode, settings = MODES[number % len(MODES)]
+    has_servers = mode in ("async", "half-async", "geo")
+    trainers, servers = draw.randint(2, 4), draw.randint(1, 3) if has_servers else 0
+    kind = draw.choice(KINDS) if has_servers and "enable_dc_asgd" not in settings else "dense"
+    names = [f"trainer_{i}" for i in range(trainers)], [f"pserver_{i}" for i in range(servers)]
+    scenario = random_scenario(number, *names, STEPS, fatal=draw.random() < 0.25)
+    job = compiled(kind, trainers, servers, mode, **settings)
+    cluster = cluster_of(job, schedule=draw.choice((None, number)), faults=scenario)
+    cluster.feed(feeds(kind, trainers, STEPS))
+    try:
+        cluster.run_to(STEPS)
+        cluster.finish()
+    except DiagnosticError as problem:
+        names_the_missing(problem, cluster)
+        return "stuck"
+    assert all(server.ended for server in cluster.servers)
+    assert all(np.isfinite(value).all() for value in cluster.parameters().values())
+    return "ended"
+
+
+def test_random_faults_in_every_mode():
+    count = cases(48, 2000)
+    ends = Counter(case_of_any_mode(number) for number in range(count))
+    print(f"\n{count} scenarios: {dict(sorted(ends.items()))}")
+    assert len(ends) == 2
