@@ -69,7 +69,7 @@ class Compiled:
 
     @cached_property
     def _distributions(self) -> Distributions:
-        return Distributions(self.plan, lambda: self.distributed_vars)
+        return Distributions(self.plan, self.emitter.distributed_vars)  # not through self: that would be a cycle
 
     @cached_property
     def _made(self) -> dict[str, Role]:
