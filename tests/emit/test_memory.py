@@ -30,6 +30,6 @@ def test_equal_attributes_of_messages_are_one_mapping() -> None:
     first, second = (compiled.trainer(i).main.main_block.ops for i in (0, 1))
     sends = [op for op in (*first, *second) if op.type == "send"]
     recvs = [op for op in first if op.type == "recv"]
-    assert len(sends) == 24 and len({id(op.attrs) for op in sends}) == 2  # one for each server
-    assert len(recvs) == 12 and len({id(op.attrs) for op in recvs}) == 2
+    assert (len(sends), len({id(op.attrs) for op in sends})) == (24, 2)  # one mapping for each server
+    assert (len(recvs), len({id(op.attrs) for op in recvs})) == (12, 2)
     assert len({id(op.inputs) for op in recvs}) == 1
