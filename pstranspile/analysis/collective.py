@@ -70,6 +70,7 @@ def find_reductions(program: Program, rings: int) -> tuple[tuple[Reduction, ...]
                 findings.append(at_op(codes.SPARSE, message, op, focus=f"%{gradient}", severity=Severity.WARNING))
             found.append(Reduction(index, parameter, gradient, len(found) % rings))
     findings.reverse()
+    findings += _never_summed(program)
     if found and not any(is_loss_gradient(op) for op in block.ops):
         message = (
             "no op has the role backward|loss, so no gradient of a loss is divided by the number of trainers: "
@@ -79,6 +80,21 @@ def find_reductions(program: Program, rings: int) -> tuple[tuple[Reduction, ...]
     if not found:
         findings.append(warning(codes.NOTHING, "no gradient is summed: every trainer trains by itself", focus="mode"))
     return tuple(found), findings
+
+
+def _never_summed(program: Program) -> Iterator[Diagnostic]:
+    """Errors for updates of parameters whose gradient no op of the backward pass finishes, so that it is not summed."""
+    ops = program.main_block.ops
+    finished = {parameter for op in ops for parameter, _ in finished_gradients(op)}
+    for op in ops:
+        for parameter in _updated(program, op):
+            if parameter not in finished and not is_left_out(program, parameter):
+                message = (
+                    f"%{parameter} is updated, but no op with role backward has it in its role variables, so its "
+                    "gradient would not be summed; `pstranspile grad` and Fluid's minimize write them: "
+                    f"backward(%{parameter}, %...)"
+                )
+                yield at_op(codes.UNSUMMED, message, op, focus=f"%{parameter}")
 
 
 def find_averages(program: Program, rings: int) -> tuple[tuple[Reduction, ...], list[Diagnostic]]:

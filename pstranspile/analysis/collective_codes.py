@@ -7,6 +7,11 @@ UNDECLARED = declare(
     "An op of the backward pass names a gradient in its role variables that block 0 does not declare, so it can't be "
     "summed over the trainers.",
 )
+UNSUMMED = declare(
+    "collective-unsummed",
+    "The program updates a parameter, but no op of the backward pass says in its role variables that it finishes the "
+    "gradient, so it would not be summed and the trainers would drift apart.",
+)
 SPARSE = declare(
     "collective-sparse",
     "A gradient to sum over the trainers is sparse. The program is emitted as Fluid emits it, but Fluid's collective "

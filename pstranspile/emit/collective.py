@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -63,7 +64,10 @@ class CollectiveJob:
 
     @cached_property
     def _startup(self) -> StartupTemplate:
-        return StartupTemplate(self.module[STARTUP], self._rings, self.plan.mode)
+        main, source = self.module.main, self.module[STARTUP]
+        known = {var.name for var in main.parameters()}.union(r.parameter for r in self.reductions)
+        left_out = {v.name for p in (main, source) for v in p.parameters() if is_left_out(p, v.name)}
+        return StartupTemplate(source, self._rings, self.plan.mode, known, left_out)
 
     def trainer(self, index: int) -> Programs:
         """The programs of trainer `index`."""
@@ -83,16 +87,17 @@ class CollectiveJob:
 class StartupTemplate:
     """The start-up program of all trainers of a job but for what depends on the rank, worked out once."""
 
-    def __init__(self, source: Program, rings: int, mode: str):
+    def __init__(self, source: Program, rings: int, mode: str, known: Collection[str], left_out: Collection[str]):
+        """`known` are parameters even where the start-up program declares them otherwise; `left_out` stay apart."""
         block = source.main_block
         variables = dict(block.vars)
-        parameters = [var for var in variables.values() if var.parameter is not None]
+        parameters = [var for var in variables.values() if var.parameter is not None or var.name in known]
         self.ids: tuple[str, ...] = ()
         if mode != ONE_PROCESS:
             mint = NameMint(name for block in source.blocks for name in block.vars)
             self.ids = tuple(mint.mint(f"nccl_id_{ring}") for ring in range(rings))
             variables.update((name, Var(name, VarKind.RAW, persistable=True)) for name in self.ids)
-        shared = [var.name for var in parameters if not is_left_out(source, var.name)]
+        shared = [var.name for var in parameters if var.name not in left_out]
         last = parameters[-1].name if parameters else None
         whole = made_of_program(source, "", STARTUP)
         makers = {name: op.origin for op in block.ops for name in op.output_names}
@@ -156,7 +161,8 @@ def prepare_collective(module: Module, job: Job, plan: Plan | PlanFile | None, s
 def _name_problems(module: Module, averages: tuple[Reduction, ...]) -> list[Diagnostic]:
     """Errors for variables of the program that have the name of a snapshot."""
     named = [average.parameter for average in averages]
-    named += [var.name for var in module[STARTUP].parameters()]
+    known = {var.name for program in (module.main, module[STARTUP]) for var in program.parameters()}
+    named += [name for name in module[STARTUP].main_block.vars if name in known]
     taken = {name for program in module.programs.values() for block in program.blocks for name in block.vars}
     return [
         error(

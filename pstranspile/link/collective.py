@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import isclose
 from typing import NamedTuple
 
@@ -105,14 +105,17 @@ def _check_rings_used(trainer: Trainer) -> Iterator[Diagnostic]:
 
 
 def _check_streams(trainer: Trainer) -> Iterator[Diagnostic]:
-    """What is reduced is computed before, and there before it is used: the two streams wait for each other (A3.20)."""
+    """What is reduced is computed before, and there before it is used: the two streams wait for each other (A3.20).
+
+    A c_sync_calc_stream waits for all computations before it, whatever variable it names.
+    """
     for calls in (trainer.startup, trainer.main):
-        ready: set[str] = set()
+        computed: set[str] = set()
         pending: dict[str, tuple[int, Op]] = {}
         for op in calls.program.main_block.ops:
             kind = op.type
             if kind == "c_sync_calc_stream":
-                ready.update(op.input_names)
+                computed.clear()
             elif kind == "c_sync_comm_stream":
                 ring = number(op, "ring_id", 0)
                 pending = {name: item for name, item in pending.items() if item[0] != ring}
@@ -124,17 +127,19 @@ def _check_streams(trainer: Trainer) -> Iterator[Diagnostic]:
                     message = f"%{name} is not put back, but into {names_text(op.outputs.get('Out', ()))}"
                     yield finding(COLLECTIVE, trainer.role, op, message, name)
                 for name in op.inputs.get("X", ()):
-                    if kind in REDUCES and name not in ready:
+                    if kind in REDUCES and name in computed:
                         message = f"%{name} is reduced without waiting for its computation (c_sync_calc_stream)"
                         yield finding(ORDER, trainer.role, op, message, name)
                     pending[name] = (number(op, "ring_id", 0), op)
-            elif pending:
-                for names in op.inputs.values():
+            else:
+                for names in op.inputs.values() if pending else ():
                     for name in names:
                         if name in pending:
                             ring, source = pending.pop(name)
                             message = f"%{name} is used by {kind} before ring {ring} is waited for (c_sync_comm_stream)"
                             yield finding(ORDER, trainer.role, source, message, name)
+                for names in op.outputs.values():
+                    computed.update(names)
         for name, (ring, source) in pending.items():
             message = f"nothing waits for ring {ring} after %{name} (c_sync_comm_stream)"
             yield finding(ORDER, trainer.role, source, message, name)
@@ -143,7 +148,9 @@ def _check_streams(trainer: Trainer) -> Iterator[Diagnostic]:
 def _check_reduced(trainer: Trainer, trainers: int) -> Iterator[Diagnostic]:
     """Every update has its gradient, or the parameter itself (local SGD), summed over all trainers once, and divided.
 
-    Parameters that are dealt out over machines (`is_distributed`) are left out, as Fluid does (A3.14).
+    The gradient is what the backward pass finishes for the parameter, each time it does: what is clipped or decayed
+    afterwards is another variable. Parameters that are dealt out over machines (`is_distributed`) are left out, as
+    Fluid does (A3.14).
     """
     role, ops = trainer.role, trainer.main.program.main_block.ops
     reduced: dict[str, int] = {}
@@ -152,23 +159,37 @@ def _check_reduced(trainer: Trainer, trainers: int) -> Iterator[Diagnostic]:
             reduced[name] = reduced.get(name, 0) + 1
     sent = {name for _, op in trainer.startup.of("c_broadcast") for name in op.inputs.get("X", ())}
     dealt = {op.input("W") for op in ops if op.attrs.get("is_distributed") is True}
+    dealt.update(v.name for v in trainer.main.program.parameters() if v.parameter and v.parameter.is_distributed)
+    finished = _finished(ops)
     averaged = False
     for op in ops:
         if "Param" not in op.inputs or "Grad" not in op.inputs:
             continue
         parameter = op.inputs["Param"][0]
-        gradient = op.role_vars[1] if op.role_vars and len(op.role_vars) > 1 else op.inputs["Grad"][0]
         if parameter in dealt:
             continue
+        gradient, times = finished.get(parameter, (op.inputs["Grad"][0], 1))
+        wanted = 1 if parameter in reduced else times
         count = reduced.get(gradient, 0) + (reduced.get(parameter, 0) if parameter != gradient else 0)
         averaged = averaged or gradient in reduced
-        if count != 1:
-            message = f"%{gradient}, the gradient of %{parameter}, is reduced {count} times, must be once"
+        if count != wanted:
+            often = "once" if wanted == 1 else f"{wanted} times"
+            message = f"%{gradient}, the gradient of %{parameter}, is reduced {count} times, must be {often}"
             yield finding(REDUCED, role, op, message, gradient)
         if trainer.startup.of("c_comm_init") and parameter not in sent:
             message = f"%{parameter} is not broadcast at start-up: the trainers begin with different values"
             yield finding(REDUCED, role, op, message, parameter)
     yield from _check_mean(trainer, trainers, averaged, reduced)
+
+
+def _finished(ops: Iterable[Op]) -> dict[str, tuple[str, int]]:
+    """Parameter -> its gradient and how many ops of the backward pass finish it, by their role variables."""
+    found: dict[str, tuple[str, int]] = {}
+    for op in ops:
+        if op.role_vars and op.role is not None and op.role & OpRole.BACKWARD:
+            for parameter, gradient in op.role_pairs:
+                found[parameter] = (gradient, found.get(parameter, ("", 0))[1] + 1)
+    return found
 
 
 def _check_mean(trainer: Trainer, trainers: int, gradients: bool, reduced: dict[str, int]) -> Iterator[Diagnostic]:
