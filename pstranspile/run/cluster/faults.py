@@ -130,9 +130,26 @@ class Injector:
                 self._rejoins.remove(event)
                 fate.rejoin(trainer)
 
+    def ends(self) -> None:
+        """A trainer has gone: if it was the last one, the first that is to rejoin is started again now.
+
+        Without servers there is nobody then whose parameters it could take over.
+        """
+        cluster = self.cluster
+        if cluster.finishing or not cluster.servers or not all(trainer.gone for trainer in cluster.trainers):
+            return
+        for event in self._rejoins:
+            self._rejoins.remove(event)
+            self.trainers[event.machine].rejoin(None)
+            return
+
     def next_step(self) -> int:
-        """The first step that no server has begun to serve."""
-        return max(server.updates for server in self.cluster.servers) + 1
+        """The first step that no server has begun to serve. If no trainer is there, the first that none has begun:
+        what they sent last may still be under way.
+        """
+        done = max(server.updates for server in self.cluster.servers)
+        alone = all(trainer.gone for trainer in self.cluster.trainers)
+        return max(done, *(fate.after() for fate in self.trainers.values())) if alone else done + 1
 
 
 def process_of(machine: str) -> str:
@@ -186,6 +203,8 @@ class _TrainerFate:
         if trainer.between_steps and not self._may_begin():
             return
         self._go_on()
+        if trainer.left:
+            self.injector.ends()
         if trainer.down:  # what it had not finished when it crashed
             del trainer.results[self._results :]
 
@@ -260,17 +279,22 @@ class _TrainerFate:
 
     def _notice(self) -> None:
         """The others learn of the crash."""
+        self._tell()
+        self.injector.ends()
+
+    def _tell(self) -> None:
         links, self._to_tell = self._to_tell, None
         for link in links or ():
             link.post(COMPLETE, self.trainer.step)
         self._unnoticed = ""
 
-    def rejoin(self, other: Trainer) -> None:
-        """Starts the trainer again; `other` has just come to the step before the one to take part in."""
+    def rejoin(self, other: Trainer | None) -> None:
+        """Starts the trainer again; `other` has just come to the step before the one to take part in, None if there is
+        no other trainer.
+        """
         injector, trainer = self.injector, self.trainer
         cluster = injector.cluster
-        if self._to_tell is not None:
-            self._notice()
+        self._tell()
         if self._feed is not None:
             trainer.feed, self._feed = self._feed, None
         injector.network.dead.discard(trainer.name)
@@ -279,20 +303,24 @@ class _TrainerFate:
             injector.network.dead.discard(beside.name)
             beside.down = False
             beside.restart()
-        waiting = [server for server in cluster.servers if server.mode == 0]
-        if waiting:
+        if any(server.mode == 0 for server in cluster.servers):
             step = injector.next_step()
         elif cluster.servers:
-            step = self._stopped_in + 1 if trainer.down else trainer.step
+            step = self.after()
         else:
+            assert other is not None
             step = other.step
         trainer.restart(step)
-        if not cluster.servers:
+        if other is not None and not cluster.servers:
             trainer.take_over(other)
         for machine in (*cluster.servers, *cluster.rings.values()):
             machine.announce(trainer.index, step)
         injector.note(f"{trainer.name} rejoins, from step {step}")
         injector.scheduler.wake(trainer)
+
+    def after(self) -> int:
+        """The first step that the trainer has not begun."""
+        return self._stopped_in + 1 if self.trainer.down else self.trainer.step
 
     def unresolved(self) -> list[str]:
         """Why the trainer will never come."""

@@ -338,7 +338,7 @@ def random_scenario(
 
 
 def _random_events(draw: random.Random, trainers: Sequence[str], servers: Sequence[str], steps: int) -> Iterator[Event]:
-    departing = draw.sample(trainers, draw.randrange(len(trainers))) if draw.random() < 0.6 else []
+    departing = draw.sample(trainers, draw.randint(0, len(trainers))) if draw.random() < 0.6 else []
     for name in trainers:
         if draw.random() < 0.15:
             yield Late(name, draw.randint(1, 200))

@@ -197,6 +197,16 @@ def test_a_trainer_that_rejoins_takes_part_from_the_next_step(away: str, schedul
         np.testing.assert_array_equal(found.trainers[1].scope[name], value)
 
 
+@pytest.mark.parametrize("mode", WITH_SERVERS)
+@pytest.mark.parametrize("event", ["leave trainer_0 step 2", "crash trainer_0 step 1 after 1"])
+def test_the_only_trainer_comes_back(event: str, mode: str):
+    found = cluster(mode, f"{event}\nrejoin trainer_0 step 3", trainers=1)
+    ended(found)
+    assert found.injector is not None
+    assert [told for _, told in found.injector.told][1].startswith("trainer_0 rejoins, from step ")
+    assert found.trainers[0].step == STEPS
+
+
 @pytest.mark.parametrize("mode", ["grad-allreduce", "nccl2"])
 def test_a_trainer_that_rejoins_without_servers_takes_over_what_another_has(mode: str):
     found = cluster(mode, "leave trainer_1 step 1\nrejoin trainer_1 step 4")
