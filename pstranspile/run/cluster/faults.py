@@ -11,18 +11,16 @@ and takes part from a step that no server has come to yet.
 from __future__ import annotations
 
 import random
-from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.run.cluster import codes
-from pstranspile.run.cluster.keeping import Kept, go_back, keep
 from pstranspile.run.cluster.message import COMPLETE, Message
 from pstranspile.run.cluster.network import RETRY_AFTER, Link
 from pstranspile.run.cluster.report import listed
 from pstranspile.run.cluster.scenario import Crash, Late, Leave, Partition, Rejoin, Scenario, Slow
-from pstranspile.run.cluster.server import Server
+from pstranspile.run.cluster.server_fate import ServerFate
 from pstranspile.run.cluster.trainer import Trainer
 from pstranspile.run.feeds import near
 
@@ -49,7 +47,7 @@ class Injector:
         self._require()
         self._partitions = [event for event in scenario.events if isinstance(event, Partition)]
         self.trainers = {trainer.name: _TrainerFate(self, trainer) for trainer in cluster.trainers}
-        self.servers = {server.name: _ServerFate(self, server) for server in cluster.servers}
+        self.servers = {server.name: ServerFate(self, server) for server in cluster.servers}
         self._rejoins = [event for event in scenario.events if isinstance(event, Rejoin)]
         self.network.faults = self
 
@@ -325,108 +323,6 @@ class _TrainerFate:
     def unresolved(self) -> list[str]:
         """Why the trainer will never come."""
         return [self._unnoticed] if self._unnoticed else []
-
-
-class _ServerFate:
-    """What the scenario does to a server, and what it needs to be started again."""
-
-    def __init__(self, injector: Injector, server: Server):
-        self.injector = injector
-        self.server = server
-        self._crashes = [e for e in injector.scenario.events if isinstance(e, Crash) and e.machine == server.name]
-        self._restarts = any(event.restart is not None for event in self._crashes)
-        self._messages: dict[str, deque[Message]] = {}
-        """By source: messages that the kept state does not contain."""
-        self._taken: dict[str, int] = {}
-        self._kept: Kept | None = None
-        self._in_step = -1
-        self._count = 0
-        self._ended = ""
-        server.run = self._run
-
-    def log(self, message: Message) -> None:
-        """A message is on its way to the server."""
-        if self._restarts:
-            self._messages.setdefault(message.source, deque()).append(message)
-
-    def _run(self) -> None:
-        server, inbox = self.server, self.server.inbox
-        if server.down:
-            inbox.clear()
-            return
-        if self._restarts and self._kept is None:
-            self._keep()
-        while inbox:
-            message = inbox.popleft()
-            server.network.delivered(message)
-            self._taken[message.source] = message.sequence
-            before, members = server.updates, len(server.live)
-            server.receive(message)
-            done = server.updates
-            if self._restarts and (
-                len(server.live) != members
-                or done // self.injector.scenario.keep > before // self.injector.scenario.keep
-            ):
-                self._keep()
-            if self._crashes and self._due():
-                self._crash()
-                return
-
-    def _due(self) -> bool:
-        server, first = self.server, self._crashes[0]
-        if server.updates != self._in_step:
-            self._in_step, self._count = server.updates, 0
-        self._count += 1
-        step = server.updates
-        return step > first.step or (step == first.step and self._count >= first.after)
-
-    def _keep(self) -> None:
-        """Keeps the state, and forgets the messages that it contains."""
-        self._kept = keep(self.server, self._taken)
-        for source, messages in self._messages.items():
-            last = self._taken.get(source, 0)
-            while messages and messages[0].sequence <= last:
-                messages.popleft()
-
-    def _crash(self) -> None:
-        event, server = self._crashes.pop(0), self.server
-        server.down = True
-        server.inbox.clear()
-        told = f"{server.name} crashed in step {server.updates}"
-        self.injector.note(told)
-        if event.restart is None:
-            self._ended = f"{told}, and is not started again"
-        else:
-            self.injector.scheduler.later(event.restart, self._restart)
-
-    def _links(self) -> Iterable[Link]:
-        """The links that end at the server."""
-        for machine in self.injector.cluster.machines.values():
-            link = machine.links.get(self.server.name)
-            if link is not None:
-                yield link
-
-    def _restart(self) -> None:
-        """Goes back to the kept state; whoever sent messages since then sends them again."""
-        server, kept, network = self.server, self._kept, self.injector.network
-        assert kept is not None
-        go_back(server, kept)
-        server.down = False
-        self._taken = dict(kept.taken)
-        self._in_step = -1
-        server.inbox.clear()
-        for link in self._links():
-            self.injector.scheduler.forget(link)
-            link.expected = kept.taken.get(link.source.name, 0) + 1
-            link.held = None
-        self.injector.note(f"{server.name} is started again, in step {server.updates}")
-        for link in self._links():
-            for message in list(self._messages.get(link.source.name, ())):
-                network.carry(link, message, attempt=1)
-
-    def unresolved(self) -> list[str]:
-        """Why the server will never come."""
-        return [self._ended] if self._ended else []
 
 
 def _no_more(_step: int) -> None:
