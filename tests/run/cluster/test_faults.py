@@ -167,13 +167,16 @@ def test_a_server_that_is_started_again_makes_its_updates_anew(kind: str, keep: 
 
 
 @pytest.mark.parametrize(
-    "event", ["leave trainer_1 step 2", "crash trainer_1 step 2", "crash trainer_1 step 2 after 3"]
+    ("mode", "event"),
+    [
+        *((mode, "leave trainer_1 step 2") for mode in ("sync", "fleet-sync", "grad-allreduce", "nccl2")),
+        *((mode, "crash trainer_1 step 2") for mode in ("sync", "fleet-sync", "grad-allreduce", "nccl2")),
+        ("sync", "crash trainer_1 step 2 after 3"),
+        ("fleet-sync", "crash trainer_1 step 2 after 3"),
+    ],
 )
-@pytest.mark.parametrize("mode", ["sync", "grad-allreduce", "nccl2"])
 def test_the_average_is_over_those_who_sent(mode: str, event: str):
     """What a trainer sent of a step that it did not finish does not count, where servers hear of the end of steps."""
-    if mode != "sync" and "after" in event:
-        pytest.skip("without servers each operation counts by itself")
     found = cluster(mode, event)
     ours = ended(found)
     alike(ours, alone(["both"] * 2 + [0] * 4))
