@@ -2,10 +2,11 @@
 
     python benchmarks/compile.py [--layers 10,100,400,2000,10000] [--fluid PYTHON]
 
-Every figure is the best of several runs, program in memory to emitted programs in memory, in one process with no
-other work. `--fluid` names a Python that has paddlepaddle 1.8.5: then it is run side by side on the same nets.
-Without it the ratios are to the figures recorded of it on another machine (8.1 s and 163 s for one trainer program
-of 100 and 400 layers), and say so.
+Every figure is the best of several runs, program in memory to emitted programs in memory. Each program is measured in
+a process of its own, which reads it as text first, as `pstranspile compile` does: its memory is then laid out as a
+user's is, and not in the holes that the program before left. `--fluid` names a Python that has paddlepaddle 1.8.5: then
+it is run side by side on the same nets. Without it the ratios are to the figures recorded of it on another machine
+(8.1 s and 163 s for one trainer program of 100 and 400 layers), and say so.
 """
 
 from __future__ import annotations
@@ -25,17 +26,18 @@ from programs import embeddings, mlp
 from pstranspile.compile import compile, prepare
 from pstranspile.ir.model import Module
 from pstranspile.job import Job
+from pstranspile.textual import parse, print_module
 from pstranspile.verify import verify
 
 RECORDED = {100: 8.1, 400: 163.0}
 """Seconds that Fluid 1.8.5 took for `transpile` and `get_trainer_program`, by fc layers."""
 
 
-def best(run: Callable[[], object], seconds: float = 1.5) -> float:
-    """The shortest of the runs that fit in `seconds` (at least 3), in seconds."""
+def best(run: Callable[[], object], seconds: float = 2.0) -> float:
+    """The shortest of the runs that fit in `seconds` (at least 5), in seconds."""
     found: list[float] = []
     gc.collect()
-    while len(found) < 3 or (sum(found) < seconds and len(found) < 30):
+    while len(found) < 5 or (sum(found) < seconds and len(found) < 60):
         start = time.perf_counter()
         result = run()
         found.append(time.perf_counter() - start)
@@ -61,6 +63,27 @@ def walk(module: Module) -> dict[str, int]:
 
 def servers(count: int) -> list[str]:
     return [f"127.0.0.1:{6174 + i}" for i in range(count)]
+
+
+def figures(module: Module, count: int, names: list[str]) -> dict[str, float]:
+    """Seconds of what is to be measured, for a job with so many servers and 2 trainers; and the number of ops."""
+    job = Job(servers(count), 2)
+    runs: dict[str, Callable[[], object]] = {
+        "trainer": lambda: prepare(module, job).trainer(0),
+        "verified": lambda: (verify(module), compile(module, job)),
+        "compiled": lambda: compile(module, job),
+        "floor": lambda: walk(module),
+    }
+    return {"ops": len(module.main.main_block.ops), **{name: best(runs[name]) for name in names}}
+
+
+def apart(module: Module, count: int, *names: str) -> dict[str, float]:
+    """`figures` of the module in a process of its own."""
+    command = [sys.executable, __file__, "--measure", str(count), *names]
+    done = subprocess.run(command, input=print_module(module), capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    return json.loads(done.stdout)
 
 
 FLUID = """
@@ -92,23 +115,24 @@ def main() -> None:
     parser.add_argument("--layers", default="10,100,400,2000,10000")
     parser.add_argument("--fluid", metavar="PYTHON", help="a Python with paddlepaddle 1.8.5, run side by side")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    parser.add_argument("--measure", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    job = Job(servers(4), 2)
+    if options.measure:
+        count, *names = options.measure
+        print(json.dumps(figures(parse(sys.stdin.read()), int(count), names)))
+        return
     rows: list[tuple[int, float, float]] = []
+    floor: dict[int, float] = {}
     print("MLP, Adam, 4 servers, 2 trainers; milliseconds")
     print(f"{'layers':>7} {'ops':>7} {'trainer_0':>10} {'all roles':>10} {'us/op':>7}")
     for layers in map(int, options.layers.split(",")):
-        module = mlp(layers)
-        ops = len(module.main.main_block.ops)
-        trainer = best(lambda module=module: prepare(module, job).trainer(0))
-        everything = best(lambda module=module: (verify(module), compile(module, job)))
+        found = apart(mlp(layers), 4, "trainer", "verified", "floor")
+        ops, trainer, everything = int(found["ops"]), found["trainer"], found["verified"]
+        floor[layers] = found["floor"]
         rows.append((layers, trainer, everything))
         print(f"{layers:7} {ops:7} {trainer * 1e3:10.2f} {everything * 1e3:10.2f} {everything / ops * 1e6:7.1f}")
     print("\n(all roles: verification of the source, plan, both trainers, four servers, link check)")
     by_layers = {row[0]: row for row in rows}
-    nets = {layers: mlp(layers) for layers in (400, rows[-1][0])}
-    floor = {layers: best(lambda module=module: walk(module)) for layers, module in nets.items()}
-    del nets
     low, high = (by_layers.get(400), rows[-1])
     if low is not None and high[0] > 400:
         for name, i in (("trainer_0", 1), ("all roles", 2)):
@@ -127,10 +151,9 @@ def main() -> None:
                 f"ours 1/{theirs / trainer:.0f} of that, all roles 1/{theirs / everything:.0f}"
             )
     print()
-    wide, many = embeddings(2000), mlp(50)
-    print(f"2,000 embedding tables, 4 servers: {best(lambda: compile(wide, job)) * 1e3:.1f} ms")
-    hundred = Job(servers(100), 2)
-    print(f"50 layers over 100 servers: {best(lambda: compile(many, hundred)) * 1e3:.1f} ms for 102 roles")
+    wide, many = apart(embeddings(2000), 4, "compiled"), apart(mlp(50), 100, "compiled")
+    print(f"2,000 embedding tables, 4 servers: {wide['compiled'] * 1e3:.1f} ms")
+    print(f"50 layers over 100 servers: {many['compiled'] * 1e3:.1f} ms for 102 roles")
     if options.json:
         options.json.write_text(json.dumps([dict(zip(("layers", "trainer", "all"), r, strict=True)) for r in rows]))
 

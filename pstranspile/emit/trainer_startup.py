@@ -31,7 +31,7 @@ def emit_trainer_startup(
     if plan.table is not None:
         tables[plan.table.name] = plan.table.tensor.shape
     gone = dropped.union(tables) if tables else dropped
-    ops, makers = _kept(block, gone)
+    ops, makers = _kept(block, gone, {**dict.fromkeys([p.name for p in plan.parameters]), **tables})
     variables = without(block.vars, dropped)
     fetched = [parameter for parameter in plan.parameters if not parameter.prefetched]
     for parameter in fetched:
@@ -64,15 +64,16 @@ def emit_trainer_startup(
     return startup._replace(blocks=(block._replace(vars=FrozenMap(variables), ops=tuple(ops)), *startup.blocks[1:]))
 
 
-def _kept(block: Block, gone: Container[str]) -> tuple[list[Op], dict[str, Origin | None]]:
-    """The ops that make none of the variables in `gone`; and by variable, where the op that makes it comes from."""
+def _kept(block: Block, gone: Container[str], received: Container[str]) -> tuple[list[Op], dict[str, Origin | None]]:
+    """The ops that make none of the variables in `gone`; and by variable in `received`, where its maker comes from."""
     kept: list[Op] = []
     makers: dict[str, Origin | None] = {}
     for op in block.ops:
         stays = True
         for names in op.outputs.values():
             for name in names:
-                makers[name] = op.origin
+                if name in received:
+                    makers[name] = op.origin
                 if name in gone:
                     stays = False
         if stays:
