@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache, partial
-from itertools import filterfalse
+from itertools import compress
 
 from pstranspile.analysis.facts import Facts
 from pstranspile.analysis.uses import deep_blocks, effects_of
@@ -61,8 +61,8 @@ class TrainerTemplate:
 
 def without(variables: Mapping[str, Var], dropped: frozenset[str]) -> dict[str, Var]:
     """The variables that are not dropped. (A loop in Python would wait for the memory of each in turn.)"""
-    names = list(filterfalse(dropped.__contains__, variables))
-    return dict(zip(names, map(variables.__getitem__, names), strict=True))
+    kept = [not gone for gone in map(dropped.__contains__, variables)]
+    return dict(zip(compress(variables, kept), compress(variables.values(), kept), strict=True))
 
 
 Layout = list[Op | Insertion]
@@ -145,7 +145,8 @@ def dropped_vars(facts: Facts, plan: Plan) -> frozenset[str]:
     for update in facts.updates:
         if len(update.ops) > 1:  # what one op of an update names as its pair, another may only read
             dropped.difference_update(name for index in update.ops for name in ops[index].role_vars or ())
-    return frozenset(dropped.difference(p.name for p in plan.parameters))
+    dropped.difference_update([p.name for p in plan.parameters])
+    return frozenset(dropped)
 
 
 def emit_trainer(template: TrainerTemplate, trainer: int) -> Program:
