@@ -103,7 +103,7 @@ def jobs(draw: st.DrawFn, mode: str) -> Job:
 def nearly_cancelled(found: Verdict) -> bool:
     """Whether rounding explains a difference in an optimizer's state: a gradient whose terms nearly cancel out.
 
-    Products of a share of the rows are rounded otherwise than those of all rows, which no other order of the rows shows.
+    Products of a share of the rows are rounded otherwise than those of all, which no other order of the rows shows.
     """
     return found.kind == "state" and found.worst <= 10 * found.tolerance
 
