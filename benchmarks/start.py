@@ -32,6 +32,7 @@ COMMANDS = {
 
 def seconds(arguments: list[str]) -> float:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its byte code
     start = time.perf_counter()
     done = subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, check=False)
     elapsed = time.perf_counter() - start

@@ -5,12 +5,19 @@ from __future__ import annotations
 from pstranspile.ir import text as _text
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Module, Program
-from pstranspile.ir.text.schemas import Language
+from pstranspile.ir.text.distribution import STATEMENTS
+from pstranspile.ir.text.schemas import Language, SchemaView
 from pstranspile.ops import schema_of
 from pstranspile.ops.schema import CARRIED_ATTRS, GENERIC_ATTRS
 
+
+def _schema_of(op_type: str) -> SchemaView | None:
+    """The schema of an op type. Statements that only look like ops have none; no family is loaded to find that out."""
+    return None if op_type in STATEMENTS else schema_of(op_type)
+
+
 LANGUAGE = Language(
-    schema_of,
+    _schema_of,
     FrozenMap({name: spec.default for name, spec in GENERIC_ATTRS.items() if spec.default is not None}),
     FrozenMap({name: spec.kind for name, spec in {**GENERIC_ATTRS, **CARRIED_ATTRS}.items()}),
 )

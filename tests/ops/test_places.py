@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 from pstranspile.ops import places
+
+ROOT = Path(__file__).parent.parent.parent
 
 REGENERATE = "python -m pstranspile.ops.places"
 
 
 def in_a_fresh_process(code: str) -> str:
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
 
 
 def test_the_file_is_what_the_families_say() -> None:
@@ -37,3 +41,15 @@ ops._places = lambda: {"relu": ["reduce"]}
 print(ops.schema_of("relu").type, ops.schema_of("adam").type, ops.schema_of("no_such_op"))
 """
     assert in_a_fresh_process(code) == "relu adam None"
+
+
+def test_compiling_does_not_look_for_families_of_other_packages() -> None:
+    code = """
+import contextlib, io, sys
+from pstranspile.cli import main
+with contextlib.redirect_stdout(io.StringIO()):
+    assert main(["compile", "golden/linear_regression.ir", "--pservers", "2", "--trainers", "2"]) == 0
+loaded = [name for name in sys.modules if name.startswith("pstranspile.ops.")]
+print("importlib.metadata" in sys.modules, len(loaded) < 25)
+"""
+    assert in_a_fresh_process(code) == "False True"
