@@ -15,7 +15,7 @@ from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Program
 from pstranspile.job import Job
-from pstranspile.link import Linked, link
+from pstranspile.link import Linked, LinkError, link
 from pstranspile.passes import PASSES, Observer, Steps
 from pstranspile.plan.plan import DistributedVar, Plan
 
@@ -134,10 +134,17 @@ def compile(
     """All programs of a job, linked. The module is not touched.
 
     `on_pass` is told of every pass as it ends. Raises DiagnosticError when the module can't be compiled for the
-    job, LinkError (a fault of the compiler) when the emitted programs do not fit together.
+    job, LinkError (a fault of the compiler) when the emitted programs do not fit together, and no mistake in the module
+    is the cause.
     """
     with collector_paused():
         compiled = prepare(module, job, plan=plan, on_pass=on_pass)
         roles = [Linked(*role) for role in compiled.roles().values()]
-        compiled.steps.run("link", link, roles)
+        try:
+            compiled.steps.run("link", link, roles)
+        except LinkError:
+            from pstranspile.analysis.causes import causes
+
+            raise_errors(causes(module))  # a mistake of the program rather than of ours
+            raise
     return compiled

@@ -63,3 +63,19 @@ TABLE_UPDATE = declare(
     "A distributed lookup table is updated by plain sgd with the sum of the trainers' gradients, whatever the program "
     "says, as Fluid does.",
 )
+NOT_INITIALISED = declare(
+    "not-initialised",
+    "An op that moves to a server reads a variable that neither @startup nor an op before gives a value.",
+)
+OVERWRITTEN = declare(
+    "parameter-overwritten",
+    "An op of the trainer writes a parameter that an optimizer updates; the servers would never see what it writes.",
+)
+UPDATE = declare(
+    "update-variables",
+    "An optimizer updates another parameter than it reads, or reads something whose type does not fit the parameter.",
+)
+ROLE = declare(
+    "role-gradient", "The role variables of an op name a gradient that it does not compute, or that fits no parameter."
+)
+INITIAL_VALUE = declare("initial-value", "An op of @startup gives a variable other dims than @main declares.")

@@ -30,7 +30,7 @@ def cut_for_geo(
     for update in facts.updates:
         name, focus = update.parameter, f"%{update.parameter}"
         var = variables.get(name)
-        if var is None or var.tensor is None or any(dim < 0 for dim in var.tensor.shape):
+        if var is None or var.tensor is None or min(var.shape, default=-1) < 0:
             shown = "no declaration" if var is None else "no static shape"
             op = facts.program.main_block.ops[update.optimizer[0]]
             findings.append(at_op(codes.UNKNOWN_SHAPE, f"{focus} has {shown}", op, focus=focus))

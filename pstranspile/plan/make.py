@@ -99,7 +99,7 @@ def _tensor_of(facts: Facts, update: Update, var: Var | None) -> tuple[TensorTyp
     """The static type of a parameter, or why it can't be distributed."""
     op = facts.program.main_block.ops[update.optimizer[0]]
     focus = f"%{update.parameter}"
-    if var is None or var.tensor is None or any(dim < 0 for dim in var.tensor.shape):
+    if var is None or var.tensor is None or min(var.shape, default=-1) < 0:
         shown = "no declaration" if var is None else "no static shape"
         return None, at_op(codes.UNKNOWN_SHAPE, f"%{update.parameter} has {shown}", op, focus=focus)
     return var.tensor, None

@@ -26,8 +26,10 @@ def plan_table(facts: Facts, job: Job, table: LookupTable, mint: NameMint) -> Pl
         message = f"the distributed lookup table %{table.parameter} is updated by sgd, and {optimizer.type} has no rate"
         raise DiagnosticError([at_op(TABLE_UPDATE, message, optimizer, focus=f"%{table.parameter}")])
     ids, rows = variables[first.inputs["Ids"][0]].tensor, variables[first.outputs["Out"][0]].tensor
-    assert ids is not None
-    assert rows is not None
+    if ids is None or rows is None:
+        wrong = first.inputs["Ids"][0] if ids is None else first.outputs["Out"][0]
+        message = f"%{wrong} must be declared with an element type and dims to be looked up on servers"
+        raise DiagnosticError([at_op(codes.UNKNOWN_SHAPE, message, first, focus=f"%{wrong}")])
     servers = range(len(job.pservers))
     suffixes = [f"{who}.pserver_{s}" for who in ("", *map(trainer_suffix, range(job.trainers))) for s in servers]
     return PlannedTable(

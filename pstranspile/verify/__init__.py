@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 from pstranspile.ir.collector import collector_paused
+from pstranspile.ir.describe import var_text
 from pstranspile.ir.diagnostics import Diagnostic, Severity
 from pstranspile.ir.model import MAIN, Location, Module, Program, SourceText
 from pstranspile.verify import codes
+from pstranspile.verify.agreement import check_agreement
 from pstranspile.verify.forms import report_unknown_op
-from pstranspile.verify.places import Findings, var_text
+from pstranspile.verify.places import Findings
 from pstranspile.verify.references import check_blocks, check_references
 from pstranspile.verify.walk import Walk
 
@@ -28,6 +30,7 @@ def verify(module: Module) -> tuple[Diagnostic, ...]:
     with collector_paused():
         for name, program in module.programs.items():
             found += verify_program(program, name, module.source)
+        found += check_agreement(module)
     return tuple(found)
 
 

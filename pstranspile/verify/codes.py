@@ -34,3 +34,6 @@ EXTRA_ATTRIBUTE = declare(
     "extra-attribute", "An op carries an attribute that its schema does not have; it has no effect."
 )
 TYPE_MISMATCH = declare("type-mismatch", "The declared element types or dims of an op's variables do not fit together.")
+DECLARED_DIFFERENTLY = declare(
+    "declared-differently", "Two programs of a module declare a persistable variable differently, which they share by name."
+)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 
+from pstranspile.ir.describe import var_text
 from pstranspile.ir.diagnostics import Diagnostic, Note, Severity, at_op, error, warning
 from pstranspile.ir.model import Block, Location, Op, Origin, SourceText, Var
 from pstranspile.ir.text.literals import name as name_text
@@ -15,11 +16,6 @@ MAX_SUGGESTIONS = 50
 
 MAX_CANDIDATES = 2000
 """Names compared with a wrong one at most."""
-
-
-def var_text(name: str) -> str:
-    """A variable as the text writes it."""
-    return f"%{name_text(name)}"
 
 
 def slot_text(slot: str) -> str:

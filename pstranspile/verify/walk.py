@@ -9,13 +9,14 @@ from itertools import chain
 from typing import Any
 
 from pstranspile.ir.attributes import Strings
+from pstranspile.ir.describe import var_text
 from pstranspile.ir.diagnostics import Note
 from pstranspile.ir.model import Block, Op, TensorType, Var
 from pstranspile.ir.types import DType, VarKind
 from pstranspile.ops import schema_of
 from pstranspile.ops.shapes import check_types, rule_of
 from pstranspile.verify import codes, forms
-from pstranspile.verify.places import Findings, declared_here, slot_text, var_text
+from pstranspile.verify.places import Findings, declared_here, slot_text
 from pstranspile.verify.references import references
 
 EMPTY_NAME = "@EMPTY@"

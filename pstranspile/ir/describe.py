@@ -1,0 +1,22 @@
+"""Declarations in the words of messages."""
+
+from __future__ import annotations
+
+from pstranspile.ir.model import Var
+from pstranspile.ir.text.literals import KIND_TEXT
+from pstranspile.ir.text.literals import name as name_text
+from pstranspile.ir.types import VarKind
+
+
+def var_text(name: str) -> str:
+    """A variable as the text writes it."""
+    return f"%{name_text(name)}"
+
+
+def type_text(var: Var) -> str:
+    """The type of a variable as the text writes it, without LoD level: `rows f32[1000, 16]`, `raw`."""
+    kind = KIND_TEXT[var.kind]
+    if var.tensor is None:
+        return kind
+    dims = f"{var.tensor.dtype.text}[{', '.join(map(str, var.tensor.shape))}]"
+    return dims if var.kind is VarKind.LOD_TENSOR else f"{kind} {dims}"

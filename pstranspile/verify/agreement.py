@@ -1,0 +1,50 @@
+"""Do the programs of a module say the same of the variables they share?
+
+Persistable variables of block 0 are shared by name: what @startup initialises, @main finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pstranspile.ir.describe import type_text, var_text
+from pstranspile.ir.diagnostics import Diagnostic, error
+from pstranspile.ir.model import STARTUP, Module, Var
+from pstranspile.ir.types import DType
+from pstranspile.ops.shapes import fits
+from pstranspile.verify import codes
+from pstranspile.verify.places import declared_here
+
+
+def check_agreement(module: Module) -> Iterator[Diagnostic]:
+    """Persistable variables that two programs declare differently, found at the later program.
+
+    An element type `bool` and dims of -1 fit everything, as in the rest of the verifier, and so does a variable
+    without any description.
+    """
+    programs = [(name, program.blocks[0].vars) for name, program in module.programs.items() if program.blocks]
+    for later, (name, variables) in enumerate(programs):
+        for earlier, known in programs[:later]:
+            for shared in filter(known.__contains__, variables):
+                mine, other = variables[shared], known[shared]
+                why = _difference(mine, other, name, earlier)
+                if why:
+                    found = error(codes.DECLARED_DIFFERENTLY, why, mine.location, focus=var_text(shared))
+                    yield found._replace(subject=f"@{name}^0 {var_text(shared)}", notes=declared_here(other))
+
+
+def _difference(mine: Var, other: Var, here: str, there: str) -> str:
+    """What two declarations of a name say differently; empty when they agree, or mean different variables."""
+    name = var_text(mine.name)
+    if mine.persistable != other.persistable:
+        temporary, reader = (here, there) if other.persistable else (there, here)
+        if temporary != STARTUP:
+            return ""  # a variable of a step, or of a server's
+        return f"@{STARTUP} declares {name} as temp, so its value is gone when @{reader} runs; declare it alike in both"
+    if not mine.persistable or (mine.tensor == other.tensor and mine.kind is other.kind):
+        return ""
+    differ = mine.kind is not other.kind
+    if not differ and mine.tensor is not None and other.tensor is not None:
+        types = DType.BOOL in (mine.dtype, other.dtype) or mine.dtype is other.dtype
+        differ = not types or not (fits(mine.shape, other.shape) or not mine.shape or not other.shape)
+    return f"{name} is {type_text(mine)} in @{here}, but {type_text(other)} in @{there}" if differ else ""
