@@ -39,7 +39,7 @@ def load(
     Raises DiagnosticError.
     """
     name = os.fspath(path)
-    data, shown = (_read_stdin(), STDIN) if name == "-" else (read_bytes(name), name)
+    data, shown = (read_stdin(), STDIN) if name == "-" else (read_bytes(name), name)
     return load_bytes(data, shown, startup, meta, report=report)
 
 
@@ -77,6 +77,8 @@ def load_bytes(
 
 def read_bytes(path: str) -> bytes:
     """The content of an input file. Raises DiagnosticError when it can't be read or is empty."""
+    if not path:
+        raise DiagnosticError([error(codes.INPUT_UNREADABLE, "the name of a file is empty")])
     try:
         data = Path(path).read_bytes()
     except (OSError, ValueError) as problem:  # ValueError: a path with a NUL character
@@ -100,10 +102,12 @@ def _failure(code: str, file: str, message: str) -> DiagnosticError:
     return DiagnosticError([error(code, message, Location(file))])
 
 
-def _read_stdin() -> bytes:
+def read_stdin() -> bytes:
+    """All of stdin. Raises DiagnosticError when it is closed or holds nothing."""
     import sys
 
-    data = sys.stdin.buffer.read()
+    closed = sys.stdin is None  # pyright: ignore[reportUnnecessaryComparison]
+    data = b"" if closed else sys.stdin.buffer.read()
     if not data:
         raise _failure(codes.INPUT_EMPTY, STDIN, "there is nothing on stdin")
     return data

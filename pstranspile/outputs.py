@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -112,9 +113,18 @@ def _replace_files(folder: Path, files: Mapping[str, bytes]) -> None:
         old.mkdir()
         for name, data in files.items():
             (new / name).write_bytes(data)
+            _keep_permissions(folder / name, new / name)
         _commit(folder, list(files), stale, new, old)
     finally:
         _remove_work_folder(work, new, old)
+
+
+def _keep_permissions(old: Path, new: Path) -> None:
+    """Gives a new file the permissions of the one it replaces. Raises PermissionError when that is read-only."""
+    if old.is_file():
+        if not os.access(old, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
+            raise PermissionError(13, "Permission denied", str(old))
+        new.chmod(stat.S_IMODE(old.stat().st_mode))
 
 
 def _make_work_folder(folder: Path) -> Path:

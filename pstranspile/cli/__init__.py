@@ -6,6 +6,7 @@ Only the verb that was asked for is imported, so that every command starts fast.
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -62,6 +63,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]  # closed by who started this process
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    if sys.stderr is None:  # pyright: ignore[reportUnnecessaryComparison]  # likewise
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    _print_everything()
     try:
         status = _dispatch(arguments)
         sys.stdout.flush()
@@ -152,6 +156,13 @@ def _internal(fault: Exception, with_traceback: bool) -> int:
         print(f"pstranspile: internal error: {type(fault).__name__}: {fault}", file=sys.stderr)
         print(PLEASE_REPORT, file=sys.stderr)
     return INTERNAL
+
+
+def _print_everything() -> None:
+    """Makes stdout take any text: programs are UTF-8 whatever the locale, and what can't be UTF-8 is escaped."""
+    out = sys.stdout
+    if isinstance(out, io.TextIOWrapper) and (out.encoding.lower() != "utf-8" or out.errors != "backslashreplace"):
+        out.reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
 def _silence_stdout() -> None:

@@ -84,6 +84,13 @@ def add_companions(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def folder_name(name: str) -> str:
+    """The type of options that take a folder to write to: `-` and the empty name are refused, they mean none."""
+    if name in ("", "-"):
+        raise argparse.ArgumentTypeError(f"{name!r} is no folder" + ("; ./- is one" if name else ""))
+    return name
+
+
 def add_job(parser: argparse.ArgumentParser) -> None:
     """The options that describe the cluster."""
     group = parser.add_argument_group("the job", "Options override the job file.")
@@ -133,17 +140,12 @@ def read_job(options: argparse.Namespace) -> Job:
     return job
 
 
-def read_stdin() -> bytes:
-    """All of stdin; nothing when it is closed."""
-    return b"" if sys.stdin is None else sys.stdin.buffer.read()  # pyright: ignore[reportUnnecessaryComparison]
-
-
 def load_input(path: str, startup: str | None = None, meta: str | None = None) -> Module:
     """The module of an INPUT argument; `-` is stdin. Its warnings are printed.
 
     Raises DiagnosticError, or Reported for what came from stdin.
     """
-    from pstranspile.loading import load, load_bytes
+    from pstranspile.loading import load, load_bytes, read_stdin
 
     if path != "-":
         return load(path, startup, meta, report=report)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from pstranspile.cli.common import add_input, add_job, load_verified, make_parser, read_job
+from pstranspile.cli.common import add_input, add_job, folder_name, load_verified, make_parser, read_job
 from pstranspile.cli.json_text import json_text
 from pstranspile.cli.report import quoting, report
 from pstranspile.cli.watch import Watch
@@ -69,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
         "-o",
         "--output",
         metavar="DIR",
+        type=folder_name,
         help="the folder to write to: trainer_<i>.ir, pserver_<j>.ir and plan.json; "
         "without it, every role's text goes to stdout",
     )

@@ -10,6 +10,9 @@ from pstranspile.cli.common import make_parser
 from pstranspile.cli.report import report
 from pstranspile.ir.diagnostics import DiagnosticError
 
+STDIN_ARGUMENT = "-"
+"""The argument that means stdin, also where there is a folder of this name."""
+
 TROUBLE = 2
 """The exit status when an input can't be read, which is neither "equal" nor "different"."""
 
@@ -27,7 +30,7 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("a", metavar="A", help=what)
     parser.add_argument("b", metavar="B", help="the same, to compare with; a folder if A is one")
     options = parser.parse_args(arguments)
-    folders = [path for path in (options.a, options.b) if os.path.isdir(path)]
+    folders = [path for path in (options.a, options.b) if path != STDIN_ARGUMENT and os.path.isdir(path)]
     if len(folders) == 1:
         parser.error(f"{folders[0]} is a folder; it is compared with another folder")
     from pstranspile.diff import diff, render

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pstranspile.cli.common import add_companions, load_input, make_parser
+from pstranspile.cli.common import add_companions, folder_name, load_input, make_parser
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -18,7 +18,7 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("input", metavar="PROG.ir", help="the module, or - for text on stdin")
     add_companions(parser)
     parser.add_argument("--to", choices=["pb"], required=True, help="the format; pb: ProgramDesc, as Fluid reads it")
-    parser.add_argument("-o", "--output", metavar="DIR", required=True, help="the folder to write to")
+    parser.add_argument("-o", "--output", metavar="DIR", type=folder_name, required=True, help="the folder to write to")
     options = parser.parse_args(arguments)
     from pstranspile.cli.json_text import json_text
     from pstranspile.interop.meta_of import meta_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from pstranspile.cli.common import STDIN, make_parser, read_stdin
+from pstranspile.cli.common import STDIN, make_parser
 from pstranspile.cli.report import Reported, quoting, report, status_of
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location, SourceText
@@ -34,10 +34,12 @@ def _format(path: str, check: bool) -> int:
 
     name = STDIN if path == "-" else path
     try:
-        text = _read(path, name)
+        data = _read(path)
+        text = _decoded(data, name)
         with quoting(SourceText(name, text)):
             formatted = format_text(text, name)
-        if path != "-" and not check and formatted != text:
+        changed = formatted.encode("utf-8") != data
+        if path != "-" and not check and changed:
             from pstranspile.outputs import write_output
 
             write_output(path, formatted.encode("utf-8"))
@@ -48,17 +50,23 @@ def _format(path: str, check: bool) -> int:
         return stop.status
     if path == "-" and not check:
         sys.stdout.write(formatted)
-    elif formatted != text:
+    elif changed:
         print(path)
-    return 1 if check and formatted != text else 0
+    return 1 if check and changed else 0
 
 
-def _read(path: str, name: str) -> str:
+def _read(path: str) -> bytes:
+    from pstranspile.loading import read_bytes, read_stdin
+
+    return read_stdin() if path == "-" else read_bytes(path)
+
+
+def _decoded(data: bytes, name: str) -> str:
+    """The text of a file; a byte order mark is no part of it, and is not written again."""
     from pstranspile.interop.codes import INPUT_ENCODING
-    from pstranspile.loading import read_bytes
 
     try:
-        return (read_stdin() if path == "-" else read_bytes(path)).decode("utf-8")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
         message = f"not text: byte {problem.start} is not UTF-8"
         raise DiagnosticError([error(INPUT_ENCODING, message, Location(name))]) from None

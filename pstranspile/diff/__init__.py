@@ -65,7 +65,7 @@ def diff(a: Comparable, b: Comparable, *, report: Report | None = None) -> tuple
     is not.
     """
     paths = [side for side in (a, b) if isinstance(side, str | os.PathLike)]
-    folders = [path for path in paths if os.path.isdir(path)]
+    folders = [path for path in paths if path != "-" and os.path.isdir(path)]
     if len(folders) == 2:
         return diff_folders(folders[0], folders[1], report=report)
     if folders:

@@ -154,7 +154,7 @@ def _one(
     head = f"{label}{tag}:"
     if colour:
         head = f"{_COLOURS[label]}{head}{_RESET}"
-    place = _place(location, column, subject)
+    place = _INVISIBLE.sub("?", _place(location, column, subject))
     message = "\n".join([_INVISIBLE.sub("?", line) for line in message.split("\n")])
     return [f"{place}: {head} {message}" if place else f"{head} {message}", *quoted]
 

@@ -197,7 +197,7 @@ def test_a_closed_stdin_is_empty():
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "<stdin>:1:1: error[" in done.stderr
+    assert "<stdin>: error[input-empty]" in done.stderr
 
 
 def test_stdin_is_an_input():

@@ -1,0 +1,124 @@
+"""Streams that are closed or in another encoding, odd names of files, permissions of what is replaced."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pstranspile.cli import main
+from tests.cli.test_verbs import as_nobody
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = str(ROOT / "golden" / "linear_regression.ir")
+NAMES = """\
+ir 1
+
+program @main {
+  block ^0 {
+    temp  %"naïve ☃" : f32[1]
+    relu(X=%"naïve ☃") -> Out=%"naïve ☃"
+  }
+}
+"""
+
+
+def run(*arguments: str | bytes, script: str = "pass", **environment: str) -> subprocess.CompletedProcess[bytes]:
+    """The command in a process of its own; `script` is Python that runs before it."""
+    code = f"import os, sys; {script}; from pstranspile.cli import main; sys.exit(main())"
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        capture_output=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def test_programs_are_printed_in_utf_8_whatever_the_locale(tmp_path):
+    path = tmp_path / "names.ir"
+    path.write_text(NAMES, encoding="utf-8")
+    for encoding in ("ascii", "latin-1", "utf-16"):
+        done = run("import", str(path), PYTHONIOENCODING=encoding)
+        assert (done.returncode, done.stdout) == (0, NAMES.encode()), done.stderr
+
+
+def test_names_of_files_that_are_not_text(tmp_path):
+    path = os.fsencode(tmp_path) + b"/\xff.ir"
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(NAMES.replace("    ", " "))
+    done = run("fmt", "--check", path)
+    assert (done.returncode, done.stdout.count(rb"\udcff.ir")) == (1, 1), done.stderr
+
+
+@pytest.mark.parametrize("stream", ["stderr", "stdout"])
+def test_a_closed_stream(stream):
+    done = run("verify", "no/such.ir", script=f"sys.{stream} = None")
+    assert done.returncode == 1
+    assert b"internal" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("verb", [["verify", "-"], ["fmt", "-"], ["diff", "-", PROGRAM]])
+@pytest.mark.parametrize("script", ["pass", "sys.stdin = None"])
+def test_nothing_on_stdin(verb, script):
+    done = run(*verb, script=script)
+    assert done.returncode == (2 if verb[0] == "diff" else 1)
+    assert done.stderr.decode().splitlines() == ["<stdin>: error[input-empty]: there is nothing on stdin"]
+
+
+def test_stdin_is_meant_by_a_hyphen_although_a_folder_has_its_name(tmp_path):
+    (tmp_path / "-").mkdir()
+    done = run("diff", "-", PROGRAM, script=f"os.chdir({str(tmp_path)!r})")
+    assert b"there is nothing on stdin" in done.stderr
+
+
+@pytest.mark.parametrize("folder", ["", "-"])
+@pytest.mark.parametrize("verb", [["compile", PROGRAM, "--pservers", "2"], ["export", PROGRAM, "--to", "pb"]])
+def test_no_folder_to_write_to(verb, folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main([*verb, "-o", folder]) == 2
+    assert f"{folder!r} is no folder" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_empty_name(capsys):
+    assert main(["verify", ""]) == 1
+    assert "the name of a file is empty" in capsys.readouterr().err
+
+
+def test_a_name_of_two_lines(capsys):
+    assert main(["verify", "no such\nfile.ir"]) == 1
+    assert capsys.readouterr().err.startswith("no such?file.ir: error[input-unreadable]")
+
+
+def test_fmt_takes_a_byte_order_mark_out(tmp_path, capsys):
+    path = tmp_path / "net.ir"
+    canonical = Path(PROGRAM).read_bytes()
+    path.write_bytes(b"\xef\xbb\xbf" + canonical)
+    assert main(["fmt", "--check", str(path)]) == 1
+    assert main(["fmt", str(path)]) == 0
+    assert capsys.readouterr().out == f"{path}\n" * 2
+    assert path.read_bytes() == canonical
+
+
+def test_a_replaced_file_keeps_its_permissions(tmp_path):
+    path = tmp_path / "net.ir"
+    path.write_text(Path(PROGRAM).read_text(encoding="utf-8").replace("  ", "   "), encoding="utf-8")
+    path.chmod(0o640)
+    assert main(["fmt", str(path)]) == 0
+    assert path.read_bytes() == Path(PROGRAM).read_bytes()
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
+def test_a_read_only_file_is_left_alone(tmp_path, capsys):
+    tmp_path.chmod(0o777)
+    for above in (tmp_path.parent, tmp_path.parent.parent):
+        above.chmod(0o755)
+    path = tmp_path / "net.ir"
+    path.write_text(NAMES.replace("    ", "   "), encoding="utf-8")
+    path.chmod(0o444)
+    with as_nobody():
+        assert main(["fmt", str(path)]) == 1
+    assert "net.ir: error[output-unwritable]: can't be written: Permission denied" in capsys.readouterr().err
+    assert [entry.name for entry in tmp_path.iterdir()] == ["net.ir"]
