@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import compress
+from operator import not_
 
 from pstranspile.analysis.facts import Facts
 from pstranspile.analysis.uses import deep_blocks, effects_of
@@ -61,7 +62,7 @@ class TrainerTemplate:
 
 def without(variables: Mapping[str, Var], dropped: frozenset[str]) -> dict[str, Var]:
     """The variables that are not dropped. (A loop in Python would wait for the memory of each in turn.)"""
-    kept = [not gone for gone in map(dropped.__contains__, variables)]
+    kept = list(map(not_, map(dropped.__contains__, variables)))
     return dict(zip(compress(variables, kept), compress(variables.values(), kept), strict=True))
 
 
@@ -128,20 +129,20 @@ def dropped_vars(facts: Facts, plan: Plan) -> frozenset[str]:
     an update mention; none that an op on the trainer still uses.
     """
     ops = facts.program.main_block.ops
-    kept_reader, kept_writer = facts.uses.kept_reader, facts.uses.kept_writer
-    dropped: set[str] = set()
-    for index in facts.roles.optimize:
-        op = ops[index]
-        pair = op.role_vars or ()
-        for names in op.inputs.values():
-            for name in names:
-                if name not in pair and name not in kept_reader and name not in kept_writer:
-                    dropped.add(name)
+    updating = list(map(ops.__getitem__, facts.roles.optimize))
+    found = [
+        name
+        for op in updating
+        for pair in (op.role_vars or (),)
+        for names in op.inputs.values()
+        for name in names
+        if name not in pair
+    ]
     for group in facts.groups:
         for index in group.after:
             effects = effects_of(facts.program, ops[index])
-            named = (*effects.reads, *effects.writes)
-            dropped.update(name for name in named if name not in kept_reader and name not in kept_writer)
+            found += (*effects.reads, *effects.writes)
+    dropped = set(found).difference(facts.uses.kept_reader, facts.uses.kept_writer)
     for update in facts.updates:
         if len(update.ops) > 1:  # what one op of an update names as its pair, another may only read
             dropped.difference_update(name for index in update.ops for name in ops[index].role_vars or ())
