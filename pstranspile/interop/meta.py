@@ -168,8 +168,19 @@ _PARAMETER_FIELDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
         "a finite number",
         lambda value: _is_number(value) and abs(value) < 1e308 and math.isfinite(value),
     ),
-    "regularizer": ("a string or null", lambda value: value is None or isinstance(value, str)),
+    "regularizer": ("any value", lambda _value: True),  # it is kept, and acts on nothing: its ops are in the program
 }
+
+
+def _kept(field: str, value: Any) -> Any:
+    """A checked value as ParameterInfo has it: a learning rate as float, a regularizer as text, if need be JSON's."""
+    if field == "learning_rate":
+        return float(value)
+    if field == "regularizer" and not (value is None or isinstance(value, str)):
+        import json
+
+        return json.dumps(value)
+    return value
 
 
 class _Checker:
@@ -229,7 +240,7 @@ class _Checker:
             if field in entry:
                 given = entry[field]
                 if holds(given):
-                    fields[field] = float(given) if field == "learning_rate" else given
+                    fields[field] = _kept(field, given)
                 else:
                     self._wrong(f"{key}.{field}", expected, given)
         return FrozenMap(fields)

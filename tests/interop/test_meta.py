@@ -51,6 +51,14 @@ def test_parameters_of_both_programs():
     assert parameters(BOTH.main) == {}
 
 
+@pytest.mark.parametrize(
+    ("written", "kept"), [(None, None), ("l2", "l2"), (["l2", 0.1], '["l2", 0.1]'), ({"l1": 1}, '{"l1": 1}')]
+)
+def test_a_regularizer_may_be_written_in_any_way(written, kept):
+    result = applied(BOTH, params=[{"name": "w", "regularizer": written}])
+    assert parameters(result.main)["w"].regularizer == kept
+
+
 def test_what_the_text_says_stays_where_the_meta_says_nothing():
     kept = ParameterInfo(trainable=False, learning_rate=0.5)
     main = Program((Block(FrozenMap(w=Var("w", persistable=True, parameter=kept))),), random_seed=7)
@@ -111,7 +119,6 @@ TYPE_CASES = {
     "params[0].learning_rate must be a finite number, it is a number": {
         "params": [{"name": "w", "learning_rate": 10**400}]
     },
-    "params[0].regularizer must be a string or null, it is a list": {"params": [{"name": "w", "regularizer": []}]},
     "random_seed must be an integer from 0 to 2147483647, it is '1'": {"random_seed": "1"},
     "random_seed must be an integer from 0 to 2147483647, it is True": {"random_seed": True},
     "random_seed must be an integer from 0 to 2147483647, it is -1": {"random_seed": -1},
