@@ -21,15 +21,20 @@ from pstranspile.ops.values import LoDTensor, SelectedRows
 from pstranspile.run.frame import Execution, Frame
 from pstranspile.run.scope import Scope, own_copy
 
-ARCHIVE = Path(__file__).parent / "data" / "fluid" / "ops.tar.xz"
+FOLDER = Path(__file__).parent / "data" / "fluid"
+ARCHIVES = ("ops", "more_ops")
 DTYPES = {name: dtype for dtype, name in NUMPY_TYPES.items()}
 EXACT = {"rtol": 0.0, "atol": 0.0}
 
 
 @cache
 def files() -> dict[str, bytes]:
-    with tarfile.open(ARCHIVE) as archive:
-        return {m.name.removesuffix(".npz"): f.read() for m in archive.getmembers() if (f := archive.extractfile(m))}
+    held: dict[str, bytes] = {}
+    for name in ARCHIVES:
+        with tarfile.open(FOLDER / f"{name}.tar.xz") as archive:
+            members = ((member.name, archive.extractfile(member)) for member in archive.getmembers())
+            held.update((path.removesuffix(".npz"), file.read()) for path, file in members if file is not None)
+    return held
 
 
 class Recording:

@@ -134,7 +134,7 @@ def _softmax(op: Op) -> Run:
     return run
 
 
-@kernel("softmax_grad", "X@GRAD")
+@kernel("softmax_grad", "X@GRAD", lod="none")
 def _softmax_grad(op: Op) -> Run:
     axis = int_attr(op, "axis", -1)
 

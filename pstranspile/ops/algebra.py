@@ -211,7 +211,7 @@ def _mul_values(op: Op) -> Run:
     return run
 
 
-@kernel("mul_grad", "X@GRAD Y@GRAD")
+@kernel("mul_grad", "X@GRAD Y@GRAD", lod="each")
 def _mul_grad(op: Op) -> Run:
     x_split, y_split = int_attr(op, "x_num_col_dims", 1), int_attr(op, "y_num_col_dims", 1)
     wants_x, wants_y = wanted(op, "X@GRAD"), wanted(op, "Y@GRAD")
@@ -261,7 +261,7 @@ def _matmul_values(op: Op) -> Run:
     return run
 
 
-@kernel("matmul_grad", "X@GRAD Y@GRAD")
+@kernel("matmul_grad", "X@GRAD Y@GRAD", lod="none")
 def _matmul_grad(op: Op) -> Run:
     _refuse_fused(op)
     alpha, wants_x, wants_y = real(op, "alpha"), wanted(op, "X@GRAD"), wanted(op, "Y@GRAD")
@@ -352,14 +352,14 @@ formula("mean", "np.add.reduce({X}.reshape(1, -1), axis=1) / {X}.size", lod="non
 formula("mean_grad", "np.full({X}.shape, {Out_GRAD} / {X}.size, {X}.dtype)", "X@GRAD")
 formula("increment", lambda op: f"{{X}} + {{X}}.dtype.type({real(op, 'step')!r})")
 formula("squared_l2_norm", "np.dot({X}.reshape(-1), {X}.reshape(-1)).reshape(1)", lod="none")
-formula("squared_l2_norm_grad", "2 * {Out_GRAD} * {X}", "X@GRAD")
+formula("squared_l2_norm_grad", "2 * {Out_GRAD} * {X}", "X@GRAD", lod="none")
 
 
 def _rows_of(x: Array) -> Array:
     return x.reshape(x.shape[0], -1)
 
 
-@kernel("squared_l2_distance", "sub_result Out")
+@kernel("squared_l2_distance", "sub_result Out", lod="Out")
 def _squared_l2_distance_values(_op: Op) -> Run:
     def run(X: Array, Y: Array) -> tuple[Array, Array]:
         difference = _rows_of(X) - _rows_of(Y)
@@ -368,7 +368,7 @@ def _squared_l2_distance_values(_op: Op) -> Run:
     return run
 
 
-@kernel("squared_l2_distance_grad", "X@GRAD Y@GRAD")
+@kernel("squared_l2_distance_grad", "X@GRAD Y@GRAD", lod="none")
 def _squared_l2_distance_grad(_op: Op) -> Run:
     def run(X: Array, Y: Array, sub_result: Array, Out_GRAD: Array) -> tuple[Array, Array]:
         gradient = 2 * Out_GRAD * sub_result
@@ -382,7 +382,7 @@ def _norms(x: Array) -> Array:
     return np.sqrt(np.maximum(np.add.reduce(np.square(x), axis=1, keepdims=True), 1e-8))
 
 
-@kernel("cos_sim", "Out XNorm YNorm")
+@kernel("cos_sim", "Out XNorm YNorm", lod="Out")
 def _cos_sim_values(_op: Op) -> Run:
     def run(X: Array, Y: Array) -> tuple[Array, Array, Array]:
         x, y = _rows_of(X), _rows_of(Y)
@@ -392,7 +392,7 @@ def _cos_sim_values(_op: Op) -> Run:
     return run
 
 
-@kernel("cos_sim_grad", "X@GRAD Y@GRAD")
+@kernel("cos_sim_grad", "X@GRAD Y@GRAD", lod="none")
 def _cos_sim_grad(op: Op) -> Run:
     wants_x, wants_y = wanted(op, "X@GRAD"), wanted(op, "Y@GRAD")
 

@@ -70,10 +70,10 @@ def window_counts(
     for at, dim in enumerate(dims):
         if dim < 0 or kernel[at] < 0:
             found.append(-1)
-        elif algorithm == "SAME":
-            found.append(-(-dim // strides[at]))
         else:
             padding = 0 if algorithm == "VALID" else pairs[2 * at] + pairs[2 * at + 1]
+            if algorithm == "SAME":
+                padding = sum(same_padding(dim, strides[at], kernel[at]))
             room = dim + padding - (dilations[at] * (kernel[at] - 1) + 1)
             if op.attrs.get("ceil_mode"):
                 room += strides[at] - 1
@@ -120,12 +120,16 @@ def padding_of(op: Op, dims: Dims, size: Dims) -> Padding:
     if algorithm == "VALID":
         return ((0, 0),) * len(dims)
     if algorithm == "SAME":
-        strides = ints_attr(op, "strides")
-        totals = [max((-(-dim // s) - 1) * s + k - dim, 0) for dim, s, k in zip(dims, strides, size, strict=True)]
-        return tuple((total // 2, total - total // 2) for total in totals)
+        return tuple(same_padding(*of_dim) for of_dim in zip(dims, ints_attr(op, "strides"), size, strict=True))
     if len(listed) == len(dims):
         return tuple((size, size) for size in listed)
     return tuple(zip(listed[::2], listed[1::2], strict=True))
+
+
+def same_padding(dim: int, stride: int, size: int) -> tuple[int, int]:
+    """The padding before and after a dim, with which there is a window at every stride."""
+    total = max((-(-dim // stride) - 1) * stride + size - dim, 0)
+    return total // 2, total - total // 2
 
 
 def channels_first(op: Op, x: Array) -> Array:
@@ -207,7 +211,7 @@ def _conv_values(op: Op) -> Run:
     return run
 
 
-@kernel("conv2d_grad depthwise_conv2d_grad", "Input@GRAD Filter@GRAD")
+@kernel("conv2d_grad depthwise_conv2d_grad", "Input@GRAD Filter@GRAD", lod="none")
 def _conv_grad(op: Op) -> Run:
     wants_input, wants_filter = wanted(op, "Input@GRAD"), wanted(op, "Filter@GRAD")
 

@@ -172,7 +172,7 @@ def _function(op: Op) -> Run:
 _GRADIENTS = "X@GRAD Y@GRAD"
 
 
-@kernel("elementwise_add_grad elementwise_sub_grad", _GRADIENTS)
+@kernel("elementwise_add_grad elementwise_sub_grad", _GRADIENTS, lod="each")
 def _add_grad(op: Op) -> Run:
     axis, wants_x, wants_y = _wanted(op)
     negative = op.type == "elementwise_sub_grad"
@@ -204,7 +204,7 @@ def _gradients(op: Op, of_x: Callable[..., Array], of_y: Callable[..., Array]) -
     return run
 
 
-@kernel("elementwise_mul_grad", _GRADIENTS)
+@kernel("elementwise_mul_grad", _GRADIENTS, lod="each")
 def _mul_grad(op: Op) -> Run:
     def of_x(_x: Array, y: Array, _out: None, gradient: Array) -> Array:
         return gradient * y
@@ -215,7 +215,7 @@ def _mul_grad(op: Op) -> Run:
     return _gradients(op, of_x, of_y)
 
 
-@kernel("elementwise_div_grad", _GRADIENTS)
+@kernel("elementwise_div_grad", _GRADIENTS, lod="each")
 def _div_grad(op: Op) -> Run:
     def of_x(_x: Array, y: Array, _out: Array, gradient: Array) -> Array:
         return gradient / y
@@ -226,7 +226,7 @@ def _div_grad(op: Op) -> Run:
     return _gradients(op, of_x, of_y)
 
 
-@kernel("elementwise_max_grad elementwise_min_grad", _GRADIENTS)
+@kernel("elementwise_max_grad elementwise_min_grad", _GRADIENTS, lod="each")
 def _extreme_grad(op: Op) -> Run:
     chosen = np.greater if op.type == "elementwise_max_grad" else np.less
 
@@ -239,7 +239,7 @@ def _extreme_grad(op: Op) -> Run:
     return _gradients(op, of_x, of_y)
 
 
-@kernel("elementwise_pow_grad", _GRADIENTS)
+@kernel("elementwise_pow_grad", _GRADIENTS, lod="each")
 def _pow_grad(op: Op) -> Run:
     def of_x(x: Array, y: Array, _out: None, gradient: Array) -> Array:
         return gradient * y * np.power(x, y - 1)

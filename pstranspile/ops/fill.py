@@ -25,6 +25,7 @@ from pstranspile.ops.shapes import (
     outputs_like,
     shape_rule,
 )
+from pstranspile.ops.tensor_bytes import to_float16
 from pstranspile.ops.values import Array, LoDTensor, SelectedRows
 
 np = lazy_import("numpy")
@@ -154,12 +155,16 @@ def _constant(op: Op, kind: str) -> Any:
     """The value to fill with, of element type `kind`: `str_value` if there is one, else `value`."""
     written = text(op, "str_value")
     if not written:
-        return np.dtype(kind).type(real(op, "value"))
+        return _of_kind(kind, real(op, "value"))
     try:
         # An integer is read as such, as a float64 does not hold all of 64 bits
-        return np.dtype(kind).type(float(written) if kind.startswith("float") else int(written))
+        return _of_kind(kind, float(written) if kind.startswith("float") else int(written))
     except ValueError:
-        return np.dtype(kind).type(float(written))
+        return _of_kind(kind, float(written))
+
+
+def _of_kind(kind: str, number: float) -> Any:
+    return to_float16(np.array(number))[()] if kind == "float16" else np.dtype(kind).type(number)
 
 
 def _plain_constant(op: Op) -> str | None:
@@ -271,4 +276,16 @@ def _fill(op: Op) -> Run:
     return run
 
 
-formula("cast", lambda op: f"{{X}}.astype({numpy_dtype(int_attr(op, 'out_dtype'))!r})")
+def _plain_cast(op: Op) -> str | None:
+    kind = numpy_dtype(int_attr(op, "out_dtype"))
+    return None if kind == "float16" else f"{{X}}.astype({kind!r})"
+
+
+@kernel("cast", inline=_plain_cast)
+def _cast_values(op: Op) -> Run:
+    kind = numpy_dtype(int_attr(op, "out_dtype"))
+
+    def run(X: Array) -> Array:
+        return to_float16(X) if kind == "float16" and X.dtype != kind else X.astype(kind)
+
+    return run

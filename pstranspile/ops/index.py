@@ -131,7 +131,7 @@ def _gather_grad(op: Op) -> Run:
     return run
 
 
-@kernel("scatter")
+@kernel("scatter", lod="none")
 def _scatter_values(op: Op) -> Run:
     overwrite = flag(op, "overwrite")
 
@@ -176,7 +176,7 @@ def _top_k_values(op: Op) -> Run:
     return run
 
 
-@kernel("top_k_grad", "X@GRAD")
+@kernel("top_k_grad", "X@GRAD", lod="none")
 def _top_k_grad(_op: Op) -> Run:
     def run(X: Array, Indices: Array, Out_GRAD: Array) -> Array:
         found = np.zeros(X.shape, Out_GRAD.dtype)

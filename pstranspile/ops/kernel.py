@@ -15,12 +15,13 @@ The decorated function is called once per op, when a program is prepared; what i
   duplicable slot takes a list; None leaves a variable as it is. Slots that the op does not have are dropped, so a
   costly one should be asked for with `wanted(op, slot)`.
 * Values are numpy arrays and SelectedRows. LoD is handled by the caller: outputs get the LoD of the first input that
-  has one, unless the decorator says `lod="none"` (outputs have none), `lod="own"` (run gets and gives LoDTensors, but
-  gives none if it gets none) or `lod="new"` (as "own", and it makes LoD where there was none).
+  has one, unless the decorator says `lod="none"` (outputs have none), `lod="Out"` (of the outputs these slots do),
+  `lod="each"` (the gradient `S@GRAD` gets that of the input S), `lod="own"` (run gets and gives LoDTensors, but gives
+  none if it gets none) or `lod="new"` (as "own", and it makes LoD where there was none).
 * Inputs are never changed, except that an op which lists the same variable as input and output may update it in place
   (`in_place(op, input_slot, output_slot)` tells); no two variables share memory unless one is a view made by an op.
-* With "share", an output gets that LoD if it has as many rows as the LoD describes, so scalars and dims changed by an
-  op need no care.
+* Unless the kernel sees to it itself, an output gets a LoD if it has as many rows as the LoD describes, so scalars and
+  dims changed by an op need no care.
 * Attributes that the op does not carry have their schema's default in `op.attrs` (optional ones are missing).
 * A parameter called `context` gets the ExecutionContext (`pstranspile.ops.context`): random numbers, declarations,
   files, variables by name, sub-blocks. A kernel of control flow may take `context` alone.
@@ -60,6 +61,11 @@ class Kernel(NamedTuple):
     outputs: tuple[str, ...]
     lod: str
     inline: Inline = None
+
+    @property
+    def sees_lod(self) -> bool:
+        """Whether run itself gets and gives LoDTensors."""
+        return self.lod in ("own", "new")
 
 
 _KERNELS: dict[str, Kernel] = {}

@@ -210,7 +210,7 @@ def _cross_entropy_grad(op: Op) -> Run:
     return soft if flag(op, "soft_label") else hard
 
 
-@kernel("cross_entropy2", "Y XShape MatchX")
+@kernel("cross_entropy2", "Y XShape MatchX", lod="Y")
 def _cross_entropy2_values(op: Op) -> Run:
     ignore_index = int_attr(op, "ignore_index", -100)
 
@@ -267,7 +267,7 @@ def _softmax_with_cross_entropy_values(op: Op) -> Run:
     return run
 
 
-@kernel("softmax_with_cross_entropy_grad", "Logits@GRAD")
+@kernel("softmax_with_cross_entropy_grad", "Logits@GRAD", lod="none")
 def _softmax_with_cross_entropy_grad(op: Op) -> Run:
     axis, ignore_index, soft = int_attr(op, "axis", -1), int_attr(op, "ignore_index", -100), flag(op, "soft_label")
 
@@ -292,23 +292,27 @@ def _sigmoid_cross_entropy_values(op: Op) -> Run:
 
     def run(X: Array, Label: Array) -> Array:
         loss = np.maximum(X, 0) - X * Label + np.log1p(np.exp(-np.abs(X)))
-        return _counted(loss, Label != ignore_index, normalize)
+        return _counted(loss, Label, ignore_index, normalize)
 
     return run
 
 
-def _counted(loss: Array, counts: Array, normalize: bool) -> Array:
-    """`loss` where it counts and 0 elsewhere; to normalize, divided by how many count."""
+def _counted(loss: Array, label: Array, ignore_index: int, normalize: bool) -> Array:
+    """`loss` where the label counts and 0 elsewhere; to normalize, divided by how many count.
+
+    A label between two integers is compared as the one towards 0.
+    """
+    counts = np.trunc(label) != ignore_index
     loss = loss * counts
     return loss / max(int(np.count_nonzero(counts)), 1) if normalize else loss
 
 
-@kernel("sigmoid_cross_entropy_with_logits_grad", "X@GRAD")
+@kernel("sigmoid_cross_entropy_with_logits_grad", "X@GRAD", lod="none")
 def _sigmoid_cross_entropy_grad(op: Op) -> Run:
     ignore_index, normalize = int_attr(op, "ignore_index", -100), flag(op, "normalize")
 
     def run(X: Array, Label: Array, Out_GRAD: Array) -> Array:
-        return _counted((1 / (1 + np.exp(-X)) - Label) * Out_GRAD, Label != ignore_index, normalize)
+        return _counted((1 / (1 + np.exp(-X)) - Label) * Out_GRAD, Label, ignore_index, normalize)
 
     return run
 
@@ -323,7 +327,7 @@ def _log_loss_values(op: Op) -> Run:
     return run
 
 
-@kernel("log_loss_grad", "Predicted@GRAD")
+@kernel("log_loss_grad", "Predicted@GRAD", lod="none")
 def _log_loss_grad(op: Op) -> Run:
     epsilon = real(op, "epsilon")
 
@@ -333,7 +337,7 @@ def _log_loss_grad(op: Op) -> Run:
     return run
 
 
-@kernel("huber_loss", "Residual Out")
+@kernel("huber_loss", "Residual Out", lod="Out")
 def _huber_loss_values(op: Op) -> Run:
     delta = real(op, "delta")
 
@@ -345,7 +349,7 @@ def _huber_loss_values(op: Op) -> Run:
     return run
 
 
-@kernel("huber_loss_grad", "X@GRAD Y@GRAD")
+@kernel("huber_loss_grad", "X@GRAD Y@GRAD", lod="none")
 def _huber_loss_grad_values(op: Op) -> Run:
     delta, wants_y = real(op, "delta"), wanted(op, "Y@GRAD")
 

@@ -116,7 +116,7 @@ def _is_single(x: Array, channels: int) -> bool:
 BatchNormOutputs: TypeAlias = "tuple[Array | None, Array | None, Array | None, Array | None, Array | None]"
 
 
-@kernel("batch_norm", "Y MeanOut VarianceOut SavedMean SavedVariance")
+@kernel("batch_norm", "Y MeanOut VarianceOut SavedMean SavedVariance", lod="Y")
 def _batch_norm_values(op: Op) -> Run:
     channels, epsilon = _channels(op), real(op, "epsilon")
 
@@ -145,7 +145,7 @@ def _batch_norm_values(op: Op) -> Run:
     return fixed if _fixed_statistics(op) else trained
 
 
-@kernel("batch_norm_grad", "X@GRAD Scale@GRAD Bias@GRAD")
+@kernel("batch_norm_grad", "X@GRAD Scale@GRAD Bias@GRAD", lod="none")
 def _batch_norm_grad(op: Op) -> Run:
     channels, epsilon, fixed = _channels(op), real(op, "epsilon"), _fixed_statistics(op)
 
@@ -176,7 +176,7 @@ def _batch_norm_grad(op: Op) -> Run:
     return run
 
 
-@kernel("layer_norm", "Y Mean Variance")
+@kernel("layer_norm", "Y Mean Variance", lod="Y")
 def _layer_norm_values(op: Op) -> Run:
     axis, epsilon = int_attr(op, "begin_norm_axis", 1), real(op, "epsilon")
 
@@ -195,7 +195,7 @@ def _layer_norm_values(op: Op) -> Run:
     return run
 
 
-@kernel("layer_norm_grad", "X@GRAD Scale@GRAD Bias@GRAD")
+@kernel("layer_norm_grad", "X@GRAD Scale@GRAD Bias@GRAD", lod="none")
 def _layer_norm_grad(op: Op) -> Run:
     axis, epsilon = int_attr(op, "begin_norm_axis", 1), real(op, "epsilon")
     wants_x = wanted(op, "X@GRAD")

@@ -218,11 +218,11 @@ def _proximal_adagrad(op: Op) -> Run:
     return run
 
 
-def _fluid_noise(seed: int) -> float:
+def _fluid_noise(seed: int, dtype: Any) -> float:
     """The first number of the polar method over Fluid's generator seeded with `seed`."""
     draw = 0
     while True:
-        x, y = (2.0 * float(u) - 1.0 for u in fluid_uniform(seed, draw, 2))
+        x, y = (2.0 * float(u) - 1.0 for u in fluid_uniform(seed, draw, 2, dtype))
         size = x * x + y * y
         if 0.0 < size < 1.0:
             return x * float(np.sqrt(-2.0 * np.log(size) / size))
@@ -237,7 +237,7 @@ def _dpsgd(op: Op) -> Run:
     def run(Param: Array, Grad: Array, LearningRate: Array, context: ExecutionContext) -> Array:
         (param,) = own(Param)
         if seed:
-            noise = _fluid_noise(seed)
+            noise = _fluid_noise(seed, param.dtype)
         else:  # a stream of the gradient's, since that of a parameter is the same in every step
             noise = float(normal(*context.stream(op.inputs["Grad"][0], 0), 1, dtype="float64")[0])
         rate, shift = first(LearningRate), noise * sigma / batch

@@ -53,7 +53,7 @@ def _pool(op: Op, types: Types) -> Types:
     x = one(types, "X")
     batch, channels, dims = image_dims(op, x, "X")
     if op.attrs.get("adaptive"):
-        found = ints_attr(op, "ksize")
+        found = dims if op.attrs.get("global_pooling") else ints_attr(op, "ksize")
     elif op.attrs.get("global_pooling"):
         found = (1, 1)
     else:
@@ -62,6 +62,9 @@ def _pool(op: Op, types: Types) -> Types:
 
 
 # Kernels
+
+_LEAST = -3.4028234663852886e38
+"""The maximum of a window that has no element, for every element type: the least float32."""
 
 
 class _Windows(NamedTuple):
@@ -93,9 +96,15 @@ def _adaptive_bounds(dim: int, count: int) -> tuple[Array, Array]:
     return at * dim // count, -(-(at + 1) * dim // count)
 
 
+def _adaptive_counts(op: Op, dims: tuple[int, ...]) -> tuple[int, ...]:
+    """How many windows adaptive pooling makes of each of the dims; with global_pooling, one per element."""
+    return dims if flag(op, "global_pooling") else ints_attr(op, "ksize")
+
+
 def _windows(op: Op, dims: tuple[int, ...]) -> _Windows:
     if flag(op, "adaptive"):
-        bounds = [_adaptive_bounds(dim, count) for dim, count in zip(dims, ints_attr(op, "ksize"), strict=True)]
+        counts = _adaptive_counts(op, dims)
+        bounds = [_adaptive_bounds(dim, count) for dim, count in zip(dims, counts, strict=True)]
         sizes = [ends - starts for starts, ends in bounds]
         rows, columns = (
             [np.minimum(starts + at, ends - 1) for at in range(int((ends - starts).max()))] for starts, ends in bounds
@@ -126,7 +135,7 @@ def _pool_values(op: Op) -> Run:
     def largest(X: Array) -> Array:
         x = channels_first(op, X)
         windows = _windows(op, x.shape[2:])
-        padded, found = windows.pad(x, np.finfo(x.dtype).min), None
+        padded, found = windows.pad(x, _LEAST), None
         for row, column in windows.places():
             part = padded[:, :, row][..., column]
             found = part.copy() if found is None else np.maximum(found, part, out=found)
@@ -156,17 +165,17 @@ def _is_max(op: Op) -> bool:
 def _members(op: Op, x: Array, axis: int) -> Array:
     """Which elements along height (0) or width (1) each window of adaptive pooling has, as a matrix of 0 and 1."""
     dim = x.shape[2 + axis]
-    starts, ends = _adaptive_bounds(dim, ints_attr(op, "ksize")[axis])
+    starts, ends = _adaptive_bounds(dim, _adaptive_counts(op, x.shape[2:])[axis])
     at = np.arange(dim)
     return ((at >= starts[:, None]) & (at < ends[:, None])).astype(x.dtype)
 
 
-@kernel("pool2d_grad", "X@GRAD")
+@kernel("pool2d_grad", "X@GRAD", lod="none")
 def _pool_grad(op: Op) -> Run:
     def of_largest(X: Array, Out: Array, Out_GRAD: Array) -> Array:
         x, out, gradient = (channels_first(op, value) for value in (X, Out, Out_GRAD))
         windows = _windows(op, x.shape[2:])
-        padded = windows.pad(x, np.finfo(x.dtype).min)
+        padded = windows.pad(x, _LEAST)
         found, taken = np.zeros_like(padded), np.zeros(out.shape, bool)
         for row, column in windows.places():
             hit = padded[:, :, row][..., column] == out

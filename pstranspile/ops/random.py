@@ -180,7 +180,7 @@ def _kept_share(op: Op) -> tuple[float, float]:
     raise ValueError(f"dropout_implementation is {way!r}")
 
 
-@kernel("dropout", "Out Mask")
+@kernel("dropout", "Out Mask", lod="Out")
 def _dropout_values(op: Op) -> Run:
     rate, test, seed = real(op, "dropout_prob"), flag(op, "is_test"), int_attr(op, "seed")
     in_training, in_test = _kept_share(op)

@@ -222,7 +222,13 @@ def fluid_states(seed: int, offset: int, count: int) -> Array:
     return states
 
 
-def fluid_uniform(seed: int, offset: int, count: int) -> Array:
-    """The float32 numbers in [0, 1) that Fluid draws on a CPU after seeding with `seed`, from draw `offset` on."""
+def fluid_uniform(seed: int, offset: int, count: int, dtype: Any = "float32") -> Array:
+    """The numbers in [0, 1) that Fluid draws on a CPU after seeding with `seed`, from number `offset` on.
+
+    A float64 takes two draws of the generator, a float32 one.
+    """
+    if dtype == "float64":
+        low, high = fluid_states(seed, 2 * offset, 2 * count).reshape(-1, 2).T - 1.0
+        return np.minimum((low + high * (_MODULUS - 1)) / (_MODULUS - 1.0) ** 2, np.nextafter(1.0, 0.0))
     drawn = (fluid_states(seed, offset, count) - 1).astype("float32") / np.float32(_MODULUS - 1)
     return np.minimum(drawn, np.nextafter(np.float32(1), np.float32(0)), dtype="float32")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.lazy import lazy_import
@@ -121,6 +121,12 @@ def _sampler(op: Op) -> int:
     return sampler
 
 
+def _expected(op: Op, custom: Array | None, classes: Array, dtype: Any) -> Array:
+    """How often each class is expected among the samples, as precise as a float32, since so it is in Fluid."""
+    likely = _probability(op, custom)(classes).astype("float32")
+    return (likely * np.float32(int_attr(op, "num_neg_samples"))).astype(dtype)
+
+
 def _probability(op: Op, custom: Array | None) -> Callable[[Array], Array]:
     """From classes to how likely the sampler draws them."""
     count, sampler = int_attr(op, "num_total_classes"), _sampler(op)
@@ -129,7 +135,7 @@ def _probability(op: Op, custom: Array | None) -> Callable[[Array], Array]:
         return np.full(classes.shape, 1 / count)
 
     def log_uniform(classes: Array) -> Array:
-        return np.log((classes + 2) / (classes + 1)) / np.log(count)
+        return np.log((classes + 2) / (classes + 1)) / float(np.float32(np.log(count)))
 
     def listed(classes: Array) -> Array:
         if custom is None:
@@ -205,7 +211,7 @@ def _nce_values(op: Op) -> Run:
         classes = np.concatenate([label, drawn], axis=1)
         check_ids(classes, len(Weight), "class")
         share = 1 / (1 + np.exp(-_scores(Input, Weight, Bias, classes)))
-        noise = (_probability(op, CustomDistProbs)(classes) * count).astype(share.dtype)
+        noise = _expected(op, CustomDistProbs, classes, share.dtype)
         true = label.shape[1]
         cost = -np.log(np.concatenate([share[:, :true], noise[:, true:]], axis=1) / (share + noise))
         if SampleWeight is not None:
@@ -217,7 +223,7 @@ def _nce_values(op: Op) -> Run:
 
 @kernel("nce_grad", "Input@GRAD Weight@GRAD Bias@GRAD", lod="none")
 def _nce_grad(op: Op) -> Run:
-    count, sparse = int_attr(op, "num_neg_samples"), flag(op, "is_sparse")
+    sparse = flag(op, "is_sparse")
     wants_input, wants_bias = wanted(op, "Input@GRAD"), wanted(op, "Bias@GRAD")
 
     def run(
@@ -232,7 +238,7 @@ def _nce_grad(op: Op) -> Run:
         Cost_GRAD: Array,
     ) -> tuple[Array | None, Array | SelectedRows, Array | None]:
         share, classes, true = SampleLogits, SampleLabels, Label.reshape(len(Label), -1).shape[1]
-        noise = (_probability(op, CustomDistProbs)(classes) * count).astype(share.dtype)
+        noise = _expected(op, CustomDistProbs, classes, share.dtype)
         gradient = share * (1 - share) / (share + noise)
         gradient[:, :true] = noise[:, :true] * (share[:, :true] - 1) / (share + noise)[:, :true]
         gradient *= Cost_GRAD.reshape(-1, 1)
@@ -277,7 +283,7 @@ def _paths(op: Op, label: Array, table: Array | None, code: Array | None) -> _Pa
     return _Paths(np.where(used, (leaf >> (step + 1)) - 1, 0), (leaf >> step & 1).astype(bool) & used, used)
 
 
-@kernel("hierarchical_sigmoid", "Out PreOut", lod="none")
+@kernel("hierarchical_sigmoid", "Out PreOut", lod="Out")
 def _hierarchical_sigmoid_values(op: Op) -> Run:
     def run(
         X: Array, W: Array, Label: Array, PathTable: Array | None, PathCode: Array | None, Bias: Array | None
@@ -291,7 +297,7 @@ def _hierarchical_sigmoid_values(op: Op) -> Run:
     return run
 
 
-@kernel("hierarchical_sigmoid_grad", "X@GRAD W@GRAD Bias@GRAD", lod="none")
+@kernel("hierarchical_sigmoid_grad", "X@GRAD W@GRAD Bias@GRAD", lod="each")
 def _hierarchical_sigmoid_grad(op: Op) -> Run:
     sparse = flag(op, "is_sparse")
     wants_x, wants_bias = wanted(op, "X@GRAD"), wanted(op, "Bias@GRAD")

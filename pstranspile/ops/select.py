@@ -305,7 +305,7 @@ def _slice_values(op: Op) -> Run:
     return run
 
 
-@kernel("slice_grad", "Input@GRAD")
+@kernel("slice_grad", "Input@GRAD", lod="none")
 def _slice_grad(op: Op) -> Run:
     index = _parts(op)
 
@@ -339,7 +339,7 @@ def _expand_values(op: Op) -> Run:
     return run
 
 
-@kernel("expand_grad", "X@GRAD")
+@kernel("expand_grad", "X@GRAD", lod="none")
 def _expand_grad(op: Op) -> Run:
     def run(X: Array, ExpandTimes: Array | None, expand_times_tensor: list[Array], Out_GRAD: Array) -> Array:
         times = _times(op, ExpandTimes, expand_times_tensor)

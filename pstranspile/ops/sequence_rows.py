@@ -231,7 +231,7 @@ def _run_lod_reset(op: Op) -> Run:
         else:
             offsets: Any = op.attrs["target_lod"] if Y is None else Y.ravel()
             lod = [[int(offset) for offset in offsets]]
-        if op.attrs["append"] and isinstance(X, LoDTensor):
+        if op.attrs["append"] and isinstance(X, LoDTensor) and not isinstance(Y, LoDTensor):
             lod = [*X.lod, *lod]
         if not lod[-1] or lod[-1][0] != 0 or lod[-1][-1] != len(x) or (row_counts(lod[-1]) < 0).any():
             raise ValueError(f"the offsets {lod[-1]} must rise from 0 to {len(x)}, the number of rows of X")

@@ -182,7 +182,7 @@ def _reshape_values(op: Op) -> Run:
     return run
 
 
-@kernel("transpose transpose2", "Out XShape")
+@kernel("transpose transpose2", "Out XShape", lod="none")
 def _transpose_values(op: Op) -> Run:
     order = ints_attr(op, "axis")
     make = _with_x_shape(op, lambda x: x.transpose(order))
@@ -257,7 +257,7 @@ def _like_x(_op: Op) -> Run:
     return run
 
 
-@kernel("transpose_grad transpose2_grad", "X@GRAD")
+@kernel("transpose_grad transpose2_grad", "X@GRAD", lod="none")
 def _transpose_grad(op: Op) -> Run:
     order = ints_attr(op, "axis")
     inverse = tuple(order.index(at) for at in range(len(order)))

@@ -101,7 +101,7 @@ formula("cos", "np.cos({X})")
 formula("cos_grad", "-{Out_GRAD} * np.sin({X})", "X@GRAD")
 formula("sin", "np.sin({X})")
 formula("sin_grad", "{Out_GRAD} * np.cos({X})", "X@GRAD")
-formula("exp", "np.exp({X})")
+formula("exp", "np.exp({X}).astype({X}.dtype, copy=False)")
 formula("exp_grad", "{Out_GRAD} * {Out}", "X@GRAD")
 formula("log", "np.log({X})")
 formula("log_grad", "{Out_GRAD} / {X}", "X@GRAD")
@@ -165,7 +165,7 @@ def _clip(op: Op) -> Run:
     return run
 
 
-@kernel("clip_grad", "X@GRAD")
+@kernel("clip_grad", "X@GRAD", lod="none")
 def _clip_grad(op: Op) -> Run:
     def run(X: Array, Min: Array | None, Max: Array | None, Out_GRAD: Array) -> Array:
         low, high = _bounds(op, Min, Max)

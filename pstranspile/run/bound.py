@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, NoReturn, Protocol
+from typing import NamedTuple, NoReturn, Protocol, TypeAlias
 
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op
 from pstranspile.ir.frozen import EMPTY, FrozenMap
@@ -42,6 +42,7 @@ class BoundOp(NamedTuple):
     arguments: tuple[Argument, ...]
     results: tuple[Argument, ...]
     lod: str
+    sees_lod: bool
 
 
 def bind(op: Op) -> BoundOp:
@@ -64,7 +65,7 @@ def bind(op: Op) -> BoundOp:
         Argument(slot, op.outputs.get(slot, ()), outputs[slot].duplicable if slot in outputs else False)
         for slot in kernel.outputs
     )
-    return BoundOp(op, run, arguments, results, kernel.lod)
+    return BoundOp(op, run, arguments, results, kernel.lod, kernel.sees_lod)
 
 
 def with_defaults(op: Op) -> Op:
@@ -130,30 +131,37 @@ def _value_of(op: Op, context: Reader, name: str, slot: str) -> Value | None:
 
 def call(bound: BoundOp, values: list[Value]) -> Iterator[tuple[str, Value]]:
     """Runs an op and gives its outputs, name by name; handles LoD as the kernel declares."""
-    lod = None
-    if bound.lod in ("share", "none"):
-        lod = _strip(bound, values)
+    lods = {} if bound.sees_lod else _strip(bound, values)
     try:
         made = bound.run(*values)
     except DiagnosticError:
         raise
     except Exception as problem:
         fail(bound, values, problem)
-    if bound.lod != "share":
-        lod = None
     if not bound.results:
         return iter(())
     parts = (made,) if len(bound.results) == 1 else made
     if parts is None or len(parts) != len(bound.results):
         raise TypeError(f"the kernel of {bound.op.type} gives {made!r} for {len(bound.results)} output slots")
-    return _outputs(bound, parts, lod)
+    return _outputs(bound, parts, lods)
 
 
-def _outputs(bound: BoundOp, parts: Sequence[Value], lod: list[list[int]] | None) -> Iterator[tuple[str, Value]]:
-    for (_, names, duplicable), part in zip(bound.results, parts, strict=True):
+Lod: TypeAlias = "list[list[int]]"
+
+
+def _outputs(bound: BoundOp, parts: Sequence[Value], lods: Mapping[str, Lod]) -> Iterator[tuple[str, Value]]:
+    for (slot, names, duplicable), part in zip(bound.results, parts, strict=True):
+        lod = _lod_of(bound.lod, slot, lods) if lods else None
         for name, value in zip(names, part if duplicable and part is not None else (part,), strict=False):
             if value is not None and name != EMPTY_NAME:
                 yield name, value if lod is None else with_lod(value, lod)
+
+
+def _lod_of(rule: str, slot: str, lods: Mapping[str, Lod]) -> Lod | None:
+    """The LoD that an output slot takes, by the rule of its kernel, from those of the input slots."""
+    if rule == "each":
+        return lods.get(slot.removesuffix("@GRAD"))
+    return next(iter(lods.values())) if rule == "share" or slot in rule.split() else None
 
 
 def with_lod(value: Value, lod: list[list[int]]) -> Value:
@@ -163,19 +171,20 @@ def with_lod(value: Value, lod: list[list[int]]) -> Value:
     return value
 
 
-def _strip(bound: BoundOp, values: list[Value]) -> list[list[int]] | None:
-    """Replaces LoDTensors by their data, and gives the LoD of the first."""
-    lod = None
+def _strip(bound: BoundOp, values: list[Value]) -> dict[str, Lod]:
+    """Replaces LoDTensors by their data, and gives the first LoD of every input slot that has one, in order."""
+    lods: dict[str, Lod] = {}
     for index, (argument, value) in enumerate(zip(bound.arguments, values, strict=True)):
         if type(value) is LoDTensor:
-            lod = lod or value.lod
+            if value.lod:
+                lods[argument.slot] = value.lod
             values[index] = value.data
         elif argument.duplicable:
             for item in value:
-                if type(item) is LoDTensor:
-                    lod = lod or item.lod
+                if type(item) is LoDTensor and item.lod:
+                    lods.setdefault(argument.slot, item.lod)
             values[index] = [item.data if type(item) is LoDTensor else item for item in value]
-    return lod
+    return lods
 
 
 def fail(bound: BoundOp, values: Sequence[Value], problem: Exception) -> NoReturn:

@@ -161,7 +161,7 @@ class Source:
             return
         if looks:
             self._call_in_frame(index, bound)
-        elif bound.lod in ("share", "none") and self._least(bound) is Holds.ANYTHING:
+        elif not bound.sees_lod and self._least(bound) is Holds.ANYTHING:
             self._generic_call(index, bound)
         else:
             self._call(index, bound)
