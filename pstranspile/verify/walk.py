@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from functools import cached_property
-from itertools import chain
+from itertools import chain, compress
 from typing import Any
 
 from pstranspile.ir.attributes import Strings
@@ -184,12 +184,9 @@ class Walk:
         block = self.blocks[index]
         ready: dict[str, int | None] = {EMPTY_NAME: None}
         if index == 0:
-            number = self.type_number
-            types: dict[str, int | None] = {}
-            for name, var in block.vars.items():
-                types[name] = known = number(var)
-                if var.persistable or var.kind not in _VALUES:
-                    ready[name] = known
+            types = dict(zip(block.vars, map(self.type_number, block.vars.values()), strict=True))
+            held = [var.persistable or var.kind not in _VALUES for var in block.vars.values()]
+            ready.update(compress(types.items(), held))
             type_of = types.get
         else:
             type_of = _SubBlockTypes(self, index).__getitem__
@@ -326,12 +323,24 @@ class Walk:
                 owner = self.owner(name, frame.index)
                 if owner is not None and not self._holds_value(name, owner, frame, op):
                     self._report_unwritten(op, name, owner, place)
-                elif owner is None and (op.type, slot) not in UNDECLARED_SLOTS:
+                elif owner is None and not self._needs_no_declaration(op, slot, frame.index):
                     missing.add(name)
                 if owner is not None:
                     frame.ready[name] = frame.type_of(name)
         if missing:
             self._report_undeclared(op, True, missing, place)
+
+    def _needs_no_declaration(self, op: Op, slot: str, block: int) -> bool:
+        """Whether a variable of a slot counts as zero, or comes from outside, when it is not declared.
+
+        Besides UNDECLARED_SLOTS these are gradients of outputs that nothing uses, where the gradient op runs blocks
+        and another output has a gradient: Fluid names them all, and declares those that something computes.
+        """
+        if (op.type, slot) in UNDECLARED_SLOTS:
+            return True
+        if not slot.endswith("@GRAD") or not references(op):
+            return False
+        return any(self.owner(name, block) is not None for name in op.inputs[slot])
 
     def _holds_value(self, name: str, owner: int, frame: Frame, op: Op) -> bool:
         known = self._ready.get(owner)
