@@ -62,11 +62,6 @@ class Kernel(NamedTuple):
     lod: str
     inline: Inline = None
 
-    @property
-    def sees_lod(self) -> bool:
-        """Whether run itself gets and gives LoDTensors."""
-        return self.lod in ("own", "new")
-
 
 _KERNELS: dict[str, Kernel] = {}
 

@@ -42,7 +42,11 @@ class BoundOp(NamedTuple):
     arguments: tuple[Argument, ...]
     results: tuple[Argument, ...]
     lod: str
-    sees_lod: bool
+
+    @property
+    def sees_lod(self) -> bool:
+        """Whether run itself gets and gives LoDTensors."""
+        return self.lod in ("own", "new")
 
 
 def bind(op: Op) -> BoundOp:
@@ -65,7 +69,7 @@ def bind(op: Op) -> BoundOp:
         Argument(slot, op.outputs.get(slot, ()), outputs[slot].duplicable if slot in outputs else False)
         for slot in kernel.outputs
     )
-    return BoundOp(op, run, arguments, results, kernel.lod, kernel.sees_lod)
+    return BoundOp(op, run, arguments, results, kernel.lod)
 
 
 def with_defaults(op: Op) -> Op:
