@@ -145,10 +145,8 @@ def _one(
         margin = f"{location.line:>5} | "
         if len(shown) > 200:  # a long line: the part around the marked piece
             cut = max(start - 60, 0)
-            shown, start = (
-                ("..." if cut else "") + shown[cut : cut + 180] + "...",
-                start - cut + (3 if cut else 0),
-            )
+            before, after = ("..." if cut else ""), ("..." if len(shown) > cut + 180 else "")
+            shown, start = before + shown[cut : cut + 180] + after, start - cut + len(before)
             width = min(width, max(len(shown) - start, 1))
         quoted = [margin + shown.rstrip(), " " * (len(margin) - 2) + "| " + " " * start + "^" * width]
     head = f"{label}{tag}:"

@@ -6,6 +6,7 @@ Persistable variables of block 0 are shared by name: what @startup initialises, 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import filterfalse
 
 from pstranspile.ir.describe import type_text, var_text
 from pstranspile.ir.diagnostics import Diagnostic, error
@@ -22,15 +23,16 @@ def check_agreement(module: Module) -> Iterator[Diagnostic]:
     An element type `bool` and dims of -1 fit everything, as in the rest of the verifier, and so does a variable
     without any description.
     """
-    programs = [(name, program.blocks[0].vars) for name, program in module.programs.items() if program.blocks]
-    for later, (name, variables) in enumerate(programs):
-        for earlier, known in programs[:later]:
-            for shared in filter(known.__contains__, variables):
-                mine, other = variables[shared], known[shared]
-                why = _difference(mine, other, name, earlier)
-                if why:
-                    found = error(codes.DECLARED_DIFFERENTLY, why, mine.location, focus=var_text(shared))
-                    yield found._replace(subject=f"@{name}^0 {var_text(shared)}", notes=declared_here(other))
+    first: dict[str, str] = {}  # the first program that declares a name
+    blocks = {name: program.blocks[0].vars for name, program in module.programs.items() if program.blocks}
+    for name, variables in blocks.items():
+        for shared in filter(first.__contains__, variables):
+            mine, other = variables[shared], blocks[first[shared]][shared]
+            why = _difference(mine, other, name, first[shared])
+            if why:
+                found = error(codes.DECLARED_DIFFERENTLY, why, mine.location, focus=var_text(shared))
+                yield found._replace(subject=f"@{name}^0 {var_text(shared)}", notes=declared_here(other))
+        first.update(dict.fromkeys([*filterfalse(first.__contains__, variables)], name))
 
 
 def _difference(mine: Var, other: Var, here: str, there: str) -> str:

@@ -35,5 +35,6 @@ EXTRA_ATTRIBUTE = declare(
 )
 TYPE_MISMATCH = declare("type-mismatch", "The declared element types or dims of an op's variables do not fit together.")
 DECLARED_DIFFERENTLY = declare(
-    "declared-differently", "Two programs of a module declare a persistable variable differently, which they share by name."
+    "declared-differently",
+    "Two programs of a module declare a persistable variable differently, which they share by name.",
 )

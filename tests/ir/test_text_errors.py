@@ -74,3 +74,11 @@ def test_a_long_line_is_shown_around_the_place():
     shown = render(findings(text).diagnostics[:1], {"a.ir": text}).split("\n")
     assert shown[0] == "a.ir:4:6007: error[duplicate-name]: slot `X` is written twice" or "found `)`" in shown[0]
     assert len(shown[1]) < 220
+
+
+def test_a_long_line_ends_where_it_ends():
+    text = f"ir 1\n\nprogram @main {{\n  block ^0 {{\n    my_op {{v=[{'1, ' * 200}1}}\n  }}\n}}\n"
+    shown = render(findings(text).diagnostics, {"a.ir": text}).split("\n")
+    assert shown[1].startswith("    5 | ..., 1, ")
+    assert shown[1].endswith(", 1}")
+    assert shown[2].index("^") == len(shown[1]) - 1

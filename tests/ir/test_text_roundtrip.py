@@ -140,3 +140,12 @@ def test_values_are_shared_between_ops():
     ops = parse(text).main.main_block.ops
     assert len({id(op.attrs) for op in ops}) == 1
     assert len({id(op.inputs["X"]) for op in ops}) == 1
+
+
+def test_long_lists():
+    """Lists grow in place as they are read; with a copy per element this would take minutes."""
+    numbers = ", ".join(map(str, range(100_000)))
+    text = f"ir 1\n\nprogram @main {{\n  block ^0 {{\n    my_op {{v=[{numbers}]}}\n  }}\n}}\n"
+    (op,) = parse(text).main.main_block.ops
+    assert op.attrs["v"] == tuple(range(100_000))
+    assert print_module(parse(text)) == text

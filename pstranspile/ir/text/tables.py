@@ -109,7 +109,10 @@ def _reduced(rule: _Rule, taken: list[Token | Tree]) -> Token | Tree:
         child = taken[index]
         if inline:
             assert isinstance(child, Tree)
-            children += child.children
+            if children:
+                children += child.children
+            else:  # the list of a left-recursive rule grows, or long lists would take quadratic time
+                children = child.children
         else:
             children.append(child)
     return children[0] if rule.unwrap and len(children) == 1 else Tree(rule.data, children)
