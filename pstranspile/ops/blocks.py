@@ -176,11 +176,16 @@ def _run_conditional_block(op: Op) -> Run:
 @kernel("conditional_block_grad", "Input@GRAD")
 def _run_conditional_block_grad(op: Op) -> Run:
     block = _sub_block(op)
+    outside = op.inputs.get("Out@GRAD", ())
 
     def run(context: ExecutionContext) -> list[Value]:
         steps = _kept_steps(context, op, "Scope")
         backward = steps[0].context.enter(block) if steps else None
         if backward:
+            for name in outside:
+                value = context.find(name)
+                if value is not None and backward.find(name) is not value:
+                    backward.keep(name, value)  # of a gradient block that the forward block does not stand in
             backward.execute()
         totals: dict[str, Value] = {}
         for name, gradient in _gradients(op, "Input"):

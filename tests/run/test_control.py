@@ -122,6 +122,43 @@ def test_a_branch_and_its_gradient(on: bool, y: list[int], grad: list[int]):
         assert found["x@GRAD"].tolist() == grad
 
 
+BRANCH_IN_A_BRANCH = (
+    *BRANCH[:6],
+    "conditional_block(Cond=%on, Input=%x) -> Out=%y, Scope=%kept {is_scalar_condition=true, sub_block=^1}",
+    "block ^1 {",
+    "temp %inner : f32[2]",
+    "temp %inner_kept : step_scopes",
+    "conditional_block(Cond=%on, Input=%x) -> Out=%inner, Scope=%inner_kept {is_scalar_condition=true, sub_block=^2}",
+    "scale(X=%inner) -> Out=%y {scale=2.0}",
+    "}",
+    "block ^2 in ^1 {",
+    "scale(X=%x) -> Out=%inner {scale=3.0}",
+    "}",
+    "conditional_block_grad(Cond=%on, Input=%x, Out=%y, Out@GRAD=%y@GRAD, Scope=%kept) -> Input@GRAD=%x@GRAD "
+    "{is_scalar_condition=true, sub_block=^3}",
+    "block ^3 forward=^1 {",
+    "temp %inner@GRAD : f32[2]",
+    "temp %x@GRAD : f32[2]",
+    "scale(X=%y@GRAD) -> Out=%inner@GRAD {scale=2.0}",
+    "conditional_block_grad(Cond=%on, Input=%x, Out=%inner, Out@GRAD=%inner@GRAD, Scope=%inner_kept) -> "
+    "Input@GRAD=%x@GRAD {is_scalar_condition=true, sub_block=^4}",
+    "}",
+    "block ^4 in ^3 forward=^2 {",
+    "temp %x@GRAD : f32[2]",
+    "scale(X=%inner@GRAD) -> Out=%x@GRAD {scale=3.0}",
+    "}",
+)
+
+
+def test_the_gradient_of_a_branch_in_a_branch_comes_from_the_gradient_block_around_it():
+    main, scope = program(*BRANCH_IN_A_BRANCH)["main"], ps.Scope()
+    for gradient in ([10.0, 20.0], [1.0, 2.0]):
+        feed = {"on": np.array([True]), "x": [1, 2], "y@GRAD": gradient}
+        found = ps.run(main, feed, ["y", "x@GRAD"], scope)
+        assert found["y"].tolist() == [6, 12]
+        assert found["x@GRAD"].tolist() == [6 * value for value in gradient]
+
+
 def test_a_recurrence_carries_its_state_in_both_directions():
     def sums(reverse: str) -> Any:
         main = program(

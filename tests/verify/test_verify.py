@@ -149,6 +149,38 @@ def test_a_loop_starts_each_turn_without_its_own_variables():
     assert codes(found) == ["read-before-write"]
 
 
+BRANCH_GRADIENT = (
+    """
+state %go : bool[1]
+state %scopes : step_scopes
+state %x : f32[4]
+temp %a : f32[4]
+temp %a@GRAD : f32[4]
+temp %b : f32[4]
+temp %x@GRAD : f32[4]
+conditional_block(Cond=%go, Input=%x) -> Out=[%a, %b], Scope=%scopes {sub_block=^1}
+block ^1 {
+  scale(X=%x) -> Out=%a
+  scale(X=%x) -> Out=%b
+}
+fill_constant -> Out=%a@GRAD {shape=[4], dtype=5} : backward
+conditional_block_grad(Cond=%go, Input=%x, Out=[%a, %b], Out@GRAD=GRADIENTS, Scope=%scopes)"""
+    """ -> Input@GRAD=%x@GRAD {sub_block=^2} : backward
+block ^2 forward=^1 {
+  scale(X=%a@GRAD) -> Out=%x@GRAD : backward
+}
+"""
+)
+
+
+def test_the_gradient_of_an_output_that_nothing_uses_needs_no_declaration():
+    """Fluid leaves it out where the gradient op runs blocks (`layers.rnn` with an LSTMCell makes such programs)."""
+    text = BRANCH_GRADIENT.replace("GRADIENTS", "[%a@GRAD, %b@GRAD]")
+    assert errors(verify(parse(main(text)))) == []
+    none = BRANCH_GRADIENT.replace("GRADIENTS", "[%b@GRAD]")
+    assert codes(verify(parse(main(none)))) == ["undeclared-variable"]
+
+
 SERVER = """
 param %w : f32[4, 2]
 state %rate : f32[1]
