@@ -20,3 +20,4 @@ FILE_UNUSABLE = declare("run-file-unusable", "A file of feeds or of initial valu
 SAVE_IMPOSSIBLE = declare("run-save-impossible", "A fetched value can't be written to the file of results.")
 CLUSTER = declare("run-cluster", "An option of `run` looks at one machine only, but the job describes a cluster.")
 PLOT_IMPOSSIBLE = declare("run-plot-impossible", "The fetched values can't be drawn.")
+TURNS = declare("program-turns", "Which program is to be run in which step can't be read, or names no such program.")

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.distribution import DistributedVar
+from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import Program
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import Value
@@ -39,6 +40,7 @@ from pstranspile.run.cluster.geo import GeoServer
 from pstranspile.run.cluster.machine import Machine
 from pstranspile.run.cluster.network import Network
 from pstranspile.run.cluster.placement import Placement, infer_placement
+from pstranspile.run.cluster.programs import give_turns, require_rounds, said_by_program
 from pstranspile.run.cluster.report import stuck
 from pstranspile.run.cluster.rpc import link_to, make_rpc, text_list
 from pstranspile.run.cluster.scheduler import Scheduler, SeededScheduler
@@ -49,6 +51,7 @@ from pstranspile.run.cluster.tables import fill_tables, find_tables
 from pstranspile.run.cluster.trainer import Action, Trainer
 from pstranspile.run.feeds import near
 from pstranspile.run.scope import Scope, own_copy
+from pstranspile.run.turns import GivenTurns, union_of
 
 if TYPE_CHECKING:
     from pstranspile.run.cluster.faults import Injector
@@ -71,6 +74,11 @@ class Role(Protocol):
         ...
 
 
+def others_of(role: Role) -> Mapping[str, Program]:
+    """The programs of a role beside its two, by name; roles of other origin may have none."""
+    return getattr(role, "others", EMPTY)
+
+
 _NUMBER = re.compile(r"(\d+)$")
 
 
@@ -86,7 +94,9 @@ class Cluster:
     that end their names. `schedule` is the seed of an order of events, None for machines in turn. `seed` takes the
     place of the programs' own. `distributed_vars` is the table of variables on servers (a compile's; else it is
     inferred). `init` gives whole variables, set after the servers' start-up programs. `settings` are those of the
-    trainers' communicators. `faults` are things that go wrong. Raises DiagnosticError.
+    trainers' communicators. `faults` are things that go wrong. `programs` says which program each step runs where
+    trainers have several (`main*5,generator`, or a function of trainer and step; default: always @main); `fetch` then
+    names variables of all programs, or of one as `PROGRAM/NAME`. Raises DiagnosticError.
     """
 
     def __init__(
@@ -101,6 +111,7 @@ class Cluster:
         settings: Settings | None = None,
         folder: str = ".",
         faults: Scenario | None = None,
+        programs: GivenTurns | None = None,
     ):
         self.settings = settings or Settings()
         self.scheduler = Scheduler() if schedule is None else SeededScheduler(schedule)
@@ -116,13 +127,14 @@ class Cluster:
             _server(name, self.network, serving[name], self.seed, folder) for name in sorted(serving, key=_by_number)
         ]
         self.trainers: list[Trainer] = [
-            self._trainer(name, index, training[name], fetch, folder)
+            self._trainer(name, index, training[name], folder)
             for index, name in enumerate(sorted(training, key=_by_number))
         ]
+        give_turns(self.trainers, programs, fetch)
         self.by_endpoint: dict[str, Server] = {server.endpoint: server for server in self.servers}
         rows = self._written() if distributed_vars is None else list(distributed_vars)
         self.placement = Placement(rows)
-        self.tables = find_tables(self.trainers[0].main, self.by_endpoint)
+        self.tables = find_tables(union_of(self.trainers[0].programs.values()), self.by_endpoint)
         self.rings = self._rings()
         self.communicators: dict[str, Communicator] = {
             trainer.name: found
@@ -145,14 +157,15 @@ class Cluster:
         if faults is not None:
             from pstranspile.run.cluster.faults import Injector
 
+            require_rounds(self.trainers, self.servers)
             self.injector = Injector(self, faults)
 
-    def _trainer(self, name: str, index: int, role: Role, fetch: Sequence[str], folder: str) -> Trainer:
-        startup, main = role.startup, role.main
+    def _trainer(self, name: str, index: int, role: Role, folder: str) -> Trainer:
+        startup, main, others = role.startup, role.main, others_of(role)
         if plays_executor(startup):
-            startup, main = with_broadcasts(startup, main), with_averages(main)
-        trainer = Trainer(name, index, self.network, startup, main, self.library, seed=self.seed)
-        trainer.fetches = tuple(fetch)
+            startup, main = with_broadcasts(startup, union_of((main, *others.values()))), with_averages(main)
+            others = {other: with_averages(program) for other, program in others.items()}
+        trainer = Trainer(name, index, self.network, startup, main, self.library, seed=self.seed, others=others)
         trainer.folder = folder
         trainer.make_action = self.make_action
         trainer.on_started = self._initialise_trainer
@@ -160,7 +173,7 @@ class Cluster:
 
     def _written(self) -> list[DistributedVar]:
         """The table of variables on servers as the programs carry it, else as names tell it."""
-        mains = [trainer.main for trainer in self.trainers[:1]]
+        mains = list(self.trainers[0].programs.values())
         servers = {server.endpoint: server.main for server in self.servers}
         carried = [program.distribution.variables for program in servers.values() if program.distribution is not None]
         if servers and len(carried) == len(servers) and any(carried):
@@ -179,7 +192,7 @@ class Cluster:
         """The rings that the trainers' programs name."""
         names: dict[str, dict[int, Machine]] = {}
         for trainer in self.trainers:
-            for program in (trainer.startup, trainer.main):
+            for program in trainer.everything:
                 for op in program.main_block.ops:
                     if op.type in COLLECTIVES:
                         names.setdefault(ring_of(op), {})[trainer.index] = trainer
@@ -189,7 +202,7 @@ class Cluster:
 
     def feed(self, feeds: ClusterFeeds | None, file: str = "") -> None:
         """Sets what is fed: arrays with a step axis, a mapping per step, or a function of trainer and step."""
-        given, self.steps = feeds_of(feeds, [trainer.main for trainer in self.trainers], file)
+        given, self.steps = feeds_of(feeds, self.trainers, file)
         for trainer, feed in zip(self.trainers, given, strict=True):
             trainer.feed = feed
 
@@ -215,6 +228,8 @@ class Cluster:
         names = {trainer.index: trainer.name for trainer in self.trainers}
         for server in self.servers:
             server.known.update(self.machines)
+            if any(len(trainer.programs) > 1 for trainer in self.trainers):
+                server.said = said_by_program(self.trainers, server.endpoint)
             server.open(names)
         for trainer in self.trainers:
             self._connect(trainer)
@@ -224,7 +239,7 @@ class Cluster:
 
     def _connect(self, trainer: Trainer) -> None:
         """Links the trainer to every server that its programs name, so that it can tell them when it leaves."""
-        ops = [op for program in (trainer.startup, trainer.main) for op in program.main_block.ops]
+        ops = [op for program in trainer.everything for op in program.main_block.ops]
         names = {e: op for op in ops for key in ("epmap", "endpoints") for e in text_list(op, key)}
         trainer.servers = [
             link_to(trainer, self.by_endpoint, endpoint, op)
@@ -236,14 +251,14 @@ class Cluster:
 
     def _initialise_trainer(self, trainer: Trainer) -> None:
         """Sets what `init` gives of the variables that the trainer did not get from servers."""
-        declared = trainer.main.main_block.vars
         for name, value in self.init.items():
-            held = trainer.scope.get(name)
-            if name in declared and declared[name].persistable and held is not None and _same_kind(held, value):
+            held, var = trainer.scope.get(name), trainer.declares(name)
+            if var is not None and var.persistable and held is not None and _same_kind(held, value):
                 trainer.scope[name] = value
 
     def _check_init(self) -> None:
-        declared = {name for t in self.trainers[:1] for name, v in t.main.main_block.vars.items() if v.persistable}
+        programs = self.trainers[0].programs.values()
+        declared = {name for program in programs for name, v in program.main_block.vars.items() if v.persistable}
         known = {*declared, *self.placement.by_origin, *(n for s in self.servers for n in s.main.main_block.vars)}
         for name in self.init:
             if name not in known:
@@ -299,7 +314,7 @@ class Cluster:
         found = {name: own_copy(self.placement.whole(name, scopes)) for name in self.placement.origins()}
         found.update((t.name, whole) for t in self.tables if (whole := t.whole()) is not None)
         first = self.trainers[0]
-        for var in first.main.parameters():
+        for var in union_of(first.programs.values()).parameters():
             value = first.scope.get(var.name)
             if var.name not in found and isinstance(value, np.ndarray):
                 found[var.name] = own_copy(value)

@@ -19,6 +19,10 @@ UNKNOWN_VARIABLE = declare(
 )
 NOT_SENT = declare("cluster-not-sent", "The servers' update reads a gradient that no trainer has sent in this step.")
 ROLES = declare("cluster-roles", "The programs given are not those of a cluster that can be run.")
+PROGRAMS = declare(
+    "cluster-programs", "Trainers take part in one update of the servers with steps of different programs."
+)
+NO_PROGRAM = declare("cluster-no-program", "A trainer is to run a program that its role does not have.")
 FEEDS = declare("cluster-feeds", "What is fed can't be divided over the trainers.")
 PLACEMENT = declare(
     "cluster-placement", "A variable that is cut over servers can't be set or put together from its slices."

@@ -33,6 +33,7 @@ from pstranspile.run.cluster.rpc import (
     link_to,
     make_rpc,
     number_list,
+    program_told,
     requests_of,
     send_targets,
 )
@@ -80,51 +81,57 @@ class StepCommunicator:
         self._synchronous = synchronous
         self._queue: list[Callable[[], object]] = []
         """What to do at the barrier, in the order of the program."""
-        self._barriers: list[Link] = []
-        exchanges = find_exchanges(trainer.main)[1]
-        self._fetches = [exchange for exchange in exchanges if exchange.kind == "recv"]
 
     def action(self, exchange: Exchange, program: Program) -> Action | None:
         """What the trainer does at an exchange; None: what it would do without a communicator."""
-        if program is not self._trainer.main:
+        if self._trainer.name_of(program) is None:
             return None
         if exchange.kind == "send":
             send = make_rpc(self._trainer, exchange, program, self._servers)
             return lambda values: self._queue.append(lambda: send(values))
         if exchange.kind == "send_barrier":
-            return self._barrier(exchange)
-        if exchange.kind == "recv" and self._synchronous and exchange.op is self._fetches[-1].op:
-            return self._fetch_last(make_rpc(self._trainer, exchange, program, self._servers))
+            return self._barrier(exchange, program)
+        if exchange.kind == "recv" and self._synchronous and exchange.op is _exchanges(program, "recv")[-1].op:
+            (barrier, *_) = _exchanges(program, "send_barrier") or (None,)
+            fetch = make_rpc(self._trainer, exchange, program, self._servers)
+            return fetch if barrier is None else self._fetch_last(fetch, self._links(barrier))
         return None
 
-    def _barrier(self, exchange: Exchange) -> Action:
-        trainer = self._trainer
-        endpoints: Any = exchange.op.attrs["endpoints"]
-        self._barriers = [link_to(trainer, self._servers, endpoint, exchange.op) for endpoint in endpoints]
+    def _links(self, barrier: Exchange) -> list[Link]:
+        endpoints: Any = barrier.op.attrs["endpoints"]
+        return [link_to(self._trainer, self._servers, endpoint, barrier.op) for endpoint in endpoints]
+
+    def _barrier(self, exchange: Exchange, program: Program) -> Action:
+        links = self._links(exchange)
+        fetches, told = _exchanges(program, "recv"), program_told(self._trainer, program)
 
         def run(_values: tuple[Value, ...]) -> None:
             for send in self._queue:
                 send()
             self._queue.clear()
             if self._synchronous:
-                self._post(SEND_BARRIER)
-                if not self._fetches:
-                    self._post(FETCH_BARRIER)
+                self._post(SEND_BARRIER, links, told)
+                if not fetches:
+                    self._post(FETCH_BARRIER, links)
 
         return run
 
-    def _post(self, kind: str) -> None:
+    def _post(self, kind: str, links: Sequence[Link], told: str | None = None) -> None:
         step = self._trainer.step
-        for link in self._barriers:
-            link.post(kind, step)
+        for link in links:
+            link.post(kind, step, "", told)
 
-    def _fetch_last(self, fetch: Action) -> Action:
+    def _fetch_last(self, fetch: Action, links: Sequence[Link]) -> Action:
         def run(values: tuple[Value, ...]) -> Sequence[Value] | None:
             received = fetch(values)
-            self._trainer.after_answers(lambda: self._post(FETCH_BARRIER))
+            self._trainer.after_answers(lambda: self._post(FETCH_BARRIER, links))
             return received
 
         return run
+
+
+def _exchanges(program: Program, kind: str) -> list[Exchange]:
+    return [exchange for exchange in find_exchanges(program)[1] if exchange.kind == kind]
 
 
 class Communicator(Protocol):
@@ -167,18 +174,20 @@ class AsyncCommunicator(Machine):
         """What to ask for in a round: link, kind of message, name on the server."""
         self._stores: list[tuple[int, Callable[[list[Value]], object]]] = []
         """Of how many answers in a row to make which variables of the trainer."""
+        self._storing: list[tuple[int, Callable[[list[Value]], object]]] = []
+        """The same of the round under way; another program of the trainer may ask for more in the next one."""
         self._leaving = False
         self.step = 0
         trainer.on_leaving = self._may_leave
 
     def action(self, exchange: Exchange, program: Program) -> Action | None:
         """What the trainer does at an exchange; None: what it would do without a communicator."""
-        if program is not self._trainer.main:
+        if self._trainer.name_of(program) is None:
             return None
         if exchange.kind == "send" and exchange.op.attrs.get("send_varnames"):
             return self._push(exchange)  # without these names it goes straight to the servers (A4.34)
         if exchange.kind == "recv":
-            return self._pulled(exchange)
+            return self._pulled(exchange, program)
         return None
 
     def _push(self, exchange: Exchange) -> Action:
@@ -208,12 +217,12 @@ class AsyncCommunicator(Machine):
 
         return run
 
-    def _pulled(self, exchange: Exchange) -> Action:
+    def _pulled(self, exchange: Exchange, program: Program) -> Action:
         """The trainer does not fetch itself (A4.41); it goes on with what was fetched last."""
         trainer, outputs = self._trainer, exchange.outputs
         requests, counts = requests_of(trainer, exchange.ops, self._servers)
         self._posts += [(self.network.link(self, link.target, self.index), kind, name) for link, kind, name in requests]
-        finish = checked(trainer, exchange, trainer.main, counts, joined(counts))
+        finish = checked(trainer, exchange, program, counts, joined(counts))
 
         def store(answers: list[Value]) -> None:
             for name, value in zip(outputs, finish(answers), strict=True):
@@ -229,7 +238,7 @@ class AsyncCommunicator(Machine):
             return
         if self._answers:
             answers, self._answers = self._answers, []
-            for count, store in self._stores:
+            for count, store in self._storing:
                 store(answers[:count])
                 answers = answers[count:]
         if not self._send_round():
@@ -240,6 +249,7 @@ class AsyncCommunicator(Machine):
             self.network.scheduler.wake(self)
             return
         self._open = len(self._posts)
+        self._storing = list(self._stores)
         self._answers = [None] * self._open
         for slot, (link, kind, name) in enumerate(self._posts):
             link.post(kind, self.step, name, None, slot)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
-from pstranspile.ir.model import Location, Program
+from pstranspile.ir.model import MAIN, Location, Program
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import Value
 from pstranspile.ops.values import LoDTensor
 from pstranspile.run.cluster import codes
 from pstranspile.run.feeds import near
 from pstranspile.run.files import LENGTHS, Feeds
+from pstranspile.run.program_feeds import arrays_by_program
+
+if TYPE_CHECKING:
+    from pstranspile.run.cluster.trainer import Trainer
 
 np = lazy_import("numpy")
 
@@ -52,22 +56,27 @@ def divided(program: Program, name: str) -> bool:
     return var is None or not var.shape or var.shape[0] < 0
 
 
-def feeds_of(feeds: ClusterFeeds | None, mains: Sequence[Program], file: str = "") -> tuple[list[FeedOf], int | None]:
+def feeds_of(
+    feeds: ClusterFeeds | None, trainers: Sequence[Trainer], file: str = ""
+) -> tuple[list[FeedOf], int | None]:
     """What each trainer is fed, and of how many steps at most (None: of any number). Raises DiagnosticError."""
     if feeds is None:
-        return [_nothing for _ in mains], None
+        return [_nothing for _ in trainers], None
     if callable(feeds):
         given = feeds
-        return [_bind(given, trainer) for trainer in range(len(mains))], None
+        return [_bind(given, trainer) for trainer in range(len(trainers))], None
     if isinstance(feeds, Mapping):
-        return _of_arrays(feeds, mains, file)
-    count = len(mains)
+        if any(trainer.named for trainer in trainers):
+            return _by_program(feeds, trainers, file)
+        return _of_arrays(feeds, [trainer.main for trainer in trainers], file)
+    count = len(trainers)
     batches = list(feeds)
 
-    def of(trainer: int, program: Program) -> FeedOf:
+    def of(trainer: int, machine: Trainer) -> FeedOf:
         def feed(step: int) -> Mapping[str, Any] | None:
             if step >= len(batches):
                 return None
+            program = machine.programs[machine.program_of(step)]
             return {
                 name: part_of_batch(value, trainer, count) if divided(program, name) else value
                 for name, value in batches[step].items()
@@ -75,7 +84,25 @@ def feeds_of(feeds: ClusterFeeds | None, mains: Sequence[Program], file: str = "
 
         return feed
 
-    return [of(trainer, program) for trainer, program in enumerate(mains)], len(batches)
+    return [of(index, trainer) for index, trainer in enumerate(trainers)], len(batches)
+
+
+def _by_program(arrays: Mapping[str, Any], trainers: Sequence[Trainer], file: str) -> tuple[list[FeedOf], int | None]:
+    """Arrays of several programs: each has batches of its own, one for every step that runs it."""
+    first = trainers[0]
+    names = [name for name in first.programs if any(name in trainer.scheduled for trainer in trainers)]
+    split = arrays_by_program(arrays, first.programs, names, file)
+    of = {name: _of_arrays(split[name], [t.programs[name] for t in trainers], file) for name in names}
+
+    def bound(index: int, trainer: Trainer) -> FeedOf:
+        turns = trainer.turns
+        if turns is None:
+            return of[MAIN][0][index]
+        return lambda step: of[turns.program(step)][0][index](turns.runs_before(step))
+
+    limits = [t.turns.steps_within({name: steps for name, (_, steps) in of.items()}) for t in trainers if t.turns]
+    known = [limit for limit in limits if limit is not None]
+    return [bound(index, trainer) for index, trainer in enumerate(trainers)], max(known) if known else None
 
 
 def _nothing(_step: int) -> Mapping[str, Any]:

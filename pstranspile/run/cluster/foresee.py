@@ -7,7 +7,7 @@ from itertools import zip_longest
 from typing import TypeAlias
 
 from pstranspile.ir.diagnostics import Diagnostic, at_op, raise_errors
-from pstranspile.ir.model import Op, Program
+from pstranspile.ir.model import MAIN, Op, Program
 from pstranspile.run.cluster import codes
 from pstranspile.run.cluster.collective import COLLECTIVES, kind_of, ring_of
 from pstranspile.run.cluster.report import listed
@@ -40,9 +40,12 @@ def _barriers(trainers: Sequence[Trainer], servers: Sequence[Server]) -> Iterato
     sent = {
         (trainer.name, part): _sent(program)
         for trainer in trainers
-        for part, program in (("start-up", trainer.startup), ("main", trainer.main))
+        for part, program in {"start-up": trainer.startup, **trainer.programs}.items()
     }
-    for kind, part in (("fetch_barrier", "start-up"), ("send_barrier", "main"), ("fetch_barrier", "main")):
+    others = [name for name in dict.fromkeys(name for t in trainers for name in t.scheduled) if name != MAIN]
+    updating = [name for name in others if any(any(sent.get((t.name, name), {}).values()) for t in trainers)]
+    parts = [(kind, name) for name in (MAIN, *updating) for kind in ("send_barrier", "fetch_barrier")]
+    for kind, part in (("fetch_barrier", "start-up"), *parts):
         missed: dict[tuple[str, ...], list[Server]] = {}
         for server in synchronous:
             endpoint = server.endpoint
@@ -65,7 +68,7 @@ def require_servers(trainers: Sequence[Trainer], servers: Mapping[str, Server]) 
     talking = TALKING - {"send"} if geo else TALKING
     missing: dict[str, Op] = {}
     for trainer in trainers:
-        for program in (trainer.startup, trainer.main):
+        for program in trainer.everything:
             for op in program.main_block.ops:
                 named = [*text_list(op, "epmap"), *text_list(op, "endpoints")] if op.type in talking else ()
                 for endpoint in named:
@@ -85,7 +88,7 @@ def require_collectives(trainers: Sequence[Trainer]) -> None:
     """
     raise_errors(
         finding
-        for part in ("start-up", "main")
+        for part in ("start-up", *dict.fromkeys(name for trainer in trainers for name in trainer.scheduled))
         for finding in _orders({t.name: _collectives(t, part) for t in trainers})
     )
 
@@ -95,7 +98,7 @@ Operations: TypeAlias = dict[str, list[tuple[str, Op]]]
 
 
 def _collectives(trainer: Trainer, part: str) -> Operations:
-    program = trainer.startup if part == "start-up" else trainer.main
+    program = trainer.startup if part == "start-up" else trainer.programs[part]
     found: Operations = {}
     for op in program.main_block.ops:
         if op.type in COLLECTIVES:

@@ -132,13 +132,12 @@ class GeoCommunicator(Machine):
         trainer.before_steps = self.snapshot
 
     def _find(self, servers: Mapping[str, Server], placement: Placement) -> list[GeoParameter]:
-        declared = self._trainer.main.main_block.vars
         deltas = {endpoint: delta_names(server) for endpoint, server in servers.items()}
         sparse = {name for server in servers.values() for name in pairs(server.op, "sparse_grad_to_param").values()}
         found: list[GeoParameter] = []
         for name in placement.origins():
             rows = [row for row in placement.by_origin[name] if row.slice in deltas.get(row.endpoint, ())]
-            if name not in declared or not rows:
+            if self._trainer.declares(name) is None or not rows:
                 continue
             slices: list[GeoSlice] = []
             start = 0
@@ -184,7 +183,7 @@ class GeoCommunicator(Machine):
         """What the trainer does at an exchange; None: what it would do without a communicator."""
         if exchange.kind != "send":
             return None
-        if program is not self._trainer.main:
+        if self._trainer.name_of(program) is None:
             return lambda _values: None  # `param_init`: the snapshot is taken when the start-up program has ended
         return self._tick(exchange)
 

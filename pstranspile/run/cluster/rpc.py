@@ -115,14 +115,35 @@ def _send(trainer: Trainer, exchange: Exchange, program: Program, servers: Serve
     return in_sections if any(place < 0 for _, _, place in targets) else whole
 
 
+def program_told(trainer: Trainer, program: Program) -> str | None:
+    """What a barrier says of the program it stands in: its name where several take turns."""
+    return trainer.name_of(program) if trainer.named else None
+
+
+def said_to(program: Program, endpoint: str) -> set[str]:
+    """The names under which a program sends gradients and step counters to a server."""
+    found: set[str] = set()
+    for op in program.main_block.ops:
+        if op.type != "send":
+            continue
+        names, endpoints = op.inputs.get("X", ()), text_list(op, "epmap")
+        if not op.attrs.get("use_send_handler", True):
+            found.update(names if endpoint in endpoints else ())
+        else:
+            sent = text_list(op, "send_varnames") or names
+            found.update(name for name, place in zip(sent, endpoints, strict=False) if place == endpoint)
+    return found
+
+
 def _barrier(kind: str) -> Callable[[Trainer, Exchange, Program, Servers], Action]:
     def make(trainer: Trainer, exchange: Exchange, program: Program, servers: Servers) -> Action:
         links = [link_to(trainer, servers, endpoint, exchange.op) for endpoint in text_list(exchange.op, "endpoints")]
+        told = program_told(trainer, program)
 
         def run(_values: tuple[Value, ...]) -> None:
             step = trainer.step
             for link in links:
-                link.post(kind, step)
+                link.post(kind, step, "", told)
 
         return run
 

@@ -98,6 +98,8 @@ class Server(Machine):
         self.admitted: set[int] = set()
         """Which of the announced have been let in, by place."""
         self.slices: Slices = {}
+        self.said: Mapping[str, frozenset[str]] = {}
+        """What each program of the trainers sends, by name; empty if they have one program."""
         self._copies: dict[str, Value] = {}
         self._handlers: dict[str, Callable[[Message], object]] = {
             SEND: self.on_send,

@@ -12,6 +12,7 @@ from pstranspile.run.cluster.feeding import ClusterFeeds
 from pstranspile.run.cluster.scenario import Scenario
 from pstranspile.run.cluster.trainer import Trainer
 from pstranspile.run.files import stacked
+from pstranspile.run.turns import GivenTurns
 
 
 class Job(Protocol):
@@ -27,8 +28,22 @@ class Job(Protocol):
         ...
 
 
+def results_of(trainer: Trainer) -> dict[str, list[Value]]:
+    """What a trainer has fetched, by name: a value per step; where several programs take turns, by `PROGRAM/NAME`."""
+    return {
+        f"{program}/{name}" if trainer.named else name: [
+            found[name] for found, ran in zip(trainer.results, trainer.ran, strict=True) if ran == program
+        ]
+        for program in trainer.scheduled
+        for name in trainer.fetches.get(program, ())
+    }
+
+
 class Simulated(NamedTuple):
-    """What came of a run: `fetched[i][name]` holds what trainer i fetched, a value per step; `parameters` are whole."""
+    """What came of a run: `fetched[i][name]` holds what trainer i fetched, a value per step; `parameters` are whole.
+
+    Where several programs take turns, the names are `PROGRAM/NAME`, with a value for every step of that program.
+    """
 
     fetched: tuple[dict[str, list[Value]], ...]
     parameters: dict[str, Any]
@@ -37,12 +52,15 @@ class Simulated(NamedTuple):
     def arrays(self) -> dict[str, Any]:
         """The results as `run --save` writes them: `trainer_<i>/step/<name>`, and `param/<name>`.
 
-        Raises DiagnosticError for what has no such form.
+        Where several programs take turns, `trainer_<i>/<program>/step/<name>`. Raises DiagnosticError for what has no
+        such form.
         """
         found: dict[str, Any] = {}
-        for index, fetched in enumerate(self.fetched):
-            for name, values in fetched.items():
-                found.update((f"trainer_{index}/{key}", array) for key, array in stacked(name, values).items())
+        for index, (trainer, fetched) in enumerate(zip(self.cluster.trainers, self.fetched, strict=True)):
+            for key, values in fetched.items():
+                program, name = key.split("/", 1) if trainer.named else ("", key)
+                prefix = f"trainer_{index}/{program}/" if program else f"trainer_{index}/"
+                found.update((f"{prefix}{key}", array) for key, array in stacked(name, values).items())
         found.update((f"param/{name}", value) for name, value in self.parameters.items())
         return found
 
@@ -70,6 +88,7 @@ def simulate(
     on_step: Callable[[Trainer, int], object] | None = None,
     run: Callable[[Cluster, int], object] | None = None,
     faults: Scenario | None = None,
+    programs: GivenTurns | None = None,
     **options: Any,
 ) -> Simulated:
     """Runs a job on a cluster in this process, from the start-up programs to the end of the servers.
@@ -80,16 +99,16 @@ def simulate(
     `fetch` names variables to keep of every step, `init` gives whole variables to start from. `schedule` seeds the
     order of events (default: machines in turn), `seed` takes the place of the programs' random seeds. `on_step` is told
     of every step a trainer has done. `run` takes the place of `Cluster.run_to`: it may also save, or begin where
-    another run was saved. `faults` are things that go wrong (`parse_scenario`, `random_scenario`). Raises
-    DiagnosticError.
+    another run was saved. `faults` are things that go wrong (`parse_scenario`, `random_scenario`). `programs`
+    says which program each step runs, where a job has several (`main*5,generator`, or a function of trainer and step).
+    Raises DiagnosticError.
     """
-    cluster = cluster_of(result, fetch=fetch, init=init, schedule=schedule, seed=seed, faults=faults, **options)
+    options.update(fetch=fetch, init=init, schedule=schedule, seed=seed, faults=faults, programs=programs)
+    cluster = cluster_of(result, **options)
     cluster.feed(feeds)
     for trainer in cluster.trainers:
         trainer.on_step = on_step
     (run or Cluster.run_to)(cluster, steps or cluster.steps or 1)
     cluster.finish()
-    fetched = tuple(
-        {name: [step[name] for step in trainer.results] for name in trainer.fetches} for trainer in cluster.trainers
-    )
+    fetched = tuple(results_of(trainer) for trainer in cluster.trainers)
     return Simulated(fetched, cluster.parameters(), cluster)

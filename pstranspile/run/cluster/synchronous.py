@@ -8,6 +8,8 @@ waits. Other than in Fluid:
 * Rows of tables are looked up between updates only, as the trainer that asks would see them (A4.20).
 * What several trainers send under one name is added up; the last one does not hide the others.
 * A gradient that no trainer sent, while all are there, is an error and not the one of the step before (A4.11).
+* Where trainers have several programs, an update is that of one program, which all trainers name with their send
+  barrier: the blocks of gradients that just other programs send are left out. Fluid runs all blocks in every round.
 """
 
 from __future__ import annotations
@@ -16,13 +18,13 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
-from pstranspile.ir.diagnostics import DiagnosticError, at_op
+from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op
 from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Op, Program
+from pstranspile.ir.model import MAIN, Op, Program
 from pstranspile.ops.context import Value
 from pstranspile.run.cluster import codes
-from pstranspile.run.cluster.blocks import Block, block_program, part_of, read_first, with_temporaries
-from pstranspile.run.cluster.counters import count_rounds
+from pstranspile.run.cluster.blocks import Block, Parts, block_program, part_of, read_first, with_temporaries
+from pstranspile.run.cluster.counters import count_rounds, shared_counters
 from pstranspile.run.cluster.cutting import merged
 from pstranspile.run.cluster.machine import Waiting
 from pstranspile.run.cluster.message import Message
@@ -38,14 +40,17 @@ class SynchronousServer(Server):
     on_apply: Applied | None = None
     """Told right before an update of what it is made of: variable, trainer and value."""
 
-    KEPT = (*Server.KEPT, "sending", "received", "_senders", "_shared", "_sent", "_fetched", "_parked")
+    KEPT = (*Server.KEPT, "sending", "received", "_senders", "_shared", "_sent", "_steps", "_fetched", "_parked")
 
     def open(self, trainers: Any) -> None:
         """Begins with serving: the trainers' start-up programs fetch the parameters."""
         super().open(trainers)
         blocks: Any = self.op.attrs["optimize_blocks"]
         rates: Any = self.op.attrs.get("lr_decay_block_id", -1)
-        self.program: Program = count_rounds(block_program(self.main, [int(b) for b in blocks]), int(rates), self.scope)
+        numbers = [int(number) for number in blocks]
+        source = block_program(self.main, numbers)
+        self._parts = Parts(self.main, numbers, shared_counters(source, self.scope) if int(rates) >= 0 else ())
+        self.program: Program = count_rounds(source, int(rates), self.scope)
         declared = self.main.main_block.vars
         listed = set(self.op.inputs.get("X", ()))
         self.wanted: list[str] = [
@@ -55,6 +60,9 @@ class SynchronousServer(Server):
         ]
         """What the update needs of the trainers, in the order in which it is read."""
         self.program = with_temporaries(self.program, pairs(self.op, "grad_to_block_id"))
+        everything = frozenset[str]().union(*self.said.values())
+        self._idle: dict[str, frozenset[str]] = {name: everything - said for name, said in self.said.items()}
+        """By program of the trainers, what just other programs send."""
         self.sending = False
         """Whether gradients are taken now; else variables are served."""
         self.received: dict[str, Value] = {}
@@ -63,10 +71,14 @@ class SynchronousServer(Server):
         """What several trainers sent under one name, by trainer."""
         self._sent: set[int] = set()
         """The trainers whose send barrier has come before its update; whatever else they send waits for that."""
+        self._steps: dict[int, tuple[str, int]] = {}
+        """What the trainers whose send barrier has come say they have run: program and step."""
         self._fetched: set[int] = set()
         self._parked: list[Message] = []
         self._again: deque[Message] = deque()
-        self._updates_by_absent: dict[frozenset[str], tuple[Block, list[str]]] = {}
+        self._updates: dict[tuple[str, frozenset[str]], tuple[Block, list[str]]] = {}
+        """The updates made ready so far, by program and by what did not come."""
+        self._wanted_by_program: dict[str, list[str]] = {}
 
     def run(self) -> None:
         """Takes every message that has come."""
@@ -130,6 +142,8 @@ class SynchronousServer(Server):
     def on_send_barrier(self, message: Message) -> None:
         """One more trainer has sent everything; the last one starts the update."""
         self._sent.add(message.trainer)
+        if message.payload is not None:
+            self._steps[message.trainer] = message.payload, message.step
         if self.sending and len(self._sent) >= len(self.live):
             self._go_on()
 
@@ -143,6 +157,7 @@ class SynchronousServer(Server):
         """Nobody waits for a trainer that has left. What it sent of a step that it did not finish does not count."""
         trainer = message.trainer
         self._sent.discard(trainer)
+        self._steps.pop(trainer, None)
         self._fetched.discard(trainer)
         if self.received:
             self._forget(trainer)
@@ -191,7 +206,7 @@ class SynchronousServer(Server):
 
     def prepared(self) -> Iterable[Block]:
         """The updates made ready so far."""
-        return (block for block, _ in self._updates_by_absent.values())
+        return (block for block, _ in self._updates.values())
 
     def _go_on(self) -> None:
         """Passes every barrier that has been met."""
@@ -205,6 +220,7 @@ class SynchronousServer(Server):
         if self.live <= self._sent:
             self._update()
             self._sent.clear()
+            self._steps.clear()
             self.sending = False
             self.admit()
             self._take_parked()
@@ -215,16 +231,37 @@ class SynchronousServer(Server):
         alone = [(name, self._senders[name], value) for name, value in self.received.items() if name not in shared]
         return alone + [(name, trainer, value) for name, parts in shared.items() for trainer, value in parts.items()]
 
+    def _program_now(self) -> str:
+        """The program that the trainers have run. Raises DiagnosticError if it is not one."""
+        told = {trainer: self._steps.get(trainer, (MAIN, -1)) for trainer in sorted(self._sent)}
+        names = {name for name, _ in told.values()}
+        if len(names) > 1:
+            notes = [Note(f"{self.names_of([t])[0]}: @{name}, step {step}") for t, (name, step) in told.items()]
+            different = " and ".join(f"@{name}" for name in sorted(names))
+            message = f"the trainers take part in update {self.updates} of {self.name} with different programs, "
+            raise DiagnosticError([at_op(codes.PROGRAMS, message + different, self.op, notes=notes)])
+        return next(iter(names))
+
+    def _wanted_of(self, program: str) -> list[str]:
+        """What the update of one program needs."""
+        found = self._wanted_by_program.get(program)
+        if found is None:
+            idle = self._idle.get(program, frozenset[str]())
+            found = self._wanted_by_program[program] = [name for name in self.wanted if name not in idle]
+        return found
+
     def _update(self) -> None:
+        program = self._program_now() if self._steps else MAIN
         if self.on_apply is not None:
             self.on_apply(self, self.contributions())
         for name, parts in self._shared.items():
             self.received[name] = merged([parts[trainer] for trainer in sorted(parts)], adds=True)
         self._shared.clear()
-        absent = frozenset(name for name in self.wanted if name not in self.received)
-        known = self._updates_by_absent.get(absent)
+        wanted = self._wanted_of(program) if self.said else self.wanted
+        absent = frozenset(name for name in wanted if name not in self.received)
+        known = self._updates.get((program, absent))
         if known is None:
-            known = self._updates_by_absent[absent] = self._make_update(absent)
+            known = self._updates[program, absent] = self._make_update(program, wanted, absent)
         block, names = known
         received = self.received
         block.apply([received[name] for name in names])
@@ -234,20 +271,24 @@ class SynchronousServer(Server):
         if self.on_update is not None:
             self.on_update(self, self.updates - 1)
 
-    def _make_update(self, absent: frozenset[str]) -> tuple[Block, list[str]]:
-        program = self.program
+    def _make_update(self, name: str, wanted: list[str], absent: frozenset[str]) -> tuple[Block, list[str]]:
+        idle = self._idle.get(name, frozenset[str]())
+        program = self._parts.of(self.program, idle, frozenset(self.wanted))
+        if idle:
+            program = without(program, idle.intersection(self.wanted, read_first(program.main_block.ops)))
         if absent:
             if len(self.live) == len(self.trainer_names):
                 raise self._not_sent(sorted(absent))
             program = without(program, absent)
-        names = [name for name in self.wanted if name not in absent]
+        names = [name for name in wanted if name not in absent]
         read = set(read_first(program.main_block.ops))
         names = [name for name in names if name in read]
         return Block(program, self.scope, names, (), seed=self.seed), names
 
     def _not_sent(self, absent: list[str]) -> DiagnosticError:
         reader = next(op for op in self.program.main_block.ops if set(op.input_names) & set(absent))
-        message = f"{self.name} has the send barriers of all trainers, but nobody sent {', '.join(absent)}"
+        of = f" of @{self._program_now()}" if self._steps else ""
+        message = f"{self.name} has the send barriers{of} of all trainers, but nobody sent {', '.join(absent)}"
         return DiagnosticError([at_op(codes.NOT_SENT, message, reader, focus=absent[0])])
 
     def waiting(self) -> Waiting | None:
@@ -256,6 +297,8 @@ class SynchronousServer(Server):
             return None
         step = f" of step {self.updates}"
         if self.sending:
+            come = [f"{self.names_of([t])[0]} runs @{name}" for t, (name, _) in sorted(self._steps.items())]
+            step += f" ({', '.join(come)})" if come else ""
             return Waiting(self.name, self.op, "send barriers" + step, self.names_of(self.live - self._sent))
         what = "fetch barriers" + (step if self.updates else " of the start-up programs")
         return Waiting(self.name, self.op, what, self.names_of(self.live - self._fetched))

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from pstranspile.ir.diagnostics import DiagnosticError, Note
-from pstranspile.ir.model import Op, Program
+from pstranspile.ir.frozen import EMPTY
+from pstranspile.ir.model import MAIN, Op, Program, Var
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import Value
 from pstranspile.run.cluster.machine import Machine, Waiting
@@ -16,6 +17,7 @@ from pstranspile.run.cluster.script import Coroutine, Exchange, Library, Script,
 from pstranspile.run.feeds import fetched
 from pstranspile.run.frame import Execution
 from pstranspile.run.scope import Scope
+from pstranspile.run.turns import Turns
 
 np = lazy_import("numpy")
 
@@ -54,18 +56,26 @@ class Trainer(Machine):
         *,
         seed: int | None = None,
         scope: Scope | None = None,
+        others: Mapping[str, Program] = EMPTY,
     ):
         super().__init__(name, network, scope)
         self.index = index
         self.startup = startup
         self.main = main
+        self.programs: dict[str, Program] = {MAIN: main, **others}
+        """The programs that a step may run, by name."""
+        self.turns: Turns | None = None
+        """Which of them each step runs; None: always the main one."""
         self.seed = seed
         self.step = -1
         """The step under way or next, counted from 0; -1 during start-up."""
         self.limit = 0
         self.left = False
         self.results: list[dict[str, Value]] = []
-        self.fetches: tuple[str, ...] = ()
+        self.ran: list[str] = []
+        """Which program each of the results is of."""
+        self.fetches: dict[str, tuple[str, ...]] = {}
+        """What is fetched of each program."""
         self.feed: Callable[[int], Feed] = lambda step: {}
         self.on_step: Callable[[Trainer, int], object] | None = None
         self.on_started: Callable[[Trainer], object] | None = None
@@ -80,11 +90,13 @@ class Trainer(Machine):
         """Where files that ops name lie."""
         self._asked: Program | None = None
         self._extra: Script | None = None
-        self.changes = changed_in_place(startup) | changed_in_place(main)
+        self.changes = changed_in_place(startup).union(*map(changed_in_place, self.programs.values()))
         """The variables that the trainer's programs may change in place, so that it must have them to itself."""
         self._library = library
         self._script: Script | None = None
-        self._main: Script | None = None
+        self._scripts: dict[str, Script] = {}
+        """The programs made ready to run, by name."""
+        self._running = MAIN
         self._actions: dict[int, list[Action]] = {}
         self._coroutine: Coroutine | None = None
         self._exchange = -1
@@ -99,6 +111,36 @@ class Trainer(Machine):
         """How often the trainer was started again."""
         self._first = 0
         """The step to begin with."""
+
+    # its programs
+
+    @property
+    def named(self) -> bool:
+        """Whether steps may run other programs than the main one."""
+        return self.turns is not None
+
+    @property
+    def scheduled(self) -> tuple[str, ...]:
+        """The names of the programs that steps may run."""
+        return (MAIN,) if self.turns is None else self.turns.names
+
+    @property
+    def everything(self) -> tuple[Program, ...]:
+        """The start-up program and those that steps may run."""
+        return (self.startup, *self.programs.values())
+
+    def program_of(self, step: int) -> str:
+        """The name of the program that a step runs."""
+        return MAIN if self.turns is None else self.turns.program(step)
+
+    def name_of(self, program: Program) -> str | None:
+        """The name of a program that steps may run, None for any other."""
+        return next((name for name, known in self.programs.items() if known is program), None)
+
+    def declares(self, name: str) -> Var | None:
+        """How a program of the trainer declares a variable: kept from step to step, if one of them does so."""
+        found = [p.main_block.vars[name] for p in self.programs.values() if name in p.main_block.vars]
+        return next((var for var in found if var.persistable), found[0] if found else None)
 
     # what actions use
 
@@ -139,7 +181,7 @@ class Trainer(Machine):
     def go_on_from(self, step: int) -> None:
         """Makes `step` the next step, for what is fed and for random numbers; the trainer pauses before it."""
         self.step = self.limit = step
-        self._main = None
+        self._scripts.clear()
 
     def run_once(self, program: Program) -> None:
         """Runs a program besides (one that saves), before the next step and without counting it as one."""
@@ -176,15 +218,16 @@ class Trainer(Machine):
         self.down = self.left = self._begun = False
         self.step, self._first = -1 - self._lives, step
         self.on_started = None
-        self._asked = self._extra = self._script = self._main = self._coroutine = self._join = self._after = None
+        self._asked = self._extra = self._script = self._coroutine = self._join = self._after = None
+        self._scripts.clear()
         self._exchange, self._open, self._blocked = -1, 0, ""
         self._answers = []
 
     def take_over(self, other: Trainer) -> None:
         """Instead of the start-up program: begins with the variables of another trainer, which is between steps."""
-        kept = {name for name, var in self.main.main_block.vars.items() if var.persistable}
         for name, value in other.scope.items():
-            if name in kept:
+            var = self.declares(name)
+            if var is not None and var.persistable:
                 self.scope[name] = value
         self._begun, self.step = True, self._first
 
@@ -232,9 +275,14 @@ class Trainer(Machine):
         if feed is None:
             self.leave()
             return
-        if self._main is None or self._main.feeds != tuple(feed):
-            self._main = self._prepared(self.main, tuple(feed), self.fetches, {})
-        self._begin(self._main, feed)
+        name = self._running = MAIN if self.turns is None else self.turns.program(self.step)
+        script = self._scripts.get(name)
+        if script is None or script.feeds != tuple(feed):
+            script = self._prepared(self.programs[name], tuple(feed), self.fetches.get(name, ()), {})
+            self._scripts[name] = script
+        elif self.turns is not None:
+            script.execution.step = self.step
+        self._begin(script, feed)
 
     def _prepared(self, program: Program, feeds: Sequence[str], fetches: Sequence[str], slices: Any) -> Script:
         execution = Execution(program, self.scope, seed=self.seed, stream=self.index, slices=slices, folder=self.folder)
@@ -304,7 +352,8 @@ class Trainer(Machine):
             return
         if self.step >= 0:
             values = zip(script.fetches, found, strict=True)
-            self.results.append({name: fetched(self.main, name, value) for name, value in values})
+            self.results.append({name: fetched(script.execution.program, name, value) for name, value in values})
+            self.ran.append(self._running)
         starting = self.step < 0
         self.step = self._first if starting else self.step + 1
         if starting:
@@ -346,5 +395,6 @@ class Trainer(Machine):
 
     def _told(self, problem: DiagnosticError) -> DiagnosticError:
         """The error with a note that says on which machine, and in which step."""
-        where = f"on {self.name}, " + (f"step {self.step}" if self.step >= 0 else "during start-up")
+        program = f" of @{self._running}" if self.turns is not None else ""
+        where = f"on {self.name}, " + (f"step {self.step}{program}" if self.step >= 0 else "during start-up")
         return DiagnosticError(d._replace(notes=(*d.notes, Note(where))) for d in problem.diagnostics)
