@@ -286,7 +286,11 @@ def check_types(op: Op, type_of: TypeOf) -> list[ShapeProblem]:
 
 
 def _agree(expected: TensorType, declared: TensorType) -> bool:
-    """Whether element types are the same and shapes fit. LoD levels are not compared."""
-    if expected.dtype is not declared.dtype:
+    """Whether element types are the same and shapes fit. LoD levels are not compared.
+
+    A result declared as BOOL may be of any type: it is number 0, which Fluid also writes where nobody set the type
+    (`fluid.gradients` makes such variables).
+    """
+    if expected.dtype is not declared.dtype and declared.dtype is not DType.BOOL:
         return False
     return not expected.shape or not declared.shape or fits(expected.shape, declared.shape)

@@ -116,6 +116,14 @@ def test_rows_and_untyped_persistables_say_nothing():
     assert verify_program(program(variables, ops)) == ()
 
 
+def test_a_result_whose_element_type_nobody_set_may_be_of_any():
+    """Fluid declares it as bool, which is number 0: `fluid.gradients` makes the `shape` op below."""
+    variables = [tensor("x", 4, 2), tensor("dims", 2, dtype=DType.BOOL), tensor("y", 4, 2, dtype=DType.INT32)]
+    assert verify_program(program(variables, [make_op("shape", {"Input": ["x"]}, {"Out": ["dims"]})])) == ()
+    found = verify_program(program(variables, [make_op("relu", {"X": ["x"]}, {"Out": ["y"]})]))
+    assert codes(found) == ["type-mismatch"]
+
+
 LOOP = """
 state %limit : i64[1]
 temp %i : i64[1]
