@@ -7,6 +7,7 @@ import pytest
 from pstranspile.interop.program_desc import program_from_bytes, program_to_bytes, read_program
 from pstranspile.interop.protobuf_schema import program_desc_class
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError
+from pstranspile.ir.types import DType
 from tests.interop.recorded import FOLDER, every_file, varint
 
 
@@ -139,8 +140,8 @@ FIELD_CASES = {
         "desc-enum",
         "blocks[0].vars[2].type.type",
     ),
-    "kind for element type": (
-        lambda m: setattr(m.blocks[0].vars[0].type.lod_tensor.tensor, "data_type", 7),
+    "number that is neither element type nor kind": (
+        lambda m: setattr(m.blocks[0].vars[0].type.lod_tensor.tensor, "data_type", 77),
         "desc-enum",
         "blocks[0].vars[0].type.lod_tensor.tensor.data_type",
     ),
@@ -247,6 +248,15 @@ def test_what_has_no_place_is_named():
         program_from_bytes(data, "x.pb", "main")
     assert len(caught) == len(left_out)
     assert "desc-not-kept" in str(caught[0].message)
+
+
+def test_a_kind_for_an_element_type_counts_as_not_set():
+    """Fluid's sampled_softmax_with_cross_entropy makes a variable whose element type is 7, the kind LOD_TENSOR."""
+    message = message_of("fit_a_line.startup.pb")
+    message.blocks[0].vars[0].type.lod_tensor.tensor.data_type = 7
+    program, (found,) = read_program(message.SerializeToString(), "x.pb", "main")
+    assert program.main_block.vars[message.blocks[0].vars[0].name.decode()].dtype is DType.BOOL
+    assert (found.code, "7 is the kind LOD_TENSOR, not an element type" in found.message) == ("desc-not-kept", True)
 
 
 def test_many_unknown_fields_are_counted():
