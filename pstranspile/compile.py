@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+from pstranspile.analysis.distributed import already_distributed
 from pstranspile.analysis.self_updates import self_updates
 from pstranspile.emit.distribution import Distributions, with_distribution
 from pstranspile.emit.family import Emitter, Programs, family_of
@@ -13,7 +14,7 @@ from pstranspile.ir.codes import declare
 from pstranspile.ir.collector import collector_paused
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise_errors
 from pstranspile.ir.frozen import EMPTY, FrozenMap
-from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Program
+from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Program, expect_module
 from pstranspile.job import Job
 from pstranspile.link import Linked, LinkError, link
 from pstranspile.passes import PASSES, Observer, Steps
@@ -81,7 +82,7 @@ class Compiled:
     def trainer(self, index: int) -> Role:
         """The programs of trainer `index`. Raises IndexError if there is no such trainer."""
         if not 0 <= index < self.plan.trainers:
-            raise IndexError(f"trainer {index} of {self.plan.trainers}")
+            raise IndexError(f"there is no trainer {index}; the job has {self.plan.trainers}, numbered from 0")
         name = f"trainer_{index}"
         if name in self._made:
             return self._made[name]
@@ -92,7 +93,9 @@ class Compiled:
     def pserver(self, endpoint: str) -> Role:
         """The programs of the server at `endpoint`. Raises KeyError if the job has no such server."""
         if endpoint not in self.plan.pservers:
-            raise KeyError(endpoint)
+            raise KeyError(
+                f"there is no server at {endpoint!r}; the servers are {', '.join(self.plan.pservers) or 'none'}"
+            )
         name = f"pserver_{self.plan.pservers.index(endpoint)}"
         if name in self._made:
             return self._made[name]
@@ -115,12 +118,17 @@ def prepare(
     `plan` (made by `make_plan` for the same module, or read from a file) is used instead of one made from the job.
     Raises DiagnosticError when the module can't be compiled for the job.
     """
+    expect_module(module, "compile")
+    if not isinstance(job, Job):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"compile takes a Job, not a value of type {type(job).__name__}; Job(**settings) makes one")
     with collector_paused():
         missing = [name for name in (MAIN, STARTUP) if name not in module.programs]
         if missing:
             location = Location(module.source.file) if module.source else None
             names = " and ".join(f"@{name}" for name in missing)
             raise DiagnosticError([error(NO_PROGRAM, f"the module has no program {names}", location)])
+        for name, program in module.programs.items():
+            raise_errors(already_distributed(program, name))
         if job.pservers and job.mode != "geo":
             raise_errors(self_updates(module))
         steps = Steps(on_pass)

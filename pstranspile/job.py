@@ -7,6 +7,7 @@ else: every later stage reads `job.mode`.
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -118,13 +119,18 @@ class Job:
 
         Raises JobError with every value that is wrong, by key.
         """
-        given = {name: value for name, value in locals().items() if name != "self" and value is not None}
+        given = {name: _number(value) for name, value in locals().items() if name != "self" and value is not None}
         for name, value in _resolve(given).items():
             object.__setattr__(self, name, value)
 
     def as_dict(self) -> dict[str, Any]:
         """Every value by key, in the order of the fields, tuples as lists."""
         return {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
+
+
+def _number(value: object) -> object:
+    """Integers of other types than `int`, such as numpy's, as `int`; other values as they are."""
+    return value if isinstance(value, int) or not hasattr(value, "__index__") else operator.index(cast("Any", value))
 
 
 def _plain(value: object) -> object:

@@ -31,7 +31,7 @@ def load_job(path: str | Path | None, overrides: Mapping[str, object] | None = N
     given = {key: value for key, value in (overrides or {}).items() if value is not None}
     text = "" if path is None else _read(Path(path))
     from_file = {} if path is None else _parse(str(path), text)
-    unknown = [_unknown_key(key) for key in (*from_file, *given) if key not in KEYS]
+    unknown = [_unknown_key(key, from_file.get(key)) for key in (*from_file, *given) if key not in KEYS]
     if unknown:
         raise JobError(_placed(unknown, path, text, given))
     if "trainers" in given:
@@ -67,9 +67,12 @@ def parse_setting(text: str) -> tuple[str, object]:
     return key, value
 
 
-def _unknown_key(key: str) -> Diagnostic:
+def _unknown_key(key: str, value: object = None) -> Diagnostic:
     from difflib import get_close_matches
 
+    if isinstance(value, dict):
+        message = f"a job has no tables, such as {key!r}; its keys stand at the top of the file"
+        return error("job-unknown-key", message, focus=key)
     near = get_close_matches(key.lower(), KEYS, 1)
     hint = f"did you mean {near[0]}?" if near else f"the keys are {', '.join(KEYS)}"
     return error("job-unknown-key", f"a job has no key {key!r}; {hint}", focus=key)
@@ -127,7 +130,11 @@ def _parse_toml(file: str, text: str) -> object:
     except ValueError as problem:  # TOMLDecodeError is one; a number with thousands of digits another
         place = re.search(r"\(at line (\d+), column (\d+)\)", str(problem))
         message = re.sub(r"\s*\(at .*\)$", "", str(problem))
-        where = Location(file, int(place[1]), int(place[2])) if place else Location(file)
+        if "Cannot overwrite" in message:
+            message = "this key stands twice"
+        where = Location(file, int(place[1]), 1 if "twice" in message else int(place[2])) if place else Location(file)
+        if "end of document" in str(problem):
+            where = Location(file, text.rstrip().count("\n") + 1, 1)
         raise JobError([error("job-file", f"not valid TOML: {message}", where)]) from None
 
 
@@ -147,7 +154,7 @@ def _placed(
 
 
 def _locate(file: str, text: str, key: str) -> Location | None:
-    pattern = re.compile(rf"(?:^|[{{,])\s*(\"?){re.escape(key)}\1\s*[=:]", re.MULTILINE)
+    pattern = re.compile(rf"(?:^|[{{,])\s*\[*\s*(\"?){re.escape(key)}\1\s*[=:\].]", re.MULTILINE)
     match = pattern.search(text)
     if match is None:
         return Location(file)

@@ -45,6 +45,8 @@ def load(
 
 def loads(text: str) -> Module:
     """The module in program text. Raises DiagnosticError."""
+    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"loads takes text, not a value of type {type(text).__name__}")
     from pstranspile.textual import parse
 
     return parse(text, "<string>")

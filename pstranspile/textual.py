@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pstranspile.ir import text as _text
 from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Module, Program
+from pstranspile.ir.model import Module, Program, expect_module
 from pstranspile.ir.text.distribution import STATEMENTS
 from pstranspile.ir.text.schemas import Language, SchemaView
 from pstranspile.ops import schema_of
@@ -37,6 +37,7 @@ def print_module(module: Module) -> str:
 
     Raises ValueError for values that no ProgramDesc can hold, such as an INT beyond 32 bits.
     """
+    expect_module(module, "dumps")
     return _text.print_module(module, LANGUAGE)
 
 

@@ -30,6 +30,7 @@ def causes(module: Module) -> tuple[Diagnostic, ...]:
     moved = find_roles(main.main_block).moved
     updates = [op for index, op in enumerate(ops) if index in moved and _is_optimizer(op)]
     found = [
+        *_mistaken_roles(main, moved),
         *_not_initialised(main, startup, [ops[index] for index in sorted(moved)]),
         *_overwritten(main, moved, {op.input("Param") for op in updates}),
         *chain.from_iterable(_mistaken_update(op, main) for op in updates),
@@ -74,6 +75,14 @@ def _overwritten(main: Program, moved: frozenset[int], parameters: set[str | Non
             if name in parameters:
                 message = f"it writes the parameter {var_text(name)} in every step, which the optimizer updates"
                 yield at_op(codes.OVERWRITTEN, message, op, focus=var_text(name))
+
+
+def _mistaken_roles(main: Program, moved: frozenset[int]) -> Iterator[Diagnostic]:
+    """Optimizers that are not marked as what updates a parameter."""
+    for index, op in enumerate(main.main_block.ops):
+        if _is_optimizer(op) and (index not in moved or op.role != OpRole.OPTIMIZE):
+            message = f"it updates {var_text(op.input('Param') or '')}, but its role is not optimize"
+            yield at_op(codes.UPDATE, message, op)
 
 
 def _mistaken_update(op: Op, main: Program) -> Iterator[Diagnostic]:

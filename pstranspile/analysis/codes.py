@@ -73,9 +73,14 @@ OVERWRITTEN = declare(
 )
 UPDATE = declare(
     "update-variables",
-    "An optimizer updates another parameter than it reads, or reads something whose type does not fit the parameter.",
+    "An optimizer has another role than optimize, updates another parameter than it reads, or reads something whose "
+    "type does not fit the parameter.",
 )
 ROLE = declare(
     "role-gradient", "The role variables of an op name a gradient that it does not compute, or that fits no parameter."
 )
 INITIAL_VALUE = declare("initial-value", "An op of @startup gives a variable other dims than @main declares.")
+ALREADY = declare(
+    "already-distributed",
+    "The program talks to servers already: it is the output of a transpiler, not the input of one.",
+)

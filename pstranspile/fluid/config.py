@@ -11,7 +11,8 @@ class DistributeTranspilerConfig:
     """The settings of a `DistributeTranspiler`, under Fluid's names and with its defaults.
 
     `split_method` is `"RoundRobin"`, `"HashName"`, `"module:Class"`, or a dispatcher class itself. `sync_mode` None
-    leaves the choice to the argument of `transpile`.
+    leaves the choice to the argument of `transpile`. `print_log` is accepted, and has no effect. Other attributes can't
+    be set (AttributeError), so that a misspelt one does not pass unnoticed.
     """
 
     slice_var_up: bool = True
@@ -30,10 +31,21 @@ class DistributeTranspilerConfig:
     use_hierarchical_allreduce: bool = False
     hierarchical_allreduce_inter_nranks: int = 0
     collective_mode: str | None = None
+    print_log: bool = False
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name not in self.__dataclass_fields__:
+            from difflib import get_close_matches
+
+            near = get_close_matches(name, self.__dataclass_fields__, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise AttributeError(f"DistributeTranspilerConfig has no {name!r}{hint}", name=name, obj=self)
+        object.__setattr__(self, name, value)
 
     def job_settings(self) -> dict[str, Any]:
         """What differs from the defaults, as keyword arguments of `pstranspile.Job`."""
         changed = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
+        changed.pop("print_log", None)
         method = changed.get("split_method")
         if isinstance(method, type):
             changed["split_method"] = f"{method.__module__}:{method.__qualname__}"

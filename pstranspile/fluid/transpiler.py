@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from pstranspile.compile import Compiled, compile
 from pstranspile.fluid.collective import check_rank
 from pstranspile.fluid.config import DistributeTranspilerConfig
@@ -13,6 +15,10 @@ DEFAULT_SERVER = "127.0.0.1:6174"
 """The server that Fluid's `transpile` assumes when it is given none."""
 
 
+def _type(value: object) -> str:
+    return type(value).__name__
+
+
 class DistributeTranspiler:
     """Transpiles one program for a cluster; then gives every role's programs, in any order and as often as asked.
 
@@ -21,6 +27,8 @@ class DistributeTranspiler:
     """
 
     def __init__(self, config: DistributeTranspilerConfig | None = None):
+        if not isinstance(cast(object, config), DistributeTranspilerConfig | None):
+            raise TypeError(f"the config is a DistributeTranspilerConfig, not a value of type {_type(config)}")
         self.config = config or DistributeTranspilerConfig()
         self._compiled: Compiled | None = None
         self._trainer_id = 0
@@ -45,6 +53,9 @@ class DistributeTranspiler:
         """
         if startup_program is None:
             raise TypeError("transpile needs the startup_program: there is no global default program here")
+        for given in cast("tuple[object, ...]", (program, startup_program)):
+            if not isinstance(given, Program):
+                raise TypeError(f"transpile takes Programs, such as module.main, not a value of type {_type(given)}")
         settings = self.config.job_settings()
         if sync_mode is not None:
             settings.setdefault("sync_mode", sync_mode)

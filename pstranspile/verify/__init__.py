@@ -8,7 +8,7 @@ from __future__ import annotations
 from pstranspile.ir.collector import collector_paused
 from pstranspile.ir.describe import var_text
 from pstranspile.ir.diagnostics import Diagnostic, Severity
-from pstranspile.ir.model import MAIN, Location, Module, Program, SourceText
+from pstranspile.ir.model import MAIN, Location, Module, Program, SourceText, expect_module
 from pstranspile.verify import codes
 from pstranspile.verify.agreement import check_agreement
 from pstranspile.verify.forms import report_unknown_op
@@ -26,6 +26,7 @@ def verify(module: Module) -> tuple[Diagnostic, ...]:
 
     Errors are what can't run, warnings the rest. Takes time in proportion to the number of ops and variables.
     """
+    expect_module(module, "verify")
     found: list[Diagnostic] = []
     with collector_paused():
         for name, program in module.programs.items():
