@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pstranspile.diff.align import align
 from pstranspile.diff.canonical import Keys, Renaming, generated_names, op_line, op_names, var_key, var_line
 from pstranspile.diff.difference import Difference, Line
+from pstranspile.ir.attributes import same_attr
 from pstranspile.ir.distribution import Distribution
 from pstranspile.ir.model import Block, Module, Op, Program, Var
 from pstranspile.ir.text.distribution import statements
@@ -193,7 +194,7 @@ def _alike(a: Op, b: Op) -> bool:
         return False
     if a.attrs is b.attrs:
         return True
-    return [*map(type, a.attrs.values())] == [*map(type, map(b.attrs.get, a.attrs))]
+    return all(map(same_attr, a.attrs.values(), [b.attrs[name] for name in a.attrs]))
 
 
 def _settled(ops: tuple[Op, ...]) -> Sequence[Op]:

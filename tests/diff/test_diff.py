@@ -93,6 +93,7 @@ DIFFERENT = {
     "seed": ("seed=1", "seed=2", ["-program @main seed=1", "+program @main seed=2"]),
     "op type": ("mul(X=%x, Y=%w)", "matmul(X=%x, Y=%w)", None),
     "attribute": ("scale=0.5", "scale=0.25", None),
+    "sign of zero": ("{scale=0.5}", "{scale=0.5, bias=-0.0}", None),
     "kind": ('epmap=["a:1"]} : rpc\n    send_b', 'epmap=["a:1"], extra:long=1} : rpc\n    send_b', None),
     "role": ("{scale=0.5}", "{scale=0.5} : backward", None),
     "role variables": ("{scale=0.5}", "{scale=0.5} : backward(%w, %z)", None),
