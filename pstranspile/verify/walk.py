@@ -10,7 +10,7 @@ from typing import Any
 
 from pstranspile.ir.attributes import Strings
 from pstranspile.ir.describe import var_text
-from pstranspile.ir.diagnostics import Note
+from pstranspile.ir.diagnostics import Note, Severity
 from pstranspile.ir.model import Block, Op, TensorType, Var
 from pstranspile.ir.types import DType, VarKind
 from pstranspile.ops import schema_of
@@ -308,7 +308,16 @@ class Walk:
             focus = var_text(problem.variable) if problem.variable else ""
             focus = focus or (slot_text(problem.slot) if problem.slot else op.type)
             notes = declared_here(var) if var is not None else ()
-            self.findings.op(codes.TYPE_MISMATCH, problem.message, place, focus=focus, notes=notes)
+            severity = Severity.WARNING if var and self._is_written_as_declared(var, op) else Severity.ERROR
+            self.findings.op(codes.TYPE_MISMATCH, problem.message, place, focus=focus, severity=severity, notes=notes)
+
+    def _is_written_as_declared(self, var: Var, op: Op) -> bool:
+        """Whether `op` writes a variable of block 0 that ops give several element types, one as declared."""
+        from pstranspile.verify.element_types import given_types
+
+        if var.name not in op.output_names or var is not self.blocks[0].vars.get(var.name) or var.tensor is None:
+            return False
+        return {var.dtype} < given_types(self.blocks, var.name)
 
     # What is read
 

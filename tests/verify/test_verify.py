@@ -124,6 +124,41 @@ def test_a_result_whose_element_type_nobody_set_may_be_of_any():
     assert codes(found) == ["type-mismatch"]
 
 
+TWO_TYPES = """
+program @main {
+  block ^0 {
+    state %rate : i64[1]
+    temp %step : i64[1]
+    temp %y : f32[1]
+    fill_constant -> Out=%step {shape=[1], dtype=3}
+    assign(X=%step) -> Out=%rate
+    fill_constant -> Out=%rate {shape=[1], dtype=5}
+    cast(X=%rate) -> Out=%y {in_dtype=3, out_dtype=5}
+  }
+}
+
+program @startup {
+  block ^0 {
+    state %rate : f32[1]
+    fill_constant -> Out=%rate {shape=[1], dtype=5}
+  }
+}
+"""
+
+
+def test_a_variable_that_is_written_with_two_element_types_is_a_warning():
+    """Fluid's ExponentialMovingAverage makes its decay rate so, of an integer step counter."""
+    found = verify(parse("ir 1\n" + TWO_TYPES))
+    assert codes(found) == ["type-mismatch", "declared-differently"]
+    assert errors(found) == []
+
+
+def test_a_declaration_that_no_op_agrees_with_is_an_error():
+    found = verify(parse("ir 1\n" + TWO_TYPES.replace("    assign(X=%step) -> Out=%rate\n", "")))
+    assert codes(found) == ["type-mismatch", "declared-differently"]
+    assert len(errors(found)) == 2
+
+
 LOOP = """
 state %limit : i64[1]
 temp %i : i64[1]
