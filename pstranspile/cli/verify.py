@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from pstranspile.cli.common import add_companions, load_input, make_parser
+from pstranspile.cli.common import STDIN, add_companions, load_input, make_parser
 from pstranspile.cli.report import Reported, report, status_of
 from pstranspile.ir.diagnostics import DiagnosticError, Severity
 
@@ -47,5 +47,5 @@ def _verify(path: str, startup: str | None, meta: str | None) -> int:
     report(found, [module.source])
     errors = sum(d.severity is Severity.ERROR for d in found)
     if errors:
-        print(f"{path}: {errors} {'error' if errors == 1 else 'errors'}", file=sys.stderr)
+        print(f"{STDIN if path == '-' else path}: {errors} {'error' if errors == 1 else 'errors'}", file=sys.stderr)
     return 1 if errors else 0

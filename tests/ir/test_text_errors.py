@@ -82,3 +82,21 @@ def test_a_long_line_ends_where_it_ends():
     assert shown[1].startswith("    5 | ..., 1, ")
     assert shown[1].endswith(", 1}")
     assert shown[2].index("^") == len(shown[1]) - 1
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        (
+            "temp %fc-0.w : f32[1]",
+            '; a name with other characters than letters, digits and _ . @ / is quoted: %"fc-0.w"',
+        ),
+        ("relu(X=%a+b) -> Out=%c", 'is quoted: %"a+b"'),
+        ("relu(X=%caf\u00e9) -> Out=%c", 'is quoted: %"caf\u00e9"'),
+        ("my_op {a='x'}", "found `'`; strings and names stand in double quotes"),
+        ("relu(X=%a)-> Out:%b", "expected `=`, found `:`"),
+    ],
+)
+def test_what_lacks_quotes(line: str, hint: str):
+    (found,) = findings(HEAD + line + "\n" + TAIL).diagnostics
+    assert found.message.endswith(hint)

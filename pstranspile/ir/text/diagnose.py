@@ -19,6 +19,7 @@ from pstranspile.ir.text.context import Context, did_you_mean
 from pstranspile.ir.text.fast import LineReader
 from pstranspile.ir.text.grammar import parse_statement
 from pstranspile.ir.text.layout import statement_length
+from pstranspile.ir.text.literals import quote
 from pstranspile.ir.text.reader import VERSION
 from pstranspile.ir.text.template import Unfit
 from pstranspile.ir.text.tree import Node, Token, Tree, token
@@ -106,7 +107,19 @@ def _syntax(problem: UnexpectedInput, text: str, context: Context) -> Diagnostic
     if first and first.group(2) in ("%", "@", "^") and position <= first.end():
         wanted = {"%": ["param", "state", "temp"], "@": ["program"], "^": ["block"]}[first.group(2)]
         message += did_you_mean(first.group(1), wanted)
-    return error(codes.SYNTAX, message, Location(context.file, line, column), focus=focus)
+    return error(codes.SYNTAX, message + _quoting(text, position), Location(context.file, line, column), focus=focus)
+
+
+def _quoting(text: str, position: int) -> str:
+    """What to put in quotes, where their lack is the likely cause: names with other characters, strings."""
+    if text[position : position + 1] == "'":
+        return "; strings and names stand in double quotes"
+    name = re.search(r"[%@][\w.@/]+$", text[:position])
+    rest = re.match(r"[^\s,()\[\]{}:=#\"]+", text[position:])
+    if name is None or rest is None or rest.group().startswith("->"):
+        return ""
+    quoted = name.group()[0] + quote(name.group()[1:] + rest.group())
+    return f"; a name with other characters than letters, digits and _ . @ / is quoted: {quoted}"
 
 
 def _parse(lines: list[str], at: int, context: Context) -> tuple[Node | None, int]:
