@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Protocol
 
 from pstranspile.ir.roles import OpRole
@@ -34,6 +35,12 @@ def _periods(draft: Draft, steps: int, staircase: bool) -> Value:
     return basic.floor(passed) if staircase else passed
 
 
+def _positive(**settings: int) -> None:
+    for name, value in settings.items():
+        if value < 1:
+            raise ValueError(f"{name} of a schedule is {value}, it must be at least 1")
+
+
 @dataclass(frozen=True)
 class Exponential:
     """learning_rate * decay_rate ** (step / decay_steps); `staircase` takes whole periods only."""
@@ -42,6 +49,9 @@ class Exponential:
     decay_steps: int
     decay_rate: float
     staircase: bool = False
+
+    def __post_init__(self) -> None:
+        _positive(decay_steps=self.decay_steps)
 
     def emit(self, draft: Draft) -> Value:
         """Appends the schedule's ops."""
@@ -58,6 +68,9 @@ class NaturalExp:
     decay_rate: float
     staircase: bool = False
 
+    def __post_init__(self) -> None:
+        _positive(decay_steps=self.decay_steps)
+
     def emit(self, draft: Draft) -> Value:
         """Appends the schedule's ops."""
         with draft.roles(OpRole.LR_SCHED):
@@ -73,6 +86,9 @@ class InverseTime:
     decay_steps: int
     decay_rate: float
     staircase: bool = False
+
+    def __post_init__(self) -> None:
+        _positive(decay_steps=self.decay_steps)
 
     def emit(self, draft: Draft) -> Value:
         """Appends the schedule's ops."""
@@ -92,6 +108,9 @@ class Polynomial:
     end_learning_rate: float = 0.0001
     power: float = 1.0
     cycle: bool = False
+
+    def __post_init__(self) -> None:
+        _positive(decay_steps=self.decay_steps)
 
     def emit(self, draft: Draft) -> Value:
         """Appends the schedule's ops."""
@@ -127,6 +146,8 @@ class Piecewise:
                 f"a piecewise schedule has one value more than boundaries, got {len(self.values)} values and "
                 f"{len(self.boundaries)} boundaries"
             )
+        if any(earlier >= later for earlier, later in pairwise(self.boundaries)):
+            raise ValueError(f"the boundaries of a piecewise schedule must rise, got {list(self.boundaries)}")
 
     def emit(self, draft: Draft) -> Value:
         """Appends the schedule's ops."""
@@ -153,6 +174,9 @@ class Noam:
     warmup_steps: int
     learning_rate: float = 1.0
 
+    def __post_init__(self) -> None:
+        _positive(d_model=self.d_model, warmup_steps=self.warmup_steps)
+
     def emit(self, draft: Draft) -> Value:
         """Appends the schedule's ops."""
         with draft.roles(OpRole.LR_SCHED):
@@ -170,6 +194,9 @@ class Cosine:
     step_each_epoch: int
     epochs: int
 
+    def __post_init__(self) -> None:
+        _positive(step_each_epoch=self.step_each_epoch, epochs=self.epochs)
+
     def emit(self, draft: Draft) -> Value:
         """Appends the schedule's ops."""
         with draft.roles(OpRole.LR_SCHED):
@@ -185,6 +212,9 @@ class LinearWarmup:
     warmup_steps: int
     start_lr: float
     end_lr: float
+
+    def __post_init__(self) -> None:
+        _positive(warmup_steps=self.warmup_steps)
 
     def emit(self, draft: Draft) -> Value:
         """Appends the ops of the inner schedule, if there is one, and its own."""

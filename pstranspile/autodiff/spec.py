@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from difflib import get_close_matches
+from math import isfinite
 from typing import Any
 
 from pstranspile.autodiff.clips import Clip, ClipByGlobalNorm, ClipByNorm, ClipByValue
@@ -51,6 +52,8 @@ def parse_optimizer(
     kind = _chosen(name, OPTIMIZERS, "optimizer")
     held = {field.name: field for field in fields(kind) if field.name not in _NOT_SETTINGS}
     arguments = _settings(settings, held, f"optimizer {name}")
+    if isinstance(rate, float) and not isfinite(rate):
+        raise ValueError(f"the learning rate is {rate}, it must be a finite number")
     if rate is not None:
         arguments["learning_rate"] = rate
     return kind(regularizer=regularizer, clip=clip, **arguments)
@@ -93,7 +96,10 @@ def parse_clip(text: str) -> Clip:
     kind = _chosen(name, {"global_norm": ClipByGlobalNorm, "norm": ClipByNorm, "value": ClipByValue}, "clip")
     if kind is ClipByValue and "/" in value:
         low, _, high = value.partition("/")
-        return ClipByValue(_number(high, "clip value"), _number(low, "clip value"))
+        bounds = _number(low, "clip value"), _number(high, "clip value")
+        if bounds[0] > bounds[1]:
+            raise ValueError(f"clip value is {value}, its lower bound is above the upper")
+        return ClipByValue(bounds[1], bounds[0])
     limit = _number(value, f"clip {name}")
     if limit <= 0:
         raise ValueError(f"clip {name} is {value}, it must be greater than 0")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import os
 import zipfile
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -35,6 +36,10 @@ def _refuse(file: str, message: str) -> DiagnosticError:
     return DiagnosticError([_problem(file, message)])
 
 
+_DAMAGE = (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, RuntimeError, MemoryError)
+"""What reading a damaged archive raises: RuntimeError, too, for what is taken as encrypted or as of a later version."""
+
+
 def read_arrays(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The arrays of an `.npz` file by name. Raises DiagnosticError when it can't be read."""
     file = os.fspath(path)
@@ -43,11 +48,21 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, Any]:
         if isinstance(loaded, np.ndarray):
             raise _refuse(file, "a single array (.npy); several arrays by name (.npz) are needed")
         with loaded as archive:
-            return {name: archive[name] for name in archive.files}
+            return {name: _array(file, archive, name) for name in archive.files}
     except OSError as problem:
         raise _refuse(file, f"the file can't be read: {problem.strerror or problem}") from None
-    except (ValueError, EOFError, KeyError, zipfile.BadZipFile) as problem:
-        raise _refuse(file, f"not an .npz file, or a damaged one: {problem}") from None
+    except _DAMAGE as problem:
+        # what is no archive numpy takes for a pickle, and tells how to load it: not a thing to tell here
+        reason = "" if "pickle" in str(problem) else f": {problem}"
+        raise _refuse(file, f"not an .npz file, or a damaged one{reason}") from None
+
+
+def _array(file: str, archive: Mapping[str, Any], name: str) -> Any:
+    try:
+        return archive[name]
+    except _DAMAGE as problem:
+        held = "it holds Python objects, not numbers" if "Object arrays" in str(problem) else f"damaged: {problem}"
+        raise _refuse(file, f"the array {name} can't be read, {held}") from None
 
 
 class Feeds:

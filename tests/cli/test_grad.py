@@ -92,7 +92,14 @@ def test_op_without_gradient_on_the_way(capsys):
         (["--optimizer", "sgd", "--schedule", "expo:decay_steps=1"], "there is no schedule 'expo'"),
         (["--optimizer", "sgd", "--schedule", "exponential:decay_steps=1"], "needs learning_rate, decay_rate"),
         (["--optimizer", "sgd", "--schedule", "piecewise:boundaries=1/2,values=0.1/0.2"], "one value more"),
+        (["--optimizer", "sgd", "--schedule", "piecewise:boundaries=2/1,values=0.1/0.2/0.3"], "must rise, got [2, 1]"),
+        (
+            ["--optimizer", "sgd", "--lr", "0.1", "--schedule", "exponential:decay_steps=0,decay_rate=0.5"],
+            "decay_steps of a schedule is 0, it must be at least 1",
+        ),
+        (["--optimizer", "sgd", "--lr", "nan"], "the learning rate is nan, it must be a finite number"),
         (["--optimizer", "sgd", "--clip", "norm:-1"], "it must be greater than 0"),
+        (["--optimizer", "sgd", "--clip", "value:1/-1"], "its lower bound is above the upper"),
         (["--optimizer", "sgd", "--regularizer", "l3:1"], "there is no regularizer 'l3'"),
     ],
 )

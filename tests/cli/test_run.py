@@ -197,9 +197,14 @@ def test_files_that_can_not_be_used(net: str, capsys: pytest.CaptureFixture[str]
     Path("junk.npz").write_bytes(b"junk")
     Path("cut.npz").write_bytes(good[: len(good) // 2])
     np.save("one.npy", np.ones(3))
+    np.savez("objects.npz", x=np.array([None, 1], dtype=object))
+    needed = good.index(b"PK\x01\x02") + 6  # the version of the format that a reader must know
+    Path("later.npz").write_bytes(good[:needed] + b"\xff" + good[needed + 1 :])
     for file, told in (
         ("no.npz", "No such file"),
-        ("junk.npz", "not an .npz file"),
+        ("junk.npz", "error[run-file-unusable]: not an .npz file, or a damaged one\n"),
+        ("objects.npz", "the array x can't be read, it holds Python objects, not numbers"),
+        ("later.npz", "error[run-file-unusable]"),
         ("cut.npz", "not an .npz file, or a damaged one"),
         ("one.npy", "a single array (.npy); several arrays by name (.npz) are needed"),
     ):
