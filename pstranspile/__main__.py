@@ -1,7 +1,17 @@
-"""`python -m pstranspile`: the command line without its console script."""
+"""The command as a process: `python -m pstranspile`, and what the console script calls."""
 
 import sys
 
-from pstranspile.cli import main
 
-sys.exit(main())
+def main() -> int:
+    """Runs the command of the process's arguments; an interrupt ends it without a traceback even while it starts."""
+    try:
+        from pstranspile.cli import main as run
+
+        return run()
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -35,6 +35,7 @@ def causes(module: Module) -> tuple[Diagnostic, ...]:
         *_overwritten(main, moved, {op.input("Param") for op in updates}),
         *chain.from_iterable(_mistaken_update(op, main) for op in updates),
         *_mistaken_pairs(main),
+        *_gradients_of_nothing(main),
         *_mistaken_initial_values(main, startup),
     ]
     return tuple(sorted(dict.fromkeys(found), key=lambda finding: (finding.location or ("",))[1:]))
@@ -135,6 +136,24 @@ def _mistaken_pairs(main: Program) -> Iterator[Diagnostic]:
             elif var.kind not in _TENSORS or (var.kind is VarKind.LOD_TENSOR and var.shape != whole.shape):
                 message = f"{place}, but one is {type_text(var)}, the other {type_text(whole)}"
                 yield at_op(codes.ROLE, message, op, focus=pair)
+
+
+def _gradients_of_nothing(main: Program) -> Iterator[Diagnostic]:
+    """Gradient ops to which no op of the program belongs: none of the forward type reads the same variables."""
+    forward: dict[tuple[str, tuple[str, ...]], set[tuple[tuple[str, ...], ...]]] = {}
+    ops = main.main_block.ops
+    for op in ops:
+        schema = schema_of(op.type)
+        original = schema_of(schema.forward) if schema is not None and schema.forward else None
+        if original is None:
+            continue
+        shared = tuple([slot for slot, names in op.inputs.items() if names and slot in original.inputs])
+        key = (original.type, shared)
+        if key not in forward:
+            forward[key] = {tuple([f.inputs.get(s, ()) for s in shared]) for f in ops if f.type == original.type}
+        if tuple([op.inputs[slot] for slot in shared]) not in forward[key]:
+            message = f"no {original.type} of the program reads the same variables, so it is the gradient of nothing"
+            yield at_op(codes.GRADIENT_OF_NOTHING, message, op)
 
 
 def _mistaken_initial_values(main: Program, startup: Program) -> Iterator[Diagnostic]:

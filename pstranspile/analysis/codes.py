@@ -84,3 +84,6 @@ ALREADY = declare(
     "already-distributed",
     "The program talks to servers already: it is the output of a transpiler, not the input of one.",
 )
+GRADIENT_OF_NOTHING = declare(
+    "gradient-of-nothing", "A gradient op reads other variables than every op that it could be the gradient of."
+)

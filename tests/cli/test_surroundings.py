@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pstranspile.__main__ import main as start
 from pstranspile.cli import main
 from tests.cli.test_verbs import as_nobody
 
@@ -122,3 +123,15 @@ def test_a_read_only_file_is_left_alone(tmp_path, capsys):
         assert main(["fmt", str(path)]) == 1
     assert "net.ir: error[output-unwritable]: can't be written: Permission denied" in capsys.readouterr().err
     assert [entry.name for entry in tmp_path.iterdir()] == ["net.ir"]
+
+
+def test_an_interrupt_while_the_command_starts(monkeypatch):
+    class Interrupted:
+        @staticmethod
+        def find_spec(name: str, *_: object) -> None:
+            if name == "pstranspile.cli":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "pstranspile.cli")
+    monkeypatch.setattr(sys, "meta_path", [Interrupted, *sys.meta_path])
+    assert start() == 130
