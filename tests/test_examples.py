@@ -38,10 +38,10 @@ def example(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_every_example_is_listed():
     files = {path.stem for path in FOLDER.glob("*.py")} - {"training"}
-    assert files == set(EXAMPLES)
+    assert files == {*EXAMPLES, "gan"}
 
 
-@pytest.mark.parametrize("example", EXAMPLES, indirect=True)
+@pytest.mark.parametrize("example", [*EXAMPLES, "gan"], indirect=True)
 def test_text_is_what_the_file_builds(example: ModuleType):
     assert example.__file__ is not None
     module, _ = example.build()
@@ -68,6 +68,14 @@ def test_loss_falls(example: ModuleType, capsys: pytest.CaptureFixture[str]):
     losses = example.training.train(module, loss, example.feed, steps)
     assert sum(losses[-5:]) < 0.8 * sum(losses[:5])
     assert f"step {steps - 1:4d}  loss" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("example", ["gan"], indirect=True)
+def test_two_programs_in_turns(example: ModuleType, capsys: pytest.CaptureFixture[str]):
+    module, distance = example.build()
+    found = example.train(module, distance, example.ROUNDS)
+    assert sum(found[-5:]) < 0.1 * sum(found[:5])
+    assert "round  199  distance 0.0" in capsys.readouterr().out
 
 
 def test_one_command_each():

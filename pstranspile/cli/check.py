@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from pstranspile.cli.common import add_input, add_job, load_verified, make_parser, read_job
 from pstranspile.cli.report import quoting, report
+from pstranspile.cli.turns import TURNS_HELP, turns_asked
 
 DESCRIPTION = """\
 Trains a program on one machine and, compiled, on a cluster, in this process: from the same start, on the same data.
@@ -16,7 +17,8 @@ different. Where something is different, the ops are named that by their meaning
 Modes in which trainers do not wait for each other promise no equality (but with a single trainer); there it is
 checked that every gradient is applied once, and told how old the parameters were on which it was computed.
 
-Without --feed, data are made from what the program declares and does with its inputs.
+Without --feed, data are made from what the program declares and does with its inputs. A module may have several
+programs, which take turns as --program says, on both sides; what an evaluation gives is compared as well.
 Exit status: 0 when what the mode promises holds, 1 when it does not."""
 
 
@@ -35,9 +37,12 @@ def run(arguments: Sequence[str]) -> int:
     from pstranspile.proof.report import report_text
     from pstranspile.run.files import initial_values, read_arrays
     from pstranspile.run.threads import use_threads
+    from pstranspile.run.turns import step_programs, union_of
 
     use_threads(1)
     with quoting(module.source):
+        declaring = union_of(step_programs(module).values()) if options.program else module.main
+        turns_asked(options, module)  # what can't be read is told before anything else
         result = compile(module, job)
         report(result.warnings, [module.source])
         found = check(
@@ -46,7 +51,8 @@ def run(arguments: Sequence[str]) -> int:
             feeds=read_arrays(options.feed) if options.feed else None,
             steps=options.steps,
             schedules=options.schedules,
-            init=initial_values(module.main, read_arrays(options.init), options.init) if options.init else None,
+            init=initial_values(declaring, read_arrays(options.init), options.init) if options.init else None,
+            programs=options.program,
             seed=options.seed or 0,
             batch=options.batch,
             result=result,
@@ -75,6 +81,7 @@ def _parser() -> argparse.ArgumentParser:
         [
             "net.ir --pservers 2 --trainers 2",
             "net.ir --config job.toml --feed data.npz --steps 20 --schedules 50",
+            "gan.ir --pservers 2 --trainers 2 --steps 12 --program 'main*2,generator,evaluation/6'",
         ],
     )
     add_input(parser)
@@ -88,6 +95,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="K",
         help="also run the cluster in K random orders of events, and compare how they end",
     )
+    group.add_argument("--program", metavar="TURNS", help=TURNS_HELP)
     group.add_argument("--feed", metavar="FILE.npz", help="data: arrays by input, [steps, batch, ...]")
     group.add_argument("--init", metavar="FILE.npz", help="values to start from, by variable")
     group.add_argument("--seed", type=int, metavar="N", help="takes the place of the programs' random seeds")

@@ -13,14 +13,18 @@ from pstranspile.cli.cluster_pictures import add_pictures, check_pictures
 from pstranspile.cli.common import add_input, add_job, load_verified, make_parser, read_job
 from pstranspile.cli.progress import Progress
 from pstranspile.cli.report import quoting
+from pstranspile.cli.turns import TURNS_HELP, fetches_asked, turns_asked
 from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.model import MAIN
 from pstranspile.run.threads import use_threads
 
 if TYPE_CHECKING:
     from pstranspile.ir.model import Module, Program
     from pstranspile.job import Job
     from pstranspile.run.files import Feeds
+    from pstranspile.run.program_feeds import ProgramFeeds
     from pstranspile.run.scope import Scope
+    from pstranspile.run.turns import Turns
     from pstranspile.run.watchers import Profile
 
 DESCRIPTION = """\
@@ -30,7 +34,11 @@ that --schedule seeds.
 
 The feed file holds an array for every input, with a leading axis for the steps. A ragged input (LoD level 1) is the
 concatenated rows of all sequences of all steps, with their lengths in `<feed>@LENS`: [steps, batch]. In a cluster the
-batch is divided over the trainers, in order; an array named `trainer_<i>/<feed>` is for one trainer."""
+batch is divided over the trainers, in order; an array named `trainer_<i>/<feed>` is for one trainer.
+
+A module may have several programs (a generator and a discriminator, an evaluation), which take turns as --program says;
+a step is one run of one program. An array is then for every program that has such an input, or for one
+(`<program>/<feed>`, `trainer_<i>/<program>/<feed>`), and has a row for each run of the program."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -73,6 +81,7 @@ def _parser() -> argparse.ArgumentParser:
             "net.ir --pservers 2 --trainers 2 --feed data.npz --save out.npz",
             "net.ir --pservers 3 --trainers 2 --feed data.npz --resume kept --checkpoint kept --checkpoint-every 100",
             "net.ir --feed data.npz --profile --check-nan --plot loss.svg",
+            "gan.ir --pservers 2 --trainers 2 --feed data.npz --program 'main*5,generator'",
         ],
     )
     add_input(parser)
@@ -84,11 +93,16 @@ def _parser() -> argparse.ArgumentParser:
         "--init", metavar="FILE.npz", help="persistable variables by name, set after the startup program"
     )
     group.add_argument(
+        "--program",
+        metavar="TURNS",
+        help=TURNS_HELP,
+    )
+    group.add_argument(
         "--fetch",
         metavar="VAR",
         action="append",
         default=[],
-        help="a variable to show and save; may be repeated (default: the loss)",
+        help="a variable to show and save (`PROGRAM/VAR`: of one program); may be repeated (default: the losses)",
     )
     group.add_argument(
         "--seed", type=int, metavar="N", help="the seed of random numbers, in place of the program's own"
@@ -115,8 +129,8 @@ def _parser() -> argparse.ArgumentParser:
     group.add_argument(
         "--save",
         metavar="FILE.npz",
-        help="write `step/<fetch>`: [steps, ...] (in a cluster `trainer_<i>/step/<fetch>`), and the final value of "
-        "every parameter, `param/<name>`",
+        help="write `step/<fetch>`: [steps, ...] (in a cluster `trainer_<i>/step/<fetch>`; with --program "
+        "`<program>/step/<fetch>`), and the final value of every parameter, `param/<name>`",
     )
     group.add_argument("--plot", metavar="FILE.png|svg", help="draw the fetched numbers over the steps")
     group = parser.add_argument_group("stopping and going on")
@@ -201,21 +215,12 @@ def _run_cluster(module: Module, job: Job, options: argparse.Namespace, kind: st
     """Runs the job and saves what was asked for."""
     from pstranspile.cli.run_cluster import run_cluster
 
-    fetches = tuple(dict.fromkeys(options.fetch)) or loss_names(module.main)
-    _require_fetches(module.main, fetches)
-    done = run_cluster(module, job, options, fetches)
+    turns = turns_asked(options, module)
+    done = run_cluster(module, job, options, turns, fetches_asked(options, module, turns))
     curves = {
         f"trainer_{index} {name}": values for index, found in enumerate(done.fetched) for name, values in found.items()
     }
     _save(options, kind, done.arrays, curves)
-
-
-def _require_fetches(program: Program, fetches: Sequence[str]) -> None:
-    from pstranspile.run.feeds import fetch_problem
-
-    found = [fetch_problem(program, name) for name in fetches if name not in program.main_block.vars]
-    if found:
-        raise DiagnosticError(found)
 
 
 class _Session:
@@ -223,15 +228,23 @@ class _Session:
 
     def __init__(self, module: Module, options: argparse.Namespace):
         from pstranspile.run.files import Feeds, read_arrays
+        from pstranspile.run.program_feeds import ProgramFeeds
         from pstranspile.run.scope import Scope
+        from pstranspile.run.turns import step_programs, union_of
         from pstranspile.run.watchers import Profile, Trace
 
         self.module = module
         self.options = options
-        self.program: Program = module.main
+        self.turns: Turns | None = turns_asked(options, module)
+        self.programs: dict[str, Program] = step_programs(module)
+        self.program: Program = union_of(self.programs.values()) if self.turns else module.main
         self.scope: Scope = Scope()
         arrays = read_arrays(options.feed) if options.feed else {}
-        self.feeds: Feeds = Feeds(self.program, arrays, options.feed or "")
+        self.feeds: Feeds | ProgramFeeds = (
+            ProgramFeeds(self.programs, self.turns, arrays, options.feed or "")
+            if self.turns
+            else Feeds(self.program, arrays, options.feed or "")
+        )
         self.first = 0
         if options.resume and options.seed is None:
             from pstranspile.checkpoint.api import newest, read_manifest
@@ -239,8 +252,7 @@ class _Session:
             options.seed = read_manifest(newest(options.resume)).seed
         self.count: int = options.steps or self.feeds.steps or 1
         self.feeds.require(self.count)
-        self.fetches: tuple[str, ...] = tuple(dict.fromkeys(options.fetch)) or loss_names(self.program)
-        _require_fetches(self.program, self.fetches)
+        self.fetches: dict[str, tuple[str, ...]] = fetches_asked(options, module, self.turns)
         self.profile: Profile | None = Profile() if options.profile else None
         trace = [Trace(sys.stderr)] if options.trace is not None else []
         self.watchers: list[Any] = [*trace, *([self.profile] if self.profile else [])]
@@ -286,25 +298,34 @@ class _Session:
             forget_older(self.options.checkpoint, 2)
 
     def steps(self) -> dict[str, list[Any]]:
-        """Runs all steps, and gives the fetched values of each."""
-        values: dict[str, list[Any]] = {name: [] for name in self.fetches}
+        """Runs all steps, and gives the fetched values of each; with turns, by `PROGRAM/NAME`."""
+        values: dict[str, list[Any]] = {
+            self._key(owner, name): [] for owner, names in self.fetches.items() for name in names
+        }
         progress = Progress(self.count)
         with closing(_Ending(progress)):
             for number in range(self.first, self.count):
-                found = self._run(self.program, self.feeds.step(number), self.fetches, number)
-                for name, value in found.items():
-                    values[name].append(value)
+                owner = self.turns.program(number) if self.turns else MAIN
+                made = self._run(self.programs[owner], self.feeds.step(number), self.fetches[owner], number)
+                found = {self._key(owner, name): value for name, value in made.items()}
+                for key, value in found.items():
+                    values[key].append(value)
                 progress.step(number + 1, {name: float(v.ravel()[0]) for name, v in found.items() if is_number(v)})
                 self._checkpoint(number + 1)
         return values
+
+    def _key(self, owner: str, name: str) -> str:
+        return f"{owner}/{name}" if self.turns else name
 
     def arrays(self, values: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
         """What `--save` writes: the fetched values of all steps, and every parameter."""
         from pstranspile.run.files import stacked
 
         arrays: dict[str, Any] = {}
-        for name, found in values.items():
-            arrays |= stacked(name, found)
+        for owner, names in self.fetches.items():
+            for name in names:
+                made = stacked(name, values[self._key(owner, name)])
+                arrays |= {self._key(owner, key): array for key, array in made.items()}
         for var in self.program.parameters():
             if var.name in self.scope:
                 arrays[f"param/{var.name}"] = self.scope[var.name]
@@ -320,16 +341,6 @@ class _Ending:
     def close(self) -> None:
         """Leaves the line of the terminal."""
         self._progress.end()
-
-
-def loss_names(program: Program) -> tuple[str, ...]:
-    """The loss that the gradients of a program start from; empty for a program without gradients."""
-    from pstranspile.ir.roles import OpRole
-
-    for op in program.main_block.ops:
-        if op.role == OpRole.LOSS:
-            return tuple(op.output_names)[:1]
-    return ()
 
 
 def is_number(value: object) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pstranspile.cli.cluster_pictures import show_pictures, wants_pictures
 from pstranspile.cli.progress import Progress
+from pstranspile.ir.model import MAIN
 
 if TYPE_CHECKING:
     from pstranspile.compile import Compiled
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pstranspile.run.cluster.scenario import Scenario
     from pstranspile.run.cluster.simulate import Simulated
     from pstranspile.run.cluster.trainer import Trainer
+    from pstranspile.run.turns import Turns
 
 MOST_SHOWN = 8
 """Trainers whose numbers are shown one by one; of more, the smallest, the mean and the largest are shown."""
@@ -26,17 +28,17 @@ MOST_SHOWN = 8
 class ClusterProgress:
     """Shows the numbers of a step once all trainers that are still there have done it."""
 
-    def __init__(self, steps: int, trainers: int, names: Sequence[str], first: int = 0):
+    def __init__(self, steps: int, trainers: int, first: int = 0):
         self._progress = Progress(steps)
         self._trainers = trainers
-        self._names = names
         self._waiting: dict[int, dict[str, dict[str, float]]] = {}
         self._shown = first
 
     def __call__(self, trainer: Trainer, step: int) -> None:
         """Told that a trainer has done a step."""
-        found = trainer.results[-1]
-        numbers = {name: float(found[name].ravel()[0]) for name in self._names if _is_number(found[name])}
+        program = f"{trainer.ran[-1]}/" if trainer.named else ""
+        found = trainer.results[-1].items()
+        numbers = {f"{program}{name}": float(value.ravel()[0]) for name, value in found if _is_number(value)}
         self._waiting.setdefault(step, {})[trainer.name] = numbers
         while len(self._waiting.get(self._shown, ())) == self._trainers:
             self._show()
@@ -48,10 +50,8 @@ class ClusterProgress:
 
     def _told(self, by_trainer: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
         told: dict[str, float] = {}
-        for name in self._names:
+        for name in dict.fromkeys(name for numbers in by_trainer.values() for name in numbers):
             values = {who: numbers[name] for who, numbers in sorted(by_trainer.items()) if name in numbers}
-            if not values:
-                continue
             if len(values) <= MOST_SHOWN:
                 told.update((f"{who} {name}", value) for who, value in values.items())
             else:
@@ -97,31 +97,62 @@ def _tell_faults(cluster: Cluster) -> None:
         print(f"tick {tick}: {text}", file=sys.stderr)
 
 
-def run_cluster(module: Module, job: Job, options: argparse.Namespace, fetches: Sequence[str]) -> Simulated:
-    """Compiles the job and runs it. Raises DiagnosticError."""
+def _steps_with_turns(module: Module, turns: Turns, options: argparse.Namespace, feeds: Mapping[str, Any]) -> int:
+    """How many steps are asked for, or else fed to any trainer; 1 if nothing is fed. Raises DiagnosticError."""
+    from pstranspile.run.program_feeds import ProgramFeeds, arrays_of_trainers
+    from pstranspile.run.turns import step_programs
+
+    programs = step_programs(module)
+    given = [ProgramFeeds(programs, turns, arrays, options.feed or "") for arrays in arrays_of_trainers(feeds)]
+    if options.steps:
+        given[0].require(options.steps)
+    return options.steps or max((feeds.steps or 0 for feeds in given), default=0) or 1
+
+
+def _steps_of_main(module: Module, options: argparse.Namespace, feeds: Mapping[str, Any]) -> int:
+    """The same where all steps run the main program."""
+    from pstranspile.run.files import Feeds
+
+    whole = {name: array for name, array in feeds.items() if "/" not in name}
+    given = Feeds(module.main, whole, options.feed or "")
+    if options.steps:
+        given.require(options.steps)
+    return options.steps or given.steps or _steps_of_trainers(feeds)
+
+
+def run_cluster(
+    module: Module,
+    job: Job,
+    options: argparse.Namespace,
+    turns: Turns | None,
+    fetches: Mapping[str, Sequence[str]],
+) -> Simulated:
+    """Compiles the job and runs it; `fetches` are by program. Raises DiagnosticError."""
     from pstranspile.cli.report import report
     from pstranspile.compile import compile
     from pstranspile.run.cluster.cluster import Cluster
     from pstranspile.run.cluster.recorder import Recorder
     from pstranspile.run.cluster.simulate import simulate
-    from pstranspile.run.files import Feeds, initial_values, read_arrays
+    from pstranspile.run.files import initial_values, read_arrays
+    from pstranspile.run.turns import step_programs, union_of
 
     result = compile(module, job)
     report(result.warnings)
     feeds: Mapping[str, Any] = read_arrays(options.feed) if options.feed else {}
-    init = initial_values(module.main, read_arrays(options.init), options.init) if options.init else {}
-    whole = {name: array for name, array in feeds.items() if "/" not in name}
-    given = Feeds(module.main, whole, options.feed or "")
-    if options.steps:
-        given.require(options.steps)
-    steps = options.steps or given.steps or _steps_of_trainers(feeds)
+    declaring = module.main if turns is None else union_of(step_programs(module).values())
+    init = initial_values(declaring, read_arrays(options.init), options.init) if options.init else {}
+    if turns is None:
+        steps, fetch = _steps_of_main(module, options, feeds), fetches[MAIN]
+    else:
+        steps = _steps_with_turns(module, turns, options, feeds)
+        fetch = [f"{owner}/{name}" for owner, names in fetches.items() for name in names]
     kept = None
     if options.checkpoint or options.resume:
         from pstranspile.checkpoint.running import Keeping
 
         kept = Keeping(result, options.resume, options.checkpoint, options.checkpoint_every)
-    faults = read_faults(options.faults, result, steps or 1) if options.faults else None
-    progress = ClusterProgress(steps or 1, result.plan.trainers, fetches, kept.first if kept else 0)
+    faults = read_faults(options.faults, result, steps) if options.faults else None
+    progress = ClusterProgress(steps, result.plan.trainers, kept.first if kept else 0)
     recorders: list[Recorder] = []
 
     clusters: list[Cluster] = []
@@ -137,7 +168,8 @@ def run_cluster(module: Module, job: Job, options: argparse.Namespace, fetches: 
             result,
             feeds,
             steps,
-            fetches,
+            fetch,
+            programs=turns,
             init=init,
             seed=kept.seed if kept and options.seed is None else options.seed,
             schedule=options.schedule,

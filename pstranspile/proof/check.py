@@ -6,18 +6,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from pstranspile.compile import Compiled, compile
+from pstranspile.emit.servers import ServerJob
 from pstranspile.ir.diagnostics import DiagnosticError, error
-from pstranspile.ir.model import STARTUP, Module
+from pstranspile.ir.model import STARTUP, Module, Program
 from pstranspile.job import Job
+from pstranspile.plan.plan import Plan
 from pstranspile.proof import codes
 from pstranspile.proof.causes import find_causes, server_causes
 from pstranspile.proof.compare import Side, Snapshot, all_verdicts, differ, noise_of, plain
+from pstranspile.proof.course import Course
 from pstranspile.proof.data import make_feeds
 from pstranspile.proof.ledger import Ledger
 from pstranspile.proof.report import DIFFERENT, Cause, Report
-from pstranspile.proof.sides import Held, loss_of, reordered, start_cluster, train_alone, train_together
+from pstranspile.proof.sides import Held, reordered, start_cluster, train_alone, train_together
 from pstranspile.run.cluster.feeding import divided
-from pstranspile.run.files import LENGTHS, Feeds
+from pstranspile.run.files import LENGTHS
 
 TOGETHER = ("sync", "fleet-sync", "nccl2", "grad-allreduce", "single-process-multi-thread")
 """The modes that promise what a single machine gives on the whole batch."""
@@ -43,38 +46,37 @@ def check(
     seed: int = 0,
     batch: int | None = None,
     result: Compiled | None = None,
+    programs: str | None = None,
 ) -> Report:
     """Trains on one machine and on the cluster, from the same start on the same data, and compares after every step.
 
     `feeds` are arrays by input with a leading step axis (as in a feed file); without them data are made from what the
     program declares, `batch` rows a step (default: 4 per trainer). `schedules` more runs of the cluster, each with
     another order of events, must end bitwise alike where the mode is synchronous. `seed` takes the place of the
-    programs' own if it is not 0. `result` is a compile of the module for the job, if there is one already. Raises
-    DiagnosticError.
+    programs' own if it is not 0. `result` is a compile of the module for the job, if there is one already. `programs`
+    says which program each step runs, where the module has several (`main*5,generator`); feeds are then for every
+    program that has such an input, or for one (`PROGRAM/INPUT`). Raises DiagnosticError.
     """
     made = result or compile(module, job)
     init = init or {}
     seed = seed or module[STARTUP].random_seed or module.main.random_seed or 1
+    course = Course(module, programs, steps)
     if feeds is None:
-        feeds = make_feeds(module.main, steps, batch or ROWS_EACH * job.trainers, seed)
-    given = Feeds(module.main, feeds, "")
-    given.require(steps)
-    _check_shares(module, job, feeds)
-    loss = loss_of(module.main)
-    alone = train_alone(module, feeds, steps, init, seed, loss)
-    cluster = start_cluster(made, feeds, init, seed, loss)
-    ledger = Ledger(made.plan) if job.mode in ALONE else None
+        feeds = _made_feeds(course, batch or ROWS_EACH * job.trainers, seed)
+    course.feeds(feeds).require(steps)
+    _check_shares(course, job, feeds)
+    alone = train_alone(module, course, feeds, init, seed)
+    cluster = start_cluster(made, course, feeds, init, seed)
+    ledger = Ledger(_plans(made)) if job.mode in ALONE else None
     if ledger is not None:
         cluster.network.observers.append(ledger)
     held = Held(made, alone.start)
-    together = train_together(cluster, held, steps, loss)
+    together = train_together(cluster, course, held)
     cluster.finish()
-    found = all_verdicts(module.main, loss, together, alone)
+    found = all_verdicts(course, together, alone)
     if job.trainers > 1 and any(item.equality == DIFFERENT for item in found):
-        others = [
-            train_alone(module, reordered(module.main, feeds, way), steps, init, seed, loss) for way in range(ORDERS)
-        ]
-        found = all_verdicts(module.main, loss, together, alone, noise_of(module.main, loss, alone, others))
+        others = [train_alone(module, course, reordered(course, feeds, way), init, seed) for way in range(ORDERS)]
+        found = all_verdicts(course, together, alone, noise_of(course, alone, others))
     report = Report(
         mode=job.mode,
         trainers=job.trainers,
@@ -83,12 +85,14 @@ def check(
         verdicts=tuple(found),
         applied=ledger.result() if ledger else None,
         promised=_promises(job),
+        programs=course.text,
+        not_run=tuple(name for name in course.known if name not in course.programs),
     )
     if schedules and job.mode not in ALONE:
-        differing = _other_schedules(made, feeds, init, seed, held, steps, schedules, together.snapshots[-1])
+        differing = _other_schedules(made, course, feeds, init, seed, held, schedules, together.snapshots[-1])
         report = report._replace(schedules=schedules, schedule_differs=differing)
     if report.different and (job.trainers > 1 or len(job.pservers) > 1 or job.mode in ALONE):
-        report = report._replace(causes=tuple(_causes(module, job, made, alone, given, seed)))
+        report = report._replace(causes=tuple(_causes(course, job, made, alone, feeds, seed)))
     return report
 
 
@@ -96,30 +100,50 @@ def _promises(job: Job) -> bool:
     return job.mode in TOGETHER or (job.mode in ALONE and job.trainers == 1 and not job.runtime_split_send_recv)
 
 
-def _check_shares(module: Module, job: Job, feeds: Mapping[str, Any]) -> None:
+def _made_feeds(course: Course, batch: int, seed: int) -> dict[str, Any]:
+    """Data for as many runs of each program as there are; every program gets others."""
+    found = {
+        name: make_feeds(program, len(course.steps_of(name)), batch, seed + place)
+        for place, (name, program) in enumerate(course.programs.items())
+    }
+    return course.joined(found)
+
+
+def _plans(made: Compiled) -> list[Plan]:
+    """The plans of all programs that train: each names its own gradients."""
+    emitter = made.emitter
+    return [part.plan for part in emitter.parts] if isinstance(emitter, ServerJob) else [made.plan]
+
+
+def _check_shares(course: Course, job: Job, feeds: Mapping[str, Any]) -> None:
     """Raises DiagnosticError when a batch can't be divided evenly, so that a mean of means is no mean."""
+    for owner, some in course.by_program(feeds).items():
+        _check_shares_of(course.programs[owner], job, some)
+
+
+def _check_shares_of(program: Program, job: Job, feeds: Mapping[str, Any]) -> None:
     for name, array in feeds.items():
         size = feeds[name + LENGTHS].shape[1] if name + LENGTHS in feeds else array.shape[1] if array.ndim > 1 else 0
-        if not name.endswith(LENGTHS) and divided(module.main, name) and size % job.trainers:
+        if not name.endswith(LENGTHS) and divided(program, name) and size % job.trainers:
             message = f"{name} has {size} rows a step, which can't be divided evenly over {job.trainers} trainers"
             raise DiagnosticError([error(codes.SHARES, message)])
 
 
 def _other_schedules(
     made: Compiled,
+    course: Course,
     feeds: Mapping[str, Any],
     init: Mapping[str, Any],
     seed: int,
     held: Held,
-    steps: int,
     schedules: int,
     wanted: Snapshot,
 ) -> tuple[tuple[int, str], ...]:
     """The schedules that end with other values, and the first variable that differs."""
     found: list[tuple[int, str]] = []
     for schedule in range(1, schedules + 1):
-        cluster = start_cluster(made, feeds, init, seed, None, schedule)
-        cluster.run_to(steps)
+        cluster = start_cluster(made, course, feeds, init, seed, schedule, watch=False)
+        cluster.run_to(course.steps)
         values = held(cluster)
         cluster.finish()
         differing = next(
@@ -130,7 +154,15 @@ def _other_schedules(
     return tuple(found)
 
 
-def _causes(module: Module, job: Job, made: Compiled, alone: Side, given: Feeds, seed: int) -> list[Cause]:
-    """The ops that make the first step differ: on the trainers, then on the servers."""
-    found = find_causes(module.main, alone.start, given.step(0), job.trainers, seed) if job.trainers > 1 else []
-    return [*found, *server_causes(module.main, made.plan)]
+def _causes(course: Course, job: Job, made: Compiled, alone: Side, feeds: Mapping[str, Any], seed: int) -> list[Cause]:
+    """The ops that make the first step of a program differ: on the trainers, then on the servers."""
+    given = course.feeds(feeds)
+    found: dict[Cause, None] = {}
+    for name, program in course.programs.items():
+        step = course.first_step(name)
+        if step >= 0 and job.trainers > 1:
+            held = alone.snapshots[step - 1] if step else alone.start
+            found.update(dict.fromkeys(find_causes(program, held, given.step(step), job.trainers, seed)))
+    for program in course.programs.values():
+        found.update(dict.fromkeys(server_causes(program, made.plan)))
+    return list(found)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import repeat
 from typing import Any, NamedTuple
 
 from pstranspile.ir.model import Program
 from pstranspile.lazy import lazy_import
 from pstranspile.ops import schema_of
 from pstranspile.ops.values import LoDTensor, SelectedRows
+from pstranspile.proof.course import Course
 from pstranspile.proof.report import BITWISE, DIFFERENT, ROUNDING, Verdict
 
 np = lazy_import("numpy")
@@ -36,11 +38,16 @@ Snapshot = Mapping[str, Any]
 
 
 class Side(NamedTuple):
-    """One side of a check: values after each step, losses of each step, and what the first step began with."""
+    """One side of a check: values after each step, what was fetched, and what the first step began with.
+
+    `fetched` holds for every loss or result a value for each run of its program: the parts of all trainers; `sizes` the
+    largest number that each is a sum or difference of, which its rounding goes by (0 if it is neither).
+    """
 
     snapshots: list[Snapshot]
-    losses: list[Any]
+    fetched: dict[str, list[list[Any]]]
     start: Snapshot
+    sizes: dict[str, list[float]]
 
 
 def plain(value: Any) -> Any:
@@ -54,10 +61,11 @@ def plain(value: Any) -> Any:
     return value if isinstance(value, np.ndarray) and value.dtype.kind != "O" else None
 
 
-def differ(ours: Any, theirs: Any, *, by_element: bool) -> tuple[bool, float]:
+def differ(ours: Any, theirs: Any, *, by_element: bool, size: float = 0.0) -> tuple[bool, float]:
     """Whether two arrays are bitwise equal, and their largest relative difference (infinite for other dims or NaN).
 
-    `by_element`: relative to each element (but to no less than `SMALL`); otherwise to the largest of the array.
+    `by_element`: relative to each element (but to no less than `SMALL`); otherwise to the largest of the array, or to
+    `size` if that is larger.
     """
     if ours is None or theirs is None or ours.shape != theirs.shape:
         return False, float("inf")
@@ -66,15 +74,26 @@ def differ(ours: Any, theirs: Any, *, by_element: bool) -> tuple[bool, float]:
     a, b = ours.astype("float64"), theirs.astype("float64")
     if not (np.isfinite(a).all() and np.isfinite(b).all()):
         return False, float("inf")
-    scale = np.maximum(np.abs(b), SMALL) if by_element else max(float(np.abs(b).max(initial=0.0)), 1e-12)
+    scale = np.maximum(np.abs(b), SMALL) if by_element else max(float(np.abs(b).max(initial=0.0)), size, 1e-12)
     return False, float((np.abs(a - b) / scale).max(initial=0.0))
 
 
-def verdict(name: str, kind: str, tolerance: float, ours: Sequence[Any], theirs: Sequence[Any]) -> Verdict:
-    """The verdict on one variable from its values after each step on the cluster and on the single machine."""
+def verdict(
+    name: str,
+    kind: str,
+    tolerance: float,
+    ours: Sequence[Any],
+    theirs: Sequence[Any],
+    steps: Sequence[int] | None = None,
+    sizes: Sequence[float] = (),
+) -> Verdict:
+    """The verdict on one variable from its values on the cluster and on the single machine after some steps
+    (default: after each one); `sizes` as in `Side`.
+    """
     bitwise, worst, worst_step, first = True, 0.0, 0, -1
-    for step, (a, b) in enumerate(zip(ours, theirs, strict=True), start=1):
-        same, difference = differ(plain(a), plain(b), by_element=kind == "parameter")
+    given = zip(steps or range(1, len(ours) + 1), ours, theirs, sizes or repeat(0.0, len(ours)), strict=True)
+    for step, a, b, size in given:
+        same, difference = differ(plain(a), plain(b), by_element=kind == "parameter", size=size)
         bitwise &= same
         if difference > worst:
             worst, worst_step = difference, step
@@ -115,30 +134,51 @@ def linear_parameters(main: Program) -> set[str]:
     return {name for name, linear in found.items() if linear}
 
 
-def all_verdicts(
-    main: Program, loss: str | None, ours: Side, theirs: Side, noise: Mapping[str, float] | None = None
-) -> list[Verdict]:
-    """The verdict on the loss, if there is one, and those on the variables; `noise` as in `verdicts`."""
-    found = verdicts(main, ours.snapshots, theirs.snapshots, noise)
-    if loss is None:
-        return found
-    tolerance = max(LOSS_TOLERANCE, NOISE_ALLOWED * (noise or {}).get(loss, 0.0))
-    return [verdict(loss, "loss", tolerance, _single(ours.losses), _single(theirs.losses)), *found]
+def all_verdicts(course: Course, ours: Side, theirs: Side, noise: Mapping[str, float] | None = None) -> list[Verdict]:
+    """The verdicts on losses and results, and those on the variables; `noise` as in `verdicts`."""
+    noise = noise or {}
+    found: list[Verdict] = []
+    for owner, names in course.watched.items():
+        kind, steps = course.kind(owner), course.steps_of(owner)
+        for name in names if steps else ():
+            label = course.label(owner, name)
+            least, of = LOSS_TOLERANCE, noise.get(label, 0.0)
+            if kind == "result":  # of parameters that are equal within rounding only
+                least, of = AMPLIFIED_TOLERANCE, max(noise.values(), default=0.0)
+            pairs = zip(ours.fetched[label], theirs.fetched[label], strict=True)
+            values = [_together(parts, whole) for parts, (whole,) in pairs]
+            wanted = [_single(whole) for (whole,) in theirs.fetched[label]]
+            found.append(
+                verdict(label, kind, max(least, NOISE_ALLOWED * of), values, wanted, steps, theirs.sizes[label])
+            )
+    return found + verdicts(course.whole, ours.snapshots, theirs.snapshots, noise)
 
 
-def _single(losses: Sequence[Any]) -> list[Any]:
-    """Losses in one precision: those of a cluster are means over its trainers."""
-    return [plain(loss).astype("float64").astype("float32") for loss in losses]
+def _together(parts: Sequence[Any], whole: Any) -> Any:
+    """What trainers have fetched, as one value: their rows one after the other, or the mean of their values."""
+    values, wanted = [plain(part) for part in parts], plain(whole)
+    if len(values) == 1 or any(value is None for value in (*values, wanted)):
+        return _single(values[0])
+    if any(value.shape != wanted.shape for value in values):
+        rows = wanted.ndim and all(value.shape[1:] == wanted.shape[1:] for value in values)
+        return _single(np.concatenate(values)) if rows else None
+    return _single(np.mean([value.astype("float64") for value in values], axis=0))
 
 
-def noise_of(main: Program, loss: str | None, alone: Side, others: Sequence[Side]) -> dict[str, float]:
+def _single(value: Any) -> Any:
+    """A value in one precision: those of a cluster are means over its trainers."""
+    found = plain(value)
+    return None if found is None else found.astype("float64").astype("float32")
+
+
+def noise_of(course: Course, alone: Side, others: Sequence[Side]) -> dict[str, float]:
     """By how much rounding alone changes each variable: the single machine against itself with rows in other orders.
 
-    Empty if the order of rows means something to the program.
+    Empty if the order of rows means something to a program.
     """
     noise: dict[str, float] = {}
     for other in others:
-        found = all_verdicts(main, loss, other, alone)
+        found = [item for item in all_verdicts(course, other, alone) if item.kind != "result"]
         if any(item.kind == "loss" and item.worst > ORDER_MATTERS for item in found):
             return {}
         for item in found:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pstranspile.plan.plan import Plan
 from pstranspile.proof.report import Applied
 from pstranspile.run.cluster.message import GET, GET_NOW, SEND, Message
@@ -10,9 +12,11 @@ from pstranspile.run.cluster.message import GET, GET_NOW, SEND, Message
 class Ledger:
     """An observer of a network: which gradients were sent and taken, and how old the parameters behind them were."""
 
-    def __init__(self, plan: Plan):
+    def __init__(self, plans: Sequence[Plan]):
+        """`plans` are those of the programs that train: each names its own gradients."""
         self.parameter_of = {
             plan.sent_name(s, trainer): s.name
+            for plan in plans
             for parameter in plan.parameters
             for s in parameter.slices
             for trainer in range(plan.trainers)

@@ -12,9 +12,9 @@ DIFFERENT = "different"
 class Verdict(NamedTuple):
     """How a variable of the cluster compares with the single machine's over all steps.
 
-    `kind` is one of "loss", "parameter", "state". `worst` is the largest relative difference and `worst_step` the step
-    after which it was seen; `first` is the first step after which the two were not equal within rounding, -1 for none.
-    Steps count from 1.
+    `kind` is one of "loss", "result" (of a program that trains nothing), "parameter", "state". `worst` is the largest
+    relative difference and `worst_step` the step after which it was seen; `first` is the first step after which the two
+    were not equal within rounding, -1 for none. Steps count from 1.
     """
 
     name: str
@@ -66,6 +66,10 @@ class Report(NamedTuple):
     causes: tuple[Cause, ...] = ()
     applied: Applied | None = None
     promised: bool = True
+    programs: str = ""
+    """Which program each step ran, "" for always @main."""
+    not_run: tuple[str, ...] = ()
+    """The programs of the module that no step ran."""
 
     @property
     def different(self) -> tuple[Verdict, ...]:
@@ -85,6 +89,7 @@ def report_text(report: Report) -> str:
     width = max((len(verdict.name) for verdict in report.verdicts), default=4)
     shown = [_line(verdict, width) for verdict in report.verdicts]
     head = f"mode {report.mode}, {report.trainers} trainers, {report.servers} servers, {report.steps} steps"
+    head += f" of {report.programs}" if report.programs else ""
     return "\n".join([head, *shown, *_conclusion(report)]) + "\n"
 
 
@@ -99,6 +104,8 @@ def _line(verdict: Verdict, width: int) -> str:
 
 def _conclusion(report: Report) -> list[str]:
     lines: list[str] = []
+    if report.not_run:
+        lines.append(f"not run: {', '.join(f'@{name}' for name in report.not_run)} (--program says what is)")
     if report.schedules:
         bad = len(report.schedule_differs)
         if bad:

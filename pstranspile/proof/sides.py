@@ -11,61 +11,61 @@ from pstranspile.checkpoint.layout import layout_of
 from pstranspile.checkpoint.state import gather
 from pstranspile.compile import Compiled
 from pstranspile.ir.model import STARTUP, Module, Program
-from pstranspile.ir.roles import OpRole
 from pstranspile.lazy import lazy_import
-from pstranspile.proof.compare import Side, Snapshot
+from pstranspile.proof.compare import Side, Snapshot, plain
+from pstranspile.proof.course import Course
 from pstranspile.run.api import run
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.feeding import divided
 from pstranspile.run.cluster.simulate import cluster_of
-from pstranspile.run.files import LENGTHS, Feeds
+from pstranspile.run.files import LENGTHS
 from pstranspile.run.scope import Scope, own_copy
 
 np = lazy_import("numpy")
 
 
-def loss_of(main: Program) -> str | None:
-    """The variable that the program trains on: what its op with the role of the loss makes."""
-    for op in main.main_block.ops:
-        if op.role is not None and op.role == OpRole.FORWARD | OpRole.LOSS:
-            return next(iter(op.output_names), None)
-    return None
-
-
-def train_alone(
-    module: Module, feeds: Mapping[str, Any], steps: int, init: Mapping[str, Any], seed: int, loss: str | None
-) -> Side:
+def train_alone(module: Module, course: Course, feeds: Mapping[str, Any], init: Mapping[str, Any], seed: int) -> Side:
     """The single machine."""
     scope = Scope()
     run(module[STARTUP], scope=scope, seed=seed)
     for name, value in init.items():
         scope[name] = value
-    given = Feeds(module.main, feeds, "")
-    names = [name for name, var in module.main.main_block.vars.items() if var.persistable]
+    given = course.feeds(feeds)
+    names = [name for name, var in course.whole.main_block.vars.items() if var.persistable]
 
     def held() -> Snapshot:
         return {name: own_copy(scope[name]) for name in names if isinstance(scope.get(name), np.ndarray)}
 
-    side = Side([], [], held())
-    for step in range(steps):
-        fetch = [loss] if loss else []
-        out = run(module.main, feed=given.step(step), fetch=fetch, scope=scope, seed=seed)
+    side = Side([], {}, held(), {})
+    for step in range(course.steps):
+        owner = course.turns.program(step)
+        watched, terms = course.watched[owner], course.terms[owner]
+        fetch = dict.fromkeys((*watched, *terms))
+        out = run(course.programs[owner], feed=given.step(step), fetch=tuple(fetch), scope=scope, seed=seed, step=step)
         side.snapshots.append(held())
-        side.losses.extend([out[loss]] if loss else [])
+        numbers = [found for name in terms if (found := plain(out[name])) is not None]
+        size = max((float(np.abs(found).max(initial=0.0)) for found in numbers), default=0.0)
+        for name in watched:
+            label = course.label(owner, name)
+            side.fetched.setdefault(label, []).append([out[name]])
+            side.sizes.setdefault(label, []).append(size)
     return side
 
 
 def start_cluster(
     result: Compiled,
+    course: Course,
     feeds: Mapping[str, Any],
     init: Mapping[str, Any],
     seed: int,
-    loss: str | None,
     schedule: int | None = None,
+    *,
+    watch: bool = True,
 ) -> Cluster:
-    """The cluster, before its first step."""
-    cluster = cluster_of(result, fetch=[loss] if loss else [], init=init, seed=seed, schedule=schedule)
-    cluster.feed(feeds)
+    """The cluster, before its first step; with `watch`, losses and results are fetched."""
+    fetch = [course.label(owner, name) for owner, names in course.watched.items() for name in names] if watch else []
+    cluster = cluster_of(result, fetch=fetch, init=init, seed=seed, schedule=schedule, programs=course.given_turns)
+    cluster.feed(course.joined(course.by_program(feeds)))
     return cluster
 
 
@@ -91,21 +91,27 @@ class Held:
         return found
 
 
-def train_together(cluster: Cluster, held: Held, steps: int, loss: str | None) -> Side:
+def train_together(cluster: Cluster, course: Course, held: Held) -> Side:
     """The cluster, stopped after every step to look at its variables."""
     cluster.start()
-    side = Side([], [], {})
-    for step in range(1, steps + 1):
-        cluster.run_to(step)
+    side = Side([], {}, {}, {})
+    for step in range(course.steps):
+        cluster.run_to(step + 1)
         side.snapshots.append(held(cluster))
-        if loss:
-            found = [trainer.results[step - 1][loss] for trainer in cluster.trainers]
-            side.losses.append(np.mean([np.asarray(value, "float64") for value in found], axis=0))
+        owner = course.turns.program(step)
+        for name in course.watched[owner]:
+            shares = [trainer.results[step][name] for trainer in cluster.trainers]
+            side.fetched.setdefault(course.label(owner, name), []).append(shares)
     return side
 
 
-def reordered(main: Program, feeds: Mapping[str, Any], way: int) -> dict[str, Any]:
+def reordered(course: Course, feeds: Mapping[str, Any], way: int) -> dict[str, Any]:
     """The same data with the rows (or sequences) of every batch in another order: backwards, or moved on by `way`."""
+    by_program = course.by_program(feeds)
+    return course.joined({name: _reordered(course.programs[name], some, way) for name, some in by_program.items()})
+
+
+def _reordered(main: Program, feeds: Mapping[str, Any], way: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, array in feeds.items():
         if name.endswith(LENGTHS) and name[: -len(LENGTHS)] in feeds:

@@ -72,6 +72,14 @@ def _refuse(name: str, programs: Mapping[str, Program], file: str) -> None:
     raise DiagnosticError([error(codes.FILE_UNUSABLE, message, Location(file) if file else None)])
 
 
+def arrays_of_trainers(arrays: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The arrays for all trainers, then for each trainer that has arrays of its own all that it gets."""
+    common = {key: array for key, array in arrays.items() if not _TRAINER.match(key)}
+    prefixes = dict.fromkeys(match[0] for key in arrays if (match := _TRAINER.match(key)))
+    own = [{key[len(p) :]: array for key, array in arrays.items() if key.startswith(p)} for p in prefixes]
+    return [common, *({**common, **mine} for mine in own)]
+
+
 class ProgramFeeds:
     """The feeds of all steps of several programs that take turns. `steps` is how many can be made, None if any number.
 

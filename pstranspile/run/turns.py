@@ -46,10 +46,6 @@ class Turns:
         """How often the program of a step was run in earlier steps: which of its batches the step takes."""
         return self._at(step)[1]
 
-    def last_run(self, name: str, before: int) -> int:
-        """How many of the steps below `before` run a program."""
-        return sum(1 for step in range(before) if self.program(step) == name)
-
     def steps_within(self, batches: Mapping[str, int | None]) -> int | None:
         """How many steps can be made until a program has no batch left; None: any number.
 

@@ -1,0 +1,137 @@
+"""What both sides of a check run: which programs, in which steps, on what data, and what is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from itertools import repeat
+from typing import Any
+
+from pstranspile.ir.model import MAIN, Module, Op, Program
+from pstranspile.ir.roles import OpRole
+from pstranspile.ir.types import VarKind
+from pstranspile.run.files import Feeds
+from pstranspile.run.program_feeds import ProgramFeeds, arrays_by_program
+from pstranspile.run.turns import Turns, parse_turns, step_programs, union_of
+
+FLOATS = ("f16", "f32", "f64")
+
+
+def loss_of(main: Program) -> str | None:
+    """The variable that the program trains on: what its op with the role of the loss makes."""
+    for op in main.main_block.ops:
+        if op.role is not None and op.role == OpRole.FORWARD | OpRole.LOSS:
+            return next(iter(op.output_names), None)
+    return None
+
+
+ADDING = ("elementwise_add", "elementwise_sub", "sum", "scale")
+"""Op types whose results are sums or differences of their inputs."""
+
+
+def terms_of(program: Program, loss: str) -> tuple[str, ...]:
+    """What a loss is the sum or difference of, down to what is made otherwise; empty if it is neither."""
+    makers = {name: op for op in program.main_block.ops for name in op.output_names if _is_forward(op)}
+    found: dict[str, None] = {}
+    open_names = [loss]
+    while open_names:
+        name = open_names.pop()
+        op = makers.get(name)
+        if op is None or op.type not in ADDING:
+            found[name] = None
+        else:
+            open_names += (n for n in op.input_names if n in makers and n not in found)
+    found.pop(loss, None)
+    return tuple(sorted(found))
+
+
+def _is_forward(op: Op) -> bool:
+    return op.role is None or not op.role & (OpRole.BACKWARD | OpRole.OPTIMIZE)
+
+
+def results_of(program: Program) -> tuple[str, ...]:
+    """The numbers that a program without a loss makes and does not use itself."""
+    block = program.main_block
+    read = {name for op in block.ops for name in op.input_names}
+    made = dict.fromkeys(name for op in block.ops for name in op.output_names if name not in read)
+    found: list[str] = []
+    for name in made:
+        var = block.vars.get(name)
+        if var is not None and not var.persistable and var.kind is VarKind.LOD_TENSOR and var.dtype is not None:
+            found += [name] if var.dtype.text in FLOATS else []
+    return tuple(found)
+
+
+class Course:
+    """The steps of a check. `text` says which program each runs (`main*5,generator`), None for always @main.
+
+    `feeds` are arrays by input, or by `PROGRAM/INPUT`, with a leading axis for the runs of the program. Raises
+    DiagnosticError.
+    """
+
+    def __init__(self, module: Module, text: str | None, steps: int):
+        self.text = text or ""
+        self.steps = steps
+        known = step_programs(module)
+        self.turns = Turns(repeat(MAIN), (MAIN,)) if text is None else parse_turns(text, known)
+        self.known = known
+        self.programs: dict[str, Program] = {name: known[name] for name in self.turns.names}
+
+    @property
+    def given_turns(self) -> Turns | None:
+        """What a cluster is told."""
+        return self.turns if self.text else None
+
+    @cached_property
+    def whole(self) -> Program:
+        """What all programs declare and do, to look at."""
+        return union_of(self.programs.values())
+
+    def label(self, program: str, name: str) -> str:
+        """How a variable of a program is called: `PROGRAM/NAME` where there are several."""
+        return f"{program}/{name}" if self.text else name
+
+    def steps_of(self, program: str) -> list[int]:
+        """The steps that run a program, counted from 1."""
+        return [step + 1 for step in range(self.steps) if self.turns.program(step) == program]
+
+    def by_program(self, feeds: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+        """The arrays that each program is fed."""
+        if not self.text:
+            return {MAIN: dict(feeds)}
+        return arrays_by_program(feeds, self.known, self.programs)
+
+    def joined(self, feeds: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        """The arrays of all programs under one name each, as a cluster takes them."""
+        return {self.label(owner, name): array for owner, arrays in feeds.items() for name, array in arrays.items()}
+
+    def feeds(self, feeds: Mapping[str, Any]) -> Feeds | ProgramFeeds:
+        """The feeds of all steps."""
+        if not self.text:
+            return Feeds(self.programs[MAIN], feeds, "")
+        return ProgramFeeds(self.known, self.turns, feeds, "")
+
+    @cached_property
+    def watched(self) -> dict[str, tuple[str, ...]]:
+        """What is fetched of each program: its loss; of one that trains nothing, its results where several are run."""
+        losses = {name: loss_of(program) for name, program in self.programs.items()}
+        return {
+            name: (loss,) if (loss := losses[name]) else results_of(program) if self.text else ()
+            for name, program in self.programs.items()
+        }
+
+    @cached_property
+    def terms(self) -> dict[str, tuple[str, ...]]:
+        """What the loss of each program is a sum or difference of."""
+        return {
+            name: terms_of(program, loss) if (loss := loss_of(program)) else ()
+            for name, program in self.programs.items()
+        }
+
+    def kind(self, program: str) -> str:
+        """Whether what is fetched of a program is its "loss" or its "result"."""
+        return "loss" if loss_of(self.programs[program]) else "result"
+
+    def first_step(self, program: str) -> int:
+        """The first step that runs a program, counted from 0; -1 if none does."""
+        return next((step - 1 for step in self.steps_of(program)), -1)
