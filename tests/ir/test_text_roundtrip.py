@@ -149,3 +149,13 @@ def test_long_lists():
     (op,) = parse(text).main.main_block.ops
     assert op.attrs["v"] == tuple(range(100_000))
     assert print_module(parse(text)) == text
+
+
+def test_a_name_is_one_object_wherever_it_stands():
+    op = Op("foo", FrozenMap(X=("%a", "b")), FrozenMap(Out=("b",)), role_vars=("%a", "b"))
+    block = Block(FrozenMap({"%a": Var("%a"), "b": Var("b")}), (op,) * 40)
+    module = parse(print_module(Module(FrozenMap(main=Program((block,)), startup=Program((block,))))))
+    found = [name for program in module.programs.values() for name in program.main_block.vars]
+    for read in module.main.main_block.ops:
+        found += [*read.input_names, *read.output_names, *(read.role_vars or ())]
+    assert len({id(name) for name in found}) == 2

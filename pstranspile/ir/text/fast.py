@@ -76,7 +76,7 @@ class LineReader:
     def lines(self, lines: list[str]) -> None:
         """Reads every line. Raises Unfit where the plain path has to."""
         new: Any = tuple.__new__  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-        file, cut, known = self.file, _CUT_NAMES, self.entries.get
+        file, cut, known, ones = self.file, _CUT_NAMES, self.entries.get, self.ones
         program, block, variables, ops = "", -1, None, None
         iterator = iter(enumerate(lines, 1))
         for number, line in iterator:
@@ -100,7 +100,7 @@ class LineReader:
                     continue
                 if kind == _DECLARATION and variables is not None:
                     before, after = values.get(text) or self.value(entry, pieces, text)
-                    name = pieces[1]
+                    (name,) = ones[pieces[1]]
                     if name in variables:
                         raise Unfit
                     variables[name] = new(Var, (name, *before, new(Location, (file, number, column)), *after))
@@ -281,7 +281,7 @@ class LineReader:
             block.ops.append(entry.fill(names, value, origin))
         elif entry.kind == _DECLARATION:
             before, after = entry.values.get(text) or self.value(entry, pieces, text)
-            self.assembler.declare(Var._make((names[0], *before, location, *after)))
+            self.assembler.declare(Var._make((*self.ones[names[0]], *before, location, *after)))
         else:
             self.other(entry.kind, number, code)
 

@@ -77,7 +77,7 @@ def _tuple_source(names: tuple[str, ...], shared: bool) -> str:
     """Source of the tuple of these names; a tuple of one name is shared between all ops."""
     if len(names) == 1 and shared:
         return f"one[n{names[0]}]"
-    return f"({', '.join([f'n{index}' for index in names])}{',' if len(names) == 1 else ''})"
+    return f"({', '.join([f'one[n{index}][0]' for index in names])}{',' if len(names) == 1 else ''})"
 
 
 def _slots_source(slots: Slots) -> str:
@@ -88,7 +88,7 @@ def _slots_source(slots: Slots) -> str:
 
 
 class Ones(dict[str, tuple[str, ...]]):
-    """The tuple of one name, the same object for equal names."""
+    """The tuple of one name, the same object for equal names. So are the names, which look-ups then need not compare."""
 
     def __missing__(self, name: str) -> tuple[str, ...]:
         made = self[name] = (name,)
@@ -132,9 +132,8 @@ def op_interpreter(parts: OpParts, ones: Ones) -> Callable[..., Op]:
             return EMPTY
         filled: dict[str, tuple[str, ...]] = {}
         for slot, indexes in template.items():
-            filled[slot] = (
-                ones[names[int(indexes[0])]] if len(indexes) == 1 else tuple([names[int(i)] for i in indexes])
-            )
+            row = [ones[names[int(index)]] for index in indexes]
+            filled[slot] = row[0] if len(row) == 1 else tuple([name for (name,) in row])
         return FrozenMap(filled)
 
     def fill(names: list[str], value: tuple[Attrs, tuple[str, ...] | None], origin: Any) -> Op:
@@ -142,7 +141,7 @@ def op_interpreter(parts: OpParts, ones: Ones) -> Callable[..., Op]:
         if parts.role_vars:
             if role_vars is None:
                 raise Unfit
-            role_vars = tuple([names[int(index)] for index in parts.role_vars])
+            role_vars = tuple([ones[names[int(index)]][0] for index in parts.role_vars])
         inputs, outputs = slots(parts.inputs, names), slots(parts.outputs, names)
         return Op(parts.type, inputs, outputs, attrs, parts.role, role_vars, parts.is_target, origin)
 
