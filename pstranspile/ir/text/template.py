@@ -88,7 +88,7 @@ def _slots_source(slots: Slots) -> str:
 
 
 class Ones(dict[str, tuple[str, ...]]):
-    """The tuple of one name, the same object for equal names. So are the names, which look-ups then need not compare."""
+    """The tuple of one name, the same object for equal names. So are the names: look-ups need not compare them."""
 
     def __missing__(self, name: str) -> tuple[str, ...]:
         made = self[name] = (name,)
