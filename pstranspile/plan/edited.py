@@ -18,9 +18,10 @@ from pstranspile.plan.slices import Cut
 from pstranspile.plan.text import quoted
 
 _NAME = r'%("(?:[^"\\]|\\.)*"|[A-Za-z0-9_.@/]+)'
-_SLICE = re.compile(rf'slice {_NAME} rows (\d+)\.\.(\d+)(?: -> {_NAME})? @ ("(?:[^"\\]|\\.)*")')
+_SLICE = re.compile(rf'slice {_NAME} rows (\d{{1,18}})\.\.(\d{{1,18}})(?: -> {_NAME})? @ ("(?:[^"\\]|\\.)*")')
 _WHOLE = re.compile(rf'whole {_NAME}(?: -> {_NAME})? @ ("(?:[^"\\]|\\.)*")')
-_JOB = re.compile(r"job mode=(\S+) trainers=(\d+) pservers=(\[.*\])")
+_STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"')
+_JOB = re.compile(r"job mode=(\S+) trainers=(\d{1,18}) pservers=(\[.*\])")
 
 
 class PlanLine(NamedTuple):
@@ -44,6 +45,14 @@ class PlanFile(NamedTuple):
     lines: tuple[PlanLine, ...]
 
 
+def _is_unreadable(literal: str) -> bool:
+    try:
+        json.loads(literal)
+    except json.JSONDecodeError:
+        return True
+    return False
+
+
 def _unquoted(name: str | None) -> str | None:
     return json.loads(name) if name and name.startswith('"') else name
 
@@ -59,6 +68,11 @@ def read_plan(text: str, file: str = "<plan>") -> PlanFile:
         if not line or line.startswith("#"):
             continue
         location = Location(file, number, raw.index(line) + 1)
+        unreadable = next(filter(_is_unreadable, _STRINGS.findall(line)), None)
+        if unreadable is not None:
+            message = f"{unreadable} is no string: it has an escape or a character that strings don't have"
+            findings.append(error(codes.PLAN_SYNTAX, message, location, focus=unreadable))
+            continue
         if match := _SLICE.fullmatch(line):
             name, start, stop, given, endpoint = match.groups()
             cut = Cut(int(start), int(stop))

@@ -100,3 +100,22 @@ def test_json_has_the_fields_of_the_contract() -> None:
         "endpoint": "a:1",
         "vtype": "Param",
     }
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        r'whole %w -> %w @ "a\:1"',
+        'whole %w -> %w @ "a\x01:1"',
+        r'slice %"w\y" rows 0..5 -> %w.block0 @ "a:1"',
+        f'slice %w rows 0..{"9" * 5000} -> %w.block0 @ "a:1"',
+        r'job mode=sync trainers=1 pservers=["a\:1"]',
+    ],
+)
+def test_strings_and_numbers_that_are_none(line: str) -> None:
+    with pytest.raises(DiagnosticError) as raised:
+        read_plan(f"plan 1\n{line}\n", "x.plan")
+    (found,) = raised.value.diagnostics
+    assert found.code == "plan-syntax"
+    assert found.location is not None
+    assert found.location.line == 2

@@ -39,6 +39,7 @@ OTHER_INPUTS = {
     "op-family": "tests/test_plugins.py",  # the same
     "check-": "tests/proof",  # data
     "table-": "tests/analysis",  # need a whole model
+    "program-turns": "tests/run",  # an option of `run` and `check`
     "programs-": "tests/emit/test_several.py",  # need two
     "dc-asgd-sparse": "tests/emit",  # needs a job
     "reserved-name": "tests/emit",  # the same
