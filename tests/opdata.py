@@ -16,8 +16,10 @@ from pstranspile.ir.attributes import PYTHON_TYPES, AttrKind
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Op, Program, TensorType, Var
 from pstranspile.ir.types import DType, VarKind
+from pstranspile.ops.shapes import check_types
 from pstranspile.ops.tensor_bytes import NUMPY_TYPES
 from pstranspile.ops.values import LoDTensor, SelectedRows
+from pstranspile.run.bound import with_defaults
 from pstranspile.run.frame import Execution, Frame
 from pstranspile.run.scope import Scope, own_copy
 
@@ -118,6 +120,23 @@ def faults(name: str, folder: Path) -> list[str]:
     recording = Recording(name)
     program = recording.meta["kind"] == "program"
     return list(program_faults(recording) if program else op_faults(recording, folder))
+
+
+def type_faults(recording: Recording) -> list[str]:
+    """Where the shape rule of a recorded op refuses the dims and element types of its recorded values."""
+    meta = recording.meta
+    types: dict[str, TensorType] = {}
+    for side, slots in (("in", meta["inputs"]), ("out", meta["outputs"])):
+        for slot, names in slots.items():
+            for number, name in enumerate(names):
+                key = f"{side}/{slot}/{number}"
+                if key in recording.arrays and recording.arrays[key].size:  # sparse rows are declared otherwise
+                    value = recording.value(key)
+                    ragged = isinstance(value, LoDTensor)
+                    data = value.data if ragged else value
+                    dims = (-1, *data.shape[1:]) if ragged else data.shape
+                    types[name] = TensorType(DTYPES[data.dtype.name], dims, len(value.lod) if ragged else 0)
+    return [problem.message for problem in check_types(with_defaults(make_op(meta)), types.get)]
 
 
 def op_faults(recording: Recording, folder: Path) -> Iterator[str]:

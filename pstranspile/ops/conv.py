@@ -104,7 +104,7 @@ def _conv(op: Op, types: Types) -> Types:
     if len(kernel.shape) != 4 or (channels >= 0 and kernel.shape[1] >= 0 and taken != channels):
         message = f"Filter is {describe(kernel)}, which takes {taken} channels; Input is {describe(x)}"
         raise ShapeError(message, "Filter")
-    found = window_counts(op, dims, kernel.shape[2:], ints_attr(op, "dilations"))
+    found = window_counts(op, dims, kernel.shape[2:], dilations_of(op))
     return {"Output": (images_type(op, x, batch, kernel.shape[0], found),)}
 
 
@@ -112,6 +112,11 @@ def _conv(op: Op, types: Types) -> Types:
 
 Padding: TypeAlias = "tuple[tuple[int, int], ...]"
 """How many elements to put before and after each spatial dim."""
+
+
+def dilations_of(op: Op) -> Dims:
+    """The distances between the elements of a kernel: as listed, but 1 for SAME padding."""
+    return (1, 1) if op.attrs.get("padding_algorithm") == "SAME" else ints_attr(op, "dilations")
 
 
 def padding_of(op: Op, dims: Dims, size: Dims) -> Padding:
@@ -187,7 +192,7 @@ class _Windows(NamedTuple):
 
 def _windows(op: Op, x: Array, filters: Array) -> _Windows:
     size, dims = filters.shape[2:], x.shape[2:]
-    dilations = (1, 1) if op.attrs.get("padding_algorithm") == "SAME" else ints_attr(op, "dilations")
+    dilations = dilations_of(op)
     groups = max(int_attr(op, "groups", 1), 1)
     if x.shape[1] != groups * filters.shape[1]:
         raise ValueError(f"Input has {x.shape[1]} channels, Filter takes {groups * filters.shape[1]}")

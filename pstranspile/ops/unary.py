@@ -147,10 +147,14 @@ def _pow_grad(op: Op) -> Run:
 
 
 def _bounds(op: Op, low: Array | None, high: Array | None) -> tuple[float, float]:
-    bounds = real(op, "min") if low is None else first(low), real(op, "max") if high is None else first(high)
+    # Those of tensors are as precise as the attributes, for every element type, since so they are in Fluid
+    bounds = tuple(
+        real(op, name) if given is None else float(np.float32(first(given)))
+        for name, given in (("min", low), ("max", high))
+    )
     if bounds[0] > bounds[1]:
         raise ValueError(f"the lower bound {bounds[0]!r} is above the upper bound {bounds[1]!r}")
-    return bounds
+    return bounds[0], bounds[1]
 
 
 @kernel("clip")

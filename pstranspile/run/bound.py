@@ -58,7 +58,7 @@ def bind(op: Op) -> BoundOp:
         raise DiagnosticError([at_op(codes.NO_KERNEL, what, op)])
     try:
         run = kernel.make(with_defaults(op))
-    except (ValueError, KeyError, IndexError, TypeError) as problem:
+    except (ValueError, KeyError, IndexError, TypeError, OverflowError) as problem:
         reason = f"the attribute {problem} is missing" if isinstance(problem, KeyError) else str(problem)
         raise DiagnosticError([at_op(codes.KERNEL_FAILED, reason, op)]) from problem
     inputs: Mapping[str, Slot] = schema.inputs if schema else EMPTY

@@ -28,6 +28,23 @@ def test_fill_constant(attrs, expected, kind):
     assert (found.tolist(), found.dtype) == ([[expected], [expected]], kind)
 
 
+def test_float16_is_rounded_toward_zero_as_in_fluid():
+    numbers = np.array([-1.1798, 0.1, 2.0, 1e-9])
+    assert one_output("cast", {"X": numbers}, {"in_dtype": 6, "out_dtype": 4}).tolist() == [
+        -1.1796875,
+        0.0999755859375,
+        2,
+        0,
+    ]
+    found = one_output("fill_constant", {}, {"shape": Longs((1,)), "value": 0.1, "dtype": 4})
+    assert (found.tolist(), found.dtype) == ([0.0999755859375], "float16")
+
+
+def test_a_number_that_the_element_type_can_not_hold():
+    with pytest.raises(DiagnosticError, match=r"run-op-failed.*out of bounds for int32"):
+        one_output("fill_constant", {}, {"shape": Longs((1,)), "str_value": "9007199254740993", "dtype": 2})
+
+
 def test_value_and_dims_may_come_as_tensors():
     attrs = {"shape": Longs((9,)), "value": 1.0, "str_value": "2"}
     found = one_output("fill_constant", {"ValueTensor": np.array([3.0]), "ShapeTensor": np.array([2])}, attrs)

@@ -315,3 +315,12 @@ def test_average_accumulates():
     assert accumulate(9, 4, 0.15, 10000, 2) == [0, 0, 111, 0, 5, 10]
     assert accumulate(9, 7, 5.0, 7, 2) == [0, 0, 111, 0, 8, 10]
     assert accumulate(32767, 20000, 1.0, 10, 1) == [0, 0, 111, 0, 20001, 32768]
+
+
+def test_noise_of_float64_is_fluids():
+    """What Fluid 1.8.5 adds for this seed: the first number of the polar method over float64 uniforms, / batch_size."""
+    param, rate = np.zeros(2), np.ones(1)
+    attrs = {"clip": 10.0, "batch_size": 16.0, "sigma": 1.0, "seed": 23}
+    inputs = {"Param": param, "Grad": np.zeros(2), "LearningRate": rate}
+    found = compute("dpsgd", inputs, {"ParamOut": "Param"}, attrs).find("Param")
+    assert found == pytest.approx([-0.6083735210298912 / 16] * 2, rel=1e-12)

@@ -118,3 +118,14 @@ def test_dgc_clip_by_norm_starts_at_a_step():
         for name in ("out", "X"):
             found = compute("dgc_clip_by_norm", inputs, {"Out": name}, attrs).find(name)
             np.testing.assert_allclose(found, expected)
+
+
+def test_bounds_of_tensors_are_as_precise_as_attributes():
+    """As Fluid 1.8.5 computes it for float64."""
+    found = one_output("clip", {"X": np.array([-1.0, 2.0]), "Min": np.array([-0.3])}, {"min": -9.0, "max": 1.0})
+    assert found.tolist() == [-0.30000001192092896, 1.0]
+
+
+def test_exp_of_integers_keeps_their_type():
+    found = one_output("exp", {"X": np.array([0, 1, 3], "int32")})
+    assert (found.tolist(), found.dtype) == ([1, 2, 20], "int32")
