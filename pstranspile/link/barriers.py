@@ -107,7 +107,7 @@ def _check_order(trainer: Trainer, local: bool) -> Iterator[Diagnostic]:
         if lost:
             message = f"what reads %{lost[0]} may run before it: it is not among the outputs"
             yield finding(ORDER, role, last.op, message, lost[0])
-        for position, op in main.of("concat"):
+        for position, op in main.joins():
             if position < last.position and not covered.isdisjoint(op.input_names):
                 name = op.output("Out") or ""
                 yield finding(ORDER, role, op, f"%{name} is joined before the fetch_barrier", name)

@@ -26,9 +26,6 @@ TALK = frozenset({
 MADE_BEFORE = ("send", "recv", "split_byref", "split_selected_rows")
 """Op types whose inputs must have been made by an op before them."""
 
-FETCHES = ("recv", "concat")
-"""Op types that put what servers hold into variables of the trainer."""
-
 REMOTE_LOOKUPS = ("distributed_lookup_table", "lookup_table", "lookup_table_v2", "nce", "hierarchical_sigmoid")
 """Op types that look rows up on servers when they name slices in `table_names`."""
 
@@ -57,6 +54,19 @@ class Calls(NamedTuple):
     def of(self, kind: str) -> list[Placed]:
         """The ops of one type, in order."""
         return self.ops.get(kind, NONE)
+
+    def joins(self) -> list[Placed]:
+        """The concat ops that join fetched slices. Those of the net itself may read parameters, but never slices."""
+        concats = self.of("concat")
+        if not concats:
+            return concats
+        slices: set[str] = set()
+        for _, op in self.of("recv"):
+            for name in op.outputs.get("Out", ()):
+                var = self.vars.get(name)
+                if var is None or not var.persistable:
+                    slices.add(name)
+        return [placed for placed in concats if not slices.isdisjoint(placed.op.inputs.get("X", ()))]
 
 
 class Trainer(NamedTuple):
@@ -206,8 +216,9 @@ def _first_made(ops: tuple[Op, ...]) -> dict[str, int]:
 
 def remade(calls: Calls) -> list[tuple[Op, str]]:
     """What is fetched or joined into variables that other ops write too."""
-    ops, found = calls.program.blocks[0].ops, calls.ops
-    arrivals = [(op, name) for kind in FETCHES for _, op in found.get(kind, NONE) for name in op.outputs.get("Out", ())]
+    ops = calls.program.blocks[0].ops
+    fetches = (*calls.of("recv"), *calls.joins())
+    arrivals = [(op, name) for _, op in fetches for name in op.outputs.get("Out", ())]
     if not arrivals:
         return []
     local = [names for op in ops if op.type not in KEEPS for names in op.outputs.values()]

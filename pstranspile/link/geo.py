@@ -36,7 +36,7 @@ def _check_trainer(
     """What one trainer tells its communicator, and that it has every change that servers wait for."""
     role, main, startup = trainer.role, trainer.main, trainer.startup
     begins = [item for item in startup.of("send") if item.op.inputs.get("X") == (BEGIN,)]
-    arrivals = [item for kind in ("recv", "fetch_barrier", "concat") for item in startup.of(kind)]
+    arrivals = [*startup.of("recv"), *startup.of("fetch_barrier"), *startup.joins()]
     if len(begins) != 1 or len(startup.of("send")) != 1:
         op = begins[0].op if begins else Op("send")
         yield finding(GEO, role, op, f"%{BEGIN} is sent {len(begins)} times at start-up, must be once", BEGIN)

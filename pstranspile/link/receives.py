@@ -87,10 +87,8 @@ def _check_joins(
 ) -> Iterator[Diagnostic]:
     """Fetched slices are joined after they arrived, in the order of their rows; nothing fetched is left over."""
     joined: set[str] = set()
-    for position, op in calls.of("concat"):
+    for position, op in calls.joins():
         parts, whole = op.inputs.get("X", ()), op.output("Out") or ""
-        if not parts or (parts[0] not in arrived and parts[-1] not in arrived):
-            continue
         joined.update(parts)
         layouts[whole] = parts
         late = [name for name in parts if arrived.get(name, position) >= position]
