@@ -7,8 +7,8 @@ import pytest
 from pstranspile import layers as L
 from pstranspile.autodiff import SGD, minimize
 from pstranspile.compile import compile
-from pstranspile.job import Job
 from pstranspile.ir.model import Module
+from pstranspile.job import Job
 from tests import training
 
 JOBS = [
