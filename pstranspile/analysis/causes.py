@@ -72,7 +72,9 @@ def _not_initialised(main: Program, startup: Program, moved: list[Op]) -> Iterat
 def _overwritten(main: Program, moved: frozenset[int], parameters: set[str | None]) -> Iterator[Diagnostic]:
     """Ops that stay on the trainer and write a parameter that a server updates."""
     for index, op in enumerate(main.main_block.ops):
-        for name in op.output_names if index not in moved else ():
+        # data_norm_grad changes its statistics only with sync_stats
+        stays = index not in moved and (op.type != "data_norm_grad" or op.attrs.get("sync_stats") is True)
+        for name in op.output_names if stays else ():
             if name in parameters:
                 message = f"it writes the parameter {var_text(name)} in every step, which the optimizer updates"
                 yield at_op(codes.OVERWRITTEN, message, op, focus=var_text(name))

@@ -30,8 +30,11 @@ REMOTE_LOOKUPS = ("distributed_lookup_table", "lookup_table", "lookup_table_v2",
 """Op types that look rows up on servers when they name slices in `table_names`."""
 
 
-KEEPS = frozenset({"recv", "concat", "fetch_barrier", *REMOTE_LOOKUPS})
-"""Op types that write what servers hold, or have a table as an output although they do not change it."""
+KEEPS = frozenset({"recv", "concat", "fetch_barrier", "data_norm_grad", *REMOTE_LOOKUPS})
+"""Op types that write what servers hold, or have a parameter as an output although they do not change it.
+
+`data_norm_grad` changes its statistics only with `sync_stats`; otherwise they are updated from their gradients.
+"""
 
 
 class Placed(NamedTuple):
@@ -221,7 +224,8 @@ def remade(calls: Calls) -> list[tuple[Op, str]]:
     arrivals = [(op, name) for _, op in fetches for name in op.outputs.get("Out", ())]
     if not arrivals:
         return []
-    local = [names for op in ops if op.type not in KEEPS for names in op.outputs.values()]
+    changing = (op for op in ops if op.type not in KEEPS or op.attrs.get("sync_stats") is True)
+    local = [names for op in changing for names in op.outputs.values()]
     written = {name for _, name in arrivals}.intersection(chain.from_iterable(local))
     return [(op, name) for op, name in arrivals if name in written]
 

@@ -7,8 +7,10 @@ import pytest
 from pstranspile import layers as L
 from pstranspile.autodiff import SGD, minimize
 from pstranspile.compile import compile
+from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import Module
 from pstranspile.job import Job
+from pstranspile.loading import loads
 from tests import training
 
 JOBS = [
@@ -44,3 +46,55 @@ def test_a_concat_of_the_net_is_no_join_of_slices(mode: str) -> None:
     compiled = compile(joining(), Job(pservers="a:1,b:2", trainers=2, mode=mode))
     for role, programs in compiled.roles().items():
         assert any(op.type == "concat" for op in programs.main.main_block.ops) or not role.startswith("trainer")
+
+
+STATISTICS = """
+ir 1
+program @main {
+  block ^0 {
+    param %size : f32[3]
+    param %sum : f32[3]
+    param %square : f32[3]
+    state %rate : f32[1]
+    temp %x : f32[-1, 3] feed
+    temp %y : f32[-1, 3]
+    temp %means : f32[3]
+    temp %scales : f32[3]
+    temp %loss : f32[1]
+    temp %loss@GRAD : f32[1]
+    temp %y@GRAD : f32[-1, 3]
+    temp %size@GRAD : f32[3]
+    temp %sum@GRAD : f32[3]
+    temp %square@GRAD : f32[3]
+    data_norm(X=%x, BatchSize=%size, BatchSum=%sum, BatchSquareSum=%square) -> Y=%y, Means=%means, Scales=%scales
+    mean(X=%y) -> Out=%loss : forward|loss
+    fill_constant -> Out=%loss@GRAD {shape=[1], dtype=5, value=1.0} : backward|loss
+    mean_grad(X=%y, Out@GRAD=%loss@GRAD) -> X@GRAD=%y@GRAD : backward
+    data_norm_grad(X=%x, Y@GRAD=%y@GRAD, Means=%means, Scales=%scales) -> BatchSize=%size, BatchSum=%sum, \
+BatchSquareSum=%square, BatchSize@GRAD=%size@GRAD, BatchSum@GRAD=%sum@GRAD, BatchSquareSum@GRAD=%square@GRAD \
+{sync_stats=SYNC} : backward(%size, %size@GRAD, %sum, %sum@GRAD, %square, %square@GRAD)
+    sgd(Param=%size, Grad=%size@GRAD, LearningRate=%rate) -> ParamOut=%size : optimize(%size, %size@GRAD)
+    sgd(Param=%sum, Grad=%sum@GRAD, LearningRate=%rate) -> ParamOut=%sum : optimize(%sum, %sum@GRAD)
+    sgd(Param=%square, Grad=%square@GRAD, LearningRate=%rate) -> ParamOut=%square : optimize(%square, %square@GRAD)
+  }
+}
+program @startup {
+  block ^0 {
+    param %size : f32[3]
+    param %sum : f32[3]
+    param %square : f32[3]
+    state %rate : f32[1]
+    fill_constant -> Out=%size {shape=[3], dtype=5, value=10000.0}
+    fill_constant -> Out=%sum {shape=[3], dtype=5}
+    fill_constant -> Out=%square {shape=[3], dtype=5, value=10000.0}
+    fill_constant -> Out=%rate {shape=[1], dtype=5, value=0.1}
+  }
+}
+""".lstrip()
+
+
+def test_data_norm_names_its_statistics_as_outputs_but_changes_them_only_with_sync_stats() -> None:
+    job = Job(pservers="a:1,b:2", trainers=2)
+    assert len(compile(loads(STATISTICS.replace("SYNC", "false")), job).roles()) == 4
+    with pytest.raises(DiagnosticError, match="parameter-overwritten"):
+        compile(loads(STATISTICS.replace("SYNC", "true")), job)
