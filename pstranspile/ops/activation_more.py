@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pstranspile.ir.model import Op
+from pstranspile.lazy import lazy_import
+from pstranspile.ops.erf import erf
 from pstranspile.ops.gradient import Wanted, bare_op, gradient, output_gradients
+from pstranspile.ops.kernel import Run, kernel
+from pstranspile.ops.numeric import flag, formula, real
 from pstranspile.ops.schema import INT, declare, declare_gradient
-from pstranspile.ops.shapes import outputs_like, shape_rule
+from pstranspile.ops.shapes import int_attr, outputs_like, shape_rule
+from pstranspile.ops.values import Array
+
+np = lazy_import("numpy")
 
 _ENGINE = {"use_mkldnn": False, "use_cudnn": False}
 
@@ -108,3 +117,122 @@ def _cumsum_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
     """Sums from the other end. Fluid's `axis`, `exclusive` and `reverse` are the only attributes it carries."""
     attrs = {"axis": op.attrs["axis"], "exclusive": op.attrs["exclusive"], "reverse": not op.attrs["reverse"]}
     return (bare_op("cumsum", {"X": output_gradients(op, "Out")}, {"Out": wanted.kept(op, "X")}, attrs),)
+
+
+# Kernels
+
+
+def _with(expression: str, *names: str) -> Callable[[Op], str]:
+    """The expression with the op's attributes in place of `$0`, `$1`, ..."""
+
+    def of(op: Op) -> str:
+        text = expression
+        for number, name in enumerate(names):
+            text = text.replace(f"${number}", repr(real(op, name)))
+        return text
+
+    return of
+
+
+def _selu_limit(op: Op) -> float:
+    """scale * alpha, as precise as a float32, since so it is in Fluid."""
+    return float(np.float32(real(op, "scale")) * np.float32(real(op, "alpha")))
+
+
+formula("acos", "np.arccos({X})")
+formula("acos_grad", "-{Out_GRAD} / np.sqrt(1 - {X} * {X})", "X@GRAD")
+formula("asin", "np.arcsin({X})")
+formula("asin_grad", "{Out_GRAD} / np.sqrt(1 - {X} * {X})", "X@GRAD")
+formula("atan", "np.arctan({X})")
+formula("atan_grad", "{Out_GRAD} / (1 + {X} * {X})", "X@GRAD")
+formula("log1p", "np.log1p({X})")
+formula("log1p_grad", "{Out_GRAD} / (1 + {X})", "X@GRAD")
+formula("brelu", _with("np.minimum(np.maximum({X}, $0), $1)", "t_min", "t_max"))
+formula("brelu_grad", _with("{Out_GRAD} * (({X} > $0) & ({X} < $1))", "t_min", "t_max"), "X@GRAD")
+formula("relu6", _with("np.minimum(np.maximum({X}, 0), $0)", "threshold"))
+formula("relu6_grad", _with("{Out_GRAD} * (({Out} > 0) & ({Out} < $0))", "threshold"), "X@GRAD")
+formula("elu", _with("np.maximum({X}, 0) + np.minimum($0 * np.expm1({X}), 0)", "alpha"))
+formula("elu_grad", _with("{Out_GRAD} * np.where({X} > 0, 1, $0 * np.exp(np.minimum({X}, 0)))", "alpha"), "X@GRAD")
+formula("selu", _with("$0 * np.where({X} > 0, {X}, $1 * np.expm1(np.minimum({X}, 0)))", "scale", "alpha"))
+formula(
+    "selu_grad",
+    lambda op: f"{{Out_GRAD}} * np.where({{Out}} > 0, {real(op, 'scale')!r}, {{Out}} + {_selu_limit(op)!r})",
+    "X@GRAD",
+    lod="none",
+)
+formula("hard_sigmoid", _with("np.minimum(np.maximum({X} * $0 + $1, 0), 1)", "slope", "offset"))
+formula("hard_sigmoid_grad", _with("{Out_GRAD} * (({Out} > 0) & ({Out} < 1)) * $0", "slope"), "X@GRAD")
+formula("hard_swish", _with("{X} * np.minimum(np.maximum({X} + $0, 0), $1) / $2", "offset", "threshold", "scale"))
+formula(
+    "hard_swish_grad",
+    _with(
+        "{Out_GRAD} * np.where({X} + $0 < $1, ({X} + $0 > 0) * (2 * {X} + $0) / $2, $1 / $2)",
+        *("offset", "threshold", "scale"),
+    ),
+    "X@GRAD",
+)
+formula("hard_shrink", _with("{X} * (np.abs({X}) > $0)", "threshold"))
+formula("hard_shrink_grad", _with("{Out_GRAD} * (np.abs({X}) > $0)", "threshold"), "X@GRAD")
+formula("softshrink", _with("np.sign({X}) * np.maximum(np.abs({X}) - $0, 0)", "lambda"))
+formula("softshrink_grad", _with("{Out_GRAD} * (np.abs({X}) > $0)", "lambda"), "X@GRAD")
+formula("soft_relu", _with("np.log(1 + np.exp(np.clip({X}, -$0, $0)))", "threshold"))
+formula(
+    "soft_relu_grad",
+    _with("{Out_GRAD} * (1 - np.exp(-{Out})) * (({Out} > -$0) & ({Out} < $0))", "threshold"),
+    "X@GRAD",
+)
+formula("stanh", _with("$1 * np.tanh($0 * {X})", "scale_a", "scale_b"))
+formula(
+    "stanh_grad", _with("{Out_GRAD} * ($0 * $1) * (1 - np.square(np.tanh($0 * {X})))", "scale_a", "scale_b"), "X@GRAD"
+)
+formula("swish", _with("{X} / (1 + np.exp(-$0 * {X}))", "beta"))
+formula("tanh_shrink", "{X} - np.tanh({X})")
+formula("tanh_shrink_grad", "{Out_GRAD} * np.square(np.tanh({X}))", "X@GRAD")
+formula("thresholded_relu", _with("{X} * ({X} > $0)", "threshold"))
+formula("thresholded_relu_grad", _with("{Out_GRAD} * ({X} > $0)", "threshold"), "X@GRAD")
+
+
+@kernel("swish_grad", "X@GRAD")
+def _swish_grad(op: Op) -> Run:
+    beta = real(op, "beta")
+
+    def run(X: Array, Out_GRAD: Array) -> Array:
+        share = 1 / (1 + np.exp(-beta * X))
+        return Out_GRAD * (share + beta * X * share * (1 - share))
+
+    return run
+
+
+@kernel("erf")
+def _erf(_op: Op) -> Run:
+    def run(X: Array) -> Array:
+        return erf(X)
+
+    return run
+
+
+formula("erf_grad", "{Out_GRAD} * 1.1283791670955126 * np.exp(-{X} * {X})", "X@GRAD")
+
+
+@kernel("cumsum")
+def _cumsum(op: Op) -> Run:
+    axis, exclusive, reverse = int_attr(op, "axis", -1), flag(op, "exclusive"), flag(op, "reverse")
+
+    def run(X: Array) -> Array:
+        x = np.flip(X, axis) if reverse else X
+        found = np.cumsum(x, axis, dtype=x.dtype)
+        if exclusive:
+            found -= x
+        return np.ascontiguousarray(np.flip(found, axis) if reverse else found)
+
+    return run
+
+
+@kernel("isnan isinf", lod="none")
+def _any_such(op: Op) -> Run:
+    such = np.isnan if op.type == "isnan" else np.isinf
+
+    def run(X: Array) -> Array:
+        return np.array([such(X).any()])
+
+    return run

@@ -85,6 +85,17 @@ for positive in ("log", "sqrt", "rsqrt"):
 for stepped in ("ceil", "floor", "round"):
     unary(stepped, lambda random, shape: random.integers(-3, 3, size=shape) + random.uniform(0.1, 0.4, size=shape))
 unary("leaky_relu", off_zero, alpha=0.1)
+for smooth_type in ("atan", "erf", "stanh", "swish", "tanh_shrink", "soft_relu"):
+    unary(smooth_type, smooth)
+for kinked in ("elu", "relu6", "selu", "thresholded_relu"):
+    unary(kinked, off_zero)
+for inside in ("acos", "asin", "log1p"):
+    unary(inside, lambda random, shape: random.uniform(-0.9, 0.9, size=shape))
+unary("brelu", off_zero, t_min=0.0, t_max=2.0)
+unary("hard_sigmoid", smooth, slope=0.2, offset=0.5)
+unary("hard_swish", lambda random, shape: random.choice([-5.0, -1.3, 0.4, 2.2, 4.0], size=shape), threshold=5.0)
+unary("hard_shrink", lambda random, shape: random.choice([-1.3, -0.2, 0.4, 2.2], size=shape))
+unary("softshrink", lambda random, shape: random.choice([-1.3, -0.2, 0.4, 2.2], size=shape))
 unary("assign", smooth)
 unary("mean", smooth)
 unary("squared_l2_norm", smooth)
@@ -100,6 +111,14 @@ def _arithmetic(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
     low = 0.5 if op_type in ("elementwise_div", "elementwise_pow") else -1.5
     inputs = {"X": smooth(random, x, low, 2.0), "Y": smooth(random, y, low, 2.0)}
     return Case(op_type, inputs, {"axis": axis}, wrt=("X", "Y"))
+
+
+@case("cumsum")
+def _cumsum(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
+    shape = dims(draw)
+    attrs = {"exclusive": draw(st.booleans()), "reverse": draw(st.booleans())}
+    axis = draw(st.integers(-len(shape), len(shape) - 1))
+    return Case(op_type, {"X": smooth(random, shape)}, {"axis": axis, **attrs})
 
 
 @case("elementwise_max", "elementwise_min")
