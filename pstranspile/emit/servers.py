@@ -127,7 +127,7 @@ def prepare_servers(module: Module, job: Job, plan: Plan | PlanFile | None, step
     source = module
     module, counters = _rewritten(separate(module), job, mode)
     found = find_parts(module, job, steps)
-    raise_errors(problems_of(found, job))
+    raise_errors(problems_of(found, job, counters))
     each = list(found.training.values())
     facts = together(each)
     warnings = [warning for part in each for warning in part.findings]

@@ -7,7 +7,7 @@ but for lookups in tables that the servers keep.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -17,16 +17,21 @@ from pstranspile.analysis.tables import RemoteTable, find_remote_tables, sparse_
 from pstranspile.analysis.updates import UpdateGroup
 from pstranspile.emit.rename import rename_vars
 from pstranspile.ir.codes import declare
-from pstranspile.ir.diagnostics import Diagnostic, at_op
-from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.diagnostics import Diagnostic, at_op, error
+from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module, Op, Program, Var
 from pstranspile.job import Job
 from pstranspile.passes import Steps
+from pstranspile.plan.plan import SharedCounter
 
 SCHEDULES = declare(
     "programs-schedule",
     "Of several training programs of one synchronous job, one counts steps for its learning rate; the servers would "
     "count the steps of all of them.",
+)
+COUNTER = declare(
+    "programs-counter",
+    "Two training programs of one job count steps for their learning rates in one variable; the servers need one each.",
 )
 TABLES = declare("programs-table", "Two programs of one job both train a distributed lookup table.")
 
@@ -133,8 +138,8 @@ def _joined(groups: Iterable[UpdateGroup]) -> tuple[UpdateGroup, ...]:
     return tuple(UpdateGroup(names) for names in joined)
 
 
-def problems_of(parts: Parts, job: Job) -> list[Diagnostic]:
-    """Errors for what several training programs can't do together."""
+def problems_of(parts: Parts, job: Job, counters: Mapping[str, Sequence[SharedCounter]] = EMPTY) -> list[Diagnostic]:
+    """Errors for what several training programs can't do together; `counters` are the step counters of each."""
     found: list[Diagnostic] = []
     training = parts.training
     if len(training) < 2:
@@ -144,6 +149,16 @@ def problems_of(parts: Parts, job: Job) -> list[Diagnostic]:
         op = training[name].program.main_block.ops[table.lookups[0]]
         message = f"@{tables[0][0]} and @{name} both train a distributed lookup table; use distributed_table=rows"
         found.append(at_op(TABLES, message, op, focus=f"%{table.parameter}"))
+    counted: dict[str, str] = {}
+    for name, counter in ((name, counter) for name, rows in counters.items() for counter in rows):
+        other = counted.setdefault(counter.name, name)
+        if other != name:
+            message = (
+                f"@{other} and @{name} both count steps in %{counter.name} for their learning rates; give it another "
+                f"name in one of them (and in @{STARTUP})"
+            )
+            where = counter.origin.location if counter.origin else None
+            found.append(error(COUNTER, message, where, focus=f"%{counter.name}"))
     for name, facts in training.items() if job.mode == "sync" else ():
         counter = next((op for op in _rate_ops(facts) if set(op.input_names) & set(op.output_names)), None)
         if counter is not None:

@@ -120,6 +120,27 @@ def test_step_counters_of_two_programs_are_refused_where_servers_count_for_all()
     assert not any(op.attrs.get("merge_add") for op in ops_of(compiled.trainer(0).others["generator"], "send"))
 
 
+@pytest.mark.parametrize("mode", ["async", "half-async", "fleet-sync"])
+def test_step_counters_of_two_programs_are_two(mode: str):
+    module = adversarial(SGD(Exponential(0.1, 10, 0.5)), SGD(Exponential(0.1, 10, 0.5)))
+    with pytest.raises(
+        DiagnosticError, match="@main and @generator both count steps in %@LR_DECAY_COUNTER@"
+    ) as refused:
+        ps.compile(module, job(mode))
+    assert refused.value.diagnostics[0].code == "programs-counter"
+    name, own = "%@LR_DECAY_COUNTER@", "%g_steps"
+    chunks = ps.dumps(module).split("\nprogram @")
+    for place, chunk in enumerate(chunks):
+        if chunk.startswith("generator"):
+            chunks[place] = chunk.replace(name, own)
+        elif chunk.startswith("startup"):
+            lines = chunk.splitlines()
+            chunks[place] = "\n".join(f"{a}\n{a.replace(name, own)}" if name in a else a for a in lines)
+    renamed = ps.loads("\nprogram @".join(chunks))
+    compiled = ps.compile(renamed, job(mode))
+    assert sorted(counter.name for counter in compiled.plan.counters) == ["@LR_DECAY_COUNTER@", "g_steps"]
+
+
 def test_two_programs_cannot_both_train_a_table_by_id():
     module = with_evaluation(is_distributed=True)
     twice = Module(FrozenMap({**module.programs, "evaluation": module.main}))
