@@ -23,7 +23,7 @@ def chart_text(recorder: Recorder, first: int, last: int) -> str:
     for event in events:
         if event.step != step:
             step = event.step
-            lines.append("".join("|".ljust(column) for _ in machines) + (f"step {step}" if step >= 0 else "start-up"))
+            lines.append("".join("|".ljust(column) for _ in machines) + recorder.step_name(event.trainer, step))
         lines.append(_arrow(event, machines, column))
     return "\n".join(lines) + "\n"
 
@@ -77,11 +77,11 @@ def chart_svg(recorder: Recorder, first: int, last: int) -> str:
             f'<text x="{place}" y="{_MARGIN - 14}" text-anchor="middle" font-weight="bold">{escape(name)}</text>'
         )
         parts.append(f'<line x1="{place}" y1="{_MARGIN}" x2="{place}" y2="{height - _MARGIN}" stroke="#999"/>')
-    parts += _arrows(events, x)
+    parts += _arrows(recorder, events, x)
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
-def _arrows(events: Sequence[Event], x: dict[str, int]) -> list[str]:
+def _arrows(recorder: Recorder, events: Sequence[Event], x: dict[str, int]) -> list[str]:
     posted: dict[tuple[str, str, int], int] = {}
     parts: list[str] = []
     labels: list[str] = []  # at the start of their arrows, each in a row of its own
@@ -90,7 +90,7 @@ def _arrows(events: Sequence[Event], x: dict[str, int]) -> list[str]:
         y = _MARGIN + _ROW * row
         if event.step != step:
             step = event.step
-            told = f"step {step}" if step >= 0 else "start-up"
+            told = escape(recorder.step_name(event.trainer, step))
             parts.append(f'<text x="4" y="{y}" fill="#666">{told}</text>')
         if event.what == POST:
             posted[event.message] = y

@@ -50,6 +50,7 @@ class Recorder:
         self.machines = [machine.name for machine in cluster.machines.values()]
         self.events: list[Event] = []
         self._clock = cluster.scheduler
+        self._trainers = {trainer.index: trainer for trainer in cluster.trainers}
         cluster.network.observers.append(self)
 
     def __call__(self, event: str, message: Message) -> None:
@@ -68,6 +69,13 @@ class Recorder:
                 _size(message.payload),
             )
         )
+
+    def step_name(self, trainer: int, step: int) -> str:
+        """`start-up`, `step 3`, or `step 3 of @generator` where several programs take turns."""
+        if step < 0:
+            return "start-up"
+        known = self._trainers.get(trainer)
+        return f"step {step} of @{known.program_of(step)}" if known is not None and known.named else f"step {step}"
 
     def of_steps(self, first: int, last: int) -> list[Event]:
         """The events about steps `first` to `last`, both included (-1: the start-up)."""

@@ -7,7 +7,6 @@ was posted, one where it was taken, and an arrow between them; a trainer's step 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from typing import Any
 
 from pstranspile.run.cluster.recorder import DELIVER, DUPLICATE, LOST, POST, Event, Recorder
@@ -20,7 +19,7 @@ def trace_json(recorder: Recorder) -> str:
     threads = {name: number for number, name in enumerate(recorder.machines, start=1)}
     found: list[dict[str, Any]] = [_named("process_name", 0, "cluster")]
     found += (_named("thread_name", number, name) for name, number in threads.items())
-    found += _steps(recorder.events, threads)
+    found += _steps(recorder, threads)
     flows: dict[tuple[str, str, int], int] = {}
     for event in recorder.events:
         found += _message(event, threads, flows)
@@ -32,17 +31,20 @@ def _named(kind: str, thread: int, name: str) -> dict[str, Any]:
     return {"name": kind, "ph": "M", "pid": PROCESS, "tid": thread, "args": {"name": name}}
 
 
-def _steps(events: Iterable[Event], threads: dict[str, int]) -> list[dict[str, Any]]:
+def _steps(recorder: Recorder, threads: dict[str, int]) -> list[dict[str, Any]]:
     """A slice for every step of every trainer, from the first of its messages to the last."""
     spans: dict[tuple[str, int], tuple[int, int]] = {}
-    for event in events:
+    names: dict[tuple[str, int], str] = {}
+    for event in recorder.events:
         for machine in (event.source, event.target):
             if machine.startswith("trainer") and machine in threads:
                 first, last = spans.get((machine, event.step), (event.tick, event.tick))
+                if (machine, event.step) not in names:
+                    names[machine, event.step] = recorder.step_name(event.trainer, event.step)
                 spans[machine, event.step] = min(first, event.tick), max(last, event.tick)
     return [
         {
-            "name": f"step {step}" if step >= 0 else "start-up",
+            "name": names[machine, step],
             "cat": "step",
             "ph": "X",
             "ts": first,
