@@ -8,13 +8,13 @@ from types import FunctionType, TracebackType
 from typing import Any
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
-from pstranspile.ir.model import Program, Var
+from pstranspile.ir.model import Op, Program, Var
 from pstranspile.ir.types import VarKind
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import Value
 from pstranspile.run import codes
 from pstranspile.run.bound import CONTEXT, EMPTY_NAME, fail
-from pstranspile.run.feeds import check_feeds, fetched, written_names
+from pstranspile.run.feeds import check_feeds, fetched, missing, written_names
 from pstranspile.run.frame import Execution, Frame
 from pstranspile.run.scope import Home, Scope, own_copy
 from pstranspile.run.source import Deviation, Missing, Source
@@ -88,6 +88,11 @@ class Prepared:
             self._explain(frame, problem)
             raise
 
+    def told_op(self, index: int, name: str) -> Op:
+        """The op that an error about one of the ops run, which reads a variable, is told of."""
+        assert self.source is not None
+        return self.source.bound[index].op
+
     def _odd(self) -> frozenset[str]:
         """The variables of the scope that don't hold plain arrays, as code made for them must know."""
         scope = self.execution.scope
@@ -120,7 +125,13 @@ class Prepared:
         values = {name: here.get(local) for name, local in self.source.locals.items()}
         if isinstance(problem, Missing):
             slot = next(slot for slot, names in bound.op.inputs.items() if problem.name in names)
-            raise frame.missing(bound.op, slot, problem.name) from None
+
+            def find(name: str) -> Value | None:
+                value = values.get(name)
+                return frame.find(name) if value is None else value
+
+            op = self.told_op(index, problem.name)
+            raise missing(self.execution.program, op, slot, problem.name, find) from None
         arguments = [
             None if slot == CONTEXT
             else [values.get(name) for name in names] if duplicable

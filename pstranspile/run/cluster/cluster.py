@@ -49,6 +49,7 @@ from pstranspile.run.cluster.server import Server, listening_op, mode_of
 from pstranspile.run.cluster.synchronous import SynchronousServer
 from pstranspile.run.cluster.tables import fill_tables, find_tables
 from pstranspile.run.cluster.trainer import Action, Trainer
+from pstranspile.run.cluster.wellformed import require_lists, require_one_mode, require_order, require_servers_listen
 from pstranspile.run.feeds import near
 from pstranspile.run.scope import Scope, own_copy
 from pstranspile.run.turns import GivenTurns, union_of
@@ -122,6 +123,7 @@ class Cluster:
         training = {name: role for name, role in roles.items() if name not in serving}
         if not training:
             raise DiagnosticError([error(codes.ROLES, "there is no trainer among the roles")])
+        require_servers_listen(list(training))
         self.seed = _seed_for([role.startup for role in roles.values()], seed)
         self.servers: list[Server] = [
             _server(name, self.network, serving[name], self.seed, folder) for name in sorted(serving, key=_by_number)
@@ -208,8 +210,11 @@ class Cluster:
 
     def start(self) -> None:
         """Runs the start-up programs: the servers', then the trainers', which fetch the parameters."""
+        require_lists(self.trainers, self.servers)
+        require_one_mode(self.servers)
         require_servers(self.trainers, self.by_endpoint)
         require_barriers(self.trainers, self.servers)
+        require_order(self.trainers, self.servers)
         require_collectives(self.trainers)
         self.network.settle()
         scopes = {server.endpoint: server.scope for server in self.servers}

@@ -14,6 +14,14 @@ SCENARIO = declare(
     "cluster-scenario", "A scenario of faults can't be read, or names machines that the cluster does not have."
 )
 UNREACHABLE = declare("cluster-no-server", "A trainer talks to an endpoint at which no server of the cluster listens.")
+OP = declare(
+    "cluster-op", "An op that talks to servers does not name as many variables, servers or sections as belong together."
+)
+ORDER = declare(
+    "cluster-order",
+    "A trainer talks to a synchronous server at a point of its program where the server can't take it.",
+)
+MODES = declare("cluster-modes", "The servers of a cluster do not all work in the same mode.")
 UNKNOWN_VARIABLE = declare(
     "cluster-unknown-variable", "A server was sent, or asked for, a variable that its program does not have."
 )

@@ -84,7 +84,7 @@ def require_servers(trainers: Sequence[Trainer], servers: Mapping[str, Server]) 
 def require_collectives(trainers: Sequence[Trainer]) -> None:
     """Raises DiagnosticError where trainers of a ring do not name the same collective operations in the same order.
 
-    They would wait for each other for ever, or take each other's values.
+    They would wait for each other for ever, or take each other's values. What sets rings up is compared likewise.
     """
     raise_errors(
         finding
@@ -93,8 +93,12 @@ def require_collectives(trainers: Sequence[Trainer]) -> None:
     )
 
 
+SETTING_UP = ("gen_nccl_id", "c_gen_nccl_id", "c_comm_init", "c_comm_init_all")
+"""Ops that trainers must come to together before they can do anything on a ring. (Here they do nothing; on a real
+cluster, a trainer that lacks one leaves the others waiting.)"""
+
 Operations: TypeAlias = dict[str, list[tuple[str, Op]]]
-"""By ring, what a trainer does on it, in order."""
+"""By ring, what a trainer does on it, in order; and what it does to set rings up."""
 
 
 def _collectives(trainer: Trainer, part: str) -> Operations:
@@ -103,6 +107,9 @@ def _collectives(trainer: Trainer, part: str) -> Operations:
     for op in program.main_block.ops:
         if op.type in COLLECTIVES:
             found.setdefault(ring_of(op), []).append((kind_of(op), op))
+        elif op.type in SETTING_UP:
+            ring = f" for {ring_of(op)}" if "ring_id" in op.attrs else ""
+            found.setdefault("the set-up", []).append((op.type + ring, op))
     return found
 
 
@@ -125,7 +132,9 @@ def _orders(operations: Mapping[str, Operations]) -> Iterator[Diagnostic]:
 
 
 def _operation(found: tuple[str, Op] | None) -> str:
-    return "nothing more" if found is None else f"{found[0]} of {', '.join(found[1].input_names)}"
+    if found is None:
+        return "nothing more"
+    return f"{found[0]} of {', '.join(found[1].input_names)}" if found[1].type in COLLECTIVES else found[0]
 
 
 def _sent(program: Program) -> dict[str, set[str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
+from typing import Any
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.distribution import DistributedVar
@@ -27,7 +28,8 @@ def infer_placement(servers: Mapping[str, Program], known: Iterable[Program]) ->
     """The table for programs that come without one: by names `P.block<k>`, where P is declared by a trainer.
 
     `servers` are the main programs by endpoint, `known` those of the trainers. What is not cut is placed under its own
-    name. Slices that do not add up to the whole are left out.
+    name. Slices that do not add up to the whole are left out, and so is what the servers are sent (gradients, whatever
+    they are called).
     """
     wholes = {
         name: var.shape for program in known for name, var in program.main_block.vars.items() if var.tensor is not None
@@ -35,8 +37,9 @@ def infer_placement(servers: Mapping[str, Program], known: Iterable[Program]) ->
     parts: dict[str, list[tuple[int, str, tuple[int, ...], str]]] = {}
     rows: list[DistributedVar] = []
     for endpoint, program in servers.items():
+        sent = _sent_to(program)
         for name, var in program.main_block.vars.items():
-            if not var.persistable or var.tensor is None or "@GRAD" in name:
+            if not var.persistable or var.tensor is None or "@GRAD" in name or name in sent:
                 continue
             match = _SLICE.match(name)
             whole = wholes.get(match[1]) if match else None
@@ -54,6 +57,16 @@ def infer_placement(servers: Mapping[str, Program], known: Iterable[Program]) ->
         if offset == prod(wholes[origin]):
             rows += sliced
     return rows
+
+
+def _sent_to(program: Program) -> set[str]:
+    """The names under which a server takes gradients, as its `listen_and_serv` says; with those of single trainers."""
+    found: set[str] = set()
+    for op in program.main_block.ops:
+        if op.type == "listen_and_serv":
+            texts: Any = op.attrs.get("grad_to_block_id", ())
+            found.update(op.inputs.get("X", ()), (text.rpartition(":")[0] for text in texts))
+    return found
 
 
 class Placement:

@@ -287,6 +287,16 @@ class Script(Prepared):
         assert self.frame is not None
         self._explain(self.frame, problem)
 
+    def told_op(self, index: int, name: str) -> Op:
+        """The op itself, where one stands for exchanges."""
+        assert self.source is not None
+        op = super().told_op(index, name)
+        if op.type != EXCHANGE:
+            return op
+        number = sum(bound.op.type == EXCHANGE for bound in self.source.bound[:index])
+        exchange = self.exchanges[number]
+        return next((each for each in exchange.ops if name in each.input_names), exchange.op)
+
     def _odd(self) -> frozenset[str]:
         """What is read of the scope and holds no plain array there."""
         scope, written = self.execution.scope, set(self.feeds)

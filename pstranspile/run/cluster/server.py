@@ -285,7 +285,11 @@ class Server(Machine):
 
     def unknown(self, message: Message, what: str) -> DiagnosticError:
         """The error for a message about a variable that the server does not have."""
-        hint = near(message.variable, [*self.scope, *self.main.main_block.vars])
+        declared = self.main.main_block.vars
+        known = message.variable in declared or message.variable in self.scope
+        hint = "" if known else near(message.variable, [*self.scope, *declared])
+        if known and "asked" in what and self.scope.get(message.variable) is None:
+            hint = ", which its program declares, but never gives a value"
         told = f"{self.name} ({self.endpoint}) {what} {message.variable}{hint}"
         return DiagnosticError([at_op(codes.UNKNOWN_VARIABLE, told, self.op, notes=[Note(f"the message: {message}")])])
 

@@ -1,0 +1,175 @@
+"""Programs that can't work in a cluster whatever happens, found before the run: lists of ops that do not match, servers
+of different modes, and what trainers do at a point where a synchronous server can't take it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op, error, raise_errors
+from pstranspile.ir.model import Op, Program
+from pstranspile.run.cluster import codes
+from pstranspile.run.cluster.report import listed
+from pstranspile.run.cluster.rpc import number_list, text_list
+from pstranspile.run.cluster.server import Server
+from pstranspile.run.cluster.trainer import Trainer
+
+
+def require_servers_listen(training: Sequence[str]) -> None:
+    """Raises DiagnosticError for roles that are named as servers, but are taken for trainers."""
+    raise_errors(
+        error(codes.ROLES, f"{name} has no listen_and_serv in its main program, so it is no server")
+        for name in training
+        if name.startswith("pserver")
+    )
+
+
+def require_one_mode(servers: Sequence[Server]) -> None:
+    """Raises DiagnosticError unless all servers wait for all trainers, or none does; and the same of geo-SGD."""
+    if not servers:
+        return
+    kinds = {server.name: _KINDS.get(server.mode, "asynchronous") for server in servers}
+    first = servers[0]
+    for server in servers[1:]:
+        if kinds[server.name] != kinds[first.name]:
+            message = (
+                f"{first.name} is {kinds[first.name]} (distributed_mode {first.mode}), "
+                f"but {server.name} is {kinds[server.name]} (distributed_mode {server.mode})"
+            )
+            raise DiagnosticError([at_op(codes.MODES, message, server.op)])
+
+
+_KINDS = {0: "synchronous", 3: "for geo-SGD"}
+
+
+# Lists of ops
+
+
+def require_lists(trainers: Sequence[Trainer], servers: Sequence[Server]) -> None:
+    """Raises DiagnosticError for every op that talks to servers and whose lists don't fit together.
+
+    With geo-SGD nothing that a `send` names is used.
+    """
+    geo = any(server.mode == 3 for server in servers)
+    found: dict[int, Diagnostic] = {}
+    for program in {id(p): p for trainer in trainers for p in trainer.everything}.values():
+        for op in program.main_block.ops:
+            if op.type in _LISTS and not (geo and op.type == "send"):
+                reason = next((reason for counts in _LISTS[op.type](op) if (reason := _unequal(counts))), "")
+                if reason:
+                    found[id(op)] = at_op(codes.OP, reason, op)
+    raise_errors(found.values())
+
+
+Counts = dict[str, int]
+"""How many there are of several things, by what they are; all must be equal."""
+
+
+def _unequal(counts: Counts) -> str:
+    if len(set(counts.values())) <= 1:
+        return ""
+    return "has " + ", but ".join(f"{count} {what}" for what, count in counts.items())
+
+
+def _send(op: Op) -> Iterator[Counts]:
+    if not op.attrs.get("use_send_handler", True):
+        return
+    inputs, names, endpoints = op.inputs.get("X", ()), text_list(op, "send_varnames"), text_list(op, "epmap")
+    if names and len(inputs) == 1:
+        sections = number_list(op, "sections")
+        yield {"send_varnames": len(names), "epmap": len(endpoints), "sections": len(sections)}
+    elif names:
+        yield {"inputs": len(inputs), "send_varnames": len(names), "epmap": len(endpoints)}
+    else:
+        yield {"inputs": len(inputs), "epmap": len(endpoints)}
+
+
+def _recv(op: Op) -> Iterator[Counts]:
+    outputs, slices, names = op.outputs.get("Out", ()), text_list(op, "recv_varnames"), text_list(op, "varnames")
+    endpoints = text_list(op, "epmap")
+    if slices:
+        yield {"recv_varnames": len(slices), "epmap": len(endpoints)}
+        yield {"outputs": len(outputs), "variable to be made of recv_varnames": 1}
+    elif names:
+        yield {"outputs": len(outputs), "varnames": len(names), "epmap": len(endpoints)}
+    else:
+        yield {"outputs": len(outputs), "epmap": len(endpoints)}
+
+
+def _lookup(op: Op) -> Iterator[Counts]:
+    yield {
+        name: len(op.attrs.get(name, ()))  # pyright: ignore[reportArgumentType]
+        for name in ("endpoints", "table_names", "height_sections")
+    }
+    yield {"Ids": len(op.inputs.get("Ids", ())), "Outputs": len(op.outputs.get("Outputs", ()))}
+
+
+def _prefetch(op: Op) -> Iterator[Counts]:
+    yield {
+        "inputs": len(op.inputs.get("X", ())),
+        "outputs": len(op.outputs.get("Out", ())),
+        "epmap": len(text_list(op, "epmap")),
+    }
+
+
+_LISTS = {"send": _send, "recv": _recv, "distributed_lookup_table": _lookup, "prefetch": _prefetch}
+
+
+# Order
+
+
+class _Place(NamedTuple):
+    """A point of a program: the op, and what it is to a server (send, recv, or one of the barriers)."""
+
+    op: Op
+    kind: str
+
+
+def require_order(trainers: Sequence[Trainer], servers: Sequence[Server]) -> None:
+    """Raises DiagnosticError where a trainer's program talks to a synchronous server at a point where it must not.
+
+    A step is: gradients, `send_barrier`, parameters, `fetch_barrier`; the start-up program begins with parameters. A
+    `recv` in another place waits for an update that waits for this trainer, or happens before it, as the others' speed
+    will have it; a `send` after the barrier counts for the next step. Programs that report nothing may fetch anywhere.
+    """
+    endpoints = {server.endpoint: server.name for server in servers if server.mode == 0}
+    found: dict[int, Diagnostic] = {}
+    for program, starting in {id(p): (p, p is t.startup) for t in trainers for p in t.everything}.values():
+        misplaced: dict[int, tuple[Op, str, list[str]]] = {}
+        for endpoint, name in endpoints.items():
+            for op, reason in _misplaced(list(_places(program, endpoint)), starting):
+                misplaced.setdefault(id(op), (op, reason, []))[2].append(name)
+        for key, (op, reason, names) in misplaced.items():
+            found[key] = at_op(codes.ORDER, reason.format(listed(names)), op)
+    raise_errors(found.values())
+
+
+def _places(program: Program, endpoint: str) -> Iterator[_Place]:
+    for op in program.main_block.ops:
+        if op.type in ("send_barrier", "fetch_barrier"):
+            if endpoint in text_list(op, "endpoints"):
+                yield _Place(op, op.type)
+        elif endpoint in text_list(op, "epmap") and (
+            (op.type == "send" and op.attrs.get("use_send_handler", True))
+            or (op.type == "recv" and op.attrs.get("with_barrier", True))
+        ):
+            yield _Place(op, op.type)
+
+
+def _misplaced(places: Sequence[_Place], starting: bool) -> Iterator[tuple[Op, str]]:
+    """The ops in wrong places, each with what happens, for a message about the servers `{}`."""
+    kinds = [place.kind for place in places]
+    sent = kinds.index("send_barrier") if "send_barrier" in kinds else -1
+    fetched = kinds.index("fetch_barrier") if "fetch_barrier" in kinds else len(places)
+    if sent < 0 and not starting:
+        return
+    for index, (op, kind) in enumerate(places):
+        if kind == "recv" and not starting and index < sent:
+            yield op, "stands before the send_barrier to {}: it may wait for an update that waits for this trainer"
+        elif kind == "recv" and index > fetched:
+            yield op, "stands after the fetch_barrier to {}: it may wait for an update that waits for this trainer"
+        elif kind == "send" and not starting and index > sent:
+            yield op, "stands after the send_barrier to {}: what it sends would count for the step after"
+        elif kind == "fetch_barrier" and not starting and index < sent:
+            yield op, "stands before the send_barrier to {}: it may wait for an update that waits for this trainer"
