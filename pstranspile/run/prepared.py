@@ -126,12 +126,12 @@ class Prepared:
         if isinstance(problem, Missing):
             slot = next(slot for slot, names in bound.op.inputs.items() if problem.name in names)
 
-            def find(name: str) -> Value | None:
-                value = values.get(name)
+            def given(name: str) -> Value | None:  # values are forgotten after their last use, also those that are fed
+                value = True if name in self.feeds else values.get(name)
                 return frame.find(name) if value is None else value
 
             op = self.told_op(index, problem.name)
-            raise missing(self.execution.program, op, slot, problem.name, find) from None
+            raise missing(self.execution.program, op, slot, problem.name, given) from None
         arguments = [
             None if slot == CONTEXT
             else [values.get(name) for name in names] if duplicable
