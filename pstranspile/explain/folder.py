@@ -32,6 +32,8 @@ def read_folder(folder: str | os.PathLike[str], report: Report | None = None) ->
     plan = _read_plan(plan_file)
     try:
         record = read_record(plan)
+        if record is not None:
+            _check_plan(plan)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError) as problem:
         message = f"what it says of the origin of ops is damaged ({type(problem).__name__}: {problem}); {_ADVICE}"
         raise DiagnosticError([error(NO_RECORD, message, Location(plan_file))]) from None
@@ -44,6 +46,33 @@ def read_folder(folder: str | os.PathLike[str], report: Report | None = None) ->
             programs = dict(load_role(files[name], report).programs)
             machines[name] = _with_origins(record, name, programs, str(files[name][0]))
     return ExplainedJob(machines, plan, record.settings, record.line_of)
+
+
+_ROW = {
+    "origin": str,
+    "origin_shape": list,
+    "slice": str,
+    "slice_shape": list,
+    "offset": int,
+    "is_slice": bool,
+    "block_id": int,
+    "endpoint": str,
+    "vtype": str,
+}
+"""The fields of a distributed variable in plan.json that are relied on, and what they hold."""
+
+
+def _check_plan(plan: dict[str, Any]) -> None:
+    """Raises ValueError or TypeError when the facts of a plan.json are missing or of another kind."""
+    for key, kind in {"mode": str, "trainers": int, "pservers": list, "distributed_vars": list}.items():
+        if not isinstance(plan.get(key), kind):
+            raise ValueError(f"{key} is missing or of another kind")
+    for row in plan["distributed_vars"]:
+        wrong = next((key for key, kind in _ROW.items() if not isinstance(row.get(key), kind)), None)
+        if wrong is not None:
+            raise ValueError(f"{wrong} of a distributed variable is missing or of another kind")
+    if not all(isinstance(endpoint, str) for endpoint in plan["pservers"]):
+        raise ValueError("a server of another kind")
 
 
 def _order(name: str) -> tuple[int, int]:

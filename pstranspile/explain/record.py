@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -150,6 +151,10 @@ class Record(NamedTuple):
         return Location(known.file, known.lines[number] if number >= 0 else known.line)
 
 
+MAX_OPS = 10_000_000
+"""The most ops of one block that a record is believed to tell of."""
+
+
 def read_record(plan: Mapping[str, Any]) -> Record | None:
     """The record in a plan.json, None if it has none.
 
@@ -172,7 +177,11 @@ def read_record(plan: Mapping[str, Any]) -> Record | None:
 
 
 def _lines(runs: Iterable[Sequence[int]]) -> Iterator[int]:
+    total = 0
     for first, count in runs:
+        total += count
+        if count < 0 or total > MAX_OPS:
+            raise ValueError(f"a block of {total} ops")
         yield from range(first, first + count) if first else [0] * count
 
 
@@ -187,9 +196,11 @@ def with_origins(record: Record, machine: str, programs: Mapping[str, Program]) 
 def _program(record: Record, machine: str, name: str, program: Program) -> Program:
     blocks = list(program.blocks)
     for index, block in enumerate(blocks):
-        origins = list(_origins(record, record.runs.get((machine, name, index), []), name, index))
+        recorded = _origins(record, record.runs.get((machine, name, index), []), name, index)
+        origins = list(islice(recorded, len(block.ops) + 1))  # a damaged record may claim any number
         if len(origins) != len(block.ops):
-            raise ValueError(f"@{name}^{index} of {machine} has {len(block.ops)} ops, not {len(origins)}")
+            given = f"not {len(origins)}" if len(origins) < len(block.ops) else "not more"
+            raise ValueError(f"@{name}^{index} of {machine} has {len(block.ops)} ops, {given}")
         ops = [op._replace(origin=origin) for op, origin in zip(block.ops, origins, strict=True)]
         blocks[index] = block._replace(ops=tuple(ops))
     return program._replace(blocks=tuple(blocks))

@@ -97,6 +97,19 @@ def damaged(folder: Path, key: str, value: object) -> DiagnosticError:
     return found.value
 
 
+ENDLESS = {
+    "machines": ["trainer_0"],
+    "program": "main",
+    "block": 0,
+    "file": "",
+    "line": 1,
+    "texts": {},
+    "lines": [[0, 10**30]],
+    "ops": [["", 0, 10**30]],
+}
+"""An entry that claims more ops than memory holds."""
+
+
 @pytest.mark.parametrize(
     ("key", "value", "code"),
     [
@@ -105,6 +118,12 @@ def damaged(folder: Path, key: str, value: object) -> DiagnosticError:
         ("source_ops", [{"program": "main"}], "explain-record"),
         ("origins", [], "explain-programs"),
         ("origins", 7, "explain-record"),
+        ("mode", None, "explain-record"),
+        ("trainers", "2", "explain-record"),
+        ("pservers", [1, 2], "explain-record"),
+        ("distributed_vars", [{"origin": "w1"}], "explain-record"),
+        ("source_ops", [ENDLESS], "explain-record"),
+        ("origins", [ENDLESS], "explain-programs"),
     ],
 )
 def test_a_damaged_record(tmp_path: Path, key: str, value: object, code: str):
