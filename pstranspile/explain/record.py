@@ -169,11 +169,19 @@ def read_record(plan: Mapping[str, Any]) -> Record | None:
         for row in plan["source_ops"]
     }
     runs = {
-        (str(machine), str(row["program"]), int(row["block"])): list(row["ops"])
+        (str(machine), str(row["program"]), int(row["block"])): [_checked(run) for run in row["ops"]]
         for row in plan["origins"]
         for machine in row["machines"]
     }
     return Record(Settings(**plan["settings"]), source, runs)
+
+
+def _checked(run: list[object]) -> Run:
+    """A run as it is. Raises ValueError when it is not `rule, first[, count[, program, block]]`."""
+    kinds = [type(part) for part in run]
+    if kinds not in ([str, int], [str, int, int], [str, int, int, str, int]):
+        raise ValueError(f"{run!r:.60} says nothing of ops")
+    return run
 
 
 def _lines(runs: Iterable[Sequence[int]]) -> Iterator[int]:

@@ -124,6 +124,7 @@ ENDLESS = {
         ("distributed_vars", [{"origin": "w1"}], "explain-record"),
         ("source_ops", [ENDLESS], "explain-record"),
         ("origins", [ENDLESS], "explain-programs"),
+        ("origins", [{**ENDLESS, "ops": [[[], 0, 1]]}], "explain-record"),
     ],
 )
 def test_a_damaged_record(tmp_path: Path, key: str, value: object, code: str):
