@@ -13,6 +13,10 @@ BARRIER = declare(
 SCENARIO = declare(
     "cluster-scenario", "A scenario of faults can't be read, or names machines that the cluster does not have."
 )
+KEPT = declare(
+    "cluster-kept",
+    "The state that a server kept can't be read back from its file, so the server can't be started again.",
+)
 UNREACHABLE = declare("cluster-no-server", "A trainer talks to an endpoint at which no server of the cluster listens.")
 OP = declare(
     "cluster-op", "An op that talks to servers does not name as many variables, servers or sections as belong together."

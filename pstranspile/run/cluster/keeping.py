@@ -49,6 +49,18 @@ def go_back(server: Server, kept: Kept) -> None:
         link.sequence = kept.sent.get(name, 0)
 
 
+def lose_values(server: Server) -> None:
+    """Empties the server, as the end of its process does: of variables and messages nothing is left but what was
+    written to a file. (Who belongs to the cluster, and how far it was, the scenario still needs.)
+    """
+    server.scope.values_here.clear()
+    for name in server.KEPT:
+        value = getattr(server, name)
+        if name not in Server.KEPT and isinstance(value, dict | set | list | deque):
+            setattr(server, name, type(cast("Any", value))())
+    server.forget_all_copies()
+
+
 def _copy(value: Any) -> Any:
     """Containers copied, what they hold (numbers, names, messages, values that never change) shared."""
     if isinstance(value, dict):

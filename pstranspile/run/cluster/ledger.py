@@ -6,7 +6,7 @@ sent of a step before it crashed without that report must not be applied.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.message import SEND, SEND_BARRIER, Message
@@ -67,7 +67,7 @@ class UpdateLedger:
                 seen[entry] = seen.get(entry, 0) + 1
                 if entry not in self.sent:
                     found.append(f"{_told(entry)} was applied, but never sent in this step")
-                elif self.sent[entry] is not value:
+                elif not _same(self.sent[entry], value):
                     found.append(f"{_told(entry)} was applied with another value than was sent")
                 elif (server, step, trainer) not in self.reported:
                     found.append(f"{_told(entry)} was applied, but its trainer did not report")
@@ -76,6 +76,18 @@ class UpdateLedger:
             if ended and entry not in seen and (entry.server, entry.step, entry.trainer) in self.reported:
                 found.append(f"{_told(entry)} was lost")
         return found
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two values are the same: one object, or, where a server read it back from a file, bit for bit."""
+    if one is other:
+        return True
+    if isinstance(one, tuple):
+        parts = cast("tuple[Any, ...]", one)
+        return isinstance(other, tuple) and all(map(_same, parts, cast("tuple[Any, ...]", other)))
+    if not hasattr(one, "tobytes"):
+        return one == other
+    return (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
 
 
 def _told(entry: Entry) -> str:

@@ -4,6 +4,7 @@ seed 7                                  # of the random choices
 delay 0.2 1..40                         # a fifth of all messages takes 1 to 40 ticks longer
 drop 0.1                                # is sent again until it arrives
 duplicate 0.1
+keep 2 in kept                          # servers write their state to files of this folder after every 2 updates
 late trainer_1 200                      # starts 200 ticks after the others
 slow trainer_2 30                       # takes 30 ticks longer for each step
 leave trainer_2 step 5
@@ -89,7 +90,7 @@ class Scenario(NamedTuple):
     """What goes wrong in a run. `delay`, `drop` and `duplicate` are the chances of each message.
 
     `ticks` are the shortest and the longest delay. `keep` says after how many updates a server's state is kept, to
-    which it returns when it is started again.
+    which it returns when it is started again; `folder` where, as a file of each server ("": in memory).
     """
 
     seed: int = 0
@@ -98,6 +99,7 @@ class Scenario(NamedTuple):
     drop: float = 0.0
     duplicate: float = 0.0
     keep: int = 1
+    folder: str = ""
     events: tuple[Event, ...] = ()
 
     @property
@@ -113,8 +115,8 @@ class Scenario(NamedTuple):
         lines += [
             f"{name} {chance:g}" for name, chance in (("drop", self.drop), ("duplicate", self.duplicate)) if chance
         ]
-        if self.keep != 1:
-            lines.append(f"keep {self.keep}")
+        if self.keep != 1 or self.folder:
+            lines.append(f"keep {self.keep}" + (f" in {self.folder}" if self.folder else ""))
         return "\n".join([*lines, *map(_told, self.events)]) + "\n"
 
 
@@ -218,7 +220,13 @@ def _read_seed(scenario: Scenario, words: Sequence[str]) -> Scenario:
 
 
 def _read_keep(scenario: Scenario, words: Sequence[str]) -> Scenario:
-    _want(words, 1, "keep UPDATES")
+    form = "keep UPDATES [in FOLDER]"
+    if len(words) > 1:
+        _want(words, 3, form)
+        if words[1] != "in":
+            raise _Wrong(f"unexpected {words[1]}; expected: {form}")
+        scenario = scenario._replace(folder=words[2])
+    _want(words[:1], 1, form)
     return scenario._replace(keep=_number(words[0], 1))
 
 

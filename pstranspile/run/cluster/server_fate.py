@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pstranspile.run.cluster.keeping import Kept, go_back, keep
+from pstranspile.run.cluster.keeping import Kept, go_back, keep, lose_values
+from pstranspile.run.cluster.kept_files import read_kept, write_kept
 from pstranspile.run.cluster.message import Message
 from pstranspile.run.cluster.network import Link
 from pstranspile.run.cluster.scenario import Crash
@@ -28,6 +30,8 @@ class ServerFate:
         """By source: messages that the kept state does not contain."""
         self._taken: dict[str, int] = {}
         self._kept: Kept | None = None
+        """The state kept in memory."""
+        self._has_kept = False
         self._in_step = -1
         self._count = 0
         self._ended = ""
@@ -43,7 +47,7 @@ class ServerFate:
         if server.down:
             inbox.clear()
             return
-        if self._restarts and self._kept is None:
+        if self._restarts and not self._has_kept:
             self._keep()
         while inbox:
             message = inbox.popleft()
@@ -69,9 +73,20 @@ class ServerFate:
         step = server.updates
         return step > first.step or (step == first.step and self._count >= first.after)
 
+    @property
+    def _file(self) -> Path | None:
+        """The file that the state is kept in; None if it is kept in memory."""
+        folder = self.injector.scenario.folder
+        return Path(folder, f"{self.server.name}.kept") if folder else None
+
     def _keep(self) -> None:
-        """Keeps the state, and forgets the messages that it contains."""
-        self._kept = keep(self.server, self._taken)
+        """Keeps the state, and forgets the messages that it contains. Raises DiagnosticError if it can't be written."""
+        kept = keep(self.server, self._taken)
+        if self._file is None:
+            self._kept = kept
+        else:
+            write_kept(self._file, self.server.name, kept)
+        self._has_kept = True
         for source, messages in self._messages.items():
             last = self._taken.get(source, 0)
             while messages and messages[0].sequence <= last:
@@ -81,6 +96,8 @@ class ServerFate:
         event, server = self._crashes.pop(0), self.server
         server.down = True
         server.inbox.clear()
+        if self._file is not None:
+            lose_values(server)
         told = f"{server.name} crashed in step {server.updates}"
         self.injector.note(told)
         if event.restart is None:
@@ -96,8 +113,12 @@ class ServerFate:
                 yield link
 
     def _restart(self) -> None:
-        """Goes back to the kept state; whoever sent messages since then sends them again."""
-        server, kept, network = self.server, self._kept, self.injector.network
+        """Goes back to the kept state; whoever sent messages since then sends them again.
+
+        Raises DiagnosticError if the state's file can't be read.
+        """
+        server, network = self.server, self.injector.network
+        kept = self._kept if self._file is None else read_kept(self._file, self.server.name)
         assert kept is not None
         go_back(server, kept)
         server.down = False

@@ -1,0 +1,119 @@
+"""What a server keeps, as a file: written whole or not at all, and checked against its hash when it is read.
+
+The first line names the form and the SHA-256 of all that follows: a line of JSON, then the elements of all arrays, one
+after another. Nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable
+from hashlib import sha256
+from math import prod
+from pathlib import Path
+from typing import Any, cast
+
+from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.model import Location
+from pstranspile.lazy import lazy_import
+from pstranspile.ops.values import LoDTensor, SelectedRows
+from pstranspile.outputs import write_output
+from pstranspile.run.cluster import codes
+from pstranspile.run.cluster.keeping import Kept
+from pstranspile.run.cluster.message import Message
+
+np = lazy_import("numpy")
+
+FORM = "pstranspile-kept-state-1"
+
+_RECORDS: dict[str, Callable[..., Any]] = {
+    "message": Message,
+    "lod": LoDTensor,
+    "rows": SelectedRows,
+    "kept": Kept,
+}
+_SEQUENCES: dict[str, Callable[[list[Any]], Any]] = {
+    "list": list,
+    "tuple": tuple,
+    "set": set,
+    "frozenset": frozenset,
+    "deque": deque,
+}
+
+
+def write_kept(path: Path, server: str, kept: Kept) -> None:
+    """Writes the state of a server. Raises DiagnosticError if it can't be written; what was there before then stays."""
+    arrays: list[Any] = []
+    tree = json.dumps(_plain((server, kept), arrays), separators=(",", ":")).encode()
+    body = b"".join([tree, b"\n", *(array.tobytes() for array in arrays)])
+    write_output(path, f"{FORM} {sha256(body).hexdigest()}\n".encode() + body)
+
+
+def read_kept(path: Path, server: str) -> Kept:
+    """Reads the state of a server. Raises DiagnosticError (`cluster-kept`) that says what is wrong with the file."""
+    try:
+        data = path.read_bytes()
+    except OSError as problem:
+        raise _refused(path, f"can't be read: {problem.strerror}") from None
+    first, _, body = data.partition(b"\n")
+    form, _, digest = first.partition(b" ")
+    if form != FORM.encode():
+        raise _refused(path, "is no state that a server kept")
+    if sha256(body).hexdigest().encode() != digest:
+        raise _refused(path, "is damaged: its hash (sha256) is another")
+    tree, _, elements = body.partition(b"\n")
+    whose, found = _Elements(elements).value(json.loads(tree))
+    if whose != server:
+        raise _refused(path, f"is the state of {whose}, not of {server}")
+    return found
+
+
+def _refused(path: Path, reason: str) -> DiagnosticError:
+    return DiagnosticError([error(codes.KEPT, reason, Location(str(path)))])
+
+
+def _plain(value: Any, arrays: list[Any]) -> Any:
+    """A value as JSON; arrays are put aside, with their element type and dims in their place."""
+    if value is None or value.__class__ in (bool, int, float, str):
+        return value
+    if isinstance(value, np.ndarray | np.generic):
+        array: Any = np.asarray(value)
+        arrays.append(np.ascontiguousarray(array))
+        return {"array": [array.dtype.str, list(array.shape)]}
+    for name, record in _RECORDS.items():
+        if value.__class__ is record:
+            return {name: [_plain(item, arrays) for item in value]}
+    if isinstance(value, dict):
+        items = cast("dict[Any, Any]", value).items()
+        return {"dict": [[_plain(key, arrays), _plain(item, arrays)] for key, item in items]}
+    for name, sequence in _SEQUENCES.items():
+        if value.__class__ is sequence:
+            ordered = sorted(value) if name in ("set", "frozenset") else value
+            return {name: [_plain(item, arrays) for item in ordered]}
+    raise TypeError(f"a server keeps {value.__class__.__name__}, which has no form in a file")
+
+
+class _Elements:
+    """Values made of JSON, and of the elements of arrays, which come in the same order."""
+
+    def __init__(self, data: bytes):
+        self.data = data
+        self.at = 0
+
+    def value(self, tree: Any) -> Any:
+        if not isinstance(tree, dict):
+            return tree
+        ((name, given),) = cast("dict[str, Any]", tree).items()
+        if name == "array":
+            return self._array(np.dtype(given[0]), tuple(given[1]))
+        if name == "dict":
+            return {self.value(key): self.value(item) for key, item in given}
+        items = [self.value(item) for item in given]
+        return _SEQUENCES[name](items) if name in _SEQUENCES else _RECORDS[name](*items)
+
+    def _array(self, dtype: Any, shape: tuple[int, ...]) -> Any:
+        count = prod(shape)
+        array = np.frombuffer(self.data, dtype, count, self.at) if count else np.empty(0, dtype)
+        self.at += count * dtype.itemsize
+        return array.reshape(shape).copy()
