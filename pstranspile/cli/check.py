@@ -32,6 +32,7 @@ def run(arguments: Sequence[str]) -> int:
         parser.error("--schedules takes a number of at least 0")
     job = read_job(options)
     module = load_verified(options)
+    from pstranspile.cli.run_cluster import read_faults
     from pstranspile.compile import compile
     from pstranspile.proof.check import check
     from pstranspile.proof.report import report_text
@@ -56,6 +57,7 @@ def run(arguments: Sequence[str]) -> int:
             seed=options.seed or 0,
             batch=options.batch,
             result=result,
+            faults=read_faults(options.faults, result, options.steps) if options.faults else None,
         )
     if options.json:
         from pstranspile.cli.json_text import json_text
@@ -80,6 +82,7 @@ def _parser() -> argparse.ArgumentParser:
         DESCRIPTION,
         [
             "net.ir --pservers 2 --trainers 2",
+            "net.ir --pservers 2 --trainers 2 --faults trouble.txt",
             "net.ir --config job.toml --feed data.npz --steps 20 --schedules 50",
             "gan.ir --pservers 2 --trainers 2 --steps 12 --program 'main*2,generator,evaluation/6'",
         ],
@@ -94,6 +97,11 @@ def _parser() -> argparse.ArgumentParser:
         default=0,
         metavar="K",
         help="also run the cluster in K random orders of events, and compare how they end",
+    )
+    group.add_argument(
+        "--faults",
+        metavar="FILE|SEED",
+        help="also run the cluster with what goes wrong as a file says or a seed draws it (docs/faults.md)",
     )
     group.add_argument("--program", metavar="TURNS", help=TURNS_HELP)
     group.add_argument("--feed", metavar="FILE.npz", help="data: arrays by input, [steps, batch, ...]")

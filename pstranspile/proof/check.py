@@ -16,10 +16,12 @@ from pstranspile.proof.causes import find_causes, server_causes
 from pstranspile.proof.compare import Side, Snapshot, all_verdicts, differ, noise_of, plain
 from pstranspile.proof.course import Course
 from pstranspile.proof.data import make_feeds
+from pstranspile.proof.faults import Sound, check_faults
 from pstranspile.proof.ledger import Ledger
 from pstranspile.proof.report import DIFFERENT, Cause, Report
 from pstranspile.proof.sides import Held, reordered, start_cluster, train_alone, train_together
 from pstranspile.run.cluster.feeding import divided
+from pstranspile.run.cluster.scenario import Scenario
 from pstranspile.run.files import LENGTHS
 
 TOGETHER = ("sync", "fleet-sync", "nccl2", "grad-allreduce", "single-process-multi-thread")
@@ -47,6 +49,7 @@ def check(
     batch: int | None = None,
     result: Compiled | None = None,
     programs: str | None = None,
+    faults: Scenario | None = None,
 ) -> Report:
     """Trains on one machine and on the cluster, from the same start on the same data, and compares after every step.
 
@@ -55,7 +58,8 @@ def check(
     another order of events, must end bitwise alike where the mode is synchronous. `seed` takes the place of the
     programs' own if it is not 0. `result` is a compile of the module for the job, if there is one already. `programs`
     says which program each step runs, where the module has several (`main*5,generator`); feeds are then for every
-    program that has such an input, or for one (`PROGRAM/INPUT`). Raises DiagnosticError.
+    program that has such an input, or for one (`PROGRAM/INPUT`). With `faults` the cluster is run once more, with what
+    goes wrong in that scenario, and must keep its promise. Raises DiagnosticError.
     """
     made = result or compile(module, job)
     init = init or {}
@@ -71,7 +75,9 @@ def check(
     if ledger is not None:
         cluster.network.observers.append(ledger)
     held = Held(made, alone.start)
+    given = [trainer.feed for trainer in cluster.trainers]
     together = train_together(cluster, course, held)
+    ends = cluster.parameters()
     cluster.finish()
     found = all_verdicts(course, together, alone)
     if job.trainers > 1 and any(item.equality == DIFFERENT for item in found):
@@ -93,6 +99,10 @@ def check(
         report = report._replace(schedules=schedules, schedule_differs=differing)
     if report.different and (job.trainers > 1 or len(job.pservers) > 1 or job.mode in ALONE):
         report = report._replace(causes=tuple(_causes(course, job, made, alone, feeds, seed)))
+    if faults is not None:
+        troubled = start_cluster(made, course, feeds, init, seed, watch=False, faults=faults)
+        sound = Sound(ends, given, not report.different) if job.mode in TOGETHER else None
+        report = report._replace(faulty=check_faults(troubled, module, course, sound, init, seed))
     return report
 
 

@@ -48,6 +48,39 @@ class Applied(NamedTuple):
     mean_staleness: float
 
 
+class Away(NamedTuple):
+    """Steps, counted from 0 as in scenarios, in which a trainer did not take part."""
+
+    trainer: str
+    first: int
+    last: int
+
+
+class Faulty(NamedTuple):
+    """What came of a run with faults.
+
+    `told` says what happened, `stuck` what each machine waited for if the cluster could not go on, `wrong` which
+    gradients were lost, doubled, or applied in another step. `equality` is how the parameters at the end compare with
+    the run without faults, or, where trainers were `away`, with a single machine that is not fed their rows; it is
+    empty where nothing is promised, or for the reason `not_compared`.
+    """
+
+    scenario: str
+    told: tuple[str, ...]
+    stuck: tuple[str, ...] = ()
+    wrong: tuple[str, ...] = ()
+    away: tuple[Away, ...] = ()
+    equality: str = ""
+    worst: float = 0.0
+    variable: str = ""
+    not_compared: str = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether the cluster came to its end, with every gradient applied once, and where it should."""
+        return not self.stuck and not self.wrong and self.equality != DIFFERENT
+
+
 class Report(NamedTuple):
     """The result of a check.
 
@@ -70,6 +103,8 @@ class Report(NamedTuple):
     """Which program each step ran, "" for always @main."""
     not_run: tuple[str, ...] = ()
     """The programs of the module that no step ran."""
+    faulty: Faulty | None = None
+    """What came of a run with faults, if one was asked for."""
 
     @property
     def different(self) -> tuple[Verdict, ...]:
@@ -81,7 +116,8 @@ class Report(NamedTuple):
     def holds(self) -> bool:
         """Whether what the mode promises holds."""
         lost = self.applied is not None and self.applied.applied != self.applied.sent
-        return not lost and not self.schedule_differs and not (self.promised and self.different)
+        faultless = self.faulty is None or self.faulty.holds
+        return faultless and not lost and not self.schedule_differs and not (self.promised and self.different)
 
 
 def report_text(report: Report) -> str:
@@ -120,12 +156,37 @@ def _conclusion(report: Report) -> list[str]:
     for cause in report.causes:
         where = f"{cause.location}: " if cause.location else ""
         lines.append(f"{where}{cause.op_type} makes %{cause.variable} differ: {cause.why}")
+    lines += _faults_told(report.faulty) if report.faulty is not None else ()
     different = report.different
     if not report.promised:
         lines.append("mode gives no equality with a single machine" if different else "equal to a single machine")
     elif different:
         first = different[0]
         lines.append(f"DIFFERENT: first %{first.name}, after step {first.first}")
-    else:
+    elif report.faulty is None or report.faulty.holds:
         lines.append("the cluster trains as the single machine does")
+    else:
+        lines.append("without faults the cluster trains as the single machine does")
+    return lines
+
+
+def _faults_told(found: Faulty) -> list[str]:
+    """What happened with faults, and what came of it."""
+    lines = ["with faults:", *(f"  {line}" for line in found.told)]
+    if found.stuck:
+        return [*lines, "  STUCK: no machine can go on", *(f"  {line}" for line in found.stuck)]
+    lines += [f"  WRONG: {line}" for line in found.wrong]
+    if not found.wrong:
+        lines.append("  every gradient that counts was applied once")
+    for trainer, first, last in found.away:
+        when = f"step {first}" if first == last else f"steps {first} to {last}"
+        lines.append(f"  the share of {trainer} in {when} is missing (steps count from 0): it was away")
+    whom = "a single machine without the missing shares" if found.away else "the run without faults"
+    if found.not_compared:
+        lines.append(f"  the parameters are not compared: {found.not_compared}")
+    elif found.equality == DIFFERENT:
+        lines.append(f"  DIFFERENT: %{found.variable} does not end as that of {whom} ({found.worst:.1e})")
+    elif found.equality:
+        worst = "" if found.equality == BITWISE else f" ({found.worst:.1e})"
+        lines.append(f"  the parameters end {found.equality} to those of {whom}{worst}")
     return lines

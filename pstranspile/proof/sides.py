@@ -17,6 +17,7 @@ from pstranspile.proof.course import Course
 from pstranspile.run.api import run
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.feeding import divided
+from pstranspile.run.cluster.scenario import Scenario
 from pstranspile.run.cluster.simulate import cluster_of
 from pstranspile.run.files import LENGTHS
 from pstranspile.run.scope import Scope, own_copy
@@ -61,10 +62,13 @@ def start_cluster(
     schedule: int | None = None,
     *,
     watch: bool = True,
+    faults: Scenario | None = None,
 ) -> Cluster:
-    """The cluster, before its first step; with `watch`, losses and results are fetched."""
+    """The cluster, before its first step; with `watch`, losses and results are fetched. `faults` go wrong."""
     fetch = [course.label(owner, name) for owner, names in course.watched.items() for name in names] if watch else []
-    cluster = cluster_of(result, fetch=fetch, init=init, seed=seed, schedule=schedule, programs=course.given_turns)
+    cluster = cluster_of(
+        result, fetch=fetch, init=init, seed=seed, schedule=schedule, programs=course.given_turns, faults=faults
+    )
     cluster.feed(course.joined(course.by_program(feeds)))
     return cluster
 

@@ -1,0 +1,171 @@
+"""`check --faults`: what a mode promises when things go wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pstranspile.cli import main
+from pstranspile.ir.model import Program
+from pstranspile.proof.check import check
+from pstranspile.proof.faults import _Gradients
+from pstranspile.proof.report import BITWISE, DIFFERENT, ROUNDING, Away, Faulty, report_text
+from pstranspile.run.cluster import synchronous
+from pstranspile.run.cluster.message import SEND, Message
+from pstranspile.run.cluster.scenario import parse_scenario, random_scenario
+from pstranspile.run.cluster.synchronous import SynchronousServer
+from tests.run.cluster.fuzz import cases, compiled, model
+
+EXAMPLE = str(Path(__file__).parents[2] / "examples" / "regression.ir")
+CLUSTER = ["--pservers", "2", "--trainers", "2"]
+
+
+def checked(scenario: Any, mode: str = "sync", kind: str = "dense", trainers: int = 2, **settings: Any) -> Faulty:
+    made = compiled(kind, trainers, 2, mode, **settings)
+    faults = parse_scenario(scenario) if isinstance(scenario, str) else scenario
+    report = check(model(kind), made.job, steps=5, result=made, faults=faults)
+    assert report.faulty is not None
+    assert report.holds == report.faulty.holds
+    return report.faulty
+
+
+@pytest.mark.parametrize("mode", ["sync", "fleet-sync", "nccl2", "grad-allreduce"])
+@pytest.mark.parametrize(
+    "scenario", ["delay 0.4 1..30\ndrop 0.3\nduplicate 0.3", "late trainer_1 90\nslow trainer_0 9"]
+)
+def test_nobody_is_away(mode: str, scenario: str):
+    found = checked(scenario, mode)
+    assert (found.holds, found.equality, found.away) == (True, BITWISE, ())
+
+
+@pytest.mark.parametrize("kind", ["dense", "adam", "sparse"])
+def test_a_server_that_is_started_again(kind: str):
+    found = checked("crash pserver_0 step 2 after 2 restart 30\ncrash pserver_1 step 4 restart 3", kind=kind)
+    assert (found.holds, found.equality, found.away) == (True, BITWISE, ())
+
+
+@pytest.mark.parametrize("mode", ["sync", "fleet-sync", "nccl2", "grad-allreduce"])
+@pytest.mark.parametrize("kind", ["dense", "adam"])
+def test_the_missing_shares_are_told_and_left_out(mode: str, kind: str):
+    found = checked("leave trainer_1 step 1\nrejoin trainer_1 step 3\nleave trainer_0 step 4", mode, kind)
+    assert found.holds
+    assert found.equality in (ROUNDING, BITWISE)
+    assert found.away == (Away("trainer_0", 4, 4), Away("trainer_1", 1, 2))
+
+
+def test_sequences_of_those_who_are_there():
+    found = checked("leave trainer_2 step 2", kind="sparse", trainers=3)
+    assert (found.holds, found.away) == (True, (Away("trainer_2", 2, 4),))
+    assert found.equality in (ROUNDING, BITWISE)
+
+
+def test_a_crash_half_way_is_not_compared():
+    found = checked("crash trainer_1 step 2 after 8", kind="dense")
+    assert found.holds
+    assert (found.not_compared != "") == (found.equality == "")
+
+
+@pytest.mark.parametrize("mode", ["async", "half-async", "geo", "local-sgd"])
+def test_modes_that_promise_no_equality(mode: str):
+    settings = {"geo_sgd_need_push_nums": 2} if mode == "geo" else {}
+    found = checked("drop 0.3\nduplicate 0.4\ncrash trainer_1 step 3", mode, **settings)
+    assert (found.holds, found.equality) == (True, "")
+
+
+def test_stuck():
+    found = checked("crash trainer_1 step 2 unnoticed")
+    assert not found.holds
+    assert found.stuck[0] == "trainer_1 crashed in step 2, and nobody noticed"
+
+
+def test_an_average_over_the_wrong_number_is_found(monkeypatch: pytest.MonkeyPatch):
+    """A server that goes on dividing by the number of all trainers."""
+    monkeypatch.setattr(synchronous, "without", dividing_by_all(synchronous.without))
+    found = checked("leave trainer_1 step 1")
+    assert (found.holds, found.equality) == (False, DIFFERENT)
+
+
+def dividing_by_all(without: Any) -> Any:
+    def wrong(program: Program, absent: Any) -> Program:
+        scales = iter([op.attrs["scale"] for op in program.main_block.ops if op.type == "scale"])
+        made = without(program, absent)
+        block = made.main_block
+        ops = [
+            op._replace(attrs=type(op.attrs)({**op.attrs, "scale": next(scales)})) if op.type == "scale" else op
+            for op in block.ops
+        ]
+        return made._replace(blocks=(block._replace(ops=tuple(ops)), *made.blocks[1:]))
+
+    return wrong
+
+
+def test_gradients_that_are_lost_or_doubled_are_found(monkeypatch: pytest.MonkeyPatch):
+    forget = SynchronousServer.on_send
+
+    def forgetful(self: SynchronousServer, message: Message) -> None:
+        if (message.trainer, message.step) == (1, 2):
+            message = message._replace(payload=message.payload * 0.5)
+        forget(self, message)
+
+    monkeypatch.setattr(SynchronousServer, "on_send", forgetful)
+    made = compiled("dense", 2, 2)
+    report = check(model("dense"), made.job, steps=4, result=made, faults=parse_scenario("drop 0.1"))
+    assert report.faulty is not None
+    assert any("was applied with another value than was sent" in line for line in report.faulty.wrong)
+    assert not report.faulty.holds
+    assert "WRONG: " in report_text(report)
+
+
+def test_what_asynchronous_servers_were_sent_is_counted():
+    gradients = _Gradients()
+    one, two = (Message(SEND, "trainer_0", "pserver_0", 0, 1, number, "w@GRAD", None, -1) for number in (1, 2))
+    for event, message in (("post", one), ("post", two), ("deliver", one), ("deliver", one)):
+        gradients(event, message)
+    told = list(gradients.problems(restarts=False))
+    assert [line.rpartition(" was ")[2] for line in told] == ["applied 2 times", "lost"]
+    assert [line.rpartition(" was ")[2] for line in gradients.problems(restarts=True)] == ["lost"]
+
+
+def test_random_scenarios():
+    names = ["trainer_0", "trainer_1", "trainer_2"], ["pserver_0", "pserver_1"]
+    ends: set[str] = set()
+    for seed in range(cases(25, 400)):
+        found = checked(random_scenario(seed, *names, 5), kind=("dense", "adam")[seed % 2], trainers=3)
+        assert found.holds, (seed, found)
+        assert found.equality != DIFFERENT
+        ends.add(found.equality)
+    assert {BITWISE, ROUNDING} <= ends
+
+
+# The command
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    file = tmp_path / "trouble.txt"
+    file.write_text("leave trainer_1 step 1\nrejoin trainer_1 step 3\n")
+    assert main(["check", EXAMPLE, *CLUSTER, "--faults", str(file)]) == 0
+    told = capsys.readouterr().out
+    assert "the share of trainer_1 in steps 1 to 2 is missing (steps count from 0): it was away" in told
+    assert "the parameters end equal within rounding to those of a single machine without the missing shares" in told
+    file.write_text("crash pserver_0 step 1\n")
+    assert main(["check", EXAMPLE, *CLUSTER, "--faults", str(file)]) == 1
+    told = capsys.readouterr().out
+    assert "STUCK: no machine can go on\n  pserver_0 crashed in step 1, and is not started again\n" in told
+    assert told.endswith("without faults the cluster trains as the single machine does\n")
+    file.write_text("crash pserver_9 step 1\n")
+    assert main(["check", EXAMPLE, *CLUSTER, "--faults", str(file)]) == 1
+    assert "the cluster has no machine pserver_9" in capsys.readouterr().err
+
+
+def test_the_command_with_a_seed_and_json(capsys: pytest.CaptureFixture[str]):
+    assert main(["check", EXAMPLE, *CLUSTER, "--faults", "3", "--json"]) == 0
+    caught = capsys.readouterr()
+    assert caught.err.startswith("the scenario of seed 3:\n")
+    found = json.loads(caught.out)["faulty"]
+    assert (found["stuck"], found["wrong"]) == ([], [])
+    assert found["equality"] in (BITWISE, ROUNDING, "")
+    assert np.isfinite(found["worst"])
