@@ -114,6 +114,24 @@ def step_folder(folder: str | os.PathLike[str], step: int) -> Path:
     return Path(folder) / f"step_{step:08d}"
 
 
+def make_folder_of_checkpoints(folder: str | os.PathLike[str]) -> None:
+    """Makes the folder that numbered checkpoints will lie in, unless it is there. Raises DiagnosticError if not.
+
+    To be called before training begins: what can't be kept should not be computed first.
+    """
+    place = Path(folder)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        reason = "" if os.access(place, os.W_OK | os.X_OK) else "it can't be written to"
+        if (place / MANIFEST).exists():
+            reason = "it is a checkpoint itself; name the folder that it lies in, or a new one"
+    except (OSError, ValueError) as problem:
+        told = problem.strerror if isinstance(problem, OSError) else str(problem)
+        reason = f"can't be written: {told}"
+    if reason:
+        raise DiagnosticError([error(codes.TARGET, reason, Location(str(place)))])
+
+
 def newest(folder: str | os.PathLike[str]) -> Path:
     """The checkpoint that a folder is, or the one after the latest step in it. Raises DiagnosticError.
 

@@ -18,7 +18,15 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from pstranspile.checkpoint import codes
-from pstranspile.checkpoint.api import Resumed, forget_older, load_checkpoint, newest, save_checkpoint, step_folder
+from pstranspile.checkpoint.api import (
+    Resumed,
+    forget_older,
+    load_checkpoint,
+    make_folder_of_checkpoints,
+    newest,
+    save_checkpoint,
+    step_folder,
+)
 from pstranspile.checkpoint.manifest import Manifest
 from pstranspile.checkpoint.store import Format, read_manifest
 from pstranspile.compile import Compiled
@@ -123,7 +131,7 @@ class Keeping:
     """A run that begins from a checkpoint, or leaves checkpoints, or both: `run(cluster, steps)` instead of `run_to`.
 
     `first` is the first step, `seed` what the run that goes on drew its random numbers from (None: the programs' own
-    seeds). Raises DiagnosticError when the checkpoint can't be read.
+    seeds). Raises DiagnosticError when the checkpoint can't be read, or none can be written: before the run, not after.
     """
 
     def __init__(self, job: Compiled, source: str | None, target: str | None, every: int | None = None):
@@ -132,6 +140,8 @@ class Keeping:
         if source is not None:
             manifest = read_manifest(newest(source))
             self.first, self.seed = manifest.step, manifest.seed
+        if target is not None:
+            make_folder_of_checkpoints(target)
 
     def run(self, cluster: Cluster, steps: int) -> None:
         """Goes on until all trainers have done `steps` steps, counted from the beginning. Raises DiagnosticError."""

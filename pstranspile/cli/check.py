@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from pstranspile.cli.common import add_input, add_job, load_verified, make_parser, read_job
+from pstranspile.cli.common import add_input, add_job, load_verified, make_parser, read_job, refuse_empty
 from pstranspile.cli.report import quoting, report
 from pstranspile.cli.turns import TURNS_HELP, turns_asked
 
@@ -26,6 +26,7 @@ def run(arguments: Sequence[str]) -> int:
     """Checks and prints the report."""
     parser = _parser()
     options = parser.parse_args(arguments)
+    refuse_empty(parser, options, "feed", "init", "faults")
     if options.steps < 1:
         parser.error("--steps takes a number of at least 1")
     if options.schedules < 0:

@@ -8,11 +8,16 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pstranspile.ir.diagnostics import DiagnosticError, error
+
 if TYPE_CHECKING:
     from pstranspile.run.cluster.cluster import Cluster
     from pstranspile.run.cluster.recorder import Recorder
 
 CHARTS = (".svg", ".txt")
+
+SHOWN = "start-1"
+"""The steps that a chart shows if nothing else is asked for."""
 
 
 def add_pictures(parser: argparse.ArgumentParser) -> None:
@@ -22,8 +27,7 @@ def add_pictures(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--chart-steps",
         metavar="A[-B]",
-        default="start-1",
-        help="the steps that the chart shows, counted from 1; `start` is the start-up (default: start-1)",
+        help=f"the steps that the chart shows, counted from 1; `start` is the start-up (default: {SHOWN})",
     )
     group.add_argument(
         "--traffic", action="store_true", help="print messages, bytes and staleness by server and variable, on stderr"
@@ -34,8 +38,21 @@ def check_pictures(parser: argparse.ArgumentParser, options: argparse.Namespace)
     """Ends the command if a file name or a range of steps is not one."""
     if options.chart and Path(options.chart).suffix.lower() not in CHARTS:
         parser.error(f"--chart {options.chart}: the name must end in {' or '.join(CHARTS)}")
+    if options.chart_steps and not options.chart:
+        parser.error("--chart-steps needs --chart, which says where to")
+    options.chart_steps = SHOWN if options.chart_steps is None else options.chart_steps
     if _steps(options.chart_steps) is None:
         parser.error(f"--chart-steps {options.chart_steps}: a step, or two with - between them, such as 2 or start-3")
+
+
+def require_chart_steps(options: argparse.Namespace, first: int, steps: int) -> None:
+    """Raises DiagnosticError for a chart of steps that a run does not do: it does those after `first`, to `steps`."""
+    from pstranspile.run.codes import CLUSTER
+
+    shown = _steps(options.chart_steps)
+    if options.chart and shown is not None and (shown[0] >= steps or -1 < shown[1] < first):
+        message = f"--chart-steps {options.chart_steps}: the run does steps {first + 1} to {steps}"
+        raise DiagnosticError([error(CLUSTER, message)])
 
 
 def wants_pictures(options: argparse.Namespace) -> bool:

@@ -51,6 +51,13 @@ def make_parser(verb: str, description: str, examples: Sequence[str]) -> argpars
     return parser
 
 
+def refuse_empty(parser: argparse.ArgumentParser, options: argparse.Namespace, *names: str) -> None:
+    """Ends the command if an option that names a file or folder is given an empty name (of an unset shell variable)."""
+    for name in names:
+        if getattr(options, name) == "":
+            parser.error(f"--{name}: the name is empty")
+
+
 INPUT_HELP = "the training program: an .ir file, a serialized ProgramDesc, or - for text on stdin"
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.cli.cluster_pictures import add_pictures, check_pictures
-from pstranspile.cli.common import add_input, add_job, load_verified, make_parser, read_job
+from pstranspile.cli.common import add_input, add_job, load_verified, make_parser, read_job, refuse_empty
 from pstranspile.cli.progress import Progress
 from pstranspile.cli.report import quoting
 from pstranspile.cli.turns import TURNS_HELP, fetches_asked, turns_asked
@@ -45,6 +45,7 @@ def run(arguments: Sequence[str]) -> int:
     """Runs the program, prints the fetched numbers of every step, and saves what was asked for."""
     parser = _parser()
     options = parser.parse_args(arguments)
+    refuse_empty(parser, options, "feed", "init", "faults", "save", "plot", "chart", "checkpoint", "resume")
     kind = _picture_kind(parser, options.plot)
     if options.checkpoint_every and not options.checkpoint:
         parser.error("--checkpoint-every needs --checkpoint, which says where to")
@@ -161,10 +162,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise ValueError(text)
-    return value
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
+    return int(text)
 
 
 def _picture_kind(parser: argparse.ArgumentParser, path: str | None) -> str:
@@ -253,6 +253,10 @@ class _Session:
         self.count: int = options.steps or self.feeds.steps or 1
         self.feeds.require(self.count)
         self.fetches: dict[str, tuple[str, ...]] = fetches_asked(options, module, self.turns)
+        if options.checkpoint:
+            from pstranspile.checkpoint.api import make_folder_of_checkpoints
+
+            make_folder_of_checkpoints(options.checkpoint)
         self.profile: Profile | None = Profile() if options.profile else None
         trace = [Trace(sys.stderr)] if options.trace is not None else []
         self.watchers: list[Any] = [*trace, *([self.profile] if self.profile else [])]

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pstranspile.cli.cluster_pictures import show_pictures, wants_pictures
+from pstranspile.cli.cluster_pictures import require_chart_steps, show_pictures, wants_pictures
 from pstranspile.cli.progress import Progress
 from pstranspile.ir.model import MAIN
 
@@ -152,6 +152,7 @@ def run_cluster(
 
         kept = Keeping(result, options.resume, options.checkpoint, options.checkpoint_every)
     faults = read_faults(options.faults, result, steps) if options.faults else None
+    require_chart_steps(options, kept.first if kept else 0, steps)
     progress = ClusterProgress(steps, result.plan.trainers, kept.first if kept else 0)
     recorders: list[Recorder] = []
 
