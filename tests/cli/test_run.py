@@ -222,7 +222,7 @@ def test_files_that_can_not_be_used(net: str, capsys: pytest.CaptureFixture[str]
         (["--fetch", "los"], 1, "los is fetched, but the program declares no such variable; did you mean loss?"),
         (["--pservers", "2", "--profile"], 1, "error[run-cluster]: --profile looks at one machine"),
         (["--plot", "loss.gif"], 2, "--plot loss.gif: the name must end in .png or .svg"),
-        (["--steps", "0"], 2, "argument --steps: invalid"),
+        (["--steps", "0"], 2, "argument --steps: '0' is no whole number"),
         (["--fetch", "w@GRAD", "--plot", "x.png"], 1, "run-plot-impossible"),
     ],
 )

@@ -143,7 +143,7 @@ def test_the_command_writes_them(tmp_path: Path, feed: str, capsys: pytest.Captu
     ("wrong", "status", "words"),
     [
         (["--chart", "a.png"], 2, "must end in .svg or .txt"),
-        (["--chart-steps", "3-2"], 2, "a step, or two"),
+        (["--chart", "a.svg", "--chart-steps", "3-2"], 2, "a step, or two"),
         (["--trace"], 1, "--trace needs the name of a FILE"),
     ],
 )
