@@ -137,24 +137,28 @@ def require_order(trainers: Sequence[Trainer], servers: Sequence[Server]) -> Non
     found: dict[int, Diagnostic] = {}
     for program, starting in {id(p): (p, p is t.startup) for t in trainers for p in t.everything}.values():
         misplaced: dict[int, tuple[Op, str, list[str]]] = {}
-        for endpoint, name in endpoints.items():
-            for op, reason in _misplaced(list(_places(program, endpoint)), starting):
-                misplaced.setdefault(id(op), (op, reason, []))[2].append(name)
+        for endpoint, places in _places(program).items():
+            for op, reason in _misplaced(places, starting) if endpoint in endpoints else ():
+                misplaced.setdefault(id(op), (op, reason, []))[2].append(endpoints[endpoint])
         for key, (op, reason, names) in misplaced.items():
             found[key] = at_op(codes.ORDER, reason.format(listed(names)), op)
     raise_errors(found.values())
 
 
-def _places(program: Program, endpoint: str) -> Iterator[_Place]:
+def _places(program: Program) -> dict[str, list[_Place]]:
+    """By endpoint, where a program talks to a server in the order of a step."""
+    found: dict[str, list[_Place]] = {}
     for op in program.main_block.ops:
+        endpoints: Sequence[str] = ()
         if op.type in ("send_barrier", "fetch_barrier"):
-            if endpoint in text_list(op, "endpoints"):
-                yield _Place(op, op.type)
-        elif endpoint in text_list(op, "epmap") and (
-            (op.type == "send" and op.attrs.get("use_send_handler", True))
-            or (op.type == "recv" and op.attrs.get("with_barrier", True))
+            endpoints = text_list(op, "endpoints")
+        elif (op.type == "send" and op.attrs.get("use_send_handler", True)) or (
+            op.type == "recv" and op.attrs.get("with_barrier", True)
         ):
-            yield _Place(op, op.type)
+            endpoints = text_list(op, "epmap")
+        for endpoint in dict.fromkeys(endpoints):
+            found.setdefault(endpoint, []).append(_Place(op, op.type))
+    return found
 
 
 def _misplaced(places: Sequence[_Place], starting: bool) -> Iterator[tuple[Op, str]]:
