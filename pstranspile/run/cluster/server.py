@@ -185,6 +185,10 @@ class Server(Machine):
                 self.admitted.add(place)
                 self.live.add(trainer)
 
+    def go_on_again(self) -> None:
+        """The server is back at a state that it kept: those who were announced since then are let in if it is time."""
+        self.admit()
+
     def may_come(self, step: int) -> bool:
         """Whether a trainer that takes part from this step may come in now."""
         return True

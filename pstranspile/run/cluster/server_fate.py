@@ -130,6 +130,7 @@ class ServerFate:
             link.expected = kept.taken.get(link.source.name, 0) + 1
             link.held = None
         self.injector.note(f"{server.name} is started again, in step {server.updates}")
+        server.go_on_again()
         for link in self._links():
             for message in list(self._messages.get(link.source.name, ())):
                 network.carry(link, message, attempt=1)

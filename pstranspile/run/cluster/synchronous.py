@@ -204,6 +204,11 @@ class SynchronousServer(Server):
         super().announce(trainer, step)
         self._take_again()
 
+    def go_on_again(self) -> None:
+        """The server is back at a state that it kept."""
+        super().go_on_again()
+        self._take_again()
+
     def prepared(self) -> Iterable[Block]:
         """The updates made ready so far."""
         return (block for block, _ in self._updates.values())

@@ -27,6 +27,9 @@ def model(kind: str) -> Module:
     if kind == "sparse":
         words = L.embedding(L.data(draft, "ids", [-1, 1], "i64", lod_level=1), (30, 4), is_sparse=True)
         hidden, optimizer = L.sequence_pool(words, "sum"), SGD(0.1)
+    elif kind == "distributed":
+        words = L.embedding(L.data(draft, "ids", [-1, 1], "i64"), (30, 4), is_sparse=True, is_distributed=True)
+        hidden, optimizer = words, SGD(0.1)
     elif kind == "embedding":
         hidden, optimizer = (
             L.embedding(L.data(draft, "ids", [-1, 1], "i64"), (30, 4), is_sparse=True),

@@ -17,7 +17,7 @@ from pstranspile.run.cluster.trainer import Trainer
 from tests.run.cluster.fuzz import cases, compiled, feeds
 
 STEPS = 5
-KINDS = ("dense", "adam", "sparse", "embedding")
+KINDS = ("dense", "adam", "sparse", "embedding", "distributed")
 
 
 def sound(kind: str, trainers: int, servers: int, mode: str, known: dict[Any, Any] = {}) -> dict[str, Any]:  # noqa: B006
