@@ -192,4 +192,4 @@ def test_a_trainer_rejoins_while_a_server_is_down():
     ended(found)
     assert found.injector is not None
     told = [text.partition(",")[0] for _, text in found.injector.told]
-    assert told[1:] == ["pserver_0 crashed in step 9", "trainer_1 rejoins", "pserver_0 is started again"]
+    assert told[1:] == ["pserver_0 crashed in step 10", "trainer_1 rejoins", "pserver_0 is started again"]
