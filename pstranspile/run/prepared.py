@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import weakref
 from collections.abc import Mapping, Sequence
 from types import FunctionType, TracebackType
 from typing import Any
@@ -106,6 +107,8 @@ class Prepared:
         name = f"<prepared program {id(self):x}>"
         names: dict[str, Any] = dict(source.names)
         exec(compile(text, name, "exec"), names)
+        if name not in linecache.cache:
+            weakref.finalize(self, linecache.cache.pop, name, None).atexit = False
         linecache.cache[name] = (len(text), None, text.splitlines(True), name)
         self._step = names["step"]
 

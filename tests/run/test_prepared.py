@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import linecache
 from typing import Any
 
 import numpy as np
@@ -166,3 +168,16 @@ def test_readers():
     assert losses == sorted(losses, reverse=True)
     with pytest.raises(DiagnosticError, match=r"read_file_0\.tmp_0, read_file_0\.tmp_1 must be fed"):
         run(module.main, {}, (loss,), scope)
+
+
+def test_the_text_of_a_prepared_program_goes_with_it():
+    """`linecache` holds it for tracebacks; thousands of programs in one process must not pile up there."""
+    before = set(linecache.cache)
+    main, scope, feed = small()
+    prepared = Prepared(Execution(main, scope), ("x",), ("y",))
+    prepared.step(feed)
+    (name,) = set(linecache.cache) - before
+    assert "prepared program" in name
+    del prepared
+    gc.collect()
+    assert set(linecache.cache) <= before
