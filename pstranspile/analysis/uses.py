@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
-from collections.abc import Set as AbstractSet
-from itertools import chain, compress
 from typing import NamedTuple
 
 from pstranspile.ir.attributes import BlockRef, BlockRefs
@@ -29,11 +27,14 @@ class Uses(NamedTuple):
 
 def names_in(block: Block, indices: Iterable[int]) -> set[str]:
     """Every variable that these ops read, write or name in their role variables."""
-    ops = list(map(block.ops.__getitem__, indices))
-    found = set(mentioned([op.inputs for op in ops]))
-    found.update(mentioned([op.outputs for op in ops]))
-    found.update(chain.from_iterable([op.role_vars or () for op in ops]))
-    return found
+    found: list[str] = []
+    for op in map(block.ops.__getitem__, indices):
+        for names in op.inputs.values():
+            found += names
+        for names in op.outputs.values():
+            found += names
+        found += op.role_vars or ()
+    return set(found)
 
 
 def mentioned(slots: Iterable[Slots]) -> list[str]:
@@ -41,43 +42,34 @@ def mentioned(slots: Iterable[Slots]) -> list[str]:
     return [name for given in slots for names in given.values() for name in names]
 
 
-def uses_of(block: Block, moved: Container[int], followed: AbstractSet[str] | None = None) -> Uses:
+def uses_of(block: Block, moved: Container[int], followed: Container[str] | None = None) -> Uses:
     """The def-use index of a block of which the ops in `moved` leave the trainer (sub-blocks are not looked into).
 
-    `followed` are the variables that anything will be asked of; None: all.
-    Names are collected first and looked up in loops of C: a loop in Python would wait for the memory of each in turn.
+    `followed` are the variables that anything will be asked of; None: all. Each op is looked at once: of a large
+    program, the memory that its ops lie in is what takes the time.
     """
-    staying = [(index, op) for index, op in enumerate(block.ops) if index not in moved]
-    reads = numbered((index, op.inputs) for index, op in staying)
-    writes = numbered((index, op.outputs) for index, op in staying)
-    if followed is not None:
-        reads, writes = _only(reads, followed), _only(writes, followed)
-    kept_reader = dict(zip(reversed(reads[0]), reversed(reads[1]), strict=True))
-    kept_writer = dict(zip(*writes, strict=True))
-    leaving = numbered((index, op.outputs) for index, op in enumerate(block.ops) if index in moved)
-    rewritten = dict(zip(*_only(leaving, kept_writer), strict=True))
+    if followed is None:
+        followed = names_in(block, range(len(block.ops)))
+    kept_writer: dict[str, int] = {}
+    kept_reader: dict[str, int] = {}
+    rewritten: dict[str, int] = {}
+    for index, op in enumerate(block.ops):
+        if index in moved:
+            for names in op.outputs.values():
+                for name in names:
+                    if name in kept_writer:
+                        rewritten[name] = index
+            continue
+        for names in op.inputs.values():
+            for name in names:
+                if name in followed and name not in kept_reader:
+                    kept_reader[name] = index
+        for names in op.outputs.values():
+            for name in names:
+                if name in followed:
+                    kept_writer[name] = index
     moved_writer = {name: index for name, index in rewritten.items() if index > kept_writer[name]}
     return Uses(kept_writer, kept_reader, moved_writer)
-
-
-Mentions = tuple[list[str], list[int]]
-"""Variables as often as ops mention them, and the op of each."""
-
-
-def numbered(slots: Iterable[tuple[int, Slots]]) -> Mentions:
-    """What the slots of numbered ops mention, in their order."""
-    names: list[str] = []
-    indices: list[int] = []
-    for index, given in slots:
-        for found in given.values():
-            names += found
-            indices += (index,) * len(found)
-    return names, indices
-
-
-def _only(mentions: Mentions, wanted: Container[str]) -> Mentions:
-    chosen = list(map(wanted.__contains__, mentions[0]))
-    return list(compress(mentions[0], chosen)), list(compress(mentions[1], chosen))
 
 
 def sub_blocks(op: Op) -> tuple[int, ...]:

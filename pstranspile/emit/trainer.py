@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache, partial
-from itertools import compress
-from operator import not_
 
 from pstranspile.analysis.facts import Facts
 from pstranspile.analysis.uses import deep_blocks, effects_of
@@ -36,7 +34,6 @@ class TrainerTemplate:
     `layout` holds the ops of the main block up to the last send; what differs from trainer to trainer stands in it as
     a function of the trainer's number.
     `mentions` are the places in it whose op uses, or names in its role variables, a gradient that is sent whole.
-    `own_names` are the places in `base_vars` of gradients that each trainer gives a name of its own.
     `received` and `whole` are origins, made once and shared by ops: of each parameter's recv, and of what is about the
     program as a whole.
     """
@@ -55,15 +52,13 @@ class TrainerTemplate:
         after = (index for group in facts.groups for index in group.after)
         self.emptied_blocks = frozenset(b for index in after for b in deep_blocks(facts.program, ops[index]))
         self.base_vars = without(facts.program.main_block.vars, self.dropped_vars)
-        self.own_names = [place for place, name in enumerate(self.base_vars) if name in own]
         self.received = {u.parameter: made(ops[u.optimizer[0]].origin, RECEIVE_PARAMETER) for u in facts.updates}
         self.whole = made_of_program(facts.program, "")
 
 
 def without(variables: Mapping[str, Var], dropped: frozenset[str]) -> dict[str, Var]:
-    """The variables that are not dropped. (A loop in Python would wait for the memory of each in turn.)"""
-    kept = list(map(not_, map(dropped.__contains__, variables)))
-    return dict(zip(compress(variables, kept), compress(variables.values(), kept), strict=True))
+    """The variables that are not dropped."""
+    return {name: var for name, var in variables.items() if name not in dropped}
 
 
 Layout = list[Op | Insertion]
@@ -269,19 +264,21 @@ def join_slices(parameter: PlannedParameter, role: OpRole, origin: Origin | None
     return make_op("concat", {"X": slices}, {"Out": [parameter.name]}, {"axis": 0}, role=role, origin=made_by)
 
 
-def _renamed(template: TrainerTemplate, renames: Mapping[str, str]) -> dict[str, Var]:
-    """The variables that stay, in their places, under the names that a trainer gives them."""
-    names, variables = list(template.base_vars), list(template.base_vars.values())
-    for place in template.own_names:
-        name = renames[names[place]]
-        names[place], variables[place] = name, variables[place]._replace(name=name)
-    return dict(zip(names, variables, strict=True))
+def _renamed(variables: Mapping[str, Var], renames: Mapping[str, str]) -> dict[str, Var]:
+    """The variables in their places, under the names that a trainer gives them."""
+    named: dict[str, Var] = {}
+    for name, var in variables.items():
+        if name in renames:
+            name = renames[name]
+            var = var._replace(name=name)
+        named[name] = var
+    return named
 
 
 def trainer_vars(template: TrainerTemplate, trainer: int, renames: Mapping[str, str]) -> dict[str, Var]:
     """Variables of block 0: what stays of the source, slices of cut parameters and gradients, control variables."""
     plan = template.plan
-    variables = _renamed(template, renames) if renames else dict(template.base_vars)
+    variables = _renamed(template.base_vars, renames) if renames else dict(template.base_vars)
     for parameter in plan.parameters:
         if parameter.is_cut:
             gradient = template.facts.program.main_block.vars[parameter.gradient]

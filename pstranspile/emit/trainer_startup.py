@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from itertools import compress
 
-from pstranspile.analysis.uses import numbered
 from pstranspile.emit.trainer import join_slices, receiver, without
 from pstranspile.ir.attributes import Longs, Strings
 from pstranspile.ir.frozen import FrozenMap
@@ -68,11 +66,19 @@ def emit_trainer_startup(
 
 def _kept(block: Block, gone: Container[str], received: Container[str]) -> tuple[list[Op], dict[str, Origin | None]]:
     """The ops that make none of the variables in `gone`; and by variable in `received`, where its maker comes from."""
-    names, makers = numbered((index, op.outputs) for index, op in enumerate(block.ops))
-    origins = [op.origin for op in map(block.ops.__getitem__, makers)]
-    origin_of = dict(compress(zip(names, origins, strict=True), map(received.__contains__, names)))
-    lost = frozenset(compress(makers, map(gone.__contains__, names)))
-    return [op for index, op in enumerate(block.ops) if index not in lost], origin_of
+    kept: list[Op] = []
+    origin_of: dict[str, Origin | None] = {}
+    for op in block.ops:
+        lost = False
+        for names in op.outputs.values():
+            for name in names:
+                if name in received:
+                    origin_of[name] = op.origin
+                if name in gone:
+                    lost = True
+        if not lost:
+            kept.append(op)
+    return kept, origin_of
 
 
 def _without_memory(table: str, shape: tuple[int, ...], origin: Origin) -> Op:

@@ -6,10 +6,10 @@ Persistable variables of block 0 are shared by name: what @startup initialises, 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import filterfalse
 
 from pstranspile.ir.describe import type_text, var_text
 from pstranspile.ir.diagnostics import Diagnostic, error, warning
+from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import STARTUP, Module, Program, Var
 from pstranspile.ir.types import DType
 from pstranspile.ops.shapes import fits
@@ -23,18 +23,27 @@ def check_agreement(module: Module) -> Iterator[Diagnostic]:
     An element type `bool` and dims of -1 fit everything, as in the rest of the verifier, and so does a variable
     without any description. Element types that ops of one program both give the variable are a warning.
     """
-    first: dict[str, str] = {}  # the first program that declares a name
     blocks = {name: program.blocks[0].vars for name, program in module.programs.items() if program.blocks}
-    for name, variables in blocks.items():
-        for shared in filter(first.__contains__, variables):
-            mine, other = variables[shared], blocks[first[shared]][shared]
-            why = _difference(mine, other, name, first[shared])
+    head = next(iter(blocks), "")
+    known = blocks.get(head, EMPTY)
+    first: dict[str, str] = {}  # names that the first program does not declare -> the first that does
+    for name in list(blocks)[1:]:
+        fresh: list[str] = []
+        for shared, mine in blocks[name].items():
+            there = head if shared in known else first.get(shared)
+            if there is None:
+                fresh.append(shared)
+                continue
+            other = blocks[there][shared]
+            if mine.persistable == other.persistable and mine.kind is other.kind and mine.tensor == other.tensor:
+                continue
+            why = _difference(mine, other, name, there)
             if why:
-                both = _is_written_with_both(mine, other, (module.programs[name], module.programs[first[shared]]))
+                both = _is_written_with_both(mine, other, (module.programs[name], module.programs[there]))
                 make = warning if both else error
                 found = make(codes.DECLARED_DIFFERENTLY, why, mine.location, focus=var_text(shared))
                 yield found._replace(subject=f"@{name}^0 {var_text(shared)}", notes=declared_here(other))
-        first.update(dict.fromkeys([*filterfalse(first.__contains__, variables)], name))
+        first.update(dict.fromkeys(fresh, name))
 
 
 def _difference(mine: Var, other: Var, here: str, there: str) -> str:
