@@ -16,3 +16,7 @@ NO_PARAMETERS = declare(
 UNKNOWN_NAME = declare(
     "training-name-unknown", "A name given as a parameter to train, or as letting no gradient through, is not declared."
 )
+TRAINED_TWICE = declare(
+    "trained-twice",
+    "The program updates a parameter to train already, so each step would update it twice.",
+)

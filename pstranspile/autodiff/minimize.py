@@ -11,7 +11,7 @@ from pstranspile.autodiff.clips import clip_as_set, clip_with_optimizer
 from pstranspile.autodiff.optimizers import Optimizer, State, Update
 from pstranspile.autodiff.paths import stopped_by_default
 from pstranspile.autodiff.regularizers import append_regularization
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise_errors
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity, at_op, error, raise_errors
 from pstranspile.ir.model import Module, TensorType
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import DType
@@ -53,6 +53,23 @@ def _unknown(module: Module, parameters: Iterable[str], others: Iterable[str]) -
     found = [f"%{name} is not a parameter{_near(name, names)}" for name in parameters if name not in names]
     found += [f"%{name} is not declared{_near(name, known)}" for name in others if name not in known]
     return [error(codes.UNKNOWN_NAME, message) for message in found]
+
+
+def trained_already(module: Module, parameters: Iterable[str] | None = None) -> list[Diagnostic]:
+    """A warning if ops of the program update parameters that `train` would add an update for; at the first of them.
+
+    That is meant when two losses train one parameter, and a mistake when a training program is taken for a forward one.
+    """
+    wanted = set(parameters) if parameters is not None else {var.name for var in module.main.parameters()}
+    block = module.main.main_block
+    updates = [(op, name) for op in block.ops if op.role == OpRole.OPTIMIZE for name in op.inputs.get("Param", ())]
+    found = {name: op for op, name in reversed(updates) if name in wanted}
+    if not found:
+        return []
+    name, op = list(found.items())[-1]
+    others = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    message = f"%{name}{others} is updated by this op; with another update each step changes it twice"
+    return [at_op(codes.TRAINED_TWICE, message, op, focus=f"%{name}", severity=Severity.WARNING)]
 
 
 def _near(name: str, known: Iterable[str]) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pstranspile.cli.common import add_input, load_verified, make_parser
-from pstranspile.cli.report import quoting
+from pstranspile.cli.report import quoting, report
 
 if TYPE_CHECKING:
     from pstranspile.autodiff.optimizers import Optimizer
@@ -34,14 +34,14 @@ def run(arguments: Sequence[str]) -> int:
         optimizer = _optimizer(options)
     except ValueError as problem:
         parser.error(str(problem))
-    from pstranspile.autodiff.minimize import train
+    from pstranspile.autodiff.minimize import train, trained_already
     from pstranspile.textual import print_module
 
     module = load_verified(options)
     with quoting(module.source):
-        made = train(
-            module, options.loss.removeprefix("%"), optimizer, _names(options.parameters), _names(options.no_grad) or ()
-        )
+        parameters = _names(options.parameters)
+        made = train(module, options.loss.removeprefix("%"), optimizer, parameters, _names(options.no_grad) or ())
+        report(trained_already(module, parameters), [module.source])
     text = print_module(made)
     if options.output in (None, "-"):
         sys.stdout.write(text)

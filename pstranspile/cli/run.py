@@ -87,6 +87,24 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_input(parser)
     add_job(parser)
+    _add_run(parser)
+    _add_results(parser)
+    group = parser.add_argument_group("looking closer")
+    group.add_argument("--profile", action="store_true", help="print time, calls and bytes by op type, on stderr")
+    group.add_argument(
+        "--trace",
+        nargs="?",
+        const="",
+        metavar="FILE",
+        help="print every op with what it makes, on stderr; in a cluster, write every message to FILE, for Chrome's "
+        "about:tracing or Perfetto",
+    )
+    group.add_argument("--check-nan", action="store_true", help="stop at the first op that makes NaN or infinity")
+    add_pictures(parser)
+    return parser
+
+
+def _add_run(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("the run")
     group.add_argument("--steps", type=_count, metavar="N", help="how many steps (default: as many as are fed, or 1)")
     group.add_argument("--feed", metavar="FILE.npz", help="the inputs of all steps")
@@ -126,6 +144,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="threads of matrix products (default: 1, which gives the same numbers on every machine)",
     )
+
+
+def _add_results(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("results")
     group.add_argument(
         "--save",
@@ -146,19 +167,6 @@ def _parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="go on from a checkpoint (the newest in DIR), on any number of servers; --steps counts from the beginning",
     )
-    group = parser.add_argument_group("looking closer")
-    group.add_argument("--profile", action="store_true", help="print time, calls and bytes by op type, on stderr")
-    group.add_argument(
-        "--trace",
-        nargs="?",
-        const="",
-        metavar="FILE",
-        help="print every op with what it makes, on stderr; in a cluster, write every message to FILE, for Chrome's "
-        "about:tracing or Perfetto",
-    )
-    group.add_argument("--check-nan", action="store_true", help="stop at the first op that makes NaN or infinity")
-    add_pictures(parser)
-    return parser
 
 
 def _count(text: str) -> int:
@@ -203,10 +211,11 @@ def _require_one_machine(options: argparse.Namespace) -> None:
         "--chart": options.chart,
         "--traffic": options.traffic,
         "--faults": options.faults,
+        "--schedule": options.schedule is not None,
     }
     for name, value in asked.items():
         if value:
-            what = "is for" if name == "--faults" else "shows the messages of"
+            what = "is for" if name in ("--faults", "--schedule") else "shows the messages of"
             message = f"{name} {what} a cluster; describe one (--pservers, --trainers, --config)"
             raise DiagnosticError([error(CLUSTER, message)])
 

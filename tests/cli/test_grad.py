@@ -119,3 +119,19 @@ def test_warmup_after_another_schedule(capsys):
     text = grad(capsys, "--loss", "loss", "--optimizer", "sgd", *schedules, *warmup)
     assert text.count("conditional_block(") == 5
     assert "LearningRate=%learning_rate_warmup" in text
+
+
+def test_a_training_program_taken_for_a_forward_one(capsys, tmp_path):
+    path = tmp_path / "training.ir"
+    arguments = ["--loss", "loss", "--optimizer", "sgd", "--lr", "0.1"]
+    grad(capsys, *arguments, "-o", str(path))
+    assert main(["grad", str(path), *arguments]) == 0
+    err = capsys.readouterr().err
+    assert "warning[trained-twice]: " in err and "is updated by this op" in err and f"{path}:" in err
+    untouched = ps.load(FORWARD).main.parameters()[-1].name
+    assert main(["grad", str(path), *arguments, "--parameters", untouched]) == 0
+    assert f"%{untouched} is updated by this op" in capsys.readouterr().err
+    grad(capsys, *arguments, "--parameters", untouched, "-o", str(path))
+    others = ",".join(p.name for p in ps.load(FORWARD).main.parameters() if p.name != untouched)
+    assert main(["grad", str(path), *arguments, "--parameters", others]) == 0
+    assert "trained-twice" not in capsys.readouterr().err

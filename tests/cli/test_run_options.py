@@ -64,3 +64,10 @@ def test_steps_of_a_chart(data: list[str], capsys: pytest.CaptureFixture[str]):
     capsys.readouterr()
     chart += ["2", "--resume", "kept"]
     assert "--chart-steps 2: the run does steps 3 to 3" in refused(chart, 1, capsys)
+
+
+@pytest.mark.parametrize("option", ["faults", "schedule"])
+def test_what_is_for_clusters_is_refused_on_one_machine(
+    option: str, data: list[str], capsys: pytest.CaptureFixture[str]
+):
+    assert f"--{option} is for a cluster" in refused([*data, f"--{option}", "0"], 1, capsys)
