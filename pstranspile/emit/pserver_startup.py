@@ -11,7 +11,7 @@ from pstranspile.emit.rename import rename_vars
 from pstranspile.emit.server_block import ServerMain
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Op, Program, Var
-from pstranspile.ir.types import VarKind
+from pstranspile.ir.types import DType, VarKind
 from pstranspile.plan.initialisers import sliced
 from pstranspile.rules import INITIALISE, made
 
@@ -73,9 +73,30 @@ def emit_pserver_startup(server: ServerMain, initialisers: Initialisers) -> Prog
     if server.backups:
         makers = {name: op.origin for op in ops for name in op.output_names}
         ops += first_backups(server.backups, makers)
+    for op in ops:
+        _declare_as_made(op, variables)
     main = Block(FrozenMap(variables), tuple(ops))
     uses_blocks = len(startup.blocks) > 1 and any(sub_blocks(op) for op in ops)
     return Program((main, *(startup.blocks[1:] if uses_blocks else ())), startup.random_seed, startup.version)
+
+
+_TYPED = frozenset({"fill_constant", "uniform_random", "gaussian_random"})
+"""Initialisers from which Fluid infers the element type of what they make."""
+
+_DTYPES = {dtype.value: dtype for dtype in DType}
+
+
+def _declare_as_made(op: Op, variables: dict[str, Var]) -> None:
+    """Gives the output of an initialiser the element type that it makes, whatever the main program declares.
+
+    Fluid infers it as it appends the op: the decay of an `ExponentialMovingAverage` is declared i64 and made f32.
+    """
+    number = op.attrs.get("dtype") if op.type in _TYPED else None
+    made_as = _DTYPES.get(number) if isinstance(number, int) else None
+    for name in op.outputs["Out"] if made_as is not None else ():
+        var = variables.get(name)
+        if var is not None and var.tensor is not None and var.tensor.dtype is not made_as:
+            variables[name] = var._replace(tensor=var.tensor._replace(dtype=made_as))
 
 
 def _persistable(var: Var) -> Var:
