@@ -47,6 +47,8 @@ FAMILIES: tuple[str, ...] = (
     "box",
     "activation_more",
     "loss_more",
+    "loss_binary",
+    "loss_rows",
     "algebra_more",
     "rearrange",
     "image",
