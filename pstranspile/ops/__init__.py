@@ -51,6 +51,8 @@ FAMILIES: tuple[str, ...] = (
     "loss_rows",
     "algebra_more",
     "rearrange",
+    "ordering",
+    "positions",
     "image",
     "ragged",
     "sequence_more",

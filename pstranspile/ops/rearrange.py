@@ -6,46 +6,6 @@ from pstranspile.ir.model import Op
 from pstranspile.ops.gradient import Wanted, bare_op, gradient, like_forward, output_gradients
 from pstranspile.ops.schema import BOOL, INT, INTS, LONG, UNSCOPED, declare, declare_gradient, ints, long, longs
 
-declare(
-    "arg_min",
-    "X -> Out",
-    {"axis": LONG, "keepdims": False, "dtype": -1},
-    doc="Out = the index of the smallest element along `axis`",
-)
-declare(
-    "argsort",
-    "X -> Out Indices",
-    {"axis": -1, "descending": False},
-    doc="Out = X sorted along `axis`, Indices = where its elements were",
-)
-declare_gradient("argsort", "X Indices Out@GRAD -> X@GRAD")
-declare("gather_nd", "X Index -> Out", doc="Out = the elements of X at the positions in the last dim of Index")
-declare_gradient("gather_nd", "X Index Out@GRAD -> X@GRAD")
-declare(
-    "scatter_nd_add",
-    "X Index Updates -> Out",
-    doc="Out = X with Updates added at the positions in the last dim of Index",
-)
-declare_gradient("scatter_nd_add", "Index Updates Out@GRAD -> X@GRAD Updates@GRAD")
-declare("index_select", "X Index -> Out", {"dim": 0}, doc="Out = the slices of X at Index along `dim`")
-declare_gradient("index_select", "X Index Out@GRAD -> X@GRAD")
-declare("index_sample", "X Index -> Out", doc="Out = the elements of each row of X at that row of Index")
-declare_gradient("index_sample", "X Index Out@GRAD -> X@GRAD", UNSCOPED)
-declare("multiplex", "Ids X* -> Out", doc="Out = for each row, that row of the X whose number Ids tells")
-declare_gradient("multiplex", "Ids Out@GRAD -> X@GRAD*")
-declare("where", "Condition X Y -> Out", doc="Out = X where Condition is true, else Y")
-declare_gradient("where", "Condition X Y Out@GRAD -> X@GRAD Y@GRAD", UNSCOPED)
-declare("where_index", "Condition -> Out", doc="Out = the positions at which Condition is true")
-declare(
-    "unique", "X -> Out Index", {"dtype": INT}, doc="Out = the elements of X without repeats, Index = where each went"
-)
-declare("unique_with_counts", "X -> Out Index Count", {"dtype": INT}, doc="as unique, Count = how often each occurs")
-declare(
-    "shard_index",
-    "X -> Out",
-    {"index_num": INT, "nshards": INT, "shard_id": INT, "ignore_value": -1},
-    doc="Out = X less the start of its shard, ignore_value outside this shard",
-)
 declare("pad", "X -> Out", {"paddings": INTS, "pad_value": 0.0}, doc="Out = X with paddings of pad_value")
 declare_gradient("pad", "Out@GRAD -> X@GRAD")
 declare(

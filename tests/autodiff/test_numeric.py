@@ -12,7 +12,10 @@ from pstranspile.ir.model import TensorType, Var
 from pstranspile.ir.types import DType, VarKind
 from pstranspile.ops.gradient import differentiable_types
 from pstranspile.ops.kernel import kernel_of
-from tests.autodiff import cases_losses  # noqa: F401 - its cases register themselves
+from tests.autodiff import (
+    cases_index,  # noqa: F401 - its cases register themselves
+    cases_losses,  # noqa: F401 - its cases register themselves
+)
 from tests.autodiff.cases import CASES, NOT_CHECKED
 from tests.autodiff.numeric import Case, check, data_of
 
