@@ -58,6 +58,8 @@ FAMILIES: tuple[str, ...] = (
     "sequence_more",
     "rank_table",
     "rnn",
+    "rnn_lstm",
+    "rnn_gru",
 )
 """The modules of this package that declare op types."""
 

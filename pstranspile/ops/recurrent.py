@@ -1,0 +1,154 @@
+"""What the recurrent units share: sequences cut into steps, longest first, and activations by name.
+
+All sequences go forward together. A step holds one row of every sequence that is long enough, and as the sequences
+are in the order of their length, longest first, the rows of the next step continue the first rows of this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from pstranspile.ir.model import TensorType
+from pstranspile.lazy import lazy_import
+from pstranspile.ops.lod import row_counts, sequences
+from pstranspile.ops.shapes import ShapeError, describe
+from pstranspile.ops.values import Array, LoDTensor
+
+np = lazy_import("numpy")
+
+
+class Activation(NamedTuple):
+    """A function and its derivative, the latter in terms of the function's value."""
+
+    apply: Callable[[Array], Array]
+    slope: Callable[[Array], Array]
+
+
+def _sigmoid(x: Array) -> Array:
+    return 1 / (1 + np.exp(-np.clip(x, -40.0, 13.0)))  # Fluid's bounds
+
+
+def _same(x: Array) -> Array:
+    return x
+
+
+def _tanh(x: Array) -> Array:
+    return np.tanh(x)
+
+
+def _relu(x: Array) -> Array:
+    return np.maximum(x, 0)
+
+
+def _flat_slope(y: Array) -> Array:
+    return np.ones_like(y)
+
+
+def _sigmoid_slope(y: Array) -> Array:
+    return y * (1 - y)
+
+
+def _tanh_slope(y: Array) -> Array:
+    return 1 - y * y
+
+
+def _relu_slope(y: Array) -> Array:
+    return (y > 0).astype(y.dtype)
+
+
+ACTIVATIONS = {
+    "identity": Activation(_same, _flat_slope),
+    "sigmoid": Activation(_sigmoid, _sigmoid_slope),
+    "tanh": Activation(_tanh, _tanh_slope),
+    "relu": Activation(_relu, _relu_slope),
+}
+"""The activations of recurrent units by name."""
+
+
+def activation(name: object) -> Activation:
+    """The activation of this name ("" is the identity). Raises ValueError for others."""
+    found = ACTIVATIONS.get(str(name) or "identity")
+    if found is None:
+        raise ValueError(f"the activation is {name!r}, it must be one of {', '.join(ACTIVATIONS)}")
+    return found
+
+
+class Steps(NamedTuple):
+    """Sequences cut into steps.
+
+    `rows[i]` is the row that comes at position i of the batch order, `starts` where each step begins there (and the
+    last ends), `order` the numbers of the sequences, longest first (and as they come where they are equally long).
+    """
+
+    rows: Array
+    starts: list[int]
+    order: Array
+
+    def spans(self) -> Iterator[tuple[int, int]]:
+        """Start and stop of each step in batch order, first to last."""
+        return pairwise(self.starts)
+
+    def batch(self, rows: Array) -> Array:
+        """The rows in batch order."""
+        return rows[self.rows]
+
+    def back(self, batch: Array) -> Array:
+        """The rows in the order of the sequences again."""
+        found = np.empty_like(batch)
+        found[self.rows] = batch
+        return found
+
+    def initial(self, state: Array | None) -> Array | None:
+        """A row per sequence in the order of the batch; None where there is none."""
+        return None if state is None else state[self.order]
+
+    def initial_back(self, grad: Array) -> Array:
+        """The gradient of a row per sequence, in the order of the sequences again."""
+        found = np.empty_like(grad)
+        found[self.order] = grad
+        return found
+
+    def noted(self, batch: Array) -> LoDTensor:
+        """Values in batch order with what Fluid notes in place of their LoD: where steps begin, rows and order."""
+        return LoDTensor(batch, [list(self.starts), self.rows.tolist(), self.order.tolist()])
+
+
+def steps_of(x: Any, slot: str, reverse: bool) -> tuple[Array, list[list[int]], Steps]:
+    """The rows of a ragged value, its LoD, and its steps; with `reverse` the last row of a sequence comes first.
+
+    Raises ValueError if it has no LoD, or more than one level.
+    """
+    data, lod = sequences(x, slot)
+    if len(lod) != 1:
+        raise ValueError(f"{slot} has {len(lod)} levels of LoD, a recurrent unit takes one")
+    lengths = row_counts(lod[0])
+    order = np.argsort(-lengths, kind="stable")
+    going_on = [order[lengths[order] > step] for step in range(int(lengths.max(initial=0)))]
+    first = np.asarray(lod[0][1:]) - 1 if reverse else np.asarray(lod[0][:-1])
+    by_step = [first[held] + (-step if reverse else step) for step, held in enumerate(going_on)]
+    rows = np.concatenate([np.zeros(0, np.int64), *by_step]).astype(np.int64)
+    return data, lod, Steps(rows, [0, *np.cumsum([len(held) for held in going_on]).tolist()], order)
+
+
+def require_rows(state: Array | None, count: int, width: int, slot: str) -> None:
+    """Raises ValueError unless an initial state, if there is one, has a row of this width for every sequence."""
+    if state is not None and state.shape != (count, width):
+        raise ValueError(f"{slot} has the dims {list(state.shape)}, it must have {[count, width]}: a row per sequence")
+
+
+def require_dims(x: TensorType, dims: tuple[int, ...], slot: str) -> None:
+    """Raises ShapeError unless a type has these dims, of which -1 and those it does not know fit any."""
+    if len(x.shape) != len(dims) or any(a >= 0 and b >= 0 and a != b for a, b in zip(x.shape, dims, strict=True)):
+        raise ShapeError(f"{slot} is {describe(x)}, it must have the dims {list(dims)}", slot)
+
+
+def unit_width(x: TensorType, parts: int, slot: str) -> int:
+    """The width of the hidden state, `parts` times which the input's rows are wide.
+
+    -1 where it is not known. Raises ShapeError if the input is no matrix of that many parts.
+    """
+    if len(x.shape) != 2 or (x.shape[1] >= 0 and x.shape[1] % parts):
+        raise ShapeError(f"{slot} is {describe(x)}, it must have 2 dims, the last a multiple of {parts}", slot)
+    return x.shape[1] // parts if x.shape[1] >= 0 else -1

@@ -1,0 +1,285 @@
+"""Kernels of the gated recurrent unit, over sequences and of a single step.
+
+A row of the input holds, one after the other, what goes to the update gate, the reset gate and the candidate (u, r,
+c), each as wide as the hidden state h. Weight holds one after the other a matrix W for both gates and a matrix C for
+the candidate, whatever its dims say:
+
+    u, r = gate(x + bias + h W)    c = act(x + bias + (r h) C)    h' = h + u (c - h), in origin mode c + u (h - c)
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from pstranspile.ir.model import Op, TensorType
+from pstranspile.lazy import lazy_import
+from pstranspile.ops.kernel import Run, kernel
+from pstranspile.ops.lod import plain, ragged
+from pstranspile.ops.numeric import flag
+from pstranspile.ops.recurrent import (
+    Activation,
+    activation,
+    require_dims,
+    require_rows,
+    steps_of,
+    unit_width,
+)
+from pstranspile.ops.shapes import Types, given, one, shape_rule
+from pstranspile.ops.values import Array, LoDTensor
+
+np = lazy_import("numpy")
+
+_NUMBERED = ("identity", "sigmoid", "tanh", "relu")
+"""The activations that `gru_unit` asks for by number."""
+
+
+class _Unit(NamedTuple):
+    """What the attributes of the op say."""
+
+    gate: Activation
+    candidate: Activation
+    origin: bool
+
+
+class _Weights(NamedTuple):
+    """The matrix of both gates and that of the candidate, as views of one tensor."""
+
+    gates: Array
+    candidate: Array
+
+
+def _unit(op: Op) -> _Unit:
+    names = [op.attrs["gate_activation"], op.attrs["activation"]]
+    if op.type.startswith("gru_unit"):
+        if any(number not in range(len(_NUMBERED)) for number in names):
+            raise ValueError(f"gate_activation and activation are {names}, they must be 0 to {len(_NUMBERED) - 1}")
+        names = [_NUMBERED[number] for number in names if isinstance(number, int)]
+    return _Unit(activation(names[0]), activation(names[1]), flag(op, "origin_mode"))
+
+
+def _weights(weight: Array) -> _Weights:
+    width = weight.shape[0]
+    if weight.shape != (width, 3 * width):
+        raise ValueError(f"Weight has the dims {list(weight.shape)}, it must be 3 times as wide as high")
+    flat = weight.reshape(-1)
+    return _Weights(
+        flat[: 2 * width * width].reshape(width, 2 * width), flat[2 * width * width :].reshape(width, width)
+    )
+
+
+def _biased(x: Array, bias: Any, weight: Array) -> Array:
+    if x.shape[1:] != weight.shape[1:]:
+        raise ValueError(f"Input has the dims {list(x.shape)}, the last must be {weight.shape[1]}, that of Weight")
+    return x.copy() if bias is None else x + plain(bias).reshape(1, -1)
+
+
+def _step(unit: _Unit, held: _Weights, gates: Array, before: Array | None) -> tuple[Array, Array]:
+    """The reset and the new hidden state; what goes to the gates is replaced by their values in place."""
+    width = len(held.candidate)
+    both, c = gates[:, : 2 * width], gates[:, 2 * width :]
+    if before is not None:
+        both += before @ held.gates
+    both[...] = unit.gate.apply(both)
+    u, r = both[:, :width], both[:, width:]
+    reset = np.zeros_like(c) if before is None else r * before
+    if before is not None:
+        c += reset @ held.candidate
+    c[...] = unit.candidate.apply(c)
+    if before is None:
+        return reset, c - u * c if unit.origin else u * c
+    return reset, c + u * (before - c) if unit.origin else before + u * (c - before)
+
+
+def _step_back(unit: _Unit, held: _Weights, gates: Array, before: Array | None, grad: Array) -> tuple[Array, Array]:
+    """The gradients of what goes to the gates, and of the hidden state before."""
+    width = len(held.candidate)
+    u, r, c = np.split(gates, 3, axis=1)
+    h = np.zeros_like(c) if before is None else before
+    found = np.empty_like(gates)
+    toward = h - c if unit.origin else c - h
+    c_grad = grad * (1 - u if unit.origin else u) * unit.candidate.slope(c)
+    reset_grad = c_grad @ held.candidate.T
+    found[:, :width] = grad * toward * unit.gate.slope(u)
+    found[:, width : 2 * width] = reset_grad * h * unit.gate.slope(r)
+    found[:, 2 * width :] = c_grad
+    through = grad * (u if unit.origin else 1 - u) + reset_grad * r
+    return found, through + found[:, : 2 * width] @ held.gates.T
+
+
+def _add_weights(total: _Weights, found: Array, before: Array | None, reset: Array) -> None:
+    """Adds to the gradients of the weights what one step gives."""
+    width = len(total.candidate)
+    if before is not None:
+        total.gates[...] += before.T @ found[:, : 2 * width]
+        total.candidate[...] += reset.T @ found[:, 2 * width :]
+
+
+@kernel("gru", "Hidden BatchGate BatchResetHiddenPrev BatchHidden", lod="own")
+def _gru(op: Op) -> Run:
+    unit, reverse = _unit(op), flag(op, "is_reverse")
+
+    def run(Input: Any, Weight: Any, H0: Any = None, Bias: Any = None) -> tuple[Any, ...]:
+        x, lod, steps = steps_of(Input, "Input", reverse)
+        weight = plain(Weight)
+        held = _weights(weight)
+        gates = steps.batch(_biased(x, Bias, weight))
+        reset = np.empty((len(gates), len(weight)), gates.dtype)
+        hidden = np.empty_like(reset)
+        state = None if H0 is None else plain(H0)
+        require_rows(state, len(steps.order), len(weight), "H0")
+        state = steps.initial(state)
+        for start, stop in steps.spans():
+            before = None if state is None else state[: stop - start]
+            reset[start:stop], hidden[start:stop] = _step(unit, held, gates[start:stop], before)
+            state = hidden[start:stop]
+        return LoDTensor(steps.back(hidden), lod), steps.noted(gates), reset, steps.noted(hidden)
+
+    return run
+
+
+@kernel("gru_grad", "Input@GRAD Weight@GRAD H0@GRAD Bias@GRAD", lod="own")
+def _gru_grad(op: Op) -> Run:
+    unit, reverse = _unit(op), flag(op, "is_reverse")
+
+    def run(
+        Input: Any,
+        Weight: Any,
+        BatchGate: Any,
+        BatchResetHiddenPrev: Any,
+        BatchHidden: Any,
+        Hidden_GRAD: Any,
+        H0: Any = None,
+    ) -> tuple[Any, ...]:
+        _, _, steps = steps_of(Input, "Input", reverse)
+        weight_grad = np.zeros(plain(Weight).shape, plain(Weight).dtype)
+        held, total = _weights(plain(Weight)), _weights(weight_grad)
+        gates, reset, hidden = plain(BatchGate), plain(BatchResetHiddenPrev), plain(BatchHidden)
+        grad = steps.batch(plain(Hidden_GRAD))
+        found = np.empty_like(gates)
+        carried = np.zeros((len(steps.order), len(held.candidate)), grad.dtype)
+        first = steps.initial(None if H0 is None else plain(H0))
+        spans = list(steps.spans())
+        for number in reversed(range(len(spans))):
+            start, stop = spans[number]
+            before = hidden[spans[number - 1][0] :] if number else first
+            before = None if before is None else before[: stop - start]
+            now = grad[start:stop] + carried[: stop - start]
+            found[start:stop], carried[: stop - start] = _step_back(unit, held, gates[start:stop], before, now)
+            _add_weights(total, found[start:stop], before, reset[start:stop])
+        bias = found.sum(axis=0)[None]
+        return steps.back(found), weight_grad, steps.initial_back(carried), bias
+
+    return run
+
+
+@kernel("gru_unit", "Gate ResetHiddenPrev Hidden", lod="none")
+def _gru_unit(op: Op) -> Run:
+    unit = _unit(op)
+
+    def run(Input: Array, HiddenPrev: Array, Weight: Array, Bias: Array | None = None) -> tuple[Array, ...]:
+        require_rows(HiddenPrev, len(Input), len(Weight), "HiddenPrev")
+        gates = _biased(Input, Bias, Weight)
+        return gates, *_step(unit, _weights(Weight), gates, HiddenPrev)
+
+    return run
+
+
+@kernel("gru_unit_grad", "Input@GRAD HiddenPrev@GRAD Weight@GRAD Bias@GRAD", lod="none")
+def _gru_unit_grad(op: Op) -> Run:
+    unit = _unit(op)
+
+    def run(
+        HiddenPrev: Array, Weight: Array, Gate: Array, ResetHiddenPrev: Array, Hidden_GRAD: Array
+    ) -> tuple[Array, ...]:
+        weight_grad = np.zeros_like(Weight)
+        found, before_grad = _step_back(unit, _weights(Weight), Gate, HiddenPrev, Hidden_GRAD)
+        _add_weights(_weights(weight_grad), found, HiddenPrev, ResetHiddenPrev)
+        return found, before_grad, weight_grad, found.sum(axis=0)[None]
+
+    return run
+
+
+@kernel("lstm_unit", "C H", lod="none")
+def _lstm_unit(op: Op) -> Run:
+    forget_bias = op.attrs["forget_bias"]
+    gate = activation("sigmoid")
+
+    def run(X: Array, C_prev: Array) -> tuple[Array, Array]:
+        i, f, o, g = _quarters(X, C_prev)
+        cell = C_prev * gate.apply(f + forget_bias) + gate.apply(i) * np.tanh(g)
+        return cell, gate.apply(o) * np.tanh(cell)
+
+    return run
+
+
+@kernel("lstm_unit_grad", "X@GRAD C_prev@GRAD", lod="none")
+def _lstm_unit_grad(op: Op) -> Run:
+    forget_bias = op.attrs["forget_bias"]
+    gate = activation("sigmoid")
+
+    def run(X: Array, C_prev: Array, C: Array, C_GRAD: Array, H_GRAD: Array) -> tuple[Array, Array]:
+        i, f, o, g = _quarters(X, C_prev)
+        i, f, o, g = gate.apply(i), gate.apply(f + forget_bias), gate.apply(o), np.tanh(g)
+        active = np.tanh(C)
+        grad = C_GRAD + H_GRAD * o * (1 - active * active)
+        parts = [
+            grad * g * gate.slope(i),
+            grad * C_prev * gate.slope(f),
+            H_GRAD * active * gate.slope(o),
+            grad * i * (1 - g * g),
+        ]
+        return np.concatenate(parts, axis=1), grad * f
+
+    return run
+
+
+def _quarters(x: Array, cell: Array) -> list[Array]:
+    if x.shape != (len(cell), 4 * cell.shape[1]):
+        raise ValueError(f"X has the dims {list(x.shape)}, C_prev {list(cell.shape)}: X must be 4 times as wide")
+    return np.split(x, 4, axis=1)
+
+
+def _require_weights(types: Types, width: int) -> None:
+    wide = 3 * width if width >= 0 else -1
+    weight, bias = given(types, "Weight"), given(types, "Bias")
+    if weight is not None:
+        require_dims(weight, (width, wide), "Weight")
+    if bias is not None:
+        require_dims(bias, (1, wide), "Bias")
+
+
+@shape_rule("gru")
+def _gru_types(_op: Op, types: Types) -> Types:
+    x = ragged(types, "Input")
+    width = unit_width(x, 3, "Input")
+    _require_weights(types, width)
+    hidden = TensorType(x.dtype, (x.shape[0], width))
+    return {
+        "Hidden": (hidden._replace(lod_level=x.lod_level),),
+        "BatchGate": (x._replace(lod_level=0),),
+        "BatchResetHiddenPrev": (hidden,),
+        "BatchHidden": (hidden,),
+    }
+
+
+@shape_rule("gru_unit")
+def _gru_unit_types(_op: Op, types: Types) -> Types:
+    x = one(types, "Input")
+    width = unit_width(x, 3, "Input")
+    _require_weights(types, width)
+    before = given(types, "HiddenPrev")
+    if before is not None:
+        require_dims(before, (x.shape[0], width), "HiddenPrev")
+    hidden = TensorType(x.dtype, (x.shape[0], width))
+    return {"Gate": (x._replace(lod_level=0),), "ResetHiddenPrev": (hidden,), "Hidden": (hidden,)}
+
+
+@shape_rule("lstm_unit")
+def _lstm_unit_types(_op: Op, types: Types) -> Types:
+    x = one(types, "X")
+    width = unit_width(x, 4, "X")
+    before = given(types, "C_prev")
+    if before is not None:
+        require_dims(before, (x.shape[0], width), "C_prev")
+    cell = TensorType(x.dtype, (x.shape[0], width))
+    return {"C": (cell,), "H": (cell,)}

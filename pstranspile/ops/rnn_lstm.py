@@ -1,0 +1,339 @@
+"""Kernels of the long short-term memory over sequences, with and without a projection of the hidden state.
+
+A row of the input holds, one after the other, what goes to the candidate and to the input, forget and output gates
+(c, i, f, o), each as wide as the cell; so do the columns of the weights and the bias, after which the peepholes of
+i, f and o stand in the bias. In a step, with h and s the hidden state and the cell of the step before:
+
+    c, i, f, o  =  x + bias + h W
+    c = candidate(c)    i = gate(i + wi s)    f = gate(f + wf s)
+    s = c i + s f       o = gate(o + wo s)    h = o cell(s)
+
+`lstmp` hands on, in place of h, its projection p = cell(h P), clipped. (Any `proj_activation` but "identity" asks for
+the activation of the cell; so it is in Fluid.)
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from pstranspile.ir.model import Op, TensorType
+from pstranspile.lazy import lazy_import
+from pstranspile.ops.kernel import Run, kernel
+from pstranspile.ops.lod import plain, ragged
+from pstranspile.ops.numeric import flag, real
+from pstranspile.ops.recurrent import (
+    Activation,
+    Steps,
+    activation,
+    require_dims,
+    require_rows,
+    steps_of,
+    unit_width,
+)
+from pstranspile.ops.shapes import Types, given, shape_rule
+from pstranspile.ops.values import Array, LoDTensor
+
+np = lazy_import("numpy")
+
+
+class _Unit(NamedTuple):
+    """What the attributes of the op say; a clip of 0 is none."""
+
+    gate: Activation
+    cell: Activation
+    candidate: Activation
+    projection: Activation
+    cell_clip: float
+    projection_clip: float
+    peepholes: bool
+    reverse: bool
+
+
+class _Parameters(NamedTuple):
+    """Weights of the hidden state, the bias of the gates, peepholes (3 rows, or None) and the projection (or None)."""
+
+    weight: Array
+    bias: Array
+    peepholes: Array | None
+    projection: Array | None
+
+
+class _Values(NamedTuple):
+    """What the forward pass keeps, in batch order: gates, cells, their activations, hidden states, projections."""
+
+    gates: Array
+    cells: Array
+    active: Array
+    hidden: Array
+    given_on: Array
+
+
+class _Gradients(NamedTuple):
+    """Gradients of the gates in batch order, of the parameters, and of the initial states in the batch's order."""
+
+    gates: Array
+    weight: Array
+    peepholes: Array | None
+    projection: Array | None
+    state: Array
+    cell: Array
+
+
+def _unit(op: Op) -> _Unit:
+    projected = op.type.startswith("lstmp")
+    given_on = activation(op.attrs["proj_activation"] if projected else "identity")
+    if projected and given_on is not activation("identity"):
+        given_on = activation(op.attrs["cell_activation"])  # as Fluid has it, forwards and backwards
+    return _Unit(
+        activation(op.attrs["gate_activation"]),
+        activation(op.attrs["cell_activation"]),
+        activation(op.attrs["candidate_activation"]),
+        given_on,
+        real(op, "cell_clip") if projected else 0.0,
+        real(op, "proj_clip") if projected else 0.0,
+        flag(op, "use_peepholes"),
+        flag(op, "is_reverse"),
+    )
+
+
+def _parameters(unit: _Unit, weight: Array, bias: Array, projection: Array | None) -> _Parameters:
+    width = weight.shape[1] // 4
+    flat = bias.reshape(-1)
+    if flat.size != (7 if unit.peepholes else 4) * width:
+        raise ValueError(f"Bias has {flat.size} numbers, it must have {(7 if unit.peepholes else 4) * width}")
+    peepholes = flat[4 * width :].reshape(3, width) if unit.peepholes else None
+    return _Parameters(weight, flat[: 4 * width], peepholes, projection)
+
+
+def _clipped(x: Array, bound: float) -> Array:
+    return np.clip(x, -bound, bound) if bound > 0 else x
+
+
+def _forward(
+    unit: _Unit, held: _Parameters, steps: Steps, x: Array, state: Array | None, cell: Array | None
+) -> _Values:
+    width = held.weight.shape[1] // 4
+    if x.shape[1:] != (4 * width,):
+        raise ValueError(f"Input has the dims {list(x.shape)}, the last must be {4 * width}, that of Weight")
+    gates = steps.batch(x) + held.bias
+    cells = np.empty((len(gates), width), gates.dtype)
+    active, hidden = np.empty_like(cells), np.empty_like(cells)
+    given_on = hidden if held.projection is None else np.empty((len(gates), held.projection.shape[1]), gates.dtype)
+    for start, stop in steps.spans():
+        if state is not None:
+            gates[start:stop] += state[: stop - start] @ held.weight
+        c, i, f, o = (gates[start:stop, part * width : (part + 1) * width] for part in range(4))
+        before = None if cell is None else cell[: stop - start]
+        c[...] = unit.candidate.apply(c)
+        if held.peepholes is not None and before is not None:
+            i += before * held.peepholes[0]
+            f += before * held.peepholes[1]
+        i[...], f[...] = unit.gate.apply(i), unit.gate.apply(f)
+        cell = _clipped(c * i if before is None else c * i + before * f, unit.cell_clip)
+        if held.peepholes is not None:
+            o += cell * held.peepholes[2]
+        o[...] = unit.gate.apply(o)
+        cells[start:stop], active[start:stop] = cell, unit.cell.apply(cell)
+        hidden[start:stop] = o * active[start:stop]
+        if held.projection is not None:
+            projected = unit.projection.apply(hidden[start:stop] @ held.projection)
+            given_on[start:stop] = _clipped(projected, unit.projection_clip)
+        state = given_on[start:stop]
+    return _Values(gates, cells, active, hidden, given_on)
+
+
+def _step_back(
+    unit: _Unit, held: _Parameters, gates: Array, active: Array, cell: Array, before: Array, grad: Array, carried: Array
+) -> tuple[Array, Array]:
+    """The gradients of one step's gates (before their activations) and of the cell of the step before.
+
+    `grad` is that of the hidden state, `carried` what the step after it gives to the cell.
+    """
+    c, i, f, o = np.split(gates, 4, axis=1)
+    o_grad = grad * active * unit.gate.slope(o)
+    cell_grad = grad * o * unit.cell.slope(active) + carried
+    if held.peepholes is not None:
+        cell_grad += o_grad * held.peepholes[2]
+    if unit.cell_clip > 0:
+        cell_grad *= np.abs(cell) < unit.cell_clip
+    c_grad = cell_grad * i * unit.candidate.slope(c)
+    i_grad = cell_grad * c * unit.gate.slope(i)
+    f_grad = cell_grad * before * unit.gate.slope(f)
+    on = cell_grad * f
+    if held.peepholes is not None:
+        on += i_grad * held.peepholes[0] + f_grad * held.peepholes[1]
+    return np.concatenate([c_grad, i_grad, f_grad, o_grad], axis=1), on
+
+
+def _backward(
+    unit: _Unit, held: _Parameters, steps: Steps, values: _Values, grad: Array, state: Array | None, cell: Array | None
+) -> _Gradients:
+    count, width = len(steps.order), values.cells.shape[1]
+    grad = grad.copy()
+    found = np.empty_like(values.gates)
+    weight = np.zeros_like(held.weight)
+    peepholes = None if held.peepholes is None else np.zeros_like(held.peepholes)
+    projection = None if held.projection is None else np.zeros_like(held.projection)
+    state_grad, carried = np.zeros((count, grad.shape[1]), grad.dtype), np.zeros((count, width), grad.dtype)
+    spans = list(steps.spans())
+    for number in reversed(range(len(spans))):
+        start, stop = spans[number]
+        if number:
+            last, rows = spans[number - 1][0], stop - start
+            state_before, before = values.given_on[last : last + rows], values.cells[last : last + rows]
+        else:
+            state_before, before = state, np.zeros((stop - start, width), grad.dtype) if cell is None else cell
+        before = before[: stop - start]
+        now = grad[start:stop] + state_grad[: stop - start]
+        if held.projection is not None and projection is not None:
+            now = now * unit.projection.slope(values.given_on[start:stop])
+            if unit.projection_clip > 0:
+                now *= np.abs(values.given_on[start:stop]) < unit.projection_clip
+            projection += values.hidden[start:stop].T @ now
+            now = now @ held.projection.T
+        found[start:stop], on = _step_back(
+            unit,
+            held,
+            values.gates[start:stop],
+            values.active[start:stop],
+            values.cells[start:stop],
+            before,
+            now,
+            carried[: stop - start],
+        )
+        carried[: stop - start] = on
+        state_grad[: stop - start] = found[start:stop] @ held.weight.T
+        if state_before is not None:
+            weight += state_before[: stop - start].T @ found[start:stop]
+        if peepholes is not None:
+            i_grad, f_grad, o_grad = np.split(found[start:stop, width:], 3, axis=1)
+            peepholes[0] += (i_grad * before).sum(axis=0)
+            peepholes[1] += (f_grad * before).sum(axis=0)
+            peepholes[2] += (o_grad * values.cells[start:stop]).sum(axis=0)
+    return _Gradients(found, weight, peepholes, projection, state_grad, carried)
+
+
+def _bias_gradient(found: _Gradients) -> Array:
+    parts = [found.gates.sum(axis=0)]
+    if found.peepholes is not None:
+        parts.append(found.peepholes.reshape(-1))
+    return np.concatenate(parts)[None]
+
+
+def _initial(steps: Steps, h0: Any, c0: Any, held: _Parameters) -> tuple[Array | None, Array | None]:
+    state, cell = (None if value is None else plain(value) for value in (h0, c0))
+    if state is not None or cell is not None:
+        require_rows(state, len(steps.order), held.weight.shape[0], "H0")
+        require_rows(cell, len(steps.order), held.weight.shape[1] // 4, "C0")
+    return steps.initial(state), steps.initial(cell)
+
+
+@kernel("lstm", "Hidden Cell BatchGate BatchCellPreAct", lod="own")
+def _lstm(op: Op) -> Run:
+    unit = _unit(op)
+
+    def run(Input: Any, Weight: Any, Bias: Any, H0: Any = None, C0: Any = None) -> tuple[Any, ...]:
+        x, lod, steps = steps_of(Input, "Input", unit.reverse)
+        held = _parameters(unit, plain(Weight), plain(Bias), None)
+        values = _forward(unit, held, steps, x, *_initial(steps, H0, C0, held))
+        hidden, cell = (LoDTensor(steps.back(value), lod) for value in (values.hidden, values.cells))
+        return hidden, cell, steps.noted(values.gates), values.active
+
+    return run
+
+
+@kernel("lstm_grad", "Input@GRAD Weight@GRAD Bias@GRAD H0@GRAD C0@GRAD", lod="own")
+def _lstm_grad(op: Op) -> Run:
+    unit = _unit(op)
+
+    def run(
+        Input: Any,
+        Weight: Any,
+        Bias: Any,
+        Hidden: Any,
+        Cell: Any,
+        BatchGate: Any,
+        BatchCellPreAct: Any,
+        Hidden_GRAD: Any,
+        H0: Any = None,
+        C0: Any = None,
+    ) -> tuple[Any, ...]:
+        _, _, steps = steps_of(Input, "Input", unit.reverse)
+        held = _parameters(unit, plain(Weight), plain(Bias), None)
+        hidden, cells, grad = (steps.batch(plain(value)) for value in (Hidden, Cell, Hidden_GRAD))
+        values = _Values(plain(BatchGate), cells, plain(BatchCellPreAct), hidden, hidden)
+        found = _backward(unit, held, steps, values, grad, *_initial(steps, H0, C0, held))
+        states = steps.initial_back(found.state), steps.initial_back(found.cell)
+        return steps.back(found.gates), found.weight, _bias_gradient(found), *states
+
+    return run
+
+
+@kernel("lstmp", "Projection Cell BatchGate BatchCellPreAct BatchHidden", lod="own")
+def _lstmp(op: Op) -> Run:
+    unit = _unit(op)
+
+    def run(Input: Any, Weight: Any, ProjWeight: Any, Bias: Any, H0: Any = None, C0: Any = None) -> tuple[Any, ...]:
+        x, lod, steps = steps_of(Input, "Input", unit.reverse)
+        held = _parameters(unit, plain(Weight), plain(Bias), plain(ProjWeight))
+        values = _forward(unit, held, steps, x, *_initial(steps, H0, C0, held))
+        projection, cell = (LoDTensor(steps.back(value), lod) for value in (values.given_on, values.cells))
+        return projection, cell, steps.noted(values.gates), values.active, values.hidden
+
+    return run
+
+
+@kernel("lstmp_grad", "Input@GRAD Weight@GRAD ProjWeight@GRAD Bias@GRAD H0@GRAD C0@GRAD", lod="own")
+def _lstmp_grad(op: Op) -> Run:
+    unit = _unit(op)
+
+    def run(
+        Weight: Any,
+        ProjWeight: Any,
+        Bias: Any,
+        Projection: Any,
+        Cell: Any,
+        BatchGate: Any,
+        BatchCellPreAct: Any,
+        BatchHidden: Any,
+        Projection_GRAD: Any,
+        H0: Any = None,
+        C0: Any = None,
+    ) -> tuple[Any, ...]:
+        rows, _, steps = steps_of(Projection, "Projection", unit.reverse)
+        held = _parameters(unit, plain(Weight), plain(Bias), plain(ProjWeight))
+        projected, cells, grad = (steps.batch(plain(value)) for value in (rows, Cell, Projection_GRAD))
+        values = _Values(plain(BatchGate), cells, plain(BatchCellPreAct), plain(BatchHidden), projected)
+        found = _backward(unit, held, steps, values, grad, *_initial(steps, H0, C0, held))
+        states = steps.initial_back(found.state), steps.initial_back(found.cell)
+        return steps.back(found.gates), found.weight, found.projection, _bias_gradient(found), *states
+
+    return run
+
+
+@shape_rule("lstm", "lstmp")
+def _lstm_types(op: Op, types: Types) -> Types:
+    x = ragged(types, "Input")
+    width = unit_width(x, 4, "Input")
+    weight, projection, bias = given(types, "Weight"), given(types, "ProjWeight"), given(types, "Bias")
+    rows, state = x.shape[0], width
+    if op.type == "lstmp":
+        state = projection.shape[-1] if projection is not None else -1
+        if projection is not None:
+            require_dims(projection, (width, state), "ProjWeight")
+    if weight is not None:
+        require_dims(weight, (state, 4 * width if width >= 0 else -1), "Weight")
+    if bias is not None:
+        require_dims(bias, (1, (7 if flag(op, "use_peepholes") else 4) * width if width >= 0 else -1), "Bias")
+    cell = TensorType(x.dtype, (rows, width), x.lod_level)
+    flat = cell._replace(lod_level=0)
+    gates = x._replace(lod_level=0)
+    if op.type == "lstm":
+        return {"Hidden": (cell,), "Cell": (cell,), "BatchGate": (gates,), "BatchCellPreAct": (flat,)}
+    return {
+        "Projection": (TensorType(x.dtype, (rows, state), x.lod_level),),
+        "Cell": (cell,),
+        "BatchGate": (gates,),
+        "BatchCellPreAct": (flat,),
+        "BatchHidden": (flat,),
+    }
