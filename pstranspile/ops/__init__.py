@@ -54,6 +54,7 @@ FAMILIES: tuple[str, ...] = (
     "ordering",
     "positions",
     "image",
+    "conv_transpose",
     "ragged",
     "sequence_more",
     "rank_table",

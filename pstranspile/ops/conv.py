@@ -1,8 +1,9 @@
-"""Convolution over images, and what pooling shares with it."""
+"""Convolution over images and volumes, and what pooling shares with it."""
 
 from __future__ import annotations
 
 import itertools
+import math
 from typing import NamedTuple, TypeAlias
 
 from pstranspile.ir.model import Op, TensorType
@@ -59,6 +60,32 @@ declare(
 )
 declare_gradient("depthwise_conv2d", "Input Filter Bias? Output@GRAD -> Input@GRAD Filter@GRAD Bias@GRAD?")
 
+declare(
+    "conv3d",
+    "Input Filter ResidualData? -> Output",
+    {
+        "is_test": False,
+        "strides": ints(1, 1, 1),
+        "paddings": ints(0, 0, 0),
+        "padding_algorithm": "EXPLICIT",
+        "groups": 1,
+        "dilations": ints(1, 1, 1),
+        "use_cudnn": False,
+        "use_mkldnn": False,
+        "fuse_relu": False,
+        "fuse_activation": "",
+        "fuse_alpha": 0.0,
+        "fuse_beta": 0.0,
+        "fuse_residual_connection": False,
+        "data_format": "NCDHW",
+        "force_fp32_output": False,
+        "workspace_size_MB": 512,
+        "exhaustive_search": False,
+    },
+    doc="as conv2d, over volumes",
+)
+declare_gradient("conv3d", "Input Filter ResidualData? Output@GRAD -> Input@GRAD Filter@GRAD")
+
 
 def window_counts(
     op: Op, dims: tuple[int, ...], kernel: tuple[int, ...], dilations: tuple[int, ...]
@@ -81,27 +108,46 @@ def window_counts(
     return tuple(found)
 
 
-def image_dims(op: Op, x: TensorType, slot: str) -> tuple[int, int, Dims]:
-    """Batch, channels and spatial dims of images. Raises ShapeError unless there are four dims."""
-    if len(x.shape) != 4:
-        raise ShapeError(f"{slot} is {describe(x)}, images have four dims", slot)
-    if op.attrs.get("data_format") == "NHWC":
-        return x.shape[0], x.shape[3], x.shape[1:3]
+def channels_last(op: Op) -> bool:
+    """Whether the images or volumes of an op have their channels after the spatial dims."""
+    return op.attrs.get("data_format") in ("NHWC", "NDHWC")
+
+
+def image_dims(op: Op, x: TensorType, slot: str, spatial: int = 2) -> tuple[int, int, Dims]:
+    """Batch, channels and spatial dims of images (or of volumes, with `spatial` 3).
+
+    Raises ShapeError where x has another number of dims.
+    """
+    if len(x.shape) != spatial + 2:
+        what = "images have four dims" if spatial == 2 else "volumes have five dims"
+        raise ShapeError(f"{slot} is {describe(x)}, {what}", slot)
+    if channels_last(op):
+        return x.shape[0], x.shape[-1], x.shape[1:-1]
     return x.shape[0], x.shape[1], x.shape[2:]
 
 
 def images_type(op: Op, x: TensorType, batch: int, channels: int, dims: Dims) -> TensorType:
     """The type of images of these dims, in the layout that the op asks for."""
-    last = op.attrs.get("data_format") == "NHWC"
+    last = channels_last(op)
     return TensorType(x.dtype, (batch, *dims, channels) if last else (batch, channels, *dims), x.lod_level)
 
 
 @shape_rule("conv2d", "depthwise_conv2d")
 def _conv(op: Op, types: Types) -> Types:
+    return convolution_types(op, types, 2)
+
+
+@shape_rule("conv3d")
+def _conv3d(op: Op, types: Types) -> Types:
+    return convolution_types(op, types, 3)
+
+
+def convolution_types(op: Op, types: Types, spatial: int) -> Types:
+    """The shape rule of convolutions over images (`spatial` 2) or volumes (3)."""
     x, kernel = one(types, "Input"), one(types, "Filter")
-    batch, channels, dims = image_dims(op, x, "Input")
+    batch, channels, dims = image_dims(op, x, "Input", spatial)
     taken = kernel.shape[1] * int_attr(op, "groups", 1)
-    if len(kernel.shape) != 4 or (channels >= 0 and kernel.shape[1] >= 0 and taken != channels):
+    if len(kernel.shape) != spatial + 2 or (channels >= 0 and kernel.shape[1] >= 0 and taken != channels):
         message = f"Filter is {describe(kernel)}, which takes {taken} channels; Input is {describe(x)}"
         raise ShapeError(message, "Filter")
     found = window_counts(op, dims, kernel.shape[2:], dilations_of(op))
@@ -116,7 +162,8 @@ Padding: TypeAlias = "tuple[tuple[int, int], ...]"
 
 def dilations_of(op: Op) -> Dims:
     """The distances between the elements of a kernel: as listed, but 1 for SAME padding."""
-    return (1, 1) if op.attrs.get("padding_algorithm") == "SAME" else ints_attr(op, "dilations")
+    listed = ints_attr(op, "dilations")
+    return (1,) * len(listed) if op.attrs.get("padding_algorithm") == "SAME" else listed
 
 
 def padding_of(op: Op, dims: Dims, size: Dims) -> Padding:
@@ -138,19 +185,20 @@ def same_padding(dim: int, stride: int, size: int) -> tuple[int, int]:
 
 
 def channels_first(op: Op, x: Array) -> Array:
-    """Images with their channels before height and width."""
-    return x.transpose(0, 3, 1, 2) if op.attrs.get("data_format") == "NHWC" else x
+    """Images or volumes with their channels before the spatial dims."""
+    return np.moveaxis(x, -1, 1) if channels_last(op) else x
 
 
 def as_asked(op: Op, x: Array) -> Array:
-    """Images with channels first, in the layout that the op asks for."""
-    return np.ascontiguousarray(x.transpose(0, 2, 3, 1)) if op.attrs.get("data_format") == "NHWC" else x
+    """Images or volumes with channels first, in the layout that the op asks for."""
+    return np.ascontiguousarray(np.moveaxis(x, 1, -1)) if channels_last(op) else x
 
 
-class _Windows(NamedTuple):
+class Windows(NamedTuple):
     """The windows of a convolution over images of the dims `shape` (channels first); `counts` is how many there are.
 
-    As columns of matrices they are [images, groups, channels of a group * size, windows].
+    There may be any number of spatial dims. As columns of matrices they are
+    [images, groups, channels of a group * size, windows].
     """
 
     shape: Dims
@@ -164,66 +212,69 @@ class _Windows(NamedTuple):
     def columns(self, x: Array) -> Array:
         """The windows of images."""
         padded = np.pad(x, ((0, 0), (0, 0), *self.padding)) if any(map(any, self.padding)) else x
-        images, channels, rows, columns = padded.strides
-        in_window = (rows * self.dilations[0], columns * self.dilations[1])
-        to_next = (rows * self.strides[0], columns * self.strides[1])
+        images, channels, *spatial = padded.strides
+        in_window = (stride * dilation for stride, dilation in zip(spatial, self.dilations, strict=True))
+        to_next = (stride * step for stride, step in zip(spatial, self.strides, strict=True))
         windows = np.lib.stride_tricks.as_strided(
             padded,
             (*x.shape[:2], *self.size, *self.counts),
             (images, channels, *in_window, *to_next),
             writeable=False,
         )
-        return windows.reshape(x.shape[0], self.groups, -1, self.counts[0] * self.counts[1])
+        return windows.reshape(x.shape[0], self.groups, -1, math.prod(self.counts))
 
     def images(self, columns: Array) -> Array:
         """The images whose every element is the sum of all its places in the windows."""
-        (top, bottom), (left, right) = self.padding
-        height, width = self.shape[2:]
-        whole = np.zeros((*self.shape[:2], height + top + bottom, width + left + right), columns.dtype)
+        dims = self.shape[2:]
+        padded = (before + dim + after for dim, (before, after) in zip(dims, self.padding, strict=True))
+        whole = np.zeros((*self.shape[:2], *padded), columns.dtype)
         parts = columns.reshape(*self.shape[:2], *self.size, *self.counts)
-        for i, j in itertools.product(*map(range, self.size)):
+        for element in itertools.product(*map(range, self.size)):
             place = tuple(
                 slice(at * dilation, at * dilation + (count - 1) * stride + 1, stride)
-                for at, dilation, count, stride in zip((i, j), self.dilations, self.counts, self.strides, strict=True)
+                for at, dilation, count, stride in zip(element, self.dilations, self.counts, self.strides, strict=True)
             )
-            whole[(..., *place)] += parts[:, :, i, j]
-        return whole[:, :, top : top + height, left : left + width]
+            whole[(..., *place)] += parts[(slice(None), slice(None), *element)]
+        inner = (slice(before, before + dim) for dim, (before, _) in zip(dims, self.padding, strict=True))
+        return whole[(..., *inner)]
 
 
-def _windows(op: Op, x: Array, filters: Array) -> _Windows:
+def _windows(op: Op, x: Array, filters: Array) -> Windows:
     size, dims = filters.shape[2:], x.shape[2:]
     dilations = dilations_of(op)
     groups = max(int_attr(op, "groups", 1), 1)
     if x.shape[1] != groups * filters.shape[1]:
         raise ValueError(f"Input has {x.shape[1]} channels, Filter takes {groups * filters.shape[1]}")
     padding, counts = padding_of(op, dims, size), window_counts(op, dims, size, dilations)
-    return _Windows(x.shape, size, groups, ints_attr(op, "strides"), dilations, padding, counts)
+    if min(counts) < 1:
+        raise ValueError(f"Input has images of {list(dims)}, which have no window of {list(size)}")
+    return Windows(x.shape, size, groups, ints_attr(op, "strides"), dilations, padding, counts)
 
 
-def _matrices(filters: Array, groups: int) -> Array:
+def filter_matrices(filters: Array, groups: int) -> Array:
     """The filters as matrices: [groups, filters of a group, channels of a group * size]."""
     return filters.reshape(groups, len(filters) // groups, -1)
 
 
-@kernel("conv2d depthwise_conv2d", "Output")
+@kernel("conv2d depthwise_conv2d conv3d", "Output")
 def _conv_values(op: Op) -> Run:
     def run(Input: Array, Filter: Array) -> Array:
         x = channels_first(op, Input)
         windows = _windows(op, x, Filter)
-        product = np.matmul(_matrices(Filter, windows.groups), windows.columns(x))
+        product = np.matmul(filter_matrices(Filter, windows.groups), windows.columns(x))
         return as_asked(op, product.reshape(len(x), len(Filter), *windows.counts))
 
     return run
 
 
-@kernel("conv2d_grad depthwise_conv2d_grad", "Input@GRAD Filter@GRAD", lod="none")
+@kernel("conv2d_grad depthwise_conv2d_grad conv3d_grad", "Input@GRAD Filter@GRAD", lod="none")
 def _conv_grad(op: Op) -> Run:
     wants_input, wants_filter = wanted(op, "Input@GRAD"), wanted(op, "Filter@GRAD")
 
     def run(Input: Array, Filter: Array, Output_GRAD: Array) -> tuple[Array | None, Array | None]:
         x = channels_first(op, Input)
         windows = _windows(op, x, Filter)
-        filters = _matrices(Filter, windows.groups)
+        filters = filter_matrices(Filter, windows.groups)
         gradient = channels_first(op, Output_GRAD).reshape(len(x), *filters.shape[:2], -1)
         input_grad = filter_grad = None
         if wants_input:

@@ -4,24 +4,6 @@ from __future__ import annotations
 
 from pstranspile.ops.schema import INT, INTS, STRING, declare, declare_gradient, ints, long
 
-_CONV2D_TRANSPOSE = {
-    "is_test": False,
-    "output_size": ints(),
-    "groups": 1,
-    "dilations": ints(1, 1),
-    "strides": ints(1, 1),
-    "paddings": ints(0, 0),
-    "use_cudnn": False,
-    "use_mkldnn": False,
-    "fuse_relu": False,
-    "fuse_activation": "",
-    "fuse_alpha": 0.0,
-    "fuse_beta": 0.0,
-    "data_format": "NCHW",
-    "padding_algorithm": "EXPLICIT",
-    "workspace_size_MB": 512,
-}
-
 _BILINEAR_INTERP = {
     "data_layout": "NCHW",
     "out_d": 0,
@@ -33,63 +15,6 @@ _BILINEAR_INTERP = {
     "align_mode": 1,
 }
 
-declare(
-    "conv2d_transpose",
-    "Input Filter Bias? -> Output",
-    _CONV2D_TRANSPOSE,
-    doc="Output = the gradient of conv2d, run forward",
-)
-declare_gradient("conv2d_transpose", "Input Filter Bias? Output@GRAD -> Input@GRAD Filter@GRAD Bias@GRAD?")
-declare(
-    "depthwise_conv2d_transpose",
-    "Input Filter Bias? -> Output",
-    _CONV2D_TRANSPOSE,
-    doc="as conv2d_transpose, each group one channel",
-)
-declare_gradient("depthwise_conv2d_transpose", "Input Filter Bias? Output@GRAD -> Input@GRAD Filter@GRAD Bias@GRAD?")
-declare(
-    "conv3d",
-    "Input Filter ResidualData? -> Output",
-    {
-        "is_test": False,
-        "strides": ints(1, 1, 1),
-        "paddings": ints(0, 0, 0),
-        "padding_algorithm": "EXPLICIT",
-        "groups": 1,
-        "dilations": ints(1, 1, 1),
-        "use_cudnn": False,
-        "use_mkldnn": False,
-        "fuse_relu": False,
-        "fuse_activation": "",
-        "fuse_alpha": 0.0,
-        "fuse_beta": 0.0,
-        "fuse_residual_connection": False,
-        "data_format": "NCDHW",
-        "force_fp32_output": False,
-        "workspace_size_MB": 512,
-        "exhaustive_search": False,
-    },
-    doc="as conv2d, over volumes",
-)
-declare_gradient("conv3d", "Input Filter ResidualData? Output@GRAD -> Input@GRAD Filter@GRAD")
-declare(
-    "conv3d_transpose",
-    "Input Filter -> Output",
-    {
-        "output_size": ints(),
-        "dilations": ints(1, 1, 1),
-        "strides": ints(1, 1, 1),
-        "paddings": ints(0, 0, 0),
-        "groups": 1,
-        "use_cudnn": False,
-        "use_mkldnn": False,
-        "data_format": "NCHW",
-        "padding_algorithm": "EXPLICIT",
-        "workspace_size_MB": 512,
-    },
-    doc="as conv2d_transpose, over volumes",
-)
-declare_gradient("conv3d_transpose", "Input Filter Output@GRAD -> Input@GRAD Filter@GRAD")
 declare(
     "pool3d",
     "X -> Out",
@@ -247,20 +172,6 @@ declare(
     doc="Out = X with part of its channels shifted in time",
 )
 declare_gradient("temporal_shift", "Out@GRAD -> X@GRAD")
-declare(
-    "unfold",
-    "X -> Y",
-    {"kernel_sizes": INTS, "strides": INTS, "paddings": INTS, "dilations": INTS},
-    doc="Y = the windows of X as columns",
-)
-declare_gradient("unfold", "X Y@GRAD -> X@GRAD")
-declare(
-    "im2sequence",
-    "X Y? -> Out",
-    {"kernels": INTS, "strides": ints(1, 1), "paddings": ints(0, 0, 0, 0), "out_stride": ints(1, 1)},
-    doc="Out = the windows of X as sequences",
-)
-declare_gradient("im2sequence", "X Out@GRAD -> X@GRAD")
 declare("random_crop", "X Seed -> Out SeedOut", {"shape": INTS, "startup_seed": 0}, doc="Out = a random part of X")
 declare("row_conv", "X Filter -> Out", doc="Out = X convolved with Filter over the rows that follow")
 declare_gradient("row_conv", "X Filter Out@GRAD -> X@GRAD Filter@GRAD")

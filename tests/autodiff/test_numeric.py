@@ -14,6 +14,7 @@ from pstranspile.ops.gradient import differentiable_types
 from pstranspile.ops.kernel import kernel_of
 from tests.autodiff import (
     cases_index,  # noqa: F401 - its cases register themselves
+    cases_image,  # noqa: F401 - its cases register themselves
     cases_losses,  # noqa: F401 - its cases register themselves
     cases_recurrent,  # noqa: F401 - its cases register themselves
 )

@@ -1,0 +1,326 @@
+"""Transposed convolution, and windows of images as columns or sequences."""
+
+from __future__ import annotations
+
+import math
+
+from pstranspile.ir.model import Op, TensorType
+from pstranspile.lazy import lazy_import
+from pstranspile.ops.conv import (
+    Dims,
+    Windows,
+    as_asked,
+    channels_first,
+    dilations_of,
+    filter_matrices,
+    image_dims,
+    images_type,
+    padding_of,
+)
+from pstranspile.ops.kernel import Run, kernel, wanted
+from pstranspile.ops.schema import INTS, declare, declare_gradient, ints
+from pstranspile.ops.shapes import ShapeError, Types, describe, int_attr, ints_attr, one, shape_rule
+from pstranspile.ops.values import Array, LoDTensor
+
+np = lazy_import("numpy")
+
+_CONV2D_TRANSPOSE = {
+    "is_test": False,
+    "output_size": ints(),
+    "groups": 1,
+    "dilations": ints(1, 1),
+    "strides": ints(1, 1),
+    "paddings": ints(0, 0),
+    "use_cudnn": False,
+    "use_mkldnn": False,
+    "fuse_relu": False,
+    "fuse_activation": "",
+    "fuse_alpha": 0.0,
+    "fuse_beta": 0.0,
+    "data_format": "NCHW",
+    "padding_algorithm": "EXPLICIT",
+    "workspace_size_MB": 512,
+}
+
+declare(
+    "conv2d_transpose",
+    "Input Filter Bias? -> Output",
+    _CONV2D_TRANSPOSE,
+    doc="Output = the gradient of conv2d, run forward",
+)
+declare_gradient("conv2d_transpose", "Input Filter Bias? Output@GRAD -> Input@GRAD Filter@GRAD Bias@GRAD?")
+declare(
+    "depthwise_conv2d_transpose",
+    "Input Filter Bias? -> Output",
+    _CONV2D_TRANSPOSE,
+    doc="as conv2d_transpose, each group one channel",
+)
+declare_gradient("depthwise_conv2d_transpose", "Input Filter Bias? Output@GRAD -> Input@GRAD Filter@GRAD Bias@GRAD?")
+declare(
+    "conv3d_transpose",
+    "Input Filter -> Output",
+    {
+        "output_size": ints(),
+        "dilations": ints(1, 1, 1),
+        "strides": ints(1, 1, 1),
+        "paddings": ints(0, 0, 0),
+        "groups": 1,
+        "use_cudnn": False,
+        "use_mkldnn": False,
+        "data_format": "NCHW",
+        "padding_algorithm": "EXPLICIT",
+        "workspace_size_MB": 512,
+    },
+    doc="as conv2d_transpose, over volumes",
+)
+declare_gradient("conv3d_transpose", "Input Filter Output@GRAD -> Input@GRAD Filter@GRAD")
+declare(
+    "unfold",
+    "X -> Y",
+    {"kernel_sizes": INTS, "strides": INTS, "paddings": INTS, "dilations": INTS},
+    doc="Y = the windows of X as columns",
+)
+declare_gradient("unfold", "X Y@GRAD -> X@GRAD")
+declare(
+    "im2sequence",
+    "X Y? -> Out",
+    {"kernels": INTS, "strides": ints(1, 1), "paddings": ints(0, 0, 0, 0), "out_stride": ints(1, 1)},
+    doc="Out = the windows of X as sequences",
+)
+declare_gradient("im2sequence", "X Out@GRAD -> X@GRAD")
+
+# Shape rules
+
+
+def _grown(op: Op, dims: Dims, size: Dims) -> Dims:
+    """The spatial dims that a transposed convolution gives, without `output_size`; -1 where a dim is not known."""
+    found: list[int] = []
+    known = tuple(max(dim, 1) for dim in dims)
+    for dim, k, stride, dilation, around in zip(
+        dims, size, ints_attr(op, "strides"), dilations_of(op), padding_of(op, known, size), strict=True
+    ):
+        unknown = dim < 0 or k < 0
+        found.append(-1 if unknown else (dim - 1) * stride - sum(around) + dilation * (k - 1) + 1)
+    return tuple(found)
+
+
+def _output_dims(op: Op, dims: Dims, size: Dims) -> Dims:
+    """The spatial dims of the result. Raises ValueError where `output_size` is not one that the strides allow."""
+    least, asked = _grown(op, dims, size), ints_attr(op, "output_size")
+    if not asked:
+        return least
+    for want, dim, stride in zip(asked, least, ints_attr(op, "strides"), strict=True):
+        if dim >= 0 and not dim <= want < dim + stride:
+            raise ValueError(f"output_size has {want}, it must be from {dim} to {dim + stride - 1}")
+    return asked
+
+
+@shape_rule("conv2d_transpose", "depthwise_conv2d_transpose", "conv3d_transpose")
+def _conv_transpose(op: Op, types: Types) -> Types:
+    x, kernel = one(types, "Input"), one(types, "Filter")
+    spatial = 3 if op.type == "conv3d_transpose" else 2
+    batch, channels, dims = image_dims(op, x, "Input", spatial)
+    if len(kernel.shape) != spatial + 2 or (channels >= 0 and kernel.shape[0] >= 0 and kernel.shape[0] != channels):
+        message = f"Filter is {describe(kernel)}, which takes {kernel.shape[0]} channels; Input is {describe(x)}"
+        raise ShapeError(message, "Filter")
+    try:
+        found = _output_dims(op, dims, kernel.shape[2:])
+    except ValueError as error:
+        raise ShapeError(str(error), "Input") from None
+    made = kernel.shape[1] * int_attr(op, "groups", 1)
+    return {"Output": (images_type(op, x, batch, made, found),)}
+
+
+@shape_rule("unfold")
+def _unfold(op: Op, types: Types) -> Types:
+    x = one(types, "X")
+    if len(x.shape) != 4:
+        raise ShapeError(f"X is {describe(x)}, images have four dims", "X")
+    size = ints_attr(op, "kernel_sizes")
+    counts = _counts(x.shape[2:], size, ints_attr(op, "strides"), ints_attr(op, "dilations"), ints_attr(op, "paddings"))
+    columns = -1 if min(counts) < 0 else math.prod(counts)
+    rows = -1 if x.shape[1] < 0 else x.shape[1] * math.prod(size)
+    return {"Y": (TensorType(x.dtype, (x.shape[0], rows, columns)),)}
+
+
+@shape_rule("im2sequence")
+def _im2sequence(op: Op, types: Types) -> Types:
+    x = one(types, "X")
+    if len(x.shape) != 4:
+        raise ShapeError(f"X is {describe(x)}, images have four dims", "X")
+    width = -1 if x.shape[1] < 0 else x.shape[1] * math.prod(ints_attr(op, "kernels"))
+    return {"Out": (TensorType(x.dtype, (-1, width), 1),)}
+
+
+def _counts(dims: Dims, size: Dims, strides: Dims, dilations: Dims, paddings: Dims) -> Dims:
+    """How many windows there are; `paddings` are top, left, bottom, right. -1 where a dim is not known."""
+    return tuple(
+        -1 if dim < 0 else (dim + paddings[at] + paddings[at + 2] - dilation * (k - 1) - 1) // stride + 1
+        for at, (dim, k, stride, dilation) in enumerate(zip(dims, size, strides, dilations, strict=True))
+    )
+
+
+# Kernels
+
+
+def _windows(op: Op, x: Array, filters: Array) -> Windows:
+    """The windows over the result, one for each element of x."""
+    size, counts = filters.shape[2:], x.shape[2:]
+    groups = max(int_attr(op, "groups", 1), 1)
+    if x.shape[1] != len(filters):
+        raise ValueError(f"Input has {x.shape[1]} channels, Filter takes {len(filters)}")
+    if x.shape[1] % groups:
+        raise ValueError(f"Input has {x.shape[1]} channels, which can't be cut into {groups} groups")
+    padding = padding_of(op, counts, size)
+    dims, least = _output_dims(op, counts, size), _grown(op, counts, size)
+    reached = tuple(
+        (before, after - (dim - small)) for (before, after), dim, small in zip(padding, dims, least, strict=True)
+    )
+    shape = (len(x), filters.shape[1] * groups, *dims)
+    return Windows(shape, size, groups, ints_attr(op, "strides"), dilations_of(op), reached, counts)
+
+
+def _columns(x: Array, groups: int) -> Array:
+    """Images as matrices: [images, groups, channels of a group, elements]."""
+    return x.reshape(len(x), groups, x.shape[1] // groups, -1)
+
+
+def _within(windows: Windows) -> Windows:
+    """With paddings that are not negative: windows that end before the result does leave the rest as it is."""
+    extra = tuple(max(-after, 0) for _, after in windows.padding)
+    shape = (*windows.shape[:2], *(dim - more for dim, more in zip(windows.shape[2:], extra, strict=True)))
+    padding = tuple((before, max(after, 0)) for before, after in windows.padding)
+    return windows._replace(shape=shape, padding=padding)
+
+
+def _to(images: Array, dims: Dims) -> Array:
+    """Images with zeros after their elements, up to these dims, or without what is beyond them."""
+    cut = images[(..., *(slice(dim) for dim in dims))]
+    missing = tuple((0, dim - had) for dim, had in zip(dims, cut.shape[2:], strict=True))
+    return np.pad(cut, ((0, 0), (0, 0), *missing)) if any(map(any, missing)) else cut
+
+
+@kernel("conv2d_transpose depthwise_conv2d_transpose conv3d_transpose", "Output")
+def _conv_transpose_values(op: Op) -> Run:
+    def run(Input: Array, Filter: Array) -> Array:
+        x = channels_first(op, Input)
+        windows = _windows(op, x, Filter)
+        filters = filter_matrices(Filter, windows.groups).swapaxes(1, 2)
+        images = _within(windows).images(np.matmul(filters, _columns(x, windows.groups)))
+        return as_asked(op, np.ascontiguousarray(_to(images, windows.shape[2:])))
+
+    return run
+
+
+@kernel(
+    "conv2d_transpose_grad depthwise_conv2d_transpose_grad conv3d_transpose_grad",
+    "Input@GRAD Filter@GRAD",
+    lod="none",
+)
+def _conv_transpose_grad(op: Op) -> Run:
+    wants_input, wants_filter = wanted(op, "Input@GRAD"), wanted(op, "Filter@GRAD")
+
+    def run(Input: Array, Filter: Array, Output_GRAD: Array) -> tuple[Array | None, Array | None]:
+        x = channels_first(op, Input)
+        windows = _windows(op, x, Filter)
+        inner = _within(windows)
+        gradient = inner.columns(_to(channels_first(op, Output_GRAD), inner.shape[2:]))
+        input_grad = filter_grad = None
+        if wants_input:
+            product = np.matmul(filter_matrices(Filter, windows.groups), gradient)
+            input_grad = as_asked(op, product.reshape(x.shape))
+        if wants_filter:
+            of_images = np.matmul(_columns(x, windows.groups), gradient.swapaxes(2, 3))
+            filter_grad = np.add.reduce(of_images, axis=0).reshape(Filter.shape)
+        return input_grad, filter_grad
+
+    return run
+
+
+def _plain_windows(shape: Dims, size: Dims, strides: Dims, dilations: Dims, paddings: Dims) -> Windows:
+    counts = _counts(shape[2:], size, strides, dilations, paddings)
+    if min(counts) < 1:
+        raise ValueError(f"X has images of {list(shape[2:])}, which have no window of {list(size)}")
+    top, left, bottom, right = paddings
+    return Windows(shape, size, 1, strides, dilations, ((top, bottom), (left, right)), counts)
+
+
+def _unfolded(op: Op, shape: Dims) -> Windows:
+    strides, dilations = ints_attr(op, "strides"), ints_attr(op, "dilations")
+    return _plain_windows(shape, ints_attr(op, "kernel_sizes"), strides, dilations, ints_attr(op, "paddings"))
+
+
+@kernel("unfold", "Y")
+def _unfold_values(op: Op) -> Run:
+    def run(X: Array) -> Array:
+        return _unfolded(op, X.shape).columns(X)[:, 0]
+
+    return run
+
+
+@kernel("unfold_grad", "X@GRAD", lod="none")
+def _unfold_grad(op: Op) -> Run:
+    def run(X: Array, Y_GRAD: Array) -> Array:
+        return np.ascontiguousarray(_unfolded(op, X.shape).images(Y_GRAD))
+
+    return run
+
+
+def _sequenced(op: Op, shape: Dims) -> Windows:
+    return _plain_windows(shape, ints_attr(op, "kernels"), ints_attr(op, "strides"), (1, 1), ints_attr(op, "paddings"))
+
+
+def _as_rows(columns: Array) -> Array:
+    """Columns of windows [images, 1, size, windows] as rows, image after image."""
+    return columns[:, 0].swapaxes(1, 2).reshape(-1, columns.shape[2])
+
+
+def _of_real_size(op: Op, windows: Windows, dims: Dims) -> Windows:
+    """The windows of one image whose size is `dims`, whatever room X has for it."""
+    counts = _counts(dims, windows.size, windows.strides, (1, 1), ints_attr(op, "paddings"))
+    if min(counts) < 1:
+        raise ValueError(f"Y has an image of {list(dims)}, which has no window of {list(windows.size)}")
+    padding: list[tuple[int, int]] = []
+    for at, count in enumerate(counts):
+        before = windows.padding[at][0]
+        reached = (count - 1) * windows.strides[at] + windows.size[at]
+        padding.append((before, max(reached - before - windows.shape[2 + at], 0)))
+    return windows._replace(shape=(1, *windows.shape[1:]), padding=tuple(padding), counts=counts)
+
+
+def _data(value: Array | LoDTensor) -> Array:
+    return value.data if isinstance(value, LoDTensor) else value
+
+
+@kernel("im2sequence", lod="new")
+def _im2sequence_values(op: Op) -> Run:
+    scale = ints_attr(op, "out_stride") or (1, 1)
+
+    def run(X: Array | LoDTensor, Y: Array | LoDTensor | None) -> LoDTensor:
+        x: Array = _data(X)
+        windows = _sequenced(op, x.shape)
+        if Y is None:
+            step = math.prod(windows.counts)
+            return LoDTensor(_as_rows(windows.columns(x)), [list(range(0, len(x) * step + 1, step))])
+        parts: list[Array] = []
+        ends = [0]
+        for image, sizes in zip(x, _data(Y).tolist(), strict=True):
+            dims = tuple(-(-int(size) // by) for size, by in zip(sizes, scale, strict=True))
+            parts.append(_as_rows(_of_real_size(op, windows, dims).columns(image[None])))
+            ends.append(ends[-1] + len(parts[-1]))
+        return LoDTensor(np.concatenate(parts), [ends])
+
+    return run
+
+
+@kernel("im2sequence_grad", "X@GRAD", lod="none")
+def _im2sequence_grad(op: Op) -> Run:
+    def run(X: Array, Out_GRAD: Array) -> Array:
+        windows = _sequenced(op, X.shape)
+        rows = len(X) * math.prod(windows.counts)
+        if len(Out_GRAD) != rows:
+            raise ValueError(f"Out has {len(Out_GRAD)} rows, X has {rows} windows: Y lets no gradient through")
+        columns = Out_GRAD.reshape(len(X), rows // len(X), -1).swapaxes(1, 2)
+        return np.ascontiguousarray(windows.images(columns))
+
+    return run
