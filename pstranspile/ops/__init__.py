@@ -50,6 +50,7 @@ FAMILIES: tuple[str, ...] = (
     "loss_binary",
     "loss_rows",
     "algebra_more",
+    "norm_more",
     "rearrange",
     "ordering",
     "positions",

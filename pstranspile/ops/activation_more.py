@@ -214,6 +214,34 @@ def _erf(_op: Op) -> Run:
 formula("erf_grad", "{Out_GRAD} * 1.1283791670955126 * np.exp(-{X} * {X})", "X@GRAD")
 
 
+def _softplus(x: Array, threshold: float) -> Array:
+    """log(1 + exp(x)); beyond the threshold x, and exp(x) below its negative."""
+    near = np.log1p(np.exp(np.minimum(x, threshold)))
+    return np.where(x > threshold, x, np.where(x < -threshold, np.exp(np.minimum(x, threshold)), near))
+
+
+@kernel("mish")
+def _mish(op: Op) -> Run:
+    threshold = real(op, "threshold")
+
+    def run(X: Array) -> Array:
+        return X * np.tanh(_softplus(X, threshold))
+
+    return run
+
+
+@kernel("mish_grad", "X@GRAD", lod="none")
+def _mish_grad(op: Op) -> Run:
+    threshold = real(op, "threshold")
+
+    def run(X: Array, Out_GRAD: Array) -> Array:
+        soft = _softplus(X, threshold)
+        bent = np.tanh(soft)
+        return Out_GRAD * (bent - X * (1 - np.square(bent)) * np.expm1(-soft))
+
+    return run
+
+
 @kernel("cumsum")
 def _cumsum(op: Op) -> Run:
     axis, exclusive, reverse = int_attr(op, "axis", -1), flag(op, "exclusive"), flag(op, "reverse")
