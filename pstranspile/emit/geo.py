@@ -12,7 +12,7 @@ from pstranspile.analysis.local_updates import ToldRows, find_local_updates, fin
 from pstranspile.analysis.tables import is_sparse
 from pstranspile.emit.family import Prepared, Programs
 from pstranspile.emit.geo_server import emit_geo_server
-from pstranspile.emit.geo_trainer import BEGIN, emit_geo_trainer, emit_geo_trainer_startup
+from pstranspile.emit.geo_trainer import BEGIN, GeoStartupTemplate, emit_geo_trainer, emit_geo_trainer_startup
 from pstranspile.emit.pserver_startup import Initialisers, emit_pserver_startup
 from pstranspile.emit.several import together, training_names
 from pstranspile.ir.codes import declare
@@ -80,6 +80,11 @@ class GeoJob:
         return replace(self.plan, parameters=fetched, send_order=())
 
     @cached_property
+    def _startup_template(self) -> GeoStartupTemplate:
+        declared = self.facts.program.main_block.vars
+        return GeoStartupTemplate(self.plan, self._received, declared, self.module[STARTUP])
+
+    @cached_property
     def _owned(self) -> dict[str, list[tuple[PlannedParameter, Slice]]]:
         owned: dict[str, list[tuple[PlannedParameter, Slice]]] = {endpoint: [] for endpoint in self.plan.pservers}
         for parameter in self.plan.parameters:
@@ -105,13 +110,7 @@ class GeoJob:
         others = {name: mains.get(name, program) for name, program in self.module.programs.items()}
         del others[MAIN], others[STARTUP]
         startup = self.steps.run(
-            "emit-trainer-startups",
-            emit_geo_trainer_startup,
-            self.plan,
-            self._received,
-            self.facts,
-            self.module[STARTUP],
-            index,
+            "emit-trainer-startups", lambda: emit_geo_trainer_startup(self._startup_template, index)
         )
         return Programs(mains[MAIN], startup, FrozenMap(others) if others else EMPTY)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pstranspile.analysis.facts import Facts
 from pstranspile.analysis.local_updates import ToldRows
-from pstranspile.emit.trainer_startup import emit_trainer_startup
+from pstranspile.emit.trainer_startup import StartupTemplate, emit_trainer_startup
 from pstranspile.ir.attributes import Longs, Strings
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import STARTUP, Op, Program, TensorType, Var
@@ -79,24 +79,34 @@ def _on_trainer(op: Op, *, is_clip: bool) -> Op:
     return op
 
 
-def emit_geo_trainer_startup(plan: Plan, received: Plan, facts: Facts, startup: Program, trainer: int) -> Program:
-    """The start-up program of one trainer: the source's, the parameters as the servers have them, and `param_init`.
+class GeoStartupTemplate:
+    """What the start-up programs of all trainers of a geo job share: `variables`, and `begin`, their last op.
 
-    `received` is the plan with just the parameters that are received. Fluid has looked-up tables initialised by each
-    trainer (A3.40); their initialisers make the same values here as on the servers.
+    Beside the source's they have the parameters as the servers have them, and `param_init`. `received` is the plan with
+    just the parameters that are received. Fluid has looked-up tables initialised by each trainer (A3.40); their
+    initialisers make the same values here as on the servers.
     """
-    geo = plan.geo
-    assert geo is not None
-    program = emit_trainer_startup(received, frozenset(), facts.program.main_block.vars, startup, trainer)
+
+    def __init__(self, plan: Plan, received: Plan, declared: Mapping[str, Var], startup: Program):
+        """`declared` are the variables of the main program."""
+        geo = plan.geo
+        assert geo is not None
+        self.startup = StartupTemplate(received, frozenset(), declared, startup)
+        variables = dict(self.startup.variables)
+        for parameter in plan.parameters:
+            change = change_of(parameter.name, parameter.dtype, parameter.shape, sparse=parameter.sparse)
+            variables[change.name] = change
+        variables[BEGIN] = Var(BEGIN)
+        variables[geo.begin] = Var(geo.begin)
+        self.variables = FrozenMap(variables)
+        origin = made_of_program(startup, BEGIN_EXCHANGE, STARTUP)
+        attrs = {"send_varnames": Strings([BEGIN])}
+        self.begin = make_op("send", {"X": [BEGIN]}, {"Out": [geo.begin]}, attrs, origin=origin)
+
+
+def emit_geo_trainer_startup(template: GeoStartupTemplate, trainer: int) -> Program:
+    """The start-up program of one trainer."""
+    program = emit_trainer_startup(template.startup, trainer)
     block = program.main_block
-    variables = dict(block.vars)
-    for parameter in plan.parameters:
-        change = change_of(parameter.name, parameter.dtype, parameter.shape, sparse=parameter.sparse)
-        variables[change.name] = change
-    variables[BEGIN] = Var(BEGIN)
-    variables[geo.begin] = Var(geo.begin)
-    origin = made_of_program(startup, BEGIN_EXCHANGE, STARTUP)
-    attrs = {"send_varnames": Strings([BEGIN])}
-    begin = make_op("send", {"X": [BEGIN]}, {"Out": [geo.begin]}, attrs, origin=origin)
-    main = block._replace(vars=FrozenMap(variables), ops=(*block.ops, begin))
+    main = block._replace(vars=template.variables, ops=(*block.ops, template.begin))
     return program._replace(blocks=(main, *program.blocks[1:]))

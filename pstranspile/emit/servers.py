@@ -17,7 +17,7 @@ from pstranspile.emit.pserver_startup import Initialisers, emit_pserver_startup
 from pstranspile.emit.reader import emit_reader, variables_used
 from pstranspile.emit.several import find_parts, problems_of, separate, together, training_names
 from pstranspile.emit.trainer import TrainerTemplate, emit_trainer
-from pstranspile.emit.trainer_startup import emit_trainer_startup
+from pstranspile.emit.trainer_startup import StartupTemplate, emit_trainer_startup
 from pstranspile.ir.codes import declare
 from pstranspile.ir.diagnostics import Diagnostic, Severity, at_op, raise_errors
 from pstranspile.ir.frozen import EMPTY, FrozenMap
@@ -70,6 +70,10 @@ class ServerJob:
         return [TrainerTemplate(part.facts, part.plan, self.mode, self.plan) for part in self.parts]
 
     @cached_property
+    def _startup_template(self) -> StartupTemplate:
+        return StartupTemplate(self.plan, self._dropped, self.facts.program.main_block.vars, self.module[STARTUP])
+
+    @cached_property
     def _server_templates(self) -> list[ServerTemplate]:
         return [ServerTemplate(part.facts, part.plan, self.mode) for part in self.parts]
 
@@ -97,16 +101,7 @@ class ServerJob:
         named = dict(zip((part.name for part in self.parts[1:]), others, strict=True))
         for name, (program, tables) in self.reading.items():
             named[name] = self.steps.run("emit-trainers", emit_reader, program, tables, self.plan, index)
-        declared = self.facts.program.main_block.vars
-        startup = self.steps.run(
-            "emit-trainer-startups",
-            emit_trainer_startup,
-            self.plan,
-            self._dropped,
-            declared,
-            self.module[STARTUP],
-            index,
-        )
+        startup = self.steps.run("emit-trainer-startups", lambda: emit_trainer_startup(self._startup_template, index))
         return Programs(main, startup, FrozenMap(named) if named else EMPTY)
 
     def pserver(self, endpoint: str) -> Programs:

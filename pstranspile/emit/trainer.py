@@ -35,7 +35,7 @@ class TrainerTemplate:
     a function of the trainer's number.
     `mentions` are the places in it whose op uses, or names in its role variables, a gradient that is sent whole.
     `received` and `whole` are origins, made once and shared by ops: of each parameter's recv, and of what is about the
-    program as a whole.
+    program as a whole. `arrivals` are the servers and the outputs of each parameter's recv.
     """
 
     def __init__(self, facts: Facts, plan: Plan, mode: Mode, job_plan: Plan | None = None):
@@ -54,6 +54,7 @@ class TrainerTemplate:
         self.base_vars = without(facts.program.main_block.vars, self.dropped_vars)
         self.received = {u.parameter: made(ops[u.optimizer[0]].origin, RECEIVE_PARAMETER) for u in facts.updates}
         self.whole = made_of_program(facts.program, "")
+        self.arrivals = {p.name: _arrivals(p, plan) for p in plan.parameters if not p.prefetched}
 
 
 def without(variables: Mapping[str, Var], dropped: frozenset[str]) -> dict[str, Var]:
@@ -238,23 +239,28 @@ def _split(parameter: PlannedParameter, parts: Sequence[str], origin: Origin | N
     return make_op(op_type, {"X": [parameter.gradient]}, {"Out": parts}, attrs, role=OpRole.DIST, origin=origin)
 
 
+def _arrivals(parameter: PlannedParameter, plan: Plan) -> tuple[tuple[str, ...], Slots]:
+    """The servers that a parameter is fetched from, and what its recv writes: a communicator joins slices itself."""
+    names = (parameter.name,) if plan.runtime_split else tuple([s.name for s in parameter.slices])
+    return tuple([s.endpoint for s in parameter.slices]), FrozenMap({"Out": names})
+
+
 def receive_parameter(
     template: TrainerTemplate, parameter: PlannedParameter, trainer: int, renames: Mapping[str, str], after: Slots
 ) -> Op:
     """Fetches every slice of a parameter from its server (A2.55, A2.56); `after` are its inputs."""
-    names = tuple([s.name for s in parameter.slices])
-    endpoints = tuple([s.endpoint for s in parameter.slices])
+    endpoints, outputs = template.arrivals[parameter.name]
     role_vars = (parameter.name, renames.get(parameter.gradient, parameter.gradient))
     if template.plan.runtime_split:
         attrs: dict[str, AttrValue] = {
             "epmap": Strings(endpoints),
             "trainer_id": trainer,
-            "recv_varnames": Strings(names),
+            "recv_varnames": Strings([s.name for s in parameter.slices]),
         }
-        make, names = OpMaker("recv", attrs, role=OpRole.RPC), (parameter.name,)
+        make = OpMaker("recv", attrs, role=OpRole.RPC)
     else:
         make = receiver(endpoints, trainer)
-    return make(after, {"Out": names}, role_vars, template.received[parameter.name])
+    return make(after, outputs, role_vars, template.received[parameter.name])
 
 
 def join_slices(parameter: PlannedParameter, role: OpRole, origin: Origin | None) -> Op:

@@ -10,42 +10,59 @@ from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import STARTUP, Block, Op, Origin, Program, Slots, TensorType, Var
 from pstranspile.ir.roles import OpRole
 from pstranspile.ops.build import make_op
-from pstranspile.plan.plan import Plan
+from pstranspile.plan.plan import Plan, PlannedParameter
 from pstranspile.rules import NO_MEMORY, RECEIVE_FIRST, START_BARRIER, made, made_of_program
 
 _AT_ONCE: Slots = FrozenMap({"X": ()})
 """The inputs of a recv that waits for nothing."""
 
 
-def emit_trainer_startup(
-    plan: Plan, dropped: frozenset[str], declared: Mapping[str, Var], startup: Program, trainer: int
-) -> Program:
+class StartupTemplate:
+    """What the start-up programs of all trainers of a job share: everything but the recvs and the closing barrier.
+
+    `kept` are the source's ops that stay, `last` those after the barrier, `variables` all that is declared.
+    `received` has, for each parameter that is fetched, the servers, the outputs and the origin of its recv.
+    """
+
+    def __init__(self, plan: Plan, dropped: frozenset[str], declared: Mapping[str, Var], startup: Program):
+        """`dropped` are the variables that left with the updates, `declared` those of the main program."""
+        block = startup.main_block
+        self.plan = plan
+        self.startup = startup
+        tables = {parameter.name: parameter.shape for parameter in plan.parameters if parameter.prefetched}
+        if plan.table is not None:
+            tables[plan.table.name] = plan.table.tensor.shape
+        gone = dropped.union(tables) if tables else dropped
+        self.kept, makers = _kept(block, gone, {**dict.fromkeys([p.name for p in plan.parameters]), **tables})
+        variables = without(block.vars, dropped)
+        fetched = [parameter for parameter in plan.parameters if not parameter.prefetched]
+        self.received: list[tuple[tuple[str, ...], Slots, Origin]] = []
+        for parameter in fetched:
+            _declare_slices(parameter, declared, variables)
+            outputs: Slots = FrozenMap({"Out": tuple([s.name for s in parameter.slices])})
+            origin = made(makers.get(parameter.name), RECEIVE_FIRST)
+            self.received.append((tuple([s.endpoint for s in parameter.slices]), outputs, origin))
+        variables[plan.startup_control] = Var(plan.startup_control)
+        self.last: list[Op] = []
+        for parameter in fetched:
+            if parameter.is_cut:
+                variables.setdefault(parameter.name, declared[parameter.name])
+                self.last.append(join_slices(parameter, OpRole.FORWARD, makers.get(parameter.name)))
+        self.last += (_without_memory(name, shape, made(makers.get(name), NO_MEMORY)) for name, shape in tables.items())
+        self.variables = FrozenMap(variables)
+
+
+def emit_trainer_startup(template: StartupTemplate, trainer: int) -> Program:
     """The start-up program of one trainer (A2.83 to A2.86).
 
     Initialisers of what left with the updates are dropped; those of parameters stay and are overwritten by what
     is received. Tables that stay on the servers get their dims only. The closing fetch_barrier is the first one the
-    synchronous servers wait for (A2.85). `dropped` are the variables that left, `declared` those of the main program.
+    synchronous servers wait for (A2.85).
     """
-    block = startup.main_block
-    tables = {parameter.name: parameter.shape for parameter in plan.parameters if parameter.prefetched}
-    if plan.table is not None:
-        tables[plan.table.name] = plan.table.tensor.shape
-    gone = dropped.union(tables) if tables else dropped
-    ops, makers = _kept(block, gone, {**dict.fromkeys([p.name for p in plan.parameters]), **tables})
-    variables = without(block.vars, dropped)
-    fetched = [parameter for parameter in plan.parameters if not parameter.prefetched]
-    for parameter in fetched:
-        for s in parameter.slices:
-            if s.name not in variables:
-                source = declared[parameter.name]
-                whole = source._replace(location=None)
-                variables[s.name] = (
-                    Var(s.name, tensor=TensorType(parameter.dtype, s.shape)) if parameter.is_cut else whole
-                )
-        receive = receiver(tuple([s.endpoint for s in parameter.slices]), trainer)
-        names = tuple([s.name for s in parameter.slices])
-        ops.append(receive(_AT_ONCE, {"Out": names}, origin=made(makers.get(parameter.name), RECEIVE_FIRST)))
-    variables[plan.startup_control] = Var(plan.startup_control)
+    startup, plan = template.startup, template.plan
+    ops = list(template.kept)
+    for endpoints, outputs, origin in template.received:
+        ops.append(receiver(endpoints, trainer)(_AT_ONCE, outputs, origin=origin))
     barrier = make_op(
         "fetch_barrier",
         {"X": []},
@@ -55,13 +72,19 @@ def emit_trainer_startup(
         origin=made_of_program(startup, START_BARRIER, STARTUP),
     )
     ops.append(barrier)
-    for parameter in fetched:
-        if parameter.is_cut:
-            if parameter.name not in variables:
-                variables[parameter.name] = declared[parameter.name]
-            ops.append(join_slices(parameter, OpRole.FORWARD, makers.get(parameter.name)))
-    ops += (_without_memory(name, shape, made(makers.get(name), NO_MEMORY)) for name, shape in tables.items())
-    return startup._replace(blocks=(block._replace(vars=FrozenMap(variables), ops=tuple(ops)), *startup.blocks[1:]))
+    ops += template.last
+    main = startup.main_block._replace(vars=template.variables, ops=tuple(ops))
+    return startup._replace(blocks=(main, *startup.blocks[1:]))
+
+
+def _declare_slices(parameter: PlannedParameter, declared: Mapping[str, Var], variables: dict[str, Var]) -> None:
+    """Declares what is received of a parameter, if the start-up program does not."""
+    for s in parameter.slices:
+        if s.name not in variables:
+            if parameter.is_cut:
+                variables[s.name] = Var(s.name, tensor=TensorType(parameter.dtype, s.shape))
+            else:
+                variables[s.name] = declared[parameter.name]._replace(location=None)
 
 
 def _kept(block: Block, gone: Container[str], received: Container[str]) -> tuple[list[Op], dict[str, Origin | None]]:

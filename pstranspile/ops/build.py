@@ -66,11 +66,14 @@ class OpMaker:
         role_vars: tuple[str, ...] = (),
         origin: Origin | None = None,
     ) -> Op:
-        """An op with these variables. `inputs` that are frozen and complete are shared too."""
+        """An op with these variables. `inputs` that are frozen and complete, and frozen `outputs`, are shared too."""
         if self._empty and not self._empty.keys() <= inputs.keys():
             inputs = {**self._empty, **inputs}
-        frozen = inputs if isinstance(inputs, FrozenMap) else FrozenMap(inputs)
-        return Op(self._type, frozen, FrozenMap(outputs), self._attrs, self._role, role_vars, False, origin)
+        if not isinstance(inputs, FrozenMap):
+            inputs = FrozenMap(inputs)
+        if not isinstance(outputs, FrozenMap):
+            outputs = FrozenMap(outputs)
+        return Op(self._type, inputs, outputs, self._attrs, self._role, role_vars, False, origin)
 
 
 def complete_attrs(op_type: str, attrs: Mapping[str, AttrValue] | None) -> Attrs:
