@@ -47,6 +47,7 @@ FAMILIES: tuple[str, ...] = (
     "box",
     "activation_more",
     "loss_more",
+    "crf",
     "loss_binary",
     "loss_rows",
     "algebra_more",

@@ -81,3 +81,19 @@ def _lstm_unit(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
     rows, width = draw(st.integers(1, 3)), draw(st.integers(1, 3))
     inputs = {"X": smooth(random, (rows, 4 * width)), "C_prev": smooth(random, (rows, width))}
     return Case(op_type, inputs, {"forget_bias": 0.5}, wrt=("X", "C_prev"), outputs={"C": 1, "H": 1})
+
+
+@case("linear_chain_crf")
+def _linear_chain_crf(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
+    width = draw(st.integers(1, 4))
+    x = sequences(draw, random, width)
+    inputs: dict[str, object] = {"Transition": smooth(random, (width + 2, width))}
+    if draw(st.booleans()):
+        labels = ps.LoDTensor(random.integers(0, width, (len(x.data), 1)), x.lod)
+        inputs |= {"Emission": x, "Label": labels}
+    else:
+        dims = (draw(st.integers(1, 3)), draw(st.integers(1, 4)))
+        inputs |= {"Emission": smooth(random, (*dims, width)), "Label": random.integers(0, width, dims)}
+        inputs["Length"] = random.integers(0, dims[1] + 1, (dims[0], 1))
+    others = ("Alpha", "EmissionExps", "TransitionExps")
+    return Case(op_type, inputs, wrt=("Emission", "Transition"), outputs={"LogLikelihood": 1}, others=others)

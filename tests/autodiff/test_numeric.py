@@ -16,6 +16,7 @@ from tests.autodiff import (
     cases_index,  # noqa: F401 - its cases register themselves
     cases_image,  # noqa: F401 - its cases register themselves
     cases_losses,  # noqa: F401 - its cases register themselves
+    cases_recurrent,  # noqa: F401 - its cases register themselves
     cases_products,  # noqa: F401 - its cases register themselves
     cases_recurrent,  # noqa: F401 - its cases register themselves
 )
