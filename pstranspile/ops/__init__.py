@@ -55,6 +55,7 @@ FAMILIES: tuple[str, ...] = (
     "rearrange",
     "ordering",
     "positions",
+    "slicing",
     "image",
     "conv_transpose",
     "ragged",

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from pstranspile.ir.model import Op
-from pstranspile.ops.gradient import Wanted, bare_op, gradient, like_forward, output_gradients
-from pstranspile.ops.schema import BOOL, INT, INTS, LONG, UNSCOPED, declare, declare_gradient, ints, long, longs
+from pstranspile.ops.schema import BOOL, INTS, LONG, UNSCOPED, declare, declare_gradient, ints, long
 
 declare("pad", "X -> Out", {"paddings": INTS, "pad_value": 0.0}, doc="Out = X with paddings of pad_value")
 declare_gradient("pad", "Out@GRAD -> X@GRAD")
@@ -31,27 +29,6 @@ declare(
     doc="as crop, dims and offsets may come as tensors",
 )
 declare_gradient("crop_tensor", "X Offsets? OffsetsTensor*? Out@GRAD -> X@GRAD")
-declare("expand_as", "X target_tensor -> Out", doc="Out = X repeated up to the dims of target_tensor")
-declare_gradient("expand_as", "X target_tensor Out@GRAD -> X@GRAD")
-declare(
-    "strided_slice",
-    "Input StartsTensor? EndsTensor? StridesTensor? StartsTensorList*? EndsTensorList*? StridesTensorList*? -> Out",
-    {"axes": INTS, "starts": ints(), "ends": ints(), "strides": ints(), "infer_flags": ints(), "decrease_axis": ints()},
-    doc="as slice, with a step",
-)
-declare_gradient(
-    "strided_slice",
-    "Input StartsTensor? EndsTensor? StridesTensor? "
-    "StartsTensorList*? EndsTensorList*? StridesTensorList*? Out@GRAD -> "
-    "Input@GRAD",
-)
-declare("reverse", "X -> Out", {"axis": INTS}, doc="Out = X with its elements in reverse order along `axis`")
-declare("flip", "X -> Out", {"dims": INTS}, doc="Out = X with its elements in reverse order along `dims`")
-declare("roll", "X -> Out", {"shifts": longs(), "dims": longs()}, doc="Out = X shifted along `dims`, around the ends")
-declare_gradient("roll", "X Out@GRAD -> X@GRAD")
-declare("unbind", "X -> Out*", {"axis": 0}, doc="Out = the slices of X along `axis`, without that dim")
-declare("unstack", "X -> Y*", {"axis": 0, "num": INT}, doc="Y = the slices of X along `axis`, without that dim")
-declare_gradient("unstack", "Y@GRAD* -> X@GRAD")
 declare("meshgrid", "X* -> Out*", doc="Out = the coordinates X, spread over the grid of all")
 declare_gradient("meshgrid", "X* Out@GRAD* -> X@GRAD*", UNSCOPED)
 declare("tril_triu", "X -> Out", {"diagonal": 0, "lower": BOOL}, doc="Out = the lower or the upper triangle of X")
@@ -79,34 +56,9 @@ declare(
     {"rtol": 1e-05, "atol": 1e-08, "equal_nan": False},
     doc="Out = whether all elements of Input and Other are nearly equal",
 )
-declare("partial_concat", "X* -> Out", {"start_index": 0, "length": -1}, doc="Out = columns of all X, side by side")
-declare_gradient("partial_concat", "X* Out@GRAD -> X@GRAD*", {"start_index": 0, "length": -1, **UNSCOPED})
-declare(
-    "partial_sum",
-    "X* -> Out",
-    {"use_mkldnn": False, "start_index": 0, "length": -1},
-    doc="Out = the sum of columns of all X",
-)
-declare_gradient("partial_sum", "X* Out@GRAD -> X@GRAD*", {"length": -1, "start_index": 0, **UNSCOPED})
 declare(
     "hash",
     "X -> Out",
     {"num_hash": 1, "mod_by": long(100000), "@ALL_KERNELS_MUST_COMPUTE_RUNTIME_SHAPE@": True},
     doc="Out = hashes of the rows of X, modulo mod_by",
 )
-
-
-@gradient("flip")
-def _flip_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
-    return (like_forward(op, "flip", {"X": output_gradients(op, "Out")}, {"Out": wanted.kept(op, "X")}),)
-
-
-@gradient("reverse")
-def _reverse_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
-    gradients = {"Out": wanted.kept(op, "X")}
-    return (bare_op("reverse", {"X": output_gradients(op, "Out")}, gradients, {"axis": op.attrs["axis"]}),)
-
-
-@gradient("unbind")
-def _unbind_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
-    return (like_forward(op, "stack", {"X": output_gradients(op, "Out")}, {"Y": wanted.kept(op, "X")}),)

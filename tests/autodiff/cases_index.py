@@ -67,3 +67,61 @@ def _where(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
     shape = dims(draw)
     inputs = {"Condition": random.random(shape) < 0.5, "X": smooth(random, shape), "Y": smooth(random, shape)}
     return Case(op_type, inputs, wrt=("X", "Y"))
+
+
+@case("strided_slice")
+def _strided_slice(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
+    shape = dims(draw, upper=6)
+    axes = sorted(draw(st.sets(st.integers(0, len(shape) - 1), min_size=1)))
+    bounds = [sorted(random.choice(shape[axis] + 1, size=2, replace=False).tolist()) for axis in axes]
+    strides = [draw(st.sampled_from([1, 2, 3, -1, -2])) for _ in axes]
+    pairs = [
+        (low, high) if step > 0 else (high - 1, low - 1) for (low, high), step in zip(bounds, strides, strict=True)
+    ]
+    backwards = [-shape[axis] - 1 if end == -1 else end for axis, (_, end) in zip(axes, pairs, strict=True)]
+    starts = [start for start, _ in pairs]
+    attrs: dict[str, object] = {"axes": axes, "starts": starts, "ends": backwards, "strides": strides}
+    inputs: dict[str, object] = {"Input": smooth(random, shape)}
+    if draw(st.booleans()):
+        inputs["StartsTensor"] = np.array(starts, "int32")
+        attrs["starts"] = []
+    return Case(op_type, inputs, attrs, wrt=("Input",))
+
+
+@case("flip", "reverse")
+def _flip(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
+    shape = dims(draw)
+    axes = sorted(draw(st.sets(st.integers(0, len(shape) - 1), min_size=1)))
+    return Case(op_type, {"X": smooth(random, shape)}, {"dims" if op_type == "flip" else "axis": axes})
+
+
+@case("roll")
+def _roll(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
+    shape = dims(draw)
+    shifts = draw(st.lists(st.integers(-6, 6), min_size=1, max_size=len(shape)))
+    return Case(op_type, {"X": smooth(random, shape)}, {"shifts": shifts, "dims": list(range(len(shifts)))})
+
+
+@case("unbind", "unstack")
+def _unbind(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
+    shape = dims(draw, 2, 3)
+    axis = an_axis(draw, shape)
+    attrs: dict[str, object] = {"axis": axis} if op_type == "unbind" else {"axis": axis, "num": shape[axis]}
+    outputs = {"Out" if op_type == "unbind" else "Y": shape[axis]}
+    return Case(op_type, {"X": smooth(random, shape)}, attrs, outputs=outputs)
+
+
+@case("expand_as")
+def _expand_as(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
+    shape = dims(draw)
+    target = np.zeros([size * draw(st.integers(1, 3)) for size in shape])
+    return Case(op_type, {"X": smooth(random, shape), "target_tensor": target})
+
+
+@case("partial_concat", "partial_sum")
+def _partial(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
+    shape = dims(draw, 2, 2, 5)
+    start = draw(st.integers(-shape[1], shape[1] - 1))
+    length = draw(st.sampled_from([-1, 1, shape[1] - start % shape[1]]))
+    parts = [smooth(random, shape) for _ in range(draw(st.integers(1, 3)))]
+    return Case(op_type, {"X": parts}, {"start_index": start, "length": length})
