@@ -94,7 +94,7 @@ class GeoJob:
 
     @cached_property
     def _initialisers(self) -> Initialisers:
-        return Initialisers(self.module[STARTUP])
+        return Initialisers(self.module[STARTUP], self.facts.program.main_block.vars)
 
     @cached_property
     def _updated_by(self) -> dict[str, Origin | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 from typing import NamedTuple
 
 from pstranspile.analysis.uses import sub_blocks
@@ -14,6 +15,11 @@ from pstranspile.ir.model import Block, Op, Program, Var
 from pstranspile.ir.types import DType, VarKind
 from pstranspile.plan.initialisers import sliced
 from pstranspile.rules import INITIALISE, made
+
+_TYPED = frozenset({"fill_constant", "uniform_random", "gaussian_random"})
+"""Initialisers from which Fluid infers the element type of what they make."""
+
+_DTYPES = {dtype.value: dtype for dtype in DType}
 
 
 class Target(NamedTuple):
@@ -27,15 +33,20 @@ class Target(NamedTuple):
 class Initialisers:
     """The source's start-up ops by what they make, worked out once for all servers of a job."""
 
-    def __init__(self, startup: Program):
+    def __init__(self, startup: Program, declared: Mapping[str, Var]):
+        """`declared` are the variables of the main program; `misdeclared`: some have another element type there."""
         self.startup = startup
         self.writers: dict[str, tuple[int, ...]] = {}
+        self.misdeclared = False
         writers = self.writers
         for index, op in enumerate(startup.main_block.ops):
-            this = (index,)
+            this, dtype = (index,), _made_as(op)
             for names in op.outputs.values():
                 for name in names:
                     writers[name] = (*writers[name], index) if name in writers else this
+                    if dtype is not None and not self.misdeclared:
+                        var = declared.get(name)
+                        self.misdeclared = var is not None and var.tensor is not None and var.tensor.dtype is not dtype
         self._cut: dict[int, Op] = {}
 
     def to_cut(self, index: int) -> Op:
@@ -63,7 +74,8 @@ def emit_pserver_startup(server: ServerMain, initialisers: Initialisers) -> Prog
         for index in initialisers.writers.get(name, ()):
             if index not in chosen:
                 chosen.add(index)
-                for needed in source.ops[index].input_names:
+                inputs = source.ops[index].inputs
+                for needed in chain.from_iterable(inputs.values()) if inputs else ():
                     if needed not in targets and (needed not in held or needed in cuts):
                         todo.append(needed)
                         variables.setdefault(needed, source.vars[needed]._replace(location=None))
@@ -73,17 +85,18 @@ def emit_pserver_startup(server: ServerMain, initialisers: Initialisers) -> Prog
     if server.backups:
         makers = {name: op.origin for op in ops for name in op.output_names}
         ops += first_backups(server.backups, makers)
-    for op in ops:
-        _declare_as_made(op, variables)
+    if initialisers.misdeclared:
+        for op in ops:
+            _declare_as_made(op, variables)
     main = Block(FrozenMap(variables), tuple(ops))
     uses_blocks = len(startup.blocks) > 1 and any(sub_blocks(op) for op in ops)
     return Program((main, *(startup.blocks[1:] if uses_blocks else ())), startup.random_seed, startup.version)
 
 
-_TYPED = frozenset({"fill_constant", "uniform_random", "gaussian_random"})
-"""Initialisers from which Fluid infers the element type of what they make."""
-
-_DTYPES = {dtype.value: dtype for dtype in DType}
+def _made_as(op: Op) -> DType | None:
+    """The element type that Fluid infers from an initialiser; None: it infers none."""
+    number = op.attrs.get("dtype") if op.type in _TYPED else None
+    return _DTYPES.get(number) if isinstance(number, int) else None
 
 
 def _declare_as_made(op: Op, variables: dict[str, Var]) -> None:
@@ -91,12 +104,11 @@ def _declare_as_made(op: Op, variables: dict[str, Var]) -> None:
 
     Fluid infers it as it appends the op: the decay of an `ExponentialMovingAverage` is declared i64 and made f32.
     """
-    number = op.attrs.get("dtype") if op.type in _TYPED else None
-    made_as = _DTYPES.get(number) if isinstance(number, int) else None
-    for name in op.outputs["Out"] if made_as is not None else ():
+    dtype = _made_as(op)
+    for name in op.outputs["Out"] if dtype is not None else ():
         var = variables.get(name)
-        if var is not None and var.tensor is not None and var.tensor.dtype is not made_as:
-            variables[name] = var._replace(tensor=var.tensor._replace(dtype=made_as))
+        if var is not None and var.tensor is not None and var.tensor.dtype is not dtype:
+            variables[name] = var._replace(tensor=var.tensor._replace(dtype=dtype))
 
 
 def _persistable(var: Var) -> Var:

@@ -79,7 +79,7 @@ class ServerJob:
 
     @cached_property
     def _initialisers(self) -> Initialisers:
-        return Initialisers(self.module[STARTUP])
+        return Initialisers(self.module[STARTUP], self.facts.program.main_block.vars)
 
     @cached_property
     def _dropped(self) -> frozenset[str]:
