@@ -56,6 +56,7 @@ FAMILIES: tuple[str, ...] = (
     "ordering",
     "positions",
     "slicing",
+    "grids",
     "image",
     "conv_transpose",
     "ragged",

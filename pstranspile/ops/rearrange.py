@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pstranspile.ops.schema import BOOL, INTS, LONG, UNSCOPED, declare, declare_gradient, ints, long
+from pstranspile.ops.schema import INTS, declare, declare_gradient, ints, long
 
 declare("pad", "X -> Out", {"paddings": INTS, "pad_value": 0.0}, doc="Out = X with paddings of pad_value")
 declare_gradient("pad", "Out@GRAD -> X@GRAD")
@@ -29,27 +29,6 @@ declare(
     doc="as crop, dims and offsets may come as tensors",
 )
 declare_gradient("crop_tensor", "X Offsets? OffsetsTensor*? Out@GRAD -> X@GRAD")
-declare("meshgrid", "X* -> Out*", doc="Out = the coordinates X, spread over the grid of all")
-declare_gradient("meshgrid", "X* Out@GRAD* -> X@GRAD*", UNSCOPED)
-declare("tril_triu", "X -> Out", {"diagonal": 0, "lower": BOOL}, doc="Out = the lower or the upper triangle of X")
-declare_gradient("tril_triu", "Out@GRAD -> X@GRAD")
-declare("diag", "Diagonal -> Out", doc="Out = a matrix with Diagonal on its diagonal")
-declare(
-    "diag_embed",
-    "Input -> Out",
-    {"offset": 0, "dim1": -2, "dim2": -1},
-    doc="Out = matrices with the rows of Input on their diagonals",
-)
-declare(
-    "eye",
-    "-> Out",
-    {"dtype": 5, "num_rows": LONG, "num_columns": long(-1)},
-    doc="Out = a matrix with ones on its diagonal",
-)
-declare("fill_zeros_like2", "X -> Out", {"dtype": 5}, doc="as fill_zeros_like, of any element type")
-declare("linspace", "Start Stop Num -> Out", doc="Out = Num numbers from Start to Stop, evenly spaced")
-declare("size", "Input -> Out", doc="Out = the number of elements of Input")
-declare("is_empty", "X -> Out", doc="Out = whether X has no elements")
 declare(
     "allclose",
     "Input Other -> Out",

@@ -125,3 +125,16 @@ def _partial(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
     length = draw(st.sampled_from([-1, 1, shape[1] - start % shape[1]]))
     parts = [smooth(random, shape) for _ in range(draw(st.integers(1, 3)))]
     return Case(op_type, {"X": parts}, {"start_index": start, "length": length})
+
+
+@case("tril_triu")
+def _tril_triu(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
+    shape = dims(draw, 2, 3)
+    attrs = {"diagonal": draw(st.integers(-3, 3)), "lower": draw(st.booleans())}
+    return Case(op_type, {"X": smooth(random, shape)}, attrs)
+
+
+@case("meshgrid")
+def _meshgrid(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
+    shape = dims(draw, 2, 3)
+    return Case(op_type, {"X": [smooth(random, (size,)) for size in shape]}, outputs={"Out": len(shape)})
