@@ -184,7 +184,7 @@ def _bmm_grad(op: Op) -> Run:
 formula("dot", "np.add.reduce({X} * {Y}, axis=-1, keepdims=True, dtype={X}.dtype)", lod="none")
 
 
-@kernel("dot_grad", "X@GRAD Y@GRAD", lod="none")
+@kernel("dot_grad", "X@GRAD Y@GRAD", lod="each")
 def _dot_grad(_op: Op) -> Run:
     def run(X: Array, Y: Array, Out_GRAD: Array) -> tuple[Array, Array]:
         gradient = Out_GRAD.reshape(*X.shape[:-1], 1)

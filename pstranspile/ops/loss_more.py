@@ -44,15 +44,3 @@ declare(
     {"num_chunk_types": INT, "chunk_scheme": "IOB", "excluded_chunk_types": ints()},
     doc="precision, recall and F1 of chunks found in sequences",
 )
-declare(
-    "precision_recall",
-    "MaxProbs Indices Labels Weights? StatesInfo? -> BatchMetrics AccumMetrics AccumStatesInfo",
-    {"class_number": INT},
-    doc="precision and recall of each class, for this batch and so far",
-)
-declare(
-    "mean_iou",
-    "Predictions Labels InWrongs*? InCorrects*? InMeanIou*? -> OutMeanIou OutWrong OutCorrect",
-    {"num_classes": INT},
-    doc="OutMeanIou = the mean over classes of intersection over union",
-)

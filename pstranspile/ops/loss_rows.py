@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pstranspile.ir.attributes import float32
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.kernel import Run, kernel, wanted
@@ -143,13 +144,13 @@ def _label_smooth_values(op: Op) -> Run:
     epsilon = real(op, "epsilon")
 
     def run(X: Array, PriorDist: Array | None) -> Array:
-        prior = 1 / X.shape[-1] if PriorDist is None else PriorDist.reshape(-1)
-        return (1 - epsilon) * X + epsilon * prior
+        added = float32(epsilon / X.shape[-1]) if PriorDist is None else epsilon * PriorDist.reshape(-1)
+        return float32(1 - epsilon) * X + added
 
     return run
 
 
-formula("label_smooth_grad", lambda op: f"{1 - real(op, 'epsilon')!r} * {{Out_GRAD}}", "X@GRAD")
+formula("label_smooth_grad", lambda op: f"{float32(1 - real(op, 'epsilon'))!r} * {{Out_GRAD}}", "X@GRAD")
 
 
 @kernel("smooth_l1_loss", "Diff Out", lod="none")

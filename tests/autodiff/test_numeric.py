@@ -13,6 +13,7 @@ from pstranspile.ir.types import DType, VarKind
 from pstranspile.ops.gradient import differentiable_types
 from pstranspile.ops.kernel import kernel_of
 from tests.autodiff import (
+    cases_encoded,  # noqa: F401 - its cases register themselves
     cases_image,  # noqa: F401 - its cases register themselves
     cases_index,  # noqa: F401 - its cases register themselves
     cases_losses,  # noqa: F401 - its cases register themselves
