@@ -97,3 +97,31 @@ def _linear_chain_crf(op_type: str, draw: Draw, random: np.random.Generator) -> 
         inputs["Length"] = random.integers(0, dims[1] + 1, (dims[0], 1))
     others = ("Alpha", "EmissionExps", "TransitionExps")
     return Case(op_type, inputs, wrt=("Emission", "Transition"), outputs={"LogLikelihood": 1}, others=others)
+
+
+@case("warpctc")
+def _warpctc(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
+    classes, blank = 4, draw(st.sampled_from([0, 3]))
+    counts = np.array(draw(st.lists(st.integers(1, 2), min_size=1, max_size=3)))
+    frames = 2 * counts + draw(st.integers(0, 2))
+    flat = random.integers(0, classes - 1, counts.sum()).astype(np.int32)
+    flat += flat >= blank
+    attrs = {"blank": blank, "norm_by_times": False}  # which scales the gradient, but not the loss
+    if draw(st.booleans()):
+        ends, label_ends = ([0, *map(int, np.cumsum(lengths))] for lengths in (frames, counts))
+        x = ps.LoDTensor(smooth(random, (ends[-1], classes)), [ends])
+        inputs: dict[str, object] = {"Logits": x, "Label": ps.LoDTensor(flat[:, None], [label_ends])}
+    else:
+        labels = np.zeros((len(counts), counts.max()), np.int32)
+        labels[np.arange(counts.max()) < counts[:, None]] = flat
+        x = smooth(random, (frames.max(), len(counts), classes))
+        inputs = {"Logits": x, "Label": labels, "LogitsLength": frames, "LabelLength": counts}
+    return Case(op_type, inputs, attrs, wrt=("Logits",), outputs={"Loss": 1}, others=("WarpCTCGrad",))
+
+
+@case("conv_shift")
+def _conv_shift(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
+    rows, width = draw(st.integers(1, 3)), draw(st.integers(1, 6))
+    taps = draw(st.sampled_from([taps for taps in (1, 3, 5) if taps <= width]))
+    inputs = {"X": smooth(random, (rows, width)), "Y": smooth(random, (rows, taps))}
+    return Case(op_type, inputs, wrt=("X", "Y"))
