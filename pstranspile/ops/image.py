@@ -172,7 +172,6 @@ declare(
     doc="Out = X with part of its channels shifted in time",
 )
 declare_gradient("temporal_shift", "Out@GRAD -> X@GRAD")
-declare("random_crop", "X Seed -> Out SeedOut", {"shape": INTS, "startup_seed": 0}, doc="Out = a random part of X")
 declare("row_conv", "X Filter -> Out", doc="Out = X convolved with Filter over the rows that follow")
 declare_gradient("row_conv", "X Filter Out@GRAD -> X@GRAD Filter@GRAD")
 declare("conv_shift", "X Y -> Out", doc="Out = the circular convolution of the rows of X and Y")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pstranspile.ir.model import Op
 from pstranspile.ops.gradient import Wanted, bare_op, gradient, like_forward, output_gradients
-from pstranspile.ops.schema import BOOL, INT, INTS, UNSCOPED, declare, declare_gradient, long
+from pstranspile.ops.schema import INT, INTS, UNSCOPED, declare, declare_gradient
 
 declare(
     "sequence_enumerate",
@@ -91,13 +91,6 @@ declare(
     doc="the sentences of all beams",
 )
 declare("gather_tree", "Ids Parents -> Out", doc="Out = the sentences behind the last step of beams")
-declare(
-    "filter_by_instag",
-    "Ins Ins_tag Filter_tag -> Out LossWeight IndexMap",
-    {"is_lod": BOOL, "out_val_if_empty": long(0)},
-    doc="Out = the rows whose tags are in Filter_tag",
-)
-declare_gradient("filter_by_instag", "Ins LossWeight IndexMap Out@GRAD -> Ins@GRAD")
 
 
 @gradient("sequence_reverse")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pstranspile.ops.schema import INTS, declare, declare_gradient, ints, long
+from pstranspile.ops.schema import INTS, declare, declare_gradient, ints
 
 declare("pad", "X -> Out", {"paddings": INTS, "pad_value": 0.0}, doc="Out = X with paddings of pad_value")
 declare_gradient("pad", "Out@GRAD -> X@GRAD")
@@ -34,10 +34,4 @@ declare(
     "Input Other -> Out",
     {"rtol": 1e-05, "atol": 1e-08, "equal_nan": False},
     doc="Out = whether all elements of Input and Other are nearly equal",
-)
-declare(
-    "hash",
-    "X -> Out",
-    {"num_hash": 1, "mod_by": long(100000), "@ALL_KERNELS_MUST_COMPUTE_RUNTIME_SHAPE@": True},
-    doc="Out = hashes of the rows of X, modulo mod_by",
 )

@@ -3,7 +3,9 @@
 import numpy as np
 from hypothesis import strategies as st
 
+import pstranspile as ps
 from tests.autodiff.cases import Draw, case, dims, distinct, smooth
+from tests.autodiff.cases import ragged as sequences
 from tests.autodiff.numeric import Case
 
 
@@ -138,3 +140,12 @@ def _tril_triu(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
 def _meshgrid(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
     shape = dims(draw, 2, 3)
     return Case(op_type, {"X": [smooth(random, (size,)) for size in shape]}, outputs={"Out": len(shape)})
+
+
+@case("filter_by_instag")
+def _filter_by_instag(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
+    values, ragged = sequences(draw, random, 3), draw(st.booleans())
+    count = len(values.lod[0]) - 1 if ragged else len(values.data)
+    tags = ps.LoDTensor(random.integers(0, 3, size=(count, 1)), [list(range(count + 1))])
+    inputs = {"Ins": values if ragged else values.data, "Ins_tag": tags, "Filter_tag": np.array([1, 2])}
+    return Case(op_type, inputs, {"is_lod": ragged}, wrt=("Ins",), others=("LossWeight", "IndexMap"))

@@ -1,0 +1,85 @@
+"""Hashes of rows of ids: the 64-bit xxHash (Y. Collet), which Fluid hashes with, for many rows at once."""
+
+from __future__ import annotations
+
+from pstranspile.ir.model import Op, TensorType
+from pstranspile.lazy import lazy_import
+from pstranspile.ops.kernel import Run, kernel
+from pstranspile.ops.schema import declare, long
+from pstranspile.ops.shapes import ShapeError, Types, describe, int_attr, one, shape_rule
+from pstranspile.ops.values import Array
+
+np = lazy_import("numpy")
+
+declare(
+    "hash",
+    "X -> Out",
+    {"num_hash": 1, "mod_by": long(100000), "@ALL_KERNELS_MUST_COMPUTE_RUNTIME_SHAPE@": True},
+    doc="Out = hashes of the rows of X, modulo mod_by",
+)
+
+# the primes of xxHash64
+_P1, _P2, _P3 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
+_P4, _P5 = 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5
+_MASK = (1 << 64) - 1
+
+
+@shape_rule("hash")
+def _hash(op: Op, types: Types) -> Types:
+    x = one(types, "X")
+    if len(x.shape) != 2:
+        raise ShapeError(f"X is {describe(x)}, it must have two dims", "X")
+    return {"Out": (TensorType(x.dtype, (x.shape[0], int_attr(op, "num_hash", 1), 1), x.lod_level),)}
+
+
+def _turned(word: Array, bits: int) -> Array:
+    return word << np.uint64(bits) | word >> np.uint64(64 - bits)
+
+
+def _mixed(state: Array, lane: Array) -> Array:
+    return _turned(state + lane * np.uint64(_P2), 31) * np.uint64(_P1)
+
+
+def row_hashes(rows: Array, seed: int) -> Array:
+    """xxHash64 of the bytes of every row, as uint64 [n]. Rows are 32-bit words, uint32 [n, words]."""
+    count, words = rows.shape
+    lanes = rows[:, : words // 2 * 2].astype("uint64")
+    lanes = lanes[:, 0::2] | lanes[:, 1::2] << np.uint64(32)  # little-endian, on any machine
+    stripes = words // 8 * 4
+    if stripes:
+        starts = (seed + _P1 + _P2, seed + _P2, seed, seed - _P1)
+        states = [np.full(count, start & _MASK, "uint64") for start in starts]
+        for at in range(stripes):
+            states[at % 4] = _mixed(states[at % 4], lanes[:, at])
+        turned = [_turned(state, bits) for state, bits in zip(states, (1, 7, 12, 18), strict=True)]
+        found = turned[0] + turned[1] + turned[2] + turned[3]
+        for state in states:
+            found = (found ^ _mixed(np.zeros_like(state), state)) * np.uint64(_P1) + np.uint64(_P4)
+    else:
+        found = np.full(count, (seed + _P5) & _MASK, "uint64")
+    found += np.uint64(words * 4)
+    for at in range(stripes, lanes.shape[1]):
+        found ^= _mixed(np.zeros_like(found), lanes[:, at])
+        found = _turned(found, 27) * np.uint64(_P1) + np.uint64(_P4)
+    if words % 2:
+        found ^= rows[:, -1].astype("uint64") * np.uint64(_P1)
+        found = _turned(found, 23) * np.uint64(_P2) + np.uint64(_P3)
+    found = (found ^ found >> np.uint64(33)) * np.uint64(_P2)
+    found = (found ^ found >> np.uint64(29)) * np.uint64(_P3)
+    return found ^ found >> np.uint64(32)
+
+
+@kernel("hash")
+def _hash_values(op: Op) -> Run:
+    count, modulus = int_attr(op, "num_hash", 1), int_attr(op, "mod_by", 100000)
+    if count < 1 or modulus < 1:
+        raise ValueError(f"num_hash is {count} and mod_by {modulus}, both must be positive")
+
+    def run(X: Array) -> Array:
+        if X.ndim != 2:
+            raise ValueError(f"X has dims {list(X.shape)}, it must have two")
+        words = np.ascontiguousarray(X).astype(f"<i{X.itemsize}", copy=False).view("<u4")
+        hashes = [row_hashes(words, seed) % np.uint64(modulus) for seed in range(count)]
+        return np.stack(hashes, axis=1)[..., None].astype(X.dtype)
+
+    return run
