@@ -70,6 +70,8 @@ FAMILIES: tuple[str, ...] = (
     "tags",
     "image",
     "conv_transpose",
+    "norm_image",
+    "data_norm",
     "ragged",
     "sequence_more",
     "rank_table",

@@ -100,65 +100,6 @@ declare(
     doc="Output = a grid of points, moved by Theta",
 )
 declare_gradient("affine_grid", "OutputShape? Output@GRAD -> Theta@GRAD")
-declare(
-    "affine_channel", "X Scale Bias -> Out", {"data_layout": "AnyLayout"}, doc="Out = X * Scale + Bias for each channel"
-)
-declare_gradient("affine_channel", "X Scale Out@GRAD -> X@GRAD Scale@GRAD Bias@GRAD")
-declare(
-    "lrn",
-    "X -> Out MidOut",
-    {
-        "n": 5,
-        "k": 2.0,
-        "alpha": 0.0001,
-        "beta": 0.75,
-        "use_mkldnn": False,
-        "data_format": "AnyLayout",
-        "is_test": False,
-    },
-    doc="Out = X divided by the local energy over neighbouring channels",
-)
-declare_gradient("lrn", "X Out MidOut Out@GRAD -> X@GRAD")
-declare(
-    "group_norm",
-    "X Scale? Bias? -> Y Mean Variance",
-    {"epsilon": 1e-05, "groups": INT, "data_layout": "NCHW"},
-    doc="Y = X normalised over groups of channels",
-)
-declare_gradient("group_norm", "Scale? Bias? Y Variance Y@GRAD -> X@GRAD Scale@GRAD? Bias@GRAD?")
-declare(
-    "instance_norm",
-    "X Scale Bias -> Y SavedMean SavedVariance",
-    {"epsilon": 1e-05},
-    doc="Y = X normalised over each channel of each image",
-)
-declare_gradient("instance_norm", "X Scale SavedMean SavedVariance Y@GRAD -> X@GRAD Scale@GRAD Bias@GRAD")
-declare(
-    "data_norm",
-    "scale_w? bias? X BatchSize BatchSum BatchSquareSum -> Y Means Scales",
-    {
-        "epsilon": 0.0001,
-        "slot_dim": -1,
-        "summary_decay_rate": 0.9999999,
-        "enable_scale_and_shift": False,
-        "data_layout": "NCHW",
-        "sync_stats": False,
-        "use_mkldnn": False,
-    },
-    doc="Y = X normalised by statistics that are trained with it",
-)
-declare_gradient(
-    "data_norm",
-    "scale_w? bias? X Means Scales Y@GRAD -> BatchSize BatchSum BatchSquareSum "
-    "scale_w@GRAD? bias@GRAD? X@GRAD BatchSize@GRAD BatchSum@GRAD BatchSquareSum@GRAD",
-)
-declare(
-    "spectral_norm",
-    "Weight U V -> Out",
-    {"dim": 0, "power_iters": 1, "eps": 1e-12},
-    doc="Out = Weight divided by its largest singular value",
-)
-declare_gradient("spectral_norm", "Weight U V Out@GRAD -> Weight@GRAD")
 declare("pixel_shuffle", "X -> Out", {"upscale_factor": 1}, doc="Out = X with channels moved into larger images")
 declare_gradient("pixel_shuffle", "Out@GRAD -> X@GRAD")
 declare("shuffle_channel", "X -> Out", {"group": 1}, doc="Out = X with channels of groups interleaved")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from tests.autodiff.cases import Draw, case, smooth
+from tests.autodiff.cases import Draw, case, dims, off_zero, smooth
 from tests.autodiff.numeric import Case
 
 
@@ -37,3 +37,56 @@ def _windows(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
         return Case(op_type, {"X": x}, {"kernels": size, "strides": stride, "paddings": padding})
     attrs = {"kernel_sizes": size, "strides": stride, "paddings": padding, "dilations": [1, 1]}
     return Case(op_type, {"X": x}, attrs, outputs={"Y": 1})
+
+
+@case("group_norm", "instance_norm")
+def _norm(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
+    groups, per_group = draw(st.integers(1, 2)), draw(st.integers(1, 2))
+    channels = groups * per_group
+    last = draw(st.booleans()) and op_type == "group_norm"
+    shape = (2, *dims(draw, 1, 3, 3), 2)
+    shape = (*shape, channels) if last else (shape[0], channels, *shape[1:])
+    vectors = {"Scale": off_zero(random, (channels,)), "Bias": smooth(random, (channels,))}
+    inputs = {"X": smooth(random, shape), **vectors}
+    if op_type == "instance_norm":
+        return Case(op_type, inputs, {}, ("X", *vectors), {"Y": 1}, others=("SavedMean", "SavedVariance"))
+    attrs = {"groups": groups, "data_layout": "NHWC" if last else "NCHW"}
+    return Case(op_type, inputs, attrs, ("X", *vectors), {"Y": 1}, others=("Mean", "Variance"))
+
+
+@case("affine_channel")
+def _affine_channel(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
+    channels, last = draw(st.integers(1, 3)), draw(st.booleans())
+    shape = (2, 2, 3, channels) if last else (2, channels, 2, 3)
+    inputs = {name: smooth(random, of) for name, of in (("X", shape), ("Scale", (channels,)), ("Bias", (channels,)))}
+    return Case(op_type, inputs, {"data_layout": "NHWC" if last else "NCHW"}, wrt=("X", "Scale", "Bias"))
+
+
+@case("lrn")
+def _lrn(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
+    attrs = {"n": draw(st.integers(1, 6)), "alpha": 0.3, "k": 1.5}
+    attrs["data_format"] = draw(st.sampled_from(["NCHW", "NHWC"]))
+    return Case(op_type, {"X": smooth(random, (2, draw(st.integers(1, 5)), 2, 3))}, attrs, others=("MidOut",))
+
+
+@case("spectral_norm")
+def _spectral_norm(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
+    """Without steps: the singular vectors count as constants."""
+    shape, dim = (*dims(draw, 2, 4, 3),), draw(st.integers(0, 1))
+    rows, columns = shape[dim], int(np.prod(shape)) // shape[dim]
+    inputs = {"Weight": smooth(random, shape, 0.2), "U": smooth(random, (rows,), 0.2)}
+    inputs["V"] = smooth(random, (columns,), 0.2)
+    return Case(op_type, inputs, {"dim": dim, "power_iters": 0}, wrt=("Weight",))
+
+
+@case("data_norm")
+def _data_norm(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
+    """What it gives for its statistics is no derivative, and not checked."""
+    x, shifts = smooth(random, (3, draw(st.integers(1, 4)))), draw(st.booleans())
+    vectors = {name: smooth(random, x.shape[1:], 0.5) for name in ("BatchSize", "BatchSum", "BatchSquareSum")}
+    attrs: dict[str, object] = {"enable_scale_and_shift": shifts, "slot_dim": -1}
+    trained: dict[str, np.ndarray] = {}
+    if shifts:
+        trained = {name: smooth(random, x.shape[1:]) for name in ("scale_w", "bias")}
+    inputs = {"X": x, **vectors, **trained}
+    return Case(op_type, inputs, attrs, ("X", *trained), {"Y": 1}, others=("Means", "Scales"))
