@@ -226,8 +226,6 @@ def _require_chain(types: Types) -> TensorType:
     if len(x.shape) != (3 if padded else 2):
         kind = "padded sequences must have 3" if padded else "ragged sequences must have 2"
         raise ShapeError(f"Emission is {describe(x)}, {kind} dims", "Emission")
-    if not padded and x.lod_level < 1:
-        raise ShapeError(f"Emission is {describe(x)} without LoD, a ragged sequence or Length is needed", "Emission")
     if w is not None:
         require_dims(w, (x.shape[-1] + 2 if x.shape[-1] >= 0 else -1, x.shape[-1]), "Transition")
     return x

@@ -9,7 +9,7 @@ from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.kernel import Run, kernel
-from pstranspile.ops.lod import plain, ragged, row_counts, sequences
+from pstranspile.ops.lod import plain, row_counts, sequences
 from pstranspile.ops.numeric import check_ids, flag, text
 from pstranspile.ops.shapes import Types, int_attr, ints_attr, one, shape_rule
 from pstranspile.ops.values import Array, LoDTensor
@@ -168,31 +168,22 @@ def _ctc_align(op: Op) -> Run:
     return run
 
 
-def _rows_of(types: Types, slot: str, length: str) -> TensorType:
-    """The type of a ragged input, or of a padded one with its lengths."""
-    return one(types, slot) if types.get(length) else ragged(types, slot)
-
-
 @shape_rule("chunk_eval")
-def _chunk_eval_types(_op: Op, types: Types) -> Types:
-    _rows_of(types, "Inference", "SeqLength")
+def _chunk_eval_types(_op: Op, _types: Types) -> Types:
     rates = {slot: (TensorType(DType.FP32, (1,)),) for slot in ("Precision", "Recall", "F1-Score")}
     counts = ("NumInferChunks", "NumLabelChunks", "NumCorrectChunks")
     return {**rates, **{slot: (TensorType(DType.INT64, (1,)),) for slot in counts}}
 
 
 @shape_rule("edit_distance")
-def _edit_distance_types(_op: Op, types: Types) -> Types:
-    count = {"SequenceNum": (TensorType(DType.INT64, (1,)),)}
-    if types.get("HypsLength"):  # Fluid declares the dims of Refs then, but makes others
-        return count
-    ragged(types, "Hyps")
-    return {**count, "Out": (TensorType(DType.FP32, (-1, 1)),)}
+def _edit_distance_types(_op: Op, _types: Types) -> Types:
+    # Fluid declares Out with the element type and, where sequences are padded, the dims of Refs: it makes others
+    return {"SequenceNum": (TensorType(DType.INT64, (1,)),)}
 
 
 @shape_rule("ctc_align")
 def _ctc_align_types(_op: Op, types: Types) -> Types:
-    x = _rows_of(types, "Input", "InputLength")
+    x = one(types, "Input")
     if not types.get("InputLength"):
         return {"Output": (TensorType(x.dtype, (-1, *x.shape[1:]), x.lod_level),)}
     length = types["InputLength"][0]

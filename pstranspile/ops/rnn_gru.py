@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.kernel import Run, kernel
-from pstranspile.ops.lod import plain, ragged
+from pstranspile.ops.lod import plain
 from pstranspile.ops.numeric import flag
 from pstranspile.ops.recurrent import (
     Activation,
@@ -250,7 +250,7 @@ def _require_weights(types: Types, width: int) -> None:
 
 @shape_rule("gru")
 def _gru_types(_op: Op, types: Types) -> Types:
-    x = ragged(types, "Input")
+    x = one(types, "Input")
     width = unit_width(x, 3, "Input")
     _require_weights(types, width)
     hidden = TensorType(x.dtype, (x.shape[0], width))

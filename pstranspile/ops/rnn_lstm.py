@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.kernel import Run, kernel
-from pstranspile.ops.lod import plain, ragged
+from pstranspile.ops.lod import plain
 from pstranspile.ops.numeric import flag, real
 from pstranspile.ops.recurrent import (
     Activation,
@@ -30,7 +30,7 @@ from pstranspile.ops.recurrent import (
     steps_of,
     unit_width,
 )
-from pstranspile.ops.shapes import Types, given, shape_rule
+from pstranspile.ops.shapes import Types, given, one, shape_rule
 from pstranspile.ops.values import Array, LoDTensor
 
 np = lazy_import("numpy")
@@ -313,7 +313,7 @@ def _lstmp_grad(op: Op) -> Run:
 
 @shape_rule("lstm", "lstmp")
 def _lstm_types(op: Op, types: Types) -> Types:
-    x = ragged(types, "Input")
+    x = one(types, "Input")
     width = unit_width(x, 4, "Input")
     weight, projection, bias = given(types, "Weight"), given(types, "ProjWeight"), given(types, "Bias")
     rows, state = x.shape[0], width
