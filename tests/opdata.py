@@ -27,6 +27,7 @@ FOLDER = Path(__file__).parent / "data" / "fluid"
 ARCHIVES = {
     "ops": 898,
     "more_ops": 677,
+    "loss_ops": 535,
     "recurrent_ops": 191,
 }
 """The archives, and how many recordings each holds."""

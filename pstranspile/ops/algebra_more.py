@@ -67,7 +67,7 @@ def _addmm(_op: Op, types: Types) -> Types:
     dims = (x.shape[0], y.shape[1])
     if added is not None and not _spreads(added.shape, dims):
         raise ShapeError(f"Input is {describe(added)}, X @ Y has the dims {list(dims)}", "Input")
-    return {"Out": (TensorType(x.dtype, dims),)}
+    return {"Out": (TensorType(x.dtype, dims, added.lod_level if added is not None else 0),)}
 
 
 def _spreads(dims: tuple[int, ...], over: tuple[int, ...]) -> bool:
@@ -144,7 +144,7 @@ def _fsp(_op: Op, types: Types) -> Types:
 # Kernels
 
 
-@kernel("addmm", lod="none")
+@kernel("addmm")
 def _addmm_values(op: Op) -> Run:
     alpha, beta = real(op, "Alpha"), real(op, "Beta")
 
@@ -167,7 +167,7 @@ def _addmm_grad(op: Op) -> Run:
     return run
 
 
-formula("bmm", "np.matmul({X}, {Y})")
+formula("bmm", "np.matmul({X}, {Y})", inline=False)
 
 
 @kernel("bmm_grad", "X@GRAD Y@GRAD", lod="none")
@@ -338,11 +338,12 @@ def _maps(x: Array) -> Array:
     return x.reshape(*x.shape[:2], -1)
 
 
-formula(
-    "fsp",
-    "np.matmul({X}.reshape(*{X}.shape[:2], -1), {Y}.reshape(*{Y}.shape[:2], -1).swapaxes(1, 2)) "
-    "/ ({X}.shape[2] * {X}.shape[3])",
-)
+@kernel("fsp")
+def _fsp_values(_op: Op) -> Run:
+    def run(X: Array, Y: Array) -> Array:
+        return np.matmul(_maps(X), _maps(Y).swapaxes(1, 2)) / (X.shape[2] * X.shape[3])
+
+    return run
 
 
 @kernel("fsp_grad", "X@GRAD Y@GRAD", lod="none")

@@ -150,7 +150,7 @@ def _label_smooth_values(op: Op) -> Run:
     return run
 
 
-formula("label_smooth_grad", lambda op: f"{float32(1 - real(op, 'epsilon'))!r} * {{Out_GRAD}}", "X@GRAD")
+formula("label_smooth_grad", lambda op: f"{float32(1 - real(op, 'epsilon'))!r} * {{Out_GRAD}}", "X@GRAD", lod="none")
 
 
 @kernel("smooth_l1_loss", "Diff Out", lod="none")

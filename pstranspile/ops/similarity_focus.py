@@ -26,7 +26,7 @@ def _similarity_focus(op: Op, types: Types) -> Types:
         raise ShapeError(f"X is {describe(x)}, it must have 4 dims", "X")
     if axis not in (1, 2, 3):
         raise ShapeError(f"axis is {axis}, not 1, 2 or 3", "X")
-    return {"Out": (x._replace(lod_level=0),)}
+    return {"Out": (x,)}
 
 
 # Kernels
@@ -46,7 +46,7 @@ def _largest(slices: Array) -> Array:
     return chosen
 
 
-@kernel("similarity_focus", lod="none")
+@kernel("similarity_focus")
 def _similarity_focus_values(op: Op) -> Run:
     axis, indexes = int_attr(op, "axis"), ints_attr(op, "indexes")
     if axis not in (1, 2, 3):

@@ -31,7 +31,8 @@ _SAME_NUMBERS = frozenset(
 _PROBABILITIES = {
     "sigmoid_cross_entropy_with_logits": "Label",
     "log_loss": "Labels",
-    "bpr_loss": "Label",
+    "bce_loss": "Label",
+    "modified_huber_loss": "Y",
     "rank_loss": "Label",
     "margin_rank_loss": "Label",
     "hinge_loss": "Labels",
@@ -150,13 +151,24 @@ _CLASSES: Mapping[tuple[str, str], str] = {
     ("cross_entropy", "Label"): "X",
     ("cross_entropy2", "Label"): "X",
     ("softmax_with_cross_entropy", "Label"): "Logits",
+    ("bpr_loss", "Label"): "X",
+    ("sigmoid_focal_loss", "Label"): "X",
+    ("sample_logits", "Labels"): "Logits",
     ("accuracy", "Label"): "Out",
 }
 """(Op type, slot of labels) -> the slot whose last dim counts the classes."""
 
+_CHANNELS: Mapping[tuple[str, str], str] = {("nll_loss", "Label"): "X"}
+"""(Op type, slot of labels) -> the slot whose dim 1 counts the classes."""
+
 _COUNTS: Mapping[tuple[str, str], str] = {
     ("nce", "Label"): "num_total_classes",
     ("hierarchical_sigmoid", "Label"): "num_classes",
+    ("center_loss", "Label"): "cluster_num",
+    ("mean_iou", "Predictions"): "num_classes",
+    ("mean_iou", "Labels"): "num_classes",
+    ("precision_recall", "Indices"): "class_number",
+    ("precision_recall", "Labels"): "class_number",
     ("one_hot", "X"): "depth",
     ("one_hot_v2", "X"): "depth",
     ("sampled_softmax_with_cross_entropy", "Labels"): "num_classes",
@@ -172,9 +184,10 @@ def _bound(op: Op, name: str, main: Program) -> int | None:
         count = op.attrs.get(_COUNTS[key]) if key in _COUNTS else None
         if isinstance(count, int):
             return count
-        dim = _dim(op, _ROWS.get(key), main, 0) or _dim(op, _CLASSES.get(key), main, -1)
-        if dim:
-            return dim
+        for slots, axis in ((_ROWS, 0), (_CLASSES, -1), (_CHANNELS, 1)):
+            dim = _dim(op, slots.get(key), main, axis)
+            if dim:
+                return dim
     return None
 
 
