@@ -53,6 +53,7 @@ FAMILIES: tuple[str, ...] = (
     "label_sequences",
     "ctc",
     "conv_shift",
+    "topk_pooling",
     "loss_binary",
     "loss_rows",
     "sampled_logits",

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 import pstranspile as ps
-from tests.autodiff.cases import Draw, case, smooth
+from tests.autodiff.cases import Draw, case, distinct, smooth
 from tests.autodiff.numeric import Case
 
 SMOOTH = st.sampled_from(["sigmoid", "tanh", "identity"])
@@ -125,3 +125,18 @@ def _conv_shift(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
     taps = draw(st.sampled_from([taps for taps in (1, 3, 5) if taps <= width]))
     inputs = {"X": smooth(random, (rows, width)), "Y": smooth(random, (rows, taps))}
     return Case(op_type, inputs, wrt=("X", "Y"))
+
+
+@case("sequence_topk_avg_pooling")
+def _topk_pooling(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
+    sizes = draw(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 4)), min_size=1, max_size=3))
+    channels = draw(st.integers(1, 2))
+    lengths = ([channels * r * c for r, c in sizes], [r for r, _ in sizes], [c for _, c in sizes])
+    x, row, column = ([0, *map(int, np.cumsum(counts))] for counts in lengths)
+    inputs = {
+        "X": ps.LoDTensor(distinct(random, (x[-1], 1)), [x]),
+        "ROW": ps.LoDTensor(smooth(random, (row[-1], 2)), [row]),
+        "COLUMN": ps.LoDTensor(smooth(random, (column[-1], 2)), [column]),
+    }
+    attrs = {"topks": [1, 3], "channel_num": channels}
+    return Case(op_type, inputs, attrs, others=("pos",))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pstranspile.ir.attributes import Ints
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ops.values import LoDTensor
 from tests.ops.computing import compute
@@ -133,3 +134,21 @@ def test_warpctc_refuses(label: int, blank: int, message: str):
 def test_conv_shift_refuses_an_even_filter():
     with pytest.raises(DiagnosticError, match="an odd number of columns"):
         run("conv_shift", {"X": drawn(2, 4), "Y": drawn(2, 2)}, ("Out",))
+
+
+@pytest.mark.parametrize(
+    ("attrs", "message"),
+    [
+        ({"topks": Ints((2, 1)), "channel_num": 1}, "topks is .2, 1., it must be positive numbers in ascending order"),
+        ({"topks": Ints((1,)), "channel_num": 0}, "channel_num is 0, it must be positive"),
+        (
+            {"topks": Ints((1,)), "channel_num": 2},
+            "the sequences of X are .6. long: they must be channel_num 2 times .2. rows",
+        ),
+    ],
+)
+def test_topk_pooling_refuses(attrs: dict[str, Any], message: str):
+    sizes = {"X": 6, "ROW": 2, "COLUMN": 3}
+    inputs = {slot: LoDTensor(drawn(size, 1), [[0, size]]) for slot, size in sizes.items()}
+    with pytest.raises(DiagnosticError, match=message):
+        run("sequence_topk_avg_pooling", inputs, ("Out", "pos"), attrs)
