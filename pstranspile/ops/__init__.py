@@ -71,6 +71,8 @@ FAMILIES: tuple[str, ...] = (
     "tags",
     "image",
     "conv_transpose",
+    "channels",
+    "padding",
     "norm_image",
     "data_norm",
     "ragged",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pstranspile.ops.schema import INT, INTS, STRING, declare, declare_gradient, ints, long
+from pstranspile.ops.schema import INT, INTS, STRING, declare, declare_gradient, ints
 
 _BILINEAR_INTERP = {
     "data_layout": "NCHW",
@@ -100,19 +100,6 @@ declare(
     doc="Output = a grid of points, moved by Theta",
 )
 declare_gradient("affine_grid", "OutputShape? Output@GRAD -> Theta@GRAD")
-declare("pixel_shuffle", "X -> Out", {"upscale_factor": 1}, doc="Out = X with channels moved into larger images")
-declare_gradient("pixel_shuffle", "Out@GRAD -> X@GRAD")
-declare("shuffle_channel", "X -> Out", {"group": 1}, doc="Out = X with channels of groups interleaved")
-declare_gradient("shuffle_channel", "Out@GRAD -> X@GRAD")
-declare("space_to_depth", "X -> Out", {"blocksize": long(2)}, doc="Out = X with squares moved into channels")
-declare_gradient("space_to_depth", "X Out@GRAD -> X@GRAD")
-declare(
-    "temporal_shift",
-    "X -> Out",
-    {"seg_num": INT, "shift_ratio": 0.25},
-    doc="Out = X with part of its channels shifted in time",
-)
-declare_gradient("temporal_shift", "Out@GRAD -> X@GRAD")
 declare("row_conv", "X Filter -> Out", doc="Out = X convolved with Filter over the rows that follow")
 declare_gradient("row_conv", "X Filter Out@GRAD -> X@GRAD Filter@GRAD")
 declare("conv_shift", "X Y -> Out", doc="Out = the circular convolution of the rows of X and Y")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from tests.autodiff.cases import Draw, case, dims, off_zero, smooth
+from pstranspile.ir.attributes import Long
+from tests.autodiff.cases import Draw, case, dims, distinct, off_zero, smooth
 from tests.autodiff.numeric import Case
 
 
@@ -90,3 +91,64 @@ def _data_norm(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
         trained = {name: smooth(random, x.shape[1:]) for name in ("scale_w", "bias")}
     inputs = {"X": x, **vectors, **trained}
     return Case(op_type, inputs, attrs, ("X", *trained), {"Y": 1}, others=("Means", "Scales"))
+
+
+@case("pixel_shuffle", "shuffle_channel", "space_to_depth", "temporal_shift")
+def _moved(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
+    size, more = draw(st.integers(1, 3)), draw(st.integers(1, 2))
+    shape = {"space_to_depth": (1, size * size, size * more, size), "temporal_shift": (size * more, 7, 2, 1)}
+    attrs: dict[str, dict[str, object]] = {
+        "pixel_shuffle": {"upscale_factor": size},
+        "shuffle_channel": {"group": size},
+        "space_to_depth": {"blocksize": Long(size)},
+        "temporal_shift": {"seg_num": size, "shift_ratio": 0.3},
+    }
+    x = smooth(random, shape.get(op_type, (2, size * size * more, 2, 3)))
+    return Case(op_type, {"X": x}, attrs[op_type])
+
+
+@case("maxout")
+def _maxout(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
+    axis, groups, channels = draw(st.sampled_from([1, 3, -1])), draw(st.integers(2, 3)), draw(st.integers(1, 2))
+    shape = (2, groups * channels, 2, 3) if axis == 1 else (2, 2, 3, groups * channels)
+    return Case(op_type, {"X": distinct(random, shape)}, {"groups": groups, "axis": axis})
+
+
+@case("prelu")
+def _prelu(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
+    mode, shape = draw(st.sampled_from(["all", "channel", "element"])), dims(draw, 2, 4, 3)
+    alpha = {"all": (1,), "channel": (1, shape[1], *(1 for _ in shape[2:])), "element": (1, *shape[1:])}[mode]
+    inputs = {"X": off_zero(random, shape), "Alpha": smooth(random, alpha)}
+    return Case(op_type, inputs, {"mode": mode}, wrt=("X", "Alpha"))
+
+
+@case("pad")
+def _pad(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
+    shape = dims(draw)
+    paddings = [draw(st.integers(0, 2)) for _ in range(2 * len(shape))]
+    return Case(op_type, {"X": smooth(random, shape)}, {"paddings": paddings, "pad_value": 0.5})
+
+
+@case("pad2d")
+def _pad2d(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
+    attrs = {
+        "paddings": [draw(st.integers(0, 2)) for _ in range(4)],
+        "mode": draw(st.sampled_from(["constant", "reflect", "edge"])),
+        "data_format": draw(st.sampled_from(["NCHW", "NHWC"])),
+    }
+    return Case(op_type, {"X": smooth(random, (2, 3, 3, 3))}, attrs)
+
+
+@case("pad_constant_like")
+def _pad_constant_like(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
+    shape = dims(draw)
+    inputs = {"X": smooth(random, tuple(dim + draw(st.integers(0, 2)) for dim in shape)), "Y": smooth(random, shape)}
+    return Case(op_type, inputs, {"pad_value": 0.5}, wrt=("Y",))
+
+
+@case("crop", "crop_tensor")
+def _crop(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
+    shape = dims(draw)
+    offsets = [draw(st.integers(0, dim - 1)) for dim in shape]
+    sizes = [draw(st.integers(1, dim - start)) for dim, start in zip(shape, offsets, strict=True)]
+    return Case(op_type, {"X": smooth(random, shape)}, {"offsets": offsets, "shape": sizes})
