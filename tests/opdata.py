@@ -29,6 +29,7 @@ ARCHIVES = {
     "more_ops": 677,
     "loss_ops": 535,
     "recurrent_ops": 199,
+    "index_ops": 514,
 }
 """The archives, and how many recordings each holds."""
 DTYPES = {name: dtype for dtype, name in NUMPY_TYPES.items()}

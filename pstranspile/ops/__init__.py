@@ -69,6 +69,7 @@ FAMILIES: tuple[str, ...] = (
     "hashing",
     "seeds",
     "tags",
+    "beams",
     "image",
     "conv_transpose",
     "channels",

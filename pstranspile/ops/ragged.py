@@ -78,19 +78,6 @@ declare(
     doc="Out = the tensors of X, concatenated or stacked",
 )
 declare_gradient("tensor_array_to_tensor", "X Out@GRAD -> X@GRAD")
-declare(
-    "beam_search",
-    "pre_ids pre_scores ids? scores -> selected_ids selected_scores parent_idx?",
-    {"level": INT, "beam_size": INT, "end_id": INT, "is_accumulated": True},
-    doc="the best continuations of each beam",
-)
-declare(
-    "beam_search_decode",
-    "Ids Scores -> SentenceIds SentenceScores",
-    {"beam_size": INT, "end_id": INT},
-    doc="the sentences of all beams",
-)
-declare("gather_tree", "Ids Parents -> Out", doc="Out = the sentences behind the last step of beams")
 
 
 @gradient("sequence_reverse")
