@@ -4,17 +4,6 @@ from __future__ import annotations
 
 from pstranspile.ops.schema import INT, INTS, STRING, declare, declare_gradient, ints
 
-_BILINEAR_INTERP = {
-    "data_layout": "NCHW",
-    "out_d": 0,
-    "out_h": 0,
-    "out_w": 0,
-    "scale": 0.0,
-    "interp_method": "bilinear",
-    "align_corners": True,
-    "align_mode": 1,
-}
-
 declare(
     "pool3d",
     "X -> Out",
@@ -63,43 +52,6 @@ declare(
     doc="Out = poolings of X over a pyramid of windows",
 )
 declare_gradient("spp", "X Out Out@GRAD -> X@GRAD")
-declare(
-    "bilinear_interp",
-    "X OutSize? SizeTensor*? Scale? -> Out",
-    _BILINEAR_INTERP,
-    doc="Out = X scaled to another size, bilinearly",
-)
-declare_gradient("bilinear_interp", "X OutSize? SizeTensor*? Scale? Out@GRAD -> X@GRAD")
-declare(
-    "nearest_interp",
-    "X OutSize? SizeTensor*? Scale? -> Out",
-    _BILINEAR_INTERP,
-    doc="Out = X scaled to another size, by the nearest element",
-)
-declare_gradient("nearest_interp", "X OutSize? SizeTensor*? Scale? Out@GRAD -> X@GRAD")
-declare(
-    "bicubic_interp",
-    "X OutSize? SizeTensor*? Scale? -> Out",
-    _BILINEAR_INTERP,
-    doc="Out = X scaled to another size, bicubically",
-)
-declare_gradient("bicubic_interp", "X OutSize? SizeTensor*? Scale? Out@GRAD -> X@GRAD")
-declare(
-    "trilinear_interp",
-    "X OutSize? SizeTensor*? Scale? -> Out",
-    _BILINEAR_INTERP,
-    doc="Out = X scaled to another size, trilinearly",
-)
-declare_gradient("trilinear_interp", "X OutSize? SizeTensor*? Scale? Out@GRAD -> X@GRAD")
-declare("grid_sampler", "X Grid -> Output", {"use_cudnn": True}, doc="Output = X at the points of Grid")
-declare_gradient("grid_sampler", "X Grid Output@GRAD -> X@GRAD Grid@GRAD")
-declare(
-    "affine_grid",
-    "Theta OutputShape? -> Output",
-    {"use_cudnn": True, "output_shape": ints()},
-    doc="Output = a grid of points, moved by Theta",
-)
-declare_gradient("affine_grid", "OutputShape? Output@GRAD -> Theta@GRAD")
 declare("row_conv", "X Filter -> Out", doc="Out = X convolved with Filter over the rows that follow")
 declare_gradient("row_conv", "X Filter Out@GRAD -> X@GRAD Filter@GRAD")
 declare("conv_shift", "X Y -> Out", doc="Out = the circular convolution of the rows of X and Y")

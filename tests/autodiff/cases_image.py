@@ -152,3 +152,34 @@ def _crop(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
     offsets = [draw(st.integers(0, dim - 1)) for dim in shape]
     sizes = [draw(st.integers(1, dim - start)) for dim, start in zip(shape, offsets, strict=True)]
     return Case(op_type, {"X": smooth(random, shape)}, {"offsets": offsets, "shape": sizes})
+
+
+@case("bilinear_interp", "nearest_interp", "bicubic_interp", "trilinear_interp")
+def _interpolate(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
+    names = ("out_d", "out_h", "out_w") if op_type == "trilinear_interp" else ("out_h", "out_w")
+    last, spatial = draw(st.booleans()), [draw(st.integers(1, 4)) for _ in names]
+    attrs: dict[str, object] = {name: draw(st.integers(1, 5)) for name in names}
+    attrs |= {"align_corners": draw(st.booleans()), "align_mode": draw(st.integers(0, 1))}
+    attrs["data_layout"] = "NHWC" if last else "NCHW"
+    x = smooth(random, (1, *spatial, 2) if last else (1, 2, *spatial))
+    return Case(op_type, {"X": x}, attrs)
+
+
+@case("grid_sampler")
+def _grid_sampler(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
+    """Points that are not on a row or column of X, where the slope is another on each side; some outside."""
+    height, width = draw(st.integers(2, 4)), draw(st.integers(2, 4))
+    places = [random.integers(-2, dim + 1, size=(2, 3, 2)) for dim in (width, height)]
+    scaled = [
+        (at + random.uniform(0.2, 0.8, size=at.shape)) / (dim - 1) * 2 - 1
+        for at, dim in zip(places, (width, height), strict=True)
+    ]
+    inputs = {"X": smooth(random, (2, 2, height, width)), "Grid": np.stack(scaled, axis=-1)}
+    return Case(op_type, inputs, wrt=("X", "Grid"), outputs={"Output": 1})
+
+
+@case("affine_grid")
+def _affine_grid(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
+    shape = [2, 1, draw(st.integers(1, 3)), draw(st.integers(1, 3))]
+    theta = smooth(random, (2, 2, 3))
+    return Case(op_type, {"Theta": theta}, {"output_shape": shape}, wrt=("Theta",), outputs={"Output": 1})
