@@ -132,6 +132,17 @@ def steps_of(x: Any, slot: str, reverse: bool) -> tuple[Array, list[list[int]], 
     return data, lod, Steps(rows, [0, *np.cumsum([len(held) for held in going_on]).tolist()], order)
 
 
+def steps_noted(batch: Any, slot: str) -> Steps:
+    """The steps that `Steps.noted` wrote beside values in batch order; a gradient takes those of its forward op.
+
+    Raises ValueError if there are none.
+    """
+    data, lod = sequences(batch, slot)
+    if len(lod) != 3 or len(lod[1]) != len(data):
+        raise ValueError(f"{slot} does not say which rows come when: it is no result of a recurrent unit")
+    return Steps(np.asarray(lod[1], np.int64), lod[0], np.asarray(lod[2], np.int64))
+
+
 def require_rows(state: Array | None, count: int, width: int, slot: str) -> None:
     """Raises ValueError unless an initial state, if there is one, has a row of this width for every sequence."""
     if state is not None and state.shape != (count, width):

@@ -21,6 +21,7 @@ from pstranspile.ops.recurrent import (
     activation,
     require_dims,
     require_rows,
+    steps_noted,
     steps_of,
     unit_width,
 )
@@ -139,10 +140,9 @@ def _gru(op: Op) -> Run:
 
 @kernel("gru_grad", "Input@GRAD Weight@GRAD H0@GRAD Bias@GRAD", lod="own")
 def _gru_grad(op: Op) -> Run:
-    unit, reverse = _unit(op), flag(op, "is_reverse")
+    unit = _unit(op)
 
     def run(
-        Input: Any,
         Weight: Any,
         BatchGate: Any,
         BatchResetHiddenPrev: Any,
@@ -150,7 +150,7 @@ def _gru_grad(op: Op) -> Run:
         Hidden_GRAD: Any,
         H0: Any = None,
     ) -> tuple[Any, ...]:
-        _, _, steps = steps_of(Input, "Input", reverse)
+        steps = steps_noted(BatchGate, "BatchGate")
         weight_grad = np.zeros(plain(Weight).shape, plain(Weight).dtype)
         held, total = _weights(plain(Weight)), _weights(weight_grad)
         gates, reset, hidden = plain(BatchGate), plain(BatchResetHiddenPrev), plain(BatchHidden)

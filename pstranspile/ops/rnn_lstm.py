@@ -27,6 +27,7 @@ from pstranspile.ops.recurrent import (
     activation,
     require_dims,
     require_rows,
+    steps_noted,
     steps_of,
     unit_width,
 )
@@ -247,7 +248,6 @@ def _lstm_grad(op: Op) -> Run:
     unit = _unit(op)
 
     def run(
-        Input: Any,
         Weight: Any,
         Bias: Any,
         Hidden: Any,
@@ -258,7 +258,7 @@ def _lstm_grad(op: Op) -> Run:
         H0: Any = None,
         C0: Any = None,
     ) -> tuple[Any, ...]:
-        _, _, steps = steps_of(Input, "Input", unit.reverse)
+        steps = steps_noted(BatchGate, "BatchGate")
         held = _parameters(unit, plain(Weight), plain(Bias), None)
         hidden, cells, grad = (steps.batch(plain(value)) for value in (Hidden, Cell, Hidden_GRAD))
         values = _Values(plain(BatchGate), cells, plain(BatchCellPreAct), hidden, hidden)
@@ -300,9 +300,9 @@ def _lstmp_grad(op: Op) -> Run:
         H0: Any = None,
         C0: Any = None,
     ) -> tuple[Any, ...]:
-        rows, _, steps = steps_of(Projection, "Projection", unit.reverse)
+        steps = steps_noted(BatchGate, "BatchGate")
         held = _parameters(unit, plain(Weight), plain(Bias), plain(ProjWeight))
-        projected, cells, grad = (steps.batch(plain(value)) for value in (rows, Cell, Projection_GRAD))
+        projected, cells, grad = (steps.batch(plain(value)) for value in (Projection, Cell, Projection_GRAD))
         values = _Values(plain(BatchGate), cells, plain(BatchCellPreAct), plain(BatchHidden), projected)
         found = _backward(unit, held, steps, values, grad, *_initial(steps, H0, C0, held))
         states = steps.initial_back(found.state), steps.initial_back(found.cell)
