@@ -57,13 +57,16 @@ def _reduced(x: TensorType, gone: set[int], keep: bool) -> TensorType:
 @shape_rule("norm")
 def _norm(op: Op, types: Types) -> Types:
     x = one(types, "X")
-    return {"Norm": (_reduced(x, {_dim(x, int_attr(op, "axis"))}, True)._replace(lod_level=0),), "Out": (x,)}
+    return {
+        "Norm": (_reduced(x, {_dim(x, int_attr(op, "axis"))}, True)._replace(lod_level=0),),
+        "Out": (x._replace(lod_level=0),),
+    }
 
 
 @shape_rule("p_norm")
 def _p_norm(op: Op, types: Types) -> Types:
     x = one(types, "X")
-    return {"Out": (_reduced(x, {_dim(x, int_attr(op, "axis", -1))}, flag(op, "keepdim")),)}
+    return {"Out": (_reduced(x, {_dim(x, int_attr(op, "axis", -1))}, flag(op, "keepdim"))._replace(lod_level=0),)}
 
 
 @shape_rule("frobenius_norm")

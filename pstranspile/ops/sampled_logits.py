@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pstranspile.ir.model import Op, TensorType
+from pstranspile.ir.types import DType
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import ExecutionContext
 from pstranspile.ops.kernel import Run, kernel
@@ -42,11 +43,12 @@ def _sample_logits(op: Op, types: Types) -> Types:
         disagree("Labels", labels, "Logits", logits)
     count = int_attr(op, "num_samples") + labels.shape[1] if labels.shape[1] >= 0 else -1
     dims = (labels.shape[0], count)
+    # Fluid's layer declares Probabilities as f32 whatever the logits are, and LabelsDim without an element type
+    likely = TensorType(logits.dtype, dims) if logits.dtype is DType.FP32 else None
     return {
         "Samples": (TensorType(labels.dtype, dims),),
-        "Probabilities": (TensorType(logits.dtype, dims),),
+        "Probabilities": (likely,),
         "LogitsDim": (TensorType(logits.dtype, (*logits.shape, 0)),),
-        "LabelsDim": (TensorType(labels.dtype, (*labels.shape, 0)),),
         "SampledLogits": (TensorType(logits.dtype, dims),),
         "SampledLabels": (TensorType(labels.dtype, labels.shape),),
     }
@@ -131,7 +133,7 @@ def _sample_logits_values(op: Op) -> Run:
         likely = likely.astype(Logits.dtype)
         logits = np.take_along_axis(Logits, chosen, axis=1)
         if no_hits:
-            hits = (chosen[:, true:, None] == Labels[:, None, :]).any(axis=2)
+            hits = (chosen[:, true:, None] == chosen[:, None, :true]).any(axis=2)
             logits[:, true:] -= hits * Logits.dtype.type(1e20)
         logits = np.clip(logits - np.log(likely), -1e20, 1e20)
         places = np.broadcast_to(np.arange(true, dtype=Labels.dtype), Labels.shape).copy()
