@@ -153,6 +153,15 @@ def _mean_iou_values(op: Op) -> Run:
     return run
 
 
+def _pairs(query: Array) -> tuple[Array, Array]:
+    """All pairs of rows of the same query, as the rows that come first and second; query by query."""
+    order = np.argsort(query, kind="stable")
+    ends = np.flatnonzero(np.diff(query[order])) + 1
+    found = [rows[np.stack(np.triu_indices(len(rows), 1))] for rows in np.split(order, ends)]
+    first, second = np.concatenate(found, axis=1)
+    return first, second
+
+
 @kernel("positive_negative_pair", "PositivePair NegativePair NeutralPair", lod="none")
 def _positive_negative_pair_values(op: Op) -> Run:
     column = int_attr(op, "column")
@@ -168,7 +177,7 @@ def _positive_negative_pair_values(op: Op) -> Run:
     ) -> tuple[Array, Array, Array]:
         score, label, query = Score[:, column], Label.reshape(-1), QueryID.reshape(-1)
         weight = np.ones(len(score), Score.dtype) if Weight is None else Weight.reshape(-1)
-        first, second = np.nonzero(np.triu(query[:, None] == query, 1))
+        first, second = _pairs(query)
         differ = label[first] != label[second]
         first, second = first[differ], second[differ]
         counts = (weight[first] + weight[second]) / 2
