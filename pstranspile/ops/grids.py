@@ -229,8 +229,9 @@ def _linspace_values(_op: Op) -> Run:
         if count < 1:
             raise ValueError(f"Num is {count}, it must be positive")
         start, stop = Start.reshape(-1)[0], Stop.reshape(-1)[0]
-        step = (stop - start) / Start.dtype.type(max(count - 1, 1))
-        return start + step * np.arange(count).astype(Start.dtype)
+        found = np.full(count, (stop - start) / Start.dtype.type(max(count - 1, 1)))
+        found[0] = start
+        return np.add.accumulate(found)  # as Fluid adds them up, also in f32
 
     return run
 

@@ -226,6 +226,9 @@ def _index_select_grad(op: Op) -> Run:
 @kernel("index_sample", lod="none")
 def _index_sample_values(_op: Op) -> Run:
     def run(X: Array, Index: Array) -> Array:
+        if X.ndim != 2 or Index.ndim != 2 or len(X) != len(Index):
+            dims = f"{list(X.shape)} and {list(Index.shape)}"
+            raise ValueError(f"X and Index have dims {dims}, they must be matrices with as many rows")
         check_ids(Index, X.shape[1], "Index")
         return np.take_along_axis(X, Index, axis=1)
 

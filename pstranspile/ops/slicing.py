@@ -91,6 +91,21 @@ gradient("partial_concat", "partial_sum")(_partial_gradient)
 _BOUNDS = (("starts", "StartsTensor"), ("ends", "EndsTensor"), ("strides", "StridesTensor"))
 
 
+def _span(axis: int, dim: int, start: int, end: int, step: int) -> tuple[int, int]:
+    """The elements of a dim that a strided_slice goes through, from the first to behind the last; maybe none.
+
+    Bounds count from the end where they are negative, but an `end` of -1 of a step backwards means the beginning.
+    Raises ValueError where they are the wrong way around, as Fluid does before it cuts them off at the ends of the dim.
+    """
+    first = start + dim if start < 0 else start
+    stop = end + dim if end < 0 and not (end == -1 and step < 0) else end
+    if step == 0 or (first >= stop if step > 0 else first <= stop):
+        raise ValueError(f"dim {axis} of Input has {dim} elements, none from {start} to {end} by {step}")
+    low, high = (first, stop) if step > 0 else (stop + 1, first + 1)
+    high = max(min(high, dim), 0)
+    return min(max(low, 0), high), high
+
+
 @shape_rule("strided_slice")
 def _strided_slice(op: Op, types: Types) -> Types:
     x, dims = one(types, "Input"), list(one(types, "Input").shape)
@@ -102,10 +117,12 @@ def _strided_slice(op: Op, types: Types) -> Types:
             raise ShapeError(f"axes has {axis}, but Input is {describe(x)}", "Input")
         if computed or dims[axis] < 0 or flags[at : at + 1] == (-1,) or any(len(each) <= at for each in bounds):
             dims[axis] = -1
-        elif bounds[2][at] == 0:
-            raise ShapeError("strides has a 0", "Input")
         else:
-            dims[axis] = len(range(dims[axis])[slice(*(each[at] for each in bounds))])
+            start, end, step = (each[at] for each in bounds)
+            try:
+                dims[axis] = len(range(*_span(axis, dims[axis], start, end, step), abs(step)))
+            except ValueError as reason:
+                raise ShapeError(str(reason), "Input") from None
     gone = ints_attr(op, "decrease_axis")
     left = tuple(dim for at, dim in enumerate(dims) if at not in gone) or (1,)
     return {"Out": (TensorType(x.dtype, left, 0 if 0 in axes else x.lod_level),)}
@@ -190,19 +207,12 @@ def _steps(
     for axis, start, end, step in zip(axes, bounds[0], bounds[1], bounds[2], strict=True):
         if not 0 <= axis < len(dims):
             raise ValueError(f"axes has {axis}, but Input has {len(dims)} dims")
-        if step == 0 or not range(dims[axis])[start:end:step]:
-            raise ValueError(f"dim {axis} of Input has {dims[axis]} elements, none from {start} to {end} by {step}")
-        index[axis] = _step(dims[axis], start, end, step)
+        low, high = _span(axis, dims[axis], start, end, step)
+        index[axis] = slice(low, high, step)
+        if step < 0:  # as in Fluid counted from the far end: that element is there, last
+            count = len(range(low, high, -step))
+            index[axis] = slice(low + (1 - count) * step, low - 1 if low else None, step) if count else slice(0)
     return tuple(index)
-
-
-def _step(dim: int, start: int, end: int, step: int) -> slice:
-    """The slice of a dim. A step backwards counts, as in Fluid, from the far end: that element is there, last."""
-    if step > 0:
-        return slice(start, end, step)
-    chosen = range(dim)[start:end:step]
-    far = max(end + dim if end < 0 else end, -1) + 1
-    return slice(far - (len(chosen) - 1) * step, far - 1 if far else None, step)
 
 
 @kernel("strided_slice")

@@ -25,6 +25,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
     ),
     "negative": ("index_select", {"X": X, "Index": np.array([-1])}, {"dim": 1}, "Index -1 is not in 0 to 2"),
     "sample": ("index_sample", {"X": X, "Index": np.array([[0], [3]])}, {}, "Index 3 is not in 0 to 2"),
+    "rows": ("index_sample", {"X": X, "Index": np.array([[0]])}, {}, "they must be matrices with as many rows"),
     "sources": ("multiplex", {"Ids": np.array([[0], [2]]), "X": [X, X]}, {}, "Ids 2 is not in 0 to 1"),
     "few sources": ("multiplex", {"Ids": np.array([[0]]), "X": [X, X]}, {}, "Ids has 1 elements, but there are 2 rows"),
     "shard": (
