@@ -74,6 +74,7 @@ FAMILIES: tuple[str, ...] = (
     "conv_transpose",
     "channels",
     "padding",
+    "pool_index",
     "interpolation",
     "norm_image",
     "data_norm",

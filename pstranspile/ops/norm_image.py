@@ -114,8 +114,9 @@ def _affine_channel(op: Op, types: Types) -> Types:
 
 
 def _channel_axis(op: Op, rank: int) -> int:
-    """Where the channels are: in dim 1, but last for NHWC."""
-    return rank - 1 if "NHWC" in (text(op, "data_layout"), text(op, "data_format")) else 1
+    """Where the channels are: in dim 1, but last for NHWC. (`affine_channel` takes no layout for NHWC.)"""
+    last = text(op, "data_layout") in ("NHWC", "AnyLayout") or text(op, "data_format") == "NHWC"
+    return rank - 1 if last else 1
 
 
 def _beside(values: Array, rank: int, axis: int) -> Array:

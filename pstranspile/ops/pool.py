@@ -1,7 +1,10 @@
-"""Pooling: the maximum or average of windows of images."""
+"""Pooling: the maximum or average of windows of images and volumes."""
 
 from __future__ import annotations
 
+import functools
+import itertools
+import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -46,37 +49,57 @@ declare(
     doc="Out = the maximum or average of each window",
 )
 declare_gradient("pool2d", "X Out Out@GRAD -> X@GRAD")
+declare(
+    "pool3d",
+    "X -> Out",
+    {
+        "pooling_type": STRING,
+        "ksize": INTS,
+        "global_pooling": False,
+        "strides": ints(1, 1, 1),
+        "paddings": ints(0, 0, 0),
+        "exclusive": True,
+        "adaptive": False,
+        "use_cudnn": False,
+        "ceil_mode": False,
+        "use_mkldnn": False,
+        "data_format": "NCDHW",
+        "padding_algorithm": "EXPLICIT",
+    },
+    doc="as pool2d, over volumes",
+)
+declare_gradient("pool3d", "X Out Out@GRAD -> X@GRAD")
 
 
-@shape_rule("pool2d")
+@shape_rule("pool2d", "pool3d")
 def _pool(op: Op, types: Types) -> Types:
     x = one(types, "X")
-    batch, channels, dims = image_dims(op, x, "X")
+    spatial = 3 if op.type == "pool3d" else 2
+    batch, channels, dims = image_dims(op, x, "X", spatial)
     if op.attrs.get("adaptive"):
         found = dims if op.attrs.get("global_pooling") else ints_attr(op, "ksize")
     elif op.attrs.get("global_pooling"):
-        found = (1, 1)
+        found = (1,) * spatial
     else:
-        found = window_counts(op, dims, ints_attr(op, "ksize"), (1, 1))
+        found = window_counts(op, dims, ints_attr(op, "ksize"), (1,) * spatial)
     return {"Out": (images_type(op, x, batch, channels, found),)}
 
 
 # Kernels
 
-_LEAST = -3.4028234663852886e38
+LEAST = -3.4028234663852886e38
 """The maximum of a window that has no element, for every element type: the least float32."""
 
 
-class _Windows(NamedTuple):
-    """The windows of images. `rows[i]` chooses the i-th row of every window of the padded images, `columns` likewise.
+class Windows(NamedTuple):
+    """The windows of images. `choices[d][i]` chooses the i-th element along dim d of every window of the padded images.
 
-    The windows of adaptive pooling differ in size; the last row or column of the smaller ones comes several times.
+    The windows of adaptive pooling differ in size; the last element of the smaller ones comes several times.
     `counts` is how many elements the average of each window divides by.
     """
 
     padding: Padding
-    rows: list[Any]
-    columns: list[Any]
+    choices: list[list[Any]]
     counts: Array
 
     def pad(self, x: Array, value: float) -> Array:
@@ -85,9 +108,16 @@ class _Windows(NamedTuple):
             return x
         return np.pad(x, ((0, 0), (0, 0), *self.padding), constant_values=value)
 
-    def places(self) -> Iterator[tuple[Any, Any]]:
-        """Which rows and which columns hold an element of every window, in row-major order of the elements."""
-        return ((row, column) for row in self.rows for column in self.columns)
+    def places(self) -> Iterator[tuple[Any, ...]]:
+        """Indices into padded images of an element of every window, in row-major order of the elements."""
+        for place in itertools.product(*self.choices):
+            yield (..., *(place if isinstance(place[0], slice) else np.ix_(*place)))
+
+    def cropped(self, padded: Array, dims: tuple[int, ...]) -> Array:
+        """Images of these spatial dims, without their padding."""
+        return padded[
+            (..., *(slice(before, before + dim) for dim, (before, _) in zip(dims, self.padding, strict=True)))
+        ]
 
 
 def _adaptive_bounds(dim: int, count: int) -> tuple[Array, Array]:
@@ -101,20 +131,44 @@ def _adaptive_counts(op: Op, dims: tuple[int, ...]) -> tuple[int, ...]:
     return dims if flag(op, "global_pooling") else ints_attr(op, "ksize")
 
 
-def _windows(op: Op, dims: tuple[int, ...]) -> _Windows:
+def windows_of(op: Op, dims: tuple[int, ...]) -> Windows:
+    """The windows that an op's attributes ask for, over images of these spatial dims."""
     if flag(op, "adaptive"):
-        counts = _adaptive_counts(op, dims)
-        bounds = [_adaptive_bounds(dim, count) for dim, count in zip(dims, counts, strict=True)]
-        sizes = [ends - starts for starts, ends in bounds]
-        rows, columns = (
-            [np.minimum(starts + at, ends - 1) for at in range(int((ends - starts).max()))] for starts, ends in bounds
-        )
-        return _Windows(((0, 0), (0, 0)), rows, columns, np.multiply.outer(*sizes))
-    whole = flag(op, "global_pooling")
-    size = dims if whole else ints_attr(op, "ksize")
-    strides = (1, 1) if whole else ints_attr(op, "strides")
-    found = (1, 1) if whole else window_counts(op, dims, size, (1, 1))
-    padding = ((0, 0), (0, 0)) if whole else padding_of(op, dims, size)
+        return _adaptive_windows(dims, _adaptive_counts(op, dims))
+    ones = (1,) * len(dims)
+    if flag(op, "global_pooling"):
+        return plain_windows(dims, dims, ones, ((0, 0),) * len(dims), ones, exclusive=flag(op, "exclusive"))
+    size = ints_attr(op, "ksize")
+    found = window_counts(op, dims, size, ones)
+    if min(found) < 1:
+        raise ValueError(f"X has images of {list(dims)}, which have no window of {list(size)}")
+    padding, strides = padding_of(op, dims, size), ints_attr(op, "strides")
+    return plain_windows(dims, size, strides, padding, found, exclusive=flag(op, "exclusive"))
+
+
+def _adaptive_windows(dims: tuple[int, ...], counts: tuple[int, ...]) -> Windows:
+    bounds = [_adaptive_bounds(dim, count) for dim, count in zip(dims, counts, strict=True)]
+    choices = [
+        [np.minimum(starts + at, ends - 1) for at in range(int((ends - starts).max()))] for starts, ends in bounds
+    ]
+    return Windows(((0, 0),) * len(dims), choices, _product([ends - starts for starts, ends in bounds]))
+
+
+def _product(sizes: list[Array]) -> Array:
+    """The number of elements of each window, from those along each dim."""
+    return functools.reduce(np.multiply.outer, sizes)
+
+
+def plain_windows(
+    dims: tuple[int, ...],
+    size: tuple[int, ...],
+    strides: tuple[int, ...],
+    padding: Padding,
+    found: tuple[int, ...],
+    *,
+    exclusive: bool,
+) -> Windows:
+    """`found` windows of one size at equal distances; `exclusive`: averages leave the padding out."""
     choices: list[list[slice]] = []
     real: list[Array] = []
     reached: list[tuple[int, int]] = []
@@ -125,83 +179,104 @@ def _windows(op: Op, dims: tuple[int, ...]) -> _Windows:
         real.append(np.minimum(starts + k, dim) - np.maximum(starts, 0))
         # With ceil_mode the last window may reach beyond the padding
         reached.append((before, max(after, last + k - dim - before)))
-    counts = np.multiply.outer(*real) if flag(op, "exclusive") else np.full(found, size[0] * size[1])
-    rows, columns = choices
-    return _Windows(tuple(reached), rows, columns, counts)
+    return Windows(tuple(reached), choices, _product(real) if exclusive else np.full(found, math.prod(size)))
 
 
-@kernel("pool2d")
+def largest_of(windows: Windows, x: Array) -> Array:
+    """The maximum of each window of images."""
+    padded, found = windows.pad(x, LEAST), None
+    for place in windows.places():
+        part = padded[place]
+        found = part.copy() if found is None else np.maximum(found, part, out=found)
+    return found
+
+
+def average_of(windows: Windows, x: Array) -> Array:
+    """The average of each window of images."""
+    padded, total = windows.pad(x, 0), np.zeros((*x.shape[:2], *windows.counts.shape), x.dtype)
+    for place in windows.places():
+        total += padded[place]
+    return total / windows.counts.astype(x.dtype)
+
+
+def gradient_of_largest(windows: Windows, x: Array, out: Array, gradient: Array) -> Array:
+    """The gradient of images from that of the maxima; the first of equal elements takes it all."""
+    padded = windows.pad(x, LEAST)
+    found, taken = np.zeros_like(padded), np.zeros(out.shape, bool)
+    for place in windows.places():
+        hit = padded[place] == out
+        hit &= ~taken
+        taken |= hit
+        if isinstance(place[1], slice):
+            found[place] += gradient * hit
+        else:  # windows of adaptive pooling overlap
+            np.add.at(found, (slice(None), slice(None), *place[1:]), gradient * hit)
+    return windows.cropped(found, x.shape[2:])
+
+
+def gradient_of_average(windows: Windows, x: Array, gradient: Array) -> Array:
+    """The gradient of images from that of the averages."""
+    share = gradient / windows.counts.astype(x.dtype)
+    found = np.zeros_like(windows.pad(x, 0))
+    for place in windows.places():
+        found[place] += share
+    return windows.cropped(found, x.shape[2:])
+
+
+@kernel("pool2d pool3d")
 def _pool_values(op: Op) -> Run:
     def largest(X: Array) -> Array:
         x = channels_first(op, X)
-        windows = _windows(op, x.shape[2:])
-        padded, found = windows.pad(x, _LEAST), None
-        for row, column in windows.places():
-            part = padded[:, :, row][..., column]
-            found = part.copy() if found is None else np.maximum(found, part, out=found)
-        return as_asked(op, found)
+        return as_asked(op, largest_of(windows_of(op, x.shape[2:]), x))
 
     def average(X: Array) -> Array:
         x = channels_first(op, X)
-        windows = _windows(op, x.shape[2:])
-        counts = windows.counts.astype(x.dtype)
+        windows = windows_of(op, x.shape[2:])
         if flag(op, "adaptive"):
-            return as_asked(op, _members(op, x, 0) @ x @ _members(op, x, 1).T / counts)
-        padded, total = windows.pad(x, 0), np.zeros((*x.shape[:2], *counts.shape), x.dtype)
-        for row, column in windows.places():
-            total += padded[:, :, row][..., column]
-        return as_asked(op, total / counts)
+            return as_asked(op, _along(x, _members(op, x)) / windows.counts.astype(x.dtype))
+        return as_asked(op, average_of(windows, x))
 
-    return largest if _is_max(op) else average
+    return largest if is_max(op) else average
 
 
-def _is_max(op: Op) -> bool:
+def is_max(op: Op) -> bool:
+    """Whether `pooling_type` asks for maxima. Raises ValueError unless it is max or avg."""
     kind = text(op, "pooling_type")
     if kind not in ("max", "avg"):
         raise ValueError(f"pooling_type is {kind!r}, not max or avg")
     return kind == "max"
 
 
-def _members(op: Op, x: Array, axis: int) -> Array:
-    """Which elements along height (0) or width (1) each window of adaptive pooling has, as a matrix of 0 and 1."""
-    dim = x.shape[2 + axis]
-    starts, ends = _adaptive_bounds(dim, _adaptive_counts(op, x.shape[2:])[axis])
-    at = np.arange(dim)
-    return ((at >= starts[:, None]) & (at < ends[:, None])).astype(x.dtype)
+def _members(op: Op, x: Array) -> list[Array]:
+    """Which elements along each dim each window of adaptive pooling has, as matrices of 0 and 1."""
+    found: list[Array] = []
+    dims = x.shape[2:]
+    for dim, count in zip(dims, _adaptive_counts(op, dims), strict=True):
+        starts, ends = _adaptive_bounds(dim, count)
+        at = np.arange(dim)
+        found.append(((at >= starts[:, None]) & (at < ends[:, None])).astype(x.dtype))
+    return found
 
 
-@kernel("pool2d_grad", "X@GRAD", lod="none")
+def _along(x: Array, matrices: list[Array]) -> Array:
+    """Images multiplied by a matrix along each of their spatial dims."""
+    for axis, matrix in enumerate(matrices, 2):
+        x = np.moveaxis(np.moveaxis(x, axis, -1) @ matrix.T, -1, axis)
+    return x
+
+
+@kernel("pool2d_grad pool3d_grad", "X@GRAD", lod="none")
 def _pool_grad(op: Op) -> Run:
     def of_largest(X: Array, Out: Array, Out_GRAD: Array) -> Array:
         x, out, gradient = (channels_first(op, value) for value in (X, Out, Out_GRAD))
-        windows = _windows(op, x.shape[2:])
-        padded = windows.pad(x, _LEAST)
-        found, taken = np.zeros_like(padded), np.zeros(out.shape, bool)
-        for row, column in windows.places():
-            hit = padded[:, :, row][..., column] == out
-            hit &= ~taken  # the first of equal elements takes it all
-            taken |= hit
-            if isinstance(row, slice):
-                found[:, :, row, column] += gradient * hit
-            else:  # windows of adaptive pooling overlap
-                np.add.at(found, (slice(None), slice(None), row[:, None], column), gradient * hit)
-        return as_asked(op, _cropped(windows, found, x))
+        return as_asked(op, gradient_of_largest(windows_of(op, x.shape[2:]), x, out, gradient))
 
     def of_average(X: Array, Out_GRAD: Array) -> Array:
         x, gradient = channels_first(op, X), channels_first(op, Out_GRAD)
-        windows = _windows(op, x.shape[2:])
-        share = gradient / windows.counts.astype(x.dtype)
+        windows = windows_of(op, x.shape[2:])
         if flag(op, "adaptive"):
-            return as_asked(op, _members(op, x, 0).T @ share @ _members(op, x, 1))
-        found = np.zeros_like(windows.pad(x, 0))
-        for row, column in windows.places():
-            found[:, :, row, column] += share
-        return as_asked(op, _cropped(windows, found, x))
+            share = gradient / windows.counts.astype(x.dtype)
+            return as_asked(op, _along(share, [matrix.T for matrix in _members(op, x)]))
+        return as_asked(op, gradient_of_average(windows, x, gradient))
 
-    return of_largest if _is_max(op) else of_average
-
-
-def _cropped(windows: _Windows, padded: Array, like: Array) -> Array:
-    """Without the padding."""
-    (top, _), (left, _) = windows.padding
-    return padded[:, :, top : top + like.shape[2], left : left + like.shape[3]]
+    return of_largest if is_max(op) else of_average

@@ -183,3 +183,33 @@ def _affine_grid(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
     shape = [2, 1, draw(st.integers(1, 3)), draw(st.integers(1, 3))]
     theta = smooth(random, (2, 2, 3))
     return Case(op_type, {"Theta": theta}, {"output_shape": shape}, wrt=("Theta",), outputs={"Output": 1})
+
+
+@case("pool3d", "max_pool2d_with_index", "max_pool3d_with_index")
+def _pool(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
+    spatial = 2 if "2d" in op_type else 3
+    x = distinct(random, (1, 2, *(draw(st.integers(3, 4)) for _ in range(spatial))))
+    attrs: dict[str, object] = {
+        "ksize": [2] * spatial,
+        "strides": [draw(st.integers(1, 2)) for _ in range(spatial)],
+        "paddings": [draw(st.integers(0, 1)) for _ in range(spatial)],
+        "adaptive": draw(st.booleans()),
+    }
+    if op_type != "pool3d":
+        return Case(op_type, {"X": x}, attrs, others=("Mask",))
+    attrs |= {"pooling_type": draw(st.sampled_from(["max", "avg"])), "exclusive": draw(st.booleans())}
+    return Case(op_type, {"X": x}, attrs)
+
+
+@case("unpool")
+def _unpool(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
+    places = np.stack([random.permutation(16)[:4] for _ in range(2)]).reshape(1, 2, 2, 2).astype("int32")
+    attrs: dict[str, object] = {"ksize": [2, 2], "strides": [2, 2], "unpooling_type": "max"}
+    return Case(op_type, {"X": smooth(random, places.shape), "Indices": places}, attrs)
+
+
+@case("spp")
+def _spp(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
+    x = distinct(random, (2, 1, draw(st.integers(6, 9)), draw(st.integers(6, 9))))
+    attrs = {"pyramid_height": draw(st.integers(1, 3)), "pooling_type": draw(st.sampled_from(["max", "avg"]))}
+    return Case(op_type, {"X": x}, attrs)
