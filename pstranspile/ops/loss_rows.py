@@ -153,6 +153,11 @@ def _label_smooth_values(op: Op) -> Run:
 formula("label_smooth_grad", lambda op: f"{float32(1 - real(op, 'epsilon'))!r} * {{Out_GRAD}}", "X@GRAD", lod="none")
 
 
+def _row_sums(x: Array) -> Array:
+    """The sum of each row, as a column."""
+    return np.add.reduce(x, axis=tuple(range(1, x.ndim))).reshape(-1, 1)
+
+
 @kernel("smooth_l1_loss", "Diff Out", lod="none")
 def _smooth_l1_loss_values(op: Op) -> Run:
     bend = real(op, "sigma") ** 2
@@ -163,7 +168,7 @@ def _smooth_l1_loss_values(op: Op) -> Run:
         loss = np.where(size < 1 / bend, 0.5 * bend * np.square(difference), size - 0.5 / bend)
         if OutsideWeight is not None:
             loss = loss * OutsideWeight
-        return difference, np.add.reduce(loss.reshape(len(X), -1), axis=1, keepdims=True)
+        return difference, _row_sums(loss)
 
     return run
 
@@ -290,7 +295,7 @@ def _center_loss_values(op: Op) -> Run:
         label = Label.reshape(-1)
         check_ids(label, len(Centers), "the label")
         difference = X - Centers[label]
-        loss = np.add.reduce(np.square(difference.reshape(len(X), -1)), axis=1, keepdims=True) / 2
+        loss = _row_sums(np.square(difference)) / 2
         centers = Centers.copy()
         if updates:
             moved = np.zeros_like(Centers)

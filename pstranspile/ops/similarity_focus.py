@@ -38,7 +38,7 @@ def _largest(slices: Array) -> Array:
     chosen, left = np.zeros(slices.shape, bool), np.ones(slices.shape, bool)
     each = np.arange(count)
     for _ in range(min(rows, columns)):
-        at = np.argmax(np.where(left, slices, -np.inf).reshape(count, -1), axis=1)
+        at = np.argmax(np.where(left, slices, -np.inf).reshape(count, rows * columns), axis=1)
         row, column = at // columns, at % columns
         chosen[each, row, column] = True
         left[each, row, :] = False

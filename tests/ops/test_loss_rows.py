@@ -186,3 +186,12 @@ def test_pairs_of_equal_scores_count_twice():
     outputs = {"PositivePair": "positive", "NegativePair": "negative", "NeutralPair": "neutral"}
     frame = compute("positive_negative_pair", inputs, outputs)
     assert [frame.find(name).tolist() for name in outputs.values()] == [[0.0], [1.0], [1.0]]
+
+
+def test_batches_of_no_rows():
+    empty, none = np.zeros((0, 3)), np.zeros((0, 1), "int64")
+    assert one_output("smooth_l1_loss", {"X": empty, "Y": empty}, {"sigma": 1.0}).shape == (0, 1)
+    inputs = {"X": empty[:, :2], "Label": none, **CENTERS}
+    assert one_output("center_loss", inputs, {"cluster_num": 3, "need_update": True}, "Loss").shape == (0, 1)
+    assert one_output("bpr_loss", {"X": empty, "Label": none}, slot="Y").shape == (0, 1)
+    assert one_output("similarity_focus", {"X": np.zeros((0, 2, 2, 2))}, {"axis": 1, "indexes": Ints((0,))}).size == 0
