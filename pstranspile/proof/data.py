@@ -11,7 +11,7 @@ from pstranspile.ir.types import VarKind
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.tensor_bytes import NUMPY_TYPES
 from pstranspile.proof import codes
-from pstranspile.run.feeds import declared, written_names
+from pstranspile.run.feeds import declared
 from pstranspile.run.files import LENGTHS
 
 np = lazy_import("numpy")
@@ -56,21 +56,23 @@ def make_feeds(main: Program, steps: int, batch: int, seed: int = 0) -> dict[str
 
 
 def inputs_of(main: Program) -> list[Var]:
-    """The variables that a program reads and does not make, in the order in which it reads them first.
+    """The variables that a program reads before it makes them, in the order in which it reads them first.
 
     Raises DiagnosticError for readers, which bring data of their own.
     """
-    written = written_names(main)
+    inner = {name for block in main.blocks[1:] for op in block.ops for name in op.output_names}
+    made = set[str]()
     found: dict[str, Var] = {}
     for op in main.main_block.ops:
         for name in op.input_names:
             var = main.main_block.vars.get(name)
-            if var is None or var.persistable or name in written:
+            if var is None or var.persistable or name in made or name in inner:
                 if var is not None and var.kind is VarKind.READER:
                     message = f"%{name} is a reader; a check needs inputs that are fed"
                     raise DiagnosticError([error(codes.NO_DATA, message, var.location, focus=f"%{name}")])
                 continue
             found.setdefault(name, var)
+        made.update(op.output_names)
     return list(found.values())
 
 

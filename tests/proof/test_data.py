@@ -4,6 +4,7 @@ import pytest
 
 from pstranspile import layers as L
 from pstranspile.proof import make_feeds
+from pstranspile.proof.data import inputs_of
 
 CLASSES = {
     "bpr_loss": ("X", "Label", (-1, 7), (-1, 1), {}),
@@ -39,3 +40,12 @@ def test_binary_labels_are_0_or_1(op_type: str, slot: str):
     }
     draft.op(op_type, inputs, {"Out": draft.fresh("out").name}, {})
     assert {*make_feeds(draft.main(), 4, 8)["y"].ravel().tolist()} == {0.0, 1.0}
+
+
+def test_inputs_are_what_is_read_before_it_is_made():
+    draft = L.Draft(seed=1)
+    x = L.data(draft, "x", (-1, 3))
+    out = L.relu(x)
+    draft.op("scale", {"X": out}, {"Out": out.name}, {"scale": 2.0})
+    draft.op("scale", {"X": x}, {"Out": x.name}, {"scale": 2.0})
+    assert [var.name for var in inputs_of(draft.main())] == ["x"]
