@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pstranspile.ir.model import Op, TensorType
+from pstranspile.ir.model import Op, TensorType, Var
 from pstranspile.lazy import lazy_import
+from pstranspile.ops.context import ExecutionContext
 from pstranspile.ops.gradient import Wanted, gradient, like_forward, output_gradients
 from pstranspile.ops.kernel import Run, kernel
 from pstranspile.ops.numeric import first
@@ -247,10 +248,18 @@ def _split_values(op: Op) -> Run:
 def _stack_values(op: Op) -> Run:
     axis = int_attr(op, "axis")
 
-    def run(X: list[Array]) -> Array:
-        return np.stack(X, axis=axis)
+    def run(X: list[Array], context: ExecutionContext) -> Array:
+        return stacked(X, axis, context.declared(op.outputs["Y"][0]))
 
     return run
+
+
+def stacked(parts: Sequence[Array], axis: int, var: Var | None) -> Array:
+    """The parts along a new dim; single elements that Fluid has as tensors without dims make one dim, as declared."""
+    whole = np.stack(parts, axis=axis)
+    if parts[0].shape == (1,) and var is not None and var.tensor is not None and len(var.tensor.shape) == 1:
+        return whole.reshape(-1)
+    return whole
 
 
 @kernel("stack_grad", "X@GRAD")

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.lazy import lazy_import
+from pstranspile.ops.context import ExecutionContext
 from pstranspile.ops.gradient import Wanted, bare_op, gradient, like_forward, output_gradients
 from pstranspile.ops.kernel import Run, kernel
 from pstranspile.ops.numeric import first
 from pstranspile.ops.schema import INT, INTS, UNSCOPED, declare, declare_gradient, ints, longs
-from pstranspile.ops.select import axis_of
+from pstranspile.ops.select import axis_of, stacked
 from pstranspile.ops.shapes import (
     ShapeError,
     Types,
@@ -144,7 +145,8 @@ def _unbind(op: Op, types: Types) -> Types:
     if not fits(x.shape[axis : axis + 1], (parts,)):
         raise ShapeError(f"X is {describe(x)}, dim {axis} can't be cut into {parts} slices", "X")
     lod = x.lod_level if op.type == "unbind" and axis else 0
-    part = TensorType(x.dtype, (*x.shape[:axis], *x.shape[axis + 1 :]) or (1,), lod)
+    # of one dim Fluid makes parts without dims, which are not known here
+    part = TensorType(x.dtype, (*x.shape[:axis], *x.shape[axis + 1 :]), lod)
     return {slot: (part,) * parts}
 
 
@@ -316,8 +318,8 @@ def _unbind_values(op: Op) -> Run:
 def _unstack_grad_values(op: Op) -> Run:
     axis = int_attr(op, "axis")
 
-    def run(Y_GRAD: list[Array]) -> Array:
-        return np.stack(Y_GRAD, axis=axis)
+    def run(Y_GRAD: list[Array], context: ExecutionContext) -> Array:
+        return stacked(Y_GRAD, axis, context.declared(op.outputs["X@GRAD"][0]))
 
     return run
 

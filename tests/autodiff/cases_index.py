@@ -106,7 +106,7 @@ def _roll(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
 
 @case("unbind", "unstack")
 def _unbind(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
-    shape = dims(draw, 2, 3)
+    shape = dims(draw)
     axis = an_axis(draw, shape)
     attrs: dict[str, object] = {"axis": axis} if op_type == "unbind" else {"axis": axis, "num": shape[axis]}
     outputs = {"Out" if op_type == "unbind" else "Y": shape[axis]}
