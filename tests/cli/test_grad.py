@@ -127,7 +127,9 @@ def test_a_training_program_taken_for_a_forward_one(capsys, tmp_path):
     grad(capsys, *arguments, "-o", str(path))
     assert main(["grad", str(path), *arguments]) == 0
     err = capsys.readouterr().err
-    assert "warning[trained-twice]: " in err and "is updated by this op" in err and f"{path}:" in err
+    assert "warning[trained-twice]: " in err
+    assert "is updated by this op" in err
+    assert f"{path}:" in err
     untouched = ps.load(FORWARD).main.parameters()[-1].name
     assert main(["grad", str(path), *arguments, "--parameters", untouched]) == 0
     assert f"%{untouched} is updated by this op" in capsys.readouterr().err
