@@ -1,4 +1,4 @@
-"""Training with recurrent units, chains of labels, CTC and less common losses: three steps against those of Fluid."""
+"""Training with recurrent units, chains of labels, CTC less common losses and images: three steps against those of Fluid."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pstranspile.ops.values import LoDTensor
 from pstranspile.run.api import run
 
 FOLDER = Path(__file__).parents[1] / "data" / "fluid"
-ARCHIVES = ("recurrent_nets", "loss_nets")
+ARCHIVES = ("recurrent_nets", "loss_nets", "image_nets")
 LENGTHS = "@LENS"
 
 
