@@ -22,10 +22,15 @@ SPARSE_GRADIENTS: Mapping[str, str] = {
 WITHOUT_LOD = frozenset(
     (
         "clip_grad",
+        "gru_grad",
         "layer_norm_grad",
+        "lstm_grad",
         "matmul_grad",
         "mul_grad",
+        "row_conv_grad",
         "sequence_concat_grad",
+        "sequence_scatter_grad",
+        "sequence_slice_grad",
         "sequence_softmax_grad",
         "slice_grad",
         "softmax_grad",

@@ -135,6 +135,16 @@ def elementwise_min(x: Value, y: Value, *, axis: int = -1, act: str | None = Non
     return elementwise("elementwise_min", x, y, axis=axis, act=act)
 
 
+def elementwise_pow(x: Value, y: Value, *, axis: int = -1, act: str | None = None) -> Value:
+    """x to the power of y."""
+    return elementwise("elementwise_pow", x, y, axis=axis, act=act)
+
+
+def elementwise_floordiv(x: Value, y: Value, *, axis: int = -1) -> Value:
+    """x / y, rounded down."""
+    return elementwise("elementwise_floordiv", x, y, axis=axis)
+
+
 def elementwise_mod(x: Value, y: Value, *, axis: int = -1) -> Value:
     """The remainder of x / y."""
     return elementwise("elementwise_mod", x, y, axis=axis)
@@ -156,8 +166,8 @@ def sums(values: Sequence[Value]) -> Value:
 
 def reduction(op_type: str, x: Value, dim: int | Sequence[int] | None = None, *, keep_dim: bool = False) -> Value:
     """`reduce_<...>(x)` over one dim, several, or (None) all of them."""
-    dims = [0] if dim is None else [dim] if isinstance(dim, int) else list(dim)
-    return unary(op_type, x, dim=dims, keep_dim=keep_dim, reduce_all=dim is None or len(dims) == len(x.shape))
+    dims = [dim] if isinstance(dim, int) else list(dim or ())
+    return unary(op_type, x, dim=dims or [0], keep_dim=keep_dim, reduce_all=not dims)
 
 
 def reduce_sum(x: Value, dim: int | Sequence[int] | None = None, *, keep_dim: bool = False) -> Value:
@@ -168,6 +178,31 @@ def reduce_sum(x: Value, dim: int | Sequence[int] | None = None, *, keep_dim: bo
 def reduce_mean(x: Value, dim: int | Sequence[int] | None = None, *, keep_dim: bool = False) -> Value:
     """The mean over dims (None: all)."""
     return reduction("reduce_mean", x, dim, keep_dim=keep_dim)
+
+
+def reduce_max(x: Value, dim: int | Sequence[int] | None = None, *, keep_dim: bool = False) -> Value:
+    """The largest element over dims (None: all)."""
+    return reduction("reduce_max", x, dim, keep_dim=keep_dim)
+
+
+def reduce_min(x: Value, dim: int | Sequence[int] | None = None, *, keep_dim: bool = False) -> Value:
+    """The smallest element over dims (None: all)."""
+    return reduction("reduce_min", x, dim, keep_dim=keep_dim)
+
+
+def reduce_prod(x: Value, dim: int | Sequence[int] | None = None, *, keep_dim: bool = False) -> Value:
+    """The product over dims (None: all)."""
+    return reduction("reduce_prod", x, dim, keep_dim=keep_dim)
+
+
+def reduce_all(x: Value, dim: int | Sequence[int] | None = None, *, keep_dim: bool = False) -> Value:
+    """Whether all are true, over dims (None: all)."""
+    return reduction("reduce_all", x, dim, keep_dim=keep_dim)
+
+
+def reduce_any(x: Value, dim: int | Sequence[int] | None = None, *, keep_dim: bool = False) -> Value:
+    """Whether any is true, over dims (None: all)."""
+    return reduction("reduce_any", x, dim, keep_dim=keep_dim)
 
 
 def fill_constant(draft: Draft, shape: Sequence[int], dtype: DType, value: float, *, force_cpu: bool = False) -> Value:

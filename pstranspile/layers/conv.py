@@ -74,6 +74,62 @@ def conv2d(
     return activation(layer, biased, act, use_cudnn=use_cudnn)
 
 
+def conv2d_transpose(
+    x: Value,
+    num_filters: int,
+    *,
+    output_size: Size | None = None,
+    filter_size: Size | None = None,
+    padding: Size | str = 0,
+    stride: Size = 1,
+    dilation: Size = 1,
+    groups: int | None = None,
+    param_attr: Attr = None,
+    bias_attr: Attr = None,
+    use_cudnn: bool = True,
+    act: str | None = None,
+    data_format: str = "NCHW",
+    name: str | None = None,
+) -> Value:
+    """The transpose of a convolution: larger images, of `output_size`, or as `filter_size` makes them.
+
+    Raises ValueError when neither is given.
+    """
+    draft = x.draft
+    channels = x.shape[3 if data_format == "NHWC" else 1]
+    depthwise = channels == groups == num_filters and not use_cudnn
+    op_type = "depthwise_conv2d_transpose" if depthwise else "conv2d_transpose"
+    layer = name_layer(draft, op_type, name)
+    paddings, algorithm = _padding(padding)
+    strides, dilations = _pair(stride), _pair(dilation)
+    wanted = [] if output_size is None else _pair(output_size)
+    if filter_size is not None:
+        size = _pair(filter_size)
+    elif wanted:
+        images = x.shape[1:3] if data_format == "NHWC" else x.shape[2:4]
+        around = [2 * side for side in paddings] if len(paddings) == 2 else [sum(paddings[:2]), sum(paddings[2:])]
+        each = zip(wanted, images, strides, around, dilations, strict=True)
+        size = [(out - (side - 1) * step + pads - 1) // apart + 1 for out, side, step, pads, apart in each]
+    else:
+        raise ValueError("conv2d_transpose takes output_size or filter_size")
+    shape = (channels, num_filters // (groups or 1), *size)
+    kernel = create_parameter(draft, layer, param_attr, shape, x.dtype)
+    out = draft.temporary(layer, x.dtype)
+    attrs = {
+        "output_size": wanted,
+        "strides": strides,
+        "paddings": paddings,
+        "padding_algorithm": algorithm,
+        "dilations": dilations,
+        "groups": groups or 1,
+        "use_cudnn": use_cudnn,
+        "data_format": data_format,
+    }
+    draft.op(op_type, {"Input": x, "Filter": kernel}, {"Output": out}, attrs)
+    biased = bias(layer, out, bias_attr, *((1, 2) if data_format == "NCHW" else (3, 4)))
+    return activation(layer, biased, act, use_cudnn=use_cudnn)
+
+
 def pool2d(
     x: Value,
     pool_size: Size = -1,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeGuard
 
 from pstranspile.ir.model import TensorType, Var
@@ -60,6 +61,11 @@ class Value:
     def lod_level(self) -> int:
         """How deep the sequences nest: 0 for plain tensors."""
         return self.tensor.lod_level
+
+    def declared(self, shape: Sequence[int]) -> Value:
+        """The same variable, declared with these dims, for the ops after it: where Fluid's differ from the op's own."""
+        self.draft.declare(self.var._replace(tensor=self.tensor._replace(shape=tuple(shape))))
+        return self
 
     def stopped(self) -> Value:
         """The same variable, marked to get no gradient."""

@@ -109,6 +109,7 @@ declare("isnan", "X -> Out", doc="Out = whether any element of X is not a number
 shape_rule(
     *("acos", "asin", "atan", "erf", "log1p", "brelu", "relu6", "elu", "selu", "prelu", "hard_sigmoid", "hard_swish"),
     *("hard_shrink", "softshrink", "soft_relu", "stanh", "swish", "mish", "tanh_shrink", "thresholded_relu"),
+    "cumsum",
 )(outputs_like(Out="X"))
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pstranspile.ops.schema import declare, declare_gradient
+from pstranspile.ops.shapes import outputs_like, shape_rule
 
 declare("row_conv", "X Filter -> Out", doc="Out = X convolved with Filter over the rows that follow")
 declare_gradient("row_conv", "X Filter Out@GRAD -> X@GRAD Filter@GRAD")
+shape_rule("row_conv")(outputs_like(Out="X"))
 declare("conv_shift", "X Y -> Out", doc="Out = the circular convolution of the rows of X and Y")
 declare_gradient("conv_shift", "X Y Out@GRAD -> X@GRAD Y@GRAD")
 declare(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from pstranspile.ir.model import Op
+from pstranspile.ir.model import Op, TensorType
+from pstranspile.ir.types import DType
 from pstranspile.ops.gradient import Wanted, bare_op, gradient, like_forward, output_gradients
 from pstranspile.ops.schema import INT, INTS, UNSCOPED, declare, declare_gradient
+from pstranspile.ops.shapes import Types, dtype_attr, int_attr, one, outputs_like, shape_rule
 
 declare(
     "sequence_enumerate",
@@ -78,6 +80,52 @@ declare(
     doc="Out = the tensors of X, concatenated or stacked",
 )
 declare_gradient("tensor_array_to_tensor", "X Out@GRAD -> X@GRAD")
+
+shape_rule("sequence_erase")(outputs_like(Out="X"))
+shape_rule("sequence_reverse")(outputs_like(Y="X"))
+shape_rule("sequence_scatter")(outputs_like(Out="X"))
+
+
+@shape_rule("sequence_enumerate")
+def _sequence_enumerate_types(op: Op, types: Types) -> Types:
+    x = one(types, "X")
+    return {"Out": (x._replace(shape=(x.shape[0], int_attr(op, "win_size"))),)}
+
+
+@shape_rule("sequence_expand_as")
+def _sequence_expand_as_types(_op: Op, types: Types) -> Types:
+    x, y = one(types, "X"), one(types, "Y")
+    return {"Out": (TensorType(x.dtype, (-1, *x.shape[1:]), y.lod_level),)}
+
+
+@shape_rule("sequence_mask")
+def _sequence_mask_types(op: Op, types: Types) -> Types:
+    width = -1 if op.inputs.get("MaxLenTensor") else int_attr(op, "maxlen", -1)
+    return {"Y": (TensorType(dtype_attr(op, "out_dtype"), (*one(types, "X").shape, width if width > 0 else -1)),)}
+
+
+@shape_rule("sequence_pad")
+def _sequence_pad_types(op: Op, types: Types) -> Types:
+    x, rows = one(types, "X"), int_attr(op, "padded_length", -1)
+    # Fluid declares 1 row for each sequence where the longest one decides
+    return {"Out": (TensorType(x.dtype, (-1, rows, *x.shape[1:])),), "Length": (TensorType(DType.INT64, (-1,)),)}
+
+
+@shape_rule("sequence_unpad")
+def _sequence_unpad_types(_op: Op, types: Types) -> Types:
+    x = one(types, "X")
+    return {"Out": (TensorType(x.dtype, (-1, *(x.shape[2:] or (1,))), 1),)}
+
+
+@shape_rule("sequence_reshape")
+def _sequence_reshape_types(op: Op, types: Types) -> Types:
+    x = one(types, "X")
+    return {"Out": (x._replace(shape=(-1, int_attr(op, "new_dim"))),)}
+
+
+@shape_rule("sequence_slice")
+def _sequence_slice_types(_op: Op, types: Types) -> Types:
+    return {"Out": (one(types, "X")._replace(lod_level=0),)}  # as many rows as X has, at most
 
 
 @gradient("sequence_reverse")

@@ -1,0 +1,117 @@
+"""Layers that pick, put, repeat and sort elements, and measure tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pstranspile.ir.types import DType
+from pstranspile.layers.basic import layer, unary
+from pstranspile.layers.value import Value
+
+
+def gather(x: Value, index: Value, *, overwrite: bool = True) -> Value:
+    """The rows of x at `index`. `overwrite`: how the gradient treats rows picked more than once."""
+    return layer("gather", {"X": x, "Index": index}, x.dtype, {"overwrite": overwrite})
+
+
+def gather_nd(x: Value, index: Value) -> Value:
+    """The parts of x at the positions that the last dim of `index` holds."""
+    return layer("gather_nd", {"X": x, "Index": index}, x.dtype)
+
+
+def scatter(x: Value, index: Value, updates: Value, *, overwrite: bool = True) -> Value:
+    """x with the rows at `index` replaced by the updates, or (not `overwrite`) by their sums."""
+    return layer("scatter", {"X": x, "Ids": index, "Updates": updates}, x.dtype, {"overwrite": overwrite})
+
+
+def scatter_nd_add(x: Value, index: Value, updates: Value) -> Value:
+    """x with the updates added at the positions that the last dim of `index` holds."""
+    return layer("scatter_nd_add", {"X": x, "Index": index, "Updates": updates}, x.dtype)
+
+
+def expand(x: Value, times: Sequence[int] | Value) -> Value:
+    """x repeated along each dim; a value i32 says how often at run time."""
+    if isinstance(times, Value):
+        return layer("expand", {"X": x, "ExpandTimes": times.stopped()}, x.dtype).declared([-1] * len(x.shape))
+    return unary("expand", x, expand_times=times)
+
+
+def expand_as(x: Value, target: Value) -> Value:
+    """x repeated to the dims of `target`. Fluid 1.8.5 declares it with dims of 0, so that layers with parameters can't
+    come right after it.
+    """
+    return layer("expand_as", {"X": x, "target_tensor": target}, x.dtype).declared([0] * len(x.shape))
+
+
+def one_hot_v2(ids: Value, depth: int, *, allow_out_of_range: bool = False) -> Value:
+    """As `one_hot`, for ids of any dims (`fluid.one_hot`)."""
+    attrs = {"depth": depth, "allow_out_of_range": allow_out_of_range}
+    return layer("one_hot_v2", {"X": ids}, DType.FP32, attrs).stopped()
+
+
+def argsort(x: Value, *, axis: int = -1, descending: bool = False) -> tuple[Value, Value]:
+    """x sorted along `axis`, and where its elements were, i64."""
+    draft = x.draft
+    minted = draft.names.mint("argsort")
+    out = draft.temporary(minted, x.dtype, stop_gradient=True)
+    indices = draft.temporary(minted, DType.INT64, stop_gradient=True)
+    draft.op("argsort", {"X": x}, {"Out": out, "Indices": indices}, {"axis": axis, "descending": descending})
+    return out, indices
+
+
+def arg_min(x: Value, *, axis: int = 0) -> Value:
+    """Where the smallest element along `axis` is, i64."""
+    return layer("arg_min", {"X": x}, DType.INT64, {"axis": axis}).stopped()
+
+
+def unstack(x: Value, *, axis: int = 0, num: int | None = None) -> list[Value]:
+    """The slices of x along `axis`, without that dim. Raises ValueError when their number is not known."""
+    count = x.shape[axis] if num is None else num
+    if count <= 0:
+        raise ValueError(f"unstack: the number of slices of %{x.name} along dim {axis} is not known")
+    draft = x.draft
+    minted = draft.names.mint("unstack")
+    outs = [draft.temporary(minted, x.dtype) for _ in range(count)]
+    draft.op("unstack", {"X": x}, {"Y": outs}, {"axis": axis, "num": count})
+    return outs
+
+
+def where(condition: Value) -> Value:
+    """The positions of the true elements, i64[true elements, dims]."""
+    return layer("where_index", {"Condition": condition}, DType.INT64)
+
+
+def pad(x: Value, paddings: Sequence[int], *, pad_value: float = 0.0) -> Value:
+    """x with elements `pad_value` around it: before and after each dim, two numbers for each."""
+    return unary("pad", x, paddings=paddings, pad_value=pad_value)
+
+
+def reverse(x: Value, axis: int | Sequence[int]) -> Value:
+    """x from last to first along these dims."""
+    return unary("reverse", x, axis=[axis] if isinstance(axis, int) else axis)
+
+
+def cumsum(x: Value, *, axis: int | None = None, exclusive: bool | None = None, reverse: bool | None = None) -> Value:
+    """Sums along `axis` up to each element, or (`exclusive`) to the one before; `reverse` adds from the end."""
+    given = (("axis", axis), ("exclusive", exclusive), ("reverse", reverse))
+    return unary("cumsum", x, **{name: value for name, value in given if value is not None})
+
+
+def shape(x: Value) -> Value:
+    """The dims of x, i32."""
+    return layer("shape", {"Input": x}, DType.INT32)
+
+
+def size(x: Value) -> Value:
+    """The number of elements of x, i64."""
+    return layer("size", {"Input": x}, DType.INT64)
+
+
+def zeros_like(x: Value) -> Value:
+    """Zeros, as many as x has elements."""
+    return layer("fill_zeros_like", {"X": x}, x.dtype, name="zeros_like").stopped()
+
+
+def ones_like(x: Value) -> Value:
+    """Ones, as many as x has elements."""
+    return layer("fill_any_like", {"X": x}, x.dtype, {"value": 1.0}, name="ones_like")

@@ -1,0 +1,207 @@
+"""Recurrent layers over ragged sequences, and single steps of them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pstranspile.layers.draft import Draft
+from pstranspile.layers.nn import fc, name_layer
+from pstranspile.layers.parameters import Attr, Element, attr_of, create_parameter, element
+from pstranspile.layers.tensor import concat
+from pstranspile.layers.value import Value
+
+_SIGMOID, _TANH = 1, 2
+
+
+class LSTM(NamedTuple):
+    """What an LSTM gives for each row: what it passes on, and its cell."""
+
+    hidden: Value
+    cell: Value
+
+
+class GRUStep(NamedTuple):
+    """One step of a GRU: the new state, the old one times the reset gate, and both gates beside the candidate."""
+
+    hidden: Value
+    reset_hidden: Value
+    gate: Value
+
+
+def dynamic_lstm(
+    x: Value,
+    size: int,
+    *,
+    h_0: Value | None = None,
+    c_0: Value | None = None,
+    param_attr: Attr = None,
+    bias_attr: Attr = None,
+    use_peepholes: bool = True,
+    is_reverse: bool = False,
+    gate_activation: str = "sigmoid",
+    cell_activation: str = "tanh",
+    candidate_activation: str = "tanh",
+    dtype: Element = "f32",
+    name: str | None = None,
+) -> LSTM:
+    """An LSTM over sequences of rows of `size` elements: four gates, made by an `fc` without bias before it.
+
+    Gives rows of size / 4. `h_0` and `c_0` are the states at the start, a row for each sequence.
+    """
+    draft, width = x.draft, size // 4
+    minted, kind = name_layer(draft, "lstm", name), element(dtype)
+    weight = create_parameter(draft, minted, param_attr, (width, 4 * width), kind)
+    shift = _gate_bias(draft, minted, bias_attr, width, use_peepholes, kind)
+    hidden, cell, gates, before = (draft.temporary(minted, kind) for _ in range(4))
+    inputs = {"Input": x, "Weight": weight, "Bias": shift, **_starts(h_0, c_0)}
+    outputs = {"Hidden": hidden, "Cell": cell, "BatchGate": gates, "BatchCellPreAct": before}
+    attrs = {
+        "use_peepholes": use_peepholes,
+        "is_reverse": is_reverse,
+        "gate_activation": gate_activation,
+        "cell_activation": cell_activation,
+        "candidate_activation": candidate_activation,
+    }
+    draft.op("lstm", inputs, outputs, attrs)
+    return LSTM(hidden, cell)
+
+
+def dynamic_lstmp(
+    x: Value,
+    size: int,
+    proj_size: int,
+    *,
+    h_0: Value | None = None,
+    c_0: Value | None = None,
+    param_attr: Attr = None,
+    bias_attr: Attr = None,
+    use_peepholes: bool = True,
+    is_reverse: bool = False,
+    gate_activation: str = "sigmoid",
+    cell_activation: str = "tanh",
+    candidate_activation: str = "tanh",
+    proj_activation: str = "tanh",
+    cell_clip: float = 0.0,
+    proj_clip: float = 0.0,
+    dtype: Element = "f32",
+    name: str | None = None,
+) -> LSTM:
+    """As `dynamic_lstm`, passing on a projection of the state to `proj_size` elements; clips of 0 are none."""
+    draft, width = x.draft, size // 4
+    minted, kind = name_layer(draft, "lstmp", name), element(dtype)
+    weight = create_parameter(draft, minted, param_attr, (proj_size, 4 * width), kind)
+    projection = create_parameter(draft, minted, param_attr, (width, proj_size), kind)
+    shift = _gate_bias(draft, minted, bias_attr, width, use_peepholes, kind)
+    projected, cell = (draft.temporary(minted, kind) for _ in range(2))
+    draft.temporary(minted, kind)  # as in Fluid, where no op uses it
+    hidden, gates, before = (draft.temporary(minted, kind) for _ in range(3))
+    inputs = {"Input": x, "Weight": weight, "ProjWeight": projection, "Bias": shift, **_starts(h_0, c_0)}
+    outputs = {
+        "Projection": projected,
+        "Cell": cell,
+        "BatchHidden": hidden,
+        "BatchGate": gates,
+        "BatchCellPreAct": before,
+    }
+    attrs = {
+        "use_peepholes": use_peepholes,
+        "cell_clip": cell_clip,
+        "proj_clip": proj_clip,
+        "is_reverse": is_reverse,
+        "gate_activation": gate_activation,
+        "cell_activation": cell_activation,
+        "candidate_activation": candidate_activation,
+        "proj_activation": proj_activation,
+    }
+    draft.op("lstmp", inputs, outputs, attrs)
+    return LSTM(projected, cell)
+
+
+def dynamic_gru(
+    x: Value,
+    size: int,
+    *,
+    h_0: Value | None = None,
+    param_attr: Attr = None,
+    bias_attr: Attr = None,
+    is_reverse: bool = False,
+    gate_activation: str = "sigmoid",
+    candidate_activation: str = "tanh",
+    origin_mode: bool = False,
+) -> Value:
+    """A GRU over sequences of rows of 3 * size elements, made by an `fc` before it; gives rows of `size`.
+
+    With `origin_mode` the update gate keeps the old state, without it lets in the new one.
+    """
+    draft = x.draft
+    minted = draft.names.mint("gru")
+    weight = create_parameter(draft, minted, param_attr, (size, 3 * size), x.dtype)
+    shift = create_parameter(draft, minted, bias_attr, (1, 3 * size), x.dtype, is_bias=True)
+    hidden, gates, reset, batch = (draft.temporary(minted, x.dtype) for _ in range(4))
+    inputs = {"Input": x, "Weight": weight, "Bias": shift, **_starts(h_0, None)}
+    outputs = {"Hidden": hidden, "BatchGate": gates, "BatchResetHiddenPrev": reset, "BatchHidden": batch}
+    attrs = {
+        "is_reverse": is_reverse,
+        "gate_activation": gate_activation,
+        "activation": candidate_activation,
+        "origin_mode": origin_mode,
+    }
+    draft.op("gru", inputs, outputs, attrs)
+    return hidden
+
+
+def gru_unit(
+    x: Value,
+    hidden: Value,
+    size: int,
+    *,
+    param_attr: Attr = None,
+    bias_attr: Attr = None,
+    origin_mode: bool = False,
+) -> GRUStep:
+    """One step of a GRU from x, rows of `size` elements, and the state before, rows of size / 3.
+
+    The gates are sigmoids and the candidate a tanh, which Fluid 1.8.5 takes whatever its layer is given.
+    """
+    draft, width = x.draft, size // 3
+    minted = draft.names.mint("gru_unit")
+    weight = create_parameter(draft, minted, param_attr, (width, 3 * width), x.dtype)
+    gate, reset, updated = (draft.temporary(minted, x.dtype) for _ in range(3))
+    inputs = {"Input": x, "HiddenPrev": hidden, "Weight": weight}
+    if attr_of(bias_attr) is not None:
+        inputs["Bias"] = create_parameter(draft, minted, bias_attr, (1, 3 * width), x.dtype, is_bias=True)
+    outputs = {"Gate": gate, "ResetHiddenPrev": reset, "Hidden": updated}
+    attrs = {"activation": _TANH, "gate_activation": _SIGMOID, "origin_mode": origin_mode}
+    draft.op("gru_unit", inputs, outputs, attrs)
+    return GRUStep(updated, reset, gate)
+
+
+def lstm_unit(
+    x: Value,
+    hidden: Value,
+    cell: Value,
+    *,
+    forget_bias: float = 0.0,
+    param_attr: Attr = None,
+    bias_attr: Attr = None,
+    name: str | None = None,
+) -> LSTM:
+    """One step of an LSTM from x, and the hidden state and the cell before; its gates come from an `fc` of both."""
+    draft = x.draft
+    minted = name_layer(draft, "lstm_unit", name)
+    joined = concat([x, hidden], axis=1)
+    gates = fc(joined, 4 * cell.shape[1], param_attr=param_attr, bias_attr=bias_attr)
+    new_cell, new_hidden = (draft.temporary(minted, x.dtype) for _ in range(2))
+    outputs = {"C": new_cell, "H": new_hidden}
+    draft.op("lstm_unit", {"X": gates, "C_prev": cell}, outputs, {"forget_bias": forget_bias})
+    return LSTM(new_hidden, new_cell)
+
+
+def _gate_bias(draft: Draft, layer: str, given: Attr, width: int, use_peepholes: bool, dtype: Element) -> Value:
+    """The biases of the four gates and, with peepholes, the weights of three of them to the cell."""
+    return create_parameter(draft, layer, given, (1, (7 if use_peepholes else 4) * width), dtype, is_bias=True)
+
+
+def _starts(h_0: Value | None, c_0: Value | None) -> dict[str, Value]:
+    """The states at the start, as far as they are given."""
+    return {slot: value for slot, value in (("H0", h_0), ("C0", c_0)) if value is not None}

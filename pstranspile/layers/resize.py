@@ -1,0 +1,136 @@
+"""Layers that pad, resize and rearrange images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pstranspile.layers.basic import layer, unary
+from pstranspile.layers.nn import name_layer
+from pstranspile.layers.value import Value
+
+
+def pad2d(
+    x: Value,
+    paddings: Sequence[int] | Value = (0, 0, 0, 0),
+    *,
+    mode: str = "constant",
+    pad_value: float = 0.0,
+    data_format: str = "NCHW",
+) -> Value:
+    """Images with a margin (above, below, left, right): `constant`, or of their own pixels by `reflect` or `edge`."""
+    if mode not in ("constant", "reflect", "edge"):
+        raise ValueError(f"the mode of pad2d is {mode!r}, it must be 'constant', 'reflect' or 'edge'")
+    attrs: dict[str, object] = {"mode": mode, "pad_value": pad_value, "data_format": data_format}
+    inputs = {"X": x}
+    if isinstance(paddings, Value):
+        inputs["Paddings"] = paddings
+    attrs["paddings"] = () if isinstance(paddings, Value) else paddings
+    out = layer("pad2d", inputs, x.dtype, attrs)
+    return out.declared(x.shape) if isinstance(paddings, Value) else out  # Fluid's dims of what is known at run time
+
+
+def image_resize(
+    x: Value,
+    out_shape: Sequence[int] | Value | None = None,
+    *,
+    scale: float | Value | None = None,
+    resample: str = "BILINEAR",
+    align_corners: bool = True,
+    align_mode: int = 1,
+    data_format: str = "NCHW",
+    name: str | None = None,
+) -> Value:
+    """Images of another height and width, given or as a multiple: `BILINEAR` or `NEAREST` interpolation."""
+    method = resample.lower()
+    if method not in ("bilinear", "nearest"):
+        raise ValueError(f"resample is {resample!r}, it must be 'BILINEAR' or 'NEAREST'")
+    if out_shape is None and scale is None:
+        raise ValueError("image_resize takes out_shape or scale")
+    draft, op_type = x.draft, f"{method}_interp"
+    minted = name_layer(draft, op_type, name)
+    inputs = {"X": x}
+    attrs: dict[str, object] = {
+        "out_d": -1,
+        "out_h": -1,
+        "out_w": -1,
+        "interp_method": method,
+        "align_corners": align_corners,
+        "align_mode": align_mode,
+        "data_layout": data_format,
+    }
+    if isinstance(out_shape, Value):
+        inputs["OutSize"] = out_shape.stopped()
+    elif out_shape is not None:
+        attrs["out_h"], attrs["out_w"] = out_shape
+    elif isinstance(scale, Value):
+        inputs["Scale"] = scale.stopped()
+    else:
+        attrs["scale"] = scale
+    out = draft.temporary(minted, x.dtype)
+    draft.op(op_type, inputs, {"Out": out}, attrs)
+    return out
+
+
+def resize_bilinear(
+    x: Value,
+    out_shape: Sequence[int] | Value | None = None,
+    *,
+    scale: float | Value | None = None,
+    align_corners: bool = True,
+    align_mode: int = 1,
+    data_format: str = "NCHW",
+    name: str | None = None,
+) -> Value:
+    """Images of another size, each pixel from the four around its place."""
+    return image_resize(
+        x,
+        out_shape,
+        scale=scale,
+        align_corners=align_corners,
+        align_mode=align_mode,
+        data_format=data_format,
+        name=name,
+    )
+
+
+def resize_nearest(
+    x: Value,
+    out_shape: Sequence[int] | Value | None = None,
+    *,
+    scale: float | Value | None = None,
+    align_corners: bool = True,
+    data_format: str = "NCHW",
+    name: str | None = None,
+) -> Value:
+    """Images of another size, each pixel the one next to its place."""
+    return image_resize(
+        x,
+        out_shape,
+        scale=scale,
+        resample="NEAREST",
+        align_corners=align_corners,
+        data_format=data_format,
+        name=name,
+    )
+
+
+def pixel_shuffle(x: Value, upscale_factor: int) -> Value:
+    """Channels laid out as pixels: height and width times the factor."""
+    return unary("pixel_shuffle", x, upscale_factor=upscale_factor)
+
+
+def shuffle_channel(x: Value, group: int) -> Value:
+    """Channels taken from each group in turn."""
+    return unary("shuffle_channel", x, group=group)
+
+
+def space_to_depth(x: Value, blocksize: int) -> Value:
+    """Pixels of blocks laid out as channels."""
+    return unary("space_to_depth", x, blocksize=blocksize)
+
+
+def maxout(x: Value, groups: int, *, axis: int = 1) -> Value:
+    """The largest of each `groups` channels; `axis` says which dim the channels are (1, or 3 or -1)."""
+    if axis not in (1, 3, -1):
+        raise ValueError(f"maxout: the axis is {axis}, it must be 1, 3 or -1")
+    return unary("maxout", x, groups=groups, axis=3 if axis == -1 else axis)
