@@ -28,6 +28,10 @@ class Location(NamedTuple):
     line: int = 0
     column: int = 0
 
+    def __str__(self) -> str:
+        """`net.ir:12:5`; the file alone for other inputs."""
+        return f"{self.file}:{self.line}:{self.column}" if self.line else self.file
+
 
 class Origin(NamedTuple):
     """Where an op comes from: an op of the source module, and the rule that made this one from it.

@@ -128,6 +128,16 @@ def test_random_numbers_are_named():
     assert named_causes(draft.module())[0] == ("dropout", "each trainer draws numbers of its own")
 
 
+def test_causes_have_a_place_in_the_text():
+    draft = L.Draft(seed=3)
+    hidden = L.dropout(L.fc(L.data(draft, "x", [-1, 20]), 30), 0.5)
+    minimize(L.mean(L.square_error_cost(L.fc(hidden, 1), L.data(draft, "y", [-1, 1]))), SGD(0.1))
+    text = ps.dumps(draft.module())
+    (line,) = [number for number, line in enumerate(text.splitlines(), 1) if line.strip().startswith("dropout(")]
+    report = check(ps.loads(text), job())
+    assert f"\n<text>:{line}:5: dropout makes %" in report_text(report)
+
+
 def test_norms_of_slices_are_named():
     assert ("lars_momentum", "each server uses the norm of its own slice") in named_causes(
         dense(LarsMomentum(0.1, 0.9))
