@@ -21,23 +21,62 @@ SPARSE_GRADIENTS: Mapping[str, str] = {
 
 WITHOUT_LOD = frozenset(
     (
+        "batch_norm_grad",
+        "bilinear_interp_grad",
         "clip_grad",
+        "cos_sim_grad",
+        "data_norm_grad",
+        "expand_as_grad",
+        "expand_grad",
+        "group_norm_grad",
         "gru_grad",
+        "gru_unit_grad",
+        "instance_norm_grad",
+        "kldiv_loss_grad",
         "layer_norm_grad",
+        "lrn_grad",
         "lstm_grad",
+        "lstm_unit_grad",
+        "lstmp_grad",
+        "margin_rank_loss_grad",
         "matmul_grad",
         "mul_grad",
+        "nearest_interp_grad",
+        "norm_grad",
+        "pad2d_grad",
+        "pad_grad",
+        "prelu_grad",
+        "rank_loss_grad",
         "row_conv_grad",
+        "sample_logits_grad",
+        "scatter_grad",
+        "scatter_nd_add_grad",
+        "selu_grad",
         "sequence_concat_grad",
         "sequence_scatter_grad",
         "sequence_slice_grad",
         "sequence_softmax_grad",
+        "sigmoid_cross_entropy_with_logits_grad",
         "slice_grad",
+        "smooth_l1_loss_grad",
         "softmax_grad",
         "softmax_with_cross_entropy_grad",
+        "space_to_depth_grad",
+        "stack_grad",
+        "unstack_grad",
     )
 )
 """Gradient ops whose results Fluid declares without a LoD level, whatever their inputs have."""
+
+LOD_OF_RESULT = frozenset(
+    f"{activation}_grad"
+    for activation in (
+        *("abs", "acos", "asin", "atan", "brelu", "cos", "elu", "hard_shrink", "hard_swish", "leaky_relu", "log"),
+        *("log1p", "logsigmoid", "pow", "sin", "softplus", "softshrink", "softsign", "square", "stanh", "swish"),
+        *("tanh_shrink", "thresholded_relu"),
+    )
+)
+"""Gradient ops that read X and whose X@GRAD Fluid declares with the LoD level of Out@GRAD, not with that of X."""
 
 _ARRAYS = ("write_to_array", "lod_tensor_to_array")
 _SAME_KIND: Mapping[tuple[str, str], str] = {
@@ -119,11 +158,18 @@ def _gradient_var(draft: Draft, op: Op, slot: str, at: int, name: str, inferred:
     kind = _kind(draft, op, slot, at)
     forward = draft.find(differentiated(name))
     if forward is not None and forward.tensor is not None:
-        plain = kind is VarKind.SELECTED_ROWS or op.type in WITHOUT_LOD
-        lod = inferred.lod_level if inferred and not plain else 0
+        lod = 0 if kind is VarKind.SELECTED_ROWS else _lod_level(draft, op, inferred)
         return Var(name, kind, forward.tensor._replace(lod_level=lod))
     shape = inferred.shape if inferred else ()
     return Var(name, kind, TensorType(DType.FP32, shape))
+
+
+def _lod_level(draft: Draft, op: Op, inferred: TensorType | None) -> int:
+    if op.type in LOD_OF_RESULT:
+        inferred = draft.type_of(op.inputs["Out@GRAD"][0])
+    elif op.type in WITHOUT_LOD or (op.type == "linear_chain_crf_grad" and op.inputs.get("Length")):
+        return 0
+    return inferred.lod_level if inferred else 0
 
 
 def _kind(draft: Draft, op: Op, slot: str, at: int) -> VarKind:

@@ -169,7 +169,11 @@ def _cos_sim(_op: Op, types: Types) -> Types:
     if not fits(x.shape[1:], y.shape[1:]) or not (y.shape[0] in (1, -1) or fits(x.shape[:1], y.shape[:1])):
         disagree("Y", y, "X", x)
     column = TensorType(x.dtype, (x.shape[0], 1), x.lod_level)
-    return {"Out": (column,), "XNorm": (column,), "YNorm": (TensorType(x.dtype, (y.shape[0], 1)),)}
+    return {
+        "Out": (column,),
+        "XNorm": (column._replace(lod_level=0),),
+        "YNorm": (TensorType(x.dtype, (y.shape[0], 1)),),
+    }
 
 
 @gradient("sum")

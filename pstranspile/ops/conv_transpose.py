@@ -128,7 +128,7 @@ def _conv_transpose(op: Op, types: Types) -> Types:
     except ValueError as error:
         raise ShapeError(str(error), "Input") from None
     made = kernel.shape[1] * int_attr(op, "groups", 1)
-    return {"Output": (images_type(op, x, batch, made, found),)}
+    return {"Output": (images_type(op, x, batch, made, found)._replace(lod_level=0),)}
 
 
 @shape_rule("unfold")

@@ -10,7 +10,7 @@ from pstranspile.ops.numeric import check_ids, first, flag, numpy_dtype
 from pstranspile.ops.rows import add_rows
 from pstranspile.ops.schema import LONG, UNSCOPED, declare, declare_gradient
 from pstranspile.ops.select import axis_of
-from pstranspile.ops.shapes import ShapeError, Types, describe, dtype_attr, int_attr, one, outputs_like, shape_rule
+from pstranspile.ops.shapes import ShapeError, Types, describe, dtype_attr, int_attr, one, shape_rule
 from pstranspile.ops.values import Array
 
 np = lazy_import("numpy")
@@ -55,7 +55,9 @@ def _gather(_op: Op, types: Types) -> Types:
     return {"Out": (TensorType(x.dtype, (index.shape[0], *x.shape[1:])),)}
 
 
-shape_rule("scatter")(outputs_like(Out="X"))
+@shape_rule("scatter")
+def _scatter(_op: Op, types: Types) -> Types:
+    return {"Out": (one(types, "X")._replace(lod_level=0),)}
 
 
 @shape_rule("scatter_grad")

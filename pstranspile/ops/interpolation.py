@@ -92,7 +92,7 @@ def _interpolate(op: Op, types: Types) -> Types:
     else:
         found = tuple(int_attr(op, name) for name in _SIZES[-rank:])
     shape = (x.shape[0], *found, x.shape[-1]) if last else (*x.shape[:2], *found)
-    return {"Out": (x._replace(shape=shape),)}
+    return {"Out": (TensorType(x.dtype, shape),)}
 
 
 @shape_rule("grid_sampler")

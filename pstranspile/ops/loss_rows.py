@@ -105,7 +105,7 @@ def _reduction(op: Op, *more: str) -> str:
 def _kldiv_loss(op: Op, types: Types) -> Types:
     require_alike(types, "Target", "X")
     x = one(types, "X")
-    return {"Loss": (x if text(op, "reduction") == "none" else TensorType(x.dtype, (1,)),)}
+    return {"Loss": (TensorType(x.dtype, x.shape if text(op, "reduction") == "none" else (1,)),)}
 
 
 @shape_rule("nll_loss")

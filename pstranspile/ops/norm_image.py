@@ -99,7 +99,12 @@ def _instance_norm(_op: Op, types: Types) -> Types:
     return {"Y": (x,), "SavedMean": statistic, "SavedVariance": statistic}
 
 
-shape_rule("lrn")(outputs_like(Out="X", MidOut="X"))
+@shape_rule("lrn")
+def _lrn(_op: Op, types: Types) -> Types:
+    x = one(types, "X")
+    return {"Out": (x,), "MidOut": (x._replace(lod_level=0),)}
+
+
 shape_rule("spectral_norm")(outputs_like(Out="Weight"))
 
 

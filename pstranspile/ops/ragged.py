@@ -83,7 +83,6 @@ declare_gradient("tensor_array_to_tensor", "X Out@GRAD -> X@GRAD")
 
 shape_rule("sequence_erase")(outputs_like(Out="X"))
 shape_rule("sequence_reverse")(outputs_like(Y="X"))
-shape_rule("sequence_scatter")(outputs_like(Out="X"))
 
 
 @shape_rule("sequence_enumerate")
@@ -123,9 +122,9 @@ def _sequence_reshape_types(op: Op, types: Types) -> Types:
     return {"Out": (x._replace(shape=(-1, int_attr(op, "new_dim"))),)}
 
 
-@shape_rule("sequence_slice")
-def _sequence_slice_types(_op: Op, types: Types) -> Types:
-    return {"Out": (one(types, "X")._replace(lod_level=0),)}  # as many rows as X has, at most
+@shape_rule("sequence_scatter", "sequence_slice")
+def _rows_of_x(_op: Op, types: Types) -> Types:
+    return {"Out": (one(types, "X")._replace(lod_level=0),)}  # for sequence_slice, as many at most
 
 
 @gradient("sequence_reverse")

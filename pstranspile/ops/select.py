@@ -118,7 +118,7 @@ def _stack(op: Op, types: Types) -> Types:
             disagree("X", part, "the first part", parts[0])
     first = parts[0]
     axis = axis_of(op, first, len(first.shape) + 1)
-    return {"Y": (TensorType(first.dtype, (*first.shape[:axis], len(parts), *first.shape[axis:])),)}
+    return {"Y": (first._replace(shape=(*first.shape[:axis], len(parts), *first.shape[axis:])),)}
 
 
 @shape_rule("stack_grad")

@@ -109,7 +109,7 @@ def _transpose(op: Op, types: Types) -> Types:
     order = ints_attr(op, "axis")
     if sorted(order) != list(range(len(x.shape))):
         raise ShapeError(f"axis {list(order)} is not an order of the dims of X, which is {describe(x)}", "X")
-    return {"Out": (x._replace(shape=tuple(x.shape[at] for at in order)),), "XShape": _without_data(x)}
+    return {"Out": (TensorType(x.dtype, tuple(x.shape[at] for at in order)),), "XShape": _without_data(x)}
 
 
 @shape_rule("squeeze", "squeeze2")
