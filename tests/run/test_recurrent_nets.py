@@ -1,4 +1,4 @@
-"""Training with recurrent units, chains of labels, CTC less common losses and images: three steps against those of Fluid."""
+"""Training with recurrent units, chains of labels, CTC, less common losses and images: three steps against Fluid's."""
 
 from __future__ import annotations
 
