@@ -21,13 +21,20 @@ SPARSE_GRADIENTS: Mapping[str, str] = {
 
 WITHOUT_LOD = frozenset(
     (
+        "add_position_encoding_grad",
         "batch_norm_grad",
         "bilinear_interp_grad",
+        "bilinear_tensor_product_grad",
         "clip_grad",
+        "conv2d_grad",
+        "conv2d_transpose_grad",
         "cos_sim_grad",
         "data_norm_grad",
+        "depthwise_conv2d_grad",
+        "depthwise_conv2d_transpose_grad",
         "expand_as_grad",
         "expand_grad",
+        "filter_by_instag_grad",
         "group_norm_grad",
         "gru_grad",
         "gru_unit_grad",
@@ -40,11 +47,13 @@ WITHOUT_LOD = frozenset(
         "lstmp_grad",
         "margin_rank_loss_grad",
         "matmul_grad",
+        "maxout_grad",
         "mul_grad",
         "nearest_interp_grad",
         "norm_grad",
         "pad2d_grad",
         "pad_grad",
+        "pool2d_grad",
         "prelu_grad",
         "rank_loss_grad",
         "row_conv_grad",
@@ -105,6 +114,8 @@ def declare_gradients(draft: Draft, block: int, start: int, variable_of: Mapping
         if _idle(draft, block, op, handed):
             continue
         kept.append(op)
+        if op.type == "sum":
+            _declare_dropped_terms(draft, block, op)
         for name in _declare_outputs(draft, block, op):
             if name in variable_of:
                 found[variable_of[name]] = name
@@ -131,6 +142,13 @@ def _idle(draft: Draft, block: int, op: Op, handed: set[str]) -> bool:
     if not gradients or op.type == "rnn_memory_helper_grad":
         return False
     return all(name not in handed and draft.find(name, block) is None for name in gradients)
+
+
+def _declare_dropped_terms(draft: Draft, block: int, op: Op) -> None:
+    """Declares terms that only an idle op would have written, without a type, as Fluid does; they add nothing."""
+    for name in op.inputs["X"]:
+        if draft.find(name, block) is None:
+            draft.declare(Var(name), block)
 
 
 def _declare_outputs(draft: Draft, block: int, op: Op) -> list[str]:
@@ -167,6 +185,8 @@ def _gradient_var(draft: Draft, op: Op, slot: str, at: int, name: str, inferred:
 def _lod_level(draft: Draft, op: Op, inferred: TensorType | None) -> int:
     if op.type in LOD_OF_RESULT:
         inferred = draft.type_of(op.inputs["Out@GRAD"][0])
+    elif op.type == "sum":
+        inferred = draft.type_of(op.inputs["X"][0])
     elif op.type in WITHOUT_LOD or (op.type == "linear_chain_crf_grad" and op.inputs.get("Length")):
         return 0
     return inferred.lod_level if inferred else 0

@@ -75,6 +75,8 @@ from pstranspile.layers.basic import unary as unary
 from pstranspile.layers.branches import Switch as Switch
 from pstranspile.layers.branches import logical_and as logical_and
 from pstranspile.layers.branches import logical_not as logical_not
+from pstranspile.layers.branches import logical_or as logical_or
+from pstranspile.layers.branches import logical_xor as logical_xor
 from pstranspile.layers.branches import when as when
 from pstranspile.layers.conv import conv2d as conv2d
 from pstranspile.layers.conv import conv2d_transpose as conv2d_transpose
@@ -139,6 +141,7 @@ from pstranspile.layers.metric import arg_max as arg_max
 from pstranspile.layers.metric import auc as auc
 from pstranspile.layers.metric import top_k as top_k
 from pstranspile.layers.nn import batch_norm as batch_norm
+from pstranspile.layers.nn import bilinear_tensor_product as bilinear_tensor_product
 from pstranspile.layers.nn import dropout as dropout
 from pstranspile.layers.nn import embedding as embedding
 from pstranspile.layers.nn import embedding_v2 as embedding_v2
@@ -159,6 +162,7 @@ from pstranspile.layers.parameters import ParamAttr as ParamAttr
 from pstranspile.layers.parameters import create_global_var as create_global_var
 from pstranspile.layers.parameters import create_parameter as create_parameter
 from pstranspile.layers.parameters import data as data
+from pstranspile.layers.ragged import add_position_encoding as add_position_encoding
 from pstranspile.layers.ragged import lod_reset as lod_reset
 from pstranspile.layers.ragged import row_conv as row_conv
 from pstranspile.layers.ragged import sequence_enumerate as sequence_enumerate
@@ -172,6 +176,8 @@ from pstranspile.layers.ragged import sequence_reverse as sequence_reverse
 from pstranspile.layers.ragged import sequence_scatter as sequence_scatter
 from pstranspile.layers.ragged import sequence_slice as sequence_slice
 from pstranspile.layers.ragged import sequence_unpad as sequence_unpad
+from pstranspile.layers.random import gaussian_random as gaussian_random
+from pstranspile.layers.random import uniform_random as uniform_random
 from pstranspile.layers.recurrent import dynamic_gru as dynamic_gru
 from pstranspile.layers.recurrent import dynamic_lstm as dynamic_lstm
 from pstranspile.layers.recurrent import dynamic_lstmp as dynamic_lstmp
@@ -191,6 +197,7 @@ from pstranspile.layers.sequence import sequence_conv_pool as sequence_conv_pool
 from pstranspile.layers.sequence import sequence_expand as sequence_expand
 from pstranspile.layers.sequence import sequence_pool as sequence_pool
 from pstranspile.layers.sequence import sequence_softmax as sequence_softmax
+from pstranspile.layers.tags import filter_by_instag as filter_by_instag
 from pstranspile.layers.tensor import concat as concat
 from pstranspile.layers.tensor import fill_constant_batch_size_like as fill_constant_batch_size_like
 from pstranspile.layers.tensor import flatten as flatten

@@ -28,6 +28,16 @@ def logical_and(x: Value, y: Value) -> Value:
     return _logical("logical_and", x, y)
 
 
+def logical_or(x: Value, y: Value) -> Value:
+    """Element by element x or y."""
+    return _logical("logical_or", x, y)
+
+
+def logical_xor(x: Value, y: Value) -> Value:
+    """Element by element x or y, but not both."""
+    return _logical("logical_xor", x, y)
+
+
 @contextmanager
 def when(condition: Value) -> Generator[None]:
     """Ops made in the block go into a sub-block that runs only if `condition` (bool[1]) is true."""

@@ -70,6 +70,28 @@ def fc(
     return activation(layer, bias(layer, total, bias_attr, num_flatten_dims), act)
 
 
+def bilinear_tensor_product(
+    x: Value,
+    y: Value,
+    size: int,
+    *,
+    param_attr: Attr = None,
+    bias_attr: Attr = None,
+    act: str | None = None,
+    name: str | None = None,
+) -> Value:
+    """`size` products x @ w @ y of the rows of x and y, and a bias of each."""
+    draft = x.draft
+    layer = name_layer(draft, "bilinear_tensor_product", name)
+    weight = create_parameter(draft, layer, param_attr, (size, x.shape[1], y.shape[1]), x.dtype)
+    out = draft.temporary(layer, x.dtype)
+    inputs = {"X": x, "Y": y, "Weight": weight}
+    if attr_of(bias_attr) is not None:
+        inputs["Bias"] = create_parameter(draft, layer, bias_attr, (1, size), x.dtype, is_bias=True)
+    draft.op("bilinear_tensor_product", inputs, {"Out": out})
+    return activation(layer, out, act)
+
+
 def embedding(
     ids: Value,
     size: tuple[int, int],

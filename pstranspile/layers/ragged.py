@@ -96,6 +96,11 @@ def lod_reset(x: Value, *, y: Value | None = None, target_lod: Sequence[int] | N
     return layer("lod_reset", {"X": x}, x.dtype, {"target_lod": target_lod})
 
 
+def add_position_encoding(x: Value, alpha: float, beta: float) -> Value:
+    """alpha * x + beta * sines and cosines of the position in the sequence (ragged x) or along dim 1."""
+    return layer("add_position_encoding", {"X": x}, x.dtype, {"alpha": alpha, "beta": beta})
+
+
 def row_conv(x: Value, future_context_size: int, *, param_attr: Attr = None, act: str | None = None) -> Value:
     """Each row with those after it in its sequence, `future_context_size` of them, weighed column by column."""
     draft = x.draft

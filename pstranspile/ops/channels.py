@@ -54,7 +54,7 @@ def _pixel_shuffle(op: Op, types: Types) -> Types:
     x, factor = _images(types), int_attr(op, "upscale_factor")
     channels = _part(x.shape[1], factor * factor, x, "upscale_factor squared")
     dims = (x.shape[0], channels, _times(x.shape[2], factor), _times(x.shape[3], factor))
-    return {"Out": (x._replace(shape=dims),)}
+    return {"Out": (TensorType(x.dtype, dims),)}
 
 
 @shape_rule("pixel_shuffle_grad")
@@ -69,7 +69,7 @@ def _pixel_shuffle_grad_types(op: Op, types: Types) -> Types:
 def _shuffle_channel(op: Op, types: Types) -> Types:
     x = _images(types)
     _part(x.shape[1], int_attr(op, "group"), x, "group")
-    return {"Out": (x,)}
+    return {"Out": (x._replace(lod_level=0),)}
 
 
 @shape_rule("shuffle_channel_grad", "temporal_shift_grad")
@@ -97,7 +97,7 @@ def _maxout(op: Op, types: Types) -> Types:
     x = _images(types)
     axis = int_attr(op, "axis", 1) % 4
     channels = _part(x.shape[axis], int_attr(op, "groups"), x, "groups")
-    return {"Out": (x._replace(shape=(*x.shape[:axis], channels, *x.shape[axis + 1 :])),)}
+    return {"Out": (TensorType(x.dtype, (*x.shape[:axis], channels, *x.shape[axis + 1 :])),)}
 
 
 shape_rule("maxout_grad", "space_to_depth_grad", "prelu_grad")(gradient_types)

@@ -331,3 +331,48 @@ def ordered(m: L.Draft):
     k = L.elementwise_mul(L.zeros_like(h), L.ones_like(h))
     L.elementwise_floordiv(L.cast(y, DType.INT64), L.cast(y, DType.INT64))
     sgd(L.sums([L.mse_loss(L.fc([r, r2, c, c2, o, o2, k], 1), y), L.mean(L.elementwise_add(p[0], q[1]))]))
+
+
+@model
+def images_beside(m: L.Draft):
+    x = data(m, "x", [-1, 4, 6, 6])
+    h = L.conv2d(x, 8, 3, padding=1)
+    made = [L.maxout(h, 2), L.pixel_shuffle(h, 2), L.shuffle_channel(h, 4), L.space_to_depth(h, 2), L.lrn(h)]
+    made += [L.prelu(h, "all"), L.group_norm(h, 2), L.instance_norm(h), L.batch_norm(h), L.pad2d(h, [1, 1, 1, 1])]
+    made += [L.resize_bilinear(h, [4, 4]), L.resize_nearest(h, [4, 4]), L.conv2d_transpose(h, 3, filter_size=2)]
+    made += [L.pool2d(h, 2), L.transpose(h, [0, 2, 3, 1]), L.l2_normalize(h, 1)]
+    sgd(L.sums([L.mean(each) for each in made]))
+
+
+@model
+def rows_beside(m: L.Draft):
+    x = data(m, "x", [-1, 6])
+    label = data(m, "label", [-1, 1], "i64")
+    margins = data(m, "margins", [-1, 2])
+    h = L.fc(x, 6, act="relu")
+    made = [L.bpr_loss(h, label), L.kldiv_loss(h, h, reduction="none"), L.smooth_l1(h, h), L.cos_sim(h, h)]
+    made += [L.stack([h, h], axis=1), L.transpose(h, [1, 0]), L.continuous_value_model(h, margins), L.data_norm(h)]
+    made += [L.expand(h, [1, 2]), L.pad(h, [0, 0, 1, 1]), L.reverse(h, 1), L.cumsum(h), L.softmax(L.log(h))]
+    made += [L.softmax(L.square(h)), L.softmax(L.swish(h)), L.softmax(L.power(h, 2.0)), L.softmax(L.selu(h))]
+    made += [L.bilinear_tensor_product(h, h, 5, act="tanh"), L.bilinear_tensor_product(h, h, 2, bias_attr=False)]
+    made += [L.sigmoid_cross_entropy_with_logits(h, L.sigmoid(h)), L.add_position_encoding(h, 1.0, 2.0)]
+    sgd(L.sums([L.mean(each) for each in made]))
+
+
+@model
+def tagged(m: L.Draft):
+    tags = data(m, "tags", [-1, 1], "i64", 1)
+    wanted = data(m, "wanted", [2], "i64")
+    x = data(m, "x", [-1, 6])
+    kept = L.filter_by_instag(L.fc(x, 6), tags, wanted, False)
+    sgd(L.mean(kept.instances))
+
+
+@model
+def noisy(m: L.Draft):
+    x = data(m, "x", [4, 6])
+    h = L.fc(x, 6)
+    noise = L.elementwise_add(L.uniform_random(m, [4, 6], low=0.0, seed=3), L.gaussian_random(m, [4, 6], std=0.5))
+    a = x < h
+    b = L.logical_or(a, L.logical_xor(a, L.logical_not(a)))
+    sgd(L.mean(L.elementwise_mul(L.elementwise_mul(h, noise), L.cast(b, DType.FP32))))
