@@ -28,5 +28,6 @@ def filter_by_instag(
     outputs = {"Out": out, "LossWeight": weight, "IndexMap": places}
     attrs = {"is_lod": is_lod, "out_val_if_empty": out_val_if_empty}
     draft.op("filter_by_instag", inputs, outputs, attrs)
+    weight.declared([-1, 1])
     places.declared([-1, 2])  # one column too few, as in Fluid
     return Tagged(out, weight)
