@@ -24,6 +24,7 @@ from pstranspile.run.api import run
 from pstranspile.run.bound import BoundOp
 from pstranspile.run.cluster.feeding import divided, part_of_batch
 from pstranspile.run.scope import Scope, own_copy
+from pstranspile.run.terms import without_unmade_terms
 
 np = lazy_import("numpy")
 
@@ -52,6 +53,7 @@ def find_causes(
     feeds = [
         {n: part_of_batch(v, i, trainers) if divided(main, n) else v for n, v in feed.items()} for i in range(trainers)
     ]
+    main = without_unmade_terms(main)  # here, so that all runs are of the same ops
     whole = _values(main, held, feed, seed, 0)
     shares = [_values(main, held, part, seed, i) for i, part in enumerate(feeds)]
     moved = {id(main.main_block.ops[i]) for i in find_roles(main.main_block).moved}

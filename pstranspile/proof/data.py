@@ -13,6 +13,7 @@ from pstranspile.ops.tensor_bytes import NUMPY_TYPES
 from pstranspile.proof import codes
 from pstranspile.run.feeds import declared
 from pstranspile.run.files import LENGTHS
+from pstranspile.run.terms import without_unmade_terms
 
 np = lazy_import("numpy")
 
@@ -60,6 +61,7 @@ def inputs_of(main: Program) -> list[Var]:
 
     Raises DiagnosticError for readers, which bring data of their own.
     """
+    main = without_unmade_terms(main)
     inner = {name for block in main.blocks[1:] for op in block.ops for name in op.output_names}
     made = set[str]()
     found: dict[str, Var] = {}

@@ -15,6 +15,7 @@ from pstranspile.ops.random_numbers import stream_key
 from pstranspile.run.bound import BoundOp, bind, call, gather
 from pstranspile.run.feeds import missing
 from pstranspile.run.scope import Scope
+from pstranspile.run.terms import without_unmade_terms
 
 Watcher: TypeAlias = Callable[[BoundOp, "list[tuple[str, Value]]", float], object]
 """Is told of every op that ran: the op, its outputs by name, and the seconds it took."""
@@ -37,7 +38,7 @@ class Execution:
         watchers: tuple[Watcher, ...] = (),
         folder: str | Path = ".",
     ):
-        self.program = program
+        self.program = without_unmade_terms(program)
         self.scope = scope
         self.base_seed = program.random_seed if seed is None else seed
         self.machine = stream
