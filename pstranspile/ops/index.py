@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
 from pstranspile.lazy import lazy_import
@@ -190,11 +192,16 @@ def _top_k_grad(_op: Op) -> Run:
 
 @kernel("arg_max", lod="none")
 def _arg_max_values(op: Op) -> Run:
+    return places_found(op, np.argmax)
+
+
+def places_found(op: Op, find: Callable[..., Array]) -> Run:
+    """The places along `axis` that `find` (numpy's argmax or argmin) gives, as the attributes of the op say."""
     axis, keep, number = int_attr(op, "axis"), flag(op, "keepdims"), int_attr(op, "dtype", -1)
     made = numpy_dtype(number) if number >= 0 else "int64"
 
     def run(X: Array) -> Array:
-        found = np.argmax(X, axis=axis, keepdims=keep).astype(made)
+        found = find(X, axis=axis, keepdims=keep).astype(made)
         return found.reshape(1) if found.ndim == 0 else found
 
     return run

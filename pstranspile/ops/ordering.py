@@ -5,6 +5,7 @@ from __future__ import annotations
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
 from pstranspile.lazy import lazy_import
+from pstranspile.ops.index import places_found
 from pstranspile.ops.kernel import Run, kernel, wanted
 from pstranspile.ops.numeric import flag, numpy_dtype
 from pstranspile.ops.schema import INT, LONG, declare, declare_gradient
@@ -68,14 +69,7 @@ def _unique(op: Op, types: Types) -> Types:
 
 @kernel("arg_min", lod="none")
 def _arg_min_values(op: Op) -> Run:
-    axis, keep, number = int_attr(op, "axis"), flag(op, "keepdims"), int_attr(op, "dtype", -1)
-    made = numpy_dtype(number) if number >= 0 else "int64"
-
-    def run(X: Array) -> Array:
-        found = np.argmin(X, axis=axis, keepdims=keep).astype(made)
-        return found.reshape(1) if found.ndim == 0 else found
-
-    return run
+    return places_found(op, np.argmin)
 
 
 def sorting_order(x: Array, axis: int, descending: bool) -> Array:

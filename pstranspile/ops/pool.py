@@ -76,13 +76,16 @@ def _pool(op: Op, types: Types) -> Types:
     x = one(types, "X")
     spatial = 3 if op.type == "pool3d" else 2
     batch, channels, dims = image_dims(op, x, "X", spatial)
+    return {"Out": (images_type(op, x, batch, channels, pooled_dims(op, dims)),)}
+
+
+def pooled_dims(op: Op, dims: tuple[int, ...]) -> tuple[int, ...]:
+    """The spatial dims of what a pooling makes of images with these."""
     if op.attrs.get("adaptive"):
-        found = dims if op.attrs.get("global_pooling") else ints_attr(op, "ksize")
-    elif op.attrs.get("global_pooling"):
-        found = (1,) * spatial
-    else:
-        found = window_counts(op, dims, ints_attr(op, "ksize"), (1,) * spatial)
-    return {"Out": (images_type(op, x, batch, channels, found),)}
+        return dims if op.attrs.get("global_pooling") else tuple(ints_attr(op, "ksize"))
+    if op.attrs.get("global_pooling"):
+        return (1,) * len(dims)
+    return tuple(window_counts(op, dims, ints_attr(op, "ksize"), (1,) * len(dims)))
 
 
 # Kernels

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
 from pstranspile.lazy import lazy_import
-from pstranspile.ops.conv import image_dims, window_counts
+from pstranspile.ops.conv import image_dims
 from pstranspile.ops.kernel import Run, kernel
 from pstranspile.ops.numeric import check_ids
 from pstranspile.ops.pool import (
@@ -18,6 +18,7 @@ from pstranspile.ops.pool import (
     is_max,
     largest_of,
     plain_windows,
+    pooled_dims,
     windows_of,
 )
 from pstranspile.ops.schema import INT, INTS, STRING, declare, declare_gradient, ints
@@ -63,13 +64,7 @@ def _max_pool_with_index(op: Op, types: Types) -> Types:
     x = one(types, "X")
     spatial = 3 if op.type == "max_pool3d_with_index" else 2
     batch, channels, dims = image_dims(op, x, "X", spatial)
-    if op.attrs.get("adaptive"):
-        found = dims if op.attrs.get("global_pooling") else ints_attr(op, "ksize")
-    elif op.attrs.get("global_pooling"):
-        found = (1,) * spatial
-    else:
-        found = window_counts(op, dims, ints_attr(op, "ksize"), (1,) * spatial)
-    shape = (batch, channels, *found)
+    shape = (batch, channels, *pooled_dims(op, dims))
     return {"Out": (x._replace(shape=shape),), "Mask": (TensorType(DType.INT32, shape, x.lod_level),)}
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from pstranspile.compile import Compiled, compile
-from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import Location, Op, Origin
 from pstranspile.rules import RULES, WHOLE, made, made_of_program
+from tests.emit.test_fluid import REFUSED
 from tests.explain.jobs import ALL, compiled
 from tests.fluid import job_names, recording
 from tests.golden import Goldens
@@ -55,14 +55,10 @@ def test_every_op_has_a_rule_or_is_the_sources(name: str):
     assert check(compiled(name), with_lines=True)
 
 
-@pytest.mark.parametrize("name", [name for name in job_names() if not recording(name).fault])
+@pytest.mark.parametrize("name", [n for n in job_names() if n not in REFUSED and not recording(n).fault])
 def test_every_op_of_recorded_jobs(name: str):
     recorded = recording(name)
-    try:
-        found = compile(recorded.module, recorded.job)
-    except DiagnosticError:
-        pytest.skip("refused; tests/emit/test_fluid.py says why")
-    check(found, with_lines=False)
+    check(compile(recorded.module, recorded.job), with_lines=False)
 
 
 def test_every_rule_is_used():

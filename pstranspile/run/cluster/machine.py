@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from typing import NamedTuple
 
@@ -20,7 +21,7 @@ class Waiting(NamedTuple):
     missing: tuple[str, ...] = ()
 
 
-class Machine:
+class Machine(ABC):
     """A machine with its variables, its inbox, and its links to others."""
 
     def __init__(self, name: str, network: Network, scope: Scope | None = None):
@@ -46,10 +47,10 @@ class Machine:
             network.delivered(message)
             receive(message)
 
+    @abstractmethod
     def receive(self, message: Message) -> None:
         """Takes one message."""
-        raise NotImplementedError
 
+    @abstractmethod
     def waiting(self) -> Waiting | None:
         """What the machine waits for, None if it is done or paused."""
-        raise NotImplementedError

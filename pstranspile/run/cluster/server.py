@@ -5,6 +5,7 @@ What all kinds of servers share is here; `synchronous` and `asynchronous` say wh
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import Any, ClassVar
@@ -139,17 +140,17 @@ class Server(Machine):
 
     # what a message does
 
+    @abstractmethod
     def on_send(self, message: Message) -> None:
         """A gradient has come."""
-        raise NotImplementedError
 
+    @abstractmethod
     def on_get(self, message: Message) -> None:
         """A trainer asks for a variable."""
-        raise NotImplementedError
 
+    @abstractmethod
     def on_lookup(self, message: Message) -> None:
         """A trainer asks for rows."""
-        raise NotImplementedError
 
     def on_send_barrier(self, message: Message) -> None:
         """A trainer has sent everything."""
