@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pstranspile as ps
-from pstranspile.run.threads import use_threads
+from pstranspile.run.blas import use_threads
 
 use_threads(1)  # these models are small: threads would only wait for each other
 

@@ -37,8 +37,8 @@ def run(arguments: Sequence[str]) -> int:
     from pstranspile.compile import compile
     from pstranspile.proof.check import check
     from pstranspile.proof.report import report_text
+    from pstranspile.run.blas import use_threads
     from pstranspile.run.files import initial_values, read_arrays
-    from pstranspile.run.threads import use_threads
     from pstranspile.run.turns import step_programs, union_of
 
     use_threads(1)

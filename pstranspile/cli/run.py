@@ -16,7 +16,7 @@ from pstranspile.cli.report import quoting
 from pstranspile.cli.turns import TURNS_HELP, fetches_asked, turns_asked
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import MAIN
-from pstranspile.run.threads import use_threads
+from pstranspile.run.blas import use_rounded_products, use_threads
 
 if TYPE_CHECKING:
     from pstranspile.ir.model import Module, Program
@@ -58,8 +58,13 @@ def run(arguments: Sequence[str]) -> int:
     if job is None:
         _require_one_machine(options)
     use_threads(options.threads)
+    as_fluid = options.arithmetic == "fluid"
+    if as_fluid:
+        use_rounded_products()
     module = load_verified(options)
-    with quoting(module.source):
+    from pstranspile.ops.arithmetic import fluid_arithmetic
+
+    with quoting(module.source), fluid_arithmetic(as_fluid):
         if job is not None:
             _run_cluster(module, job, options, kind)
             return 0
@@ -142,7 +147,15 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         type=_count,
         default=1,
         metavar="N",
-        help="threads of matrix products (default: 1, which gives the same numbers on every machine)",
+        help="threads of matrix products (default: 1)",
+    )
+    group.add_argument(
+        "--arithmetic",
+        choices=("fluid", "numpy"),
+        default="fluid",
+        help="how f32 values are rounded, above all in sums of products: fluid (default), as Fluid rounds them, which "
+        "gives the losses and parameters of real runs and the same bits on every x86-64 machine; numpy: as numpy does, "
+        "which is faster for many small ops",
     )
 
 

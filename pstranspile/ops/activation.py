@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pstranspile.ir.model import Op
 from pstranspile.lazy import lazy_import
+from pstranspile.ops.arithmetic import softmax
 from pstranspile.ops.erf import erf
 from pstranspile.ops.kernel import Run, kernel
 from pstranspile.ops.numeric import flag, formula, real
@@ -68,11 +69,11 @@ formula(
     lambda op: f"np.where({{Out}} > 0, {{Out_GRAD}}, {{Out_GRAD}} * {real(op, 'alpha')!r})",
     "X@GRAD",
 )
-formula("sigmoid", "1 / (1 + np.exp(-{X}))")
+formula("sigmoid", "sigmoid({X})")
 formula("sigmoid_grad", "{Out_GRAD} * {Out} * (1 - {Out})", "X@GRAD")
 formula("logsigmoid", "-np.logaddexp(0, -{X})")
 formula("logsigmoid_grad", "{Out_GRAD} / (1 + np.exp({X}))", "X@GRAD")
-formula("tanh", "np.tanh({X})")
+formula("tanh", "tanh({X})")
 formula("tanh_grad", "{Out_GRAD} * (1 - {Out} * {Out})", "X@GRAD")
 formula("softplus", "np.logaddexp({X}, 0)")
 formula("softplus_grad", "{Out_GRAD} / (1 + np.exp(-{X}))", "X@GRAD")
@@ -115,21 +116,12 @@ def _gelu_grad(op: Op) -> Run:
     return approximate if flag(op, "approximate") else exact
 
 
-def softmax_of(x: Array, axis: int) -> Array:
-    """The softmax along an axis. Logits more than 64 below the largest count as 64 below it, as in Fluid."""
-    shifted = x - np.maximum.reduce(x, axis=axis, keepdims=True)
-    np.maximum(shifted, -64, out=shifted)
-    np.exp(shifted, out=shifted)
-    shifted /= np.add.reduce(shifted, axis=axis, keepdims=True)
-    return shifted
-
-
 @kernel("softmax")
 def _softmax(op: Op) -> Run:
     axis = int_attr(op, "axis", -1)
 
     def run(X: Array) -> Array:
-        return softmax_of(X, axis)
+        return softmax(X, axis)
 
     return run
 
@@ -139,8 +131,8 @@ def _softmax_grad(op: Op) -> Run:
     axis = int_attr(op, "axis", -1)
 
     def run(Out: Array, Out_GRAD: Array) -> Array:
-        product = Out_GRAD * Out
-        product -= Out * np.add.reduce(product, axis=axis, keepdims=True)
-        return product
+        found = Out_GRAD - np.add.reduce(Out_GRAD * Out, axis=axis, keepdims=True)
+        found *= Out
+        return found
 
     return run

@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.lazy import lazy_import
+from pstranspile.ops.arithmetic import dot, matmul
 from pstranspile.ops.broadcasting import sum_to
 from pstranspile.ops.gradient import Wanted, bare_op, gradient, output_gradients, scaled
 from pstranspile.ops.kernel import Run, kernel, wanted
@@ -209,7 +210,7 @@ def _mul_values(op: Op) -> Run:
     x_split, y_split = int_attr(op, "x_num_col_dims", 1), int_attr(op, "y_num_col_dims", 1)
 
     def run(X: Array, Y: Array) -> Array:
-        product = np.dot(_as_matrix(X, x_split), _as_matrix(Y, y_split))
+        product = dot(_as_matrix(X, x_split), _as_matrix(Y, y_split))
         return product.reshape(X.shape[:x_split] + Y.shape[y_split:])
 
     return run
@@ -223,20 +224,20 @@ def _mul_grad(op: Op) -> Run:
     def run(X: Array, Y: Array, Out_GRAD: Array) -> tuple[Array | None, Array | None]:
         x, y = _as_matrix(X, x_split), _as_matrix(Y, y_split)
         gradient = Out_GRAD.reshape(x.shape[0], y.shape[1])
-        x_grad = np.dot(gradient, y.T).reshape(X.shape) if wants_x else None
-        return x_grad, np.dot(x.T, gradient).reshape(Y.shape) if wants_y else None
+        x_grad = dot(gradient, y, transpose_b=True).reshape(X.shape) if wants_x else None
+        return x_grad, dot(x, gradient, transpose_a=True).reshape(Y.shape) if wants_y else None
 
     return run
 
 
-def _operands(op: Op, x: Array, y: Array) -> tuple[Array, Array]:
-    """The matrices that matmul multiplies: vectors made matrices, then transposed as asked."""
-    a = x if x.ndim > 1 else x.reshape(1, -1)
-    b = y if y.ndim > 1 else y.reshape(-1, 1)
-    return (
-        a.swapaxes(-1, -2) if op.attrs.get("transpose_X") else a,
-        b.swapaxes(-1, -2) if op.attrs.get("transpose_Y") else b,
-    )
+def _stored(x: Array, y: Array) -> tuple[Array, Array]:
+    """The matrices that matmul multiplies, before it transposes them: a vector is a row on the left, else a column."""
+    return x if x.ndim > 1 else x.reshape(1, -1), y if y.ndim > 1 else y.reshape(-1, 1)
+
+
+def _stacked(a: Array, b: Array, transpose_a: bool) -> bool:
+    """Whether a stack of matrices times one matrix is a single product, of all their rows."""
+    return a.ndim > 2 and b.ndim == 2 and not transpose_a
 
 
 def _refuse_fused(op: Op) -> None:
@@ -247,10 +248,15 @@ def _refuse_fused(op: Op) -> None:
 @kernel("matmul")
 def _matmul_values(op: Op) -> Run:
     _refuse_fused(op)
-    alpha = real(op, "alpha")
+    alpha, transpose_x, transpose_y = real(op, "alpha"), flag(op, "transpose_X"), flag(op, "transpose_Y")
 
     def run(X: Array, Y: Array) -> Array:
-        product = np.matmul(*_operands(op, X, Y))
+        a, b = _stored(X, Y)
+        if _stacked(a, b, transpose_x):
+            product = dot(a.reshape(-1, a.shape[-1]), b, transpose_b=transpose_y)
+            product = product.reshape(*a.shape[:-1], product.shape[-1])
+        else:
+            product = matmul(a, b, transpose_x, transpose_y)
         if alpha != 1:
             product *= alpha
         if X.ndim > 1 and Y.ndim > 1:
@@ -271,18 +277,28 @@ def _matmul_grad(op: Op) -> Run:
     alpha, wants_x, wants_y = real(op, "alpha"), wanted(op, "X@GRAD"), wanted(op, "Y@GRAD")
     transpose_x, transpose_y = flag(op, "transpose_X"), flag(op, "transpose_Y")
 
-    def shaped(gradient: Array, operand: Array, transposed: bool, like: Array) -> Array:
-        summed = sum_to(gradient, operand.shape, -1)
-        return (summed.swapaxes(-1, -2) if transposed else summed).reshape(like.shape)
+    def of_x(y: Array, gradient: Array) -> Array:
+        if transpose_x:
+            return matmul(y, gradient, transpose_y, True)
+        return matmul(gradient, y, False, not transpose_y)
+
+    def of_y(x: Array, gradient: Array) -> Array:
+        if transpose_y:
+            return matmul(gradient, x, True, transpose_x)
+        return matmul(x, gradient, not transpose_x, False)
 
     def run(X: Array, Y: Array, Out_GRAD: Array) -> tuple[Array | None, Array | None]:
-        a, b = _operands(op, X, Y)
+        a, b = _stored(X, Y)
+        rows, columns = a.shape[-1 if transpose_x else -2], b.shape[-2 if transpose_y else -1]
+        if _stacked(a, b, transpose_x):
+            a = a.reshape(-1, a.shape[-1])
+            rows = len(a)
         batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-        gradient = Out_GRAD.reshape((*batch, a.shape[-2], b.shape[-1]))
+        gradient = Out_GRAD.reshape((*batch, rows, columns))
         if alpha != 1:
             gradient = gradient * alpha
-        x_grad = shaped(np.matmul(gradient, b.swapaxes(-1, -2)), a, transpose_x, X) if wants_x else None
-        y_grad = shaped(np.matmul(a.swapaxes(-1, -2), gradient), b, transpose_y, Y) if wants_y else None
+        x_grad = sum_to(of_x(b, gradient), a.shape, -1).reshape(X.shape) if wants_x else None
+        y_grad = sum_to(of_y(a, gradient), b.shape, -1).reshape(Y.shape) if wants_y else None
         return x_grad, y_grad
 
     return run
@@ -352,7 +368,7 @@ def _scaled(op: Op) -> str:
     return f"{{X}} * {factor} + {bias}" if flag(op, "bias_after_scale") else f"({{X}} + {bias}) * {factor}"
 
 
-formula("mean", "np.add.reduce({X}.reshape(1, -1), axis=1) / {X}.size", lod="none")
+formula("mean", "total({X}) / {X}.size", lod="none")
 formula("mean_grad", "np.full({X}.shape, {Out_GRAD} / {X}.size, {X}.dtype)", "X@GRAD")
 formula("increment", lambda op: f"{{X}} + {{X}}.dtype.type({real(op, 'step')!r})")
 formula("squared_l2_norm", "np.dot({X}.reshape(-1), {X}.reshape(-1)).reshape(1)", lod="none")

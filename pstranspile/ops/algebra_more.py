@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.lazy import lazy_import
+from pstranspile.ops.arithmetic import dot, matmul
 from pstranspile.ops.broadcasting import sum_to
 from pstranspile.ops.gradient import Wanted, gradient, output_gradients, scaled
 from pstranspile.ops.kernel import Run, kernel, wanted
@@ -149,7 +150,7 @@ def _addmm_values(op: Op) -> Run:
     alpha, beta = real(op, "Alpha"), real(op, "Beta")
 
     def run(Input: Array, X: Array, Y: Array) -> Array:
-        return beta * Input + alpha * np.dot(X, Y)
+        return beta * Input + alpha * dot(X, Y)
 
     return run
 
@@ -160,14 +161,19 @@ def _addmm_grad(op: Op) -> Run:
     wants_x, wants_y = wanted(op, "X@GRAD"), wanted(op, "Y@GRAD")
 
     def run(Input: Array, X: Array, Y: Array, Out_GRAD: Array) -> tuple[Array, Array | None, Array | None]:
-        x_grad = alpha * np.dot(Out_GRAD, Y.T) if wants_x else None
-        y_grad = alpha * np.dot(X.T, Out_GRAD) if wants_y else None
+        x_grad = alpha * dot(Out_GRAD, Y, transpose_b=True) if wants_x else None
+        y_grad = alpha * dot(X, Out_GRAD, transpose_a=True) if wants_y else None
         return beta * sum_to(Out_GRAD, Input.shape, -1), x_grad, y_grad
 
     return run
 
 
-formula("bmm", "np.matmul({X}, {Y})", inline=False)
+@kernel("bmm")
+def _bmm_values(_op: Op) -> Run:
+    def run(X: Array, Y: Array) -> Array:
+        return matmul(X, Y)
+
+    return run
 
 
 @kernel("bmm_grad", "X@GRAD Y@GRAD", lod="none")
@@ -175,8 +181,8 @@ def _bmm_grad(op: Op) -> Run:
     wants_x, wants_y = wanted(op, "X@GRAD"), wanted(op, "Y@GRAD")
 
     def run(X: Array, Y: Array, Out_GRAD: Array) -> tuple[Array | None, Array | None]:
-        x_grad = np.matmul(Out_GRAD, Y.swapaxes(1, 2)) if wants_x else None
-        return x_grad, np.matmul(X.swapaxes(1, 2), Out_GRAD) if wants_y else None
+        x_grad = matmul(Out_GRAD, Y, transpose_b=True) if wants_x else None
+        return x_grad, matmul(X, Out_GRAD, transpose_a=True) if wants_y else None
 
     return run
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from pstranspile.lazy import lazy_import
+from pstranspile.ops.arithmetic import sum_over
 from pstranspile.ops.values import Array
-
-np = lazy_import("numpy")
 
 
 def align(x: Array, y: Array, axis: int) -> tuple[Array, Array]:
@@ -27,7 +25,7 @@ def sum_to(gradient: Array, shape: tuple[int, ...], axis: int) -> Array:
     if gradient.shape == shape:
         return gradient
     repeated = _repeated(gradient.shape, shape, axis)
-    return np.add.reduce(gradient, axis=repeated, dtype=gradient.dtype).reshape(shape)
+    return sum_over(gradient, repeated).reshape(shape)
 
 
 @lru_cache(maxsize=1024)

@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeAlias
 
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.lazy import lazy_import
+from pstranspile.ops.arithmetic import matmul
 from pstranspile.ops.kernel import Run, kernel, wanted
 from pstranspile.ops.schema import declare, declare_gradient, floats, ints
 from pstranspile.ops.shapes import ShapeError, Types, describe, int_attr, ints_attr, one, shape_rule
@@ -261,7 +262,7 @@ def _conv_values(op: Op) -> Run:
     def run(Input: Array, Filter: Array) -> Array:
         x = channels_first(op, Input)
         windows = _windows(op, x, Filter)
-        product = np.matmul(filter_matrices(Filter, windows.groups), windows.columns(x))
+        product = matmul(filter_matrices(Filter, windows.groups), windows.columns(x))
         return as_asked(op, product.reshape(len(x), len(Filter), *windows.counts))
 
     return run
@@ -278,9 +279,9 @@ def _conv_grad(op: Op) -> Run:
         gradient = channels_first(op, Output_GRAD).reshape(len(x), *filters.shape[:2], -1)
         input_grad = filter_grad = None
         if wants_input:
-            input_grad = as_asked(op, windows.images(np.matmul(filters.swapaxes(1, 2), gradient)))
+            input_grad = as_asked(op, windows.images(matmul(filters, gradient, transpose_a=True)))
         if wants_filter:
-            of_images = np.matmul(gradient, windows.columns(x).swapaxes(2, 3))
+            of_images = matmul(gradient, windows.columns(x), transpose_b=True)
             filter_grad = np.add.reduce(of_images, axis=0).reshape(Filter.shape)
         return input_grad, filter_grad
 

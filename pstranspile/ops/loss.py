@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.lazy import lazy_import
+from pstranspile.ops.arithmetic import log, shares_of_exp
 from pstranspile.ops.kernel import Run, kernel, wanted
 from pstranspile.ops.numeric import all_ids, check_ids, flag, real
 from pstranspile.ops.schema import FLOAT, declare, declare_gradient
@@ -145,7 +146,7 @@ def _huber_loss_grad(_op: Op, types: Types) -> Types:
 
 def _log(x: Array) -> Array:
     """The logarithm; that of 0 is -1e20, so that losses stay finite, as in Fluid."""
-    return np.minimum(np.maximum(np.log(x), -1e20), 1e20)
+    return np.minimum(np.maximum(log(x), -1e20), 1e20)
 
 
 def _picks(labels: Array, classes: int, ignore_index: int) -> tuple[Array, Array | None]:
@@ -252,9 +253,7 @@ def _softmax_with_cross_entropy_values(op: Op) -> Run:
         logits, label = _last(Logits, axis), _last(Label, axis)
         shifted = logits - np.maximum.reduce(logits, axis=-1, keepdims=True)
         np.maximum(shifted, -64, out=shifted)  # as the op softmax does
-        softmax = np.exp(shifted)
-        total = np.add.reduce(softmax, axis=-1, keepdims=True)
-        softmax /= total
+        softmax, total = shares_of_exp(shifted.copy(), -1)
         if soft:
             loss = np.add.reduce(label * (np.log(total) - shifted), axis=-1, keepdims=True)
         else:

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.lazy import lazy_import
+from pstranspile.ops.arithmetic import norm_grad_mean, norm_mean, over_root
 from pstranspile.ops.gradient import from_declaration, gradient
 from pstranspile.ops.kernel import Run, kernel, wanted
 from pstranspile.ops.numeric import first, flag, real, text
@@ -182,9 +183,9 @@ def _layer_norm_values(op: Op) -> Run:
 
     def run(X: Array, Scale: Array | None, Bias: Array | None) -> tuple[Array, Array, Array]:
         x = X.reshape(size(X.shape[:axis]), -1)
-        mean = np.mean(x, axis=1, keepdims=True)
+        mean = norm_mean(x)
         y = x - mean
-        variance = np.mean(np.square(y), axis=1, keepdims=True)
+        variance = norm_mean(np.square(y))
         y /= np.sqrt(variance + epsilon)
         if Scale is not None:
             y *= Scale.reshape(-1)
@@ -205,13 +206,13 @@ def _layer_norm_grad(op: Op) -> Run:
     ) -> tuple[Array | None, Array, Array]:
         x = X.reshape(size(X.shape[:axis]), -1)
         gradient = Y_GRAD.reshape(x.shape)
-        inverse = 1 / np.sqrt(Variance.reshape(-1, 1) + epsilon)
-        normal = (x - Mean.reshape(-1, 1)) * inverse
+        squared = Variance.reshape(-1, 1) + epsilon
+        normal = over_root(x - Mean.reshape(-1, 1), squared)
         scale_grad, bias_grad = np.add.reduce(gradient * normal, axis=0), np.add.reduce(gradient, axis=0)
         if not wants_x:
             return None, scale_grad, bias_grad
         inner = gradient if Scale is None else gradient * Scale.reshape(-1)
-        shared = np.mean(inner, axis=1, keepdims=True) + normal * np.mean(inner * normal, axis=1, keepdims=True)
-        return ((inner - shared) * inverse).reshape(X.shape), scale_grad, bias_grad
+        centred = inner - norm_grad_mean(inner) - normal * norm_grad_mean(inner * normal)
+        return over_root(centred, squared).reshape(X.shape), scale_grad, bias_grad
 
     return run

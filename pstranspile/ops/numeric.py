@@ -12,6 +12,7 @@ from typing import Any
 from pstranspile.ir.model import Op
 from pstranspile.ir.types import DType
 from pstranspile.lazy import lazy_import
+from pstranspile.ops.arithmetic import FUNCTIONS
 from pstranspile.ops.kernel import Run, kernel
 from pstranspile.ops.tensor_bytes import NUMPY_TYPES
 from pstranspile.ops.values import Array
@@ -64,7 +65,7 @@ def _function(expression: str) -> Run:
     """The function of an expression: `{X}` and `{Out_GRAD}` become its parameters, in order of appearance."""
     names: dict[str, str] = _Names()
     body = expression.format_map(names)
-    return eval(f"lambda {', '.join(names)}: {body}", {"np": np})
+    return eval(f"lambda {', '.join(names)}: {body}", {"np": np, **FUNCTIONS})
 
 
 class _Names(dict[str, str]):

@@ -7,6 +7,7 @@ from typing import Any
 
 from pstranspile.ir.model import Op
 from pstranspile.lazy import lazy_import
+from pstranspile.ops.arithmetic import root_in_step
 from pstranspile.ops.kernel import Run, kernel
 from pstranspile.ops.numeric import first, flag, real
 from pstranspile.ops.optimizer_steps import owned, squared_norm, steps
@@ -120,10 +121,10 @@ def _adam(op: Op) -> Run:
             t = rest1 * g
             m += t
             v *= factor2
-            np.multiply(g, g, out=t)
-            t *= rest2
+            np.multiply(g, rest2, out=t)
+            t *= g
             v += t
-            np.sqrt(v, out=t)
+            t = np.sqrt(v, out=t) if sparse else root_in_step(v, t)
             t += small
             np.divide(m, t, out=t)
             t *= rate
@@ -174,7 +175,7 @@ def _lamb(op: Op) -> Run:
             m *= beta1
             m += (1 - beta1) * g
             v *= beta2
-            v += (1 - beta2) * (g * g)
+            v += (1 - beta2) * g * g
             np.divide(m, np.sqrt(v) + epsilon, out=r)
             r += decay * p
         of_param, of_step = squared_norm(param) ** 0.5, squared_norm(step) ** 0.5
@@ -201,8 +202,8 @@ def _adagrad(op: Op) -> Run:
                 m += g * g
             else:
                 m *= decay
-                m += (1 - decay) * (g * g)
-            p -= rate * g / (np.sqrt(m) + epsilon)
+                m += (1 - decay) * g * g
+            p -= rate * g / (root_in_step(m) + epsilon)
 
         if decay is None and isinstance(Grad, SelectedRows):
             update_rows(Grad, step, param, moment)
@@ -227,7 +228,7 @@ def _adadelta(op: Op) -> Run:
             squared = (b + epsilon) / (a + epsilon) * (g * g)
             b *= rho
             b += (1 - rho) * squared
-            p -= np.sqrt((b + epsilon) / (a + epsilon)) * g  # Fluid forms the step again from the new average
+            p -= root_in_step((b + epsilon) / (a + epsilon)) * g  # Fluid forms the step again from the new average
         return param, of_grad, of_update
 
     return run
@@ -253,9 +254,9 @@ def _rmsprop(op: Op) -> Run:
         if not centered:
             for g, p, m, s in steps(Grad, param, moment, square):
                 s *= rho
-                s += (1 - rho) * (g * g)
+                s += (1 - rho) * g * g
                 m *= mu
-                m += rate * g / np.sqrt(s + epsilon)
+                m += rate * g / root_in_step(s + epsilon)
                 p -= m
             return param, moment, square, MeanGrad
         if MeanGrad is None:
@@ -263,11 +264,11 @@ def _rmsprop(op: Op) -> Run:
         (mean,) = own_mean(MeanGrad)
         for g, p, m, s, a in steps(Grad, param, moment, square, mean):
             s *= rho
-            s += (1 - rho) * (g * g)
+            s += (1 - rho) * g * g
             a *= rho
             a += (1 - rho) * g
             m *= mu
-            m += rate * g / np.sqrt(s - a * a + epsilon)
+            m += rate * g / root_in_step(s - a * a + epsilon)
             p -= m
         return param, moment, square, mean
 
@@ -280,7 +281,7 @@ def _ftrl(op: Op) -> Run:
     own = owned(op, "Param SquaredAccumulator:SquaredAccumOut LinearAccumulator:LinearAccumOut")
 
     def raised(value: Array) -> Array:
-        return np.sqrt(value) if power == -0.5 else value**-power
+        return root_in_step(value) if power == -0.5 else value**-power
 
     def run(
         Param: Array, Grad: Array, LearningRate: Array, SquaredAccumulator: Array, LinearAccumulator: Array

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
 from pstranspile.lazy import lazy_import
+from pstranspile.ops.arithmetic import total
 from pstranspile.ops.kernel import Run, kernel
 from pstranspile.ops.numeric import flag, numpy_dtype, truncated_quotient
 from pstranspile.ops.schema import declare, declare_gradient, ints
@@ -88,10 +89,14 @@ def _reduce_values(op: Op) -> Run:
     axes, keep, number = _axes(op), flag(op, "keep_dim"), int_attr(op, "out_dtype", -1)
     reduce = getattr(np, _UFUNCS[op.type]).reduce
     made = numpy_dtype(number) if number >= 0 else None
+    summed = op.type == "reduce_sum"
 
     def run(X: Array) -> Array:
         x = X if made is None else X.astype(made)
-        return _at_least_1d(reduce(x, axis=axes(x.ndim), dtype=x.dtype, keepdims=keep))
+        over = axes(x.ndim)
+        if summed and len(over) == x.ndim:
+            return total(x).reshape((1,) * (x.ndim if keep else 1))
+        return _at_least_1d(reduce(x, axis=over, dtype=x.dtype, keepdims=keep))
 
     return run
 
@@ -104,9 +109,12 @@ def _mean(op: Op) -> Run:
     def run(X: Array) -> Array:
         x = X if made is None else X.astype(made)
         over = axes(x.ndim)
-        total = _at_least_1d(np.add.reduce(x, axis=over, dtype=x.dtype, keepdims=keep))
+        if len(over) == x.ndim:
+            found = total(x).reshape((1,) * (x.ndim if keep else 1))
+        else:
+            found = np.add.reduce(x, axis=over, dtype=x.dtype, keepdims=keep)
         count = _count(x.shape, over)
-        return truncated_quotient(total, count) if x.dtype.kind in "iu" else total / count
+        return truncated_quotient(found, count) if x.dtype.kind in "iu" else found / count
 
     return run
 

@@ -23,6 +23,7 @@ from pstranspile.ir.attributes import BlockRef, BlockRefs
 from pstranspile.ir.model import Op, Program
 from pstranspile.ir.types import VarKind
 from pstranspile.lazy import lazy_import
+from pstranspile.ops.arithmetic import FUNCTIONS
 from pstranspile.ops.context import Value
 from pstranspile.ops.kernel import kernel_of
 from pstranspile.run.bound import CONTEXT, EMPTY_NAME, BoundOp, bind, call, with_defaults
@@ -77,7 +78,7 @@ class Source:
         self.lines: list[str] = []
         self.owners: dict[int, int] = {}
         """Line of the source -> index of the op it belongs to."""
-        self.names: dict[str, Any] = {"ndarray": np.ndarray, "Deviation": Deviation, "Missing": Missing}
+        self.names: dict[str, Any] = {"ndarray": np.ndarray, "Deviation": Deviation, "Missing": Missing, **FUNCTIONS}
         """What the function's globals are."""
         self.locals: dict[str, str] = {}
         self.holds: dict[str, Holds] = {}

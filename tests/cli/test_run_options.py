@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -71,3 +74,21 @@ def test_what_is_for_clusters_is_refused_on_one_machine(
     option: str, data: list[str], capsys: pytest.CaptureFixture[str]
 ):
     assert f"--{option} is for a cluster" in refused([*data, f"--{option}", "0"], 1, capsys)
+
+
+@pytest.mark.parametrize("cluster", [[], CLUSTER])
+@pytest.mark.usefixtures("data")
+def test_rounding_does_not_depend_on_the_blas(cluster: list[str], tmp_path: Path):
+    """As numpy rounds, it does: a sum of 1,000 products has other last bits with other kernels."""
+    found: dict[str, set[bytes]] = {"fluid": set(), "numpy": set()}
+    for arithmetic, results in found.items():
+        for kernels in ("", "Haswell", "Nehalem"):
+            environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_CORETYPE"}
+            if kernels:
+                environment["OPENBLAS_CORETYPE"] = kernels
+            told = ["run", EXAMPLE, "--feed", str(tmp_path / "data.npz"), "--save", str(tmp_path / "out.npz"), *cluster]
+            command = [sys.executable, "-m", "pstranspile", *told, "--seed", "3", "--arithmetic", arithmetic]
+            subprocess.run(command, check=True, env=environment, capture_output=True, cwd=Path(EXAMPLE).parents[1])
+            results.add(Path("out.npz").read_bytes())
+    assert len(found["fluid"]) == 1
+    assert found["fluid"].isdisjoint(found["numpy"])

@@ -1,0 +1,167 @@
+"""How f32 values are rounded: as numpy rounds them, or as Fluid's CPU library does.
+
+numpy's way is the faster one and the default. Fluid's gives the bits of real runs, on every x86-64 machine. Which of
+them holds is asked at every call, so it may be chosen around any run, also of what was prepared before:
+
+    with fluid_arithmetic():
+        run(program, feed, fetch)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+from pstranspile.lazy import lazy_import
+
+if TYPE_CHECKING:
+    from pstranspile.ops import float_functions, product_order
+    from pstranspile.ops.values import Array
+else:
+    float_functions = lazy_import("pstranspile.ops.float_functions")
+    product_order = lazy_import("pstranspile.ops.product_order")
+
+np = lazy_import("numpy")
+
+_FLUID: ContextVar[bool] = ContextVar("fluid_arithmetic", default=False)
+
+
+@contextmanager
+def fluid_arithmetic(chosen: bool = True) -> Generator[None]:
+    """Has f32 values rounded as Fluid 1.8.5 rounds them on a CPU, for what this thread runs while it holds.
+
+    It holds for matrix products (mul, matmul, addmm, bmm, convolutions; their order is in `ops.product_order`), for
+    exp, sigmoid, tanh, roots, the softmax, layer_norm, total sums and sums over what was repeated
+    (`ops.float_functions`), and for logarithms in losses. `fluid_arithmetic(False)` returns to numpy's.
+    """
+    token = _FLUID.set(chosen)
+    try:
+        yield
+    finally:
+        _FLUID.reset(token)
+
+
+def dot(a: Array, b: Array, transpose_a: bool = False, transpose_b: bool = False) -> Array:
+    """The product of two matrices, either transposed first if asked."""
+    if transpose_a:
+        a = a.T
+    if transpose_b:
+        b = b.T
+    if _FLUID.get() and a.dtype == b.dtype == np.float32:
+        return product_order.product_in_order(a, b, transpose_a, transpose_b)
+    return np.dot(a, b)
+
+
+def matmul(a: Array, b: Array, transpose_a: bool = False, transpose_b: bool = False) -> Array:
+    """The products of matrices [..., m, k] and [..., k, n], leading dims broadcast, each transposed first if asked."""
+    if transpose_a:
+        a = a.swapaxes(-1, -2)
+    if transpose_b:
+        b = b.swapaxes(-1, -2)
+    if _FLUID.get() and a.dtype == b.dtype == np.float32:
+        return product_order.product_in_order(a, b, transpose_a, transpose_b)
+    return np.matmul(a, b)
+
+
+def exp(x: Array) -> Array:
+    """e to the power of every element; of the element type of x."""
+    if _FLUID.get() and x.dtype == np.float32:
+        return float_functions.exp(x)
+    return np.exp(x).astype(x.dtype, copy=False)
+
+
+def sigmoid(x: Array) -> Array:
+    """1 / (1 + exp(-x)) of every element."""
+    if _FLUID.get() and x.dtype == np.float32:
+        return 1 / (1 + float_functions.exp(-x))
+    return 1 / (1 + np.exp(-x))
+
+
+def log(x: Array) -> Array:
+    """The natural logarithm of every element, as losses take it."""
+    if _FLUID.get() and x.dtype == np.float32:
+        return np.log(x, dtype=np.float64).astype(np.float32)
+    return np.log(x)
+
+
+def root(x: Array) -> Array:
+    """The square root of every element."""
+    if _FLUID.get() and x.dtype == np.float32:
+        return float_functions.root(x)
+    return np.sqrt(x)
+
+
+def root_in_step(x: Array, out: Array | None = None) -> Array:
+    """The square root of every element, as optimizers take it; the memory of `out` may be used.
+
+    It does not depend on where an element stands, so that parameters are the same however they are sliced; Fluid takes
+    the last few of a slice, up to seven, in another way.
+    """
+    if _FLUID.get() and x.dtype == np.float32:
+        return float_functions.root_of_eights(x)
+    return np.sqrt(x, out=out)
+
+
+def tanh(x: Array) -> Array:
+    """The hyperbolic tangent of every element."""
+    if _FLUID.get() and x.dtype == np.float32:
+        return float_functions.tanh(x)
+    return np.tanh(x)
+
+
+def total(x: Array) -> Array:
+    """The sum of all elements, as a tensor of dims [1]."""
+    if _FLUID.get() and x.dtype == np.float32:
+        return float_functions.total(x)
+    return np.add.reduce(x.reshape(1, -1), axis=1, dtype=x.dtype)
+
+
+FUNCTIONS = {"exp": exp, "root": root, "sigmoid": sigmoid, "tanh": tanh, "total": total}
+"""What the expressions of kernels may call, beside numpy."""
+
+
+def softmax(x: Array, axis: int) -> Array:
+    """The softmax along an axis. Logits more than 64 below the largest count as 64 below it, as in Fluid."""
+    shifted = x - np.maximum.reduce(x, axis=axis, keepdims=True)
+    np.maximum(shifted, -64, out=shifted)
+    return shares_of_exp(shifted, axis)[0]
+
+
+def shares_of_exp(x: Array, axis: int) -> tuple[Array, Array]:
+    """exp(x) over its sum along an axis, and that sum, kept as a dim. x may be overwritten."""
+    if _FLUID.get() and x.dtype == np.float32 and axis in (-1, x.ndim - 1):
+        return float_functions.shares_of_exp(x)
+    np.exp(x, out=x)
+    total = np.add.reduce(x, axis=axis, keepdims=True)
+    x /= total
+    return x, total
+
+
+def sum_over(x: Array, axes: tuple[int, ...]) -> Array:
+    """The sum over axes along which an operand was repeated."""
+    if _FLUID.get() and x.dtype == np.float32:
+        return float_functions.sum_in_order(x, axes)
+    return np.add.reduce(x, axis=axes, dtype=x.dtype)
+
+
+def norm_mean(x: Array) -> Array:
+    """The mean of each row of a matrix [rows, n], as the forward pass of a layer_norm takes it: [rows, 1]."""
+    if _FLUID.get() and x.dtype == np.float32 and x.shape[1] >= 8:
+        return float_functions.mean_of_lanes(x)
+    return np.mean(x, axis=1, keepdims=True)
+
+
+def norm_grad_mean(x: Array) -> Array:
+    """The mean of each row of a matrix [rows, n], as the backward pass of a layer_norm takes it: [rows, 1]."""
+    if _FLUID.get() and x.dtype == np.float32:
+        return float_functions.sum_in_order(x, (1,)).reshape(-1, 1) / np.float32(x.shape[1])
+    return np.mean(x, axis=1, keepdims=True)
+
+
+def over_root(x: Array, squared: Array) -> Array:
+    """x / sqrt(squared), as the backward pass of a layer_norm divides."""
+    if _FLUID.get() and x.dtype == np.float32:
+        return np.divide(x, np.sqrt(squared, dtype=np.float64), dtype=np.float64).astype(np.float32)
+    return x / np.sqrt(squared)

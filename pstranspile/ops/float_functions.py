@@ -1,0 +1,153 @@
+"""f32 functions to the bit as Fluid 1.8.5 computes them on a CPU.
+
+Elementwise ops go through Eigen, eight elements at a time: exp by the range reduction and polynomial of Cephes' expf,
+tanh by a quotient of polynomials, every operation rounded by itself. What remains beyond the last whole eight is given
+to the C library, whose f32 results are taken as exact here. Rows of a softmax are made by MKL's exponential (taken as
+exact as well: about 1 in 100 is a last bit off) and sums of eight lanes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pstranspile.lazy import lazy_import
+from pstranspile.ops.root_estimate import root_of_eights
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pstranspile.ops.values import Array
+
+np = lazy_import("numpy")
+
+_LANES = 8
+
+_EXP_LIMIT = 88.3762626647949
+_LOG2_E = 1.44269504088896341
+_LN_2 = (0.693359375, -2.12194440e-4)
+"""The natural logarithm of 2 as a number of few digits, and the rest."""
+_EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
+
+_TANH_LIMIT = 9.0
+_TANH_ABOVE = (
+    -2.76076847742355e-16,
+    2.00018790482477e-13,
+    -8.60467152213735e-11,
+    5.12229709037114e-08,
+    1.48572235717979e-05,
+    6.37261928875436e-04,
+    4.89352455891786e-03,
+)
+_TANH_BELOW = (1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03)
+
+
+def _polynomial(x: Array, coefficients: Sequence[float]) -> Array:
+    """By Horner's rule, the highest power first."""
+    found = x * np.float32(coefficients[0])
+    found += np.float32(coefficients[1])
+    for coefficient in coefficients[2:]:
+        found *= x
+        found += np.float32(coefficient)
+    return found
+
+
+def exp(x: Array) -> Array:
+    """exp of an f32 array, elementwise, as the op exp and those built on it give it."""
+    flat = x.reshape(-1)
+    whole = flat.size - flat.size % _LANES
+    found = np.empty(flat.shape, np.float32)
+    found[:whole] = _exp_of_eights(flat[:whole])
+    found[whole:] = np.exp(flat[whole:], dtype=np.float64)
+    return found.reshape(x.shape)
+
+
+def _exp_of_eights(x: Array) -> Array:
+    kept = np.clip(x, np.float32(-_EXP_LIMIT), np.float32(_EXP_LIMIT))
+    powers = np.floor(kept * np.float32(_LOG2_E) + np.float32(0.5))
+    for part in _LN_2:
+        kept = kept - powers * np.float32(part)
+    found = _polynomial(kept, _EXP)
+    found *= kept * kept
+    found += kept
+    found += np.float32(1)
+    return np.ldexp(found, np.nan_to_num(powers).astype(np.int32))
+
+
+def root(x: Array) -> Array:
+    """The square root of an f32 array, elementwise, as the op sqrt takes it."""
+    flat = x.reshape(-1)
+    whole = flat.size - flat.size % _LANES
+    found = np.sqrt(flat)
+    found[:whole] = root_of_eights(flat[:whole])
+    return found.reshape(x.shape)
+
+
+def tanh(x: Array) -> Array:
+    """tanh of an f32 array, elementwise."""
+    kept = np.clip(x, np.float32(-_TANH_LIMIT), np.float32(_TANH_LIMIT))
+    squared = kept * kept
+    return kept * _polynomial(squared, _TANH_ABOVE) / _polynomial(squared, _TANH_BELOW)
+
+
+def shares_of_exp(x: Array) -> tuple[Array, Array]:
+    """exp of an f32 array over the sum of it along the last axis, and that sum, kept as a dim."""
+    found = np.exp(x, dtype=np.float64).astype(np.float32)
+    total = _sum_of_lanes(found)
+    found *= 1 / total
+    return found, total
+
+
+def _sum_of_lanes(x: Array) -> Array:
+    """The sum along the last axis, kept as a dim: of eight lanes, folded by halves of pairs, then of what remains."""
+    count = x.shape[-1]
+    whole = count - count % _LANES
+    rest = range(whole, count)
+    if whole:
+        lanes = _lane_sums(x[..., :whole].reshape(-1, whole)).reshape(*x.shape[:-1], _LANES)
+        pairs = lanes[..., 0::2] + lanes[..., 1::2]
+        halves = pairs[..., :2] + pairs[..., 2:]
+        found = halves[..., 0] + halves[..., 1]
+    else:
+        found, rest = x[..., 0].copy(), range(1, count)
+    for at in rest:
+        found += x[..., at]
+    return found[..., None]
+
+
+def total(x: Array) -> Array:
+    """The sum of all elements, as an f32 tensor of dims [1]: of eight lanes, folded by halves, and of what remains."""
+    flat = x.reshape(-1)
+    whole = flat.size - flat.size % _LANES
+    rest = np.cumsum(flat[whole:], dtype=np.float32)[-1:] if whole < flat.size else np.zeros(1, np.float32)
+    if not whole:
+        return rest
+    lanes = _lane_sums(flat[None, :whole])
+    fours = lanes[:, :4] + lanes[:, 4:]
+    twos = fours[:, :2] + fours[:, 2:]
+    return rest + (twos[:, 0] + twos[:, 1])
+
+
+def _lane_sums(x: Array) -> Array:
+    """[rows, 8] from [rows, n], n a multiple of 8: every eighth element of a row, summed in order."""
+    return np.add.reduce(np.ascontiguousarray(np.moveaxis(x.reshape(len(x), -1, _LANES), 1, 0)), axis=0)
+
+
+def mean_of_lanes(x: Array) -> Array:
+    """The mean of each row [rows, n >= 8], kept as a dim; elements after the last whole eight join the last lanes."""
+    count = x.shape[1]
+    rest = count % _LANES
+    lanes = _lane_sums(x[:, : count - rest])
+    if rest:
+        lanes[:, _LANES - rest :] += x[:, count - rest :]
+    fours = lanes[:, :4] + lanes[:, 4:]
+    found = (fours[:, 0] + fours[:, 1]) + (fours[:, 2] + fours[:, 3])
+    return (found * (np.float32(1) / np.float32(count)))[:, None]
+
+
+def sum_in_order(x: Array, axes: tuple[int, ...]) -> Array:
+    """The sum of an f32 array over axes, element by element, the last axis fastest."""
+    kept = [axis for axis in range(x.ndim) if axis not in axes]
+    rows = np.ascontiguousarray(x.transpose(*axes, *kept)).reshape(-1, *(x.shape[axis] for axis in kept))
+    if rows.size == len(rows):  # of a vector, numpy sums by pairs
+        return np.cumsum(rows, dtype=np.float32)[-1:].reshape(rows.shape[1:])
+    return np.add.reduce(rows, axis=0)

@@ -1,0 +1,280 @@
+"""Matrix products whose terms are summed in the order of Fluid's CPU library.
+
+Fluid 1.8.5's CPU wheel multiplies f32 matrices with MKL, which takes its SSE kernels on every CPU that is not Intel's:
+each product of two elements is rounded before it is added (no fused multiply-add), one term after the other, and on one
+thread the order depends on nothing but the dims. Optimizers that divide by the size of a gradient (Adam, RMSProp) make
+the rounding of gradients near zero visible, so only the same order gives the parameters of a real run.
+
+The rules were read off the library by what sums of known terms lose, cell by cell. With A [m, k] and B [k, n], all
+row-major, "transposed" being what the caller asks of the library:
+
+* Terms are taken in blocks of 112, the last block first. In a cell of the core (rows up to a multiple of 4, columns up
+  to a multiple of 8) each block is summed from zero in order, and the sums are added.
+* In the columns beside the core, if B is not transposed, the sum goes on from block to block. If only B is transposed,
+  those in whole fours are sums of 4 lanes, the others of 8: lane i has every 4th (8th) term; they are folded by halves,
+  and the rest of the terms is added. Lanes begin where a row of A is aligned to 16 bytes; terms before are in lane 0.
+  If both are transposed, they are like the core.
+* With fewer than 8 rows, columns or terms, and in rows below the core, the terms are one block, by the columns' rules.
+* A product with a vector whose terms lie side by side has 4 lanes, or 8 in the odd row of two at the end.
+* If B is not transposed and a row of outputs begins unaligned, the cells before the first aligned four take every
+  second four of terms as a sum of its own.
+
+Not followed, in the last bit: cells where rows below the core meet columns beside it, if B is transposed; and stacks of
+matrices that are not multiples of four elements apart.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, TypeAlias
+
+from pstranspile.lazy import lazy_import
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pstranspile.ops.values import Array
+
+np = lazy_import("numpy")
+
+BLOCK = 112
+"""Terms that the core takes at a time."""
+
+_ROWS, _COLUMNS, _FOUR, _LEAST = 4, 8, 4, 8
+
+
+def product_in_order(a: Array, b: Array, transpose_a: bool, transpose_b: bool) -> Array:
+    """a @ b for f32 matrices [..., m, k] and [..., k, n], transposed already; the flags say what the library is asked.
+
+    Returns an f32 array [..., m, n].
+    """
+    rows, columns = a.shape[-2], b.shape[-1]
+    if not (rows and columns and a.shape[-1]):
+        return np.matmul(a, b)
+    if min(rows, columns, a.shape[-1]) < _LEAST:
+        return _one_block(a, b, transpose_a, transpose_b, 0)
+    core, below = columns - columns % _COLUMNS, rows - rows % _ROWS
+    if core == columns and below == rows:
+        return _blocks(a, b, in_sequence)
+    dims = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    found = np.empty((*dims, rows, columns), np.float32)
+    upper = a[..., :below, :]
+    found[..., :below, :core] = _blocks(upper, b[..., :core], in_sequence)
+    if core < columns:
+        found[..., :below, core:] = _beside(upper, b, core, transpose_a, transpose_b)
+    if below < rows:
+        found[..., below:, :] = _one_block(a[..., below:, :], b, transpose_a, transpose_b, below)
+    return found
+
+
+def _beside(a: Array, b: Array, core: int, transpose_a: bool, transpose_b: bool) -> Array:
+    """The columns beside the core."""
+    columns, terms = b.shape[-1], a.shape[-1]
+    beside = b[..., core:]
+    if transpose_a and transpose_b:
+        return _blocks(a, beside, in_sequence)
+    if transpose_b:
+        return _by_lanes(a, beside, lambda x, y, lanes: _blocks(x, y, lambda p, q: _aligned_lanes(p, q, lanes, terms)))
+    blocks = _block_ends(terms)
+    order = np.concatenate([np.arange(start, stop) for start, stop in blocks])
+    found = in_sequence(a[..., order], beside[..., order, :])
+    _unaligned(found, a, beside, core, columns, blocks)
+    return found
+
+
+def _one_block(a: Array, b: Array, transpose_a: bool, transpose_b: bool, below: int) -> Array:
+    """Few rows or columns: the terms are one block. `below` is the number of rows above, if these are below a core."""
+    rows, columns, terms = a.shape[-2], b.shape[-1], a.shape[-1]
+    if columns == 1:
+        return in_sequence(a, b) if transpose_a else _with_vector(a, b)
+    if rows == 1 or (below and transpose_b):
+        if not transpose_b:
+            return in_sequence(a, b)
+        turned = b.swapaxes(-1, -2)
+        each = [_with_vector(turned, a[..., row, :, None]).swapaxes(-1, -2) for row in range(rows)]
+        return each[0] if rows == 1 else np.concatenate(each, axis=-2)
+    if transpose_b and not transpose_a:
+        return _by_lanes(a, b, lambda x, y, lanes: _aligned_lanes(x, y, lanes, terms))
+    found = in_sequence(a, b)
+    if not transpose_b and not (below and transpose_a):
+        _unaligned(found, a, b, 0, columns, [(0, terms)])
+    return found
+
+
+def _by_lanes(a: Array, b: Array, product: Callable[[Array, Array, int], Array]) -> Array:
+    """The columns in whole fours as sums of 4 lanes, the others of 8."""
+    whole = b.shape[-1] - b.shape[-1] % _FOUR
+    parts = [product(a, part, lanes) for part, lanes in ((b[..., :whole], 4), (b[..., whole:], 8)) if part.shape[-1]]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
+
+
+Ends: TypeAlias = list[tuple[int, int]]
+"""Where blocks of terms start and stop, in the order in which they are taken."""
+
+
+def _block_ends(terms: int) -> Ends:
+    ends = [(start, min(start + BLOCK, terms)) for start in range(0, terms, BLOCK)]
+    return [ends[-1], *ends[:-1]]
+
+
+def _blocks(a: Array, b: Array, product: Callable[[Array, Array], Array]) -> Array:
+    """The sum of the products of each block, the last block first."""
+    terms = a.shape[-1]
+    if terms <= BLOCK:
+        return product(a, b)
+    found = None
+    for start, stop in _block_ends(terms):
+        part = product(a[..., start:stop], b[..., start:stop, :])
+        found = part if found is None else np.add(found, part, out=found)
+    assert found is not None
+    return found
+
+
+def _aligned_lanes(a: Array, b: Array, lanes: int, length: int) -> Array:
+    """Products by lanes that begin where a row of A, `length` terms long in memory, is aligned to four terms."""
+    if length % _FOUR == 0:
+        return _lanes(a, b, 0, lanes)
+    rows = np.arange(a.shape[-2])
+    dims = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    found = np.empty((*dims, a.shape[-2], b.shape[-1]), np.float32)
+    for before in range(_FOUR):
+        at = rows[-rows * length % _FOUR == before]
+        if len(at):
+            found[..., at, :] = _lanes(a[..., at, :], b, min(before, a.shape[-1]), lanes)
+    return found
+
+
+def _lanes(a: Array, b: Array, before: int, lanes: int, at_once: int = 0) -> Array:
+    """Products by lanes; the terms `before` are in lane 0, those after the last full round are added at the end.
+
+    A round takes `at_once` terms, by default one for each lane.
+    """
+    terms, at_once = a.shape[-1], at_once or lanes
+    full = before + (terms - before) // at_once * at_once
+    if full == before:
+        return in_sequence(a, b)
+    parts: list[Array] = []
+    for lane in range(lanes):
+        at = np.arange(before + lane, full, lanes)
+        if lane == 0:
+            at = np.concatenate([np.arange(before), at])
+        parts.append(in_sequence(a[..., at], b[..., at, :]))
+    if lanes == 8:
+        parts = [parts[lane] + parts[lane + 4] for lane in range(4)]
+    found = (parts[0] + parts[2]) + (parts[1] + parts[3])
+    for term in range(full, terms):
+        found += a[..., term : term + 1] * b[..., term : term + 1, :]
+    return found
+
+
+def _with_vector(a: Array, b: Array) -> Array:
+    """A [..., m, k] times a vector [..., k, 1] where the terms of a row lie side by side."""
+    rows, terms = a.shape[-2], a.shape[-1]
+    found = _lanes(a, b, (terms - 1) % _FOUR + 1, 4)
+    for row, lanes in {2: ((-2, 8), (-1, 4)), 1: ((-1, 8),), 3: ((-3, 8), (-2, 4), (-1, 8))}.get(rows % _FOUR, ()):
+        one = a[..., rows + row : rows + row + 1, :]
+        found[..., rows + row : rows + row + 1, :] = _lanes(one, b, min(_FOUR, terms), lanes, at_once=8)
+    return found
+
+
+def _unaligned(found: Array, a: Array, b: Array, first: int, columns: int, blocks: Ends) -> None:
+    """Puts right the cells before the first aligned four of each row; `found` begins at column `first` of `columns`."""
+    if columns % _FOUR == 0:
+        return
+    rows = np.arange(a.shape[-2])
+    for before in range(1, _FOUR):
+        at = rows[-(rows * columns + first) % _FOUR == before]
+        if len(at) and b.shape[-1] - before >= _FOUR:
+            found[..., at, :before] = _by_fours(a[..., at, :], b[..., :before], blocks)
+
+
+def _by_fours(a: Array, b: Array, blocks: Ends) -> Array:
+    """Products in order, but that the second four of every eight terms of a block is a sum of its own."""
+    found: Array | None = None
+    for start, stop in blocks:
+        for term, width in _fours(start, stop):
+            part = a[..., term : term + 1] * b[..., term : term + 1, :]
+            for more in range(term + 1, term + width):
+                part += a[..., more : more + 1] * b[..., more : more + 1, :]
+            found = part if found is None else np.add(found, part, out=found)
+    assert found is not None
+    return found
+
+
+def _fours(start: int, stop: int) -> Iterator[tuple[int, int]]:
+    full = start + (stop - start) // 8 * 8
+    for eight in range(start, full, 8):
+        yield from ((eight + at, 1) for at in range(4))
+        yield eight + 4, 4
+    yield from ((term, 1) for term in range(full, stop))
+
+
+# Sums in sequence: what every rule above rests on.
+
+_BLAS_TERMS = 384
+"""Terms that OpenBLAS takes at a time, in its kernels without fused multiply-add."""
+
+_MOST_VALUES = 1 << 20
+
+
+def in_sequence(a: Array, b: Array) -> Array:
+    """a @ b, every product rounded and added to the sum of those before it."""
+    if a.shape[-1] <= _BLAS_TERMS and _blas_is_in_sequence():
+        return _widened(np.matmul, a, b)
+    narrow = a.shape[-2] == 1 or b.shape[-1] < _COLUMNS
+    if narrow and a.ndim == b.ndim == 2 and a.size * b.shape[-1] <= _MOST_VALUES:
+        return _by_terms(a, b)
+    return _widened(_by_rows if _einsum_is_in_sequence() else _by_terms, a, b)
+
+
+def _widened(product: Callable[[Array, Array], Array], a: Array, b: Array) -> Array:
+    """The product with a lone row or column doubled: with one of each, sums are those of vectors, in other orders."""
+    rows, columns = a.shape[-2], b.shape[-1]
+    if rows > 1 and columns > 1:
+        return product(a, b)
+    wide_a = np.repeat(a, 2, axis=-2) if rows == 1 else a
+    wide_b = np.repeat(b, 2, axis=-1) if columns == 1 else b
+    return product(wide_a, wide_b)[..., :rows, :columns]
+
+
+def _by_rows(a: Array, b: Array) -> Array:
+    return np.einsum("...ik,...kj->...ij", a, np.ascontiguousarray(b))
+
+
+def _by_terms(a: Array, b: Array) -> Array:
+    """All products at once, [k, ..., m, n], then summed over the first axis."""
+    rank = max(a.ndim, b.ndim)
+    a, b = (x.reshape((1,) * (rank - x.ndim) + x.shape) for x in (a, b))
+    left, right = np.moveaxis(a, -1, 0)[..., None], np.moveaxis(b, -2, 0)[..., None, :]
+    terms = np.multiply(left, right, order="C")
+    if terms[0].size == 1:  # of a vector, numpy sums by pairs
+        return np.cumsum(terms.reshape(-1), dtype=terms.dtype)[-1:].reshape(terms.shape[1:])
+    return np.add.reduce(terms, axis=0)
+
+
+@cache
+def _blas_is_in_sequence() -> bool:
+    """Whether numpy's matrix products are sums in sequence, as those of OpenBLAS's kernels for older CPUs are."""
+    return _is_in_sequence(np.matmul)
+
+
+@cache
+def _einsum_is_in_sequence() -> bool:
+    return _is_in_sequence(_by_rows)
+
+
+def _is_in_sequence(product: Callable[[Array, Array], Array]) -> bool:
+    """Tries it on matrices whose sums in other orders differ."""
+    for rows, terms, columns in ((2, 20, 3), (7, 112, 17), (16, 64, 132), (2, 384, 8)):
+        a, b = _numbers(rows, terms, 3), _numbers(terms, columns, 7)
+        for left in (a, np.ascontiguousarray(a.T).T):
+            for right in (b, np.ascontiguousarray(b.T).T):
+                if not np.array_equal(product(left, right), _by_terms(a, b)):
+                    return False
+    return True
+
+
+def _numbers(rows: int, columns: int, salt: int) -> Array:
+    """Numbers between -1 and 1 whose products and sums are rounded."""
+    counted = np.arange(salt, rows * columns + salt, dtype=np.uint32) * np.uint32(2654435761)
+    return ((counted >> 8).astype(np.float32) / np.float32(1 << 23) - 1).reshape(rows, columns)

@@ -1,0 +1,219 @@
+"""Fluid's arithmetic: bit for bit what the real Fluid made, in single ops and in training."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import subprocess
+import sys
+import tarfile
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pstranspile import Scope
+from pstranspile.interop.program_desc import program_from_bytes
+from pstranspile.ops import product_order
+from pstranspile.ops.arithmetic import dot, fluid_arithmetic, matmul, root, root_in_step
+from pstranspile.ops.product_order import in_sequence, product_in_order
+from pstranspile.ops.root_estimate import reciprocal_estimate, root_of_eights
+from pstranspile.ops.values import Array
+from pstranspile.run.api import run
+from tests import opdata
+
+ARCHIVE = Path(__file__).parents[1] / "data" / "fluid" / "arithmetic.tar.xz"
+
+EXACT = {
+    *("mul", "mul_grad", "matmul", "matmul_grad", "conv2d", "conv2d_grad", "conv3d", "conv3d_grad"),
+    *("exp", "sigmoid", "tanh", "sqrt", "softmax", "layer_norm", "layer_norm_grad", "mean", "reduce_sum"),
+    *("cross_entropy", "cross_entropy2", "elementwise_add_grad", "elementwise_sub_grad", "elementwise_mul_grad"),
+}
+"""Op types whose recordings are followed to the bit, where they are of f32."""
+NOT_FOLLOWED = {"mul__fresh1", "mul_grad__fresh1", "matmul_grad__fresh1", "conv2d__groups", "conv2d_grad__groups"}
+NOT_FOLLOWED |= {"softmax__axis1_3d", "reduce_sum__dims02"}
+
+
+@cache
+def files() -> dict[str, bytes]:
+    with tarfile.open(ARCHIVE) as archive:
+        return {m.name: f.read() for m in archive.getmembers() if (f := archive.extractfile(m)) is not None}
+
+
+@cache
+def arrays(name: str) -> dict[str, Array]:
+    with np.load(io.BytesIO(files()[f"{name}.npz"])) as data:
+        return dict(data)
+
+
+def numbers(rows: int, columns: int, salt: int) -> Array:
+    """What the recorded products were made of."""
+    counted = np.arange(salt, rows * columns + salt, dtype=np.uint32) * np.uint32(2654435761)
+    return ((counted >> 8).astype(np.float32) / np.float32(1 << 23) - 1).reshape(rows, columns)
+
+
+def operands(key: str) -> tuple[Array, Array, bool, bool]:
+    *stack, rows, terms, columns, transpose_a, transpose_b = map(int, key.split("_"))
+    count = stack[0] if stack else 1
+    a = numbers(count * rows, terms, 3).reshape(*stack, rows, terms)
+    b = numbers(count * terms, columns, 7).reshape(*stack, terms, columns)
+    return a, b, bool(transpose_a), bool(transpose_b)
+
+
+@pytest.mark.parametrize("key", sorted(arrays("products")))
+def test_recorded_product(key: str):
+    a, b, transpose_a, transpose_b = operands(key)
+    stored_a = np.ascontiguousarray(a.swapaxes(-1, -2)) if transpose_a else a
+    stored_b = np.ascontiguousarray(b.swapaxes(-1, -2)) if transpose_b else b
+    with fluid_arithmetic():
+        found = matmul(stored_a, stored_b, transpose_a, transpose_b)
+    want = arrays("products")[key]
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found.reshape(want.shape), want)
+
+
+def test_products_of_numpy_are_others():
+    differ = [
+        key for key, want in arrays("products").items() if not np.array_equal(plain(key).reshape(want.shape), want)
+    ]
+    assert len(differ) > 60
+
+
+def plain(key: str) -> Array:
+    a, b, _, _ = operands(key)
+    return matmul(a, b)
+
+
+@pytest.mark.parametrize(
+    ("rows", "terms", "columns"), [(1, 9, 1), (1, 9, 5), (5, 9, 1), (3, 40, 3), (9, 113, 17), (4, 400, 8)]
+)
+def test_every_way_sums_in_sequence(rows: int, terms: int, columns: int, monkeypatch: pytest.MonkeyPatch):
+    a, b = numbers(rows, terms, 1), numbers(terms, columns, 2)
+    want = np.zeros((rows, columns), np.float32)
+    for term in range(terms):
+        want = want + a[:, term : term + 1] * b[term : term + 1]
+    for blas in (True, False):
+        if blas and not product_order._blas_is_in_sequence():  # pyright: ignore[reportPrivateUsage]
+            continue
+        for einsum in (True, False):
+            monkeypatch.setattr(product_order, "_blas_is_in_sequence", lambda chosen=blas: chosen)
+            monkeypatch.setattr(product_order, "_einsum_is_in_sequence", lambda chosen=einsum: chosen)
+            np.testing.assert_array_equal(in_sequence(a, b), want)
+            stacked = in_sequence(np.stack([a, a]), b)
+            np.testing.assert_array_equal(stacked, np.stack([want, want]))
+
+
+KERNELS = ("Haswell", "Nehalem", "Sandybridge")
+DIGESTS = """
+from tests.ops.test_arithmetic import digest
+print(digest())
+"""
+
+
+def digest() -> str:
+    """Of products of many dims, in Fluid's order."""
+    found = hashlib.sha256()
+    for rows in (1, 2, 5, 8, 17):
+        for terms in (1, 7, 130, 400):
+            for columns in (1, 3, 8, 21):
+                product = product_in_order(numbers(rows, terms, 5), numbers(terms, columns, 6), False, rows % 2 == 0)
+                found.update(np.ascontiguousarray(product).tobytes())
+    return found.hexdigest()
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+def test_products_are_the_same_with_every_blas(kernels: str):
+    told = {**os.environ, "OPENBLAS_CORETYPE": kernels}
+    done = subprocess.run([sys.executable, "-c", DIGESTS], capture_output=True, text=True, check=True, env=told)
+    assert done.stdout.strip() == digest()
+
+
+@pytest.mark.parametrize(("rows", "terms", "columns"), [(0, 3, 2), (2, 0, 3), (3, 2, 0)])
+def test_empty_products(rows: int, terms: int, columns: int):
+    with fluid_arithmetic():
+        found = dot(np.ones((rows, terms), "f4"), np.ones((terms, columns), "f4"))
+    np.testing.assert_array_equal(found, np.zeros((rows, columns), "f4"))
+
+
+def test_other_element_types_are_left_to_numpy():
+    a, b = numbers(9, 130, 1).astype("f8"), numbers(130, 9, 2).astype("f8")
+    with fluid_arithmetic():
+        np.testing.assert_array_equal(dot(a, b), np.dot(a, b))
+
+
+def test_it_holds_while_it_is_asked_for():
+    a, b = numbers(16, 300, 1), numbers(300, 16, 2)
+    outside = dot(a, b)
+    with fluid_arithmetic():
+        inside = dot(a, b)
+        with fluid_arithmetic(False):
+            np.testing.assert_array_equal(dot(a, b), outside)
+        np.testing.assert_array_equal(dot(a, b), inside)
+    np.testing.assert_array_equal(dot(a, b), outside)
+    assert not np.array_equal(inside, outside)
+
+
+def exact_recordings() -> list[str]:
+    """Those of f32; of f64, Fluid's order of sums is not followed."""
+    names = [name for name in opdata.names() if name.split("__")[0] in EXACT and name not in NOT_FOLLOWED]
+    held = {name: opdata.Recording(name).arrays.values() for name in names}
+    return [name for name in names if all(array.dtype != np.float64 for array in held[name])]
+
+
+@pytest.mark.parametrize("name", exact_recordings())
+def test_recorded_op_is_exact(name: str, tmp_path: Path):
+    recording = opdata.Recording(name)
+    recording.meta["tolerance"] = opdata.EXACT
+    with fluid_arithmetic():
+        assert list(opdata.op_faults(recording, tmp_path)) == []
+
+
+def test_what_is_exact_is_not_little():
+    assert len(exact_recordings()) > 120
+
+
+@pytest.mark.parametrize("name", ["attention", "images", "rms"])
+def test_recorded_training_is_exact(name: str):
+    """Five steps with Adam, Momentum and RMSProp: every loss and parameter has the bits that Fluid recorded."""
+    program = program_from_bytes(files()[f"{name}.pb"], name, "main")
+    held, fetch = arrays(name), str(arrays(name)["fetch"])
+    scope = Scope()
+    scope.update({key[5:]: value.copy() for key, value in held.items() if key.startswith("init/")})
+    with fluid_arithmetic():
+        losses = [
+            run(program, {"x": held["feed/x"][step], "y": held["feed/y"][step]}, [fetch], scope)[fetch].item(0)
+            for step in range(len(held["loss"]))
+        ]
+    assert losses == held["loss"].tolist()
+    finals = {key[6:]: value for key, value in held.items() if key.startswith("final/")}
+    assert len(finals) > 3
+    for parameter, value in finals.items():
+        np.testing.assert_array_equal(scope.get(parameter), value)
+
+
+def test_estimates_are_within_what_the_instruction_promises():
+    """|estimate * sqrt(x) - 1| <= 1.5 * 2^-12, over all leading bits and exponents."""
+    x = np.ldexp(1 + np.arange(4096, dtype=np.float32) / 4096, np.arange(4096) % 250 - 125).astype(np.float32)
+    error = np.abs(reciprocal_estimate(x).astype("f8") * np.sqrt(x.astype("f8")) - 1)
+    assert error.max() <= 1.5 * 2**-12
+    assert np.abs(root_of_eights(x) / np.sqrt(x.astype("f8")) - 1).max() < 3e-7
+
+
+def test_roots_of_what_has_no_estimate():
+    x = np.array([0, 1e-45, 1e-39, np.inf, -1, np.nan, 4, 2], np.float32)
+    with np.errstate(invalid="ignore"):
+        found = root_of_eights(x)
+    np.testing.assert_array_equal(found[:4], np.array([0, 0, 0, np.inf], np.float32))
+    assert np.isnan(found[4:6]).all()
+    assert found[6] == 2
+
+
+def test_steps_take_roots_that_do_not_depend_on_the_slice():
+    x = np.abs(numbers(1, 30, 9)).ravel()
+    with fluid_arithmetic():
+        parts = np.concatenate([root_in_step(x[:11]), root_in_step(x[11:])])
+        np.testing.assert_array_equal(parts, root_in_step(x))
+        np.testing.assert_array_equal(root(x)[:24], root_in_step(x)[:24])
+        np.testing.assert_array_equal(root(x)[24:], np.sqrt(x[24:]))
