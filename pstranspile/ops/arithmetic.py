@@ -43,6 +43,16 @@ def fluid_arithmetic(chosen: bool = True) -> Generator[None]:
         _FLUID.reset(token)
 
 
+def rounds_as_fluid() -> bool:
+    """Whether `fluid_arithmetic` holds."""
+    return _FLUID.get()
+
+
+def rounded(x: float) -> float:
+    """A number that Fluid keeps in f32."""
+    return np.float32(x).item() if _FLUID.get() else x
+
+
 def dot(a: Array, b: Array, transpose_a: bool = False, transpose_b: bool = False) -> Array:
     """The product of two matrices, either transposed first if asked."""
     if transpose_a:

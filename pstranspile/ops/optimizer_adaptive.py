@@ -7,7 +7,7 @@ from typing import Any
 
 from pstranspile.ir.model import Op
 from pstranspile.lazy import lazy_import
-from pstranspile.ops.arithmetic import root_in_step
+from pstranspile.ops.arithmetic import root_in_step, rounded, rounds_as_fluid
 from pstranspile.ops.kernel import Run, kernel
 from pstranspile.ops.numeric import first, flag, real
 from pstranspile.ops.optimizer_steps import owned, squared_norm, steps
@@ -113,7 +113,7 @@ def _adam(op: Op) -> Run:
             return param, moment1, moment2, Beta1Pow, Beta2Pow
         # with sparse rows Fluid has advanced the powers before it uses them
         used1, used2 = (first(power1), first(power2)) if sparse else (first(Beta1Pow), first(Beta2Pow))
-        rate = first(LearningRate) * (1 - used2) ** 0.5 / (1 - used1)
+        rate = first(LearningRate) * (rounded(1 - used2) ** 0.5 / rounded(1 - used1))
         factor1, rest1, factor2, rest2, small = numbers(beta1, beta2, moment1.dtype)
 
         def step(g: Array, p: Array, m: Array, v: Array) -> None:
@@ -124,7 +124,10 @@ def _adam(op: Op) -> Run:
             np.multiply(g, rest2, out=t)
             t *= g
             v += t
-            t = np.sqrt(v, out=t) if sparse else root_in_step(v, t)
+            if sparse and rounds_as_fluid():
+                p[...] = p - rate * (m / (np.sqrt(v, dtype=np.float64) + epsilon))  # in f64, as Fluid's scalar code
+                return
+            t = root_in_step(v, t)
             t += small
             np.divide(m, t, out=t)
             t *= rate

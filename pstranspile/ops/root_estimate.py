@@ -43,7 +43,7 @@ _SMALLEST = 2.0**-126
 
 @cache
 def _estimates() -> Array:
-    """The bits of the estimates of 1 / sqrt(x), for x from 2 to 4 and then from 1 to 2, with 64 more in the exponent."""
+    """The bits of the estimates of 1 / sqrt(x), for x from 2 to 4, then from 1 to 2, with 64 more in the exponent."""
     parts: list[Array] = []
     for first, falls, fine_falls in zip(_FIRST, _FALLS, _FINE_FALLS, strict=True):
         coarse = first - np.cumsum([0] + [int(fall, 36) for fall in falls])
