@@ -14,6 +14,7 @@ from pstranspile.ops.schema import OpSchema, registered
 
 FAMILIES: tuple[str, ...] = (
     "elementwise",
+    "products",
     "algebra",
     "activation",
     "unary",

@@ -70,7 +70,9 @@ def _exp_of_eights(x: Array) -> Array:
     found *= kept * kept
     found += kept
     found += np.float32(1)
-    return np.ldexp(found, np.nan_to_num(powers).astype(np.int32))
+    found *= ((np.nan_to_num(powers).astype(np.int32) + 127) << 23).view(np.float32)  # 2 to the power, -127 giving 0
+    found[x > np.float32(_EXP_LIMIT)] = np.inf
+    return found
 
 
 def root(x: Array) -> Array:

@@ -17,7 +17,7 @@ import pytest
 from pstranspile import Scope
 from pstranspile.interop.program_desc import program_from_bytes
 from pstranspile.ops import product_order
-from pstranspile.ops.arithmetic import dot, fluid_arithmetic, matmul, root, root_in_step
+from pstranspile.ops.arithmetic import dot, exp, fluid_arithmetic, matmul, root, root_in_step, sigmoid, tanh
 from pstranspile.ops.product_order import in_sequence, product_in_order
 from pstranspile.ops.root_estimate import reciprocal_estimate, root_of_eights
 from pstranspile.ops.values import Array
@@ -208,6 +208,15 @@ def test_roots_of_what_has_no_estimate():
     np.testing.assert_array_equal(found[:4], np.array([0, 0, 0, np.inf], np.float32))
     assert np.isnan(found[4:6]).all()
     assert found[6] == 2
+
+
+def test_functions_at_their_ends():
+    """As Fluid gives them, but for NaN, which it loses in exp, sigmoid and tanh."""
+    x = np.array([np.inf, -np.inf, 100, -100, 88.5, -88.5, 0, np.nan], np.float32)
+    with fluid_arithmetic(), np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(exp(x), np.array([np.inf, 0, np.inf, 0, np.inf, 0, 1, np.nan], np.float32))
+        np.testing.assert_array_equal(sigmoid(x), np.array([1, 0, 1, 0, 1, 0, 0.5, np.nan], np.float32))
+        np.testing.assert_array_equal(tanh(x), np.array([1, -1, 1, -1, 1, -1, 0, np.nan], np.float32))
 
 
 def test_steps_take_roots_that_do_not_depend_on_the_slice():
