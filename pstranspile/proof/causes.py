@@ -146,24 +146,31 @@ ROWS_ONLY = frozenset({"sgd", "adagrad"})
 """Optimizers whose update of a table by some rows leaves all else as it is; others have state that every step moves."""
 
 
-def server_causes(main: Program, plan: Plan) -> list[Cause]:
-    """Updates that by their place on servers are others than on a single machine (A2.24, A2.76, A2.101)."""
+def server_causes(main: Program, plan: Plan, different: Sequence[str]) -> list[Cause]:
+    """Updates that by their place on servers are others than on a single machine (A2.24, A2.76, A2.101).
+
+    Each is told of the first of the `different` variables that it writes, and left out if it writes none of them.
+    """
     found: list[Cause] = []
     cut = {parameter.name: parameter.sparse for parameter in plan.parameters if parameter.is_cut}
     counters = {counter.name for counter in plan.counters}
     for op in main.main_block.ops:
+        written = set(op.output_names)
+        variable = next((name for name in different if name in written), None)
         schema, name = schema_of(op.type), op.input("Param") or ""
+        if variable is None:
+            continue
+        why = ""
         if op.type == "increment" and op.output("Out") in counters:
             why = "the servers count the steps of all trainers, and are ahead of a single machine"
-            found.append(Cause(op.type, op.output("Out") or "", _location(op), why))
-        if schema is None or not schema.is_optimizer:
+        elif schema is None or not schema.is_optimizer:
             continue
-        if name in cut and schema.whole_norm:
-            found.append(Cause(op.type, name, _location(op), "each server uses the norm of its own slice"))
+        elif name in cut and schema.whole_norm:
+            why = "each server uses the norm of its own slice"
         elif cut.get(name) and op.type not in ROWS_ONLY:
             why = "a server leaves its slice alone in a step that brings no rows of it; one machine updates the table"
-            found.append(Cause(op.type, name, _location(op), why))
         elif plan.table is not None and name == plan.table.name:
             why = "the servers update a distributed lookup table by sgd with the sum of the trainers' gradients"
-            found.append(Cause(op.type, name, _location(op), why))
+        if why:
+            found.append(Cause(op.type, variable, _location(op), why))
     return found

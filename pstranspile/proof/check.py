@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pstranspile.compile import Compiled, compile
@@ -97,8 +97,9 @@ def check(
     if schedules and job.mode not in ALONE:
         differing = _other_schedules(made, course, feeds, init, seed, held, schedules, together.snapshots[-1])
         report = report._replace(schedules=schedules, schedule_differs=differing)
-    if report.different and (job.trainers > 1 or len(job.pservers) > 1 or job.mode in ALONE):
-        report = report._replace(causes=tuple(_causes(course, job, made, alone, feeds, seed)))
+    different = [verdict.name for verdict in report.different]
+    if different and (job.trainers > 1 or len(job.pservers) > 1 or job.mode in ALONE):
+        report = report._replace(causes=tuple(_causes(course, job, made, alone, feeds, seed, different)))
     if faults is not None:
         troubled = start_cluster(made, course, feeds, init, seed, watch=False, faults=faults)
         sound = Sound(ends, given, not report.different) if job.mode in TOGETHER else None
@@ -164,7 +165,9 @@ def _other_schedules(
     return tuple(found)
 
 
-def _causes(course: Course, job: Job, made: Compiled, alone: Side, feeds: Mapping[str, Any], seed: int) -> list[Cause]:
+def _causes(
+    course: Course, job: Job, made: Compiled, alone: Side, feeds: Mapping[str, Any], seed: int, different: Sequence[str]
+) -> list[Cause]:
     """The ops that make the first step of a program differ: on the trainers, then on the servers."""
     given = course.feeds(feeds)
     found: dict[Cause, None] = {}
@@ -174,5 +177,5 @@ def _causes(course: Course, job: Job, made: Compiled, alone: Side, feeds: Mappin
             held = alone.snapshots[step - 1] if step else alone.start
             found.update(dict.fromkeys(find_causes(program, held, given.step(step), job.trainers, seed)))
     for program in course.programs.values():
-        found.update(dict.fromkeys(server_causes(program, made.plan)))
+        found.update(dict.fromkeys(server_causes(program, made.plan, different)))
     return list(found)
