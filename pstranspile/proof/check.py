@@ -13,7 +13,7 @@ from pstranspile.job import Job
 from pstranspile.plan.plan import Plan
 from pstranspile.proof import codes
 from pstranspile.proof.causes import find_causes, server_causes
-from pstranspile.proof.compare import Side, Snapshot, all_verdicts, differ, noise_of, plain
+from pstranspile.proof.compare import Side, Snapshot, all_verdicts, differ, noise_of, order_matters, plain
 from pstranspile.proof.course import Course
 from pstranspile.proof.data import make_feeds
 from pstranspile.proof.faults import Sound, check_faults
@@ -30,8 +30,8 @@ TOGETHER = ("sync", "fleet-sync", "nccl2", "grad-allreduce", "single-process-mul
 ALONE = ("async", "half-async")
 """The modes that promise it of a single trainer without a communicator."""
 
-ORDERS = 3
-"""Orders of the rows that are tried on the single machine to see what rounding does."""
+ORDERS = 6
+"""Orders of the rows that are tried on the single machine, at most, to see what rounding does."""
 
 ROWS_EACH = 4
 """Rows of a batch that is made, per trainer."""
@@ -80,8 +80,11 @@ def check(
     ends = cluster.parameters()
     cluster.finish()
     found = all_verdicts(course, together, alone)
-    if job.trainers > 1 and any(item.equality == DIFFERENT for item in found):
-        others = [train_alone(module, course, reordered(course, feeds, way), init, seed) for way in range(ORDERS)]
+    others: list[Side] = []
+    while job.trainers > 1 and len(others) < ORDERS and any(item.equality == DIFFERENT for item in found):
+        others.append(train_alone(module, course, reordered(course, feeds, len(others)), init, seed))
+        if order_matters(course, alone, others[-1]):
+            break
         found = all_verdicts(course, together, alone, noise_of(course, alone, others))
     report = Report(
         mode=job.mode,

@@ -28,7 +28,7 @@ NOISE_ALLOWED = 30.0
 """How many times the difference is allowed that another order of the rows makes on the single machine."""
 
 ORDER_MATTERS = 1e-5
-"""If the order of rows changes a loss by more than this, it is not rounding that changes it."""
+"""If the order of rows changes the first loss by more than this, it is not rounding that changes it."""
 
 SMALL = 1e-2
 """Elements of parameters smaller than this are held against this instead of against themselves."""
@@ -171,6 +171,22 @@ def _single(value: Any) -> Any:
     return None if found is None else found.astype("float64").astype("float32")
 
 
+def order_matters(course: Course, alone: Side, other: Side) -> bool:
+    """Whether the order of rows means something to a program: it changes a loss that no update has had a part in.
+
+    Later losses show what the updates have made of rounding.
+    """
+    for owner, names in course.watched.items():
+        if course.kind(owner) != "loss" or not course.steps_of(owner):
+            continue
+        for label in (course.label(owner, name) for name in names):
+            (ours,), (theirs,) = other.fetched[label][0], alone.fetched[label][0]
+            size = next(iter(alone.sizes[label]), 0.0)
+            if differ(_single(ours), _single(theirs), by_element=False, size=size)[1] > ORDER_MATTERS:
+                return True
+    return False
+
+
 def noise_of(course: Course, alone: Side, others: Sequence[Side]) -> dict[str, float]:
     """By how much rounding alone changes each variable: the single machine against itself with rows in other orders.
 
@@ -178,10 +194,9 @@ def noise_of(course: Course, alone: Side, others: Sequence[Side]) -> dict[str, f
     """
     noise: dict[str, float] = {}
     for other in others:
-        found = [item for item in all_verdicts(course, other, alone) if item.kind != "result"]
-        if any(item.kind == "loss" and item.worst > ORDER_MATTERS for item in found):
+        if order_matters(course, alone, other):
             return {}
-        for item in found:
-            if item.worst < float("inf"):
+        for item in all_verdicts(course, other, alone):
+            if item.kind != "result" and item.worst < float("inf"):
                 noise[item.name] = max(noise.get(item.name, 0.0), item.worst)
     return noise
