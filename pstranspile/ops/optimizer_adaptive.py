@@ -113,7 +113,7 @@ def _adam(op: Op) -> Run:
             return param, moment1, moment2, Beta1Pow, Beta2Pow
         # with sparse rows Fluid has advanced the powers before it uses them
         used1, used2 = (first(power1), first(power2)) if sparse else (first(Beta1Pow), first(Beta2Pow))
-        rate = first(LearningRate) * (rounded(1 - used2) ** 0.5 / rounded(1 - used1))
+        rate = rounded(first(LearningRate) * (rounded(1 - used2) ** 0.5 / rounded(1 - used1)))
         factor1, rest1, factor2, rest2, small = numbers(beta1, beta2, moment1.dtype)
 
         def step(g: Array, p: Array, m: Array, v: Array) -> None:
