@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pstranspile.lazy import lazy_import
 
@@ -32,9 +32,9 @@ _FLUID: ContextVar[bool] = ContextVar("fluid_arithmetic", default=False)
 def fluid_arithmetic(chosen: bool = True) -> Generator[None]:
     """Has f32 values rounded as Fluid 1.8.5 rounds them on a CPU, for what this thread runs while it holds.
 
-    It holds for matrix products (mul, matmul, addmm, bmm, convolutions; their order is in `ops.product_order`), for
-    exp, sigmoid, tanh, roots, the softmax, layer_norm, total sums and sums over what was repeated
-    (`ops.float_functions`), and for logarithms in losses. `fluid_arithmetic(False)` returns to numpy's.
+    It holds for matrix products (mul, matmul, addmm, bmm, convolutions; their order is in `ops.product_order`), and for
+    exp, log, sigmoid, tanh, cos, sin, powers, roots, the softmax, layer_norm, total sums and sums over what was
+    repeated (`ops.float_functions`). `fluid_arithmetic(False)` returns to numpy's.
     """
     token = _FLUID.set(chosen)
     try:
@@ -90,10 +90,38 @@ def sigmoid(x: Array) -> Array:
 
 
 def log(x: Array) -> Array:
-    """The natural logarithm of every element, as losses take it."""
+    """The natural logarithm of every element."""
+    if _FLUID.get() and x.dtype == np.float32:
+        return float_functions.log(x)
+    return np.log(x)
+
+
+def exact_log(x: Array) -> Array:
+    """The same, as losses take it one by one."""
     if _FLUID.get() and x.dtype == np.float32:
         return np.log(x, dtype=np.float64).astype(np.float32)
     return np.log(x)
+
+
+def cos(x: Array) -> Array:
+    """The cosine of every element."""
+    if _FLUID.get() and x.dtype == np.float32:
+        return np.cos(x, dtype=np.float64).astype(np.float32)
+    return np.cos(x)
+
+
+def sin(x: Array) -> Array:
+    """The sine of every element."""
+    if _FLUID.get() and x.dtype == np.float32:
+        return np.sin(x, dtype=np.float64).astype(np.float32)
+    return np.sin(x)
+
+
+def power(x: Array, y: Any) -> Array:
+    """x to the power of y, element by element, with numpy's broadcasting; y is an array or number of the same type."""
+    if _FLUID.get() and x.dtype == np.float32:
+        return np.power(x, y, dtype=np.float64).astype(np.float32)
+    return np.power(x, y)
 
 
 def root(x: Array) -> Array:
@@ -128,7 +156,7 @@ def total(x: Array) -> Array:
     return np.add.reduce(x.reshape(1, -1), axis=1, dtype=x.dtype)
 
 
-FUNCTIONS = {"exp": exp, "root": root, "sigmoid": sigmoid, "tanh": tanh, "total": total}
+FUNCTIONS = {function.__name__: function for function in (cos, exp, log, root, sigmoid, sin, tanh, total)}
 """What the expressions of kernels may call, beside numpy."""
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.lazy import lazy_import
+from pstranspile.ops.arithmetic import power
 from pstranspile.ops.broadcasting import align, sum_to
 from pstranspile.ops.kernel import Run, kernel, wanted
 from pstranspile.ops.numeric import truncated_quotient
@@ -153,7 +154,7 @@ def _remainder(x: Array, y: Array) -> Array:
 
 def _power(x: Array, y: Array) -> Array:
     # Integers as Fluid does: rounded from float64, so that 2 to the power of -1 is 0 and not an error
-    return np.rint(np.power(x.astype("float64"), y)).astype(x.dtype) if _is_integer(x) else np.power(x, y)
+    return np.rint(np.power(x.astype("float64"), y)).astype(x.dtype) if _is_integer(x) else power(x, y)
 
 
 _FUNCTIONS = {
@@ -242,10 +243,10 @@ def _extreme_grad(op: Op) -> Run:
 @kernel("elementwise_pow_grad", _GRADIENTS, lod="each")
 def _pow_grad(op: Op) -> Run:
     def of_x(x: Array, y: Array, _out: None, gradient: Array) -> Array:
-        return gradient * y * np.power(x, y - 1)
+        return gradient * y * power(x, y - 1)
 
     def of_y(x: Array, y: Array, _out: None, gradient: Array) -> Array:
         # 0 to the power of y does not change with y > 0
-        return gradient * np.where(x == 0, 0, np.log(np.where(x == 0, 1, x))).astype(x.dtype) * np.power(x, y)
+        return gradient * np.where(x == 0, 0, np.log(np.where(x == 0, 1, x))).astype(x.dtype) * power(x, y)
 
     return _gradients(op, of_x, of_y)

@@ -1,9 +1,9 @@
 """f32 functions to the bit as Fluid 1.8.5 computes them on a CPU.
 
-Elementwise ops go through Eigen, eight elements at a time: exp by the range reduction and polynomial of Cephes' expf,
-tanh by a quotient of polynomials, every operation rounded by itself. What remains beyond the last whole eight is given
-to the C library, whose f32 results are taken as exact here. Rows of a softmax are made by MKL's exponential (taken as
-exact as well: about 1 in 100 is a last bit off) and sums of eight lanes.
+Elementwise ops go through Eigen, eight elements at a time: exp and log by the range reductions and polynomials of
+Cephes' expf and logf, tanh by a quotient of polynomials, every operation rounded by itself. What remains beyond the
+last whole eight is given to the C library, whose f32 results are taken as exact here. Rows of a softmax are made by
+MKL's exponential (taken as exact as well: about 1 in 100 is a last bit off) and sums of eight lanes.
 """
 
 from __future__ import annotations
@@ -27,6 +27,14 @@ _LOG2_E = 1.44269504088896341
 _LN_2 = (0.693359375, -2.12194440e-4)
 """The natural logarithm of 2 as a number of few digits, and the rest."""
 _EXP = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
+
+_LOG = (
+    (7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1),
+    (-1.2420140846e-1, 1.4249322787e-1, -1.6668057665e-1),
+    (2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1),
+)
+"""Of a polynomial of degree 8 three parts of degree 2, to be joined by the third power."""
+_ROOT_HALF = 0.707106781186547524
 
 _TANH_LIMIT = 9.0
 _TANH_ABOVE = (
@@ -73,6 +81,33 @@ def _exp_of_eights(x: Array) -> Array:
     found *= ((np.nan_to_num(powers).astype(np.int32) + 127) << 23).view(np.float32)  # 2 to the power, -127 giving 0
     found[x > np.float32(_EXP_LIMIT)] = np.inf
     return found
+
+
+def log(x: Array) -> Array:
+    """log of an f32 array, elementwise, as the op log gives it."""
+    flat = x.reshape(-1)
+    whole = flat.size - flat.size % _LANES
+    found = np.log(flat, dtype=np.float64).astype(np.float32)
+    head = flat[:whole]
+    usual = (head >= np.float32(2.0**-126)) & (head < np.inf)
+    found[:whole] = np.where(usual, _log_of_eights(np.where(usual, head, np.float32(1))), found[:whole])
+    return found.reshape(x.shape)
+
+
+def _log_of_eights(x: Array) -> Array:
+    mantissa, exponents = np.frexp(x)
+    low = mantissa < np.float32(_ROOT_HALF)
+    powers = exponents.astype(np.float32) - low
+    rest = mantissa - np.float32(1) + np.where(low, mantissa, np.float32(0))
+    squared = rest * rest
+    cubed = squared * rest
+    found = _polynomial(rest, _LOG[0])
+    for part in _LOG[1:]:
+        found *= cubed
+        found += _polynomial(rest, part)
+    found *= cubed
+    found += powers * np.float32(_LN_2[1])
+    return rest - squared * np.float32(0.5) + found + powers * np.float32(_LN_2[0])
 
 
 def root(x: Array) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.lazy import lazy_import
-from pstranspile.ops.arithmetic import log, shares_of_exp
+from pstranspile.ops.arithmetic import exact_log, shares_of_exp
 from pstranspile.ops.kernel import Run, kernel, wanted
 from pstranspile.ops.numeric import all_ids, check_ids, flag, real
 from pstranspile.ops.schema import FLOAT, declare, declare_gradient
@@ -146,7 +146,7 @@ def _huber_loss_grad(_op: Op, types: Types) -> Types:
 
 def _log(x: Array) -> Array:
     """The logarithm; that of 0 is -1e20, so that losses stay finite, as in Fluid."""
-    return np.minimum(np.maximum(log(x), -1e20), 1e20)
+    return np.minimum(np.maximum(exact_log(x), -1e20), 1e20)
 
 
 def _picks(labels: Array, classes: int, ignore_index: int) -> tuple[Array, Array | None]:

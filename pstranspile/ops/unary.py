@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pstranspile.ir.model import Op
 from pstranspile.lazy import lazy_import
+from pstranspile.ops.arithmetic import power
 from pstranspile.ops.gradient import Wanted, bare_op, gradient, output_gradients
 from pstranspile.ops.kernel import Run, in_place, kernel
 from pstranspile.ops.numeric import first, formula, real
@@ -97,13 +98,13 @@ formula("ceil", "np.ceil({X})")
 formula("floor", "np.floor({X})")
 for _flat in ("ceil", "floor", "round"):
     formula(f"{_flat}_grad", "np.zeros_like({Out_GRAD})", "X@GRAD")
-formula("cos", "np.cos({X})")
-formula("cos_grad", "-{Out_GRAD} * np.sin({X})", "X@GRAD")
-formula("sin", "np.sin({X})")
-formula("sin_grad", "{Out_GRAD} * np.cos({X})", "X@GRAD")
+formula("cos", "cos({X})")
+formula("cos_grad", "-{Out_GRAD} * sin({X})", "X@GRAD")
+formula("sin", "sin({X})")
+formula("sin_grad", "{Out_GRAD} * cos({X})", "X@GRAD")
 formula("exp", "exp({X})")
 formula("exp_grad", "{Out_GRAD} * {Out}", "X@GRAD")
-formula("log", "np.log({X})")
+formula("log", "log({X})")
 formula("log_grad", "{Out_GRAD} / {X}", "X@GRAD")
 formula("sqrt", "root({X})")
 formula("sqrt_grad", "0.5 * {Out_GRAD} / {Out}", "X@GRAD")
@@ -130,7 +131,7 @@ def _pow(op: Op) -> Run:
     factor = real(op, "factor")
 
     def run(X: Array, FactorTensor: Array | None) -> Array:
-        return np.power(X, X.dtype.type(factor if FactorTensor is None else first(FactorTensor)))
+        return power(X, X.dtype.type(factor if FactorTensor is None else first(FactorTensor)))
 
     return run
 
@@ -141,7 +142,7 @@ def _pow_grad(op: Op) -> Run:
 
     def run(X: Array, FactorTensor: Array | None, Out_GRAD: Array) -> Array:
         exponent = factor if FactorTensor is None else first(FactorTensor)
-        return Out_GRAD * X.dtype.type(exponent) * np.power(X, X.dtype.type(exponent - 1))
+        return Out_GRAD * X.dtype.type(exponent) * power(X, X.dtype.type(exponent - 1))
 
     return run
 

@@ -29,7 +29,17 @@ ARCHIVE = Path(__file__).parents[1] / "data" / "fluid" / "arithmetic.tar.xz"
 EXACT = {
     *("mul", "mul_grad", "matmul", "matmul_grad", "conv2d", "conv2d_grad", "conv3d", "conv3d_grad"),
     *("exp", "sigmoid", "tanh", "sqrt", "softmax", "layer_norm", "layer_norm_grad", "mean", "reduce_sum"),
-    *("cross_entropy", "cross_entropy2", "elementwise_add_grad", "elementwise_sub_grad", "elementwise_mul_grad"),
+    *(
+        "log",
+        "cos",
+        "sin",
+        "elementwise_pow",
+        "cross_entropy",
+        "cross_entropy2",
+        "elementwise_add_grad",
+        "elementwise_sub_grad",
+        "elementwise_mul_grad",
+    ),
 }
 """Op types whose recordings are followed to the bit, where they are of f32."""
 NOT_FOLLOWED = {"mul__fresh1", "mul_grad__fresh1", "matmul_grad__fresh1", "conv2d__groups", "conv2d_grad__groups"}
