@@ -215,6 +215,7 @@ _BLAS_TERMS = 384
 """Terms that OpenBLAS takes at a time, in its kernels without fused multiply-add."""
 
 _MOST_VALUES = 1 << 20
+"""Products that are kept at once."""
 
 
 def in_sequence(a: Array, b: Array) -> Array:
@@ -222,7 +223,7 @@ def in_sequence(a: Array, b: Array) -> Array:
     if a.shape[-1] <= _BLAS_TERMS and _blas_is_in_sequence():
         return _widened(np.matmul, a, b)
     narrow = a.shape[-2] == 1 or b.shape[-1] < _COLUMNS
-    if narrow and a.ndim == b.ndim == 2 and a.size * b.shape[-1] <= _MOST_VALUES:
+    if narrow and a.ndim == b.ndim == 2 and a.size * b.shape[1] <= _MOST_VALUES:
         return _by_terms(a, b)
     return _widened(_by_rows if _einsum_is_in_sequence() else _by_terms, a, b)
 
@@ -242,8 +243,12 @@ def _by_rows(a: Array, b: Array) -> Array:
 
 
 def _by_terms(a: Array, b: Array) -> Array:
-    """All products at once, [k, ..., m, n], then summed over the first axis."""
-    rank = max(a.ndim, b.ndim)
+    """All products at once, [k, ..., m, n], then summed over the first axis; some rows at a time, if they are many."""
+    rank, rows = max(a.ndim, b.ndim), a.shape[-2]
+    some = max(1, _MOST_VALUES // (b.size if b.ndim > 2 else max(b.size, a.size // rows * b.shape[-1])))
+    if rows > some:
+        parts = [_by_terms(a[..., start : start + some, :], b) for start in range(0, rows, some)]
+        return np.concatenate(parts, axis=-2)
     a, b = (x.reshape((1,) * (rank - x.ndim) + x.shape) for x in (a, b))
     left, right = np.moveaxis(a, -1, 0)[..., None], np.moveaxis(b, -2, 0)[..., None, :]
     terms = np.multiply(left, right, order="C")

@@ -115,6 +115,16 @@ def test_every_way_sums_in_sequence(rows: int, terms: int, columns: int, monkeyp
             np.testing.assert_array_equal(stacked, np.stack([want, want]))
 
 
+def test_many_products_are_not_kept_at_once(monkeypatch: pytest.MonkeyPatch):
+    a, b = numbers(50, 30, 1), numbers(30, 20, 2)
+    want = product_order._by_terms(a, b)  # pyright: ignore[reportPrivateUsage]
+    for most in (1, 2000, 4000):
+        monkeypatch.setattr(product_order, "_MOST_VALUES", most)
+        for left, right in ((a, b), (np.stack([a, a]), b), (np.stack([a, a]), np.stack([b, b]))):
+            found = product_order._by_terms(left, right)  # pyright: ignore[reportPrivateUsage]
+            np.testing.assert_array_equal(found, np.broadcast_to(want, found.shape))
+
+
 KERNELS = ("Haswell", "Nehalem", "Sandybridge")
 DIGESTS = """
 from tests.ops.test_arithmetic import digest
