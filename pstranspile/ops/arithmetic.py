@@ -32,9 +32,9 @@ _FLUID: ContextVar[bool] = ContextVar("fluid_arithmetic", default=False)
 def fluid_arithmetic(chosen: bool = True) -> Generator[None]:
     """Has f32 values rounded as Fluid 1.8.5 rounds them on a CPU, for what this thread runs while it holds.
 
-    It holds for matrix products (mul, matmul, addmm, bmm, convolutions; their order is in `ops.product_order`), and for
-    exp, log, sigmoid, tanh, cos, sin, powers, roots, the softmax, layer_norm, total sums and sums over what was
-    repeated (`ops.float_functions`). `fluid_arithmetic(False)` returns to numpy's.
+    It holds for matrix products (mul, matmul, addmm, bmm, convolutions; see `ops.product_order`), and for
+    exp, log, sigmoid, tanh, cos, sin, powers, roots, the softmax, layer_norm, total sums, sums over what was repeated
+    and sums of sequences (`ops.float_functions`). `fluid_arithmetic(False)` returns to numpy's.
     """
     token = _FLUID.set(chosen)
     try:
@@ -182,6 +182,13 @@ def sum_over(x: Array, axes: tuple[int, ...]) -> Array:
     if _FLUID.get() and x.dtype == np.float32:
         return float_functions.sum_in_order(x, axes)
     return np.add.reduce(x, axis=axes, dtype=x.dtype)
+
+
+def sum_runs(x: Array, starts: Array, lengths: Array) -> Array:
+    """The sums of runs of rows, none of them empty: `lengths` rows from `starts` on, runs one after the other."""
+    if _FLUID.get() and x.dtype == np.float32:
+        return float_functions.sum_runs(x, starts, lengths)
+    return np.add.reduceat(x, starts, axis=0)
 
 
 def norm_mean(x: Array) -> Array:

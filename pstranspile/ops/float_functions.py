@@ -188,3 +188,12 @@ def sum_in_order(x: Array, axes: tuple[int, ...]) -> Array:
     if rows.size == len(rows):  # of a vector, numpy sums by pairs
         return np.cumsum(rows, dtype=np.float32)[-1:].reshape(rows.shape[1:])
     return np.add.reduce(rows, axis=0)
+
+
+def sum_runs(x: Array, starts: Array, lengths: Array) -> Array:
+    """The sums of runs of rows of an f32 array, row by row; none of them is empty."""
+    found = x[starts]
+    for at in range(1, int(lengths.max())):
+        longer = np.flatnonzero(lengths > at)
+        found[longer] += x[starts[longer] + at]
+    return found

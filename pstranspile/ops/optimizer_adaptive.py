@@ -200,15 +200,17 @@ def _adagrad(op: Op) -> Run:
         param, moment = own(Param, Moment)
         rate = first(LearningRate)
 
+        sparse = decay is None and isinstance(Grad, SelectedRows)
+
         def step(g: Array, p: Array, m: Array) -> None:
             if decay is None:
                 m += g * g
             else:
                 m *= decay
                 m += (1 - decay) * g * g
-            p -= rate * g / (root_in_step(m) + epsilon)
+            p -= rate * g / ((np.sqrt(m) if sparse else root_in_step(m)) + epsilon)
 
-        if decay is None and isinstance(Grad, SelectedRows):
+        if sparse:
             update_rows(Grad, step, param, moment)
         else:
             for piece in steps(Grad, param, moment):

@@ -7,6 +7,7 @@ from typing import Any
 
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.lazy import lazy_import
+from pstranspile.ops.arithmetic import sum_runs
 from pstranspile.ops.gradient import from_declaration, gradient
 from pstranspile.ops.kernel import Run, kernel
 from pstranspile.ops.lod import Array, plain, ragged, row_counts, sequences, upper
@@ -80,7 +81,7 @@ def _run_sequence_pool(op: Op) -> Run:
             return x[starts if pool == "FIRST" else starts + lengths - 1]
         if pool == "MAX":
             return np.maximum.reduceat(x, starts, axis=0)
-        total = np.add.reduceat(x, starts, axis=0)
+        total = sum_runs(x, starts, lengths)
         return total if pool == "SUM" else total / _column(_divisor(pool, lengths), x)
 
     def run(X: Any) -> tuple[object, object]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.lazy import lazy_import
+from pstranspile.ops.arithmetic import dot
 from pstranspile.ops.kernel import Run, kernel, wanted
 from pstranspile.ops.lod import Array, plain, ragged, row_counts, sequences
 from pstranspile.ops.schema import INT, declare, declare_gradient, ints
@@ -197,7 +198,7 @@ def _run_sequence_conv(op: Op) -> Run:
 
     def run(X: Any, Filter: Any) -> LoDTensor:
         x, lod = sequences(X, "X")
-        return LoDTensor(_Windows(op, lod[-1]).gather(x) @ Filter, lod)
+        return LoDTensor(dot(_Windows(op, lod[-1]).gather(x), Filter), lod)
 
     return run
 
@@ -209,10 +210,10 @@ def _run_sequence_conv_grad(op: Op) -> Run:
     def run(X: Any, Filter: Any, Out_GRAD: Any) -> tuple[object, object]:
         x, lod = sequences(X, "X")
         windows, grad = _Windows(op, lod[-1]), plain(Out_GRAD)
-        filter_grad = windows.gather(x).T @ grad if wanted(op, "Filter@GRAD") else None
+        filter_grad = dot(windows.gather(x), grad, transpose_a=True) if wanted(op, "Filter@GRAD") else None
         if not wanted(op, "X@GRAD"):
             return None, filter_grad
-        spread = (grad @ Filter.T).reshape(*windows.rows.shape, *x.shape[1:])
+        spread = dot(grad, Filter, transpose_b=True).reshape(*windows.rows.shape, *x.shape[1:])
         spread[windows.outside] = 0
         x_grad = np.zeros_like(x)
         for column in range(windows.rows.shape[1]):  # within one column every row occurs once, but for those outside
