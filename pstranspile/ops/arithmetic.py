@@ -127,18 +127,17 @@ def power(x: Array, y: Any) -> Array:
 def root(x: Array) -> Array:
     """The square root of every element."""
     if _FLUID.get() and x.dtype == np.float32:
-        return float_functions.root(x)
+        return float_functions.root(x, x.size % 8)
     return np.sqrt(x)
 
 
-def root_in_step(x: Array, out: Array | None = None) -> Array:
+def root_in_step(x: Array, alone: int | None, out: Array | None = None) -> Array:
     """The square root of every element, as optimizers take it; the memory of `out` may be used.
 
-    It does not depend on where an element stands, so that parameters are the same however they are sliced; Fluid takes
-    the last few of a slice, up to seven, in another way.
+    `alone` is how many of the last elements are not among whole eights (`ops.optimizer_steps.last_alone`).
     """
     if _FLUID.get() and x.dtype == np.float32:
-        return float_functions.root_of_eights(x)
+        return float_functions.root(x, x.size % 8 if alone is None else alone)
     return np.sqrt(x, out=out)
 
 

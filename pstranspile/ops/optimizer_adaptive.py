@@ -10,7 +10,7 @@ from pstranspile.lazy import lazy_import
 from pstranspile.ops.arithmetic import root_in_step, rounded, rounds_as_fluid
 from pstranspile.ops.kernel import Run, kernel
 from pstranspile.ops.numeric import first, flag, real
-from pstranspile.ops.optimizer_steps import owned, squared_norm, steps
+from pstranspile.ops.optimizer_steps import last_alone, owned, squared_norm, steps
 from pstranspile.ops.rows import update_rows
 from pstranspile.ops.schema import FLOAT, declare, long
 from pstranspile.ops.values import Array, SelectedRows
@@ -86,6 +86,7 @@ def _adam(op: Op) -> Run:
     given1, given2, epsilon = real(op, "beta1"), real(op, "beta2"), real(op, "epsilon")
     lazy = flag(op, "lazy_mode")
     own = owned(op, "Param Moment1 Moment2")
+    alone = last_alone(op)
 
     @lru_cache(8)
     def numbers(beta1: float, beta2: float, kind: Any) -> tuple[Array, ...]:
@@ -127,7 +128,7 @@ def _adam(op: Op) -> Run:
             if sparse and rounds_as_fluid():
                 p[...] = p - rate * (m / (np.sqrt(v, dtype=np.float64) + epsilon))  # in f64, as Fluid's scalar code
                 return
-            t = root_in_step(v, t)
+            t = root_in_step(v, alone, t)
             t += small
             np.divide(m, t, out=t)
             t *= rate
@@ -195,6 +196,7 @@ def _adagrad(op: Op) -> Run:
     epsilon = real(op, "epsilon")
     decay = real(op, "decay") if op.type == "decayed_adagrad" else None
     own = owned(op, "Param Moment")
+    alone = last_alone(op)
 
     def run(Param: Array, Grad: Array, LearningRate: Array, Moment: Array) -> tuple[Array, ...]:
         param, moment = own(Param, Moment)
@@ -208,7 +210,7 @@ def _adagrad(op: Op) -> Run:
             else:
                 m *= decay
                 m += (1 - decay) * g * g
-            p -= rate * g / ((np.sqrt(m) if sparse else root_in_step(m)) + epsilon)
+            p -= rate * g / ((np.sqrt(m) if sparse else root_in_step(m, alone)) + epsilon)
 
         if sparse:
             update_rows(Grad, step, param, moment)
@@ -224,6 +226,7 @@ def _adagrad(op: Op) -> Run:
 def _adadelta(op: Op) -> Run:
     rho, epsilon = real(op, "rho"), real(op, "epsilon")
     own = owned(op, "Param AvgSquaredGrad AvgSquaredUpdate")
+    alone = last_alone(op)
 
     def run(Param: Array, Grad: Array, AvgSquaredGrad: Array, AvgSquaredUpdate: Array) -> tuple[Array, ...]:
         param, of_grad, of_update = own(Param, AvgSquaredGrad, AvgSquaredUpdate)
@@ -233,7 +236,9 @@ def _adadelta(op: Op) -> Run:
             squared = (b + epsilon) / (a + epsilon) * (g * g)
             b *= rho
             b += (1 - rho) * squared
-            p -= root_in_step((b + epsilon) / (a + epsilon)) * g  # Fluid forms the step again from the new average
+            p -= (
+                root_in_step((b + epsilon) / (a + epsilon), alone) * g
+            )  # Fluid forms the step again from the new average
         return param, of_grad, of_update
 
     return run
@@ -244,6 +249,7 @@ def _rmsprop(op: Op) -> Run:
     rho, epsilon, mu = real(op, "decay"), real(op, "epsilon"), real(op, "momentum")
     centered = flag(op, "centered")
     own = owned(op, "Param Moment MeanSquare")
+    alone = last_alone(op)
     own_mean = owned(op, "MeanGrad")
 
     def run(
@@ -261,7 +267,7 @@ def _rmsprop(op: Op) -> Run:
                 s *= rho
                 s += (1 - rho) * g * g
                 m *= mu
-                m += rate * g / root_in_step(s + epsilon)
+                m += rate * g / root_in_step(s + epsilon, alone)
                 p -= m
             return param, moment, square, MeanGrad
         if MeanGrad is None:
@@ -273,7 +279,7 @@ def _rmsprop(op: Op) -> Run:
             a *= rho
             a += (1 - rho) * g
             m *= mu
-            m += rate * g / root_in_step(s - a * a + epsilon)
+            m += rate * g / root_in_step(s - a * a + epsilon, alone)
             p -= m
         return param, moment, square, mean
 
@@ -284,9 +290,10 @@ def _rmsprop(op: Op) -> Run:
 def _ftrl(op: Op) -> Run:
     l1, l2, power = real(op, "l1"), real(op, "l2"), real(op, "lr_power")
     own = owned(op, "Param SquaredAccumulator:SquaredAccumOut LinearAccumulator:LinearAccumOut")
+    alone = last_alone(op)
 
     def raised(value: Array) -> Array:
-        return root_in_step(value) if power == -0.5 else value**-power
+        return root_in_step(value, alone) if power == -0.5 else value**-power
 
     def run(
         Param: Array, Grad: Array, LearningRate: Array, SquaredAccumulator: Array, LinearAccumulator: Array

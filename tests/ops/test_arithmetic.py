@@ -16,12 +16,14 @@ import pytest
 
 from pstranspile import Scope
 from pstranspile.interop.program_desc import program_from_bytes
+from pstranspile.ir.distribution import DistributedVar
 from pstranspile.ops import product_order
 from pstranspile.ops.arithmetic import dot, exp, fluid_arithmetic, matmul, root, root_in_step, sigmoid, tanh
 from pstranspile.ops.product_order import in_sequence, product_in_order
 from pstranspile.ops.root_estimate import reciprocal_estimate, root_of_eights
 from pstranspile.ops.values import Array
 from pstranspile.run.api import run
+from pstranspile.run.cluster.placement import Placement
 from tests import opdata
 
 ARCHIVE = Path(__file__).parents[1] / "data" / "fluid" / "arithmetic.tar.xz"
@@ -239,10 +241,21 @@ def test_functions_at_their_ends():
         np.testing.assert_array_equal(tanh(x), np.array([1, -1, 1, -1, 1, -1, 0, np.nan], np.float32))
 
 
-def test_steps_take_roots_that_do_not_depend_on_the_slice():
-    x = np.abs(numbers(1, 30, 9)).ravel()
+@pytest.mark.parametrize("cuts", [[30], [11, 19], [29, 1], [8, 8, 8, 6], [3, 20, 4, 3]])
+def test_steps_take_roots_that_do_not_depend_on_the_slice(cuts: list[int]):
+    """Of 30 elements the last 6 are taken alone, wherever they lie."""
+    x, start, parts = np.abs(numbers(1, 30, 9)).ravel(), 0, list[Array]()
+    rows: list[DistributedVar] = []
+    for size in cuts:
+        rows.append(DistributedVar("w", (30,), f"w{start}", (size,), True, 0, start, "s", "Param"))
+        start += size
+    alone = Placement(rows).last_alone("s")
+    assert sum(alone.values()) == 6
     with fluid_arithmetic():
-        parts = np.concatenate([root_in_step(x[:11]), root_in_step(x[11:])])
-        np.testing.assert_array_equal(parts, root_in_step(x))
-        np.testing.assert_array_equal(root(x)[:24], root_in_step(x)[:24])
+        for row in rows:
+            part = x[row.offset : row.offset + row.slice_shape[0]]
+            parts.append(root_in_step(part, alone[row.slice]))
+        np.testing.assert_array_equal(np.concatenate(parts), root_in_step(x, None))
+        np.testing.assert_array_equal(root(x), root_in_step(x, None))
         np.testing.assert_array_equal(root(x)[24:], np.sqrt(x[24:]))
+        assert not np.array_equal(root(x)[:24], np.sqrt(x[:24]))

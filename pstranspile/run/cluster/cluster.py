@@ -220,7 +220,8 @@ class Cluster:
         scopes = {server.endpoint: server.scope for server in self.servers}
         self._check_init()
         for server in self.servers:
-            server.initialise(self.placement.slices(server.endpoint))
+            placed = self.placement
+            server.initialise(placed.slices(server.endpoint), placed.last_alone(server.endpoint))
         fill_tables(self.tables)
         tables = {table.name: table for table in self.tables}
         for name, value in self.init.items():

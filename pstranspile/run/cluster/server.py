@@ -16,7 +16,7 @@ from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import Value
 from pstranspile.ops.values import SelectedRows
 from pstranspile.run.cluster import codes
-from pstranspile.run.cluster.blocks import Block, block_program
+from pstranspile.run.cluster.blocks import Block, block_program, told_of_slices
 from pstranspile.run.cluster.machine import Machine, Waiting
 from pstranspile.run.cluster.message import (
     CHECKPOINT,
@@ -98,7 +98,6 @@ class Server(Machine):
         """The trainers that come back, each with the first step in which it takes part."""
         self.admitted: set[int] = set()
         """Which of the announced have been let in, by place."""
-        self.slices: Slices = {}
         self.said: Mapping[str, frozenset[str]] = {}
         """What each program of the trainers sends, by name; empty if they have one program."""
         self._copies: dict[str, Value] = {}
@@ -117,11 +116,13 @@ class Server(Machine):
 
     # life
 
-    def initialise(self, slices: Slices) -> None:
-        """Runs the start-up program. `slices` says which variables are parts of which whole ones."""
+    def initialise(self, slices: Slices, last_alone: Mapping[str, int]) -> None:
+        """Runs the start-up program. `slices` says which variables are parts of which whole ones, `last_alone` what
+        their optimizers are to know of that.
+        """
         from pstranspile.run.frame import Execution
 
-        self.slices = slices
+        self.main = told_of_slices(self.main, last_alone)
         interpret(Execution(self.startup, self.scope, seed=self.seed, slices=slices, folder=self.folder))
 
     def open(self, trainers: Mapping[int, str]) -> None:
