@@ -233,9 +233,9 @@ def _adadelta(op: Op) -> Run:
         for g, p, a, b in steps(Grad, param, of_grad, of_update):
             a *= rho
             a += (1 - rho) * (g * g)
-            squared = (b + epsilon) / (a + epsilon) * (g * g)
+            change = root_in_step((b + epsilon) / (a + epsilon), alone) * g
             b *= rho
-            b += (1 - rho) * squared
+            b += (1 - rho) * (change * change)
             p -= (
                 root_in_step((b + epsilon) / (a + epsilon), alone) * g
             )  # Fluid forms the step again from the new average
@@ -304,8 +304,11 @@ def _ftrl(op: Op) -> Run:
             before = raised(s)
             s += g * g
             after = raised(s)
-            z += g - (after - before) / rate * p
+            z += g
+            z -= (after - before) / rate * p
             shrunk = np.sign(z) * l1 - z
+            if power == -0.5 and rounds_as_fluid():
+                after = np.sqrt(s)  # where it chooses between two values, Fluid takes roots one by one
             p[...] = np.where(np.abs(z) > l1, shrunk / (after / rate + 2 * l2), 0)
         return param, square, linear
 
