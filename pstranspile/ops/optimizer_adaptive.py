@@ -107,15 +107,19 @@ def _adam(op: Op) -> Run:
         beta1 = given1 if Beta1Tensor is None else first(Beta1Tensor)
         beta2 = given2 if Beta2Tensor is None else first(Beta2Tensor)
         param, moment1, moment2 = own(Param, Moment1, Moment2)
-        factor1, _, factor2, _, _ = numbers(beta1, beta2, Beta1Pow.dtype)
-        power1, power2 = Beta1Pow * factor1, Beta2Pow * factor2
-        sparse = isinstance(Grad, SelectedRows)
+        factor1, rest1, factor2, rest2, small = numbers(beta1, beta2, Moment1.dtype)
+        sparse = Grad.__class__ is SelectedRows
         if sparse and not len(Grad.rows):
             return param, moment1, moment2, Beta1Pow, Beta2Pow
+        power1, power2 = Beta1Pow * beta1, Beta2Pow * beta2
         # with sparse rows Fluid has advanced the powers before it uses them
-        used1, used2 = (first(power1), first(power2)) if sparse else (first(Beta1Pow), first(Beta2Pow))
-        rate = rounded(first(LearningRate) * (rounded(1 - used2) ** 0.5 / rounded(1 - used1)))
-        factor1, rest1, factor2, rest2, small = numbers(beta1, beta2, moment1.dtype)
+        used1, used2 = (power1, power2) if sparse else (Beta1Pow, Beta2Pow)
+        as_fluid = rounds_as_fluid()
+        if as_fluid:
+            left1, left2 = rounded(1 - first(used1)), rounded(1 - first(used2))
+            rate = rounded(first(LearningRate) * (left2**0.5 / left1))
+        else:
+            rate = first(LearningRate) * (1 - first(used2)) ** 0.5 / (1 - first(used1))
 
         def step(g: Array, p: Array, m: Array, v: Array) -> None:
             m *= factor1
@@ -125,10 +129,10 @@ def _adam(op: Op) -> Run:
             np.multiply(g, rest2, out=t)
             t *= g
             v += t
-            if sparse and rounds_as_fluid():
+            if sparse and as_fluid:
                 p[...] = p - rate * (m / (np.sqrt(v, dtype=np.float64) + epsilon))  # in f64, as Fluid's scalar code
                 return
-            t = root_in_step(v, alone, t)
+            t = root_in_step(v, alone, t) if as_fluid else np.sqrt(v, out=t)
             t += small
             np.divide(m, t, out=t)
             t *= rate

@@ -110,6 +110,8 @@ def _mul_values(op: Op) -> Run:
     x_split, y_split = int_attr(op, "x_num_col_dims", 1), int_attr(op, "y_num_col_dims", 1)
 
     def run(X: Array, Y: Array) -> Array:
+        if X.ndim == 2 == Y.ndim and x_split == 1 == y_split:  # as it mostly is
+            return dot(X, Y)
         product = dot(_as_matrix(X, x_split), _as_matrix(Y, y_split))
         return product.reshape(X.shape[:x_split] + Y.shape[y_split:])
 
@@ -122,6 +124,9 @@ def _mul_grad(op: Op) -> Run:
     wants_x, wants_y = wanted(op, "X@GRAD"), wanted(op, "Y@GRAD")
 
     def run(X: Array, Y: Array, Out_GRAD: Array) -> tuple[Array | None, Array | None]:
+        if X.ndim == 2 == Y.ndim == Out_GRAD.ndim and x_split == 1 == y_split:
+            x_grad = dot(Out_GRAD, Y, False, True) if wants_x else None
+            return x_grad, dot(X, Out_GRAD, True) if wants_y else None
         x, y = _as_matrix(X, x_split), _as_matrix(Y, y_split)
         gradient = Out_GRAD.reshape(x.shape[0], y.shape[1])
         x_grad = dot(gradient, y, transpose_b=True).reshape(X.shape) if wants_x else None
