@@ -171,9 +171,9 @@ def shares_of_exp(x: Array, axis: int) -> tuple[Array, Array]:
     if _FLUID.get() and x.dtype == np.float32 and axis in (-1, x.ndim - 1):
         return float_functions.shares_of_exp(x)
     np.exp(x, out=x)
-    total = np.add.reduce(x, axis=axis, keepdims=True)
-    x /= total
-    return x, total
+    of_all = np.add.reduce(x, axis=axis, keepdims=True)
+    x /= of_all
+    return x, of_all
 
 
 def sum_over(x: Array, axes: tuple[int, ...]) -> Array:

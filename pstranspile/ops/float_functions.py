@@ -130,9 +130,9 @@ def tanh(x: Array) -> Array:
 def shares_of_exp(x: Array) -> tuple[Array, Array]:
     """exp of an f32 array over the sum of it along the last axis, and that sum, kept as a dim."""
     found = np.exp(x, dtype=np.float64).astype(np.float32)
-    total = _sum_of_lanes(found)
-    found *= 1 / total
-    return found, total
+    of_all = _sum_of_lanes(found)
+    found *= 1 / of_all
+    return found, of_all
 
 
 def _sum_of_lanes(x: Array) -> Array:

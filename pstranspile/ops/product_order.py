@@ -40,7 +40,14 @@ np = lazy_import("numpy")
 BLOCK = 112
 """Terms that the core takes at a time."""
 
-_ROWS, _COLUMNS, _FOUR, _LEAST = 4, 8, 4, 8
+_ROWS, _COLUMNS = 4, 8
+"""Of how many rows and columns the core is a multiple."""
+
+_LEAST = 8
+"""The fewest rows, columns and terms with which there is a core."""
+
+_FOUR = 4
+"""Numbers in 16 bytes."""
 
 
 def product_in_order(a: Array, b: Array, transpose_a: bool, transpose_b: bool) -> Array:

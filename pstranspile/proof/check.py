@@ -13,7 +13,7 @@ from pstranspile.job import Job
 from pstranspile.plan.plan import Plan
 from pstranspile.proof import codes
 from pstranspile.proof.causes import find_causes, server_causes
-from pstranspile.proof.compare import Side, Snapshot, all_verdicts, differ, noise_of, order_matters, plain
+from pstranspile.proof.compare import Side, Snapshot, all_verdicts, differ, noise_of, plain
 from pstranspile.proof.course import Course
 from pstranspile.proof.data import make_feeds
 from pstranspile.proof.faults import Sound, check_faults
@@ -83,9 +83,10 @@ def check(
     others: list[Side] = []
     while job.trainers > 1 and len(others) < ORDERS and any(item.equality == DIFFERENT for item in found):
         others.append(train_alone(module, course, reordered(course, feeds, len(others)), init, seed))
-        if order_matters(course, alone, others[-1]):
+        noise = noise_of(course, alone, others)
+        found = all_verdicts(course, together, alone, noise)
+        if not noise:
             break
-        found = all_verdicts(course, together, alone, noise_of(course, alone, others))
     report = Report(
         mode=job.mode,
         trainers=job.trainers,

@@ -30,6 +30,9 @@ NOISE_ALLOWED = 30.0
 ORDER_MATTERS = 1e-5
 """If the order of rows changes the first loss by more than this, it is not rounding that changes it."""
 
+LATER_ORDER_MATTERS = 1e-3
+"""The same of later losses. Without it a run that is chaotic would excuse every difference."""
+
 SMALL = 1e-2
 """Elements of parameters smaller than this are held against this instead of against themselves."""
 
@@ -172,17 +175,22 @@ def _single(value: Any) -> Any:
 
 
 def order_matters(course: Course, alone: Side, other: Side) -> bool:
-    """Whether the order of rows means something to a program: it changes a loss that no update has had a part in.
+    """Whether the order of rows means something to a program, so that what it changes is not rounding.
 
-    Later losses show what the updates have made of rounding.
+    The first loss tells most, as no update has had a part in it; later ones also show what updates make of rounding.
     """
-    for owner, names in course.watched.items():
-        if course.kind(owner) != "loss" or not course.steps_of(owner):
-            continue
-        for label in (course.label(owner, name) for name in names):
-            (ours,), (theirs,) = other.fetched[label][0], alone.fetched[label][0]
-            size = next(iter(alone.sizes[label]), 0.0)
-            if differ(_single(ours), _single(theirs), by_element=False, size=size)[1] > ORDER_MATTERS:
+    labels = [
+        course.label(owner, name)
+        for owner, names in course.watched.items()
+        if course.kind(owner) == "loss" and course.steps_of(owner)
+        for name in names
+    ]
+    for label in labels:
+        ours, theirs = other.fetched[label], alone.fetched[label]
+        sizes = alone.sizes[label] or repeat(0.0, len(theirs))
+        for run, ((a,), (b,), size) in enumerate(zip(ours, theirs, sizes, strict=True)):
+            change = differ(_single(a), _single(b), by_element=False, size=size)[1]
+            if change > (LATER_ORDER_MATTERS if run else ORDER_MATTERS):
                 return True
     return False
 

@@ -25,6 +25,8 @@ from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Module
 from pstranspile.proof import check, make_feeds
+from pstranspile.proof.compare import Side, noise_of, order_matters
+from pstranspile.proof.course import Course
 from pstranspile.proof.report import BITWISE, DIFFERENT, report_text
 
 GOLDEN = Path(__file__).parent.parent.parent / "golden"
@@ -112,6 +114,24 @@ def named_causes(module: Module, **settings: object) -> list[tuple[str, str]]:
     report = check(module, job(**settings))
     assert not report.holds
     return [(cause.op_type, cause.why) for cause in report.causes]
+
+
+@pytest.mark.parametrize(
+    ("changes", "matters"),
+    [((0, 0, 0), False), ((2e-5, 0, 0), True), ((5e-6, 5e-4, 5e-4), False), ((5e-6, 5e-4, 2e-3), True)],
+)
+def test_an_order_of_rows_that_matters_is_not_rounding(changes: tuple[float, ...], matters: bool):
+    """The first loss must be nearly the same in another order; later ones may show what Adam makes of rounding."""
+    course = Course(dense(), None, len(changes))
+    ((owner, (loss,)),) = course.watched.items()
+    label = course.label(owner, loss)
+
+    def side(*values: float) -> Side:
+        return Side([], {label: [[np.array([value], "float32")] for value in values]}, {}, {label: []})
+
+    alone, other = side(*(1.0 for _ in changes)), side(*(1 + change for change in changes))
+    assert order_matters(course, alone, other) == matters
+    assert bool(noise_of(course, alone._replace(snapshots=[]), [other])) != matters
 
 
 def test_batch_statistics_are_named():
