@@ -86,7 +86,7 @@ def resume(cluster: Cluster, job: Compiled, folder: str | os.PathLike[str], *, s
             beside.recall(found.memory.get(name, {}))
     for server in cluster.servers:
         server.updates = found.steps.get(server.name, found.step)
-        server.forget_copies(list(server.scope))
+        server.forget_all_copies()
     return found
 
 

@@ -42,6 +42,21 @@ _TEXT = {
 DTYPES: dict[str, DType] = {text: dtype for dtype, text in _TEXT.items()}
 """Element types by their textual name."""
 
+_LONG = {"i": "int", "u": "uint", "f": "float"}
+_ANY_NAME = DTYPES | {_LONG[name[0]] + name[1:]: dtype for name, dtype in DTYPES.items() if name[1:].isdigit()}
+
+
+def element_type(given: DType | str) -> DType:
+    """The element type that Python code names: by the textual name, or as Fluid and numpy call it (`float32`).
+
+    Raises ValueError for other names.
+    """
+    if isinstance(given, DType):
+        return given
+    if given not in _ANY_NAME:
+        raise ValueError(f"{given!r} is no element type; known are {', '.join(_ANY_NAME)}")
+    return _ANY_NAME[given]
+
 
 class VarKind(Enum):
     """What a variable holds; the value is Fluid's number for it (`framework.proto`, VarType.Type)."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pstranspile.ir.types import DType
+from pstranspile.ir.types import DType, element_type
 from pstranspile.layers.basic import layer, reduce_mean
 from pstranspile.layers.loss import square_error_cost
 from pstranspile.layers.norms import GENERATED
-from pstranspile.layers.parameters import Element, element
+from pstranspile.layers.parameters import Element
 from pstranspile.layers.value import Value
 
 
@@ -22,7 +22,7 @@ def label_smooth(
     if not 0.0 <= epsilon <= 1.0:
         raise ValueError(f"label_smooth: epsilon is {epsilon}, it must be from 0 to 1")
     inputs = {"X": label.stopped()} | ({} if prior_dist is None else {"PriorDist": prior_dist})
-    return layer("label_smooth", inputs, element(dtype), {"epsilon": epsilon})
+    return layer("label_smooth", inputs, element_type(dtype), {"epsilon": epsilon})
 
 
 def smooth_l1(

@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 
 from pstranspile.ir.model import TensorType, Var
-from pstranspile.ir.types import DType
+from pstranspile.ir.types import DType, element_type
 from pstranspile.layers.basic import activation
 from pstranspile.layers.draft import Draft
 from pstranspile.layers.initializers import Constant
-from pstranspile.layers.parameters import Attr, Element, ParamAttr, attr_of, create_parameter, element
+from pstranspile.layers.parameters import Attr, Element, ParamAttr, attr_of, create_parameter
 from pstranspile.layers.value import Value
 
 Single = ParamAttr | str | bool
@@ -136,7 +136,7 @@ def _lookup(
     draft = ids.draft
     layer = draft.names.mint("embedding")
     table = create_parameter(draft, layer, given, size, dtype)
-    out = draft.temporary(layer, element(dtype))
+    out = draft.temporary(layer, element_type(dtype))
     padding = -1 if padding_idx is None else padding_idx if padding_idx >= 0 else size[0] + padding_idx
     attrs = {
         "is_sparse": is_sparse,

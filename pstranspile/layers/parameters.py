@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from pstranspile.ir.model import ParameterInfo, TensorType, Var
-from pstranspile.ir.types import DTYPES, DType
+from pstranspile.ir.types import DType, element_type
 from pstranspile.layers.draft import Draft
 from pstranspile.layers.initializers import Constant, Initializer, Xavier
 from pstranspile.layers.value import Value
@@ -32,11 +32,6 @@ class ParamAttr:
 
 Attr: TypeAlias = "ParamAttr | str | bool | None"
 """A parameter's attributes, its name alone, None or True for the defaults, False for no parameter."""
-
-
-def element(dtype: Element) -> DType:
-    """The element type of a text. Raises KeyError for unknown ones."""
-    return DTYPES[dtype] if isinstance(dtype, str) else dtype
 
 
 def attr_of(given: Attr) -> ParamAttr | None:
@@ -67,7 +62,7 @@ def create_parameter(
     if attr is None:
         raise ValueError(f"{layer} can't do without this parameter")
     name = attr.name or draft.names.mint(f"{layer}.{'b' if is_bias else 'w'}")
-    tensor = TensorType(element(dtype), tuple(shape))
+    tensor = TensorType(element_type(dtype), tuple(shape))
     known = draft.blocks[0].vars.get(name)
     if known is not None and known.tensor != tensor:
         raise ValueError(f"parameter %{name} is shared, with the dims {list(known.shape)} and {list(shape)}")
@@ -90,7 +85,7 @@ def create_global_var(draft: Draft, name: str, shape: Iterable[int], value: floa
     from pstranspile.layers.basic import global_var
 
     draft.names.mint("global_var")
-    return global_var(draft, name, tuple(shape), element(dtype), value)
+    return global_var(draft, name, tuple(shape), element_type(dtype), value)
 
 
 def data(
@@ -104,5 +99,5 @@ def data(
 ) -> Value:
     """A variable that is fed, with these dims (-1: known at run time). It gets no gradient."""
     draft.stop_gradient.add(name)
-    tensor = TensorType(element(dtype), tuple(shape), lod_level)
+    tensor = TensorType(element_type(dtype), tuple(shape), lod_level)
     return draft.declare(Var(name, tensor=tensor, need_check_feed=check_feed), 0)

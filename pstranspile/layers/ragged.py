@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pstranspile.ir.types import DType
+from pstranspile.ir.types import DType, element_type
 from pstranspile.layers.basic import activation, layer
-from pstranspile.layers.parameters import Attr, Element, create_parameter, element
+from pstranspile.layers.parameters import Attr, Element, create_parameter
 from pstranspile.layers.sequence import sequence_pool
 from pstranspile.layers.value import Value
 
@@ -70,7 +70,7 @@ def sequence_enumerate(x: Value, win_size: int, *, pad_value: int = 0) -> Value:
 
 def sequence_mask(x: Value, *, maxlen: int | Value | None = None, dtype: Element = "i64") -> Value:
     """For each length in x a row that begins with as many ones, `maxlen` wide (None: as the longest)."""
-    draft, kind = x.draft, element(dtype)
+    draft, kind = x.draft, element_type(dtype)
     out = draft.temporary(draft.names.mint("sequence_mask"), kind, stop_gradient=True)
     attrs: dict[str, object] = {"out_dtype": kind}
     inputs = {"X": x}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from pstranspile.ir.types import element_type
 from pstranspile.layers.draft import Draft
-from pstranspile.layers.parameters import Element, element
+from pstranspile.layers.parameters import Element
 from pstranspile.layers.value import Value
 
 
@@ -27,11 +28,11 @@ def gaussian_random(
     dtype: Element = "f32",
 ) -> Value:
     """A tensor of dims `shape`, normal with this mean and standard deviation. A seed of 0 takes the program's."""
-    attrs = {"shape": shape, "mean": mean, "std": std, "seed": seed, "dtype": element(dtype)}
+    attrs = {"shape": shape, "mean": mean, "std": std, "seed": seed, "dtype": element_type(dtype)}
     return _drawn(draft, "gaussian_random", attrs, dtype)
 
 
 def _drawn(draft: Draft, op_type: str, attrs: Mapping[str, object], dtype: Element) -> Value:
-    out = draft.temporary(draft.names.mint(op_type), element(dtype))
+    out = draft.temporary(draft.names.mint(op_type), element_type(dtype))
     draft.op(op_type, {}, {"Out": out}, attrs)
     return out

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from pstranspile.ir.types import element_type
 from pstranspile.layers.draft import Draft
 from pstranspile.layers.nn import fc, name_layer
-from pstranspile.layers.parameters import Attr, Element, attr_of, create_parameter, element
+from pstranspile.layers.parameters import Attr, Element, attr_of, create_parameter
 from pstranspile.layers.tensor import concat
 from pstranspile.layers.value import Value
 
@@ -49,7 +50,7 @@ def dynamic_lstm(
     Gives rows of size / 4. `h_0` and `c_0` are the states at the start, a row for each sequence.
     """
     draft, width = x.draft, size // 4
-    minted, kind = name_layer(draft, "lstm", name), element(dtype)
+    minted, kind = name_layer(draft, "lstm", name), element_type(dtype)
     weight = create_parameter(draft, minted, param_attr, (width, 4 * width), kind)
     shift = _gate_bias(draft, minted, bias_attr, width, use_peepholes, kind)
     hidden, cell, gates, before = (draft.temporary(minted, kind) for _ in range(4))
@@ -88,7 +89,7 @@ def dynamic_lstmp(
 ) -> LSTM:
     """As `dynamic_lstm`, passing on a projection of the state to `proj_size` elements; clips of 0 are none."""
     draft, width = x.draft, size // 4
-    minted, kind = name_layer(draft, "lstmp", name), element(dtype)
+    minted, kind = name_layer(draft, "lstmp", name), element_type(dtype)
     weight = create_parameter(draft, minted, param_attr, (proj_size, 4 * width), kind)
     projection = create_parameter(draft, minted, param_attr, (width, proj_size), kind)
     shift = _gate_bias(draft, minted, bias_attr, width, use_peepholes, kind)

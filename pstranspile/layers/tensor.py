@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pstranspile.ir.types import DType
+from pstranspile.ir.types import DType, element_type
 from pstranspile.layers.basic import activation, layer
 from pstranspile.layers.draft import Draft
 from pstranspile.layers.nn import name_layer
-from pstranspile.layers.parameters import Element, element
+from pstranspile.layers.parameters import Element
 from pstranspile.layers.value import Value
 
 
@@ -117,7 +117,7 @@ def fill_constant_batch_size_like(
 ) -> Value:
     """A tensor of dims `shape`, every element `value`, one dim taken from `like` at run time."""
     draft: Draft = like.draft
-    kind = element(dtype)
+    kind = element_type(dtype)
     out = draft.temporary(draft.names.mint("fill_constant_batch_size_like"), kind, stop_gradient=True)
     text = str(int(value)) if kind in (DType.INT64, DType.INT32) else str(float(value))
     attrs = {

@@ -190,7 +190,7 @@ def _scaled(op: Op) -> str:
 
 
 formula("mean", "total({X}) / {X}.size", lod="none")
-formula("mean_grad", "np.full({X}.shape, {Out_GRAD} / {X}.size, {X}.dtype)", "X@GRAD")
+formula("mean_grad", "np.divide({Out_GRAD}, {X}.size, out=np.empty({X}.shape, {X}.dtype))", "X@GRAD")
 formula("increment", lambda op: f"{{X}} + {{X}}.dtype.type({real(op, 'step')!r})")
 formula("squared_l2_norm", "np.dot({X}.reshape(-1), {X}.reshape(-1)).reshape(1)", lod="none")
 formula("squared_l2_norm_grad", "2 * {Out_GRAD} * {X}", "X@GRAD", lod="none")

@@ -21,7 +21,7 @@ from pstranspile.ir.attributes import KINDS, PYTHON_TYPES, AttrKind, AttrValue, 
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import Block, Module, Op, ParameterInfo, Program, TensorType, Var
 from pstranspile.ir.roles import OpRole
-from pstranspile.ir.types import DTYPES, DType, VarKind
+from pstranspile.ir.types import DType, VarKind, element_type
 from pstranspile.ops import schema_of
 from pstranspile.ops.build import make_op
 
@@ -85,14 +85,6 @@ def _names(names: Names) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
 
 
-def _dtype(dtype: DType | str) -> DType:
-    if isinstance(dtype, DType):
-        return dtype
-    if dtype not in DTYPES:
-        raise ValueError(f"{dtype!r} is no element type; known are {', '.join(DTYPES)}")
-    return DTYPES[dtype]
-
-
 class BlockBuilder:
     """A block being written; made by `ProgramBuilder`."""
 
@@ -122,12 +114,12 @@ class BlockBuilder:
         feed: bool = False,
     ) -> str:
         """Declares a variable that lives for one step; returns its name. -1 in `shape`: known at run time."""
-        tensor = TensorType(_dtype(dtype), tuple(shape), lod_level)
+        tensor = TensorType(element_type(dtype), tuple(shape), lod_level)
         return self.var(Var(name, kind, tensor, need_check_feed=feed))
 
     def state(self, name: str, dtype: DType | str = DType.FP32, shape: Iterable[int] = (1,)) -> str:
         """Declares a persistable variable that is no parameter; returns its name."""
-        return self.var(Var(name, VarKind.LOD_TENSOR, TensorType(_dtype(dtype), tuple(shape)), persistable=True))
+        return self.var(Var(name, VarKind.LOD_TENSOR, TensorType(element_type(dtype), tuple(shape)), persistable=True))
 
     def param(
         self,
@@ -137,7 +129,7 @@ class BlockBuilder:
         info: ParameterInfo | None = None,
     ) -> str:
         """Declares a parameter; returns its name."""
-        tensor = TensorType(_dtype(dtype), tuple(shape))
+        tensor = TensorType(element_type(dtype), tuple(shape))
         return self.var(Var(name, tensor=tensor, persistable=True, parameter=info or ParameterInfo()))
 
     def op(

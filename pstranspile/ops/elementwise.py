@@ -113,6 +113,8 @@ def _binary(op: Op, function: Callable[[Array, Array], Array]) -> Run:
         return function(X, Y)
 
     def run_aligned(X: Array, Y: Array) -> Array:
+        if X.ndim - Y.ndim == axis:  # as it mostly is: numpy does the same
+            return function(X, Y)
         return function(*align(X, Y, axis))
 
     return run if axis < 0 else run_aligned

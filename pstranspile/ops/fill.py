@@ -175,7 +175,8 @@ def _plain_constant(op: Op) -> str | None:
     constant = np.array(_constant(op, kind), kind).item()
     if constant != constant or constant in (float("inf"), float("-inf")):  # these have no literal
         return None
-    return f"np.full({tuple(ints_attr(op, 'shape'))!r}, {constant!r}, {kind!r})"
+    dims = tuple(ints_attr(op, "shape"))
+    return f"np.array([{constant!r}], {kind!r})" if dims == (1,) else f"np.full({dims!r}, {constant!r}, {kind!r})"
 
 
 @kernel("fill_constant", inline=_plain_constant)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from typing import Any
+
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.arithmetic import exact_log, shares_of_exp
@@ -146,7 +149,15 @@ def _huber_loss_grad(_op: Op, types: Types) -> Types:
 
 def _log(x: Array) -> Array:
     """The logarithm; that of 0 is -1e20, so that losses stay finite, as in Fluid."""
-    return np.minimum(np.maximum(exact_log(x), -1e20), 1e20)
+    lowest, highest = _bounds(x.dtype)
+    found = exact_log(x)
+    return np.minimum(np.maximum(found, lowest, out=found), highest, out=found)
+
+
+@lru_cache(8)
+def _bounds(kind: Any) -> tuple[Array, Array]:
+    """What logarithms are kept between, as arrays without dims, which numpy takes faster than Python's numbers."""
+    return np.array(-1e20, kind), np.array(1e20, kind)
 
 
 def _picks(labels: Array, classes: int, ignore_index: int) -> tuple[Array, Array | None]:

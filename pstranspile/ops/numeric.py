@@ -94,8 +94,10 @@ _UNSIGNED = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
 
 def all_ids(ids: Array, count: int) -> bool:
     """Whether all ids are in 0 .. count - 1. Signed integers are looked at as unsigned: negative ones are large."""
-    flat = ids.reshape(-1)
-    return flat.size == 0 or int(np.maximum.reduce(flat.view(_UNSIGNED[flat.itemsize]))) < count
+    if not ids.size:
+        return True
+    unsigned = ids.view(_UNSIGNED[ids.itemsize])
+    return unsigned.item(unsigned.argmax()) < count  # argmax takes less time than a reduction
 
 
 def check_ids(ids: Array, count: int, what: str) -> None:

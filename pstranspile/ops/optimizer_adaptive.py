@@ -111,7 +111,8 @@ def _adam(op: Op) -> Run:
         sparse = Grad.__class__ is SelectedRows
         if sparse and not len(Grad.rows):
             return param, moment1, moment2, Beta1Pow, Beta2Pow
-        power1, power2 = Beta1Pow * beta1, Beta2Pow * beta2
+        alike = Beta1Pow.dtype == Beta2Pow.dtype == Moment1.dtype
+        power1, power2 = (Beta1Pow * factor1, Beta2Pow * factor2) if alike else (Beta1Pow * beta1, Beta2Pow * beta2)
         # with sparse rows Fluid has advanced the powers before it uses them
         used1, used2 = (power1, power2) if sparse else (Beta1Pow, Beta2Pow)
         as_fluid = rounds_as_fluid()

@@ -50,10 +50,11 @@ def steps(gradient: Array | SelectedRows, *arrays: Array) -> tuple[tuple[Array, 
         if not len(gradient.rows):
             return ()
         gradient = scatter(merge_rows([gradient]), arrays[0].shape)
-    every: tuple[Array, ...] = (gradient, *arrays)
-    if any(array.size != every[0].size for array in arrays):
-        raise ValueError("the gradient, the parameter and what is kept of it differ in size")
-    return (every,)
+    dense: Array = gradient
+    for array in arrays:
+        if array.size != dense.size:
+            raise ValueError("the gradient, the parameter and what is kept of it differ in size")
+    return ((dense, *arrays),)
 
 
 def squared_norm(value: Array) -> float:

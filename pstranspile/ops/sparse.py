@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 from pstranspile.ir.model import Op, TensorType
@@ -144,8 +144,7 @@ def _split_byref_values(op: Op) -> Run:
         parts = sections or (len(X) // max(number, 1),) * number
         if sum(parts) != len(X):
             raise ValueError(f"X cannot be cut into {list(parts) or number} rows")
-        ends = np.cumsum((0, *parts))
-        return [X[start:end] for start, end in pairwise(ends)]
+        return [X[start:end] for start, end in pairwise(accumulate(parts, initial=0))]
 
     return run
 

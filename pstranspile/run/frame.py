@@ -68,6 +68,9 @@ class Execution:
         return self._fresh
 
 
+_NO_OP = Op("")
+
+
 class Frame:
     """One execution of one block, over the frame of the block around it (an ExecutionContext for kernels).
 
@@ -82,7 +85,7 @@ class Frame:
         self.block: Block = execution.program.blocks[block]
         self.parent = parent
         self.local: dict[str, Value] = {}
-        self.op: Op = Op("")
+        self.op: Op = _NO_OP
         """The op that runs now."""
 
     def find(self, name: str) -> Value | None:

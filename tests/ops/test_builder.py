@@ -6,7 +6,7 @@ import pytest
 
 from pstranspile.ir.attributes import AttrKind, BlockRef, Floats, Ints, Long, Longs, Strings, float32
 from pstranspile.ir.roles import OpRole
-from pstranspile.ir.types import VarKind
+from pstranspile.ir.types import DTYPES, VarKind, element_type
 from pstranspile.ops.builder import ProgramBuilder, as_attribute, build_module
 from pstranspile.textual import parse
 from tests.strategies import exactly
@@ -83,6 +83,12 @@ def test_names_are_declared_once():
     block.temp("x")
     with pytest.raises(ValueError, match="'x' is declared twice"):
         block.state("x")
+
+
+def test_element_types_have_their_textual_name_and_that_of_fluid():
+    names = {"f32": "float32", "i64": "int64", "u8": "uint8", "bool": "bool", "size_t": "size_t"}
+    for text, fluid in names.items():
+        assert element_type(text) is element_type(fluid) is DTYPES[text]
 
 
 def test_an_unknown_element_type_is_refused():

@@ -91,7 +91,7 @@ class AsynchronousServer(Server):
         self.scope.put(message.variable, value + message.payload)
         if self._rates is not None:
             self._rates.apply([])
-            self.forget_copies((message.variable, *self._rates.changes))
+            self.forget_copies({message.variable, *self._rates.changes})
 
     def waiting(self) -> Waiting | None:
         """Nothing: whatever comes is taken at once."""

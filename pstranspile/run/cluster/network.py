@@ -44,7 +44,8 @@ class Link:
     """The way from one machine to another. `trainer`: the trainer that the source acts for, -1 for none."""
 
     __slots__ = (
-        "expected", "held", "names", "network", "place", "queue", "sequence", "source", "target", "trainer"
+        "expected", "from_name", "held", "network", "place", "queue", "sequence", "source", "target", "to_name",
+        "trainer",
     )  # fmt: skip
 
     def __init__(self, network: Network, source: Machine, target: Machine, trainer: int):
@@ -52,7 +53,8 @@ class Link:
         self.source = source
         self.target = target
         self.trainer = trainer
-        self.names = source.name, target.name
+        self.from_name = source.name
+        self.to_name = target.name
         self.sequence = 0
         self.expected = 1
         """The sequence number that must come next; only kept where messages can be lost."""
@@ -66,7 +68,8 @@ class Link:
     def post(self, kind: str, step: int, variable: str = "", payload: Any = None, slot: int = -1) -> None:
         """Sends a message. The payload must not change afterwards."""
         sequence = self.sequence = self.sequence + 1
-        message = _made(Message, (kind, *self.names, self.trainer, step, sequence, variable, payload, slot))
+        fields = (kind, self.from_name, self.to_name, self.trainer, step, sequence, variable, payload, slot)
+        message = _made(Message, fields)
         ready = self.network.direct
         if ready is None:
             self.network.carry(self, message)

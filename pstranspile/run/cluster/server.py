@@ -6,7 +6,7 @@ What all kinds of servers share is here; `synchronous` and `asynchronous` say wh
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -232,7 +232,7 @@ class Server(Machine):
                 raise self.unknown(message, "is asked for")
             if value.__class__ is np.ndarray:
                 value = value.copy()
-                value.flags.writeable = False
+                value.setflags(write=False)
             else:
                 value = own_copy(value)
             self._copies[name] = value
@@ -242,10 +242,14 @@ class Server(Machine):
         """Anything may have changed."""
         self._copies.clear()
 
-    def forget_copies(self, changed: Iterable[str]) -> None:
+    def forget_copies(self, changed: Set[str]) -> None:
         """These variables have changed."""
-        for name in changed:
-            self._copies.pop(name, None)
+        copies = self._copies
+        if copies.keys() <= changed:
+            copies.clear()
+        else:
+            for name in copies.keys() & changed:
+                del copies[name]
 
     def look_up(self, message: Message) -> None:
         """Answers with rows: of a table of its own, or by running the block registered for the variable."""
