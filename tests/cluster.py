@@ -59,7 +59,7 @@ class Cluster:
         """Gives a trainer what the servers hold now, as its start-up program does at the beginning."""
         scopes = {endpoint: server.scope for endpoint, server in self.servers.items()}
         for server in self.cluster.servers:
-            server.forget_copies(list(server.scope))
+            server.forget_all_copies()
         for name in self.cluster.placement.origins():
             trainer.scope[name] = self.cluster.placement.whole(name, scopes)
 

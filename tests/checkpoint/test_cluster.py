@@ -241,7 +241,7 @@ def test_saving_and_loading_by_programs(tmp_path: Path):
     again.start()
     for server in again.servers:
         ps.run(load_program(other, server.endpoint, "model"), scope=server.scope, folder=tmp_path)
-        server.forget_copies(list(server.scope))
+        server.forget_all_copies()
     for number, trainer in enumerate(again.trainers):
         again.run_once(number, load_program(other, trainer.name, str(tmp_path / "model")))
     load_persistables(cluster, compiled, tmp_path / "model")
