@@ -29,7 +29,7 @@ def _run_feed(op: Op) -> Run:
     def run(context: ExecutionContext) -> tuple[()]:
         absent = [name for name in names if context.find(name) is None]
         if absent:
-            raise ValueError(f"{', '.join(absent)} must be fed")
+            raise ValueError(f"{', '.join(absent)} must be fed: a run takes by name what readers would give")
         return ()
 
     return run

@@ -29,6 +29,9 @@ _SAME_NUMBERS = frozenset(
 )
 """Op types whose outputs hold the numbers of their inputs, so that what reads the outputs limits the inputs."""
 
+_OF_READERS = frozenset({"create_py_reader", "create_double_buffer_reader", "read"})
+"""Op types that make readers, or give what a reader holds."""
+
 _PROBABILITIES = {
     "sigmoid_cross_entropy_with_logits": "Label",
     "log_loss": "Labels",
@@ -59,18 +62,26 @@ def make_feeds(main: Program, steps: int, batch: int, seed: int = 0) -> dict[str
 def inputs_of(main: Program) -> list[Var]:
     """The variables that a program reads before it makes them, in the order in which it reads them first.
 
-    Raises DiagnosticError for readers, which bring data of their own.
+    What a `read` op gives is among them: a run is fed what readers would give. Raises DiagnosticError for other ops
+    that read a reader.
     """
     main = without_unmade_terms(main)
     inner = {name for block in main.blocks[1:] for op in block.ops for name in op.output_names}
+    variables = main.main_block.vars
     made = set[str]()
     found: dict[str, Var] = {}
     for op in main.main_block.ops:
+        if op.type in _OF_READERS:
+            found.update(
+                (name, variables[name]) for name in op.output_names if variables[name].kind is not VarKind.READER
+            )
+            made.update(op.output_names)
+            continue
         for name in op.input_names:
-            var = main.main_block.vars.get(name)
+            var = variables.get(name)
             if var is None or var.persistable or name in made or name in inner:
                 if var is not None and var.kind is VarKind.READER:
-                    message = f"%{name} is a reader; a check needs inputs that are fed"
+                    message = f"{op.type} reads %{name}, which is a reader; a check needs inputs that are fed"
                     raise DiagnosticError([error(codes.NO_DATA, message, var.location, focus=f"%{name}")])
                 continue
             found.setdefault(name, var)

@@ -219,19 +219,29 @@ def test_batches_that_cannot_be_shared_evenly_are_refused():
     assert refused.value.diagnostics[0].code == "check-shares"
 
 
-def test_readers_are_refused():
+def reading(op: str) -> Module:
+    """The dense model with an op before it that takes %x from a reader."""
     module = dense()
     block = module.main.main_block
     text = ps.loads(
         "ir 1\nprogram @main {\n  block ^0 {\n    state %r : reader\n    temp %x : f32[-1, 20]\n"
-        "    read(Reader=%r) -> Out=%x\n  }\n}\n"
+        f"    {op}(Reader=%r) -> Out=%x\n  }}\n}}\n"
     )
     reader = text.main.main_block
-    main_program = module.main._replace(
-        blocks=(block._replace(vars=FrozenMap({**block.vars, **reader.vars}), ops=(*reader.ops, *block.ops)),)
-    )
-    with pytest.raises(DiagnosticError) as refused:
-        make_feeds(main_program, 1, 2)
+    changed = block._replace(vars=FrozenMap({**block.vars, **reader.vars}), ops=(*reader.ops, *block.ops))
+    main_program = module.main._replace(blocks=(changed, *module.main.blocks[1:]))
+    return Module(FrozenMap({**module.programs, "main": main_program}))
+
+
+def test_what_a_reader_gives_is_drawn():
+    assert make_feeds(reading("read").main, 2, 6).keys() == make_feeds(dense().main, 2, 6).keys()
+    found = check(reading("read"), job(2), steps=2)
+    assert found.holds
+
+
+def test_other_ops_that_read_readers_are_refused():
+    with pytest.raises(DiagnosticError, match="odd_read reads %r, which is a reader") as refused:
+        make_feeds(reading("odd_read").main, 1, 2)
     assert refused.value.diagnostics[0].code == "check-no-data"
 
 

@@ -11,6 +11,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
+from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op, Program
 from pstranspile.ir.types import VarKind
@@ -284,6 +285,8 @@ class Script(Prepared):
 
     def explain(self, problem: Exception) -> None:
         """Raises the DiagnosticError for what went wrong in an op of the coroutine, if it was in one."""
+        if isinstance(problem, DiagnosticError):
+            raise problem
         assert self.frame is not None
         self._explain(self.frame, problem)
 

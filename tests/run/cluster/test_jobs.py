@@ -190,6 +190,15 @@ def test_feeds_for_one_trainer():
         simulate(job, {"trainer_2/x": whole["x"]})
 
 
+def test_what_goes_wrong_in_an_op_is_said_once():
+    job = compiled("py_reader", 2, 2)
+    with pytest.raises(DiagnosticError, match="must be fed") as failed:
+        simulate(job, [{}], seed=SEED)
+    (told,) = failed.value.diagnostics
+    assert told.message.count("must be fed") == 1
+    assert [note.message for note in told.notes] == ["on trainer_0, step 0"]
+
+
 def test_results_as_arrays():
     job = compiled("fit_a_line_sgd", 2, 2)
     arrays = simulate(job, batches("fit_a_line_sgd"), fetch=["mean_0.tmp_0"], seed=SEED).arrays()
