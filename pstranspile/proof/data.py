@@ -72,9 +72,8 @@ def inputs_of(main: Program) -> list[Var]:
     found: dict[str, Var] = {}
     for op in main.main_block.ops:
         if op.type in _OF_READERS:
-            found.update(
-                (name, variables[name]) for name in op.output_names if variables[name].kind is not VarKind.READER
-            )
+            given = [variables[name] for name in op.output_names if name in variables]
+            found.update((var.name, var) for var in given if var.kind is not VarKind.READER)
             made.update(op.output_names)
             continue
         for name in op.input_names:
