@@ -22,7 +22,8 @@ SourcePass = Callable[[Module], Module]
 
 GROUP = "pstranspile.passes"
 
-PASS = declare("pass", "A pass of another package is not installed, can't be loaded, or does not give a module.")
+PASS = declare("pass", "A pass of another package can't be loaded, fails, or does not give a module.")
+UNKNOWN = declare("pass-unknown", "A pass is asked for that no installed package offers.")
 
 
 @cache
@@ -35,7 +36,7 @@ def offered() -> Mapping[str, EntryPoint]:
 
 
 def load_pass(name: str) -> SourcePass:
-    """The pass called `name`. Raises DiagnosticError (`pass`) if it is not installed or can't be loaded."""
+    """The pass called `name`. Raises DiagnosticError: `pass-unknown` if nobody offers it, `pass` if it can't be loaded."""
     point = offered().get(name)
     if point is None:
         if name in NAMES:
@@ -43,7 +44,7 @@ def load_pass(name: str) -> SourcePass:
         else:
             known = ", ".join(offered()) or "none is installed"
             message = f"no installed package offers the pass {name!r} (offered: {known})"
-        raise DiagnosticError([error(PASS, message)])
+        raise DiagnosticError([error(UNKNOWN, message)])
     try:
         function = point.load()
     except Exception as reason:  # whatever the other package does as it is imported
@@ -57,7 +58,7 @@ def load_pass(name: str) -> SourcePass:
 def run_passes(module: Module, names: Sequence[str]) -> Module:
     """The module after these passes of third parties, in order.
 
-    Raises DiagnosticError: the pass's own, or `pass` if it fails in another way or gives something else.
+    Raises DiagnosticError: the pass's own, `pass` if it fails in another way or gives something else, `pass-unknown`.
     """
     for name in names:
         function = load_pass(name)

@@ -39,16 +39,19 @@ def quoting(source: SourceText | None) -> Generator[None]:
         raise Reported(status_of(problem)) from problem
 
 
+_ABOUT_USAGE = frozenset({"mode-unsupported", "pass-unknown"})
+
+
 def status_of(problem: DiagnosticError) -> int:
-    """The exit status for findings: 2 about the job (wrong usage), 3 about what we made, otherwise 1."""
+    """The exit status for findings: 2 about the job or options (wrong usage), 3 about what we made, otherwise 1."""
     from pstranspile.job import JobError
     from pstranspile.link import LinkError
 
     if isinstance(problem, LinkError):
         print(PLEASE_REPORT, file=sys.stderr)
         return 3
-    about_job = isinstance(problem, JobError) or any(d.code == "mode-unsupported" for d in problem.diagnostics)
-    return 2 if about_job else 1
+    about_usage = isinstance(problem, JobError) or any(d.code in _ABOUT_USAGE for d in problem.diagnostics)
+    return 2 if about_usage else 1
 
 
 def use_colour() -> bool:

@@ -17,12 +17,14 @@ NO_PROGRAMS = declare(
 ROLE_TWICE = declare("folder-role-twice", "A folder to compare holds the programs of a machine as text and serialized.")
 
 _MAIN, _STARTUP, _META = ".main.pb", ".startup.pb", ".meta.json"
+_EXPORTED = (f"{MAIN}.pb", f"{STARTUP}.pb")
 
 
 def roles_in(folder: str | os.PathLike[str]) -> dict[str, list[Path]]:
     """Role -> its files: `<role>.ir`, or `<role>.main.pb` and `<role>.startup.pb`, or `<role>.pb`; in order of name.
 
-    Raises DiagnosticError when the folder can't be read, holds no program, or a role twice.
+    `main.pb` and `startup.pb`, as `export` writes them, are the programs of one role, `main`. Raises DiagnosticError
+    when the folder can't be read, holds no program, or a role twice.
     """
     place = Location(os.fspath(folder))
     try:
@@ -30,9 +32,10 @@ def roles_in(folder: str | os.PathLike[str]) -> dict[str, list[Path]]:
     except OSError as problem:
         message = f"the folder can't be read: {problem.strerror}"
         raise DiagnosticError([error(NO_PROGRAMS, message, place)]) from None
+    exported = {path.name for path in files}.issuperset(_EXPORTED)
     found: dict[str, list[Path]] = {}
     for path in files:
-        role = path.name
+        role = MAIN + _STARTUP if exported and path.name == _EXPORTED[1] else path.name
         for ending in (_MAIN, _STARTUP, ".ir", ".pb"):
             if role.endswith(ending):
                 role = role[: -len(ending)]
@@ -42,6 +45,8 @@ def roles_in(folder: str | os.PathLike[str]) -> dict[str, list[Path]]:
         raise DiagnosticError([error(NO_PROGRAMS, "no .ir or .pb file in this folder", place)])
     for role, paths in found.items():
         endings = {path.name[len(role) :] for path in paths}
+        if exported and role == MAIN and [path.name for path in paths] == list(_EXPORTED):
+            continue
         if endings not in ({".ir"}, {".pb"}, {_MAIN}, {_STARTUP}, {_MAIN, _STARTUP}):
             names = ", ".join(path.name for path in paths)
             raise DiagnosticError([error(ROLE_TWICE, f"{role} is here more than once: {names}", place)])
@@ -52,7 +57,7 @@ def load_role(paths: list[Path], report: Report | None = None) -> Module:
     """The programs of one machine, with the metadata that lies beside them. Raises DiagnosticError."""
     if len(paths) == 2:
         main, startup = paths
-        meta = main.with_name(main.name[: -len(_MAIN)] + _META)
+        meta = main.with_name("meta.json" if main.name == _EXPORTED[0] else main.name[: -len(_MAIN)] + _META)
         return load(main, startup, meta if meta.is_file() else None, report=report)
     module = load(paths[0], report=report)
     if paths[0].name.endswith(_STARTUP):

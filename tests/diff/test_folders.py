@@ -1,10 +1,12 @@
 """Output folders are compared role by role."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 import pstranspile as ps
+from pstranspile.cli import main
 from pstranspile.diff import diff, diff_folders, render
 from pstranspile.interop.program_desc import program_to_bytes
 from pstranspile.ir.diagnostics import DiagnosticError
@@ -41,6 +43,18 @@ def test_text_against_serialized(tmp_path: Path):
         "program @main",
         "program @startup",
     }
+
+
+def test_exported_folders_are_compared_with_their_metadata(tmp_path: Path):
+    """What a ProgramDesc does not carry, such as the seed, stands in meta.json."""
+    for name, seed in (("a", 1), ("b", 7)):
+        assert main(["export", str(SOURCE), "--to", "pb", "-o", str(tmp_path / name)]) == 0
+        meta = tmp_path / name / "meta.json"
+        meta.write_text(json.dumps({**json.loads(meta.read_text()), "random_seed": seed}))
+    found = diff_folders(tmp_path / "a", tmp_path / "b")
+    assert {f.role for f in found} == {"main"}
+    assert {text for f in found for _, text in f.lines} >= {"program @main seed=1", "program @main seed=7"}
+    assert diff_folders(tmp_path / "a", tmp_path / "a") == ()
 
 
 def test_a_role_on_one_side(tmp_path: Path):
