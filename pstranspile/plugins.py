@@ -36,7 +36,7 @@ def offered() -> Mapping[str, EntryPoint]:
 
 
 def load_pass(name: str) -> SourcePass:
-    """The pass called `name`. Raises DiagnosticError: `pass-unknown` if nobody offers it, `pass` if it can't be loaded."""
+    """The pass called `name`. Raises DiagnosticError: `pass-unknown` if it is not offered, `pass` if not loadable."""
     point = offered().get(name)
     if point is None:
         if name in NAMES:
