@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 from pstranspile.lazy import lazy_import
 
 if TYPE_CHECKING:
-    from pstranspile.ops import float_functions, product_order
+    from pstranspile.ops import float_functions, library_functions, product_order
     from pstranspile.ops.values import Array
 else:
     float_functions = lazy_import("pstranspile.ops.float_functions")
+    library_functions = lazy_import("pstranspile.ops.library_functions")
     product_order = lazy_import("pstranspile.ops.product_order")
 
 np = lazy_import("numpy")
@@ -96,24 +97,24 @@ def log(x: Array) -> Array:
     return np.log(x)
 
 
-def exact_log(x: Array) -> Array:
-    """The same, as losses take it one by one."""
+def log_of_each(x: Array) -> Array:
+    """The same, as losses take it: of one element after the other."""
     if _FLUID.get() and x.dtype == np.float32:
-        return np.log(x, dtype=np.float64).astype(np.float32)
+        return library_functions.log(x)
     return np.log(x)
 
 
 def cos(x: Array) -> Array:
     """The cosine of every element."""
     if _FLUID.get() and x.dtype == np.float32:
-        return np.cos(x, dtype=np.float64).astype(np.float32)
+        return library_functions.cos(x)
     return np.cos(x)
 
 
 def sin(x: Array) -> Array:
     """The sine of every element."""
     if _FLUID.get() and x.dtype == np.float32:
-        return np.sin(x, dtype=np.float64).astype(np.float32)
+        return library_functions.sin(x)
     return np.sin(x)
 
 
@@ -188,6 +189,15 @@ def sum_runs(x: Array, starts: Array, lengths: Array) -> Array:
     if _FLUID.get() and x.dtype == np.float32:
         return float_functions.sum_runs(x, starts, lengths)
     return np.add.reduceat(x, starts, axis=0)
+
+
+def shares_of_runs(x: Array, starts: Array, lengths: Array) -> Array:
+    """The softmax of each of several runs, none of them empty, that make up an array of dims [n]."""
+    if _FLUID.get() and x.dtype == np.float32:
+        return float_functions.shares_of_runs(x, starts, lengths)
+    powers = np.exp(x - np.repeat(np.maximum.reduceat(x, starts), lengths))
+    powers /= np.repeat(np.add.reduceat(powers, starts), lengths)
+    return powers
 
 
 def norm_mean(x: Array) -> Array:

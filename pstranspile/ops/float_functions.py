@@ -2,15 +2,19 @@
 
 Elementwise ops go through Eigen, eight elements at a time: exp and log by the range reductions and polynomials of
 Cephes' expf and logf, tanh by a quotient of polynomials, every operation rounded by itself. What remains beyond the
-last whole eight is given to the C library, whose f32 results are taken as exact here. Rows of a softmax are made by
-MKL's exponential (taken as exact as well: about 1 in 100 is a last bit off) and sums of eight lanes.
+last whole eight is given to the C library. Rows of a softmax are made by sums of eight lanes; their exponentials by the
+C library too, in long rows by MKL, which goes by a table (Tang 1989).
 """
 
 from __future__ import annotations
 
+import math
+from decimal import Decimal
+from functools import cache
 from typing import TYPE_CHECKING
 
 from pstranspile.lazy import lazy_import
+from pstranspile.ops import library_functions
 from pstranspile.ops.root_estimate import root_of_eights
 
 if TYPE_CHECKING:
@@ -35,6 +39,15 @@ _LOG = (
 )
 """Of a polynomial of degree 8 three parts of degree 2, to be joined by the third power."""
 _ROOT_HALF = 0.707106781186547524
+
+_LONG_ROW = 128
+"""Elements of a row of a softmax from which on MKL computes the exponentials."""
+_TABLED = 128
+"""How many powers of 2 between 1 and 2 the table of MKL's exponential holds."""
+_LN_2_TABLED = (355 / 65536, -1.6577691e-06)
+"""The natural logarithm of 2 over that number: as a number of ten binary digits, and the rest."""
+_LEAST_EXPONENT = -110.0
+"""The exponential of numbers below is 0 in f32."""
 
 _TANH_LIMIT = 9.0
 _TANH_ABOVE = (
@@ -65,7 +78,7 @@ def exp(x: Array) -> Array:
     whole = flat.size - flat.size % _LANES
     found = np.empty(flat.shape, np.float32)
     found[:whole] = _exp_of_eights(flat[:whole])
-    found[whole:] = np.exp(flat[whole:], dtype=np.float64)
+    found[whole:] = library_functions.exp(flat[whole:])
     return found.reshape(x.shape)
 
 
@@ -87,7 +100,7 @@ def log(x: Array) -> Array:
     """log of an f32 array, elementwise, as the op log gives it."""
     flat = x.reshape(-1)
     whole = flat.size - flat.size % _LANES
-    found = np.log(flat, dtype=np.float64).astype(np.float32)
+    found = library_functions.log(flat)
     head = flat[:whole]
     usual = (head >= np.float32(2.0**-126)) & (head < np.inf)
     found[:whole] = np.where(usual, _log_of_eights(np.where(usual, head, np.float32(1))), found[:whole])
@@ -127,9 +140,40 @@ def tanh(x: Array) -> Array:
     return kept * _polynomial(squared, _TANH_ABOVE) / _polynomial(squared, _TANH_BELOW)
 
 
+@cache
+def _powers_of_2() -> tuple[Array, Array]:
+    """2 to the power of 0/128 ... 127/128, each as the sum of two f32 numbers."""
+    exact = [Decimal(2) ** (Decimal(place) / _TABLED) for place in range(_TABLED)]
+    upper = np.array(exact, np.float32)
+    return upper, np.array([power - Decimal(float(near)) for power, near in zip(exact, upper, strict=True)], np.float32)
+
+
+def _exp_by_table(x: Array) -> Array:
+    """exp of an f32 array of numbers that are at most 0.
+
+    P. T. P. Tang, "Table-driven implementation of the exponential function in IEEE floating-point arithmetic", ACM TOMS
+    15 (1989): with x = (128 k + j) log(2) / 128 + r, exp(x) = 2^k (2^(j/128) (1 + r + r^2 / 2)).
+    """
+    x = np.maximum(x, np.float32(_LEAST_EXPONENT))
+    steps = np.rint(x * np.float32(_TABLED / math.log(2)))
+    much, little = map(np.float32, _LN_2_TABLED)
+    rest = x - steps * much
+    rest -= steps * little
+    more = rest * rest
+    more *= np.float32(0.5)
+    more += rest
+    with np.errstate(invalid="ignore"):  # not-a-number has no place in the table; `more` hands it on
+        places = steps.astype(np.int32)
+    upper, lower = (table.take(places & (_TABLED - 1)) for table in _powers_of_2())
+    more *= upper
+    more += lower
+    more += upper
+    return np.ldexp(more, places // _TABLED)
+
+
 def shares_of_exp(x: Array) -> tuple[Array, Array]:
     """exp of an f32 array over the sum of it along the last axis, and that sum, kept as a dim."""
-    found = np.exp(x, dtype=np.float64).astype(np.float32)
+    found = library_functions.exp(x) if x.shape[-1] < _LONG_ROW else _exp_by_table(x)
     of_all = _sum_of_lanes(found)
     found *= 1 / of_all
     return found, of_all
@@ -198,3 +242,15 @@ def sum_runs(x: Array, starts: Array, lengths: Array) -> Array:
         longer = np.flatnonzero(lengths > at)
         found[longer] += x[starts[longer] + at]
     return found
+
+
+def shares_of_runs(x: Array, starts: Array, lengths: Array) -> Array:
+    """exp of an f32 array [n] over the sum of it in each of several runs, as sequence_softmax takes it: in f64, but for
+    the sum, which is rounded whenever an element is added.
+    """
+    powers = np.exp(x, dtype=np.float64)
+    sums = powers[starts].astype(np.float32)
+    for at in range(1, int(lengths.max())):
+        longer = np.flatnonzero(lengths > at)
+        sums[longer] = sums[longer] + powers[starts[longer] + at]
+    return (powers / np.repeat(sums, lengths)).astype(np.float32)

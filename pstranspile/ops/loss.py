@@ -7,7 +7,7 @@ from typing import Any
 
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.lazy import lazy_import
-from pstranspile.ops.arithmetic import exact_log, shares_of_exp
+from pstranspile.ops.arithmetic import log_of_each, rounds_as_fluid, shares_of_exp, sum_over
 from pstranspile.ops.kernel import Run, kernel, wanted
 from pstranspile.ops.numeric import all_ids, check_ids, flag, real
 from pstranspile.ops.schema import FLOAT, declare, declare_gradient
@@ -150,7 +150,7 @@ def _huber_loss_grad(_op: Op, types: Types) -> Types:
 def _log(x: Array) -> Array:
     """The logarithm; that of 0 is -1e20, so that losses stay finite, as in Fluid."""
     lowest, highest = _bounds(x.dtype)
-    found = exact_log(x)
+    found = log_of_each(x)
     return np.minimum(np.maximum(found, lowest, out=found), highest, out=found)
 
 
@@ -158,6 +158,10 @@ def _log(x: Array) -> Array:
 def _bounds(kind: Any) -> tuple[Array, Array]:
     """What logarithms are kept between, as arrays without dims, which numpy takes faster than Python's numbers."""
     return np.array(-1e20, kind), np.array(1e20, kind)
+
+
+def _sum_of_classes(x: Array) -> Array:
+    return sum_over(x, (x.ndim - 1,))[..., None]
 
 
 def _picks(labels: Array, classes: int, ignore_index: int) -> tuple[Array, Array | None]:
@@ -198,7 +202,7 @@ def _cross_entropy_values(op: Op) -> Run:
     ignore_index = int_attr(op, "ignore_index", -100)
 
     def soft(X: Array, Label: Array) -> Array:
-        return -np.add.reduce(Label * _log(X), axis=-1, keepdims=True)
+        return -_sum_of_classes(Label * _log(X))
 
     def hard(X: Array, Label: Array) -> Array:
         match, counted = _at_labels(X, Label, ignore_index)
@@ -265,11 +269,14 @@ def _softmax_with_cross_entropy_values(op: Op) -> Run:
         shifted = logits - np.maximum.reduce(logits, axis=-1, keepdims=True)
         np.maximum(shifted, -64, out=shifted)  # as the op softmax does
         softmax, total = shares_of_exp(shifted.copy(), -1)
+        as_fluid = rounds_as_fluid()  # which takes logarithms of the softmax; those of the sum lose less
         if soft:
-            loss = np.add.reduce(label * (np.log(total) - shifted), axis=-1, keepdims=True)
+            logarithms = _log(softmax) if as_fluid else shifted - np.log(total)
+            loss = -_sum_of_classes(label * logarithms)
         else:
-            match, counted = _at_labels(shifted, label, ignore_index)
-            loss = np.log(total) - match.reshape(total.shape)
+            match, counted = _at_labels(softmax if as_fluid else shifted, label, ignore_index)
+            match = match.reshape(total.shape)
+            loss = -_log(match) if as_fluid else np.log(total) - match
             if counted is not None:
                 loss *= counted.reshape(total.shape)
         return _back(softmax, axis), _back(loss, axis)

@@ -7,7 +7,7 @@ from typing import Any
 
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.lazy import lazy_import
-from pstranspile.ops.arithmetic import sum_runs
+from pstranspile.ops.arithmetic import shares_of_runs, sum_runs
 from pstranspile.ops.gradient import from_declaration, gradient
 from pstranspile.ops.kernel import Run, kernel
 from pstranspile.ops.lod import Array, plain, ragged, row_counts, sequences, upper
@@ -141,14 +141,11 @@ def _run_sequence_softmax(_op: Op) -> Run:
     def run(X: Any) -> LoDTensor:
         x, lod = sequences(X, "X")
         starts, lengths = _filled(lod[-1])
-        flat = x.reshape(len(x), -1)
-        if flat.shape[1:] != (1,):
-            raise ValueError(f"X has {flat.shape[1]} numbers in a row, it must have one")
+        if x.size != len(x):
+            raise ValueError(f"X has {x.size // len(x)} numbers in a row, it must have one")
         if not len(starts):
             return LoDTensor(x.copy(), lod)
-        powers = np.exp(flat - np.repeat(np.maximum.reduceat(flat, starts, axis=0), lengths, axis=0))
-        total = np.repeat(np.add.reduceat(powers, starts, axis=0), lengths, axis=0)
-        return LoDTensor((powers / total).reshape(x.shape), lod)
+        return LoDTensor(shares_of_runs(x.reshape(-1), starts, lengths).reshape(x.shape), lod)
 
     return run
 
@@ -166,9 +163,8 @@ def _run_sequence_softmax_grad(_op: Op) -> Run:
         x, lod = sequences(X, "X")
         out, grad = plain(Out).reshape(len(x)), plain(Out_GRAD).reshape(len(x))
         starts, lengths = _filled(lod[-1])
-        weighted = out * grad
         if len(starts):
-            weighted -= out * np.repeat(np.add.reduceat(weighted, starts), lengths)
-        return LoDTensor(weighted.reshape(x.shape), lod)
+            grad = (grad - np.repeat(sum_runs(out * grad, starts, lengths), lengths)) * out
+        return LoDTensor(grad.reshape(x.shape), lod)
 
     return run
