@@ -1,8 +1,8 @@
 """f32 functions to the bit as the C library gives them: expf, logf, sinf and cosf of glibc 2.28 and later.
 
 The library computes them in f64, by tables and polynomials that were made for one rounding to f32 at the end (the "Arm
-Optimized Routines" tell how; their constants are here). They differ from the right result in the last bit: of about 1 in
-1,000 exponentials, and of 1 in 100 of the others.
+Optimized Routines" tell how; their constants are here). They differ from the right result in the last bit: of about 1
+in 1,000 exponentials, and of 1 in 100 of the others.
 """
 
 from __future__ import annotations
