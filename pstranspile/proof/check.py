@@ -19,7 +19,7 @@ from pstranspile.proof.data import make_feeds
 from pstranspile.proof.faults import Sound, check_faults
 from pstranspile.proof.ledger import Ledger
 from pstranspile.proof.report import DIFFERENT, Cause, Report
-from pstranspile.proof.sides import Held, reordered, start_cluster, train_alone, train_together
+from pstranspile.proof.sides import Held, start_cluster, train_alone, train_rounded_otherwise, train_together
 from pstranspile.run.cluster.feeding import divided
 from pstranspile.run.cluster.scenario import Scenario
 from pstranspile.run.files import LENGTHS
@@ -30,8 +30,8 @@ TOGETHER = ("sync", "fleet-sync", "nccl2", "grad-allreduce", "single-process-mul
 ALONE = ("async", "half-async")
 """The modes that promise it of a single trainer without a communicator."""
 
-ORDERS = 6
-"""Orders of the rows that are tried on the single machine, at most, to see what rounding does."""
+WAYS = 7
+"""Ways to round otherwise that are tried on the single machine, at most."""
 
 ROWS_EACH = 4
 """Rows of a batch that is made, per trainer."""
@@ -81,8 +81,8 @@ def check(
     cluster.finish()
     found = all_verdicts(course, together, alone)
     others: list[Side] = []
-    while job.trainers > 1 and len(others) < ORDERS and any(item.equality == DIFFERENT for item in found):
-        others.append(train_alone(module, course, reordered(course, feeds, len(others)), init, seed))
+    while job.trainers > 1 and len(others) < WAYS and any(item.equality == DIFFERENT for item in found):
+        others.append(train_rounded_otherwise(module, course, feeds, init, seed, len(others)))
         noise = noise_of(course, alone, others)
         found = all_verdicts(course, together, alone, noise)
         if not noise:

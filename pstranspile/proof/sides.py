@@ -12,6 +12,7 @@ from pstranspile.checkpoint.state import gather
 from pstranspile.compile import Compiled
 from pstranspile.ir.model import STARTUP, Module, Program
 from pstranspile.lazy import lazy_import
+from pstranspile.ops.arithmetic import fluid_arithmetic, rounds_as_fluid
 from pstranspile.proof.compare import Side, Snapshot, plain
 from pstranspile.proof.course import Course
 from pstranspile.run.api import run
@@ -51,6 +52,18 @@ def train_alone(module: Module, course: Course, feeds: Mapping[str, Any], init: 
             side.fetched.setdefault(label, []).append([out[name]])
             side.sizes.setdefault(label, []).append(size)
     return side
+
+
+def train_rounded_otherwise(
+    module: Module, course: Course, feeds: Mapping[str, Any], init: Mapping[str, Any], seed: int, way: int
+) -> Side:
+    """The single machine, with what changes nothing but rounding: the rows of every batch backwards (way 0), Fluid's
+    arithmetic in place of numpy's or the other way round (1), or the rows moved on by 1, 2, ... (2, 3, ...).
+    """
+    if way == 1:
+        with fluid_arithmetic(not rounds_as_fluid()):
+            return train_alone(module, course, feeds, init, seed)
+    return train_alone(module, course, reordered(course, feeds, max(way - 1, 0)), init, seed)
 
 
 def start_cluster(
