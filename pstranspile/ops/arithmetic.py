@@ -54,26 +54,34 @@ def rounded(x: float) -> float:
     return np.float32(x).item() if _FLUID.get() else x
 
 
-def dot(a: Array, b: Array, transpose_a: bool = False, transpose_b: bool = False) -> Array:
-    """The product of two matrices, either transposed first if asked."""
+def dot(a: Array, b: Array, transpose_a: bool = False, transpose_b: bool = False, factor: float = 1.0) -> Array:
+    """The product of two matrices, either transposed first if asked, times a factor."""
     if transpose_a:
         a = a.T
     if transpose_b:
         b = b.T
     if _FLUID.get() and a.dtype == b.dtype == np.float32:
-        return product_order.product_in_order(a, b, transpose_a, transpose_b)
-    return np.dot(a, b)
+        return product_order.product_in_order(a, b, transpose_a, transpose_b, factor)
+    found = np.dot(a, b)
+    if factor != 1:
+        found *= factor
+    return found
 
 
-def matmul(a: Array, b: Array, transpose_a: bool = False, transpose_b: bool = False) -> Array:
-    """The products of matrices [..., m, k] and [..., k, n], leading dims broadcast, each transposed first if asked."""
+def matmul(a: Array, b: Array, transpose_a: bool = False, transpose_b: bool = False, factor: float = 1.0) -> Array:
+    """The products of matrices [..., m, k] and [..., k, n], leading dims broadcast, each transposed first if asked,
+    times a factor.
+    """
     if transpose_a:
         a = a.swapaxes(-1, -2)
     if transpose_b:
         b = b.swapaxes(-1, -2)
     if _FLUID.get() and a.dtype == b.dtype == np.float32:
-        return product_order.product_in_order(a, b, transpose_a, transpose_b)
-    return np.matmul(a, b)
+        return product_order.product_in_order(a, b, transpose_a, transpose_b, factor)
+    found = np.matmul(a, b)
+    if factor != 1:
+        found *= factor
+    return found
 
 
 def exp(x: Array) -> Array:

@@ -16,6 +16,8 @@ row-major, "transposed" being what the caller asks of the library:
   If both are transposed, they are like the core.
 * With fewer than 8 rows, columns or terms, and in rows below the core, the terms are one block, by the columns' rules.
 * A product with a vector whose terms lie side by side has 4 lanes, or 8 in the odd row of two at the end.
+* A factor is multiplied to the elements of B in the core. In all other cells it goes to the elements of A, but if B is
+  transposed, to the sum of each block.
 * If B is not transposed and a row of outputs begins unaligned, the cells before the first aligned four take every
   second four of terms as a sum of its own.
 
@@ -50,38 +52,51 @@ _FOUR = 4
 """Numbers in 16 bytes."""
 
 
-def product_in_order(a: Array, b: Array, transpose_a: bool, transpose_b: bool) -> Array:
-    """a @ b for f32 matrices [..., m, k] and [..., k, n], transposed already; the flags say what the library is asked.
+def product_in_order(a: Array, b: Array, transpose_a: bool, transpose_b: bool, factor: float = 1.0) -> Array:
+    """factor * a @ b for f32 matrices [..., m, k] and [..., k, n], transposed already.
 
-    Returns an f32 array [..., m, n].
+    The flags say what the library is asked. Returns an f32 array [..., m, n].
     """
     rows, columns = a.shape[-2], b.shape[-1]
     if not (rows and columns and a.shape[-1]):
         return np.matmul(a, b)
+    scaled_b = b if factor == 1 else b * np.float32(factor)
+    after = factor if transpose_b else 1.0
+    scaled_a = a if factor == after else a * np.float32(factor)
     if min(rows, columns, a.shape[-1]) < _LEAST:
-        return _one_block(a, b, transpose_a, transpose_b, 0)
+        return _times(_one_block(scaled_a, b, transpose_a, transpose_b, 0), after)
     core, below = columns - columns % _COLUMNS, rows - rows % _ROWS
     if core == columns and below == rows:
-        return _blocks(a, b, in_sequence)
+        return _blocks(a, scaled_b, in_sequence)
     dims = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     found = np.empty((*dims, rows, columns), np.float32)
-    upper = a[..., :below, :]
-    found[..., :below, :core] = _blocks(upper, b[..., :core], in_sequence)
+    found[..., :below, :core] = _blocks(a[..., :below, :], scaled_b[..., :core], in_sequence)
     if core < columns:
-        found[..., :below, core:] = _beside(upper, b, core, transpose_a, transpose_b)
+        found[..., :below, core:] = _beside(scaled_a[..., :below, :], b, core, transpose_a, transpose_b, after)
     if below < rows:
-        found[..., below:, :] = _one_block(a[..., below:, :], b, transpose_a, transpose_b, below)
+        one_block = _one_block(scaled_a[..., below:, :], b, transpose_a, transpose_b, below)
+        found[..., below:, :] = _times(one_block, after)
     return found
 
 
-def _beside(a: Array, b: Array, core: int, transpose_a: bool, transpose_b: bool) -> Array:
-    """The columns beside the core."""
+def _times(product: Array, factor: float) -> Array:
+    if factor != 1:
+        product *= np.float32(factor)
+    return product
+
+
+def _beside(a: Array, b: Array, core: int, transpose_a: bool, transpose_b: bool, after: float) -> Array:
+    """The columns beside the core; the sum of each block is multiplied by `after`."""
     columns, terms = b.shape[-1], a.shape[-1]
     beside = b[..., core:]
     if transpose_a and transpose_b:
-        return _blocks(a, beside, in_sequence)
+        return _blocks(a, beside, lambda p, q: _times(in_sequence(p, q), after))
     if transpose_b:
-        return _by_lanes(a, beside, lambda x, y, lanes: _blocks(x, y, lambda p, q: _aligned_lanes(p, q, lanes, terms)))
+        return _by_lanes(
+            a,
+            beside,
+            lambda x, y, lanes: _blocks(x, y, lambda p, q: _times(_aligned_lanes(p, q, lanes, terms), after)),
+        )
     blocks = _block_ends(terms)
     order = np.concatenate([np.arange(start, stop) for start, stop in blocks])
     found = in_sequence(a[..., order], beside[..., order, :])

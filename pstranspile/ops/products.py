@@ -158,12 +158,10 @@ def _matmul_values(op: Op) -> Run:
     def run(X: Array, Y: Array) -> Array:
         a, b = _stored(X, Y)
         if _stacked(a, b, transpose_x):
-            product = dot(a.reshape(-1, a.shape[-1]), b, transpose_b=transpose_y)
+            product = dot(a.reshape(-1, a.shape[-1]), b, False, transpose_y, alpha)
             product = product.reshape(*a.shape[:-1], product.shape[-1])
         else:
-            product = matmul(a, b, transpose_x, transpose_y)
-        if alpha != 1:
-            product *= alpha
+            product = matmul(a, b, transpose_x, transpose_y, alpha)
         if X.ndim > 1 and Y.ndim > 1:
             return product
         dims = product.shape[:-2]
@@ -184,13 +182,13 @@ def _matmul_grad(op: Op) -> Run:
 
     def of_x(y: Array, gradient: Array) -> Array:
         if transpose_x:
-            return matmul(y, gradient, transpose_y, True)
-        return matmul(gradient, y, False, not transpose_y)
+            return matmul(y, gradient, transpose_y, True, alpha)
+        return matmul(gradient, y, False, not transpose_y, alpha)
 
     def of_y(x: Array, gradient: Array) -> Array:
         if transpose_y:
-            return matmul(gradient, x, True, transpose_x)
-        return matmul(x, gradient, not transpose_x, False)
+            return matmul(gradient, x, True, transpose_x, alpha)
+        return matmul(x, gradient, not transpose_x, False, alpha)
 
     def run(X: Array, Y: Array, Out_GRAD: Array) -> tuple[Array | None, Array | None]:
         a, b = _stored(X, Y)
@@ -200,8 +198,6 @@ def _matmul_grad(op: Op) -> Run:
             rows = len(a)
         batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
         gradient = Out_GRAD.reshape((*batch, rows, columns))
-        if alpha != 1:
-            gradient = gradient * alpha
         x_grad = sum_to(of_x(b, gradient), a.shape, -1).reshape(X.shape) if wants_x else None
         y_grad = sum_to(of_y(a, gradient), b.shape, -1).reshape(Y.shape) if wants_y else None
         return x_grad, y_grad
