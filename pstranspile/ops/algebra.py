@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.lazy import lazy_import
+from pstranspile.ops.arithmetic import sum_over
 from pstranspile.ops.broadcasting import sum_to
 from pstranspile.ops.gradient import Wanted, bare_op, gradient, output_gradients, scaled
 from pstranspile.ops.kernel import Run, kernel, wanted
@@ -220,7 +221,11 @@ def _squared_l2_distance_grad(_op: Op) -> Run:
 
 def _norms(x: Array) -> Array:
     """The norm of each row, at least 1e-4, so that rows of zeros have the cosine 0, as in Fluid."""
-    return np.sqrt(np.maximum(np.add.reduce(np.square(x), axis=1, keepdims=True), 1e-8))
+    return np.sqrt(np.maximum(_row_sums(np.square(x)), 1e-8))
+
+
+def _row_sums(x: Array) -> Array:
+    return sum_over(x, (1,))[:, None]
 
 
 @kernel("cos_sim", "Out XNorm YNorm", lod="Out")
@@ -228,7 +233,7 @@ def _cos_sim_values(_op: Op) -> Run:
     def run(X: Array, Y: Array) -> tuple[Array, Array, Array]:
         x, y = _rows_of(X), _rows_of(Y)
         x_norm, y_norm = _norms(x), _norms(y)
-        return np.add.reduce(x * y, axis=1, keepdims=True) / (x_norm * y_norm), x_norm, y_norm
+        return _row_sums(x * y) / (x_norm * y_norm), x_norm, y_norm
 
     return run
 
@@ -238,7 +243,7 @@ def _cos_sim_grad(op: Op) -> Run:
     wants_x, wants_y = wanted(op, "X@GRAD"), wanted(op, "Y@GRAD")
 
     def of(a: Array, b: Array, cosine: Array, a_norm: Array, b_norm: Array) -> Array:
-        return b / (a_norm * b_norm) - cosine * a / (a_norm * a_norm)
+        return b * (1 / (a_norm * b_norm)) - cosine * a * (1 / (a_norm * a_norm))
 
     def run(
         X: Array, Y: Array, Out: Array, XNorm: Array, YNorm: Array, Out_GRAD: Array

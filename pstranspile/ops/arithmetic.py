@@ -9,7 +9,7 @@ them holds is asked at every call, so it may be chosen around any run, also of w
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
@@ -162,6 +162,19 @@ def total(x: Array) -> Array:
     if _FLUID.get() and x.dtype == np.float32:
         return float_functions.total(x)
     return np.add.reduce(x.reshape(1, -1), axis=1, dtype=x.dtype)
+
+
+def norm(x: Array) -> Any:
+    """The root of the sum of the squares of all elements, as a number."""
+    if _FLUID.get() and x.dtype == np.float32:
+        return np.sqrt(float_functions.total(x * x)[0])
+    flat = x.reshape(-1).astype(np.float64, copy=False)
+    return np.sqrt(np.dot(flat, flat))
+
+
+def number_of(x: Array) -> Callable[[float], Any]:
+    """What numbers are calculated in that go with an array: in its element type as in Fluid, or in float64."""
+    return x.dtype.type if _FLUID.get() else float
 
 
 FUNCTIONS = {function.__name__: function for function in (cos, exp, log, root, sigmoid, sin, tanh, total)}

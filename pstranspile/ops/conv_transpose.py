@@ -6,6 +6,7 @@ import math
 
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.lazy import lazy_import
+from pstranspile.ops.arithmetic import matmul
 from pstranspile.ops.conv import (
     Dims,
     Windows,
@@ -205,8 +206,8 @@ def _conv_transpose_values(op: Op) -> Run:
     def run(Input: Array, Filter: Array) -> Array:
         x = channels_first(op, Input)
         windows = _windows(op, x, Filter)
-        filters = filter_matrices(Filter, windows.groups).swapaxes(1, 2)
-        images = _within(windows).images(np.matmul(filters, _columns(x, windows.groups)))
+        filters = filter_matrices(Filter, windows.groups)
+        images = _within(windows).images(matmul(filters, _columns(x, windows.groups), transpose_a=True))
         return as_asked(op, np.ascontiguousarray(_to(images, windows.shape[2:])))
 
     return run
@@ -227,10 +228,10 @@ def _conv_transpose_grad(op: Op) -> Run:
         gradient = inner.columns(_to(channels_first(op, Output_GRAD), inner.shape[2:]))
         input_grad = filter_grad = None
         if wants_input:
-            product = np.matmul(filter_matrices(Filter, windows.groups), gradient)
+            product = matmul(filter_matrices(Filter, windows.groups), gradient)
             input_grad = as_asked(op, product.reshape(x.shape))
         if wants_filter:
-            of_images = np.matmul(_columns(x, windows.groups), gradient.swapaxes(2, 3))
+            of_images = matmul(_columns(x, windows.groups), gradient, transpose_b=True)
             filter_grad = np.add.reduce(of_images, axis=0).reshape(Filter.shape)
         return input_grad, filter_grad
 

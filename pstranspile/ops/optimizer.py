@@ -6,10 +6,11 @@ from typing import Any
 
 from pstranspile.ir.model import Op
 from pstranspile.lazy import lazy_import
+from pstranspile.ops.arithmetic import norm, number_of
 from pstranspile.ops.context import ExecutionContext
 from pstranspile.ops.kernel import Run, kernel
 from pstranspile.ops.numeric import first, flag, real
-from pstranspile.ops.optimizer_steps import owned, squared_norm, steps
+from pstranspile.ops.optimizer_steps import owned, steps
 from pstranspile.ops.random_numbers import fluid_uniform, normal
 from pstranspile.ops.rows import add_rows, in_use, positions
 from pstranspile.ops.schema import FLOAT, LONG, declare, long
@@ -165,11 +166,12 @@ def _lars_momentum(op: Op) -> Run:
 
     def run(Param: Array, Grad: Array, LearningRate: Array, Velocity: Array) -> tuple[Array, ...]:
         param, velocity = own(Param, Velocity)
-        rate = first(LearningRate)
+        number = number_of(param)
+        rate = number(first(LearningRate))
         for g, p, v in steps(Grad, param, velocity):
-            of_param, of_grad = squared_norm(p) ** 0.5, squared_norm(g) ** 0.5
+            of_param, of_grad = number(norm(p)), number(norm(g))
             if of_param > 0 and of_grad > 0:
-                rate *= trust * of_param / (of_grad + decay * of_param)
+                rate = rate * number(trust) * of_param / (of_grad + number(decay) * of_param)
             v *= mu
             v += rate * (g + decay * p)
             p -= v
@@ -242,8 +244,8 @@ def _dpsgd(op: Op) -> Run:
             noise = float(normal(*context.stream(op.inputs["Grad"][0], 0), 1, dtype="float64")[0])
         rate, shift = first(LearningRate), noise * sigma / batch
         for g, p in steps(Grad, param):
-            norm = squared_norm(g) ** 0.5
-            p -= rate * (g * (clip / norm if norm > clip else 1.0) + shift)
+            size = float(norm(g))
+            p -= rate * (g * (clip / size if size > clip else 1.0) + shift)
         return param
 
     return run

@@ -7,10 +7,10 @@ from typing import Any
 
 from pstranspile.ir.model import Op
 from pstranspile.lazy import lazy_import
-from pstranspile.ops.arithmetic import root_in_step, rounded, rounds_as_fluid
+from pstranspile.ops.arithmetic import norm, number_of, root_in_step, rounded, rounds_as_fluid
 from pstranspile.ops.kernel import Run, kernel
 from pstranspile.ops.numeric import first, flag, real
-from pstranspile.ops.optimizer_steps import last_alone, owned, squared_norm, steps
+from pstranspile.ops.optimizer_steps import last_alone, owned, steps
 from pstranspile.ops.rows import update_rows
 from pstranspile.ops.schema import FLOAT, declare, long
 from pstranspile.ops.values import Array, SelectedRows
@@ -185,11 +185,15 @@ def _lamb(op: Op) -> Run:
             m += (1 - beta1) * g
             v *= beta2
             v += (1 - beta2) * g * g
-            np.divide(m, np.sqrt(v) + epsilon, out=r)
-            r += decay * p
-        of_param, of_step = squared_norm(param) ** 0.5, squared_norm(step) ** 0.5
-        trust = of_param / of_step if of_param > 0 and of_step > 0 else 1.0
-        step *= first(LearningRate) * trust
+            if rounds_as_fluid():
+                r[...] = m / (np.sqrt(v, dtype=np.float64) + epsilon) + decay * p  # in f64, as Fluid's scalar code
+            else:
+                np.divide(m, np.sqrt(v) + epsilon, out=r)
+                r += decay * p
+        number = number_of(param)
+        of_param, of_step = number(norm(param)), number(norm(step))
+        trust = of_param / of_step if of_param > 0 and of_step > 0 else number(1)
+        step *= number(first(LearningRate)) * trust
         param -= step
         return param, moment1, moment2
 

@@ -55,9 +55,3 @@ def steps(gradient: Array | SelectedRows, *arrays: Array) -> tuple[tuple[Array, 
         if array.size != dense.size:
             raise ValueError("the gradient, the parameter and what is kept of it differ in size")
     return ((dense, *arrays),)
-
-
-def squared_norm(value: Array) -> float:
-    """The sum of the squares of all elements, in float64."""
-    flat = value.reshape(-1).astype("float64", copy=False)
-    return float(np.dot(flat, flat))

@@ -22,12 +22,13 @@ row-major, "transposed" being what the caller asks of the library:
   second four of terms as a sum of its own.
 
 Not followed, in the last bit: cells where rows below the core meet columns beside it, if B is transposed; and stacks of
-matrices that are not multiples of four elements apart.
+products with a vector.
 """
 
 from __future__ import annotations
 
 from functools import cache
+from math import prod
 from typing import TYPE_CHECKING, TypeAlias
 
 from pstranspile.lazy import lazy_import
@@ -57,14 +58,42 @@ def product_in_order(a: Array, b: Array, transpose_a: bool, transpose_b: bool, f
 
     The flags say what the library is asked. Returns an f32 array [..., m, n].
     """
-    rows, columns = a.shape[-2], b.shape[-1]
-    if not (rows and columns and a.shape[-1]):
+    rows, columns, terms = a.shape[-2], b.shape[-1], a.shape[-1]
+    dims = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    if not (rows and columns and terms):
         return np.matmul(a, b)
+    offsets = _offsets(a.shape[:-2], dims, rows * terms, rows * columns)
+    if offsets is None:
+        return _product(a, b, transpose_a, transpose_b, factor, (0, 0))
+    found = np.empty((len(offsets), rows, columns), np.float32)
+    every_a = np.broadcast_to(a, (*dims, rows, terms)).reshape(-1, rows, terms)
+    every_b = np.broadcast_to(b, (*dims, terms, columns)).reshape(-1, terms, columns)
+    for offset in sorted(set(offsets)):
+        at = [place for place, other in enumerate(offsets) if other == offset]
+        found[at] = _product(every_a[at], every_b[at], transpose_a, transpose_b, factor, offset)
+    return found.reshape(*dims, rows, columns)
+
+
+Offset: TypeAlias = tuple[int, int]
+"""How far a matrix A, and its product, begin beyond an aligned element: each 0 to 3."""
+
+
+def _offsets(of_a: tuple[int, ...], dims: tuple[int, ...], a_size: int, size: int) -> list[Offset] | None:
+    """The offsets of every matrix of a stack of these dims; None if all begin aligned."""
+    if not dims or (a_size % _FOUR == 0 == size % _FOUR):
+        return None
+    places = np.broadcast_to(np.arange(prod(of_a)).reshape(of_a), dims).reshape(-1)
+    return [(a * a_size % _FOUR, at * size % _FOUR) for at, a in enumerate(places.tolist())]
+
+
+def _product(a: Array, b: Array, transpose_a: bool, transpose_b: bool, factor: float, offset: Offset) -> Array:
+    """The product of matrices, or of stacks of them, that all begin at the same offset."""
+    rows, columns = a.shape[-2], b.shape[-1]
     scaled_b = b if factor == 1 else b * np.float32(factor)
     after = factor if transpose_b else 1.0
     scaled_a = a if factor == after else a * np.float32(factor)
     if min(rows, columns, a.shape[-1]) < _LEAST:
-        return _times(_one_block(scaled_a, b, transpose_a, transpose_b, 0), after)
+        return _times(_one_block(scaled_a, b, transpose_a, transpose_b, 0, offset), after)
     core, below = columns - columns % _COLUMNS, rows - rows % _ROWS
     if core == columns and below == rows:
         return _blocks(a, scaled_b, in_sequence)
@@ -72,9 +101,9 @@ def product_in_order(a: Array, b: Array, transpose_a: bool, transpose_b: bool, f
     found = np.empty((*dims, rows, columns), np.float32)
     found[..., :below, :core] = _blocks(a[..., :below, :], scaled_b[..., :core], in_sequence)
     if core < columns:
-        found[..., :below, core:] = _beside(scaled_a[..., :below, :], b, core, transpose_a, transpose_b, after)
+        found[..., :below, core:] = _beside(scaled_a[..., :below, :], b, core, transpose_a, transpose_b, after, offset)
     if below < rows:
-        one_block = _one_block(scaled_a[..., below:, :], b, transpose_a, transpose_b, below)
+        one_block = _one_block(scaled_a[..., below:, :], b, transpose_a, transpose_b, below, offset)
         found[..., below:, :] = _times(one_block, after)
     return found
 
@@ -85,7 +114,7 @@ def _times(product: Array, factor: float) -> Array:
     return product
 
 
-def _beside(a: Array, b: Array, core: int, transpose_a: bool, transpose_b: bool, after: float) -> Array:
+def _beside(a: Array, b: Array, core: int, transpose_a: bool, transpose_b: bool, after: float, offset: Offset) -> Array:
     """The columns beside the core; the sum of each block is multiplied by `after`."""
     columns, terms = b.shape[-1], a.shape[-1]
     beside = b[..., core:]
@@ -95,16 +124,16 @@ def _beside(a: Array, b: Array, core: int, transpose_a: bool, transpose_b: bool,
         return _by_lanes(
             a,
             beside,
-            lambda x, y, lanes: _blocks(x, y, lambda p, q: _times(_aligned_lanes(p, q, lanes, terms), after)),
+            lambda x, y, lanes: _blocks(x, y, lambda p, q: _times(_aligned_lanes(p, q, lanes, terms, offset), after)),
         )
     blocks = _block_ends(terms)
     order = np.concatenate([np.arange(start, stop) for start, stop in blocks])
     found = in_sequence(a[..., order], beside[..., order, :])
-    _unaligned(found, a, beside, core, columns, blocks)
+    _unaligned(found, a, beside, core + offset[1], columns, blocks)
     return found
 
 
-def _one_block(a: Array, b: Array, transpose_a: bool, transpose_b: bool, below: int) -> Array:
+def _one_block(a: Array, b: Array, transpose_a: bool, transpose_b: bool, below: int, offset: Offset) -> Array:
     """Few rows or columns: the terms are one block. `below` is the number of rows above, if these are below a core."""
     rows, columns, terms = a.shape[-2], b.shape[-1], a.shape[-1]
     if columns == 1:
@@ -116,10 +145,10 @@ def _one_block(a: Array, b: Array, transpose_a: bool, transpose_b: bool, below: 
         each = [_with_vector(turned, a[..., row, :, None]).swapaxes(-1, -2) for row in range(rows)]
         return each[0] if rows == 1 else np.concatenate(each, axis=-2)
     if transpose_b and not transpose_a:
-        return _by_lanes(a, b, lambda x, y, lanes: _aligned_lanes(x, y, lanes, terms))
+        return _by_lanes(a, b, lambda x, y, lanes: _aligned_lanes(x, y, lanes, terms, offset))
     found = in_sequence(a, b)
     if not transpose_b and not (below and transpose_a):
-        _unaligned(found, a, b, 0, columns, [(0, terms)])
+        _unaligned(found, a, b, offset[1], columns, [(0, terms)])
     return found
 
 
@@ -152,15 +181,15 @@ def _blocks(a: Array, b: Array, product: Callable[[Array, Array], Array]) -> Arr
     return found
 
 
-def _aligned_lanes(a: Array, b: Array, lanes: int, length: int) -> Array:
+def _aligned_lanes(a: Array, b: Array, lanes: int, length: int, offset: Offset) -> Array:
     """Products by lanes that begin where a row of A, `length` terms long in memory, is aligned to four terms."""
-    if length % _FOUR == 0:
+    if length % _FOUR == 0 == offset[0]:
         return _lanes(a, b, 0, lanes)
     rows = np.arange(a.shape[-2])
     dims = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     found = np.empty((*dims, a.shape[-2], b.shape[-1]), np.float32)
     for before in range(_FOUR):
-        at = rows[-rows * length % _FOUR == before]
+        at = rows[-(rows * length + offset[0]) % _FOUR == before]
         if len(at):
             found[..., at, :] = _lanes(a[..., at, :], b, min(before, a.shape[-1]), lanes)
     return found
@@ -200,8 +229,10 @@ def _with_vector(a: Array, b: Array) -> Array:
 
 
 def _unaligned(found: Array, a: Array, b: Array, first: int, columns: int, blocks: Ends) -> None:
-    """Puts right the cells before the first aligned four of each row; `found` begins at column `first` of `columns`."""
-    if columns % _FOUR == 0:
+    """Puts right the cells before the first aligned four of each row; `found` begins `first` elements beyond one, and
+    its rows are `columns` elements apart.
+    """
+    if columns % _FOUR == 0 == first % _FOUR:
         return
     rows = np.arange(a.shape[-2])
     for before in range(1, _FOUR):

@@ -169,12 +169,12 @@ def _random_like(op: Op) -> Run:
 
 
 def _kept_share(op: Op) -> tuple[float, float]:
-    """What elements are multiplied with that dropout keeps in training, and what all are multiplied with in test."""
+    """What elements are divided by that dropout keeps in training, and what all are multiplied with in test."""
     rate, way = real(op, "dropout_prob"), text(op, "dropout_implementation")
     if not 0 <= rate <= 1:
         raise ValueError(f"dropout_prob is {rate!r}, not a probability")
     if way == "upscale_in_train":
-        return (1 / (1 - rate) if rate < 1 else 0.0), 1.0
+        return (1 - rate if rate < 1 else float("inf")), 1.0
     if way == "downgrade_in_infer":
         return 1.0, 1.0 - rate
     raise ValueError(f"dropout_implementation is {way!r}")
@@ -194,7 +194,7 @@ def _dropout_values(op: Op) -> Run:
         else:
             drawn = uniform(*context.stream(names[0], 0), X.size)
         mask = (drawn >= rate).reshape(X.shape)
-        return X * mask * in_training, mask.astype("uint8")
+        return X * mask / in_training, mask.astype("uint8")
 
     return run
 
@@ -207,7 +207,7 @@ def _dropout_grad(op: Op) -> Run:
     def run(Mask: Array | None, Out_GRAD: Array) -> Array:
         if test or Mask is None:
             return Out_GRAD * in_test
-        return Out_GRAD * Mask * in_training
+        return Out_GRAD * Mask / in_training
 
     return run
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pstranspile.ir.model import Op
 from pstranspile.lazy import lazy_import
-from pstranspile.ops.arithmetic import power
+from pstranspile.ops.arithmetic import norm, number_of, power
 from pstranspile.ops.gradient import Wanted, bare_op, gradient, output_gradients
 from pstranspile.ops.kernel import Run, in_place, kernel
 from pstranspile.ops.numeric import first, formula, real
@@ -181,9 +181,9 @@ def _clip_grad(op: Op) -> Run:
 
 def _limited(x: Array, max_norm: float) -> Array:
     """A copy of x, scaled down to the norm max_norm if its own is larger."""
-    flat = x.reshape(-1)
-    norm = np.sqrt(np.dot(flat, flat))
-    return x * x.dtype.type(max_norm / norm) if norm > max_norm else x.copy()
+    number = number_of(x)
+    own = number(norm(x))
+    return x * x.dtype.type(number(max_norm) / own) if own > max_norm else x.copy()
 
 
 @kernel("clip_by_norm")
