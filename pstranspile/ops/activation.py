@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pstranspile.ir.model import Op
 from pstranspile.lazy import lazy_import
-from pstranspile.ops.arithmetic import softmax
+from pstranspile.ops.arithmetic import softmax, sum_of_row
 from pstranspile.ops.erf import erf
 from pstranspile.ops.kernel import Run, kernel
 from pstranspile.ops.numeric import flag, formula, real
@@ -71,14 +71,14 @@ formula(
 )
 formula("sigmoid", "sigmoid({X})")
 formula("sigmoid_grad", "{Out_GRAD} * {Out} * (1 - {Out})", "X@GRAD")
-formula("logsigmoid", "-np.logaddexp(0, -{X})")
-formula("logsigmoid_grad", "{Out_GRAD} / (1 + np.exp({X}))", "X@GRAD")
+formula("logsigmoid", "-softplus(-{X})")
+formula("logsigmoid_grad", "{Out_GRAD} * softplus_slope(-{X})", "X@GRAD")
 formula("tanh", "tanh({X})")
 formula("tanh_grad", "{Out_GRAD} * (1 - {Out} * {Out})", "X@GRAD")
-formula("softplus", "np.logaddexp({X}, 0)")
-formula("softplus_grad", "{Out_GRAD} / (1 + np.exp(-{X}))", "X@GRAD")
+formula("softplus", "softplus({X})")
+formula("softplus_grad", "{Out_GRAD} * softplus_slope({X})", "X@GRAD")
 formula("softsign", "{X} / (1 + np.abs({X}))")
-formula("softsign_grad", "{Out_GRAD} / np.square(1 + np.abs({X}))", "X@GRAD")
+formula("softsign_grad", "{Out_GRAD} * (1 / np.square(1 + np.abs({X})))", "X@GRAD")
 
 
 _ROOT_HALF = 0.7071067811865476
@@ -131,7 +131,7 @@ def _softmax_grad(op: Op) -> Run:
     axis = int_attr(op, "axis", -1)
 
     def run(Out: Array, Out_GRAD: Array) -> Array:
-        found = Out_GRAD - np.add.reduce(Out_GRAD * Out, axis=axis, keepdims=True)
+        found = Out_GRAD - sum_of_row(Out_GRAD * Out, axis)
         found *= Out
         return found
 

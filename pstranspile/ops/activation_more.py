@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from pstranspile.ir.model import Op
 from pstranspile.lazy import lazy_import
+from pstranspile.ops.arithmetic import exp
 from pstranspile.ops.erf import erf
 from pstranspile.ops.gradient import Wanted, bare_op, gradient, output_gradients
 from pstranspile.ops.kernel import Run, kernel
@@ -176,19 +177,17 @@ formula("hard_shrink", _with("{X} * (np.abs({X}) > $0)", "threshold"))
 formula("hard_shrink_grad", _with("{Out_GRAD} * (np.abs({X}) > $0)", "threshold"), "X@GRAD")
 formula("softshrink", _with("np.sign({X}) * np.maximum(np.abs({X}) - $0, 0)", "lambda"))
 formula("softshrink_grad", _with("{Out_GRAD} * (np.abs({X}) > $0)", "lambda"), "X@GRAD")
-formula("soft_relu", _with("np.log(1 + np.exp(np.clip({X}, -$0, $0)))", "threshold"))
+formula("soft_relu", _with("log(1 + exp(np.clip({X}, -$0, $0)))", "threshold"))
 formula(
     "soft_relu_grad",
-    _with("{Out_GRAD} * (1 - np.exp(-{Out})) * (({Out} > -$0) & ({Out} < $0))", "threshold"),
+    _with("{Out_GRAD} * (1 - exp(-{Out})) * (({Out} > -$0) & ({Out} < $0))", "threshold"),
     "X@GRAD",
 )
-formula("stanh", _with("$1 * np.tanh($0 * {X})", "scale_a", "scale_b"))
-formula(
-    "stanh_grad", _with("{Out_GRAD} * ($0 * $1) * (1 - np.square(np.tanh($0 * {X})))", "scale_a", "scale_b"), "X@GRAD"
-)
-formula("swish", _with("{X} / (1 + np.exp(-$0 * {X}))", "beta"))
-formula("tanh_shrink", "{X} - np.tanh({X})")
-formula("tanh_shrink_grad", "{Out_GRAD} * np.square(np.tanh({X}))", "X@GRAD")
+formula("stanh", _with("$1 * tanh($0 * {X})", "scale_a", "scale_b"))
+formula("stanh_grad", _with("{Out_GRAD} * $0 * $1 * (1 - np.square(tanh($0 * {X})))", "scale_a", "scale_b"), "X@GRAD")
+formula("swish", _with("{X} / (1 + exp(-$0 * {X}))", "beta"))
+formula("tanh_shrink", "{X} - tanh({X})")
+formula("tanh_shrink_grad", "{Out_GRAD} * np.square(tanh({X}))", "X@GRAD")
 formula("thresholded_relu", _with("{X} * ({X} > $0)", "threshold"))
 formula("thresholded_relu_grad", _with("{Out_GRAD} * ({X} > $0)", "threshold"), "X@GRAD")
 
@@ -198,8 +197,9 @@ def _swish_grad(op: Op) -> Run:
     beta = real(op, "beta")
 
     def run(X: Array, Out_GRAD: Array) -> Array:
-        share = 1 / (1 + np.exp(-beta * X))
-        return Out_GRAD * (share + beta * X * share * (1 - share))
+        share = 1 / (1 + exp(-beta * X))
+        scaled = beta * (X * share)
+        return Out_GRAD * (scaled + share * (1 - scaled))
 
     return run
 

@@ -91,6 +91,30 @@ def exp(x: Array) -> Array:
     return np.exp(x).astype(x.dtype, copy=False)
 
 
+def exp_of_each(x: Array) -> Array:
+    """The same, as losses take it: of one element after the other."""
+    if _FLUID.get() and x.dtype == np.float32:
+        return library_functions.exp(x)
+    return np.exp(x)
+
+
+def softplus(x: Array) -> Array:
+    """log(1 + exp(x)) of every element."""
+    if _FLUID.get() and x.dtype == np.float32:
+        above = np.maximum(x, 0)
+        return above + float_functions.log(float_functions.exp(-above) + float_functions.exp(x - above))
+    return np.logaddexp(x, 0)
+
+
+def softplus_slope(x: Array) -> Array:
+    """The derivative of softplus: 1 / (1 + exp(-x)) of every element."""
+    if _FLUID.get() and x.dtype == np.float32:
+        above = np.maximum(x, 0)
+        power = float_functions.exp(x - above)
+        return power / (float_functions.exp(-above) + power)
+    return 1 / (1 + np.exp(-x))
+
+
 def sigmoid(x: Array) -> Array:
     """1 / (1 + exp(-x)) of every element."""
     if _FLUID.get() and x.dtype == np.float32:
@@ -177,7 +201,10 @@ def number_of(x: Array) -> Callable[[float], Any]:
     return x.dtype.type if _FLUID.get() else float
 
 
-FUNCTIONS = {function.__name__: function for function in (cos, exp, log, root, sigmoid, sin, tanh, total)}
+FUNCTIONS = {
+    function.__name__: function
+    for function in (cos, exp, log, root, sigmoid, sin, softplus, softplus_slope, tanh, total)
+}
 """What the expressions of kernels may call, beside numpy."""
 
 
@@ -196,6 +223,13 @@ def shares_of_exp(x: Array, axis: int) -> tuple[Array, Array]:
     of_all = np.add.reduce(x, axis=axis, keepdims=True)
     x /= of_all
     return x, of_all
+
+
+def sum_of_row(x: Array, axis: int) -> Array:
+    """The sum along an axis, kept as a dim, as the gradient of a softmax takes it."""
+    if _FLUID.get() and x.dtype == np.float32 and axis in (-1, x.ndim - 1):
+        return float_functions.sum_of_lanes(x)
+    return np.add.reduce(x, axis=axis, keepdims=True)
 
 
 def sum_over(x: Array, axes: tuple[int, ...]) -> Array:

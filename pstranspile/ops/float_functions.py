@@ -174,12 +174,12 @@ def _exp_by_table(x: Array) -> Array:
 def shares_of_exp(x: Array) -> tuple[Array, Array]:
     """exp of an f32 array over the sum of it along the last axis, and that sum, kept as a dim."""
     found = library_functions.exp(x) if x.shape[-1] < _LONG_ROW else _exp_by_table(x)
-    of_all = _sum_of_lanes(found)
+    of_all = sum_of_lanes(found)
     found *= 1 / of_all
     return found, of_all
 
 
-def _sum_of_lanes(x: Array) -> Array:
+def sum_of_lanes(x: Array) -> Array:
     """The sum along the last axis, kept as a dim: of eight lanes, folded by halves of pairs, then of what remains."""
     count = x.shape[-1]
     whole = count - count % _LANES

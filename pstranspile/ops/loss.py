@@ -7,7 +7,7 @@ from typing import Any
 
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.lazy import lazy_import
-from pstranspile.ops.arithmetic import log_of_each, rounds_as_fluid, shares_of_exp, sum_over
+from pstranspile.ops.arithmetic import exp_of_each, log, log_of_each, rounds_as_fluid, shares_of_exp, sum_over
 from pstranspile.ops.kernel import Run, kernel, wanted
 from pstranspile.ops.numeric import all_ids, check_ids, flag, real
 from pstranspile.ops.schema import FLOAT, declare, declare_gradient
@@ -308,7 +308,8 @@ def _sigmoid_cross_entropy_values(op: Op) -> Run:
     ignore_index, normalize = int_attr(op, "ignore_index", -100), flag(op, "normalize")
 
     def run(X: Array, Label: Array) -> Array:
-        loss = np.maximum(X, 0) - X * Label + np.log1p(np.exp(-np.abs(X)))
+        power = exp_of_each(-np.abs(X))
+        loss = np.maximum(X, 0) - X * Label + (log_of_each(1 + power) if rounds_as_fluid() else np.log1p(power))
         return _counted(loss, Label, ignore_index, normalize)
 
     return run
@@ -329,7 +330,7 @@ def _sigmoid_cross_entropy_grad(op: Op) -> Run:
     ignore_index, normalize = int_attr(op, "ignore_index", -100), flag(op, "normalize")
 
     def run(X: Array, Label: Array, Out_GRAD: Array) -> Array:
-        return _counted((1 / (1 + np.exp(-X)) - Label) * Out_GRAD, Label, ignore_index, normalize)
+        return _counted((1 / (1 + exp_of_each(-X)) - Label) * Out_GRAD, Label, ignore_index, normalize)
 
     return run
 
@@ -339,7 +340,7 @@ def _log_loss_values(op: Op) -> Run:
     epsilon = real(op, "epsilon")
 
     def run(Predicted: Array, Labels: Array) -> Array:
-        return -Labels * np.log(Predicted + epsilon) - (1 - Labels) * np.log(1 - Predicted + epsilon)
+        return -Labels * log(Predicted + epsilon) - (1 - Labels) * log(1 - Predicted + epsilon)
 
     return run
 
