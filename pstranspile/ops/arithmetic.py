@@ -84,6 +84,16 @@ def matmul(a: Array, b: Array, transpose_a: bool = False, transpose_b: bool = Fa
     return found
 
 
+def sum_of_products(a: Array, b: Array) -> Array:
+    """The sum over i of a[i] times b[i], the matrices in b transposed: [count, ..., m, k], [count, ..., n, k] give
+    [..., m, n].
+    """
+    b = b.swapaxes(-1, -2)
+    if _FLUID.get() and a.dtype == b.dtype == np.float32:
+        return product_order.sum_of_products_in_order(a, b)
+    return np.add.reduce(np.matmul(a, b), axis=0)
+
+
 def exp(x: Array) -> Array:
     """e to the power of every element; of the element type of x."""
     if _FLUID.get() and x.dtype == np.float32:

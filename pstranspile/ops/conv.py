@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.lazy import lazy_import
-from pstranspile.ops.arithmetic import matmul
+from pstranspile.ops.arithmetic import matmul, sum_of_products
 from pstranspile.ops.kernel import Run, kernel, wanted
 from pstranspile.ops.schema import declare, declare_gradient, floats, ints
 from pstranspile.ops.shapes import ShapeError, Types, describe, int_attr, ints_attr, one, shape_rule
@@ -281,8 +281,7 @@ def _conv_grad(op: Op) -> Run:
         if wants_input:
             input_grad = as_asked(op, windows.images(matmul(filters, gradient, transpose_a=True)))
         if wants_filter:
-            of_images = matmul(gradient, windows.columns(x), transpose_b=True)
-            filter_grad = np.add.reduce(of_images, axis=0).reshape(Filter.shape)
+            filter_grad = sum_of_products(gradient, windows.columns(x)).reshape(Filter.shape)
         return input_grad, filter_grad
 
     return run

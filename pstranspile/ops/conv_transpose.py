@@ -6,7 +6,7 @@ import math
 
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.lazy import lazy_import
-from pstranspile.ops.arithmetic import matmul
+from pstranspile.ops.arithmetic import matmul, sum_of_products
 from pstranspile.ops.conv import (
     Dims,
     Windows,
@@ -231,8 +231,7 @@ def _conv_transpose_grad(op: Op) -> Run:
             product = matmul(filter_matrices(Filter, windows.groups), gradient)
             input_grad = as_asked(op, product.reshape(x.shape))
         if wants_filter:
-            of_images = matmul(_columns(x, windows.groups), gradient, transpose_b=True)
-            filter_grad = np.add.reduce(of_images, axis=0).reshape(Filter.shape)
+            filter_grad = sum_of_products(_columns(x, windows.groups), gradient).reshape(Filter.shape)
         return input_grad, filter_grad
 
     return run

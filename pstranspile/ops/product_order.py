@@ -86,26 +86,67 @@ def _offsets(of_a: tuple[int, ...], dims: tuple[int, ...], a_size: int, size: in
     return [(a * a_size % _FOUR, at * size % _FOUR) for at, a in enumerate(places.tolist())]
 
 
-def _product(a: Array, b: Array, transpose_a: bool, transpose_b: bool, factor: float, offset: Offset) -> Array:
-    """The product of matrices, or of stacks of them, that all begin at the same offset."""
+def sum_of_products_in_order(a: Array, b: Array) -> Array:
+    """The sum of a[i] @ b[i] over i for f32 stacks [count, ..., m, k] and [count, ..., k, n], which the library is asked
+    to transpose. It adds each product to the sum so far: block by block, where there are several.
+    """
+    rows, columns, terms = a.shape[-2], b.shape[-1], a.shape[-1]
+    if terms <= BLOCK:
+        return np.add.reduce(product_in_order(a, b, False, True), axis=0)
+    dims = a.shape[1:-2]
+    every_a, every_b = a.reshape(len(a), -1, rows, terms), b.reshape(len(a), -1, terms, columns)
+    found = np.zeros((every_a.shape[1], rows, columns), np.float32)
+    for group in range(len(found)):
+        for count in range(len(a)):
+            offset = (count * len(found) + group) * rows * terms % _FOUR
+            left, right = every_a[count, group], every_b[count, group]
+            found[group] = _product(left, right, False, True, 1.0, (offset, 0), found[group])
+    return found.reshape(*dims, rows, columns)
+
+
+def _product(
+    a: Array,
+    b: Array,
+    transpose_a: bool,
+    transpose_b: bool,
+    factor: float,
+    offset: Offset,
+    start: Array | None = None,
+) -> Array:
+    """The product of matrices, or of stacks of them, that all begin at the same offset.
+
+    If B is transposed, it may be added to `start`.
+    """
     rows, columns = a.shape[-2], b.shape[-1]
     scaled_b = b if factor == 1 else b * np.float32(factor)
     after = factor if transpose_b else 1.0
     scaled_a = a if factor == after else a * np.float32(factor)
     if min(rows, columns, a.shape[-1]) < _LEAST:
-        return _times(_one_block(scaled_a, b, transpose_a, transpose_b, 0, offset), after)
+        return _added(start, _times(_one_block(scaled_a, b, transpose_a, transpose_b, 0, offset), after))
     core, below = columns - columns % _COLUMNS, rows - rows % _ROWS
     if core == columns and below == rows:
-        return _blocks(a, scaled_b, in_sequence)
+        return _blocks(a, scaled_b, in_sequence, start)
     dims = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    found = np.empty((*dims, rows, columns), np.float32)
-    found[..., :below, :core] = _blocks(a[..., :below, :], scaled_b[..., :core], in_sequence)
+    found = np.empty((*dims, rows, columns), np.float32) if start is None else start.copy()
+    before = None if start is None else start[..., :below, :]
+    found[..., :below, :core] = _blocks(a[..., :below, :], scaled_b[..., :core], in_sequence, _cells(before, 0, core))
     if core < columns:
-        found[..., :below, core:] = _beside(scaled_a[..., :below, :], b, core, transpose_a, transpose_b, after, offset)
+        found[..., :below, core:] = _beside(
+            scaled_a[..., :below, :], b, core, transpose_a, transpose_b, after, offset, before
+        )
     if below < rows:
-        one_block = _one_block(scaled_a[..., below:, :], b, transpose_a, transpose_b, below, offset)
-        found[..., below:, :] = _times(one_block, after)
+        one_block = _times(_one_block(scaled_a[..., below:, :], b, transpose_a, transpose_b, below, offset), after)
+        found[..., below:, :] = _added(None if start is None else start[..., below:, :], one_block)
     return found
+
+
+def _cells(start: Array | None, first: int, stop: int) -> Array | None:
+    """These columns of what a product is added to, if it is added to something."""
+    return None if start is None else start[..., first:stop]
+
+
+def _added(start: Array | None, product: Array) -> Array:
+    return product if start is None else start + product
 
 
 def _times(product: Array, factor: float) -> Array:
@@ -114,20 +155,32 @@ def _times(product: Array, factor: float) -> Array:
     return product
 
 
-def _beside(a: Array, b: Array, core: int, transpose_a: bool, transpose_b: bool, after: float, offset: Offset) -> Array:
-    """The columns beside the core; the sum of each block is multiplied by `after`."""
+def _beside(
+    a: Array,
+    b: Array,
+    core: int,
+    transpose_a: bool,
+    transpose_b: bool,
+    after: float,
+    offset: Offset,
+    start: Array | None,
+) -> Array:
+    """The columns beside the core; the sum of each block is multiplied by `after`, and added to `start`."""
     columns, terms = b.shape[-1], a.shape[-1]
     beside = b[..., core:]
     if transpose_a and transpose_b:
-        return _blocks(a, beside, lambda p, q: _times(in_sequence(p, q), after))
+        return _blocks(a, beside, lambda p, q: _times(in_sequence(p, q), after), _cells(start, core, columns))
     if transpose_b:
-        return _by_lanes(
-            a,
-            beside,
-            lambda x, y, lanes: _blocks(x, y, lambda p, q: _times(_aligned_lanes(p, q, lanes, terms, offset), after)),
-        )
+
+        def by_lanes(first: int, stop: int, lanes: int) -> Array:
+            def product(p: Array, q: Array) -> Array:
+                return _times(_aligned_lanes(p, q, lanes, terms, offset), after)
+
+            return _blocks(a, b[..., first:stop], product, _cells(start, first, stop))
+
+        return _by_lanes(core, columns, by_lanes)
     blocks = _block_ends(terms)
-    order = np.concatenate([np.arange(start, stop) for start, stop in blocks])
+    order = np.concatenate([np.arange(first, stop) for first, stop in blocks])
     found = in_sequence(a[..., order], beside[..., order, :])
     _unaligned(found, a, beside, core + offset[1], columns, blocks)
     return found
@@ -145,17 +198,20 @@ def _one_block(a: Array, b: Array, transpose_a: bool, transpose_b: bool, below: 
         each = [_with_vector(turned, a[..., row, :, None]).swapaxes(-1, -2) for row in range(rows)]
         return each[0] if rows == 1 else np.concatenate(each, axis=-2)
     if transpose_b and not transpose_a:
-        return _by_lanes(a, b, lambda x, y, lanes: _aligned_lanes(x, y, lanes, terms, offset))
+        return _by_lanes(
+            0, columns, lambda first, stop, lanes: _aligned_lanes(a, b[..., first:stop], lanes, terms, offset)
+        )
     found = in_sequence(a, b)
     if not transpose_b and not (below and transpose_a):
         _unaligned(found, a, b, offset[1], columns, [(0, terms)])
     return found
 
 
-def _by_lanes(a: Array, b: Array, product: Callable[[Array, Array, int], Array]) -> Array:
-    """The columns in whole fours as sums of 4 lanes, the others of 8."""
-    whole = b.shape[-1] - b.shape[-1] % _FOUR
-    parts = [product(a, part, lanes) for part, lanes in ((b[..., :whole], 4), (b[..., whole:], 8)) if part.shape[-1]]
+def _by_lanes(first: int, stop: int, product: Callable[[int, int, int], Array]) -> Array:
+    """The columns `first` to `stop`, in whole fours as sums of 4 lanes, the others of 8."""
+    fours = stop - (stop - first) % _FOUR
+    spans = ((first, fours, 4), (fours, stop, 8))
+    parts = [product(start, end, lanes) for start, end, lanes in spans if start < end]
     return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
 
 
@@ -168,14 +224,14 @@ def _block_ends(terms: int) -> Ends:
     return [ends[-1], *ends[:-1]]
 
 
-def _blocks(a: Array, b: Array, product: Callable[[Array, Array], Array]) -> Array:
-    """The sum of the products of each block, the last block first."""
+def _blocks(a: Array, b: Array, product: Callable[[Array, Array], Array], start: Array | None = None) -> Array:
+    """The sum of the products of each block, the last block first, added to `start`."""
     terms = a.shape[-1]
     if terms <= BLOCK:
-        return product(a, b)
-    found = None
-    for start, stop in _block_ends(terms):
-        part = product(a[..., start:stop], b[..., start:stop, :])
+        return _added(start, product(a, b))
+    found = None if start is None else start.copy()
+    for first, stop in _block_ends(terms):
+        part = product(a[..., first:stop], b[..., first:stop, :])
         found = part if found is None else np.add(found, part, out=found)
     assert found is not None
     return found
