@@ -148,7 +148,7 @@ def _powers_of_2() -> tuple[Array, Array]:
     return upper, np.array([power - Decimal(float(near)) for power, near in zip(exact, upper, strict=True)], np.float32)
 
 
-def _exp_by_table(x: Array) -> Array:
+def exp_by_table(x: Array) -> Array:
     """exp of an f32 array of numbers that are at most 0.
 
     P. T. P. Tang, "Table-driven implementation of the exponential function in IEEE floating-point arithmetic", ACM TOMS
@@ -173,7 +173,7 @@ def _exp_by_table(x: Array) -> Array:
 
 def shares_of_exp(x: Array) -> tuple[Array, Array]:
     """exp of an f32 array over the sum of it along the last axis, and that sum, kept as a dim."""
-    found = library_functions.exp(x) if x.shape[-1] < _LONG_ROW else _exp_by_table(x)
+    found = library_functions.exp(x) if x.shape[-1] < _LONG_ROW else exp_by_table(x)
     of_all = sum_of_lanes(found)
     found *= 1 / of_all
     return found, of_all

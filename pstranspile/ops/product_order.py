@@ -87,8 +87,9 @@ def _offsets(of_a: tuple[int, ...], dims: tuple[int, ...], a_size: int, size: in
 
 
 def sum_of_products_in_order(a: Array, b: Array) -> Array:
-    """The sum of a[i] @ b[i] over i for f32 stacks [count, ..., m, k] and [count, ..., k, n], which the library is asked
-    to transpose. It adds each product to the sum so far: block by block, where there are several.
+    """The sum of a[i] @ b[i] over i, for f32 stacks [count, ..., m, k] and [count, ..., k, n].
+
+    B is what the library is asked to transpose. It adds each product to the sum so far, block by block.
     """
     rows, columns, terms = a.shape[-2], b.shape[-1], a.shape[-1]
     if terms <= BLOCK:
