@@ -11,6 +11,11 @@ VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECL
 _KERNELS, _NEEDED = "Sandybridge", "avx"
 """OpenBLAS's fastest kernels that round a product before they add it, and what the CPU must have for them."""
 
+_OLDER = frozenset(
+    {"athlon", "atom", "barcelona", "bobcat", "core2", "dunnington", "nano", "nehalem", "opteron", "penryn", "prescott"}
+)
+"""Others that do, as OpenBLAS calls them."""
+
 
 def use_threads(count: int) -> None:
     """Has the matrix products of this process use so many threads.
@@ -28,11 +33,14 @@ def use_threads(count: int) -> None:
 def use_rounded_products() -> None:
     """Has numpy's OpenBLAS, if numpy is not imported yet, take kernels without fused multiply-add.
 
-    `ops.product_order` then makes its sums with them, which is several times faster than what it does otherwise. It has
-    no effect if the user has chosen kernels, on CPUs that lack AVX, and where that can't be read (off Linux).
+    `ops.product_order` then makes its sums with them, which is many times faster than what it does otherwise, and gives
+    the same. Kernels that the environment chooses are kept if they do without as well. It has no effect on CPUs that
+    lack AVX, and where that can't be read (off Linux).
     """
-    if "numpy" not in sys.modules and platform.machine() == "x86_64" and _NEEDED in _cpu_flags():
-        os.environ.setdefault("OPENBLAS_CORETYPE", _KERNELS)
+    chosen = os.environ.get("OPENBLAS_CORETYPE", "").lower()
+    if "numpy" in sys.modules or chosen in _OLDER or platform.machine() != "x86_64" or _NEEDED not in _cpu_flags():
+        return
+    os.environ["OPENBLAS_CORETYPE"] = _KERNELS
 
 
 def _cpu_flags() -> list[str]:
