@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TypeAlias
+from typing import BinaryIO, TypeAlias
 
 from pstranspile.interop import codes
 from pstranspile.interop.meta import apply_meta, infer_parameters, parse_meta
@@ -18,6 +18,10 @@ STDIN = "<stdin>"
 
 Report: TypeAlias = Callable[[Iterable[Diagnostic]], object]
 """Takes the warnings of a load."""
+
+LARGEST = 1 << 30
+"""How many bytes an input may have."""
+_READ_AT_ONCE = 1 << 20
 
 _TEXT_BYTES = b"\t\n\v\f\r\x1b" + bytes(range(0x20, 0x100))
 _PROGRAM_DESC_STARTS = frozenset({0x0A, 0x1A, 0x22})  # fields 1, 3 and 4, each with a length
@@ -82,12 +86,25 @@ def read_bytes(path: str) -> bytes:
     if not path:
         raise DiagnosticError([error(codes.INPUT_UNREADABLE, "the name of a file is empty")])
     try:
-        data = Path(path).read_bytes()
+        with Path(path).open("rb") as file:
+            data = _whole(file, path)
     except (OSError, ValueError) as problem:  # ValueError: a path with a NUL character
         raise _failure(codes.INPUT_UNREADABLE, path, _reason(path, problem)) from None
     if not data:
         raise _failure(codes.INPUT_EMPTY, path, "the file is empty")
     return data
+
+
+def _whole(file: BinaryIO, name: str) -> bytes:
+    """All that a file holds, unless that is more than any program does: a device may give bytes without end."""
+    parts: list[bytes] = []
+    size = 0
+    while part := file.read(_READ_AT_ONCE):
+        parts.append(part)
+        size += len(part)
+        if size > LARGEST:
+            raise _failure(codes.INPUT_LARGE, name, f"there are more than {LARGEST >> 20} MiB, which no program has")
+    return b"".join(parts)
 
 
 def _reason(path: str, problem: Exception) -> str:
@@ -109,7 +126,7 @@ def read_stdin() -> bytes:
     import sys
 
     closed = sys.stdin is None  # pyright: ignore[reportUnnecessaryComparison]
-    data = b"" if closed else sys.stdin.buffer.read()
+    data = b"" if closed else _whole(sys.stdin.buffer, STDIN)
     if not data:
         raise _failure(codes.INPUT_EMPTY, STDIN, "there is nothing on stdin")
     return data

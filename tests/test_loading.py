@@ -131,11 +131,17 @@ def test_files_that_can_not_be_read(tmp_path):
 
 
 def test_a_file_that_may_not_be_read(tmp_path, monkeypatch):
-    def denied(self):
+    def denied(self, mode):
         raise PermissionError(13, "Permission denied", str(self))
 
-    monkeypatch.setattr("pathlib.Path.read_bytes", denied)
+    monkeypatch.setattr("pathlib.Path.open", denied)
     assert "may not be read" in refused(tmp_path / "secret.ir").message
+
+
+def test_input_without_end(tmp_path, monkeypatch):
+    monkeypatch.setattr("pstranspile.loading.LARGEST", 100)
+    assert refused(write(tmp_path, "long.ir", "#" * 101)).code == "input-large"
+    assert refused(write(tmp_path, "enough.ir", "#" * 100)).code != "input-large"
 
 
 def test_content_that_is_neither(tmp_path):

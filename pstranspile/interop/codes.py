@@ -22,6 +22,7 @@ UNWRITABLE = declare(
     "desc-unwritable", "The program holds a value that a ProgramDesc can't carry, such as a number too large."
 )
 INPUT_UNREADABLE = declare("input-unreadable", "An input file is missing, is a folder, or may not be read.")
+INPUT_LARGE = declare("input-large", "An input is larger than 1 GiB, or has no end.")
 INPUT_EMPTY = declare("input-empty", "An input file holds nothing.")
 INPUT_FORMAT = declare("input-format", "An input is neither program text nor a serialized ProgramDesc.")
 INPUT_ENCODING = declare("input-encoding", "An input that must be text is not UTF-8.")
