@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from pstranspile.run import blas
+
 SHOW = "from threadpoolctl import threadpool_info; print({p['num_threads'] for p in threadpool_info()})"
 
 
@@ -17,23 +19,45 @@ def test_threads_are_set_before_and_after_numpy_is_imported(first: str) -> None:
     assert done.stdout.strip() == "{1}"
 
 
-KERNELS = "from threadpoolctl import threadpool_info; print({p['architecture'] for p in threadpool_info()})"
+def kernels(monkeypatch: pytest.MonkeyPatch, machine: str, flags: list[str], chosen: str, loaded: bool) -> str:
+    """The kernels that the environment asks for in the end, "" for none."""
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    monkeypatch.setattr(blas, "_cpu_flags", lambda: flags)
+    monkeypatch.setitem(sys.modules, "numpy", sys)
+    if not loaded:
+        monkeypatch.delitem(sys.modules, "numpy")
+    monkeypatch.setenv("OPENBLAS_CORETYPE", chosen)
+    blas.use_rounded_products()
+    return os.environ["OPENBLAS_CORETYPE"]
 
 
-@pytest.mark.skipif(sys.platform != "linux" or platform.machine() != "x86_64", reason="what the CPU has can't be read")
-@pytest.mark.parametrize("chosen", [{}, {"OPENBLAS_CORETYPE": "Haswell"}])
-def test_kernels_are_chosen_before_numpy_is_imported(chosen: dict[str, str]):
-    """In place of those that the environment names, if they fuse multiplication and addition."""
-    code = f"from pstranspile.run.blas import use_rounded_products; use_rounded_products(); import numpy; {KERNELS}"
-    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_CORETYPE"} | chosen
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
-    assert done.stdout.strip().lower() == "{'sandybridge'}"
+@pytest.mark.parametrize(
+    ("chosen", "machine", "flags", "loaded", "found"),
+    [
+        ("", "x86_64", ["sse2", "avx"], False, "Sandybridge"),
+        ("Haswell", "x86_64", ["avx"], False, "Sandybridge"),  # it fuses multiplication and addition
+        ("Nehalem", "x86_64", ["avx"], False, "Nehalem"),  # it does not
+        ("Haswell", "x86_64", ["avx"], True, "Haswell"),  # numpy has been imported, it is too late
+        ("Haswell", "x86_64", ["sse2"], False, "Haswell"),
+        ("", "arm64", ["avx"], False, ""),
+    ],
+)
+def test_kernels_that_round_products(
+    chosen: str, machine: str, flags: list[str], loaded: bool, found: str, monkeypatch: pytest.MonkeyPatch
+):
+    assert kernels(monkeypatch, machine, flags, chosen, loaded) == found
 
 
-def test_a_choice_of_kernels_that_round_products_holds():
-    code = "from pstranspile.run.blas import use_rounded_products; use_rounded_products(); import os; " + (
-        "print(os.environ['OPENBLAS_CORETYPE'])"
+def test_what_the_cpu_has_is_read_where_it_can_be():
+    assert ("fpu" in blas._cpu_flags()) == (sys.platform == "linux" and platform.machine() == "x86_64")  # pyright: ignore[reportPrivateUsage]
+
+
+def test_products_are_rounded_with_these_kernels():
+    code = (
+        "from pstranspile.run.blas import use_rounded_products; use_rounded_products()\n"
+        "import os; from threadpoolctl import threadpool_info; from pstranspile.ops import product_order\n"
+        "rounds, apis = product_order._blas_is_in_sequence(), {p['internal_api'] for p in threadpool_info()}\n"
+        "print(rounds or os.environ.get('OPENBLAS_CORETYPE') != 'Sandybridge' or 'openblas' not in apis)"
     )
-    told = {**os.environ, "OPENBLAS_CORETYPE": "Nehalem"}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=told)
-    assert done.stdout.strip() == "Nehalem"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "True"
