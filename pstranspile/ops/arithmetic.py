@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 from pstranspile.lazy import lazy_import
 
 if TYPE_CHECKING:
-    from pstranspile.ops import float_functions, library_functions, product_order
+    from pstranspile.ops import channel_sums, float_functions, library_functions, product_order
     from pstranspile.ops.values import Array
 else:
+    channel_sums = lazy_import("pstranspile.ops.channel_sums")
     float_functions = lazy_import("pstranspile.ops.float_functions")
     library_functions = lazy_import("pstranspile.ops.library_functions")
     product_order = lazy_import("pstranspile.ops.product_order")
@@ -263,6 +264,25 @@ def shares_of_runs(x: Array, starts: Array, lengths: Array) -> Array:
     powers = np.exp(x - np.repeat(np.maximum.reduceat(x, starts), lengths))
     powers /= np.repeat(np.add.reduceat(powers, starts), lengths)
     return powers
+
+
+def sum_of_channels(x: Array, over: tuple[int, ...], in_memory: bool) -> Array:
+    """The sum over all dims but that of the channels, 1 or the last, as batch_norm takes it.
+
+    `in_memory`: whether x is a variable, not what an expression gives (see `ops.channel_sums`).
+    """
+    if not (_FLUID.get() and x.dtype == np.float32):
+        return np.add.reduce(x, axis=over)
+    if 1 in over:
+        return float_functions.sum_in_order(x, over)
+    return channel_sums.sum_of_channels(x.reshape(*x.shape[:2], -1), in_memory)
+
+
+def inverse_root(x: Array) -> Array:
+    """1 / sqrt(x) of every element, as batch_norm takes it of a batch's variance."""
+    if _FLUID.get() and x.dtype == np.float32:
+        return root(1 / x)
+    return 1 / np.sqrt(x)
 
 
 def norm_mean(x: Array) -> Array:

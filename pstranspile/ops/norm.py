@@ -7,7 +7,15 @@ from typing import TypeAlias
 
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.lazy import lazy_import
-from pstranspile.ops.arithmetic import norm_grad_mean, norm_mean, over_root
+from pstranspile.ops.arithmetic import (
+    inverse_root,
+    norm_grad_mean,
+    norm_mean,
+    over_root,
+    root,
+    rounded,
+    sum_of_channels,
+)
 from pstranspile.ops.gradient import from_declaration, gradient
 from pstranspile.ops.kernel import Run, kernel, wanted
 from pstranspile.ops.numeric import first, flag, real, text
@@ -123,11 +131,10 @@ def _batch_norm_values(op: Op) -> Run:
 
     def normalised(x: Array, scale: Array, bias: Array, mean: Array, inverse: Array) -> Array:
         dims = channels(x)[1]
-        factor = inverse * scale
-        return x * factor.reshape(dims) + (bias - mean * factor).reshape(dims)
+        return x * (inverse * scale).reshape(dims) + (bias - mean * inverse * scale).reshape(dims)
 
     def fixed(X: Array, Scale: Array, Bias: Array, Mean: Array, Variance: Array) -> BatchNormOutputs:
-        inverse = 1 / np.sqrt(Variance + epsilon)
+        inverse = 1 / root(Variance + epsilon)
         return normalised(X, Scale, Bias, Mean, inverse), None, None, Mean.copy(), inverse
 
     def trained(
@@ -136,10 +143,11 @@ def _batch_norm_values(op: Op) -> Run:
         if _is_single(X, Scale.size):
             return X.copy(), None, None, np.zeros_like(Mean), np.zeros_like(Variance)
         over, dims = channels(X)
-        mean = np.mean(X, axis=over)
-        variance = np.mean(np.square(X - mean.reshape(dims)), axis=over)
-        inverse = 1 / np.sqrt(variance + epsilon)
-        kept = real(op, "momentum") if MomentumTensor is None else first(MomentumTensor)
+        count = X.dtype.type(X.size // Scale.size)
+        mean = sum_of_channels(X, over, True) / count
+        variance = sum_of_channels(np.square(X - mean.reshape(dims)), over, False) / count
+        inverse = inverse_root(variance + epsilon)
+        kept = rounded(real(op, "momentum")) if MomentumTensor is None else first(MomentumTensor)
         y = normalised(X, Scale, Bias, mean, inverse)
         return y, Mean * kept + mean * (1 - kept), Variance * kept + variance * (1 - kept), mean, inverse
 
@@ -163,16 +171,19 @@ def _batch_norm_grad(op: Op) -> Run:
             return Y_GRAD.copy(), np.zeros_like(Scale), np.zeros_like(Scale)
         mean, inverse = SavedMean, SavedVariance
         if fixed and Mean is not None and Variance is not None:
-            mean, inverse = Mean, 1 / np.sqrt(Variance + epsilon)
+            mean, inverse = Mean, 1 / root(Variance + epsilon)
         over, dims = channels(X)
-        normal = (X - mean.reshape(dims)) * inverse.reshape(dims)
-        bias_grad = np.add.reduce(Y_GRAD, axis=over)
-        scale_grad = np.add.reduce(Y_GRAD * normal, axis=over)
-        gradient = Y_GRAD
-        if not fixed:
-            count = X.size // Scale.size
-            gradient = Y_GRAD - (bias_grad / count).reshape(dims) - normal * (scale_grad / count).reshape(dims)
-        return gradient * (Scale * inverse).reshape(dims), scale_grad, bias_grad
+        beside, inverse_beside = X - mean.reshape(dims), inverse.reshape(dims)
+        bias_grad = sum_of_channels(Y_GRAD, over, True)
+        scale_grad = sum_of_channels(beside * inverse_beside * Y_GRAD, over, False)
+        factor = Scale * inverse
+        if fixed:
+            return Y_GRAD * factor.reshape(dims), scale_grad, bias_grad
+        images, elements = len(X), X.size // (len(X) * Scale.size)
+        gradient = Y_GRAD * images * elements - bias_grad.reshape(dims)
+        gradient -= beside * scale_grad.reshape(dims) * inverse_beside
+        gradient *= (factor / X.dtype.type(images * elements)).reshape(dims)
+        return gradient, scale_grad, bias_grad
 
     return run
 
