@@ -54,6 +54,8 @@ EXACT = {
         "conv2d_transpose",
         "conv3d_transpose",
         "conv3d_transpose_grad",
+        "batch_norm",
+        "batch_norm_grad",
         "cos_sim",
         "cos_sim_grad",
         "clip_by_norm",
