@@ -216,7 +216,8 @@ def _run_sequence_conv_grad(op: Op) -> Run:
         spread = dot(grad, Filter, transpose_b=True).reshape(*windows.rows.shape, *x.shape[1:])
         spread[windows.outside] = 0
         x_grad = np.zeros_like(x)
-        for column in range(windows.rows.shape[1]):  # within one column every row occurs once, but for those outside
+        # within one column every row occurs once, but for those outside; backwards, sums are in the order of windows
+        for column in reversed(range(windows.rows.shape[1])):
             np.add.at(x_grad, windows.rows[:, column], spread[:, column])
         return LoDTensor(x_grad, lod), filter_grad
 
