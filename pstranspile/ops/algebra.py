@@ -10,7 +10,7 @@ from pstranspile.ops.arithmetic import sum_over
 from pstranspile.ops.broadcasting import sum_to
 from pstranspile.ops.gradient import Wanted, bare_op, gradient, output_gradients, scaled
 from pstranspile.ops.kernel import Run, kernel, wanted
-from pstranspile.ops.numeric import first, flag, formula, real
+from pstranspile.ops.numeric import as_matrix, first, flag, formula, real
 from pstranspile.ops.rows import add_rows, in_use, merge_rows
 from pstranspile.ops.schema import UNSCOPED, declare, declare_gradient
 from pstranspile.ops.shapes import (
@@ -197,14 +197,10 @@ formula("squared_l2_norm", "np.dot({X}.reshape(-1), {X}.reshape(-1)).reshape(1)"
 formula("squared_l2_norm_grad", "2 * {Out_GRAD} * {X}", "X@GRAD", lod="none")
 
 
-def _rows_of(x: Array) -> Array:
-    return x.reshape(x.shape[0], -1)
-
-
 @kernel("squared_l2_distance", "sub_result Out", lod="Out")
 def _squared_l2_distance_values(_op: Op) -> Run:
     def run(X: Array, Y: Array) -> tuple[Array, Array]:
-        difference = _rows_of(X) - _rows_of(Y)
+        difference = as_matrix(X) - as_matrix(Y)
         return difference, np.add.reduce(np.square(difference), axis=1, keepdims=True)
 
     return run
@@ -214,7 +210,7 @@ def _squared_l2_distance_values(_op: Op) -> Run:
 def _squared_l2_distance_grad(_op: Op) -> Run:
     def run(X: Array, Y: Array, sub_result: Array, Out_GRAD: Array) -> tuple[Array, Array]:
         gradient = 2 * Out_GRAD * sub_result
-        return gradient.reshape(X.shape), -sum_to(gradient, _rows_of(Y).shape, -1).reshape(Y.shape)
+        return gradient.reshape(X.shape), -sum_to(gradient, as_matrix(Y).shape, -1).reshape(Y.shape)
 
     return run
 
@@ -231,7 +227,7 @@ def _row_sums(x: Array) -> Array:
 @kernel("cos_sim", "Out XNorm YNorm", lod="Out")
 def _cos_sim_values(_op: Op) -> Run:
     def run(X: Array, Y: Array) -> tuple[Array, Array, Array]:
-        x, y = _rows_of(X), _rows_of(Y)
+        x, y = as_matrix(X), as_matrix(Y)
         x_norm, y_norm = _norms(x), _norms(y)
         return _row_sums(x * y) / (x_norm * y_norm), x_norm, y_norm
 
@@ -248,7 +244,7 @@ def _cos_sim_grad(op: Op) -> Run:
     def run(
         X: Array, Y: Array, Out: Array, XNorm: Array, YNorm: Array, Out_GRAD: Array
     ) -> tuple[Array | None, Array | None]:
-        x, y = _rows_of(X), _rows_of(Y)
+        x, y = as_matrix(X), as_matrix(Y)
         x_grad = (Out_GRAD * of(x, y, Out, XNorm, YNorm)).reshape(X.shape) if wants_x else None
         y_grad = Out_GRAD * of(y, x, Out, YNorm, XNorm) if wants_y else None
         return x_grad, None if y_grad is None else sum_to(y_grad, y.shape, -1).reshape(Y.shape)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.lazy import lazy_import
@@ -275,7 +276,7 @@ def sum_of_channels(x: Array, over: tuple[int, ...], in_memory: bool) -> Array:
         return np.add.reduce(x, axis=over)
     if 1 in over:
         return float_functions.sum_in_order(x, over)
-    return channel_sums.sum_of_channels(x.reshape(*x.shape[:2], -1), in_memory)
+    return channel_sums.sum_of_channels(x.reshape(*x.shape[:2], prod(x.shape[2:])), in_memory)
 
 
 def inverse_root(x: Array) -> Array:

@@ -25,7 +25,9 @@ def sum_of_channels(x: Array, in_memory: bool) -> Array:
     `in_memory`: whether the terms are an array of Fluid's (which begins aligned), not the result of an expression.
     """
     images, channels, elements = x.shape
-    rows = x.reshape(-1, elements)
+    if not elements:
+        return np.zeros(channels, np.float32)
+    rows = x.reshape(images * channels, elements)
     before = -np.arange(len(rows)) * elements % _LANES if in_memory else np.zeros(len(rows), np.int64)
     sums = np.empty(len(rows), np.float32)
     for first in sorted(set(before.tolist())):

@@ -222,7 +222,8 @@ class Windows(NamedTuple):
             (images, channels, *in_window, *to_next),
             writeable=False,
         )
-        return windows.reshape(x.shape[0], self.groups, -1, math.prod(self.counts))
+        terms = x.shape[1] // self.groups * math.prod(self.size)
+        return windows.reshape(x.shape[0], self.groups, terms, math.prod(self.counts))
 
     def images(self, columns: Array) -> Array:
         """The images whose every element is the sum of all its places in the windows."""
@@ -276,7 +277,7 @@ def _conv_grad(op: Op) -> Run:
         x = channels_first(op, Input)
         windows = _windows(op, x, Filter)
         filters = filter_matrices(Filter, windows.groups)
-        gradient = channels_first(op, Output_GRAD).reshape(len(x), *filters.shape[:2], -1)
+        gradient = channels_first(op, Output_GRAD).reshape(len(x), *filters.shape[:2], math.prod(windows.counts))
         input_grad = filter_grad = None
         if wants_input:
             input_grad = as_asked(op, windows.images(matmul(filters, gradient, transpose_a=True)))

@@ -183,7 +183,7 @@ def _windows(op: Op, x: Array, filters: Array) -> Windows:
 
 def _columns(x: Array, groups: int) -> Array:
     """Images as matrices: [images, groups, channels of a group, elements]."""
-    return x.reshape(len(x), groups, x.shape[1] // groups, -1)
+    return x.reshape(len(x), groups, x.shape[1] // groups, math.prod(x.shape[2:]))
 
 
 def _within(windows: Windows) -> Windows:

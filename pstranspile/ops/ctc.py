@@ -13,7 +13,7 @@ from pstranspile.ir.model import Op, TensorType
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.kernel import Run, kernel
 from pstranspile.ops.lod import plain, row_counts, sequences
-from pstranspile.ops.numeric import check_ids, flag
+from pstranspile.ops.numeric import as_matrix, check_ids, flag
 from pstranspile.ops.shapes import ShapeError, Types, describe, int_attr, one, shape_rule
 from pstranspile.ops.values import Array, LoDTensor
 
@@ -53,7 +53,7 @@ def _states(label: Any, length: Any, blank: int, classes: int) -> tuple[Array, A
         counts, flat = row_counts(lod[-1]), labels.reshape(-1)
     else:
         counts, padded = plain(length).reshape(-1), plain(label)
-        padded = padded.reshape(len(padded), -1)
+        padded = as_matrix(padded)
         check_ids(counts, padded.shape[1] + 1, "the length of Label")
         flat = padded[np.arange(padded.shape[1]) < counts[:, None]]
     check_ids(flat, classes, "the label")

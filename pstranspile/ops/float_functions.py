@@ -182,10 +182,13 @@ def shares_of_exp(x: Array) -> tuple[Array, Array]:
 def sum_of_lanes(x: Array) -> Array:
     """The sum along the last axis, kept as a dim: of eight lanes, folded by halves of pairs, then of what remains."""
     count = x.shape[-1]
+    if not count:
+        return np.zeros((*x.shape[:-1], 1), np.float32)
     whole = count - count % _LANES
     rest = range(whole, count)
     if whole:
-        lanes = _lane_sums(x[..., :whole].reshape(-1, whole)).reshape(*x.shape[:-1], _LANES)
+        rows = math.prod(x.shape[:-1])
+        lanes = _lane_sums(x[..., :whole].reshape(rows, whole)).reshape(*x.shape[:-1], _LANES)
         pairs = lanes[..., 0::2] + lanes[..., 1::2]
         halves = pairs[..., :2] + pairs[..., 2:]
         found = halves[..., 0] + halves[..., 1]
@@ -211,7 +214,9 @@ def total(x: Array) -> Array:
 
 def _lane_sums(x: Array) -> Array:
     """[rows, 8] from [rows, n], n a multiple of 8: every eighth element of a row, summed in order."""
-    return np.add.reduce(np.ascontiguousarray(np.moveaxis(x.reshape(len(x), -1, _LANES), 1, 0)), axis=0)
+    return np.add.reduce(
+        np.ascontiguousarray(np.moveaxis(x.reshape(len(x), x.shape[1] // _LANES, _LANES), 1, 0)), axis=0
+    )
 
 
 def mean_of_lanes(x: Array) -> Array:
@@ -229,8 +234,9 @@ def mean_of_lanes(x: Array) -> Array:
 def sum_in_order(x: Array, axes: tuple[int, ...]) -> Array:
     """The sum of an f32 array over axes, element by element, the last axis fastest."""
     kept = [axis for axis in range(x.ndim) if axis not in axes]
-    rows = np.ascontiguousarray(x.transpose(*axes, *kept)).reshape(-1, *(x.shape[axis] for axis in kept))
-    if rows.size == len(rows):  # of a vector, numpy sums by pairs
+    dims = [x.shape[axis] for axis in kept]
+    rows = np.ascontiguousarray(x.transpose(*axes, *kept)).reshape(math.prod(x.shape[axis] for axis in axes), *dims)
+    if len(rows) and rows.size == len(rows):  # of a vector, numpy sums by pairs
         return np.cumsum(rows, dtype=np.float32)[-1:].reshape(rows.shape[1:])
     return np.add.reduce(rows, axis=0)
 

@@ -10,7 +10,7 @@ from pstranspile.ir.types import DType
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.kernel import Run, kernel
 from pstranspile.ops.lod import plain, row_counts, sequences
-from pstranspile.ops.numeric import check_ids, flag, text
+from pstranspile.ops.numeric import as_matrix, check_ids, flag, text
 from pstranspile.ops.shapes import Types, int_attr, ints_attr, one, shape_rule
 from pstranspile.ops.values import Array, LoDTensor
 
@@ -43,7 +43,7 @@ def _pieces(x: Any, length: Any, slot: str) -> list[Array]:
     data, lengths = plain(x), plain(length).reshape(-1)
     if len(data) != len(lengths):
         raise ValueError(f"{slot} has {len(data)} sequences, there are {len(lengths)} lengths")
-    padded = data.reshape(len(data), -1)
+    padded = as_matrix(data)
     check_ids(lengths, padded.shape[1] + 1, f"the length of {slot}")
     return [row[:count] for row, count in zip(padded, lengths.tolist(), strict=True)]
 

@@ -6,6 +6,7 @@ from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.kernel import Run, kernel
+from pstranspile.ops.numeric import as_matrix
 from pstranspile.ops.schema import declare
 from pstranspile.ops.shapes import Types, disagree, fits, int_attr, one, shape_rule
 from pstranspile.ops.values import Array
@@ -76,7 +77,7 @@ def _auc_values(op: Op) -> Run:
         return _slide(flat, new, steps), flat[steps * buckets : (steps + 1) * buckets]
 
     def run(Predict: Array, Label: Array, StatPos: Array, StatNeg: Array) -> tuple[Array, Array, Array]:
-        predicted, label = Predict.reshape(len(Predict), -1)[:, -1].astype("float32"), Label.reshape(-1)
+        predicted, label = as_matrix(Predict)[:, -1].astype("float32"), Label.reshape(-1)
         if len(predicted) and not (predicted.min() >= 0 and predicted.max() <= 1):
             raise ValueError("Predict has values that are no probabilities")
         bins = (predicted * np.float32(buckets - 1)).astype("int64")

@@ -18,7 +18,7 @@ from pstranspile.ops.arithmetic import (
 )
 from pstranspile.ops.gradient import from_declaration, gradient
 from pstranspile.ops.kernel import Run, kernel, wanted
-from pstranspile.ops.numeric import first, flag, real, text
+from pstranspile.ops.numeric import as_matrix, first, flag, real, text
 from pstranspile.ops.schema import declare, declare_gradient
 from pstranspile.ops.shapes import Types, disagree, fits, given, int_attr, one, shape_rule, size
 from pstranspile.ops.values import Array
@@ -179,7 +179,7 @@ def _batch_norm_grad(op: Op) -> Run:
         factor = Scale * inverse
         if fixed:
             return Y_GRAD * factor.reshape(dims), scale_grad, bias_grad
-        images, elements = len(X), X.size // (len(X) * Scale.size)
+        images, elements = len(X), X.size // max(len(X) * Scale.size, 1)
         gradient = Y_GRAD * images * elements - bias_grad.reshape(dims)
         gradient -= beside * scale_grad.reshape(dims) * inverse_beside
         gradient *= (factor / X.dtype.type(images * elements)).reshape(dims)
@@ -193,7 +193,7 @@ def _layer_norm_values(op: Op) -> Run:
     axis, epsilon = int_attr(op, "begin_norm_axis", 1), real(op, "epsilon")
 
     def run(X: Array, Scale: Array | None, Bias: Array | None) -> tuple[Array, Array, Array]:
-        x = X.reshape(size(X.shape[:axis]), -1)
+        x = as_matrix(X, axis)
         mean = norm_mean(x)
         y = x - mean
         variance = norm_mean(np.square(y))
@@ -215,7 +215,7 @@ def _layer_norm_grad(op: Op) -> Run:
     def run(
         X: Array, Scale: Array | None, Mean: Array, Variance: Array, Y_GRAD: Array
     ) -> tuple[Array | None, Array, Array]:
-        x = X.reshape(size(X.shape[:axis]), -1)
+        x = as_matrix(X, axis)
         gradient = Y_GRAD.reshape(x.shape)
         squared = Variance.reshape(-1, 1) + epsilon
         normal = over_root(x - Mean.reshape(-1, 1), squared)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 from pstranspile.ir.model import Op
@@ -82,6 +83,11 @@ def truncated_quotient(x: Array, y: Array | int) -> Array:
         raise ValueError("an integer is divided by zero")
     quotient = np.floor_divide(x, y)
     return quotient + ((quotient < 0) & (quotient * y != x))
+
+
+def as_matrix(x: Array, split: int = 1) -> Array:
+    """x as a matrix, its dims from `split` on side by side in a row. (A dim of -1 is unknown if x has no elements.)"""
+    return x.reshape(prod(x.shape[:split]), prod(x.shape[split:]))
 
 
 def first(value: Array) -> Any:

@@ -9,7 +9,7 @@ from pstranspile.ir.types import DType
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.conv import image_dims
 from pstranspile.ops.kernel import Run, kernel
-from pstranspile.ops.numeric import check_ids
+from pstranspile.ops.numeric import as_matrix, check_ids
 from pstranspile.ops.pool import (
     Windows,
     average_of,
@@ -171,7 +171,7 @@ def _spp_values(op: Op) -> Run:
     pooled = largest_of if is_max(op) else average_of
 
     def run(X: Array) -> Array:
-        return np.concatenate([pooled(windows, X).reshape(len(X), -1) for _, windows in _pyramid(op, X)], axis=1)
+        return np.concatenate([as_matrix(pooled(windows, X)) for _, windows in _pyramid(op, X)], axis=1)
 
     return run
 

@@ -95,11 +95,14 @@ def sum_of_products_in_order(a: Array, b: Array) -> Array:
     if terms <= BLOCK:
         return np.add.reduce(product_in_order(a, b, False, True), axis=0)
     dims = a.shape[1:-2]
-    every_a, every_b = a.reshape(len(a), -1, rows, terms), b.reshape(len(a), -1, terms, columns)
-    found = np.zeros((every_a.shape[1], rows, columns), np.float32)
-    for group in range(len(found)):
+    groups = prod(dims)
+    every_a, every_b = a.reshape(len(a), groups, rows, terms), b.reshape(len(a), groups, terms, columns)
+    found = np.zeros((groups, rows, columns), np.float32)
+    if not found.size:
+        return found.reshape(*dims, rows, columns)
+    for group in range(groups):
         for count in range(len(a)):
-            offset = (count * len(found) + group) * rows * terms % _FOUR
+            offset = (count * groups + group) * rows * terms % _FOUR
             left, right = every_a[count, group], every_b[count, group]
             found[group] = _product(left, right, False, True, 1.0, (offset, 0), found[group])
     return found.reshape(*dims, rows, columns)

@@ -7,7 +7,7 @@ from pstranspile.lazy import lazy_import
 from pstranspile.ops.arithmetic import dot, matmul
 from pstranspile.ops.broadcasting import sum_to
 from pstranspile.ops.kernel import Run, kernel, wanted
-from pstranspile.ops.numeric import flag, real
+from pstranspile.ops.numeric import as_matrix, flag, real
 from pstranspile.ops.schema import declare, declare_gradient, floats, ints
 from pstranspile.ops.shapes import (
     ShapeError,
@@ -102,7 +102,7 @@ def _matmul(op: Op, types: Types) -> Types:
 
 
 def _as_matrix(x: Array, split: int) -> Array:
-    return x if x.ndim == 2 and split == 1 else x.reshape(size(x.shape[:split]), -1)
+    return x if x.ndim == 2 and split == 1 else as_matrix(x, split)
 
 
 @kernel("mul")

@@ -126,7 +126,7 @@ def steps_of(x: Any, slot: str, reverse: bool) -> tuple[Array, list[list[int]], 
     lengths = row_counts(lod[0])
     order = np.argsort(-lengths, kind="stable")
     going_on = [order[lengths[order] > step] for step in range(int(lengths.max(initial=0)))]
-    first = np.asarray(lod[0][1:]) - 1 if reverse else np.asarray(lod[0][:-1])
+    first = np.asarray(lod[0][1:], np.int64) - 1 if reverse else np.asarray(lod[0][:-1], np.int64)
     by_step = [first[held] + (-step if reverse else step) for step, held in enumerate(going_on)]
     rows = np.concatenate([np.zeros(0, np.int64), *by_step]).astype(np.int64)
     return data, lod, Steps(rows, [0, *np.cumsum([len(held) for held in going_on]).tolist()], order)

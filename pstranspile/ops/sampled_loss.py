@@ -10,7 +10,7 @@ from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import ExecutionContext
 from pstranspile.ops.kernel import Run, kernel, wanted
 from pstranspile.ops.mersenne import mersenne_words
-from pstranspile.ops.numeric import check_ids, flag
+from pstranspile.ops.numeric import as_matrix, check_ids, flag
 from pstranspile.ops.random_numbers import words
 from pstranspile.ops.rows import add_rows
 from pstranspile.ops.schema import INT, declare, declare_gradient, ints, longs, strings
@@ -202,7 +202,7 @@ def _nce_values(op: Op) -> Run:
         CustomDistAliasProbs: Array | None,
         context: ExecutionContext,
     ) -> tuple[Array, Array, Array]:
-        label, rows = Label.reshape(len(Label), -1), len(Input)
+        label, rows = as_matrix(Label), len(Input)
         if negatives:
             drawn = np.broadcast_to(np.array(negatives, "int64"), (rows, len(negatives)))
         else:
@@ -237,7 +237,7 @@ def _nce_grad(op: Op) -> Run:
         SampleLabels: Array,
         Cost_GRAD: Array,
     ) -> tuple[Array | None, Array | SelectedRows, Array | None]:
-        share, classes, true = SampleLogits, SampleLabels, Label.reshape(len(Label), -1).shape[1]
+        share, classes, true = SampleLogits, SampleLabels, as_matrix(Label).shape[1]
         noise = _expected(op, CustomDistProbs, classes, share.dtype)
         gradient = share * (1 - share) / (share + noise)
         gradient[:, :true] = noise[:, :true] * (share[:, :true] - 1) / (share + noise)[:, :true]

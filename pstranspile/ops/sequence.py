@@ -87,9 +87,9 @@ def _run_sequence_pool(op: Op) -> Run:
     def run(X: Any) -> tuple[object, object]:
         x, lod = sequences(X, "X")
         lengths = row_counts(lod[-1])
-        starts = np.asarray(lod[-1][:-1])
+        starts = np.asarray(lod[-1][:-1], np.int64)
         filled = lengths > 0
-        if filled.all():  # as it mostly is
+        if len(filled) and filled.all():  # as it mostly is
             out = pooled(x, starts, lengths)
         else:
             out = np.full((len(lengths), *x.shape[1:]), empty, x.dtype)
@@ -129,7 +129,7 @@ def _run_sequence_pool_grad(op: Op) -> Run:
             out[(rows[chosen], *chosen[1:])] = grad[chosen]
         else:
             filled = lengths > 0
-            rows = np.asarray(lod[-1][:-1] if pool == "FIRST" else lod[-1][1:]) - (pool == "LAST")
+            rows = np.asarray(lod[-1][:-1] if pool == "FIRST" else lod[-1][1:], np.int64) - (pool == "LAST")
             out[rows[filled]] = grad[filled]
         return LoDTensor(out, lod)
 

@@ -32,7 +32,7 @@ def _enumerate(op: Op) -> Run:
 
     def run(X: Any) -> LoDTensor:
         x, lod = sequences(X, "X")
-        ends = np.repeat(np.asarray(lod[-1][1:]), row_counts(lod[-1]))[:, None]
+        ends = np.repeat(np.asarray(lod[-1][1:], np.int64), row_counts(lod[-1]))[:, None]
         places = np.arange(len(x))[:, None] + np.arange(window)
         inside = places < ends
         return LoDTensor(np.where(inside, x.reshape(-1)[np.where(inside, places, 0)], pad).astype(x.dtype), lod)
@@ -179,7 +179,7 @@ def _reverse(_op: Op) -> Run:
     def run(X: Any) -> LoDTensor:
         x, lod = sequences(X, "X")
         lengths = row_counts(lod[-1])
-        firsts, ends = np.asarray(lod[-1][:-1]), np.asarray(lod[-1][1:])
+        firsts, ends = np.asarray(lod[-1][:-1], np.int64), np.asarray(lod[-1][1:], np.int64)
         return LoDTensor(x[np.repeat(firsts + ends - 1, lengths) - np.arange(len(x))], lod)
 
     return run
@@ -220,7 +220,7 @@ def _parts(lod: list[list[int]], offset: Any, length: Any) -> tuple[Array, list[
         raise ValueError(f"X has {len(lod[-1]) - 1} sequences, Offset and Length must have as many numbers")
     if (starts < 0).any() or (sizes < 0).any() or (starts + sizes > row_counts(lod[-1])).any():
         raise ValueError("Offset and Length reach beyond a sequence of X")
-    firsts = np.asarray(lod[-1][:-1]) + starts
+    firsts = np.asarray(lod[-1][:-1], np.int64) + starts
     pieces = [np.arange(first, first + size) for first, size in zip(firsts, sizes, strict=True)]
     return np.concatenate(pieces) if pieces else np.arange(0), _offsets(sizes)
 

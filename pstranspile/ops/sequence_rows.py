@@ -9,6 +9,7 @@ from pstranspile.lazy import lazy_import
 from pstranspile.ops.arithmetic import dot
 from pstranspile.ops.kernel import Run, kernel, wanted
 from pstranspile.ops.lod import Array, plain, ragged, row_counts, sequences
+from pstranspile.ops.numeric import as_matrix
 from pstranspile.ops.schema import INT, declare, declare_gradient, ints
 from pstranspile.ops.shapes import (
     ShapeError,
@@ -99,7 +100,7 @@ class _Expansion:
         offsets: list[int] = x.lod[0] if isinstance(x, LoDTensor) else list(range(len(self.data) + 1))
         if len(offsets) - 1 != len(times):
             raise ValueError(f"X has {len(offsets) - 1} sequences, level {level} of Y has {len(times)}")
-        starts, lengths = np.asarray(offsets[:-1]), row_counts(offsets)
+        starts, lengths = np.asarray(offsets[:-1], np.int64), row_counts(offsets)
         starts, lengths = np.repeat(starts, times), np.repeat(lengths, times)
         ends = np.cumsum(lengths)
         self.rows = np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(starts - (ends - lengths), lengths)
@@ -174,8 +175,8 @@ class _Windows:
         if op.attrs["contextStride"] != 1:
             raise ValueError(f"contextStride is {op.attrs['contextStride']}, it must be 1")
         lengths = row_counts(offsets)
-        first = np.repeat(np.asarray(offsets[:-1]), lengths)[:, None]
-        last = np.repeat(np.asarray(offsets[1:]), lengths)[:, None]
+        first = np.repeat(np.asarray(offsets[:-1], np.int64), lengths)[:, None]
+        last = np.repeat(np.asarray(offsets[1:], np.int64), lengths)[:, None]
         self.rows = np.arange(offsets[-1])[:, None] + np.arange(start, start + length)
         self.outside = (self.rows < first) | (self.rows >= last)
         self.rows[self.outside] = 0
@@ -184,7 +185,7 @@ class _Windows:
         """[rows, contextLength * width]: zeros where a window reaches out of its sequence."""
         windows = x[self.rows]
         windows[self.outside] = 0
-        return windows.reshape(len(x), -1)
+        return as_matrix(windows)
 
 
 def _refuse_padding(op: Op) -> None:

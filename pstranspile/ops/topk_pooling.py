@@ -16,6 +16,7 @@ from pstranspile.ir.model import Op, TensorType
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.kernel import Run, kernel
 from pstranspile.ops.lod import plain, row_counts, sequences
+from pstranspile.ops.numeric import as_matrix
 from pstranspile.ops.shapes import Types, given, int_attr, ints_attr, one, shape_rule
 from pstranspile.ops.values import Array, LoDTensor
 
@@ -72,7 +73,7 @@ def _pool(op: Op) -> Run:
             largest = np.take_along_axis(block, order, axis=2)
             for at, k in enumerate(topks):
                 out[rows, :, at] = (largest[:, :, :k].sum(axis=2) / k).T
-        return LoDTensor(out.reshape(len(out), -1), lod), np.concatenate(places)
+        return LoDTensor(as_matrix(out), lod), np.concatenate(places)
 
     return run
 

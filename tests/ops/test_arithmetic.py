@@ -19,14 +19,21 @@ from pstranspile.interop.program_desc import program_from_bytes
 from pstranspile.ir.distribution import DistributedVar
 from pstranspile.ops import float_functions, library_functions, product_order
 from pstranspile.ops.arithmetic import (
+    cos,
     dot,
     exp,
     fluid_arithmetic,
+    log,
     matmul,
     root,
     root_in_step,
     sigmoid,
+    softmax,
+    softplus,
+    sum_of_channels,
     sum_of_products,
+    sum_of_row,
+    sum_over,
     tanh,
 )
 from pstranspile.ops.product_order import in_sequence, product_in_order
@@ -261,6 +268,38 @@ def test_functions_of_the_c_library_at_their_ends():
         np.testing.assert_array_equal(library_functions.sin(x[9:]), np.sin(x[9:], dtype=np.float64).astype(np.float32))
         found = float_functions.exp_by_table(np.array([0, -np.inf, np.nan, -104, -1e30], np.float32))
     np.testing.assert_array_equal(found, np.array([1, 0, np.nan, 0, 0], np.float32))
+
+
+@pytest.mark.parametrize("dims", [(0,), (0, 3), (3, 0), (0, 130), (2, 0, 3), (0, 2, 3)])
+def test_functions_of_nothing(dims: tuple[int, ...]):
+    """What has no elements has none afterwards, and its sums are 0."""
+    x = np.zeros(dims, np.float32)
+    with fluid_arithmetic():
+        for function in (exp, log, sigmoid, tanh, softplus, root, cos, sum_of_row_of_last):
+            assert function(x).dtype == np.float32
+        for axis in range(x.ndim):
+            np.testing.assert_array_equal(sum_over(x, (axis,)), np.add.reduce(x, axis=axis))
+        if x.ndim > 1:
+            over = tuple(axis for axis in range(x.ndim) if axis != 1)
+            np.testing.assert_array_equal(sum_of_channels(x, over, True), np.zeros(dims[1]))
+        if dims[-1]:
+            assert softmax(x, -1).shape == dims
+
+
+def sum_of_row_of_last(x: Array) -> Array:
+    found = sum_of_row(x, -1)
+    assert found.shape == (*x.shape[:-1], 1)
+    return found
+
+
+@pytest.mark.parametrize("dims", [(0, 4, 3, 5), (2, 0, 3, 5), (2, 4, 0, 200), (2, 4, 3, 0)])
+def test_sums_of_no_products(dims: tuple[int, ...]):
+    count, rows, columns, terms = dims
+    with fluid_arithmetic():
+        found = sum_of_products(
+            np.zeros((count, rows, terms), np.float32), np.zeros((count, columns, terms), np.float32)
+        )
+    np.testing.assert_array_equal(found, np.zeros((rows, columns)))
 
 
 def exact_recordings() -> list[str]:
