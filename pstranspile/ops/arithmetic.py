@@ -35,9 +35,8 @@ _FLUID: ContextVar[bool] = ContextVar("fluid_arithmetic", default=False)
 def fluid_arithmetic(chosen: bool = True) -> Generator[None]:
     """Has f32 values rounded as Fluid 1.8.5 rounds them on a CPU, for what this thread runs while it holds.
 
-    It holds for matrix products (mul, matmul, addmm, bmm, convolutions; see `ops.product_order`), and for
-    exp, log, sigmoid, tanh, cos, sin, powers, roots, the softmax, layer_norm, total sums, sums over what was repeated
-    and sums of sequences (`ops.float_functions`). `fluid_arithmetic(False)` returns to numpy's.
+    Every function below has both ways; docs/kernels.md, "Two arithmetics", lists the ops that go by them.
+    `fluid_arithmetic(False)` returns to numpy's.
     """
     token = _FLUID.set(chosen)
     try:
@@ -104,7 +103,7 @@ def exp(x: Array) -> Array:
 
 
 def exp_of_each(x: Array) -> Array:
-    """The same, as losses take it: of one element after the other."""
+    """e to the power of every element, as losses take it: by the C library, of one element after the other."""
     if _FLUID.get() and x.dtype == np.float32:
         return library_functions.exp(x)
     return np.exp(x)
@@ -142,7 +141,7 @@ def log(x: Array) -> Array:
 
 
 def log_of_each(x: Array) -> Array:
-    """The same, as losses take it: of one element after the other."""
+    """The natural logarithm, as losses take it: by the C library, of one element after the other."""
     if _FLUID.get() and x.dtype == np.float32:
         return library_functions.log(x)
     return np.log(x)
