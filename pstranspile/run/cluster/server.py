@@ -244,12 +244,8 @@ class Server(Machine):
 
     def forget_copies(self, changed: Set[str]) -> None:
         """These variables have changed."""
-        copies = self._copies
-        if copies.keys() <= changed:
-            copies.clear()
-        else:
-            for name in copies.keys() & changed:
-                del copies[name]
+        for name in self._copies.keys() & changed:
+            del self._copies[name]
 
     def look_up(self, message: Message) -> None:
         """Answers with rows: of a table of its own, or by running the block registered for the variable."""

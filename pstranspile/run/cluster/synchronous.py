@@ -27,7 +27,7 @@ from pstranspile.run.cluster.blocks import Block, Parts, block_program, part_of,
 from pstranspile.run.cluster.counters import count_rounds, shared_counters
 from pstranspile.run.cluster.cutting import merged
 from pstranspile.run.cluster.machine import Waiting
-from pstranspile.run.cluster.message import REPLY, Message
+from pstranspile.run.cluster.message import Message
 from pstranspile.run.cluster.server import Server, pairs
 
 Applied: TypeAlias = "Callable[[Server, list[tuple[str, int, Value]]], object]"
@@ -129,14 +129,11 @@ class SynchronousServer(Server):
         if self.sending:
             self._parked.append(message)
             return
-        name, link = message.variable, self.links.get(message.source)
+        name = message.variable
         value = self._copies.get(name)
         if value is None:
             value = self.copy_of(name, message)
-        if link is None:
-            self.reply(message, value)
-        else:
-            link.post(REPLY, message.step, name, value, message.slot)
+        self.reply(message, value)
 
     def on_lookup(self, message: Message) -> None:
         """Answers: the trainer has sent nothing yet that the table lacks."""
