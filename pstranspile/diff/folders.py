@@ -35,31 +35,33 @@ def roles_in(folder: str | os.PathLike[str]) -> dict[str, list[Path]]:
     exported = {path.name for path in files}.issuperset(_EXPORTED)
     found: dict[str, list[Path]] = {}
     for path in files:
-        role = MAIN + _STARTUP if exported and path.name == _EXPORTED[1] else path.name
-        for ending in (_MAIN, _STARTUP, ".ir", ".pb"):
-            if role.endswith(ending):
-                role = role[: -len(ending)]
-                break
+        role = MAIN if exported and path.name in _EXPORTED else _role_of(path.name)
         found.setdefault(role, []).append(path)
     if not found:
         raise DiagnosticError([error(NO_PROGRAMS, "no .ir or .pb file in this folder", place)])
     for role, paths in found.items():
-        endings = {path.name[len(role) :] for path in paths}
-        if exported and role == MAIN and [path.name for path in paths] == list(_EXPORTED):
-            continue
-        if endings not in ({".ir"}, {".pb"}, {_MAIN}, {_STARTUP}, {_MAIN, _STARTUP}):
+        endings = {path.name.removeprefix(role) for path in paths}
+        if endings not in ({".ir"}, {".pb"}, {_MAIN}, {_STARTUP}, {_MAIN, _STARTUP}, {".pb", _EXPORTED[1]}):
             names = ", ".join(path.name for path in paths)
             raise DiagnosticError([error(ROLE_TWICE, f"{role} is here more than once: {names}", place)])
     return found
 
 
+def _role_of(name: str) -> str:
+    ending = next(ending for ending in (_MAIN, _STARTUP, ".ir", ".pb") if name.endswith(ending))
+    return name.removesuffix(ending)
+
+
 def load_role(paths: list[Path], report: Report | None = None) -> Module:
     """The programs of one machine, with the metadata that lies beside them. Raises DiagnosticError."""
-    if len(paths) == 2:
-        main, startup = paths
-        meta = main.with_name("meta.json" if main.name == _EXPORTED[0] else main.name[: -len(_MAIN)] + _META)
-        return load(main, startup, meta if meta.is_file() else None, report=report)
-    module = load(paths[0], report=report)
-    if paths[0].name.endswith(_STARTUP):
+    first, *others = paths
+    meta = _meta_beside(first)
+    module = load(first, others[0] if others else None, meta if meta.is_file() else None, report=report)
+    if first.name.endswith(_STARTUP):
         return Module(FrozenMap({STARTUP: module[MAIN]}), module.source)
     return module
+
+
+def _meta_beside(main: Path) -> Path:
+    """Where the metadata of a serialized main program lies, if there are any."""
+    return main.with_name("meta.json" if main.name == _EXPORTED[0] else main.name.removesuffix(_MAIN) + _META)

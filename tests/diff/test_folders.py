@@ -55,6 +55,12 @@ def test_exported_folders_are_compared_with_their_metadata(tmp_path: Path):
     assert {f.role for f in found} == {"main"}
     assert {text for f in found for _, text in f.lines} >= {"program @main seed=1", "program @main seed=7"}
     assert diff_folders(tmp_path / "a", tmp_path / "a") == ()
+    for name in "ab":
+        (tmp_path / name / "startup.pb").unlink()
+        meta = tmp_path / name / "meta.json"
+        meta.write_text(json.dumps({"random_seed": json.loads(meta.read_text())["random_seed"]}))
+    alone = {text for f in diff_folders(tmp_path / "a", tmp_path / "b") for _, text in f.lines}
+    assert alone >= {"program @main seed=1", "program @main seed=7"}
 
 
 def test_a_role_on_one_side(tmp_path: Path):

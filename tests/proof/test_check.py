@@ -24,10 +24,12 @@ from pstranspile.cli import main
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Module
+from pstranspile.ops.arithmetic import rounds_as_fluid
 from pstranspile.proof import check, make_feeds
 from pstranspile.proof.compare import Side, noise_of, order_matters
 from pstranspile.proof.course import Course
 from pstranspile.proof.report import BITWISE, DIFFERENT, report_text
+from pstranspile.proof.sides import train_alone, train_rounded_otherwise
 
 GOLDEN = Path(__file__).parent.parent.parent / "golden"
 
@@ -243,6 +245,19 @@ def test_other_ops_that_read_readers_are_refused():
     with pytest.raises(DiagnosticError, match="odd_read reads %r, which is a reader") as refused:
         make_feeds(reading("odd_read").main, 1, 2)
     assert refused.value.diagnostics[0].code == "check-no-data"
+
+
+@pytest.mark.parametrize("way", range(4))
+def test_the_single_machine_rounded_otherwise(way: int):
+    """Every way gives other bits, and hardly other numbers; the second with rows where they were."""
+    module = dense(Adam(0.01))
+    course, feeds = Course(module, None, 3), make_feeds(module.main, 3, 8, seed=1)
+    alone = train_alone(module, course, feeds, {}, 1)
+    other = train_rounded_otherwise(module, course, feeds, {}, 1, way)
+    assert any(alone.snapshots[-1][name].tobytes() != value.tobytes() for name, value in other.snapshots[-1].items())
+    noise = noise_of(course, alone, [other])
+    assert 0 < max(noise.values()) < 1e-4
+    assert not rounds_as_fluid()
 
 
 # The command
