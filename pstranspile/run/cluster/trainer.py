@@ -244,10 +244,7 @@ class Trainer(Machine):
 
     def run(self) -> None:
         """Takes replies, and goes on unless more must come."""
-        if self.network.direct is None:
-            super().run()
-        else:
-            self._take_answers()
+        super().run()
         if self._open or self._blocked or self.left:
             return
         if self._coroutine is None:
@@ -260,16 +257,6 @@ class Trainer(Machine):
         if self._open:
             self._answers[message.slot] = message.payload
             self._open -= 1
-
-    def _take_answers(self) -> None:
-        """Receives every message that has come."""
-        inbox, answers, missing = self.inbox, self._answers, self._open
-        while inbox:
-            message = inbox.popleft()
-            if missing:
-                answers[message.slot] = message.payload
-                missing -= 1
-        self._open = missing
 
     def _next(self) -> None:
         """Begins what comes next: the start-up program, a step, or leaving."""
