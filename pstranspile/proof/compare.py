@@ -175,7 +175,7 @@ def _single(value: Any) -> Any:
 
 
 def order_matters(course: Course, alone: Side, other: Side) -> bool:
-    """Whether the order of rows means something to a program, so that what another way to train changes is not rounding.
+    """Whether the order of rows means something to a program, so that what another way to train changes is no rounding.
 
     The first loss tells most, as no update has had a part in it; later ones also show what updates make of rounding.
     """
