@@ -35,13 +35,18 @@ class Argument(NamedTuple):
 
 
 class BoundOp(NamedTuple):
-    """An op ready to run: `run(*arguments)` gives the values of `results`, one for each."""
+    """An op ready to run: `run(*arguments)` gives the values of `results`, one for each.
+
+    `run_any` is run for arguments that may have LoD, which it takes off and gives to the results as `lod` says; it is
+    run itself where that gets and gives LoDTensors (`sees_lod`).
+    """
 
     op: Op
     run: Run
     arguments: tuple[Argument, ...]
     results: tuple[Argument, ...]
     lod: str
+    run_any: Run
 
     @property
     def sees_lod(self) -> bool:
@@ -69,7 +74,10 @@ def bind(op: Op) -> BoundOp:
         Argument(slot, op.outputs.get(slot, ()), outputs[slot].duplicable if slot in outputs else False)
         for slot in kernel.outputs
     )
-    return BoundOp(op, run, arguments, results, kernel.lod)
+    sees_lod = kernel.lod in ("own", "new")
+    return BoundOp(
+        op, run, arguments, results, kernel.lod, run if sees_lod else _any(run, arguments, results, kernel.lod)
+    )
 
 
 def with_defaults(op: Op) -> Op:
@@ -135,30 +143,59 @@ def _value_of(op: Op, context: Reader, name: str, slot: str) -> Value | None:
 
 def call(bound: BoundOp, values: list[Value]) -> Iterator[tuple[str, Value]]:
     """Runs an op and gives its outputs, name by name; handles LoD as the kernel declares."""
-    lods = {} if bound.sees_lod else _strip(bound, values)
     try:
-        made = bound.run(*values)
+        made = bound.run_any(*values)
     except DiagnosticError:
         raise
     except Exception as problem:
         fail(bound, values, problem)
     if not bound.results:
-        return iter(())
+        return
     parts = (made,) if len(bound.results) == 1 else made
     if parts is None or len(parts) != len(bound.results):
         raise TypeError(f"the kernel of {bound.op.type} gives {made!r} for {len(bound.results)} output slots")
-    return _outputs(bound, parts, lods)
+    for (_, names, duplicable), part in zip(bound.results, parts, strict=True):
+        for name, value in zip(names, part if duplicable and part is not None else (part,), strict=False):
+            if value is not None and name != EMPTY_NAME:
+                yield name, value
 
 
 Lod: TypeAlias = "list[list[int]]"
 
 
-def _outputs(bound: BoundOp, parts: Sequence[Value], lods: Mapping[str, Lod]) -> Iterator[tuple[str, Value]]:
-    for (slot, names, duplicable), part in zip(bound.results, parts, strict=True):
-        lod = _lod_of(bound.lod, slot, lods) if lods else None
-        for name, value in zip(names, part if duplicable and part is not None else (part,), strict=False):
-            if value is not None and name != EMPTY_NAME:
-                yield name, value if lod is None else with_lod(value, lod)
+def _any(run: Run, arguments: Sequence[Argument], results: Sequence[Argument], rule: str) -> Run:
+    """A kernel's Run for values that may have LoD: takes it off, and gives it to the results by the kernel's rule."""
+    slots = [argument.slot for argument in arguments]
+
+    def with_lods(*values: Value) -> Value:
+        lods: dict[str, Lod] = {}
+        plain = list(values)
+        for index, value in enumerate(values):
+            kind = value.__class__
+            if kind is LoDTensor:
+                plain[index] = value.data
+                if value.lod:
+                    lods[slots[index]] = value.lod
+            elif kind is list and arguments[index].duplicable:
+                plain[index] = [item.data if item.__class__ is LoDTensor else item for item in value]
+                for item in value:
+                    if item.__class__ is LoDTensor and item.lod:
+                        lods.setdefault(slots[index], item.lod)
+        made = run(*plain)
+        if not lods or made is None:
+            return made
+        given = [_lod_of(rule, result.slot, lods) for result in results]
+        if len(results) == 1:
+            return _with_lod_of(results[0], made, given[0])
+        return [_with_lod_of(*each) for each in zip(results, made, given, strict=True)]
+
+    return with_lods
+
+
+def _with_lod_of(result: Argument, part: Value, lod: Lod | None) -> Value:
+    if lod is None or part is None:
+        return part
+    return [with_lod(item, lod) for item in part] if result.duplicable else with_lod(part, lod)
 
 
 def _lod_of(rule: str, slot: str, lods: Mapping[str, Lod]) -> Lod | None:
@@ -175,22 +212,6 @@ def with_lod(value: Value, lod: list[list[int]]) -> Value:
     return value
 
 
-def _strip(bound: BoundOp, values: list[Value]) -> dict[str, Lod]:
-    """Replaces LoDTensors by their data, and gives the first LoD of every input slot that has one, in order."""
-    lods: dict[str, Lod] = {}
-    for index, (argument, value) in enumerate(zip(bound.arguments, values, strict=True)):
-        if type(value) is LoDTensor:
-            if value.lod:
-                lods[argument.slot] = value.lod
-            values[index] = value.data
-        elif argument.duplicable:
-            for item in value:
-                if type(item) is LoDTensor and item.lod:
-                    lods.setdefault(argument.slot, item.lod)
-            values[index] = [item.data if type(item) is LoDTensor else item for item in value]
-    return lods
-
-
 def fail(bound: BoundOp, values: Sequence[Value], problem: Exception) -> NoReturn:
     """Raises the DiagnosticError for a kernel that can't compute: why, and what it was given."""
     seen: list[tuple[str, Value]] = []
@@ -199,6 +220,8 @@ def fail(bound: BoundOp, values: Sequence[Value], problem: Exception) -> NoRetur
             seen += zip(argument.names, value, strict=False)
         elif argument.names:
             seen.append((argument.names[0], value))
+    if not bound.sees_lod:
+        seen = [(name, value.data if value.__class__ is LoDTensor else value) for name, value in seen]
     reason = str(problem) or type(problem).__name__
     if isinstance(problem, KeyError):
         reason = f"{reason} is missing"

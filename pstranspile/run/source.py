@@ -24,9 +24,8 @@ from pstranspile.ir.model import Op, Program
 from pstranspile.ir.types import VarKind
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.arithmetic import FUNCTIONS
-from pstranspile.ops.context import Value
 from pstranspile.ops.kernel import kernel_of
-from pstranspile.run.bound import CONTEXT, EMPTY_NAME, BoundOp, bind, call, with_defaults
+from pstranspile.run.bound import CONTEXT, EMPTY_NAME, BoundOp, bind, with_defaults
 
 np = lazy_import("numpy")
 
@@ -162,8 +161,6 @@ class Source:
             return
         if looks:
             self._call_in_frame(index, bound)
-        elif not bound.sees_lod and self._least(bound) is Holds.ANYTHING:
-            self._generic_call(index, bound)
         else:
             self._call(index, bound)
 
@@ -186,10 +183,20 @@ class Source:
         return ", ".join(parts)
 
     def _call(self, index: int, bound: BoundOp) -> None:
-        """Calls the kernel as it is; no LoD can be among the values, or the kernel handles it."""
-        self.names[f"k{index}"] = bound.run
+        """Calls the kernel as it is where no LoD is among the values, or where it handles LoD."""
         holds = Holds.ANYTHING if bound.lod == "new" else min(Holds.NO_LOD, self._least(bound))
-        self._unpack(index, bound, f"k{index}({self._arguments(bound)})", holds)
+        self.names[f"k{index}"] = bound.run
+        made = f"k{index}({self._arguments(bound)})"
+        if not bound.sees_lod and holds is Holds.ANYTHING:
+            made = self._if_arrays(index, bound, made)
+        self._unpack(index, bound, made, holds)
+
+    def _if_arrays(self, index: int, bound: BoundOp, made: str) -> str:
+        """An expression for when all inputs are arrays, with the one for when they are not."""
+        inputs = dict.fromkeys(name for name in bound.op.input_names if name != EMPTY_NAME)
+        doubtful = [f"{self._local(name)}.__class__" for name in inputs if self.holds[name] < Holds.ARRAY]
+        self.names[f"g{index}"] = bound.run_any
+        return f"{made} if ndarray is {' is '.join(doubtful)} else g{index}({self._arguments(bound)})"
 
     def _unpack(self, index: int, bound: BoundOp, made: str, holds: Holds) -> None:
         single = len(bound.results) == 1
@@ -250,18 +257,10 @@ class Source:
         var = self.program.main_block.vars.get(name)
         if var is not None and var.kind is not VarKind.LOD_TENSOR:
             return False
-        inputs = list(dict.fromkeys(bound.op.input_names))
-        doubtful = [self._local(other) for other in inputs if self.holds[other] < Holds.ARRAY]
         holds = self._least(bound)
         expression = re.sub(r"\bnp\.(\w+)", self._numpy_name, text)
-        if doubtful:
-            classes = " is ".join(f"{local}.__class__" for local in doubtful)
-            otherwise = f"k{index}({self._arguments(bound)})"
-            self.names[f"k{index}"] = bound.run
-            if holds is Holds.ANYTHING:
-                self.names[f"k{index}"] = generic(bound)
-                otherwise += "[0]"
-            expression = f"({expression}) if ndarray is {classes} else {otherwise}"
+        if holds < Holds.ARRAY:
+            expression = self._if_arrays(index, bound, f"({expression})")
         self._add(f"{self._target(name)} = {expression}", index)
         self._written(name, holds, sure=True)
         return True
@@ -269,19 +268,6 @@ class Source:
     def _numpy_name(self, match: re.Match[str]) -> str:
         self.names[f"np_{match[1]}"] = getattr(np, match[1])
         return f"np_{match[1]}"
-
-    def _generic_call(self, index: int, bound: BoundOp) -> None:
-        """Calls the kernel in the general way, which looks for LoD."""
-        self.names[f"k{index}"] = generic(bound)
-        names = output_names(bound)
-        made = f"k{index}({self._arguments(bound)})"
-        if not names:
-            self._add(made, index)
-            return
-        targets = [f"t{place}" for place in range(len(names))]
-        self._add(f"{', '.join(targets)}, = {made}", index)
-        for name, target in zip(names, targets, strict=True):
-            self._store(index, name, target, Holds.ANYTHING)
 
     def _call_in_frame(self, index: int, bound: BoundOp) -> None:
         """Calls a kernel that may look for variables itself: hands over all it may look at, and takes them back."""
@@ -329,22 +315,6 @@ def inline_text(bound: BoundOp, local: Any) -> str | None:
 
 def _is_list(bound: BoundOp, slot: str) -> bool:
     return any(argument.slot == slot and argument.duplicable for argument in bound.arguments)
-
-
-def output_names(bound: BoundOp) -> list[str]:
-    """The variables an op writes, in the order of its kernel's outputs."""
-    return [name for _, names, _ in bound.results for name in names if name != EMPTY_NAME]
-
-
-def generic(bound: BoundOp) -> Any:
-    """The op as a function of argument values that looks for LoD; gives the values of `output_names`."""
-    names = output_names(bound)
-
-    def run(*values: Value) -> tuple[Value, ...]:
-        made = dict(call(bound, list(values)))
-        return tuple(made.get(name) for name in names)
-
-    return run
 
 
 def in_frame(bound: BoundOp) -> Any:

@@ -154,7 +154,7 @@ class ScriptSource(Source):
             return super().bind(op)
         run: Run = _never
         arguments = (Argument("X", op.inputs["X"], True),)
-        return BoundOp(op, run, arguments, (Argument("Out", op.outputs["Out"], True),), "own")
+        return BoundOp(op, run, arguments, (Argument("Out", op.outputs["Out"], True),), "own", run)
 
     def _op(self, index: int, bound: BoundOp) -> None:
         if bound.op.type != EXCHANGE:
