@@ -1,7 +1,8 @@
-"""What a kernel may ask of whoever runs it, beside the values of its inputs (a parameter called `context`).
+"""What a kernel may ask of whoever runs it, beside the values of its inputs.
 
-The interpreter in `pstranspile.run` gives it. Kernels that need nothing of this don't name the parameter and cost
-nothing extra.
+The interpreter in `pstranspile.run` gives it, to a parameter called `surroundings` or `context`. Kernels that need
+nothing of this name neither. One that asks for variables by name needs the `context`, and all variables that it may
+look at must be put there before it runs, which costs; the `surroundings` cost nothing.
 """
 
 from __future__ import annotations
@@ -15,13 +16,8 @@ Value: TypeAlias = Any
 """A numpy array, LoDTensor, SelectedRows, list of these (a tensor array), or what an op keeps for itself."""
 
 
-class ExecutionContext(Protocol):
-    """The surroundings of one op of a running program: the execution of one block, over those of the blocks around."""
-
-    @property
-    def op(self) -> Op:
-        """The op that is run, for messages and for the names of its variables."""
-        ...
+class Surroundings(Protocol):
+    """Where an op of a running program stands: declarations, random numbers, files; no values of variables."""
 
     def declared(self, name: str) -> Var | None:
         """The declaration that a variable's name means where the op stands, None if there is none."""
@@ -40,6 +36,15 @@ class ExecutionContext(Protocol):
 
     def path(self, file_path: str) -> Path:
         """Where the file that an attribute names lies (relative paths start at the run's own folder)."""
+        ...
+
+
+class ExecutionContext(Surroundings, Protocol):
+    """The surroundings of one op of a running program: the execution of one block, over those of the blocks around."""
+
+    @property
+    def op(self) -> Op:
+        """The op that is run, for messages and for the names of its variables."""
         ...
 
     def find(self, name: str) -> Value | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.lazy import lazy_import
-from pstranspile.ops.context import ExecutionContext
+from pstranspile.ops.context import Surroundings
 from pstranspile.ops.kernel import Run, kernel
 from pstranspile.ops.schema import LONGS, STRING, blocks, declare, long, longs, strings
 from pstranspile.ops.shapes import Types, dtype_attr, ints_attr, one, several, shape_rule
@@ -142,8 +142,8 @@ def _fake_init(op: Op) -> Run:
     if not dims or min(dims) < 0:
         raise ValueError(f"shape is {list(dims)}, not the dims of a table")
 
-    def run(context: ExecutionContext) -> SelectedRows:
-        var = context.declared(name)
+    def run(surroundings: Surroundings) -> SelectedRows:
+        var = surroundings.declared(name)
         kind = NUMPY_TYPES[var.tensor.dtype] if var is not None and var.tensor is not None else "float32"
         # a table of which no row is here: gradients find its dims, lookups are refused
         return SelectedRows(np.empty(0, "int64"), np.empty((0, *dims[1:]), kind), dims[0])

@@ -22,7 +22,11 @@ class Reader(NamedTuple):
     name: str
 
 
-@kernel("feed read", "", lod="own")
+FEEDING = ("feed", "read")
+"""Ops whose outputs a run is fed by name: one whose outputs are all there has nothing left to do."""
+
+
+@kernel(" ".join(FEEDING), "", lod="own")
 def _run_feed(op: Op) -> Run:
     names = op.outputs.get("Out", ())
 
@@ -45,11 +49,11 @@ def _run_fetch(_op: Op) -> Run:
 
 @kernel("create_py_reader create_double_buffer_reader", lod="own")
 def _run_create_reader(op: Op) -> Run:
-    name = op.outputs["Out"][0]
+    reader = Reader(op.outputs["Out"][0])
+    made: Value = [reader] if op.type == "create_py_reader" else reader  # the one slot is duplicable, the other is not
 
-    def run(context: ExecutionContext) -> Value:
-        made: Value = Reader(name)
-        return [made] if op.type == "create_py_reader" else made  # the one slot is duplicable, the other is not
+    def run() -> Value:
+        return made
 
     return run
 

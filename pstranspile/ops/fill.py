@@ -8,7 +8,7 @@ from typing import Any
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
 from pstranspile.lazy import lazy_import
-from pstranspile.ops.context import ExecutionContext
+from pstranspile.ops.context import Surroundings
 from pstranspile.ops.gradient import Wanted, bare_op, gradient, output_gradients
 from pstranspile.ops.kernel import Run, kernel
 from pstranspile.ops.numeric import first, formula, numpy_dtype, real, text
@@ -187,11 +187,11 @@ def _fill_constant(op: Op) -> Run:
     name = op.outputs["Out"][0]
 
     def run(
-        ValueTensor: Array | None, ShapeTensor: Array | None, ShapeTensorList: list[Array], context: ExecutionContext
+        ValueTensor: Array | None, ShapeTensor: Array | None, ShapeTensorList: list[Array], surroundings: Surroundings
     ) -> Array | SelectedRows:
         value = constant if ValueTensor is None else first(ValueTensor)
         filled = np.full(asked_dims(op, ShapeTensor, ShapeTensorList), value, kind)
-        return as_declared(filled, context.declared(name))
+        return as_declared(filled, surroundings.declared(name))
 
     return run
 

@@ -23,8 +23,9 @@ The decorated function is called once per op, when a program is prepared; what i
 * Unless the kernel sees to it itself, an output gets a LoD if it has as many rows as the LoD describes, so scalars and
   dims changed by an op need no care.
 * Attributes that the op does not carry have their schema's default in `op.attrs` (optional ones are missing).
-* A parameter called `context` gets the ExecutionContext (`pstranspile.ops.context`): random numbers, declarations,
-  files, variables by name, sub-blocks. A kernel of control flow may take `context` alone.
+* A parameter called `surroundings` gets the Surroundings (`pstranspile.ops.context`): random numbers, declarations,
+  files. One called `context` gets the ExecutionContext: also variables by name, and sub-blocks, which costs more. A
+  kernel of control flow may take `context` alone.
 * What a kernel can't compute it refuses with ValueError, at binding or in a step; the
   message says what is wrong, the caller adds op, source line, and names, element types and dims of the inputs.
 

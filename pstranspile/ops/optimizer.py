@@ -7,7 +7,7 @@ from typing import Any
 from pstranspile.ir.model import Op
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.arithmetic import norm, number_of
-from pstranspile.ops.context import ExecutionContext
+from pstranspile.ops.context import Surroundings
 from pstranspile.ops.kernel import Run, kernel
 from pstranspile.ops.numeric import first, flag, real
 from pstranspile.ops.optimizer_steps import owned, steps
@@ -236,12 +236,12 @@ def _dpsgd(op: Op) -> Run:
     clip, batch, sigma, seed = real(op, "clip"), real(op, "batch_size"), real(op, "sigma"), int_attr(op, "seed")
     own = owned(op, "Param")
 
-    def run(Param: Array, Grad: Array, LearningRate: Array, context: ExecutionContext) -> Array:
+    def run(Param: Array, Grad: Array, LearningRate: Array, surroundings: Surroundings) -> Array:
         (param,) = own(Param)
         if seed:
             noise = _fluid_noise(seed, param.dtype)
         else:  # a stream of the gradient's, since that of a parameter is the same in every step
-            noise = float(normal(*context.stream(op.inputs["Grad"][0], 0), 1, dtype="float64")[0])
+            noise = float(normal(*surroundings.stream(op.inputs["Grad"][0], 0), 1, dtype="float64")[0])
         rate, shift = first(LearningRate), noise * sigma / batch
         for g, p in steps(Grad, param):
             size = float(norm(g))

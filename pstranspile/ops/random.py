@@ -9,7 +9,7 @@ from typing import TypeAlias
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
 from pstranspile.lazy import lazy_import
-from pstranspile.ops.context import ExecutionContext
+from pstranspile.ops.context import Surroundings
 from pstranspile.ops.fill import asked_dims, dims_like, made, made_like
 from pstranspile.ops.kernel import Run, kernel
 from pstranspile.ops.numeric import first, flag, numpy_dtype, real, text
@@ -138,12 +138,12 @@ def _normal(op: Op) -> Draw:
     return draw
 
 
-def _filled(op: Op, draw: Draw, dims: tuple[int, ...], context: ExecutionContext) -> Array | SelectedRows:
+def _filled(op: Op, draw: Draw, dims: tuple[int, ...], surroundings: Surroundings) -> Array | SelectedRows:
     name = op.outputs["Out"][0]
-    key, offset = context.stream(name, int_attr(op, "seed"))
+    key, offset = surroundings.stream(name, int_attr(op, "seed"))
     if min(dims, default=0) < 0:
         raise ValueError(f"the dims to fill are {list(dims)}")
-    return as_declared(draw(key, offset, prod(dims)).reshape(dims), context.declared(name))
+    return as_declared(draw(key, offset, prod(dims)).reshape(dims), surroundings.declared(name))
 
 
 @kernel("uniform_random gaussian_random truncated_gaussian_random")
@@ -151,9 +151,9 @@ def _random(op: Op) -> Run:
     draw = _uniform(op) if op.type == "uniform_random" else _normal(op)
 
     def run(
-        ShapeTensor: Array | None, ShapeTensorList: Sequence[Array] | None, context: ExecutionContext
+        ShapeTensor: Array | None, ShapeTensorList: Sequence[Array] | None, surroundings: Surroundings
     ) -> Array | SelectedRows:
-        return _filled(op, draw, asked_dims(op, ShapeTensor, ShapeTensorList), context)
+        return _filled(op, draw, asked_dims(op, ShapeTensor, ShapeTensorList), surroundings)
 
     return run
 
@@ -162,8 +162,8 @@ def _random(op: Op) -> Run:
 def _random_like(op: Op) -> Run:
     draw = _uniform(op) if op.type.startswith("uniform") else _normal(op)
 
-    def run(Input: Array | LoDTensor, context: ExecutionContext) -> Array | SelectedRows:
-        return _filled(op, draw, dims_like(op, Input), context)
+    def run(Input: Array | LoDTensor, surroundings: Surroundings) -> Array | SelectedRows:
+        return _filled(op, draw, dims_like(op, Input), surroundings)
 
     return run
 
@@ -186,13 +186,13 @@ def _dropout_values(op: Op) -> Run:
     in_training, in_test = _kept_share(op)
     fixed, names = flag(op, "fix_seed"), op.outputs.get("Mask") or op.outputs["Out"]
 
-    def run(X: Array, Seed: Array | None, context: ExecutionContext) -> tuple[Array, Array | None]:
+    def run(X: Array, Seed: Array | None, surroundings: Surroundings) -> tuple[Array, Array | None]:
         if test:
             return X * in_test, None
         if Seed is not None or fixed:  # a fixed seed promises Fluid's own numbers
             drawn: Array = fluid_uniform(seed if Seed is None else int(first(Seed)), 0, X.size)
         else:
-            drawn = uniform(*context.stream(names[0], 0), X.size)
+            drawn = uniform(*surroundings.stream(names[0], 0), X.size)
         mask = (drawn >= rate).reshape(X.shape)
         return X * mask / in_training, mask.astype("uint8")
 
@@ -222,9 +222,9 @@ def _randint(op: Op) -> Run:
         return integers(key, offset, count, low, high, kind)
 
     def run(
-        ShapeTensor: Array | None, ShapeTensorList: Sequence[Array] | None, context: ExecutionContext
+        ShapeTensor: Array | None, ShapeTensorList: Sequence[Array] | None, surroundings: Surroundings
     ) -> Array | SelectedRows:
-        return _filled(op, draw, asked_dims(op, ShapeTensor, ShapeTensorList), context)
+        return _filled(op, draw, asked_dims(op, ShapeTensor, ShapeTensorList), surroundings)
 
     return run
 
@@ -238,8 +238,8 @@ def _order(key: int, offset: int, count: int) -> Array:
 def _randperm(op: Op) -> Run:
     count, kind = int_attr(op, "n"), numpy_dtype(int_attr(op, "dtype", 3))
 
-    def run(context: ExecutionContext) -> Array:
-        key, _ = context.stream(op.outputs["Out"][0], int_attr(op, "seed"))  # an order has no slices
+    def run(surroundings: Surroundings) -> Array:
+        key, _ = surroundings.stream(op.outputs["Out"][0], int_attr(op, "seed"))  # an order has no slices
         return _order(key, 0, count).astype(kind)
 
     return run
@@ -249,8 +249,8 @@ def _randperm(op: Op) -> Run:
 def _sampling_id(op: Op) -> Run:
     low, high = real(op, "min"), real(op, "max")
 
-    def run(X: Array, context: ExecutionContext) -> Array:
-        key, offset = context.stream(op.outputs["Out"][0], int_attr(op, "seed"))
+    def run(X: Array, surroundings: Surroundings) -> Array:
+        key, offset = surroundings.stream(op.outputs["Out"][0], int_attr(op, "seed"))
         drawn = uniform(key, offset, len(X), low, high, "float64")
         above = np.cumsum(X, axis=1, dtype="float64") > drawn[:, None]
         return np.where(above.any(axis=1), above.argmax(axis=1), X.shape[1] - 1)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
 from pstranspile.lazy import lazy_import
-from pstranspile.ops.context import ExecutionContext
+from pstranspile.ops.context import Surroundings
 from pstranspile.ops.kernel import Run, kernel
 from pstranspile.ops.mersenne import mersenne_words
 from pstranspile.ops.numeric import check_ids, flag
@@ -63,12 +63,12 @@ def _sample_logits_grad(_op: Op, types: Types) -> Types:
 # Kernels
 
 
-def _source(op: Op, context: ExecutionContext) -> Callable[[int], Array]:
+def _source(op: Op, surroundings: Surroundings) -> Callable[[int], Array]:
     """From a count to the first so many random words: those of the op's seed, as Fluid draws them, or fresh ones."""
     seed = int_attr(op, "seed")
     if seed:
         return lambda count: mersenne_words(seed, count)
-    key, offset = context.stream(op.output("Samples") or op.type, 0)
+    key, offset = surroundings.stream(op.output("Samples") or op.type, 0)
     return lambda count: words(key, offset, count)
 
 
@@ -94,14 +94,14 @@ def _expected(classes: Array, count: int, tries: int, samples: int) -> Array:
     return likely * samples if tries == samples else -np.expm1(tries * np.log1p(-likely))
 
 
-def _sampler(op: Op) -> Callable[[Array, int, ExecutionContext], tuple[Array, Array]]:
+def _sampler(op: Op) -> Callable[[Array, int, Surroundings], tuple[Array, Array]]:
     """From labels and the number of classes to the classes of each row, and how likely each is."""
     samples = int_attr(op, "num_samples")
 
-    def sampled(labels: Array, classes: int, context: ExecutionContext) -> tuple[Array, Array]:
+    def sampled(labels: Array, classes: int, surroundings: Surroundings) -> tuple[Array, Array]:
         if not 0 < samples <= classes:
             raise ValueError(f"{samples} distinct classes can't be sampled from {classes}")
-        drawn, tries = _draw(_source(op, context), samples, classes)
+        drawn, tries = _draw(_source(op, surroundings), samples, classes)
         chosen = np.concatenate([labels, np.broadcast_to(drawn, (len(labels), samples))], axis=1)
         return chosen, _expected(chosen, classes, tries, samples)
 
@@ -119,12 +119,12 @@ def _sample_logits_values(op: Op) -> Run:
         Labels: Array,
         CustomizedSamples: Array | None,
         CustomizedProbabilities: Array | None,
-        context: ExecutionContext,
+        surroundings: Surroundings,
     ) -> tuple[Array, Array, Array, Array, Array, Array]:
         true, classes = Labels.shape[1], Logits.shape[1]
         check_ids(Labels, classes, "the label")
         if not custom:
-            chosen, likely = sampler(Labels, classes, context)
+            chosen, likely = sampler(Labels, classes, surroundings)
         elif CustomizedSamples is None or CustomizedProbabilities is None:
             raise ValueError("use_customized_samples needs CustomizedSamples and CustomizedProbabilities")
         else:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.lazy import lazy_import
-from pstranspile.ops.context import ExecutionContext
+from pstranspile.ops.context import Surroundings
 from pstranspile.ops.kernel import Run, kernel, wanted
 from pstranspile.ops.mersenne import mersenne_words
 from pstranspile.ops.numeric import as_matrix, check_ids, flag
@@ -171,7 +171,7 @@ _Bits: TypeAlias = Callable[[int, int], Array]
 """From a width in bits (32 or 64) and a count to as many random words, as uint64."""
 
 
-def _random_bits(op: Op, context: ExecutionContext) -> _Bits:
+def _random_bits(op: Op, surroundings: Surroundings) -> _Bits:
     """The words of the op's own seed, which are those that Fluid draws, or of the program's."""
     seed = int_attr(op, "seed")
 
@@ -181,7 +181,7 @@ def _random_bits(op: Op, context: ExecutionContext) -> _Bits:
         return np.frombuffer(np.random.RandomState(seed).bytes(4 * count), "<u4").astype("uint64")
 
     def fresh(width: int, count: int) -> Array:
-        key, offset = context.stream(op.output("SampleLabels") or op.type, 0)
+        key, offset = surroundings.stream(op.output("SampleLabels") or op.type, 0)
         return words(key, offset, count) >> np.uint64(64 - width)
 
     return seeded if seed else fresh
@@ -200,13 +200,13 @@ def _nce_values(op: Op) -> Run:
         CustomDistProbs: Array | None,
         CustomDistAlias: Array | None,
         CustomDistAliasProbs: Array | None,
-        context: ExecutionContext,
+        surroundings: Surroundings,
     ) -> tuple[Array, Array, Array]:
         label, rows = as_matrix(Label), len(Input)
         if negatives:
             drawn = np.broadcast_to(np.array(negatives, "int64"), (rows, len(negatives)))
         else:
-            drawn = _draw(op, rows * count, _random_bits(op, context), CustomDistAlias, CustomDistAliasProbs)
+            drawn = _draw(op, rows * count, _random_bits(op, surroundings), CustomDistAlias, CustomDistAliasProbs)
             drawn = drawn.reshape(rows, count)
         classes = np.concatenate([label, drawn], axis=1)
         check_ids(classes, len(Weight), "class")

@@ -7,7 +7,7 @@ from math import prod
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
 from pstranspile.lazy import lazy_import
-from pstranspile.ops.context import ExecutionContext
+from pstranspile.ops.context import Surroundings
 from pstranspile.ops.kernel import Run, kernel
 from pstranspile.ops.numeric import first
 from pstranspile.ops.random_numbers import integers
@@ -41,10 +41,10 @@ def _random_crop(op: Op, types: Types) -> Types:
 def _seed_values(op: Op) -> Run:
     seed = int_attr(op, "seed")
 
-    def run(context: ExecutionContext) -> Array:
+    def run(surroundings: Surroundings) -> Array:
         if seed:
             return np.array([seed], "int32")
-        key, offset = context.stream(op.outputs["Out"][0], 0)
+        key, offset = surroundings.stream(op.outputs["Out"][0], 0)
         return integers(key, offset, 1, 1, _MODULUS, "int32")
 
     return run

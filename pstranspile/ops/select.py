@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pstranspile.ir.model import Op, TensorType, Var
 from pstranspile.lazy import lazy_import
-from pstranspile.ops.context import ExecutionContext
+from pstranspile.ops.context import Surroundings
 from pstranspile.ops.gradient import Wanted, gradient, like_forward, output_gradients
 from pstranspile.ops.kernel import Run, kernel
 from pstranspile.ops.numeric import first
@@ -248,8 +248,8 @@ def _split_values(op: Op) -> Run:
 def _stack_values(op: Op) -> Run:
     axis = int_attr(op, "axis")
 
-    def run(X: list[Array], context: ExecutionContext) -> Array:
-        return stacked(X, axis, context.declared(op.outputs["Y"][0]))
+    def run(X: list[Array], surroundings: Surroundings) -> Array:
+        return stacked(X, axis, surroundings.declared(op.outputs["Y"][0]))
 
     return run
 

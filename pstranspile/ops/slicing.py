@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.lazy import lazy_import
-from pstranspile.ops.context import ExecutionContext
+from pstranspile.ops.context import Surroundings
 from pstranspile.ops.gradient import Wanted, bare_op, gradient, like_forward, output_gradients
 from pstranspile.ops.kernel import Run, kernel
 from pstranspile.ops.numeric import first
@@ -318,8 +318,8 @@ def _unbind_values(op: Op) -> Run:
 def _unstack_grad_values(op: Op) -> Run:
     axis = int_attr(op, "axis")
 
-    def run(Y_GRAD: list[Array], context: ExecutionContext) -> Array:
-        return stacked(Y_GRAD, axis, context.declared(op.outputs["X@GRAD"][0]))
+    def run(Y_GRAD: list[Array], surroundings: Surroundings) -> Array:
+        return stacked(Y_GRAD, axis, surroundings.declared(op.outputs["X@GRAD"][0]))
 
     return run
 

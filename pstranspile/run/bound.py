@@ -24,14 +24,21 @@ EMPTY_NAME = "@EMPTY@"
 """The name that stands for no variable, in a slot that holds several."""
 
 CONTEXT = "context"
+SURROUNDINGS = "surroundings"
+"""The parameters of a Run that take what it runs in, as an ExecutionContext and as Surroundings alone."""
 
 
 class Argument(NamedTuple):
-    """A parameter of a Run: a slot with its variables. `slot` is CONTEXT for the execution context."""
+    """A parameter of a Run: a slot with its variables. `slot` may also be CONTEXT or SURROUNDINGS, which have none."""
 
     slot: str
     names: tuple[str, ...]
     duplicable: bool
+
+    @property
+    def is_frame(self) -> bool:
+        """Whether the parameter takes what the op runs in."""
+        return self.slot in (CONTEXT, SURROUNDINGS)
 
 
 class BoundOp(NamedTuple):
@@ -52,6 +59,16 @@ class BoundOp(NamedTuple):
     def sees_lod(self) -> bool:
         """Whether run itself gets and gives LoDTensors."""
         return self.lod in ("own", "new")
+
+    @property
+    def reads(self) -> list[str]:
+        """The variables whose values run is given, each once."""
+        return list(dict.fromkeys(name for _, names, _ in self.arguments for name in names if name != EMPTY_NAME))
+
+    @property
+    def looks(self) -> bool:
+        """Whether run may look at variables that are not among its arguments."""
+        return any(argument.slot == CONTEXT for argument in self.arguments)
 
 
 def bind(op: Op) -> BoundOp:
@@ -88,8 +105,8 @@ def with_defaults(op: Op) -> Op:
 
 
 def _argument(op: Op, slots: dict[str, str], name: str, inputs: Mapping[str, Slot]) -> Argument:
-    if name == CONTEXT:
-        return Argument(CONTEXT, (), False)
+    if name in (CONTEXT, SURROUNDINGS):
+        return Argument(name, (), False)
     slot = slots.get(name, name)
     return Argument(slot, op.inputs.get(slot, ()), slot in inputs and inputs[slot].duplicable)
 
@@ -120,8 +137,9 @@ class Reader(Protocol):
 def gather(bound: BoundOp, context: Reader) -> list[Value]:
     """The argument values of an op. Raises DiagnosticError if a variable has no value."""
     values: list[Value] = []
-    for slot, names, duplicable in bound.arguments:
-        if slot == CONTEXT:
+    for argument in bound.arguments:
+        slot, names, duplicable = argument
+        if argument.is_frame:
             values.append(context)
         elif duplicable:
             values.append([_value_of(bound.op, context, name, slot) for name in names])

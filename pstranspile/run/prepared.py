@@ -14,7 +14,7 @@ from pstranspile.ir.types import VarKind
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import Value
 from pstranspile.run import codes
-from pstranspile.run.bound import CONTEXT, EMPTY_NAME, fail
+from pstranspile.run.bound import EMPTY_NAME, fail
 from pstranspile.run.feeds import check_feeds, fetched, missing, written_names
 from pstranspile.run.frame import Execution, Frame
 from pstranspile.run.scope import Home, Scope, own_copy
@@ -136,11 +136,10 @@ class Prepared:
             op = self.told_op(index, problem.name)
             raise missing(self.execution.program, op, slot, problem.name, given) from None
         arguments = [
-            None if slot == CONTEXT
-            else [values.get(name) for name in names] if duplicable
+            [values.get(name) for name in names] if duplicable
             else values.get(names[0]) if names and names[0] != EMPTY_NAME
             else None
-            for slot, names, duplicable in bound.arguments
+            for _, names, duplicable in bound.arguments
         ]  # fmt: skip
         fail(bound, arguments, problem)
 

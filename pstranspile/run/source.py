@@ -24,8 +24,9 @@ from pstranspile.ir.model import Op, Program
 from pstranspile.ir.types import VarKind
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.arithmetic import FUNCTIONS
+from pstranspile.ops.feeding import FEEDING
 from pstranspile.ops.kernel import kernel_of
-from pstranspile.run.bound import CONTEXT, EMPTY_NAME, BoundOp, bind, with_defaults
+from pstranspile.run.bound import EMPTY_NAME, BoundOp, bind, with_defaults
 
 np = lazy_import("numpy")
 
@@ -135,9 +136,9 @@ class Source:
         written = set(self.feeds)
         plain: list[str] = []
         for bound, touched in zip(self.bound, self.touched, strict=True):
-            looks = any(argument.slot == CONTEXT for argument in bound.arguments)
-            for name in touched if looks else bound.op.input_names:
-                if name in written or name == EMPTY_NAME or name in self.holds:
+            looks = bound.looks
+            for name in touched if looks else bound.reads:
+                if name in written or name in self.holds:
                     continue
                 self._add(f"{self._local(name)} = find({name!r})")
                 if looks or name in self.odd:  # it may do without
@@ -152,8 +153,10 @@ class Source:
             self._add(f"if not (ndarray is {classes}): raise Deviation")
 
     def _op(self, index: int, bound: BoundOp) -> None:
-        looks = any(argument.slot == CONTEXT for argument in bound.arguments)
-        for name in () if looks else bound.op.input_names:
+        if bound.op.type in FEEDING and all(name in self.feeds for name in bound.op.output_names):
+            return
+        looks = bound.looks
+        for name in () if looks else bound.reads:
             if name in self.unsure:
                 self._add(f"if {self._local(name)} is None: raise Missing({name!r})", index)
                 self.unsure.discard(name)
@@ -166,15 +169,16 @@ class Source:
 
     def _least(self, bound: BoundOp) -> Holds:
         """What is known of all inputs of an op."""
-        return min((self.holds[name] for name in bound.op.input_names if name != EMPTY_NAME), default=Holds.ARRAY)
+        return min((self.holds[name] for name in bound.reads), default=Holds.ARRAY)
 
     def _arguments(self, bound: BoundOp) -> str:
         def one(name: str) -> str:
             return "None" if name == EMPTY_NAME else self._local(name)
 
         parts: list[str] = []
-        for slot, names, duplicable in bound.arguments:
-            if slot == CONTEXT:
+        for argument in bound.arguments:
+            _, names, duplicable = argument
+            if argument.is_frame:
                 parts.append("frame")
             elif duplicable:
                 parts.append(f"[{', '.join(map(one, names))}]")
@@ -193,8 +197,7 @@ class Source:
 
     def _if_arrays(self, index: int, bound: BoundOp, made: str) -> str:
         """An expression for when all inputs are arrays, with the one for when they are not."""
-        inputs = dict.fromkeys(name for name in bound.op.input_names if name != EMPTY_NAME)
-        doubtful = [f"{self._local(name)}.__class__" for name in inputs if self.holds[name] < Holds.ARRAY]
+        doubtful = [f"{self._local(name)}.__class__" for name in bound.reads if self.holds[name] < Holds.ARRAY]
         self.names[f"g{index}"] = bound.run_any
         return f"{made} if ndarray is {' is '.join(doubtful)} else g{index}({self._arguments(bound)})"
 

@@ -19,7 +19,7 @@ from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import Value
 from pstranspile.ops.kernel import Run
 from pstranspile.ops.values import LoDTensor, SelectedRows
-from pstranspile.run.bound import CONTEXT, EMPTY_NAME, Argument, BoundOp
+from pstranspile.run.bound import EMPTY_NAME, Argument, BoundOp
 from pstranspile.run.frame import Execution, Frame
 from pstranspile.run.prepared import Prepared, keep_freed_memory
 from pstranspile.run.scope import Home
@@ -220,7 +220,7 @@ def _same_in_context(one: Program, other: Program, bound: Sequence[BoundOp]) -> 
     return all(
         a is b or (a.inputs == b.inputs and a.outputs == b.outputs)
         for bound_op, a, b in pairs
-        if any(argument.slot == CONTEXT for argument in bound_op.arguments)
+        if any(argument.is_frame for argument in bound_op.arguments)
     )
 
 
