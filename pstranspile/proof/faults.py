@@ -29,7 +29,7 @@ from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.codes import STUCK
 from pstranspile.run.cluster.feeding import divided, part_of_batch
 from pstranspile.run.cluster.ledger import UpdateLedger
-from pstranspile.run.cluster.message import COLLECTIVE, SEND, Message
+from pstranspile.run.cluster.message import COLLECTIVE, SEND, Message, step_told
 from pstranspile.run.scope import Scope, own_copy
 
 np = lazy_import("numpy")
@@ -171,12 +171,12 @@ def _counted(books: UpdateLedger, rings: _Rings, cluster: Cluster, steps: int) -
                 if books.applied.get((server.name, step))
             }
             if len(set(by_server.values())) > 1:
-                return f"a trainer crashed half-way through step {step}: some servers counted it, others did not"
+                return f"a trainer crashed half-way through {step_told(step)}: some servers counted it, others did not"
             found.append(next(iter(by_server.values()), frozenset[int]()))
         else:
             parts = rings.parts.get(step, {})
             if len(set(parts.values())) > 1:
-                return f"a trainer crashed half-way through step {step}: it took part in some operations only"
+                return f"a trainer crashed half-way through {step_told(step)}: it took part in some operations only"
             found.append(frozenset(parts))
     return found
 
@@ -184,13 +184,13 @@ def _counted(books: UpdateLedger, rings: _Rings, cluster: Cluster, steps: int) -
 def _away(counted: Sequence[frozenset[int]], cluster: Cluster) -> Iterable[Away]:
     """Every trainer that did not count, with the first and the last step of each time."""
     for trainer in cluster.trainers:
-        begun = -1
-        for step, names in enumerate([*counted, frozenset({trainer.index})]):
-            if trainer.index not in names and begun < 0:
+        begun = 0
+        for step, names in enumerate([*counted, frozenset({trainer.index})], start=1):
+            if trainer.index not in names and not begun:
                 begun = step
-            elif trainer.index in names and begun >= 0:
+            elif trainer.index in names and begun:
                 yield Away(trainer.name, begun, step - 1)
-                begun = -1
+                begun = 0
 
 
 # The single machine on the rows that counted

@@ -49,7 +49,7 @@ class Applied(NamedTuple):
 
 
 class Away(NamedTuple):
-    """Steps, counted from 0 as in scenarios, in which a trainer did not take part."""
+    """Steps, numbered from 1, in which a trainer did not take part."""
 
     trainer: str
     first: int
@@ -180,7 +180,7 @@ def _faults_told(found: Faulty) -> list[str]:
         lines.append("  every gradient that counts was applied once")
     for trainer, first, last in found.away:
         when = f"step {first}" if first == last else f"steps {first} to {last}"
-        lines.append(f"  the share of {trainer} in {when} is missing (steps count from 0): it was away")
+        lines.append(f"  the share of {trainer} in {when} is missing: it was away")
     whom = "a single machine without the missing shares" if found.away else "the run without faults"
     if found.not_compared:
         lines.append(f"  the parameters are not compared: {found.not_compared}")

@@ -64,12 +64,12 @@ def test_in_a_cluster(capsys: pytest.CaptureFixture[str]):
         "main/tmp_0", "main/tmp_0", "generator/mean_2.tmp_0", "main/tmp_0", "main/tmp_0", "generator/mean_2.tmp_0",
     ]  # fmt: skip
     chart = Path("c.txt").read_text()
-    assert "step 2 of @generator" in chart
+    assert "step 3 of @generator" in chart
     assert "g_out_w@GRAD" in chart
     assert "d_out_w@GRAD" not in chart
     events = json.loads(Path("t.json").read_text())["traceEvents"]
     steps = {event["name"] for event in events if event.get("cat") == "step"}
-    assert steps >= {"start-up", "step 0 of @main", "step 2 of @generator"}
+    assert steps >= {"start-up", "step 1 of @main", "step 3 of @generator"}
 
 
 @pytest.mark.parametrize("cluster", [[], CLUSTER], ids=["alone", "cluster"])

@@ -44,27 +44,27 @@ def test_nobody_is_away(mode: str, scenario: str):
 
 @pytest.mark.parametrize("kind", ["dense", "adam", "sparse"])
 def test_a_server_that_is_started_again(kind: str):
-    found = checked("crash pserver_0 step 2 after 2 restart 30\ncrash pserver_1 step 4 restart 3", kind=kind)
+    found = checked("crash pserver_0 step 3 after 2 restart 30\ncrash pserver_1 step 5 restart 3", kind=kind)
     assert (found.holds, found.equality, found.away) == (True, BITWISE, ())
 
 
 @pytest.mark.parametrize("mode", ["sync", "fleet-sync", "nccl2", "grad-allreduce"])
 @pytest.mark.parametrize("kind", ["dense", "adam"])
 def test_the_missing_shares_are_told_and_left_out(mode: str, kind: str):
-    found = checked("leave trainer_1 step 1\nrejoin trainer_1 step 3\nleave trainer_0 step 4", mode, kind)
+    found = checked("leave trainer_1 step 2\nrejoin trainer_1 step 4\nleave trainer_0 step 5", mode, kind)
     assert found.holds
     assert found.equality in (ROUNDING, BITWISE)
-    assert found.away == (Away("trainer_0", 4, 4), Away("trainer_1", 1, 2))
+    assert found.away == (Away("trainer_0", 5, 5), Away("trainer_1", 2, 3))
 
 
 def test_sequences_of_those_who_are_there():
-    found = checked("leave trainer_2 step 2", kind="sparse", trainers=3)
-    assert (found.holds, found.away) == (True, (Away("trainer_2", 2, 4),))
+    found = checked("leave trainer_2 step 3", kind="sparse", trainers=3)
+    assert (found.holds, found.away) == (True, (Away("trainer_2", 3, 5),))
     assert found.equality in (ROUNDING, BITWISE)
 
 
 def test_a_crash_half_way_is_not_compared():
-    found = checked("crash trainer_1 step 2 after 8", kind="dense")
+    found = checked("crash trainer_1 step 3 after 8", kind="dense")
     assert found.holds
     assert (found.not_compared != "") == (found.equality == "")
 
@@ -72,20 +72,20 @@ def test_a_crash_half_way_is_not_compared():
 @pytest.mark.parametrize("mode", ["async", "half-async", "geo", "local-sgd"])
 def test_modes_that_promise_no_equality(mode: str):
     settings = {"geo_sgd_need_push_nums": 2} if mode == "geo" else {}
-    found = checked("drop 0.3\nduplicate 0.4\ncrash trainer_1 step 3", mode, **settings)
+    found = checked("drop 0.3\nduplicate 0.4\ncrash trainer_1 step 4", mode, **settings)
     assert (found.holds, found.equality) == (True, "")
 
 
 def test_stuck():
-    found = checked("crash trainer_1 step 2 unnoticed")
+    found = checked("crash trainer_1 step 3 unnoticed")
     assert not found.holds
-    assert found.stuck[0] == "trainer_1 crashed in step 2, and nobody noticed"
+    assert found.stuck[0] == "trainer_1 crashed in step 3, and nobody noticed"
 
 
 def test_an_average_over_the_wrong_number_is_found(monkeypatch: pytest.MonkeyPatch):
     """A server that goes on dividing by the number of all trainers."""
     monkeypatch.setattr(synchronous, "without", dividing_by_all(synchronous.without))
-    found = checked("leave trainer_1 step 1")
+    found = checked("leave trainer_1 step 2")
     assert (found.holds, found.equality) == (False, DIFFERENT)
 
 
@@ -146,17 +146,17 @@ def test_random_scenarios():
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     file = tmp_path / "trouble.txt"
-    file.write_text("leave trainer_1 step 1\nrejoin trainer_1 step 3\n")
+    file.write_text("leave trainer_1 step 2\nrejoin trainer_1 step 4\n")
     assert main(["check", EXAMPLE, *CLUSTER, "--faults", str(file)]) == 0
     told = capsys.readouterr().out
-    assert "the share of trainer_1 in steps 1 to 2 is missing (steps count from 0): it was away" in told
+    assert "the share of trainer_1 in steps 2 to 3 is missing: it was away" in told
     assert "the parameters end equal within rounding to those of a single machine without the missing shares" in told
-    file.write_text("crash pserver_0 step 1\n")
+    file.write_text("crash pserver_0 step 2\n")
     assert main(["check", EXAMPLE, *CLUSTER, "--faults", str(file)]) == 1
     told = capsys.readouterr().out
-    assert "STUCK: no machine can go on\n  pserver_0 crashed in step 1, and is not started again\n" in told
+    assert "STUCK: no machine can go on\n  pserver_0 crashed in step 2, and is not started again\n" in told
     assert told.endswith("without faults the cluster trains as the single machine does\n")
-    file.write_text("crash pserver_9 step 1\n")
+    file.write_text("crash pserver_9 step 2\n")
     assert main(["check", EXAMPLE, *CLUSTER, "--faults", str(file)]) == 1
     assert "the cluster has no machine pserver_9" in capsys.readouterr().err
 

@@ -150,7 +150,8 @@ class _Queued(NamedTuple):
     sections: Sequence[int]
     counts: bool
     adds: bool
-    values: deque[Value]
+    values: deque[tuple[int, Value]]
+    """Each with the trainer's step that made it."""
 
 
 class AsyncCommunicator(Machine):
@@ -178,6 +179,7 @@ class AsyncCommunicator(Machine):
         """The same of the round under way; another program of the trainer may ask for more in the next one."""
         self._leaving = False
         self.step = 0
+        """The last step that the round under way sends something of."""
         trainer.on_leaving = self._may_leave
 
     def action(self, exchange: Exchange, program: Program) -> Action | None:
@@ -198,11 +200,11 @@ class AsyncCommunicator(Machine):
         ]
         counts = not op.attrs.get("use_send_handler", True)
         adds = counts or settings.merge_add or bool(op.attrs.get("merge_add", False))
-        waiting: deque[Value] = deque()
+        waiting: deque[tuple[int, Value]] = deque()
         self._queues.append(_Queued(op, targets, number_list(op, "sections"), counts, adds, waiting))
 
         def put(value: Value) -> None:
-            waiting.append(value)
+            waiting.append((trainer.step, value))
             self.network.scheduler.wake(self)
 
         def run(values: tuple[Value, ...]) -> Sequence[Value] | None:
@@ -262,13 +264,16 @@ class AsyncCommunicator(Machine):
     def _send_round(self) -> bool:
         """Sends what is in the queues, gradients before step counters; False if there is nothing."""
         most = self._settings.max_merge_var_num
-        sent = False
-        self.step = self._trainer.step
-        for queue in sorted(self._queues, key=lambda queue: queue.counts):
-            taken = [queue.values.popleft() for _ in range(min(most, len(queue.values)))]
-            if taken:
-                sent = True
-                self._send(queue, merged(taken, adds=queue.adds))
+        taken = [
+            (queue, [queue.values.popleft() for _ in range(min(most, len(queue.values)))])
+            for queue in sorted(self._queues, key=lambda queue: queue.counts)
+            if queue.values
+        ]
+        sent = bool(taken)
+        if sent:
+            self.step = max(step for _, values in taken for step, _ in values)
+        for queue, values in taken:
+            self._send(queue, merged([value for _, value in values], adds=queue.adds))
         if sent and self._full is not None:
             put, self._full = self._full, None
             put()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.run.cluster import codes
-from pstranspile.run.cluster.message import COMPLETE, Message
+from pstranspile.run.cluster.message import COMPLETE, Message, step_told
 from pstranspile.run.cluster.network import RETRY_AFTER, Link
 from pstranspile.run.cluster.report import listed
 from pstranspile.run.cluster.scenario import Crash, Late, Leave, Partition, Rejoin, Scenario, Slow
@@ -65,6 +65,8 @@ class Injector:
                 if name not in known:
                     what = "trainer" if known is trainers else "machine"
                     found.append(f"the cluster has no {what} {name}{near(name, known)}; there are: {listed(known)}")
+            if isinstance(event, Leave | Crash | Rejoin) and event.step < 1:
+                found.append(f"there is no step {event.step}: steps are numbered from 1")
             if isinstance(event, Crash) and event.restart is not None and event.machine in trainers:
                 found.append(f"{event.machine} is a trainer: use `rejoin`, not `restart`")
         if found:
@@ -122,7 +124,7 @@ class Injector:
         if self.cluster.finishing:
             return
         ahead = 1 if self.cluster.servers else 0
-        for event in [e for e in self._rejoins if trainer.step + ahead >= e.step]:
+        for event in [e for e in self._rejoins if trainer.step + 1 + ahead >= e.step]:
             fate = self.trainers[event.machine]
             if fate.trainer.gone and fate.trainer is not trainer:
                 self._rejoins.remove(event)
@@ -170,7 +172,7 @@ class _TrainerFate:
         self._late = sum(event.ticks for event in events if isinstance(event, Late))
         self._slow = sum(event.ticks for event in events if isinstance(event, Slow))
         self._crashes = [event for event in events if isinstance(event, Crash)]
-        self._leaves = [event.step for event in events if isinstance(event, Leave)]
+        self._leaves = [event.step - 1 for event in events if isinstance(event, Leave)]
         self._paused: set[int] = set()
         self._in_step = -1
         self._count = 0
@@ -223,7 +225,7 @@ class _TrainerFate:
                 self._leaves.pop(0)
                 self._feed = trainer.feed
                 trainer.feed = _no_more
-                self.injector.note(f"{trainer.name} leaves before step {step}")
+                self.injector.note(f"{trainer.name} leaves before {step_told(step)}")
             elif not trainer.left and trainer.feed is not _no_more:
                 self.injector.begins(trainer)
         return True
@@ -232,7 +234,7 @@ class _TrainerFate:
         """Whether the next crash is to happen when so many messages of the step have been sent."""
         if not self._crashes:
             return False
-        first, step = self._crashes[0], self.trainer.step
+        first, step = self._crashes[0], self.trainer.step + 1
         return step > first.step or (step == first.step and sent >= first.after)
 
     def count(self) -> None:
@@ -259,7 +261,7 @@ class _TrainerFate:
             self._beside.inbox.clear()
             names.append(self._beside.name)
         injector.network.dead.update(names)
-        told = f"{trainer.name} crashed in step {trainer.step}"
+        told = f"{trainer.name} crashed in {step_told(trainer.step)}"
         injector.note(told)
         self._to_tell = self._links()
         if event.notice is None:
@@ -313,7 +315,7 @@ class _TrainerFate:
             trainer.take_over(other)
         for machine in (*cluster.servers, *cluster.rings.values()):
             machine.announce(trainer.index, step)
-        injector.note(f"{trainer.name} rejoins, from step {step}")
+        injector.note(f"{trainer.name} rejoins, from {step_told(step)}")
         injector.scheduler.wake(trainer)
 
     def after(self) -> int:

@@ -115,8 +115,10 @@ class GeoCommunicator(Machine):
         self._old: dict[str, Array] = {}
         self._touched: dict[str, list[Array]] = {name: [] for name in sorted(self._sparse)}
         self._since = 0
+        self._counted = 0
+        """The step of the trainer that was counted last."""
         self._step = -1
-        """The trainer's step when the exchange under way began."""
+        """The last step that the exchange under way is about."""
         self._op: Op | None = None
         self._anew = False
         """Whether the trainer was started again, and has not fetched the parameters yet."""
@@ -207,6 +209,7 @@ class GeoCommunicator(Machine):
 
     def _count(self) -> None:
         self._since += 1
+        self._counted = self._trainer.step
         if self._since >= self._push_every:
             self._due = True
             self.network.scheduler.wake(self)
@@ -236,6 +239,7 @@ class GeoCommunicator(Machine):
         """Takes back what `memory` gave; without it, what the trainer has now counts as exchanged."""
         self.snapshot()
         self._since = int(memory["since"][0]) if "since" in memory else 0
+        self._counted = max(self._trainer.step - 1, 0)
         for parameter in self.parameters:
             name = parameter.name
             if f"old/{name}" in memory:
@@ -286,12 +290,12 @@ class GeoCommunicator(Machine):
 
     def _exchange(self) -> None:
         self._due, self._since = False, 0
+        step = self._step = self._counted
         if self._full:
             self._full = False
             self._count()
             self._trainer.release()
         self.exchanges += 1
-        step = self._step = self._trainer.step
         for parameter in self.parameters:
             if parameter.sparse:
                 self._send_rows(parameter, step)

@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import Any, NamedTuple, cast
 
 from pstranspile.run.cluster.cluster import Cluster
-from pstranspile.run.cluster.message import SEND, SEND_BARRIER, Message
+from pstranspile.run.cluster.message import SEND, SEND_BARRIER, Message, step_told
 from pstranspile.run.cluster.server import Server
 from pstranspile.run.cluster.synchronous import SynchronousServer
 
 
 class Entry(NamedTuple):
-    """A gradient: the server it went to, the step, the trainer's number, and the variable."""
+    """A gradient: the server it went to, the step (an index from 0), the trainer's number, and the variable."""
 
     server: str
     step: int
@@ -91,4 +91,4 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _told(entry: Entry) -> str:
-    return f"{entry.variable} of trainer {entry.trainer}, step {entry.step}, on {entry.server}"
+    return f"{entry.variable} of trainer {entry.trainer}, {step_told(entry.step)}, on {entry.server}"

@@ -38,11 +38,16 @@ KINDS = (
 """Every kind of message."""
 
 
+def step_told(step: int) -> str:
+    """How a person is told of a trainer's step: numbered from 1, `start-up` before all of them."""
+    return f"step {step + 1}" if step >= 0 else "start-up"
+
+
 class Message(NamedTuple):
     """One message. It never changes, and neither does what it carries.
 
-    `trainer`, `step` (of the trainer, counted from 0; -1 during start-up) and `sequence` (counted from 1 on each link
-    from `source` to `target`) tell it from every other, so that a retry or a duplicate is recognised. `slot` says
+    `trainer`, `step` (of the trainer, an index from 0; below 0 during start-up) and `sequence` (counted from 1 on each
+    link from `source` to `target`) tell it from every other, so that a retry or a duplicate is recognised. `slot` says
     which of a trainer's outstanding requests a reply belongs to.
     """
 
@@ -57,6 +62,6 @@ class Message(NamedTuple):
     slot: int
 
     def __str__(self) -> str:
-        """`send fc_0.w_0@GRAD from trainer_0 to pserver_1, step 3`."""
+        """`send fc_0.w_0@GRAD from trainer_0 to pserver_1, step 3`; steps are numbered from 1."""
         what = f"{self.kind} {self.variable}" if self.variable else self.kind
-        return f"{what} from {self.source} to {self.target}, step {self.step}"
+        return f"{what} from {self.source} to {self.target}, {step_told(self.step)}"

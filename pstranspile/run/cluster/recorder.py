@@ -6,7 +6,18 @@ from typing import Any, NamedTuple, cast
 
 from pstranspile.ops.values import LoDTensor, SelectedRows
 from pstranspile.run.cluster.cluster import Cluster
-from pstranspile.run.cluster.message import COLLECTIVE, GET, GET_NOW, GET_ROWS, LOOKUP, PREFETCH, REPLY, SEND, Message
+from pstranspile.run.cluster.message import (
+    COLLECTIVE,
+    GET,
+    GET_NOW,
+    GET_ROWS,
+    LOOKUP,
+    PREFETCH,
+    REPLY,
+    SEND,
+    Message,
+    step_told,
+)
 from pstranspile.run.describe import size_in_bytes
 
 POST, DELIVER, LOST, DUPLICATE = "post", "deliver", "lost", "duplicate"
@@ -22,8 +33,8 @@ ASKING = (GET, GET_NOW, GET_ROWS, LOOKUP, PREFETCH)
 class Event(NamedTuple):
     """Something that happened to a message, at a tick of the virtual clock.
 
-    `step` is that of the trainer the message is about, counted from 0, -1 during start-up. `variable` is, of a reply,
-    that of the request; `bytes` counts the values that the message carries.
+    `step` is that of the trainer the message is about, an index from 0, below 0 during start-up. `variable` is, of a
+    reply, that of the request; `bytes` counts the values that the message carries.
     """
 
     tick: int
@@ -72,10 +83,9 @@ class Recorder:
 
     def step_name(self, trainer: int, step: int) -> str:
         """`start-up`, `step 3`, or `step 3 of @generator` where several programs take turns."""
-        if step < 0:
-            return "start-up"
         known = self._trainers.get(trainer)
-        return f"step {step} of @{known.program_of(step)}" if known is not None and known.named else f"step {step}"
+        of = f" of @{known.program_of(step)}" if step >= 0 and known is not None and known.named else ""
+        return step_told(step) + of
 
     def of_steps(self, first: int, last: int) -> list[Event]:
         """The events about steps `first` to `last`, both included (-1: the start-up)."""

@@ -1,4 +1,4 @@
-"""What goes wrong in a run, written down: one line for each thing (docs/faults.md).
+"""What goes wrong in a run, written down: one line for each thing, steps numbered from 1 (docs/faults.md).
 
 seed 7                                  # of the random choices
 delay 0.2 1..40                         # a fifth of all messages takes 1 to 40 ticks longer
@@ -55,6 +55,7 @@ class Leave(NamedTuple):
 
 class Crash(NamedTuple):
     """The machine ends without a word, in a step, when it has sent (a server: taken) `after` messages of that step.
+    A server's step is the update that it makes next.
 
     `notice`: ticks after which the others learn of it, as of a broken connection; None: never. `restart`: ticks after
     which a server is started again; None: never.
@@ -87,7 +88,7 @@ Event: TypeAlias = "Late | Slow | Leave | Crash | Rejoin | Partition"
 
 
 class Scenario(NamedTuple):
-    """What goes wrong in a run. `delay`, `drop` and `duplicate` are the chances of each message.
+    """What goes wrong in a run. `delay`, `drop` and `duplicate` are the chances of each message. Steps count from 1.
 
     `ticks` are the shortest and the longest delay. `keep` says after how many updates a server's state is kept, to
     which it returns when it is started again; `folder` where, as a file of each server ("": in memory).
@@ -187,6 +188,12 @@ def _number(text: str, least: int = 0) -> int:
     return int(text)
 
 
+def _step(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise _Wrong(f"{text} is no step: steps are numbered from 1")
+    return int(text)
+
+
 def _chance(text: str) -> float:
     try:
         value = float(text)
@@ -210,7 +217,7 @@ def _options(words: Sequence[str], known: Sequence[str], form: str) -> dict[str,
     for name, value in zip(words[::2], words[1::2], strict=True):
         if name not in known or name in found:
             raise _Wrong(f"unexpected {name}; expected: {form}")
-        found[name] = _number(value)
+        found[name] = _step(value) if name == "step" else _number(value)
     return found
 
 
@@ -267,7 +274,7 @@ def _read_slow(scenario: Scenario, words: Sequence[str]) -> Scenario:
 def _at_step(words: Sequence[str], form: str) -> tuple[str, int]:
     if len(words) != 3 or words[1] != "step":
         raise _Wrong(f"expected: {form}")
-    return words[0], _number(words[2])
+    return words[0], _step(words[2])
 
 
 def _read_leave(scenario: Scenario, words: Sequence[str]) -> Scenario:
@@ -354,16 +361,16 @@ def _random_events(draw: random.Random, trainers: Sequence[str], servers: Sequen
             yield Slow(name, draw.randint(1, 40))
         if name not in departing:
             continue
-        step = draw.randrange(steps)
+        step = draw.randint(1, steps)
         if draw.random() < 0.3:
             yield Leave(name, step)
         else:
             yield Crash(name, step, draw.randrange(8), draw.choice((1, NOTICE, 300)))
         if draw.random() < 0.6:
-            yield Rejoin(name, draw.randint(step + 1, steps))
+            yield Rejoin(name, draw.randint(step + 1, steps + 1))
     for name in servers:
         if draw.random() < 0.25:
-            yield Crash(name, draw.randrange(steps), draw.randrange(12), restart=draw.choice((1, 30, 200)))
+            yield Crash(name, draw.randint(1, steps), draw.randrange(12), restart=draw.choice((1, 30, 200)))
     machines = [*trainers, *servers]
     if draw.random() < 0.2 and len(machines) > 1:
         one = draw.sample(machines, draw.randrange(1, len(machines)))
@@ -374,7 +381,7 @@ def _random_events(draw: random.Random, trainers: Sequence[str], servers: Sequen
 
 def _fatal_event(draw: random.Random, trainers: Sequence[str], servers: Sequence[str], steps: int) -> Event:
     kind = draw.choice(("trainer", "server", "partition")) if servers else "trainer"
-    step = draw.randrange(steps - 1)
+    step = draw.randint(1, steps - 1)
     if kind == "trainer":
         return Crash(draw.choice(trainers), step, draw.randrange(6), notice=None)
     if kind == "server":

@@ -135,6 +135,10 @@ class Server(Machine):
         """Whether all trainers have left."""
         return not self.live
 
+    def step_told(self) -> str:
+        """How a person is told what the server does next: its updates, numbered from 1."""
+        return f"update {self.updates + 1}"
+
     def receive(self, message: Message) -> None:
         """Takes one message. Raises DiagnosticError."""
         self._handlers[message.kind](message)

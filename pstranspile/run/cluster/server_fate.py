@@ -70,7 +70,7 @@ class ServerFate:
         if server.updates != self._in_step:
             self._in_step, self._count = server.updates, 0
         self._count += 1
-        step = server.updates
+        step = server.updates + 1
         return step > first.step or (step == first.step and self._count >= first.after)
 
     @property
@@ -98,7 +98,7 @@ class ServerFate:
         server.inbox.clear()
         if self._file is not None:
             lose_values(server)
-        told = f"{server.name} crashed in step {server.updates}"
+        told = f"{server.name} crashed in {server.step_told()}"
         self.injector.note(told)
         if event.restart is None:
             self._ended = f"{told}, and is not started again"
@@ -129,7 +129,7 @@ class ServerFate:
             self.injector.scheduler.forget(link)
             link.expected = kept.taken.get(link.source.name, 0) + 1
             link.held = None
-        self.injector.note(f"{server.name} is started again, in step {server.updates}")
+        self.injector.note(f"{server.name} is started again, in {server.step_told()}")
         server.go_on_again()
         for link in self._links():
             for message in list(self._messages.get(link.source.name, ())):

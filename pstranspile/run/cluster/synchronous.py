@@ -27,7 +27,7 @@ from pstranspile.run.cluster.blocks import Block, Parts, block_program, part_of,
 from pstranspile.run.cluster.counters import count_rounds, shared_counters
 from pstranspile.run.cluster.cutting import merged
 from pstranspile.run.cluster.machine import Waiting
-from pstranspile.run.cluster.message import Message
+from pstranspile.run.cluster.message import Message, step_told
 from pstranspile.run.cluster.server import Server, pairs
 
 Applied: TypeAlias = "Callable[[Server, list[tuple[str, int, Value]]], object]"
@@ -175,6 +175,10 @@ class SynchronousServer(Server):
             elif name not in self.received:
                 self._senders[name], self.received[name] = next(iter(parts.items()))
 
+    def step_told(self) -> str:
+        """Each step is one update."""
+        return step_told(self.updates)
+
     def may_come(self, step: int) -> bool:
         """While variables are served before this step."""
         return not self.sending and step <= self.updates
@@ -241,9 +245,9 @@ class SynchronousServer(Server):
         told = {trainer: self._steps.get(trainer, (MAIN, -1)) for trainer in sorted(self._sent)}
         names = {name for name, _ in told.values()}
         if len(names) > 1:
-            notes = [Note(f"{self.names_of([t])[0]}: @{name}, step {step}") for t, (name, step) in told.items()]
+            notes = [Note(f"{self.names_of([t])[0]}: @{name}, {step_told(step)}") for t, (name, step) in told.items()]
             different = " and ".join(f"@{name}" for name in sorted(names))
-            message = f"the trainers take part in update {self.updates} of {self.name} with different programs, "
+            message = f"the trainers take part in update {self.updates + 1} of {self.name} with different programs, "
             raise DiagnosticError([at_op(codes.PROGRAMS, message + different, self.op, notes=notes)])
         return next(iter(names))
 
@@ -300,12 +304,12 @@ class SynchronousServer(Server):
         """Which barrier has not been met, and who has not come."""
         if self.ended:
             return None
-        step = f" of step {self.updates}"
         if self.sending:
+            step = f" of {self.step_told()}"
             come = [f"{self.names_of([t])[0]} runs @{name}" for t, (name, _) in sorted(self._steps.items())]
             step += f" ({', '.join(come)})" if come else ""
             return Waiting(self.name, self.op, "send barriers" + step, self.names_of(self.live - self._sent))
-        what = "fetch barriers" + (step if self.updates else " of the start-up programs")
+        what = "fetch barriers of " + (f"step {self.updates}" if self.updates else "the start-up programs")
         return Waiting(self.name, self.op, what, self.names_of(self.live - self._fetched))
 
 

@@ -63,7 +63,7 @@ def _message(event: Event, threads: dict[str, int], flows: dict[tuple[str, str, 
     common: dict[str, Any] = {"cat": event.kind, "pid": PROCESS, "tid": threads.get(machine, 0), "ts": event.tick}
     if event.what in (LOST, DUPLICATE):
         return [{**common, "name": f"{event.what}: {name}", "ph": "i", "s": "t"}]
-    told = {"from": event.source, "to": event.target, "step": event.step, "bytes": event.bytes}
+    told = {"from": event.source, "to": event.target, "step": event.step + 1, "bytes": event.bytes}
     shown = {**common, "name": name, "ph": "X", "dur": 1, "args": told}
     if event.what == POST:
         flows[event.message] = len(flows) + 1

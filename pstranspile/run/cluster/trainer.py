@@ -11,7 +11,7 @@ from pstranspile.ir.model import MAIN, Op, Program, Var
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import Value
 from pstranspile.run.cluster.machine import Machine, Waiting
-from pstranspile.run.cluster.message import COMPLETE, Message
+from pstranspile.run.cluster.message import COMPLETE, Message, step_told
 from pstranspile.run.cluster.network import Link, Network
 from pstranspile.run.cluster.script import Coroutine, Exchange, Library, Script, changed_in_place
 from pstranspile.run.feeds import fetched
@@ -68,7 +68,7 @@ class Trainer(Machine):
         """Which of them each step runs; None: always the main one."""
         self.seed = seed
         self.step = -1
-        """The step under way or next, counted from 0; -1 during start-up."""
+        """The step under way or next, an index from 0 as that of what is fed; below 0 during start-up."""
         self.limit = 0
         self.left = False
         self.results: list[dict[str, Value]] = []
@@ -396,5 +396,5 @@ class Trainer(Machine):
     def _told(self, problem: DiagnosticError) -> DiagnosticError:
         """The error with a note that says on which machine, and in which step."""
         program = f" of @{self._running}" if self.turns is not None else ""
-        where = f"on {self.name}, " + (f"step {self.step}{program}" if self.step >= 0 else "during start-up")
+        where = f"on {self.name}, " + (step_told(self.step) + program if self.step >= 0 else "during start-up")
         return DiagnosticError(d._replace(notes=(*d.notes, Note(where))) for d in problem.diagnostics)

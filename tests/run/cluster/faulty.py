@@ -65,7 +65,7 @@ TROUBLE = """seed 3
 delay 0.3 1..30
 drop 0.2
 duplicate 0.3
-crash pserver_0 step 4 after 2 restart 40
-crash pserver_1 step 9 restart 5
+crash pserver_0 step 5 after 2 restart 40
+crash pserver_1 step 10 restart 5
 keep 2
 """

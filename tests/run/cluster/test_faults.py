@@ -9,9 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.run.cluster.cluster import Cluster
+from pstranspile.run.cluster.faults import Injector
 from pstranspile.run.cluster.ledger import UpdateLedger
 from pstranspile.run.cluster.message import SEND
+from pstranspile.run.cluster.scenario import Crash, Leave, Rejoin, Scenario, parse_scenario
 from tests.run.cluster.faulty import MODES, STEPS, TROUBLE, WITH_SERVERS, WITHOUT, alike, alone, cluster, ended, equal
 
 # Messages
@@ -85,11 +88,11 @@ def test_geo_servers_hold_the_start_and_all_differences_whatever_happens(schedul
 # Servers
 
 
-@pytest.mark.parametrize("step", range(STEPS))
+@pytest.mark.parametrize("step", range(1, STEPS + 1))
 @pytest.mark.parametrize("keep", [1, 3])
 @pytest.mark.parametrize("kind", ["adam", "sparse"])
 def test_a_server_that_is_started_again_makes_its_updates_anew(kind: str, keep: int, step: int):
-    scenario = f"keep {keep}\ncrash pserver_0 step {step} after {2 * step} restart 30"
+    scenario = f"keep {keep}\ncrash pserver_0 step {step} after {2 * step - 2} restart 30"
     found = cluster("sync", scenario, step, kind)
     ledger = UpdateLedger(found)
     assert equal(ended(found), ended(cluster("sync", kind=kind)))
@@ -104,10 +107,10 @@ def test_a_server_that_is_started_again_makes_its_updates_anew(kind: str, keep: 
 @pytest.mark.parametrize(
     ("mode", "event"),
     [
-        *((mode, "leave trainer_1 step 2") for mode in ("sync", "fleet-sync", "grad-allreduce", "nccl2")),
-        *((mode, "crash trainer_1 step 2") for mode in ("sync", "fleet-sync", "grad-allreduce", "nccl2")),
-        ("sync", "crash trainer_1 step 2 after 3"),
-        ("fleet-sync", "crash trainer_1 step 2 after 3"),
+        *((mode, "leave trainer_1 step 3") for mode in ("sync", "fleet-sync", "grad-allreduce", "nccl2")),
+        *((mode, "crash trainer_1 step 3") for mode in ("sync", "fleet-sync", "grad-allreduce", "nccl2")),
+        ("sync", "crash trainer_1 step 3 after 3"),
+        ("fleet-sync", "crash trainer_1 step 3 after 3"),
     ],
 )
 def test_the_average_is_over_those_who_sent(mode: str, event: str):
@@ -120,25 +123,25 @@ def test_the_average_is_over_those_who_sent(mode: str, event: str):
 
 @pytest.mark.parametrize("schedule", [None, 1, 2, 3])
 @pytest.mark.parametrize(
-    "away", ["leave trainer_1 step 1", "crash trainer_1 step 1 notice 1", "crash trainer_1 step 1 after 2"]
+    "away", ["leave trainer_1 step 2", "crash trainer_1 step 2 notice 1", "crash trainer_1 step 2 after 2"]
 )
 def test_a_trainer_that_rejoins_takes_part_from_the_next_step(away: str, schedule: int | None):
-    found = cluster("sync", f"{away}\nrejoin trainer_1 step 4\ndelay 0.3 1..20", schedule)
+    found = cluster("sync", f"{away}\nrejoin trainer_1 step 5\ndelay 0.3 1..20", schedule)
     ledger = UpdateLedger(found)
     ours = ended(found)
     assert ledger.problems() == []
     assert found.injector is not None
     (step,) = [int(told.rpartition(" ")[2]) for _, told in found.injector.told if "rejoins" in told]
-    assert step == 4
-    alike(ours, alone(["both"] + [0] * (step - 1) + ["both"] * (STEPS - step)))
+    assert step == 5
+    alike(ours, alone(["both"] + [0] * (step - 2) + ["both"] * (STEPS - step + 1)))
     for name, value in ours.items():
         np.testing.assert_array_equal(found.trainers[1].scope[name], value)
 
 
 @pytest.mark.parametrize("mode", WITH_SERVERS)
-@pytest.mark.parametrize("event", ["leave trainer_0 step 2", "crash trainer_0 step 1 after 1"])
+@pytest.mark.parametrize("event", ["leave trainer_0 step 3", "crash trainer_0 step 2 after 1"])
 def test_the_only_trainer_comes_back(event: str, mode: str):
-    found = cluster(mode, f"{event}\nrejoin trainer_0 step 3", trainers=1)
+    found = cluster(mode, f"{event}\nrejoin trainer_0 step 4", trainers=1)
     ended(found)
     assert found.injector is not None
     assert [told for _, told in found.injector.told][1].startswith("trainer_0 rejoins, from step ")
@@ -147,7 +150,7 @@ def test_the_only_trainer_comes_back(event: str, mode: str):
 
 @pytest.mark.parametrize("mode", ["grad-allreduce", "nccl2"])
 def test_a_trainer_that_rejoins_without_servers_takes_over_what_another_has(mode: str):
-    found = cluster(mode, "leave trainer_1 step 1\nrejoin trainer_1 step 4")
+    found = cluster(mode, "leave trainer_1 step 2\nrejoin trainer_1 step 5")
     ours = ended(found)
     alike(ours, alone(["both"] + [0] * 3 + ["both"] * 2))
     for name, value in ours.items():
@@ -157,7 +160,7 @@ def test_a_trainer_that_rejoins_without_servers_takes_over_what_another_has(mode
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("schedule", [None, 1])
 def test_in_every_mode_trainers_crash_and_come_back(mode: str, schedule: int | None):
-    found = cluster(mode, "crash trainer_1 step 2 after 1\nrejoin trainer_1 step 4\nslow trainer_0 60", schedule)
+    found = cluster(mode, "crash trainer_1 step 3 after 1\nrejoin trainer_1 step 5\nslow trainer_0 60", schedule)
     ours = ended(found)
     assert all(np.isfinite(value).all() for value in ours.values())
     assert found.injector is not None
@@ -167,7 +170,7 @@ def test_in_every_mode_trainers_crash_and_come_back(mode: str, schedule: int | N
 
 def test_a_geo_trainer_that_comes_back_begins_with_what_the_servers_have():
     """Also of tables, which its start-up program does not fetch."""
-    found = cluster("geo", "crash trainer_1 step 2\nrejoin trainer_1 step 5\nslow trainer_0 200", kind="embedding")
+    found = cluster("geo", "crash trainer_1 step 3\nrejoin trainer_1 step 6\nslow trainer_0 200", kind="embedding")
     trainer, feed = found.trainers[1], found.trainers[1].feed
     begun: dict[int, bool] = {}
 
@@ -187,9 +190,37 @@ def test_a_geo_trainer_that_comes_back_begins_with_what_the_servers_have():
 
 def test_a_trainer_rejoins_while_a_server_is_down():
     """The server, back at what it kept before, lets it in, and does not wait for it when it has left again."""
-    scenario = "leave trainer_1 step 1\nrejoin trainer_1 step 3\ncrash pserver_0 step 9 after 3 restart 300"
+    scenario = "leave trainer_1 step 2\nrejoin trainer_1 step 4\ncrash pserver_0 step 10 after 3 restart 300"
     found = cluster("async-communicator", scenario, 1)
     ended(found)
     assert found.injector is not None
     told = [text.partition(",")[0] for _, text in found.injector.told]
-    assert told[1:] == ["pserver_0 crashed in step 10", "trainer_1 rejoins", "pserver_0 is started again"]
+    assert told[1:] == ["pserver_0 crashed in update 11", "trainer_1 rejoins", "pserver_0 is started again"]
+
+
+# Numbers of steps
+
+
+@pytest.mark.parametrize("schedule", [None, 1])
+@pytest.mark.parametrize("mode", MODES)
+def test_every_message_is_about_a_step_that_is_made(mode: str, schedule: int | None):
+    """Also those of communicators, which send after the step, and when their trainer leaves."""
+    found = cluster(mode, schedule=schedule)
+    seen: dict[str, set[int]] = {}
+    found.network.observers.append(
+        lambda _, message: seen.setdefault(message.source, set()).add(message.step) if message.kind != "complete" else 0
+    )
+    ended(found)
+    told = set().union(*seen.values())
+    assert told - {-1} <= set(range(STEPS))
+    assert STEPS - 1 in told
+    if mode == "geo":  # it exchanges after every second step
+        assert seen["trainer_0/communicator"] == {1, 3, 5}
+
+
+def test_a_scenario_of_values_numbers_steps_from_1_too():
+    (crash,) = parse_scenario("crash trainer_1 step 3").events
+    assert crash == Crash("trainer_1", 3)
+    for event in (Crash("trainer_1", 0), Leave("trainer_0", 0), Rejoin("trainer_0", -1)):
+        with pytest.raises(DiagnosticError, match="steps are numbered from 1"):
+            Injector(cluster("sync"), Scenario(events=(event,)))

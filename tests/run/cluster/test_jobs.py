@@ -109,8 +109,8 @@ def test_what_is_told():
     cluster = start()
     cluster.network.observers.append(lambda event, message: seen.append(f"{event} {message}"))
     cluster.run_to(1)
-    assert "post send fc_0.w_0@GRAD.trainer_0 from trainer_0 to pserver_1, step 0" in seen
-    assert "deliver send fc_0.w_0@GRAD.trainer_0 from trainer_0 to pserver_1, step 0" in seen
+    assert "post send fc_0.w_0@GRAD.trainer_0 from trainer_0 to pserver_1, step 1" in seen
+    assert "deliver send fc_0.w_0@GRAD.trainer_0 from trainer_0 to pserver_1, step 1" in seen
     assert sum(line.startswith("post") for line in seen) == sum(line.startswith("deliver") for line in seen)
 
 
@@ -196,7 +196,7 @@ def test_what_goes_wrong_in_an_op_is_said_once():
         simulate(job, [{}], seed=SEED)
     (told,) = failed.value.diagnostics
     assert told.message.count("must be fed") == 1
-    assert [note.message for note in told.notes] == ["on trainer_0, step 0"]
+    assert [note.message for note in told.notes] == ["on trainer_0, step 1"]
 
 
 def test_results_as_arrays():

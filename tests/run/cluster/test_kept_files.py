@@ -62,7 +62,7 @@ def test_what_has_no_form_in_a_file_is_an_error(tmp_path: Path):
 def test_updates_are_made_anew_from_files(kind: str, schedule: int | None, keep: int, tmp_path: Path):
     scenario = (
         f"keep {keep} in {tmp_path}\ndelay 0.3 1..20\ndrop 0.2\n"
-        "crash pserver_0 step 1 after 3 restart 30\ncrash pserver_1 step 3 restart 5\ncrash pserver_0 step 4 restart 9"
+        "crash pserver_0 step 2 after 3 restart 30\ncrash pserver_1 step 4 restart 5\ncrash pserver_0 step 5 restart 9"
     )
     found = cluster("sync", scenario, schedule, kind)
     ledger = UpdateLedger(found)
@@ -75,7 +75,7 @@ def test_updates_are_made_anew_from_files(kind: str, schedule: int | None, keep:
 
 @pytest.mark.parametrize("mode", WITH_SERVERS)
 def test_in_every_mode_files_do_what_memory_does(mode: str, tmp_path: Path):
-    crashes = "crash pserver_0 step 2 after 1 restart 20\ncrash pserver_1 step 3 restart 40\nduplicate 0.3"
+    crashes = "crash pserver_0 step 3 after 1 restart 20\ncrash pserver_1 step 4 restart 40\nduplicate 0.3"
     in_memory = cluster(mode, f"keep 2\n{crashes}", 1)
     in_files = cluster(mode, f"keep 2 in {tmp_path}\n{crashes}", 1)
     assert equal(ended(in_files), ended(in_memory))
@@ -119,8 +119,8 @@ def test_a_server_is_not_started_from_a_bad_file(tmp_path: Path, monkeypatch: py
         with monkeypatch.context() as patch:
             patch.setattr(ServerFate, "_crash", crashing)
             with pytest.raises(DiagnosticError) as caught:
-                ended(cluster("sync", f"keep 1 in {tmp_path}\ncrash pserver_0 step 2 restart 9\n"
-                              "crash pserver_1 step 5 restart 9"))  # fmt: skip
+                ended(cluster("sync", f"keep 1 in {tmp_path}\ncrash pserver_0 step 3 restart 9\n"
+                              "crash pserver_1 step 6 restart 9"))  # fmt: skip
         (finding,) = caught.value.diagnostics
         assert finding.code == "cluster-kept"
         assert finding.location is not None
@@ -136,7 +136,7 @@ def test_a_server_is_not_started_from_a_bad_file(tmp_path: Path, monkeypatch: py
 def test_a_folder_that_can_not_be_written(tmp_path: Path):
     (tmp_path / "file").write_text("")
     with pytest.raises(DiagnosticError, match="file"):
-        ended(cluster("sync", f"keep 1 in {tmp_path / 'file'}\ncrash pserver_0 step 1 restart 9"))
+        ended(cluster("sync", f"keep 1 in {tmp_path / 'file'}\ncrash pserver_0 step 2 restart 9"))
 
 
 def test_nothing_is_written_where_no_server_is_started_again(tmp_path: Path):

@@ -59,5 +59,5 @@ def test_a_gradient_without_report_must_not_be_applied():
     problems = ledger.problems()
     assert problems
     assert all(
-        "trainer 1, step 1" in problem and problem.endswith("its trainer did not report") for problem in problems
+        "trainer 1, step 2" in problem and problem.endswith("its trainer did not report") for problem in problems
     )

@@ -72,7 +72,7 @@ def test_a_trace_has_a_slice_and_an_arrow_for_every_message():
     names = {item["args"]["name"] for item in by_phase["M"]}
     assert {"trainer_0", "trainer_1", "pserver_0", "pserver_1"} <= names
     steps = [item for item in by_phase["X"] if item["cat"] == "step"]
-    assert {item["name"] for item in steps} >= {"start-up", "step 0", "step 1"}
+    assert {item["name"] for item in steps} >= {"start-up", "step 1", "step 2"}
     arrows = {item["id"]: item["ts"] for item in by_phase["s"]}
     assert all(item["ts"] >= arrows[item["id"]] for item in by_phase["f"])
 
@@ -82,8 +82,8 @@ def test_a_chart_in_text_shows_the_chosen_steps():
     chart = chart_text(recorder, 0, 0)
     lines = chart.splitlines()
     assert lines[0].split() == ["trainer_0", "trainer_1", "pserver_0", "pserver_1"]
-    assert "step 0" in lines[1]
-    assert "step 1" not in chart
+    assert "step 1" in lines[1]
+    assert "step 2" not in chart
     send = next(line for line in lines if "send fc_0.w_0@GRAD.trainer_1, 80 B" in line)
     place = lines[0].index("trainer_1")
     assert send[place] == "|"
@@ -136,7 +136,7 @@ def test_the_command_writes_them(tmp_path: Path, feed: str, capsys: pytest.Captu
     assert json.loads(Path(names["trace.json"]).read_text())["traceEvents"]
     ElementTree.parse(names["chart.svg"])
     assert main([*job, "--chart", names["chart.txt"], "--chart-steps", "2"]) == 0
-    assert "step 1" in Path(names["chart.txt"]).read_text()
+    assert "step 2" in Path(names["chart.txt"]).read_text()
 
 
 @pytest.mark.parametrize(

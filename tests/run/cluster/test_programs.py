@@ -179,7 +179,7 @@ def test_trainers_that_run_different_programs_are_told():
     (found,) = told.value.diagnostics
     assert found.code == "cluster-programs"
     assert "@generator and @main" in found.message
-    assert [note.message for note in found.notes] == ["trainer_0: @main, step 2", "trainer_1: @generator, step 2"]
+    assert [note.message for note in found.notes] == ["trainer_0: @main, step 3", "trainer_1: @generator, step 3"]
 
 
 def test_a_stuck_cluster_tells_who_runs_what():
@@ -217,7 +217,7 @@ def test_a_step_counter_counts_the_steps_of_its_program():
             np.testing.assert_allclose(value, scope[name], rtol=1e-6, atol=1e-7, err_msg=f"{mode} {name}")
 
 
-FAULTS = "drop 0.1\nduplicate 0.1\ncrash pserver_1 step 4 after 2 restart 30"
+FAULTS = "drop 0.1\nduplicate 0.1\ncrash pserver_1 step 5 after 2 restart 30"
 
 
 def test_faults_change_nothing():
@@ -232,7 +232,7 @@ def test_a_trainer_that_leaves_and_rejoins():
     done = run(
         compiled(),
         adversarial_feeds(),
-        faults=parse_scenario("crash trainer_1 step 2 after 1\nrejoin trainer_1 step 5"),
+        faults=parse_scenario("crash trainer_1 step 3 after 1\nrejoin trainer_1 step 6"),
     )
     assert all(np.isfinite(value).all() for value in done.parameters.values())
     assert [server.updates for server in done.cluster.servers] == [STEPS, STEPS]

@@ -19,8 +19,10 @@ ROOT = Path(__file__).parents[3]
     ("text", "told"),
     [
         ("crash trainer_0", "expected: crash MACHINE step STEP"),
-        ("crash trainer_0 step x", "x is no whole number of at least 0"),
-        ("crash trainer_0 step 1 unnoticed notice 3", "expected: crash MACHINE"),
+        ("crash trainer_0 step x", "x is no step: steps are numbered from 1"),
+        ("leave trainer_0 step 0", "0 is no step: steps are numbered from 1"),
+        ("crash trainer_0 after 0 step 0", "0 is no step: steps are numbered from 1"),
+        ("crash trainer_0 step 2 unnoticed notice 3", "expected: crash MACHINE"),
         ("crush trainer_0 step 1", "there is no crush; did you mean crash?"),
         ("drop 1.5", "1.5 is no chance between 0 and 0.9"),
         ("delay 0.1 9..3", "the shortest delay is above the longest"),
@@ -44,9 +46,9 @@ def test_what_is_wrong_in_a_scenario_is_told(text: str, told: str):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("crash trainer_7 step 1", "the cluster has no machine trainer_7; "),
+        ("crash trainer_7 step 2", "the cluster has no machine trainer_7; "),
         ("slow pserver_0 3", "the cluster has no trainer pserver_0; "),
-        ("crash trainer_0 step 1 restart 3", "trainer_0 is a trainer: use `rejoin`"),
+        ("crash trainer_0 step 2 restart 3", "trainer_0 is a trainer: use `rejoin`"),
     ],
 )
 def test_machines_of_a_scenario_must_exist(text: str, told: str):
@@ -82,16 +84,16 @@ CLUSTER = ["--pservers", "2", "--trainers", "2"]
 
 def test_run_with_faults_of_a_file(data: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     file = tmp_path / "trouble.txt"
-    file.write_text("drop 0.2\ncrash trainer_1 step 1 after 1\nrejoin trainer_1 step 3\n")
+    file.write_text("drop 0.2\ncrash trainer_1 step 2 after 1\nrejoin trainer_1 step 4\n")
     assert main([*data, *CLUSTER, "--faults", str(file)]) == 0
     told = capsys.readouterr().err
-    assert ": trainer_1 crashed in step 1\n" in told
-    assert ": trainer_1 rejoins, from step 3\n" in told
-    file.write_text("crash trainer_1 step 1 unnoticed\n")
+    assert ": trainer_1 crashed in step 2\n" in told
+    assert ": trainer_1 rejoins, from step 4\n" in told
+    file.write_text("crash trainer_1 step 2 unnoticed\n")
     assert main([*data, *CLUSTER, "--faults", str(file)]) == 1
     told = capsys.readouterr().err
     assert "error[cluster-stuck]" in told
-    assert "pserver_1 waits at listen_and_serv for send barriers of step 1; not come: trainer_1" in told
+    assert "pserver_1 waits at listen_and_serv for send barriers of step 2; not come: trainer_1" in told
     assert main([*data, *CLUSTER, "--faults", str(tmp_path / "none.txt")]) == 1
     assert "none.txt: error[cluster-scenario]: can't be read" in capsys.readouterr().err
 

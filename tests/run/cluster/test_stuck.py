@@ -22,14 +22,14 @@ def report_of(found: Cluster) -> list[str]:
 @pytest.mark.parametrize("schedule", [None, 1, 2])
 @pytest.mark.parametrize("mode", MODES)
 def test_a_crash_that_nobody_notices_is_named(mode: str, schedule: int | None):
-    found = cluster(mode, "crash trainer_1 step 2 unnoticed", schedule)
+    found = cluster(mode, "crash trainer_1 step 3 unnoticed", schedule)
     told = report_of(found)
-    assert told[0] == "trainer_1 crashed in step 2, and nobody noticed"
+    assert told[0] == "trainer_1 crashed in step 3, and nobody noticed"
     waiting = [line for line in told if "; not come: trainer_1" in line]
     assert waiting
     what = {
-        "sync": "send barriers of step 2",
-        "fleet-sync": "send barriers of step 2",
+        "sync": "send barriers of step 3",
+        "fleet-sync": "send barriers of step 3",
         "grad-allreduce": "the parts of all trainers in c_allreduce_sum",
         "local-sgd": "the parts of all trainers in c_allreduce_sum",
         "nccl2": "the parts of all trainers in average",
@@ -40,8 +40,9 @@ def test_a_crash_that_nobody_notices_is_named(mode: str, schedule: int | None):
 @pytest.mark.parametrize("schedule", [None, 1, 2])
 @pytest.mark.parametrize("mode", WITH_SERVERS)
 def test_a_server_that_does_not_come_back_is_named(mode: str, schedule: int | None):
-    told = report_of(cluster(mode, "crash pserver_1 step 1 after 1", schedule))
-    assert told[0] == "pserver_1 crashed in step 1, and is not started again"
+    told = report_of(cluster(mode, "crash pserver_1 step 2 after 1", schedule))
+    what = "step" if mode in ("sync", "fleet-sync") else "update"
+    assert told[0] == f"pserver_1 crashed in {what} 2, and is not started again"
     assert any(line.startswith("trainer") and "pserver_1" in line.partition("not come: ")[2] for line in told), told
 
 
@@ -53,9 +54,9 @@ def test_a_partition_that_does_not_end_is_named(mode: str):
 
 
 WAITS: dict[str, Callable[[], Cluster]] = {
-    "answers to recv": lambda: cluster("sync", "crash pserver_0 step 0 after 1"),
-    "answers to distributed_lookup_table": lambda: cluster("sync", "crash pserver_0 step 1 after 3", kind="embedding"),
-    "answers to c_allreduce_sum": lambda: cluster("grad-allreduce", "crash trainer_0 step 1 unnoticed"),
+    "answers to recv": lambda: cluster("sync", "crash pserver_0 step 1 after 1"),
+    "answers to distributed_lookup_table": lambda: cluster("sync", "crash pserver_0 step 2 after 3", kind="embedding"),
+    "answers to c_allreduce_sum": lambda: cluster("grad-allreduce", "crash trainer_0 step 2 unnoticed"),
     "fetch barriers of the start-up programs": lambda: cluster("sync", "partition trainer_0 | pserver_1 from 0"),
     "room in the queue of its communicator": lambda: cluster(
         "async-communicator", "partition trainer_0 | pserver_1 from 20"
