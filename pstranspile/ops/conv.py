@@ -91,7 +91,11 @@ declare_gradient("conv3d", "Input Filter ResidualData? Output@GRAD -> Input@GRAD
 def window_counts(
     op: Op, dims: tuple[int, ...], kernel: tuple[int, ...], dilations: tuple[int, ...]
 ) -> tuple[int, ...]:
-    """How many windows of the kernel's size fit into each of the dims, padding included."""
+    """How many windows of the kernel's size each of the dims has, padding included; -1 where that is not known.
+
+    Fluid's division is that of C: dims that lack less than a stride for one window have one, past their end.
+    Raises ShapeError where a dim has none.
+    """
     strides, paddings = ints_attr(op, "strides"), ints_attr(op, "paddings")
     pairs = paddings if len(paddings) == 2 * len(dims) else tuple(p for p in paddings for _ in "ab")
     algorithm, found = op.attrs.get("padding_algorithm"), list[int]()
@@ -105,7 +109,10 @@ def window_counts(
             room = dim + padding - (dilations[at] * (kernel[at] - 1) + 1)
             if op.attrs.get("ceil_mode"):
                 room += strides[at] - 1
-            found.append(room // strides[at] + 1)
+            count = int(room / strides[at]) + 1
+            if count < 1:
+                raise ShapeError(f"images of {list(dims)} have no window of {list(kernel)}", next(iter(op.inputs)))
+            found.append(count)
     return tuple(found)
 
 
@@ -185,6 +192,14 @@ def same_padding(dim: int, stride: int, size: int) -> tuple[int, int]:
     return total // 2, total - total // 2
 
 
+def padding_to_last(padding: Padding, dims: Dims, size: Dims, strides: Dims, counts: Dims) -> Padding:
+    """The padding with which the last of `counts` windows of this size, which may go past the images, lies within."""
+    return tuple(
+        (before, max(after, (count - 1) * stride + k - dim - before))
+        for (before, after), dim, k, stride, count in zip(padding, dims, size, strides, counts, strict=True)
+    )
+
+
 def channels_first(op: Op, x: Array) -> Array:
     """Images or volumes with their channels before the spatial dims."""
     return np.moveaxis(x, -1, 1) if channels_last(op) else x
@@ -247,10 +262,10 @@ def _windows(op: Op, x: Array, filters: Array) -> Windows:
     groups = max(int_attr(op, "groups", 1), 1)
     if x.shape[1] != groups * filters.shape[1]:
         raise ValueError(f"Input has {x.shape[1]} channels, Filter takes {groups * filters.shape[1]}")
-    padding, counts = padding_of(op, dims, size), window_counts(op, dims, size, dilations)
-    if min(counts) < 1:
-        raise ValueError(f"Input has images of {list(dims)}, which have no window of {list(size)}")
-    return Windows(x.shape, size, groups, ints_attr(op, "strides"), dilations, padding, counts)
+    strides, counts = ints_attr(op, "strides"), window_counts(op, dims, size, dilations)
+    reach = tuple((k - 1) * dilation + 1 for k, dilation in zip(size, dilations, strict=True))
+    padding = padding_to_last(padding_of(op, dims, size), dims, reach, strides, counts)
+    return Windows(x.shape, size, groups, strides, dilations, padding, counts)
 
 
 def filter_matrices(filters: Array, groups: int) -> Array:

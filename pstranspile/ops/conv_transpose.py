@@ -17,6 +17,7 @@ from pstranspile.ops.conv import (
     image_dims,
     images_type,
     padding_of,
+    padding_to_last,
 )
 from pstranspile.ops.kernel import Run, kernel, wanted
 from pstranspile.ops.schema import INTS, declare, declare_gradient, ints
@@ -156,7 +157,7 @@ def _im2sequence(op: Op, types: Types) -> Types:
 def _counts(dims: Dims, size: Dims, strides: Dims, dilations: Dims, paddings: Dims) -> Dims:
     """How many windows there are; `paddings` are top, left, bottom, right. -1 where a dim is not known."""
     return tuple(
-        -1 if dim < 0 else (dim + paddings[at] + paddings[at + 2] - dilation * (k - 1) - 1) // stride + 1
+        -1 if dim < 0 else int((dim + paddings[at] + paddings[at + 2] - dilation * (k - 1) - 1) / stride) + 1
         for at, (dim, k, stride, dilation) in enumerate(zip(dims, size, strides, dilations, strict=True))
     )
 
@@ -242,7 +243,9 @@ def _plain_windows(shape: Dims, size: Dims, strides: Dims, dilations: Dims, padd
     if min(counts) < 1:
         raise ValueError(f"X has images of {list(shape[2:])}, which have no window of {list(size)}")
     top, left, bottom, right = paddings
-    return Windows(shape, size, 1, strides, dilations, ((top, bottom), (left, right)), counts)
+    reach = tuple((k - 1) * dilation + 1 for k, dilation in zip(size, dilations, strict=True))
+    padding = padding_to_last(((top, bottom), (left, right)), shape[2:], reach, strides, counts)
+    return Windows(shape, size, 1, strides, dilations, padding, counts)
 
 
 def _unfolded(op: Op, shape: Dims) -> Windows:

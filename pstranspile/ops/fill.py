@@ -118,9 +118,10 @@ def _fill_any_like(op: Op, types: Types) -> Types:
 @shape_rule("cast")
 def _cast(op: Op, types: Types) -> Types:
     x = one(types, "X")
+    gives: Types = {"Out": (x._replace(dtype=dtype_attr(op, "out_dtype")),)}
     if x.dtype is not dtype_attr(op, "in_dtype"):
-        raise ShapeError(f"X is {describe(x)}, but in_dtype says {dtype_attr(op, 'in_dtype').text}", "X")
-    return {"Out": (x._replace(dtype=dtype_attr(op, "out_dtype")),)}
+        raise ShapeError(f"X is {describe(x)}, but in_dtype says {dtype_attr(op, 'in_dtype').text}", "X", gives)
+    return gives
 
 
 @shape_rule("coalesce_tensor")

@@ -17,6 +17,7 @@ from pstranspile.ops.conv import (
     image_dims,
     images_type,
     padding_of,
+    padding_to_last,
     window_counts,
 )
 from pstranspile.ops.kernel import Run, kernel
@@ -143,8 +144,6 @@ def windows_of(op: Op, dims: tuple[int, ...]) -> Windows:
         return plain_windows(dims, dims, ones, ((0, 0),) * len(dims), ones, exclusive=flag(op, "exclusive"))
     size = ints_attr(op, "ksize")
     found = window_counts(op, dims, size, ones)
-    if min(found) < 1:
-        raise ValueError(f"X has images of {list(dims)}, which have no window of {list(size)}")
     padding, strides = padding_of(op, dims, size), ints_attr(op, "strides")
     return plain_windows(dims, size, strides, padding, found, exclusive=flag(op, "exclusive"))
 
@@ -174,15 +173,13 @@ def plain_windows(
     """`found` windows of one size at equal distances; `exclusive`: averages leave the padding out."""
     choices: list[list[slice]] = []
     real: list[Array] = []
-    reached: list[tuple[int, int]] = []
-    for dim, k, stride, count, (before, after) in zip(dims, size, strides, found, padding, strict=True):
+    for dim, k, stride, count, (before, _) in zip(dims, size, strides, found, padding, strict=True):
         last = (count - 1) * stride
         choices.append([slice(at, at + last + 1, stride) for at in range(k)])
         starts = np.arange(count) * stride - before
         real.append(np.minimum(starts + k, dim) - np.maximum(starts, 0))
-        # With ceil_mode the last window may reach beyond the padding
-        reached.append((before, max(after, last + k - dim - before)))
-    return Windows(tuple(reached), choices, _product(real) if exclusive else np.full(found, math.prod(size)))
+    reached = padding_to_last(padding, dims, size, strides, found)
+    return Windows(reached, choices, _product(real) if exclusive else np.full(found, math.prod(size)))
 
 
 def largest_of(windows: Windows, x: Array) -> Array:

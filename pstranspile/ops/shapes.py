@@ -37,13 +37,17 @@ _RULES: dict[str, ShapeRule] = {}
 _RESOLVED: dict[str, ShapeRule | None] = {}
 
 
-class ShapeError(Exception):
-    """Raised by a shape rule when the inputs don't fit together. `slot` is the one to point at."""
+class ShapeError(ValueError):
+    """Raised by a shape rule when the inputs don't fit together. `slot` is the one to point at.
 
-    def __init__(self, message: str, slot: str = ""):
+    `gives` are the types of the outputs where Fluid computes them all the same, None where it can't.
+    """
+
+    def __init__(self, message: str, slot: str = "", gives: Types | None = None):
         super().__init__(message)
         self.message = message
         self.slot = slot
+        self.gives = gives
 
 
 class Unknown(Exception):
@@ -266,10 +270,14 @@ def check_types(op: Op, type_of: TypeOf) -> list[ShapeProblem]:
         inferred = infer_types(op, type_of)
     except ShapeError as error:
         return [ShapeProblem(error.message, error.slot, op.input(error.slot) or "")]
+    return output_problems(op, inferred, type_of)
+
+
+def output_problems(op: Op, given_types: Types, type_of: TypeOf) -> list[ShapeProblem]:
+    """Which outputs of an op are declared otherwise than the types it gives them."""
     problems: list[ShapeProblem] = []
-    outputs = op.outputs
-    for slot, types in inferred.items():
-        names = outputs.get(slot)
+    for slot, types in given_types.items():
+        names = op.outputs.get(slot)
         if not names:
             continue
         if len(names) != len(types):

@@ -5,10 +5,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pstranspile.ir.collector import collector_paused
 from pstranspile.ir.describe import var_text
 from pstranspile.ir.diagnostics import Diagnostic, Severity
-from pstranspile.ir.model import MAIN, Location, Module, Program, SourceText, expect_module
+from pstranspile.ir.frozen import EMPTY
+from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Program, SourceText, TensorType, expect_module
 from pstranspile.verify import codes
 from pstranspile.verify.agreement import check_agreement
 from pstranspile.verify.forms import report_unknown_op
@@ -29,8 +32,12 @@ def verify(module: Module) -> tuple[Diagnostic, ...]:
     expect_module(module, "verify")
     found: list[Diagnostic] = []
     with collector_paused():
+        startup: tuple[Diagnostic, ...] = ()
+        made: Mapping[str, TensorType] = EMPTY
+        if STARTUP in module.programs:
+            startup, made = _verify(module.programs[STARTUP], STARTUP, module.source)
         for name, program in module.programs.items():
-            found += verify_program(program, name, module.source)
+            found += startup if name == STARTUP else _verify(program, name, module.source, made)[0]
         found += check_agreement(module)
     return tuple(found)
 
@@ -40,13 +47,20 @@ def verify_program(program: Program, name: str = MAIN, source: SourceText | None
 
     `name` is the name that findings without a text give it, `source` the text it was read from.
     """
+    return _verify(program, name, source)[0]
+
+
+def _verify(
+    program: Program, name: str, source: SourceText | None, kept: Mapping[str, TensorType] = EMPTY
+) -> tuple[tuple[Diagnostic, ...], Mapping[str, TensorType]]:
+    """What is wrong with a program, and the types it gives persistable variables; `kept` are those made before it."""
     findings = Findings(name, program.blocks, source)
     if not program.blocks:
-        return (Diagnostic(codes.NO_BLOCK, f"the program @{name} has no block", subject=f"@{name}"),)
+        return (Diagnostic(codes.NO_BLOCK, f"the program @{name} has no block", subject=f"@{name}"),), EMPTY
     _check_parameters(findings)
     if not check_blocks(findings):
-        return _in_order(findings)
-    walk = Walk(findings)
+        return _in_order(findings), EMPTY
+    walk = Walk(findings, kept)
     walk.run()
     _check_gradients(walk)
     check_references(findings, walk.referring)
@@ -57,7 +71,7 @@ def verify_program(program: Program, name: str = MAIN, source: SourceText | None
         if index not in walk.visited:
             message = f"no op refers to block ^{index}: its ops never run, and are not checked"
             findings.block(codes.UNREFERENCED_BLOCK, message, index, severity=Severity.WARNING)
-    return _in_order(findings)
+    return _in_order(findings), walk.made()
 
 
 def _check_parameters(findings: Findings) -> None:

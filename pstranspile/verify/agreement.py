@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pstranspile.ir.describe import type_text, var_text
 from pstranspile.ir.diagnostics import Diagnostic, error, warning
 from pstranspile.ir.frozen import EMPTY
-from pstranspile.ir.model import STARTUP, Module, Program, Var
+from pstranspile.ir.model import STARTUP, Module, Var
 from pstranspile.ir.types import DType
 from pstranspile.ops.shapes import fits
 from pstranspile.verify import codes
@@ -21,7 +21,7 @@ def check_agreement(module: Module) -> Iterator[Diagnostic]:
     """Persistable variables that two programs declare differently, found at the later program.
 
     An element type `bool` and dims of -1 fit everything, as in the rest of the verifier, and so does a variable
-    without any description. Element types that ops of one program both give the variable are a warning.
+    without any description. Another type is a warning: a program works on what the variable holds.
     """
     blocks = {name: program.blocks[0].vars for name, program in module.programs.items() if program.blocks}
     head = next(iter(blocks), "")
@@ -39,8 +39,7 @@ def check_agreement(module: Module) -> Iterator[Diagnostic]:
                 continue
             why = _difference(mine, other, name, there)
             if why:
-                both = _is_written_with_both(mine, other, (module.programs[name], module.programs[there]))
-                make = warning if both else error
+                make = warning if mine.persistable and other.persistable else error
                 found = make(codes.DECLARED_DIFFERENTLY, why, mine.location, focus=var_text(shared))
                 yield found._replace(subject=f"@{name}^0 {var_text(shared)}", notes=declared_here(other))
         first.update(dict.fromkeys(fresh, name))
@@ -61,13 +60,3 @@ def _difference(mine: Var, other: Var, here: str, there: str) -> str:
         types = DType.BOOL in (mine.dtype, other.dtype) or mine.dtype is other.dtype
         differ = not types or not (fits(mine.shape, other.shape) or not mine.shape or not other.shape)
     return f"{name} is {type_text(mine)} in @{here}, but {type_text(other)} in @{there}" if differ else ""
-
-
-def _is_written_with_both(mine: Var, other: Var, programs: tuple[Program, Program]) -> bool:
-    """Whether only the element types differ, and the ops of one of the programs give the variable both."""
-    from pstranspile.verify.element_types import given_types
-
-    if mine.kind is not other.kind or mine.tensor is None or other.tensor is None or mine.shape != other.shape:
-        return False
-    both = {mine.dtype, other.dtype}
-    return len(both) == 2 and any(both <= given_types(program.blocks, mine.name) for program in programs)

@@ -11,13 +11,16 @@ from typing import Any
 from pstranspile.ir.attributes import Strings
 from pstranspile.ir.describe import var_text
 from pstranspile.ir.diagnostics import Note, Severity
+from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import Block, Op, TensorType, Var
-from pstranspile.ir.types import DType, VarKind
+from pstranspile.ir.types import VarKind
 from pstranspile.ops import schema_of
-from pstranspile.ops.shapes import check_types, rule_of
+from pstranspile.ops.shapes import ShapeProblem
 from pstranspile.verify import codes, forms
+from pstranspile.verify.flow import Given, Held, TypeTable
 from pstranspile.verify.places import Findings, declared_here, slot_text
 from pstranspile.verify.references import references
+from pstranspile.verify.roles import check_number, check_role_vars, is_sound_pair
 
 EMPTY_NAME = "@EMPTY@"
 """The name that Fluid's gradient makers write where there is no variable."""
@@ -30,19 +33,11 @@ _VALUES = frozenset({VarKind.LOD_TENSOR, VarKind.SELECTED_ROWS})
 """Kinds whose variables hold nothing before they are written; the others exist empty."""
 
 
-def _is_sound_pair(names: tuple[str, ...], variables: Mapping[str, Var]) -> bool:
-    """Whether role variables are one pair of variables of a block, as they nearly always are."""
-    if len(names) != 2:
-        return False
-    parameter = variables.get(names[0])
-    return parameter is not None and parameter.persistable and names[1] in variables
-
-
 class Frame:
     """A block while it is walked.
 
-    `ready` are the names known to hold a value, with the numbers of their types (equal for equal types); `type_of`
-    gives that number for any name, None for those without a declaration.
+    `ready` are the names known to hold a value, with the numbers of the types they hold; `type_of` gives the number of
+    the type that any name is declared with, None for those without a declaration.
     `injected` are names that the op which runs the block brings in; `carried` what its loop body writes.
     """
 
@@ -63,23 +58,26 @@ class Frame:
 
 
 class _SubBlockTypes(dict[str, "int | None"]):
-    """Numbers of the types of the names a sub-block uses, each looked up at its first use."""
+    """Numbers of the declared types of the names a sub-block uses, each looked up at its first use."""
 
     def __init__(self, walk: Walk, index: int):
         self._walk = walk
         self._index = index
 
     def __missing__(self, name: str) -> int | None:
-        number = self[name] = self._walk.type_number(self._walk.find(name, self._index))
+        number = self[name] = self._walk.types.declared(self._walk.find(name, self._index))
         return number
 
 
 class Walk:
     """Walks a program whose blocks are sound; `findings` takes what is wrong. `visited` are the blocks
-    that run, `referring` the places of the ops that run others."""
+    that run, `referring` the places of the ops that run others. `kept` are the types of persistable variables that
+    another program has made; their declarations say no more."""
 
-    def __init__(self, findings: Findings):
+    def __init__(self, findings: Findings, kept: Mapping[str, TensorType] = EMPTY):
         self.findings = findings
+        self.kept = kept
+        self.types = TypeTable()
         self.blocks = findings.blocks
         self.visited: set[int] = set()
         self.unknown_ops: dict[str, list[tuple[int, int]]] = {}
@@ -88,9 +86,8 @@ class Walk:
         self._ready: dict[int, dict[str, int | None]] = {}
         self._written: dict[int, frozenset[str]] = {}
         self._owners: dict[int, dict[str, int | None]] = {}
-        self._numbers: dict[Any, int] = {}
-        self._numbers_of: dict[Any, int] = {}  # the same by what a declaration says: kind, type, persistable
-        self._sound: dict[Any, bool] = {}  # keys of ops (see `_scan`) with nothing wrong -> do they run blocks?
+        # keys of ops (see `_scan`) with nothing wrong -> do they run blocks, and the types of their outputs
+        self._sound: dict[Any, tuple[bool, tuple[int, ...]]] = {}
         self._attr_numbers: dict[Any, int] = {}
         self._attrs_by_id: dict[int, int] = {}
         self._reported: set[tuple[str, int | None, str]] = set()
@@ -140,33 +137,16 @@ class Walk:
                     todo.append(outer)
         return None
 
-    def type_number(self, var: Var | None) -> int | None:
-        """The same number for equal types of tensors; 0 for variables without one, None without a variable."""
-        if var is None:
-            return None
-        said = var[1:4]
-        number = self._numbers_of.get(said)
-        if number is None:
-            number, tensor = 0, var.tensor
-            if tensor is not None and not (tensor.dtype is DType.BOOL and var.persistable):
-                key = (tensor, var.kind is VarKind.SELECTED_ROWS)
-                number = self._numbers.setdefault(key, len(self._numbers) + 1)
-            self._numbers_of[said] = number
-        return number
-
-    def type_of(self, name: str, index: int) -> TensorType | None:
-        """The type that rules may rely on.
-
-        A SelectedRows may hold any number of rows. Fluid declares variables without an element type as bool,
-        and does so with parameters, so a persistable bool says nothing.
-        """
-        var = self.find(name, index)
-        tensor = var.tensor if var is not None else None
-        if var is None or tensor is None or (tensor.dtype is DType.BOOL and var.persistable):
-            return None
-        if var.kind is VarKind.SELECTED_ROWS and tensor.shape:
-            return tensor._replace(shape=(-1, *tensor.shape[1:]))
-        return tensor
+    def made(self) -> dict[str, TensorType]:
+        """The types that ops have given the persistable variables of block 0, as far as they are known."""
+        found: dict[str, TensorType] = {}
+        for name, number in self._ready.get(0, EMPTY).items():
+            var = self.blocks[0].vars.get(name)
+            if var is not None and var.persistable and name in self._written_globals:
+                known = self.types[number].known
+                if known is not None:
+                    found[name] = known
+        return found
 
     def written(self, index: int) -> frozenset[str]:
         """Names that the ops of a block write."""
@@ -184,9 +164,11 @@ class Walk:
         block = self.blocks[index]
         ready: dict[str, int | None] = {EMPTY_NAME: None}
         if index == 0:
-            types = dict(zip(block.vars, map(self.type_number, block.vars.values()), strict=True))
+            types = dict(zip(block.vars, map(self.types.declared, block.vars.values()), strict=True))
             held = [var.persistable or var.kind not in _VALUES for var in block.vars.values()]
             ready.update(compress(types.items(), held))
+            for name in self.kept.keys() & ready.keys():
+                ready[name] = self.types.number(Held(self.kept[name], self.kept[name]))
             type_of = types.get
         else:
             type_of = _SubBlockTypes(self, index).__getitem__
@@ -239,7 +221,7 @@ class Walk:
             if None in read_types:  # a name that is not declared, or not known to hold a value
                 if not all(map(ready.__contains__, reads)):
                     self._check_reads(op, frame, position)
-                read_types = tuple(map(type_of, reads))
+                read_types = tuple(map(ready.get, reads))
             if None in written_types:
                 missing = {name for name in writes if name != EMPTY_NAME and type_of(name) is None}
                 self._report_undeclared(op, False, missing, (index, position))
@@ -253,16 +235,15 @@ class Walk:
                 read_types,
                 written_types,
             )
-            runs_blocks = sound.get(key)
-            if runs_blocks is None:
-                runs_blocks = self._check_form(op, key, (index, position))
-            ready.update(zip(writes, written_types, strict=True))
+            runs_blocks, given = sound.get(key) or self._check_form(op, key, frame, position)
+            ready.update(zip(writes, given, strict=True))
             if index:
-                for name, number in zip(writes, written_types, strict=True):
+                for name, number in zip(writes, given, strict=True):
                     owner = self.owner(name, index)
                     if owner is not None:
-                        self._ready.setdefault(owner, {})[name] = number
-            if role_vars and not _is_sound_pair(role_vars, variables):
+                        outer = self._ready.setdefault(owner, {})
+                        outer[name] = number if owner == index else self.types.either(outer.get(name), number)
+            if role_vars and not is_sound_pair(role_vars, variables):
                 self._check_role_vars(op, (index, position))
             if runs_blocks:
                 self.referring.append((index, position))
@@ -279,11 +260,12 @@ class Walk:
         self._attrs_by_id[id(attrs)] = number
         return number
 
-    def _check_form(self, op: Op, key: Any, place: tuple[int, int]) -> bool:
+    def _check_form(self, op: Op, key: Any, frame: Frame, position: int) -> tuple[bool, tuple[int, ...]]:
         """Slots, attributes and types of an op of a form not seen before; remembers the form if it is sound.
 
-        Gives whether the op runs blocks.
+        Gives whether the op runs blocks, and the numbers of the types of what it writes.
         """
+        place = (frame.index, position)
         before = len(self.findings.found)
         schema = schema_of(op.type)
         runs_blocks = bool(references(op))
@@ -291,33 +273,34 @@ class Walk:
             self.unknown_ops.setdefault(op.type, []).append(place)
             if not forms.generic_attributes_fit(op.attrs):
                 forms.check_attributes(op, None, place, self.findings)
-            return runs_blocks
-        if not forms.slots_fit(op, schema):
-            forms.check_slots(op, schema, place, self.findings)
-        if not forms.attributes_fit(op.attrs, schema):
-            forms.check_attributes(op, schema, place, self.findings)
-        if len(self.findings.found) == before and rule_of(op.type) is not None:
-            self._check_types(op, place)
-        if len(self.findings.found) == before:
-            self._sound[key] = runs_blocks
-        return runs_blocks
+        else:
+            if not forms.slots_fit(op, schema):
+                forms.check_slots(op, schema, place, self.findings)
+            if not forms.attributes_fit(op.attrs, schema):
+                forms.check_attributes(op, schema, place, self.findings)
+        if len(self.findings.found) > before:
+            return runs_blocks, tuple([self.types.unsure(frame.type_of(name)) for name in op.output_names])
+        given = self.types.given(op, frame.ready, frame.type_of)
+        if given.certain or given.likely or given.differs:
+            self._report_types(op, given, place)
+        elif schema is not None:
+            self._sound[key] = runs_blocks, given.numbers
+        return runs_blocks, given.numbers
 
-    def _check_types(self, op: Op, place: tuple[int, int]) -> None:
-        for problem in check_types(op, lambda name: self.type_of(name, place[0])):
+    def _report_types(self, op: Op, given: Given, place: tuple[int, int]) -> None:
+        """What can't be computed is an error; what only declarations say is a warning, as Fluid never looks at them."""
+        wrong = given.certain or given.likely
+        problems = list(given.differs)
+        if wrong is not None:
+            problems.insert(0, ShapeProblem(wrong.message, wrong.slot, op.input(wrong.slot) or ""))
+        for problem in problems:
             var = self.find(problem.variable, place[0]) if problem.variable else None
             focus = var_text(problem.variable) if problem.variable else ""
             focus = focus or (slot_text(problem.slot) if problem.slot else op.type)
             notes = declared_here(var) if var is not None else ()
-            severity = Severity.WARNING if var and self._is_written_as_declared(var, op) else Severity.ERROR
+            error = given.certain is not None and problem is problems[0]
+            severity = Severity.ERROR if error else Severity.WARNING
             self.findings.op(codes.TYPE_MISMATCH, problem.message, place, focus=focus, severity=severity, notes=notes)
-
-    def _is_written_as_declared(self, var: Var, op: Op) -> bool:
-        """Whether `op` writes a variable of block 0 that ops give several element types, one as declared."""
-        from pstranspile.verify.element_types import given_types
-
-        if var.name not in op.output_names or var is not self.blocks[0].vars.get(var.name) or var.tensor is None:
-            return False
-        return {var.dtype} < given_types(self.blocks, var.name)
 
     # What is read
 
@@ -335,7 +318,8 @@ class Walk:
                 elif owner is None and not self._needs_no_declaration(op, slot, frame.index):
                     missing.add(name)
                 if owner is not None:
-                    frame.ready[name] = frame.type_of(name)
+                    held = self._ready.get(owner, EMPTY).get(name)
+                    frame.ready[name] = frame.type_of(name) if held is None else held
         if missing:
             self._report_undeclared(op, True, missing, place)
 
@@ -404,28 +388,10 @@ class Walk:
             yield from self.blocks[index].vars
             index = self.blocks[index].parent
 
-    # Roles
-
     def _check_role_vars(self, op: Op, place: tuple[int, int]) -> None:
         """Role variables are pairs of declared names. On a server they name variables of the trainers."""
-        names: tuple[str, ...] = op.role_vars or ()
-        pairs = f"({', '.join(map(var_text, names))})"
-        if len(names) % 2:
-            message = f"the number of role variables is {len(names)}; they are pairs of parameter and gradient"
-            self.findings.op(codes.ROLE_PAIR, message, place, focus=pairs)
+        if not check_number(op, place, self.findings) or self.is_server:
             return
-        if self.is_server:
+        if any(("undeclared", None, name) in self._reported for name in op.role_vars or ()):
             return
-        for at, name in enumerate(names):
-            var = self.find(name, place[0])
-            if var is None and ("undeclared", None, name) not in self._reported:
-                what = "parameter" if at % 2 == 0 else "gradient"
-                hint = self.findings.suggest(name, self._visible(place[0]), "%")
-                message = f"the role variables name the {what} {var_text(name)}, which is not declared{hint}"
-                self.findings.op(codes.ROLE_VARIABLE, message, place, focus=var_text(name))
-            elif var is not None and at % 2 == 0 and not var.persistable:
-                message = (
-                    f"the role variables are pairs of parameter and gradient, but {var_text(name)} "
-                    "is not persistable, so it is no parameter"
-                )
-                self.findings.op(codes.ROLE_PAIR, message, place, focus=pairs, notes=declared_here(var))
+        check_role_vars(op, place, self.findings, lambda name: self.find(name, place[0]), self._visible(place[0]))

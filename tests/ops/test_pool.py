@@ -17,10 +17,11 @@ FORMATS = st.sampled_from(["NCHW", "NHWC"])
 @st.composite
 def poolings(draw):
     dims = [draw(st.integers(2, 6)) for _ in "hw"]
+    strides = Ints(draw(st.integers(1, 3)) for _ in "hw")
     attrs = {
         "pooling_type": draw(st.sampled_from(["max", "avg"])),
-        "ksize": Ints(draw(st.integers(1, dim)) for dim in dims),
-        "strides": Ints(draw(st.integers(1, 3)) for _ in "hw"),
+        "ksize": Ints(draw(st.integers(1, dim + stride - 1)) for dim, stride in zip(dims, strides, strict=True)),
+        "strides": strides,
         "exclusive": draw(st.booleans()),
         "data_format": draw(FORMATS),
     }
@@ -29,6 +30,8 @@ def poolings(draw):
         attrs["paddings"] = Ints(draw(st.integers(0, (k - 1) // 2)) for k in attrs["ksize"])
     elif kind == "ceil":  # longer strides would leave the last window nothing of the image
         attrs["strides"] = Ints(min(stride, k) for stride, k in zip(attrs["strides"], attrs["ksize"], strict=True))
+    elif kind == "adaptive":
+        attrs["ksize"] = Ints(min(k, dim) for k, dim in zip(attrs["ksize"], dims, strict=True))
     if kind in ("ceil", "adaptive", "global"):
         attrs[{"ceil": "ceil_mode", "adaptive": "adaptive", "global": "global_pooling"}[kind]] = True
     return values(draw(seeds), draw(st.integers(1, 2)), 2, *dims), attrs
@@ -43,7 +46,8 @@ def bounds(dim, at, attrs):
         return [(0, dim, dim)]
     pad = attrs.get("paddings", (0, 0))[at]
     room = dim + 2 * pad - k
-    count = (math.ceil if attrs.get("ceil_mode") else math.floor)(room / stride) + 1
+    # Windows past the end of images that lack less than a stride: Fluid divides as C does
+    count = (math.ceil if attrs.get("ceil_mode") else math.trunc)(room / stride) + 1
     starts = [i * stride - pad for i in range(count)]
     return [(max(start, 0), min(start + k, dim), k) for start in starts]
 

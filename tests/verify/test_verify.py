@@ -149,14 +149,74 @@ program @startup {
 def test_a_variable_that_is_written_with_two_element_types_is_a_warning():
     """Fluid's ExponentialMovingAverage makes its decay rate so, of an integer step counter."""
     found = verify(parse("ir 1\n" + TWO_TYPES))
-    assert codes(found) == ["type-mismatch", "declared-differently"]
+    assert codes(found) == ["type-mismatch", "type-mismatch", "declared-differently"]
     assert errors(found) == []
 
 
-def test_a_declaration_that_no_op_agrees_with_is_an_error():
-    found = verify(parse("ir 1\n" + TWO_TYPES.replace("    assign(X=%step) -> Out=%rate\n", "")))
-    assert codes(found) == ["type-mismatch", "declared-differently"]
-    assert len(errors(found)) == 2
+IN_PLACE = """
+program @main {
+  block ^0 {
+    param %w : f32[6, 4]
+    temp %x : f32[-1, 6] feed
+    temp %h : f32[-1, 2, 2]
+    temp %shape : f32[0, -1, 2, 2]
+    temp %y : f32[-1, 2, 2]
+    mul(X=%x, Y=%w) -> Out=%h
+    reshape2(X=%h) -> Out=%h, XShape=%shape {shape=[0, 2, 2]}
+    transpose2(X=%h) -> Out=%y, XShape=%shape {axis=[0, 2, 1]}
+    LAST
+  }
+}
+"""
+
+
+def test_a_variable_has_the_type_that_its_last_op_gave_it():
+    """As after `fluid.layers.reshape(inplace=True)`: the declaration is that of the last op."""
+    found = verify(parse("ir 1\n" + IN_PLACE.replace("LAST", "")))
+    assert [d.severity.value for d in found] == ["warning"] * 2
+    assert found[0].message == "mul: %h is declared f32[-1, 2, 2], the op gives f32[-1, 4]"
+    again = "transpose2(X=%h) -> Out=%y, XShape=%shape {axis=[1, 0]}"
+    wrong = verify(parse("ir 1\n" + IN_PLACE.replace("LAST", again)))
+    assert [d.code for d in wrong if d.severity.value == "error"] == ["type-mismatch"]
+
+
+DECLARED = """
+program @main {
+  block ^0 {
+    param %w : f32[6, 4]
+    temp %x : f32[-1, 5]
+    temp %h : f32[-1, 5]
+    temp %y : f32[-1, 4]
+    my_op(X=%x) -> Out=%h
+    mul(X=%h, Y=%w) -> Out=%y
+  }
+}
+"""
+
+
+@pytest.mark.parametrize(("op_type", "severity"), [("my_op", "warning"), ("relu", "error")])
+def test_what_only_a_declaration_says_is_no_error(op_type: str, severity: str):
+    found = verify(parse("ir 1\n" + DECLARED.replace("my_op", op_type)))
+    (wrong,) = [d for d in found if d.code == "type-mismatch"]
+    assert wrong.message == "mul: X is f32[-1, 5] with 5 columns, Y is f32[6, 4] with 6 rows"
+    assert wrong.severity.value == severity
+
+
+STARTUP = """
+program @startup {
+  block ^0 {
+    param %w : f32[5, 4]
+    fill_constant -> Out=%w {shape=[5, 4]}
+  }
+}
+"""
+
+
+def test_a_persistable_variable_has_the_type_that_startup_gives_it():
+    main = "ir 1\n" + DECLARED.replace("my_op", "relu")
+    assert len(errors(verify(parse(main)))) == 1
+    assert codes(verify(parse(main + STARTUP))) == ["declared-differently"]
+    assert errors(verify(parse(main + STARTUP))) == []
 
 
 LOOP = """
