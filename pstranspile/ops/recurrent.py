@@ -27,7 +27,11 @@ class Activation(NamedTuple):
 
 
 def _sigmoid(x: Array) -> Array:
-    return 1 / (1 + np.exp(-np.clip(x, -40.0, 13.0)))  # Fluid's bounds
+    found = np.minimum(x, 13.0)  # Fluid's bounds
+    np.negative(np.maximum(found, -40.0, out=found), out=found)
+    np.exp(found, out=found)
+    found += 1
+    return np.divide(1, found, out=found)
 
 
 def _same(x: Array) -> Array:
@@ -100,9 +104,18 @@ class Steps(NamedTuple):
         found[self.rows] = batch
         return found
 
-    def initial(self, state: Array | None) -> Array | None:
-        """A row per sequence in the order of the batch; None where there is none."""
-        return None if state is None else state[self.order]
+    def initial(self, state: Array | None, width: int, dtype: Any) -> Array:
+        """A row per sequence in the order of the batch; zeros [sequences, width] where there is no initial state."""
+        return np.zeros((len(self.order), width), dtype) if state is None else state[self.order]
+
+    def before(self, batch: Array, first: Array) -> Array:
+        """For every row in batch order the row of the step before; `first` holds those of the first step."""
+        lengths = np.diff(self.starts)
+        after_first = int(lengths[0]) if len(lengths) else 0  # sequences without rows are in no step
+        found = np.empty_like(batch)
+        found[:after_first] = first[:after_first]
+        found[after_first:] = batch[np.arange(after_first, len(batch)) - np.repeat(lengths[:-1], lengths[1:])]
+        return found
 
     def initial_back(self, grad: Array) -> Array:
         """The gradient of a row per sequence, in the order of the sequences again."""

@@ -74,45 +74,70 @@ def _biased(x: Array, bias: Any, weight: Array) -> Array:
     return x.copy() if bias is None else x + plain(bias).reshape(1, -1)
 
 
-def _step(unit: _Unit, held: _Weights, gates: Array, before: Array | None) -> tuple[Array, Array]:
+def _step(unit: _Unit, held: _Weights, gates: Array, before: Array) -> tuple[Array, Array]:
     """The reset and the new hidden state; what goes to the gates is replaced by their values in place."""
     width = len(held.candidate)
     both, c = gates[:, : 2 * width], gates[:, 2 * width :]
-    if before is not None:
-        both += before @ held.gates
+    both += before @ held.gates
     both[...] = unit.gate.apply(both)
     u, r = both[:, :width], both[:, width:]
-    reset = np.zeros_like(c) if before is None else r * before
-    if before is not None:
-        c += reset @ held.candidate
+    reset = r * before
+    c += reset @ held.candidate
     c[...] = unit.candidate.apply(c)
-    if before is None:
-        return reset, c - u * c if unit.origin else u * c
     return reset, c + u * (before - c) if unit.origin else before + u * (c - before)
 
 
-def _step_back(unit: _Unit, held: _Weights, gates: Array, before: Array | None, grad: Array) -> tuple[Array, Array]:
-    """The gradients of what goes to the gates, and of the hidden state before."""
-    width = len(held.candidate)
+class _Slopes(NamedTuple):
+    """What gradients are multiplied by on their way back through a step, for any number of rows.
+
+    `update`, `candidate`: from the hidden state to what goes to the update gate and to the candidate; `reset`: from
+    the reset hidden state to what goes to the reset gate; `kept`, `reset_gate`: from the hidden state, and from the
+    reset one, to the hidden state before.
+    """
+
+    update: Array
+    candidate: Array
+    reset: Array
+    kept: Array
+    reset_gate: Array
+
+    def rows(self, start: int, stop: int) -> _Slopes:
+        """Those of some rows."""
+        return _Slopes(*(slope[start:stop] for slope in self))
+
+
+def _slopes(unit: _Unit, gates: Array, before: Array) -> _Slopes:
     u, r, c = np.split(gates, 3, axis=1)
-    h = np.zeros_like(c) if before is None else before
-    found = np.empty_like(gates)
-    toward = h - c if unit.origin else c - h
-    c_grad = grad * (1 - u if unit.origin else u) * unit.candidate.slope(c)
-    reset_grad = c_grad @ held.candidate.T
-    found[:, :width] = grad * toward * unit.gate.slope(u)
-    found[:, width : 2 * width] = reset_grad * h * unit.gate.slope(r)
-    found[:, 2 * width :] = c_grad
-    through = grad * (u if unit.origin else 1 - u) + reset_grad * r
-    return found, through + found[:, : 2 * width] @ held.gates.T
+    new, kept = (1 - u, u) if unit.origin else (u, 1 - u)
+    toward = before - c if unit.origin else c - before
+    return _Slopes(
+        toward * unit.gate.slope(u), new * unit.candidate.slope(c), before * unit.gate.slope(r), kept, r
+    )
 
 
-def _add_weights(total: _Weights, found: Array, before: Array | None, reset: Array) -> None:
-    """Adds to the gradients of the weights what one step gives."""
-    width = len(total.candidate)
-    if before is not None:
-        total.gates[...] += before.T @ found[:, : 2 * width]
-        total.candidate[...] += reset.T @ found[:, 2 * width :]
+def _step_back(held: _Weights, slopes: _Slopes, grad: Array, found: Array) -> Array:
+    """Puts the gradients of what goes to the gates into `found`; gives that of the hidden state before."""
+    width = len(held.candidate)
+    both, candidate = found[:, : 2 * width], found[:, 2 * width :]
+    np.multiply(grad, slopes.candidate, out=candidate)
+    reset_grad = candidate @ held.candidate.T
+    np.multiply(grad, slopes.update, out=both[:, :width])
+    np.multiply(reset_grad, slopes.reset, out=both[:, width:])
+    through = grad * slopes.kept
+    reset_grad *= slopes.reset_gate
+    through += reset_grad
+    through += both @ held.gates.T
+    return through
+
+
+def _weight_gradient(weight: Array, found: Array, before: Array, reset: Array) -> Array:
+    """The gradient of the weights: one product each, over the rows of all steps."""
+    width = len(weight)
+    total = np.empty_like(weight)
+    parts = _weights(total)
+    np.matmul(before.T, found[:, : 2 * width], out=parts.gates)
+    np.matmul(reset.T, found[:, 2 * width :], out=parts.candidate)
+    return total
 
 
 @kernel("gru", "Hidden BatchGate BatchResetHiddenPrev BatchHidden", lod="own")
@@ -128,10 +153,9 @@ def _gru(op: Op) -> Run:
         hidden = np.empty_like(reset)
         state = None if H0 is None else plain(H0)
         require_rows(state, len(steps.order), len(weight), "H0")
-        state = steps.initial(state)
+        state = steps.initial(state, len(weight), gates.dtype)
         for start, stop in steps.spans():
-            before = None if state is None else state[: stop - start]
-            reset[start:stop], hidden[start:stop] = _step(unit, held, gates[start:stop], before)
+            reset[start:stop], hidden[start:stop] = _step(unit, held, gates[start:stop], state[: stop - start])
             state = hidden[start:stop]
         return LoDTensor(steps.back(hidden), lod), steps.noted(gates), reset, steps.noted(hidden)
 
@@ -151,21 +175,17 @@ def _gru_grad(op: Op) -> Run:
         H0: Any = None,
     ) -> tuple[Any, ...]:
         steps = steps_noted(BatchGate, "BatchGate")
-        weight_grad = np.zeros(plain(Weight).shape, plain(Weight).dtype)
-        held, total = _weights(plain(Weight)), _weights(weight_grad)
-        gates, reset, hidden = plain(BatchGate), plain(BatchResetHiddenPrev), plain(BatchHidden)
-        grad = steps.batch(plain(Hidden_GRAD))
+        weight, gates = plain(Weight), plain(BatchGate)
+        held, grad = _weights(weight), steps.batch(plain(Hidden_GRAD))
+        first = steps.initial(None if H0 is None else plain(H0), len(weight), gates.dtype)
+        before = steps.before(plain(BatchHidden), first)
+        slopes = _slopes(unit, gates, before)
         found = np.empty_like(gates)
-        carried = np.zeros((len(steps.order), len(held.candidate)), grad.dtype)
-        first = steps.initial(None if H0 is None else plain(H0))
-        spans = list(steps.spans())
-        for number in reversed(range(len(spans))):
-            start, stop = spans[number]
-            before = hidden[spans[number - 1][0] :] if number else first
-            before = None if before is None else before[: stop - start]
+        carried = np.zeros((len(steps.order), len(weight)), grad.dtype)
+        for start, stop in reversed(list(steps.spans())):
             now = grad[start:stop] + carried[: stop - start]
-            found[start:stop], carried[: stop - start] = _step_back(unit, held, gates[start:stop], before, now)
-            _add_weights(total, found[start:stop], before, reset[start:stop])
+            carried[: stop - start] = _step_back(held, slopes.rows(start, stop), now, found[start:stop])
+        weight_grad = _weight_gradient(weight, found, before, plain(BatchResetHiddenPrev))
         bias = found.sum(axis=0)[None]
         return steps.back(found), weight_grad, steps.initial_back(carried), bias
 
@@ -191,9 +211,9 @@ def _gru_unit_grad(op: Op) -> Run:
     def run(
         HiddenPrev: Array, Weight: Array, Gate: Array, ResetHiddenPrev: Array, Hidden_GRAD: Array
     ) -> tuple[Array, ...]:
-        weight_grad = np.zeros_like(Weight)
-        found, before_grad = _step_back(unit, _weights(Weight), Gate, HiddenPrev, Hidden_GRAD)
-        _add_weights(_weights(weight_grad), found, HiddenPrev, ResetHiddenPrev)
+        found = np.empty_like(Gate)
+        before_grad = _step_back(_weights(Weight), _slopes(unit, Gate, HiddenPrev), Hidden_GRAD, found)
+        weight_grad = _weight_gradient(Weight, found, HiddenPrev, ResetHiddenPrev)
         return found, before_grad, weight_grad, found.sum(axis=0)[None]
 
     return run

@@ -110,9 +110,7 @@ def _clipped(x: Array, bound: float) -> Array:
     return np.clip(x, -bound, bound) if bound > 0 else x
 
 
-def _forward(
-    unit: _Unit, held: _Parameters, steps: Steps, x: Array, state: Array | None, cell: Array | None
-) -> _Values:
+def _forward(unit: _Unit, held: _Parameters, steps: Steps, x: Array, state: Array, cell: Array) -> _Values:
     width = held.weight.shape[1] // 4
     if x.shape[1:] != (4 * width,):
         raise ValueError(f"Input has the dims {list(x.shape)}, the last must be {4 * width}, that of Weight")
@@ -121,21 +119,22 @@ def _forward(
     active, hidden = np.empty_like(cells), np.empty_like(cells)
     given_on = hidden if held.projection is None else np.empty((len(gates), held.projection.shape[1]), gates.dtype)
     for start, stop in steps.spans():
-        if state is not None:
-            gates[start:stop] += state[: stop - start] @ held.weight
-        c, i, f, o = (gates[start:stop, part * width : (part + 1) * width] for part in range(4))
-        before = None if cell is None else cell[: stop - start]
+        now = gates[start:stop]
+        now += state[: stop - start] @ held.weight
+        c, both, o = now[:, :width], now[:, width : 3 * width], now[:, 3 * width :]
+        i, f = both[:, :width], both[:, width:]
+        before = cell[: stop - start]
         c[...] = unit.candidate.apply(c)
-        if held.peepholes is not None and before is not None:
+        if held.peepholes is not None:
             i += before * held.peepholes[0]
             f += before * held.peepholes[1]
-        i[...], f[...] = unit.gate.apply(i), unit.gate.apply(f)
-        cell = _clipped(c * i if before is None else c * i + before * f, unit.cell_clip)
+        both[...] = unit.gate.apply(both)
+        cell = _clipped(c * i + before * f, unit.cell_clip)
         if held.peepholes is not None:
             o += cell * held.peepholes[2]
         o[...] = unit.gate.apply(o)
         cells[start:stop], active[start:stop] = cell, unit.cell.apply(cell)
-        hidden[start:stop] = o * active[start:stop]
+        np.multiply(o, active[start:stop], out=hidden[start:stop])
         if held.projection is not None:
             projected = unit.projection.apply(hidden[start:stop] @ held.projection)
             given_on[start:stop] = _clipped(projected, unit.projection_clip)
@@ -143,75 +142,93 @@ def _forward(
     return _Values(gates, cells, active, hidden, given_on)
 
 
-def _step_back(
-    unit: _Unit, held: _Parameters, gates: Array, active: Array, cell: Array, before: Array, grad: Array, carried: Array
-) -> tuple[Array, Array]:
-    """The gradients of one step's gates (before their activations) and of the cell of the step before.
+class _Slopes(NamedTuple):
+    """What gradients are multiplied by on their way back through a step, for any number of rows.
+
+    `output`, `cell`: from the hidden state to what goes to the output gate and to the cell; `gates`: from the cell to
+    what goes to the candidate, the input gate and the forget gate, side by side; `kept`: to the cell before. `within`
+    says where the cell is not clipped.
+    """
+
+    output: Array
+    cell: Array
+    gates: Array
+    kept: Array
+    within: Array | None
+
+    def rows(self, start: int, stop: int) -> _Slopes:
+        """Those of some rows."""
+        return _Slopes(*(None if slope is None else slope[start:stop] for slope in self))
+
+
+def _slopes(unit: _Unit, values: _Values, before: Array) -> _Slopes:
+    c, i, f, o = np.split(values.gates, 4, axis=1)
+    of_cell = [i * unit.candidate.slope(c), c * unit.gate.slope(i), before * unit.gate.slope(f)]
+    return _Slopes(
+        values.active * unit.gate.slope(o),
+        o * unit.cell.slope(values.active),
+        np.concatenate(of_cell, axis=1),
+        f,
+        np.abs(values.cells) < unit.cell_clip if unit.cell_clip > 0 else None,
+    )
+
+
+def _step_back(held: _Parameters, slopes: _Slopes, grad: Array, carried: Array, found: Array) -> Array:
+    """Puts the gradients of one step's gates (before their activations) into `found`; gives that of the cell before.
 
     `grad` is that of the hidden state, `carried` what the step after it gives to the cell.
     """
-    c, i, f, o = np.split(gates, 4, axis=1)
-    o_grad = grad * active * unit.gate.slope(o)
-    cell_grad = grad * o * unit.cell.slope(active) + carried
+    width = grad.shape[1]
+    output = found[:, 3 * width :]
+    np.multiply(grad, slopes.output, out=output)
+    cell_grad = grad * slopes.cell
+    cell_grad += carried
     if held.peepholes is not None:
-        cell_grad += o_grad * held.peepholes[2]
-    if unit.cell_clip > 0:
-        cell_grad *= np.abs(cell) < unit.cell_clip
-    c_grad = cell_grad * i * unit.candidate.slope(c)
-    i_grad = cell_grad * c * unit.gate.slope(i)
-    f_grad = cell_grad * before * unit.gate.slope(f)
-    on = cell_grad * f
+        cell_grad += output * held.peepholes[2]
+    if slopes.within is not None:
+        cell_grad *= slopes.within
+    for part in range(0, 3 * width, width):
+        np.multiply(cell_grad, slopes.gates[:, part : part + width], out=found[:, part : part + width])
+    cell_grad *= slopes.kept
     if held.peepholes is not None:
-        on += i_grad * held.peepholes[0] + f_grad * held.peepholes[1]
-    return np.concatenate([c_grad, i_grad, f_grad, o_grad], axis=1), on
+        cell_grad += found[:, width : 2 * width] * held.peepholes[0] + found[:, 2 * width : -width] * held.peepholes[1]
+    return cell_grad
 
 
 def _backward(
-    unit: _Unit, held: _Parameters, steps: Steps, values: _Values, grad: Array, state: Array | None, cell: Array | None
+    unit: _Unit, held: _Parameters, steps: Steps, values: _Values, grad: Array, state: Array, cell: Array
 ) -> _Gradients:
     count, width = len(steps.order), values.cells.shape[1]
-    grad = grad.copy()
+    before = steps.before(values.cells, cell)
+    slopes = _slopes(unit, values, before)
     found = np.empty_like(values.gates)
-    weight = np.zeros_like(held.weight)
-    peepholes = None if held.peepholes is None else np.zeros_like(held.peepholes)
-    projection = None if held.projection is None else np.zeros_like(held.projection)
+    projected = grad.copy()  # becomes the gradient of what the projection gives, before its activation
     state_grad, carried = np.zeros((count, grad.shape[1]), grad.dtype), np.zeros((count, width), grad.dtype)
-    spans = list(steps.spans())
-    for number in reversed(range(len(spans))):
-        start, stop = spans[number]
-        if number:
-            last, rows = spans[number - 1][0], stop - start
-            state_before, before = values.given_on[last : last + rows], values.cells[last : last + rows]
-        else:
-            state_before, before = state, np.zeros((stop - start, width), grad.dtype) if cell is None else cell
-        before = before[: stop - start]
-        now = grad[start:stop] + state_grad[: stop - start]
-        if held.projection is not None and projection is not None:
-            now = now * unit.projection.slope(values.given_on[start:stop])
+    for start, stop in reversed(list(steps.spans())):
+        now = projected[start:stop]
+        now += state_grad[: stop - start]
+        if held.projection is not None:
+            now *= unit.projection.slope(values.given_on[start:stop])
             if unit.projection_clip > 0:
                 now *= np.abs(values.given_on[start:stop]) < unit.projection_clip
-            projection += values.hidden[start:stop].T @ now
             now = now @ held.projection.T
-        found[start:stop], on = _step_back(
-            unit,
-            held,
-            values.gates[start:stop],
-            values.active[start:stop],
-            values.cells[start:stop],
-            before,
-            now,
-            carried[: stop - start],
+        carried[: stop - start] = _step_back(
+            held, slopes.rows(start, stop), now, carried[: stop - start], found[start:stop]
         )
-        carried[: stop - start] = on
-        state_grad[: stop - start] = found[start:stop] @ held.weight.T
-        if state_before is not None:
-            weight += state_before[: stop - start].T @ found[start:stop]
-        if peepholes is not None:
-            i_grad, f_grad, o_grad = np.split(found[start:stop, width:], 3, axis=1)
-            peepholes[0] += (i_grad * before).sum(axis=0)
-            peepholes[1] += (f_grad * before).sum(axis=0)
-            peepholes[2] += (o_grad * values.cells[start:stop]).sum(axis=0)
-    return _Gradients(found, weight, peepholes, projection, state_grad, carried)
+        np.matmul(found[start:stop], held.weight.T, out=state_grad[: stop - start])
+    peepholes = None
+    if held.peepholes is not None:
+        products = [found[:, width : 2 * width] * before, found[:, 2 * width : -width] * before]
+        products.append(found[:, 3 * width :] * values.cells)
+        peepholes = np.stack([product.sum(axis=0) for product in products])
+    return _Gradients(
+        found,
+        steps.before(values.given_on, state).T @ found,
+        peepholes,
+        None if held.projection is None else values.hidden.T @ projected,
+        state_grad,
+        carried,
+    )
 
 
 def _bias_gradient(found: _Gradients) -> Array:
@@ -221,12 +238,13 @@ def _bias_gradient(found: _Gradients) -> Array:
     return np.concatenate(parts)[None]
 
 
-def _initial(steps: Steps, h0: Any, c0: Any, held: _Parameters) -> tuple[Array | None, Array | None]:
+def _initial(steps: Steps, h0: Any, c0: Any, held: _Parameters) -> tuple[Array, Array]:
     state, cell = (None if value is None else plain(value) for value in (h0, c0))
     if state is not None or cell is not None:
         require_rows(state, len(steps.order), held.weight.shape[0], "H0")
         require_rows(cell, len(steps.order), held.weight.shape[1] // 4, "C0")
-    return steps.initial(state), steps.initial(cell)
+    width, dtype = held.weight.shape[1] // 4, held.weight.dtype
+    return steps.initial(state, held.weight.shape[0], dtype), steps.initial(cell, width, dtype)
 
 
 @kernel("lstm", "Hidden Cell BatchGate BatchCellPreAct", lod="own")
