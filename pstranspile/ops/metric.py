@@ -7,6 +7,7 @@ from pstranspile.ir.types import DType
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.kernel import Run, kernel
 from pstranspile.ops.numeric import as_matrix
+from pstranspile.ops.optimizer_steps import owned
 from pstranspile.ops.schema import declare
 from pstranspile.ops.shapes import Types, disagree, fits, int_attr, one, shape_rule
 from pstranspile.ops.values import Array
@@ -66,29 +67,32 @@ def _accuracy_values(_op: Op) -> Run:
 @kernel("auc", "AUC StatPosOut StatNegOut", lod="none")
 def _auc_values(op: Op) -> Run:
     buckets, steps = int_attr(op, "num_thresholds", 8191) + 1, int_attr(op, "slide_steps", 1)
+    own = owned(op, "StatPos StatNeg")
 
     def histogram(bins: Array, stat: Array) -> tuple[Array, Array]:
-        """The new statistics, and the histogram of them that counts (see `_slide`)."""
-        new = np.bincount(bins, minlength=buckets).astype(stat.dtype)
-        flat = stat.reshape(-1).copy()
+        """The new statistics, in place, and the histogram of them that counts (see `_slide`)."""
+        new = np.bincount(bins, minlength=buckets).astype(stat.dtype, copy=False)
+        flat = stat.reshape(-1)
         if steps == 0:
             flat[:buckets] += new
-            return flat.reshape(stat.shape), flat[:buckets]
-        return _slide(flat, new, steps), flat[steps * buckets : (steps + 1) * buckets]
+            return stat, flat[:buckets]
+        _slide(flat, new, steps)
+        return flat, flat[steps * buckets : (steps + 1) * buckets]
 
     def run(Predict: Array, Label: Array, StatPos: Array, StatNeg: Array) -> tuple[Array, Array, Array]:
-        predicted, label = as_matrix(Predict)[:, -1].astype("float32"), Label.reshape(-1)
-        if len(predicted) and not (predicted.min() >= 0 and predicted.max() <= 1):
+        predicted, label = as_matrix(Predict)[:, -1].astype("float32", copy=False), Label.reshape(-1)
+        if len(predicted) and not (np.minimum.reduce(predicted) >= 0 and np.maximum.reduce(predicted) <= 1):
             raise ValueError("Predict has values that are no probabilities")
         bins = (predicted * np.float32(buckets - 1)).astype("int64")
-        new_positive, positive = histogram(bins[label > 0], StatPos)
-        new_negative, negative = histogram(bins[label == 0], StatNeg)
+        stats = own(np.ascontiguousarray(StatPos), np.ascontiguousarray(StatNeg))
+        new_positive, positive = histogram(bins[label > 0], stats[0])
+        new_negative, negative = histogram(bins[label == 0], stats[1])
         return np.array([_area(positive, negative)]), new_positive, new_negative
 
     return run
 
 
-def _slide(flat: Array, new: Array, steps: int) -> Array:
+def _slide(flat: Array, new: Array, steps: int) -> None:
     """Puts a histogram in the place of the oldest of the last `steps` ones, in place.
 
     The statistics are those histograms one after another, their sum, and the number of steps so far.
@@ -96,16 +100,18 @@ def _slide(flat: Array, new: Array, steps: int) -> Array:
     buckets = len(new)
     at = int(flat[(steps + 1) * buckets]) % steps * buckets
     oldest, total = flat[at : at + buckets], flat[steps * buckets : (steps + 1) * buckets]
-    total += new - oldest
+    total -= oldest
+    total += new
     oldest[:] = new
     flat[(steps + 1) * buckets] += 1
-    return flat
 
 
 def _area(positive: Array, negative: Array) -> float:
     """The area under the curve, by trapezoids; not divided when one of the classes is missing."""
-    positives = np.cumsum(positive[::-1], dtype="float64")
-    before = positives - positive[::-1]
-    area = float(np.sum(negative[::-1] * (positives + before)) / 2)
-    whole = float(positives[-1]) * float(np.sum(negative, dtype="float64"))
+    below = np.add.accumulate(positive)
+    positives, negatives = int(below[-1]), int(np.add.reduce(negative))
+    # twice the positives above a bucket, and those in it: counts are exact as integers, their products need f64
+    heights = (positive - 2 * below + 2 * positives).astype("float64")
+    area = np.dot(negative.astype("float64"), heights).item() / 2
+    whole = float(positives) * float(negatives)
     return area / whole if whole else area

@@ -110,9 +110,7 @@ def _slopes(unit: _Unit, gates: Array, before: Array) -> _Slopes:
     u, r, c = np.split(gates, 3, axis=1)
     new, kept = (1 - u, u) if unit.origin else (u, 1 - u)
     toward = before - c if unit.origin else c - before
-    return _Slopes(
-        toward * unit.gate.slope(u), new * unit.candidate.slope(c), before * unit.gate.slope(r), kept, r
-    )
+    return _Slopes(toward * unit.gate.slope(u), new * unit.candidate.slope(c), before * unit.gate.slope(r), kept, r)
 
 
 def _step_back(held: _Weights, slopes: _Slopes, grad: Array, found: Array) -> Array:
