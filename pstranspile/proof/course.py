@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from itertools import repeat
 from typing import Any
 
-from pstranspile.ir.model import MAIN, Module, Op, Program
+from pstranspile.ir.model import MAIN, Block, Module, Op, Program
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import VarKind
 from pstranspile.run.files import Feeds
@@ -62,6 +62,35 @@ def results_of(program: Program) -> tuple[str, ...]:
     return tuple(found)
 
 
+def metrics_of(program: Program) -> frozenset[str]:
+    """What a program keeps, or makes, for metrics only: nothing that is trained, and no loss, comes of it.
+
+    These are the variables kept from step to step that no parameter, learning rate, state of an optimizer or loss is
+    made of, and what the ops that write them make besides.
+    """
+    block = program.main_block
+    matters = {var.name for var in program.parameters()} | {name for b in program.blocks[1:] for name in _named(b)}
+    for op in block.ops:
+        role = op.role or OpRole.FORWARD
+        if role != OpRole.FORWARD:
+            matters.update((*op.input_names, *op.output_names))
+    size = -1
+    while size != len(matters):  # values also come from the step before
+        size = len(matters)
+        for op in reversed(block.ops):
+            if not matters.isdisjoint(op.output_names):
+                matters.update(op.input_names)
+    kept = {name for name, var in block.vars.items() if var.persistable and name not in matters}
+    writers = [op for op in block.ops if not kept.isdisjoint(op.output_names)]
+    return frozenset(name for op in writers for name in op.output_names)
+
+
+def _named(block: Block) -> Iterator[str]:
+    for op in block.ops:
+        yield from op.input_names
+        yield from op.output_names
+
+
 class Course:
     """The steps of a check. `text` says which program each runs (`main*5,generator`), None for always @main.
 
@@ -112,11 +141,26 @@ class Course:
         return ProgramFeeds(self.known, self.turns, feeds, "")
 
     @cached_property
+    def metrics(self) -> frozenset[str]:
+        """What is kept or made for metrics only, in any program (`metrics_of`)."""
+        return metrics_of(self.whole)
+
+    @cached_property
+    def losses(self) -> dict[str, str | None]:
+        """The loss of each program, as far as it is known."""
+        return {name: loss_of(program) for name, program in self.programs.items()}
+
+    def trains(self, program: str) -> bool:
+        """Whether a program changes parameters."""
+        parameters = {var.name for var in self.whole.parameters()}
+        ops = self.programs[program].main_block.ops
+        return any(not parameters.isdisjoint(op.output_names) for op in ops)
+
+    @cached_property
     def watched(self) -> dict[str, tuple[str, ...]]:
         """What is fetched of each program: its loss; of one that trains nothing, its results where several are run."""
-        losses = {name: loss_of(program) for name, program in self.programs.items()}
         return {
-            name: (loss,) if (loss := losses[name]) else results_of(program) if self.text else ()
+            name: (loss,) if (loss := self.losses[name]) else results_of(program) if self.text else ()
             for name, program in self.programs.items()
         }
 
@@ -124,13 +168,13 @@ class Course:
     def terms(self) -> dict[str, tuple[str, ...]]:
         """What the loss of each program is a sum or difference of."""
         return {
-            name: terms_of(program, loss) if (loss := loss_of(program)) else ()
+            name: terms_of(program, loss) if (loss := self.losses[name]) else ()
             for name, program in self.programs.items()
         }
 
     def kind(self, program: str) -> str:
         """Whether what is fetched of a program is its "loss" or its "result"."""
-        return "loss" if loss_of(self.programs[program]) else "result"
+        return "loss" if self.losses[program] else "result"
 
     def first_step(self, program: str) -> int:
         """The first step that runs a program, counted from 0; -1 if none does."""

@@ -7,12 +7,15 @@ from typing import NamedTuple
 BITWISE = "bitwise equal"
 ROUNDING = "equal within rounding"
 DIFFERENT = "different"
+ADDS_UP = "adds up over the trainers"
+"""What trainers keep for a metric: each counts its share, and all together what a single machine counts."""
 
 
 class Verdict(NamedTuple):
     """How a variable of the cluster compares with the single machine's over all steps.
 
-    `kind` is one of "loss", "result" (of a program that trains nothing), "parameter", "state". `worst` is the largest
+    `kind` is one of "loss", "result" (of a program that trains nothing), "parameter", "state", and "metric": what is
+    kept or made for a metric only, of which nothing is promised, as no training comes of it. `worst` is the largest
     relative difference and `worst_step` the step after which it was seen; `first` is the first step after which the two
     were not equal within rounding, -1 for none. Steps count from 1.
     """
@@ -109,7 +112,7 @@ class Report(NamedTuple):
     @property
     def different(self) -> tuple[Verdict, ...]:
         """The variables that are different, the one that differed first in front."""
-        found = [verdict for verdict in self.verdicts if verdict.equality == DIFFERENT]
+        found = [verdict for verdict in self.verdicts if verdict.equality == DIFFERENT and verdict.kind != "metric"]
         return tuple(sorted(found, key=lambda verdict: (verdict.first, verdict.kind != "parameter", verdict.name)))
 
     @property
@@ -131,6 +134,8 @@ def report_text(report: Report) -> str:
 
 def _line(verdict: Verdict, width: int) -> str:
     line = f"  {verdict.name:<{width}}  {verdict.kind:<9}  {verdict.equality}"
+    if verdict.kind == "metric":
+        return line if verdict.equality != DIFFERENT else f"{line}: each trainer has its own"
     if verdict.equality != BITWISE:
         line += f"  {verdict.worst:.1e} after step {verdict.worst_step}"
     if verdict.first >= 0:

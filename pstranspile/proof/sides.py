@@ -111,10 +111,14 @@ class Held:
 def train_together(cluster: Cluster, course: Course, held: Held) -> Side:
     """The cluster, stopped after every step to look at its variables."""
     cluster.start()
-    side = Side([], {}, {}, {})
+    counts: list[Mapping[str, list[Any]]] = []
+    side = Side([], {}, {}, {}, counts)
     for step in range(course.steps):
         cluster.run_to(step + 1)
         side.snapshots.append(held(cluster))
+        counts.append(
+            {name: [own_copy(trainer.scope.get(name)) for trainer in cluster.trainers] for name in course.metrics}
+        )
         owner = course.turns.program(step)
         for name in course.watched[owner]:
             shares = [trainer.results[step][name] for trainer in cluster.trainers]

@@ -92,9 +92,9 @@ def own_copy(value: Value) -> Value:
         return SelectedRows(np.array(value.rows, dtype="int64"), np.array(value.value), int(value.height))
     if isinstance(value, list):
         items = cast("list[Value]", value)
-        if any(isinstance(item, np.ndarray | LoDTensor | SelectedRows) for item in items):
+        if any(isinstance(item, np.ndarray | LoDTensor | SelectedRows | list) for item in items):
             return [own_copy(item) for item in items]
         return np.array(items)
-    if isinstance(value, np.ndarray | tuple | int | float | np.generic):
+    if value.__class__ is tuple or isinstance(value, np.ndarray | int | float | np.generic):
         return np.array(value)
-    return value
+    return value  # what an op keeps for itself, such as a RankTable, is never changed
