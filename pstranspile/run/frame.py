@@ -16,6 +16,7 @@ from pstranspile.run.bound import BoundOp, bind, call, gather
 from pstranspile.run.feeds import missing
 from pstranspile.run.scope import Scope
 from pstranspile.run.terms import without_unmade_terms
+from pstranspile.run.together import Group
 
 Watcher: TypeAlias = Callable[[BoundOp, "list[tuple[str, Value]]", float], object]
 """Is told of every op that ran: the op, its outputs by name, and the seconds it took."""
@@ -46,6 +47,8 @@ class Execution:
         self.slices: Slices = slices or {}
         self.watchers = watchers
         self.folder = Path(folder)
+        self.groups: dict[tuple[str, ...], Group] = {}
+        """Optimizer ops that run together, by the variables they update."""
         self._fresh = 0
         self._bound: dict[int, list[BoundOp]] = {}
 

@@ -102,7 +102,7 @@ class Prepared:
 
     def _compile(self, odd: frozenset[str]) -> None:
         keep_freed_memory()
-        source = self.source = Source(self.program, self.feeds, self.fetches, odd)
+        source = self.source = Source(self.program, self.feeds, self.fetches, odd, self.execution.groups)
         text = "\n".join(source.lines) + "\n"
         name = f"<prepared program {id(self):x}>"
         names: dict[str, Any] = dict(source.names)

@@ -27,6 +27,7 @@ from pstranspile.ops.arithmetic import FUNCTIONS
 from pstranspile.ops.feeding import FEEDING
 from pstranspile.ops.kernel import kernel_of
 from pstranspile.run.bound import EMPTY_NAME, BoundOp, bind, with_defaults
+from pstranspile.run.together import Group, find_groups
 
 np = lazy_import("numpy")
 
@@ -68,14 +69,29 @@ def deep_ops(program: Program, op: Op) -> Iterator[Op]:
 class Source:
     """Writes the function. `odd` names variables of the scope that hold something else than a plain array."""
 
-    def __init__(self, program: Program, feeds: Sequence[str], fetches: Sequence[str], odd: frozenset[str]):
+    def __init__(
+        self,
+        program: Program,
+        feeds: Sequence[str],
+        fetches: Sequence[str],
+        odd: frozenset[str],
+        groups: dict[tuple[str, ...], Group] | None = None,
+    ):
         self.program = program
         self.feeds = feeds
         self.fetches = fetches
         self.odd = odd
         self.bound = [self.bind(op) for op in program.main_block.ops]
         self.touched = [self._touched(op) for op in program.main_block.ops]
+        self.groups: dict[int, tuple[list[int], Group]] = {}
+        """Number of the last op of a group -> the numbers of all, and the group."""
+        self.grouped: set[int] = set()
+        if groups is not None:
+            for indexes, group in find_groups(program, self.bound):
+                self.groups[indexes[-1]] = indexes, groups.setdefault(tuple(group.kept), group)
+                self.grouped.update(indexes)
         self.lines: list[str] = []
+        self._indent = "    "
         self.owners: dict[int, int] = {}
         """Line of the source -> index of the op it belongs to."""
         self.names: dict[str, Any] = {"ndarray": np.ndarray, "Deviation": Deviation, "Missing": Missing, **FUNCTIONS}
@@ -106,7 +122,7 @@ class Source:
         return self.locals.setdefault(name, f"v{len(self.locals)}")
 
     def _add(self, line: str, op: int = -1) -> None:
-        self.lines.append(f"    {line}")
+        self.lines.append(self._indent + line)
         self.owners[len(self.lines)] = op
 
     def _write(self) -> None:
@@ -122,9 +138,29 @@ class Source:
                 self._add(f"held[{name!r}] = {self._local(name)}")
         self._load_from_scope()
         for index, bound in enumerate(self.bound):
-            self._op(index, bound)
-            self._free(index)
+            if index in self.groups:
+                self._together(*self.groups[index])
+            elif index not in self.grouped:
+                self._op(index, bound)
+                self._free(index)
+        for number in range(len(self.groups)):
+            self._add(f"if u{number}.loose: u{number}.move(find, held)")
         self._add(f"return ({', '.join(map(self._fetched, self.fetches))}{',' if self.fetches else ''})")
+
+    def _together(self, indexes: list[int], group: Group) -> None:
+        """Runs alike optimizer ops as one if that can be, otherwise one by one."""
+        local = f"u{list(self.groups).index(indexes[-1])}"
+        self.names[local] = group
+        values = [
+            "".join(f"{self._local(name)}, " for name in names) for names in (group.kept, group.given, group.shared)
+        ]
+        self._add(f"if not {local}.step({', '.join(f'({each})' for each in values)}):", indexes[0])
+        self._indent += "    "
+        for index in indexes:
+            self._op(index, self.bound[index])
+        self._indent = self._indent[4:]
+        for index in indexes:
+            self._free(index)
 
     def _fetched(self, name: str) -> str:
         if name in self.holds:
