@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache
 from typing import Any
 
 from pstranspile.interop import codes
@@ -37,14 +36,9 @@ def _checked(value: int, bits: int, path: str) -> int:
     return value
 
 
-@cache
-def _encoded(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")
-
-
 def _raw(text: str, path: str) -> bytes:
     try:
-        return _encoded(text)
+        return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
         raise _refuse(path, f"{text!r} can't be written as UTF-8") from None
 

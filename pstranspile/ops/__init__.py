@@ -136,7 +136,8 @@ def _load_for(op_type: str) -> None:
         importlib.import_module(f"pstranspile.ops.{family}")
     if op_type not in registered():
         _load_all()
-    _complete.add(op_type)
+    else:
+        _complete.add(op_type)
 
 
 def schema_of(op_type: str) -> OpSchema | None:
@@ -144,7 +145,7 @@ def schema_of(op_type: str) -> OpSchema | None:
 
     Its shape rule, kernel and gradient rule are registered from then on.
     """
-    if op_type not in _complete:
+    if op_type not in _complete and not _everything:
         _load_for(op_type)
     return registered().get(op_type)
 

@@ -124,7 +124,9 @@ def gradient_rule(op_type: str) -> GradientRule | None:
     if op_type not in _RESOLVED:
         schema = schema_of(op_type)  # the families register their rules when they are imported
         found = _RULES.get(op_type)
-        if found is None and schema is not None:
+        if schema is None:
+            return found
+        if found is None:
             declared = _gradient_schema(op_type)
             found = None if declared is None else from_declaration(declared.type)
         _RESOLVED[op_type] = found

@@ -84,8 +84,10 @@ def rule_of(op_type: str) -> ShapeRule | None:
     """The shape rule of an op type, None if it has none."""
     if op_type not in _RESOLVED:
         schema = schema_of(op_type)
+        if schema is None:  # programs may name any number of types that nobody declares: nothing is kept of them
+            return _RULES.get(op_type)
         shared = None
-        if schema is not None and "sub_block" not in schema.attrs:
+        if "sub_block" not in schema.attrs:
             shared = update_types if schema.slicing else gradient_types if schema.forward else None
         _RESOLVED[op_type] = _RULES.get(op_type, shared)
     return _RESOLVED[op_type]

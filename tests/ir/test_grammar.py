@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import random
+import re
 
 from lark import Lark
 from lark.exceptions import UnexpectedInput
 
 from pstranspile.ir.text import grammar
 from pstranspile.ir.text.grammar import OPTIONS, accepted_statement, grammar_text, parse_statement, tables_text
+from pstranspile.ir.text.layout import BLANKS
 from pstranspile.ir.text.tables import Refused, load_tables
 from pstranspile.ir.text.tree import Tree
 from tests.ir.test_text_mutations import TEXT, mutated
@@ -26,6 +29,14 @@ def test_the_kept_tables_are_those_of_the_grammar():
 
 def test_tables_of_another_grammar_are_not_used():
     assert load_tables(tables_text(), grammar_text() + "\n// changed") is None
+
+
+def test_the_blanks_of_the_code_are_those_of_the_grammar():
+    patterns = dict(json.loads(tables_text())["terminals"])
+    space = re.compile(patterns["SPACE"]).fullmatch
+    assert "".join(character for character in map(chr, range(0x110000)) if space(character)) == "\t\r "
+    assert sorted(BLANKS) == ["\t", "\r", " "]
+    assert set(re.findall(r"\[ [^\]]*\]", grammar_text())) == {r"[ \t\r]"}
 
 
 def shape(tree):

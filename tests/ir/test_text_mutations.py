@@ -8,6 +8,7 @@ import pytest
 
 from pstranspile.ir.diagnostics import DiagnosticError, render
 from pstranspile.ir.text.fast import parse_quickly
+from pstranspile.ir.text.layout import BLANKS
 from pstranspile.ir.text.parser import parse_plainly
 from pstranspile.textual import LANGUAGE, format_text, parse
 from tests.strategies import exactly
@@ -35,7 +36,12 @@ program @main seed=1 {
 """
 JUNK = [*'{}()[]%^@#",:=|-> \n\r\t\\0519.eE+_aZ\x00\udc80é']
 JUNK += ["->", "block", "param", "temp", "in", "target", '""', "\\x80", "nan", "-inf", "true", "1e39", "99999999999"]
+JUNK += ["\xa0", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u3000", "\ufeff"]
 JUNK += ["^1", "%a", "{}", "# c", "feed", "lod=2", " : ", "\\q", '%"a"']
+
+
+SPACES = [chr(c) for c in range(0x3001) if chr(c).isspace() or len(f"a{chr(c)}b".splitlines()) > 1]
+"""Every character that Python strips or splits lines at."""
 
 
 def mutated(text: str, rng: random.Random) -> str:
@@ -90,3 +96,43 @@ def test_both_paths_agree_on_mutations(seed: int):
         if quick is not None and plain is not None:
             assert exactly(quick, places=True) == exactly(plain, places=True), text
             assert format_text(format_text(text)) == format_text(text)
+
+
+@pytest.mark.parametrize("space", SPACES, ids=ascii)
+def test_a_blank_is_what_the_grammar_calls_one(space: str):
+    """At the ends of every line, alone on a line, and beside a comment."""
+    lines = TEXT.split("\n")
+    codes: set[str] = set()
+    texts = [TEXT.replace("  # why", f"{space}# why"), TEXT.replace("# why", f"# why{space}")]
+    for number, line in enumerate(lines):
+        for changed in (space + line, line + space, f"{line}\n{space}"):
+            texts.append("\n".join([*lines[:number], changed, *lines[number + 1 :]]))
+    for text in texts:
+        quick = parse_quickly(text, "a.ir", LANGUAGE)
+        try:
+            plain = parse(text, "a.ir")
+        except DiagnosticError as problem:
+            plain = None
+            codes.add(problem.diagnostics[0].code)
+        assert (quick is None) == (plain is None), text
+        if plain is not None:
+            assert format_text(format_text(text)) == format_text(text)
+        if space in BLANKS + "\n":
+            assert plain is not None, text
+    assert codes <= {"syntax", "version-line", "not-text"}
+
+
+def test_what_is_unseen_is_named():
+    for space, named in (("\xa0", "U+00A0"), ("\x0c", "U+000C"), ("\u3000", "U+3000"), ("\u2028", "U+2028")):
+        for text in (f"{space}{TEXT}", TEXT.replace("ir 1", f"ir 1{space}"), TEXT.replace("mul(", f"mul{space}(")):
+            with pytest.raises(DiagnosticError) as caught:
+                parse(text, "a.ir")
+            assert named in caught.value.diagnostics[0].message
+            assert space not in str(caught.value) or space.isprintable()
+
+
+def test_a_statement_may_have_any_number_of_lines():
+    numbers = "".join(f"      {number},\n" for number in range(3000))
+    text = f"ir 1\n\nprogram @main {{\n  block ^0 {{\n    foo {{v=[\n{numbers}    ]}}\n  }}\n}}\n"
+    (op,) = parse(text).main.main_block.ops
+    assert op.attrs["v"] == tuple(range(3000))

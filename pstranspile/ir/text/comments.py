@@ -13,10 +13,12 @@ from typing import NamedTuple
 
 from pstranspile.ir.model import Block, Module, Op, Program, Var
 from pstranspile.ir.text.distribution import Statement
+from pstranspile.ir.text.layout import BLANKS, cut_comment, is_head
 from pstranspile.ir.text.printer import End, Printed, module_lines
 from pstranspile.ir.text.schemas import Language
 
-_PIECES = re.compile(r'"(?:[^"\\\n]|\\[^\n])*"|#[^\n]*|[\[({]|[\])}]')
+_PROGRAM = re.compile(rf"program[{BLANKS}]*@").match
+_BLOCK = re.compile(rf"block[{BLANKS}]*\^").match
 
 
 class Written(NamedTuple):
@@ -31,32 +33,21 @@ class Written(NamedTuple):
     beside: str
 
 
-def _cut(line: str) -> tuple[str, str, int]:
-    """(code, comment, brackets opened less brackets closed) of a line."""
-    depth = 0
-    for piece in _PIECES.finditer(line):
-        first = piece.group()[0]
-        if first == "#":
-            return line[: piece.start()].strip(), piece.group().rstrip(), depth
-        depth += (first in "([{") - (first in "])}")
-    return line.strip(), "", depth
-
-
 def written_statements(text: str) -> Iterator[Written]:
     """The statements of a text that parses, and last an empty one that holds what follows them."""
     above: list[str] = []
     inside: list[str] = []
     start, first, open_brackets, unfinished = 0, "", 0, False
     for number, line in enumerate(text.split("\n"), 1):
-        code, comment, depth = _cut(line)
+        code, comment, depth = cut_comment(line)
+        code = code.lstrip(BLANKS)
         if not unfinished and not code:
             if comment or (above and above[-1] != "") or (not above and start):
                 above.append(comment)
             continue
         if not unfinished:
             start, first = number, code
-            is_head = code.endswith("{") and re.match(r"(block\s*\^|program\s*@)", code) is not None
-            open_brackets = 0 if is_head or code == "}" else depth
+            open_brackets = 0 if is_head(code) or code == "}" else depth
         else:
             open_brackets += depth
         unfinished = open_brackets > 0 or code.endswith(",") or (unfinished and not code)
@@ -96,11 +87,11 @@ class _Sources:
                 self.ends[(len(self.programs), open_at.pop())] = written
             else:
                 self.at_line[written.line] = written
-                if re.match(r"program\s*@", written.code):
+                if _PROGRAM(written.code):
                     self.programs.append(written)
                     self.distributions.append([])
                     open_at.append(0)
-                elif re.match(r"block\s*\^", written.code):
+                elif _BLOCK(written.code):
                     open_at.append(written.line)
                 elif open_at == [0]:
                     self.distributions[-1].append(written)

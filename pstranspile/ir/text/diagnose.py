@@ -18,7 +18,7 @@ from pstranspile.ir.text import codes
 from pstranspile.ir.text.context import Context, did_you_mean
 from pstranspile.ir.text.fast import LineReader
 from pstranspile.ir.text.grammar import parse_statement
-from pstranspile.ir.text.layout import statement_length
+from pstranspile.ir.text.layout import BLANKS, statement_length
 from pstranspile.ir.text.literals import quote
 from pstranspile.ir.text.reader import VERSION
 from pstranspile.ir.text.template import Unfit
@@ -29,8 +29,13 @@ MAX_FINDINGS = 20
 
 # A line that looks like the start of a statement, not like the inside of brackets.
 _BEGINS = re.compile(
-    r'[ \t]*(?:\}|(?:[A-Za-z_][A-Za-z0-9_.@]*|"[^"]*")[ \t]*(?:[({%^@#]|->|:(?![ \t]*[a-z]+[ \t]*=)|$))'
+    rf'[{BLANKS}]*(?:\}}|(?:[A-Za-z_][A-Za-z0-9_.@]*|"[^"]*")[{BLANKS}]*'
+    rf"(?:[({{%^@#]|->|:(?![{BLANKS}]*[a-z]+[{BLANKS}]*=)|$))"
 ).match
+# What nobody sees in a text: control characters, blanks of Unicode, marks without width.
+_UNSEEN = re.compile(
+    "[\x00-\x1f\x7f-\xa0\xad\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ufeff\ufffd\ud800-\udfff]"
+)
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufffd\udc80-\udcff]")
 _STRUCTURE = {codes.UNBALANCED, codes.MISPLACED, codes.MISSING_BLOCK, codes.DUPLICATE_BLOCK}
 
@@ -75,19 +80,20 @@ def _in_words(expected: Iterable[str]) -> str:
 def _found(text: str, position: int) -> tuple[str, str]:
     """What stands at a place of a statement: (in words, the piece to mark)."""
     rest = text[position:].split("\n", 1)[0]
-    if not rest.strip():
+    if not rest.strip(BLANKS):
         return "the end of the line", ""
     if rest[0] in '"%@' and '"' in rest[:2] and not re.match(r'[%@]?"(?:[^"\\]|\\.)*"', rest):
         return "a string that is not closed", rest
     match = re.match(r'[%@^]?[\w.@/-]+|->|[%@]?"(?:[^"\\]|\\.)*"|.', rest)
     piece = match.group() if match else rest[0]
-    if _CONTROL.match(piece):
-        return f"the control character U+{ord(piece[0]):04X}", piece
+    if _UNSEEN.match(piece):
+        kind = "control character" if _CONTROL.match(piece) else "character"
+        return f"the {kind} U+{ord(piece[0]):04X}", piece
     return f"`{piece}`", piece
 
 
-def _syntax(problem: UnexpectedInput, text: str, context: Context) -> Diagnostic:
-    """The finding for one refused statement, which begins at the line `context.first_line`."""
+def refusal(problem: UnexpectedInput, text: str, context: Context) -> Diagnostic:
+    """The finding for a text that the grammar refuses, which begins at the line `context.first_line`."""
     position = len(text)
     expected: Iterable[str] = ()
     if isinstance(problem, UnexpectedToken):
@@ -98,13 +104,13 @@ def _syntax(problem: UnexpectedInput, text: str, context: Context) -> Diagnostic
     elif isinstance(problem, UnexpectedCharacters):
         expected = problem.allowed or ()
         position = cast(int, problem.pos_in_stream)  # pyright: ignore[reportUnknownMemberType]
-    before = text[:position].rstrip(" \t\r\n") if position >= len(text) else text[:position]
+    before = text[:position].rstrip(BLANKS + "\n") if position >= len(text) else text[:position]
     line = context.first_line + before.count("\n")
     column = len(before) - (before.rfind("\n") + 1) + 1
     found, focus = _found(text, position)
     message = f"expected {_in_words(expected)}, found {found}"
-    first = re.match(r"\s*([A-Za-z_]\w*)\s*(\S?)", text)
-    if first and first.group(2) in ("%", "@", "^") and position <= first.end():
+    first = re.match(rf"[{BLANKS}]*([A-Za-z_]\w*)[{BLANKS}]*([%@^]?)", text)
+    if first and first.group(2) and position <= first.end():
         wanted = {"%": ["param", "state", "temp"], "@": ["program"], "^": ["block"]}[first.group(2)]
         message += did_you_mean(first.group(1), wanted)
     return error(codes.SYNTAX, message + _quoting(text, position), Location(context.file, line, column), focus=focus)
@@ -131,14 +137,14 @@ def _parse(lines: list[str], at: int, context: Context) -> tuple[Node | None, in
             return parse_statement(joined), joined.count("\n") + 1
         except UnexpectedInput as refused:
             text, problem = joined, refused
-    context.findings.append(_syntax(problem, text, context))  # pyright: ignore[reportPossiblyUnboundVariable]
+    context.findings.append(refusal(problem, text, context))  # pyright: ignore[reportPossiblyUnboundVariable]
     return None, next((part for part in range(1, count) if _BEGINS(lines[at + part])), count)
 
 
 def _check_start(text: str, context: Context) -> None:
     """Raises for what is no text of this language at all: one finding instead of one per line."""
     file = context.file
-    first = re.search(r"^[ \t\r]*([^\s#][^\n]*)", text, re.MULTILINE)
+    first = re.search(rf"^[{BLANKS}]*([^{BLANKS}\n#][^\n]*)", text, re.MULTILINE)
     if first is None:
         message = f"the text is empty; it opens with the version line `ir {VERSION}`"
         raise DiagnosticError([error(codes.VERSION_LINE, message, Location(file, 1, 1))])
@@ -148,13 +154,15 @@ def _check_start(text: str, context: Context) -> None:
         place = Location(file, line, junk.start() - text.rfind("\n", 0, junk.start()))
         message = f"this is not the text of a module: it holds U+{ord(junk.group()):04X}, as binary files do"
         raise DiagnosticError([error(codes.NOT_TEXT, message, place, focus=junk.group())])
-    if not re.match(r"ir\b|[A-Za-z_]+[ \t]+[0-9]+[ \t\r]*(#|$)", first.group(1)):  # those are read as version lines
+    # "ir" and a word with a number are read as version lines
+    if not re.match(rf"ir\b|[A-Za-z_]+[{BLANKS}]+[0-9]+[{BLANKS}]*(#|$)", first.group(1)):
         line = text.count("\n", 0, first.start(1)) + 1
-        word = first.group(1).split()[0]
+        word = re.split(f"[{BLANKS}]", first.group(1))[0][:40]
         hint = did_you_mean(word, ["ir"]) if len(word) < 4 else ""
-        message = f"the text opens with the version line `ir {VERSION}`, found `{word[:40]}`{hint}"
+        found, _ = _found(word, 0) if _UNSEEN.match(word) else (f"`{word}`", "")
+        message = f"the text opens with the version line `ir {VERSION}`, found {found}{hint}"
         column = first.start(1) - text.rfind("\n", 0, first.start(1))
-        context.findings.append(error(codes.VERSION_LINE, message, Location(file, line, column), focus=word[:40]))
+        context.findings.append(error(codes.VERSION_LINE, message, Location(file, line, column), focus=word))
 
 
 def diagnose(text: str, context: Context) -> None:
@@ -181,7 +189,7 @@ def diagnose(text: str, context: Context) -> None:
                 _misplaced_version(inner, context)
             else:
                 take(inner, assembler, context)
-        elif structure_lost is None and re.search(r"\{[ \t\r]*(#.*)?$|^[ \t]*\}", lines[at]):
+        elif structure_lost is None and re.search(rf"\{{[{BLANKS}]*(#.*)?$|^[{BLANKS}]*\}}", lines[at]):
             structure_lost = len(context.findings)  # a head or an end that can't be read
         reader.started = True
         at += count

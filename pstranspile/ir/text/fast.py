@@ -14,7 +14,7 @@ from pstranspile.ir.model import Location, Module, Op, Origin, SourceText, Var
 from pstranspile.ir.text.assemble import Assembler
 from pstranspile.ir.text.attributes import integer
 from pstranspile.ir.text.context import BlockHead, Context, OpParts, ProgramHead
-from pstranspile.ir.text.layout import cut_comment, is_head, statement_length
+from pstranspile.ir.text.layout import BLANKS, cut_comment, is_head, statement_length
 from pstranspile.ir.text.literals import INT_MAX, INT_MIN, unquote
 from pstranspile.ir.text.reader import read_op, read_version
 from pstranspile.ir.text.schemas import Language
@@ -36,7 +36,7 @@ _CUT_NAMES = re.compile(r"%([A-Za-z0-9_.@/]+)").split
 _QUOTED_NAMES = rf"%([A-Za-z0-9_.@/]+|{_STRING})"
 _CUT_LABELS = re.compile(r"\^(-?[0-9]+)").split
 _BRACES = rf'((?:[^"{{]|{_STRING})*)(?:\{{((?:[^"}}]|{_STRING})*)\}}((?:[^"]|{_STRING})*))?'
-_DECLARES = re.compile(r"[ \t\r]*[A-Za-z_][A-Za-z0-9_.@]*[ \t\r]*").fullmatch
+_DECLARES = re.compile(rf"[{BLANKS}]*[A-Za-z_][A-Za-z0-9_.@]*[{BLANKS}]*").fullmatch
 _LOCATION = Var._fields.index("location")
 _COMPILE_AFTER = 12  # uses of a skeleton; compiling pays from about there on
 _OP, _DECLARATION, _CLOSE, _BLANK, _VERSION = range(5)
@@ -44,7 +44,7 @@ _OP, _DECLARATION, _CLOSE, _BLANK, _VERSION = range(5)
 
 def _is_plain(line: str) -> bool:
     """Whether a line, its attributes taken out, ends its statement and has no other braces."""
-    return "{" not in line.replace(" {}", "", 1) and not line.rstrip(" \t\r").endswith((",", "(", "["))
+    return "{" not in line.replace(" {}", "", 1) and not line.rstrip(BLANKS).endswith((",", "(", "["))
 
 
 class _Entry(NamedTuple):
@@ -120,8 +120,8 @@ class LineReader:
     def entry(self, pieces: tuple[str, ...]) -> _Entry:
         """The entry of a new skeleton. Raises Unfit."""
         statement = numbered(pieces)
-        stripped = statement.strip(" \t\r")
-        column = len(statement) - len(statement.lstrip(" \t\r")) + 1
+        stripped = statement.strip(BLANKS)
+        column = len(statement) - len(statement.lstrip(BLANKS)) + 1
         if not stripped or stripped == "}":
             entry = _Entry(_CLOSE if stripped else _BLANK, None, {}, column, "")
         elif len(pieces) == 2 and _DECLARES(pieces[0]):
@@ -293,6 +293,8 @@ def parse_quickly(text: str, file: str, language: Language) -> Module | None:
         reader.lines((text.replace("\r\n", "\n") if "\r" in text else text).split("\n"))
     except Unfit:
         return None
+    finally:
+        reader.entries.clear()  # they hold the reader
     if not reader.started:
         return None
     module = reader.assembler.finish(SourceText(file, text))

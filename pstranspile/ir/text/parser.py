@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from lark.exceptions import UnexpectedInput
 
-from pstranspile.ir.diagnostics import raise_errors
+from pstranspile.ir.diagnostics import DiagnosticError, raise_errors
 from pstranspile.ir.model import Module, SourceText
 from pstranspile.ir.text.assemble import Assembler
 from pstranspile.ir.text.context import Context
-from pstranspile.ir.text.diagnose import diagnose
+from pstranspile.ir.text.diagnose import diagnose, refusal
 from pstranspile.ir.text.grammar import parse_module
 from pstranspile.ir.text.reader import (
     read_block_head,
@@ -55,9 +55,9 @@ def parse_plainly(text: str, file: str, language: Language) -> Module:
     context = Context(file, language)
     try:
         tree = parse_module(text if text.endswith("\n") else text + "\n")
-    except UnexpectedInput:
+    except UnexpectedInput as refused:
         diagnose(text, context)
-        raise AssertionError("the whole text is refused but every statement is accepted") from None
+        raise DiagnosticError([refusal(refused, text, context)]) from None
     assembler = Assembler(context)
     for statement in _statements(tree):
         take(statement, assembler, context)

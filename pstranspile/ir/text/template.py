@@ -121,7 +121,7 @@ def op_filler(parts: OpParts, count: int, ones: Ones) -> Callable[..., Op]:
         "role": parts.role,
     }
     exec("\n".join(lines), scope)
-    return scope["fill"]
+    return scope.pop("fill")  # which its own globals shall not hold: nothing here is a cycle
 
 
 def op_interpreter(parts: OpParts, ones: Ones) -> Callable[..., Op]:
