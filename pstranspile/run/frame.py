@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from time import perf_counter
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import Block, Op, Program, Var
@@ -23,6 +23,14 @@ Watcher: TypeAlias = Callable[[BoundOp, "list[tuple[str, Value]]", float], objec
 
 Slices: TypeAlias = Mapping[str, tuple[str, int]]
 """Variable -> the variable it is a slice of, and the element it starts at."""
+
+
+class RunsBlocks(Protocol):
+    """Runs the block of a frame, giving what its ops give one by one."""
+
+    def run(self, frame: Frame) -> None:
+        """Runs the ops. Raises DiagnosticError."""
+        ...
 
 
 class Execution:
@@ -49,6 +57,8 @@ class Execution:
         self.folder = Path(folder)
         self.groups: dict[tuple[str, ...], Group] = {}
         """Optimizer ops that run together, by the variables they update."""
+        self.blocks: RunsBlocks | None = None
+        """What runs sub-blocks; without it their ops run one by one."""
         self._fresh = 0
         self._bound: dict[int, list[BoundOp]] = {}
 
@@ -166,7 +176,11 @@ class Frame:
         return self.block.ops
 
     def execute(self) -> None:
-        """Runs the ops of the block one by one. Raises DiagnosticError."""
+        """Runs the ops of the block. Raises DiagnosticError."""
+        blocks = self.execution.blocks
+        if blocks is not None:
+            blocks.run(self)
+            return
         watchers = self.execution.watchers
         for bound in self.execution.ops_of(self.index):
             if watchers:

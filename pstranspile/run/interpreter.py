@@ -20,6 +20,7 @@ def interpret(execution: Execution, feed: Mapping[str, Any] | None = None, fetch
     """
     program = execution.program
     execution.begin()
+    execution.blocks = None
     frame = Frame(execution)
     changed = written_names(program)
     for name, value in check_feeds(program, feed or {}).items():

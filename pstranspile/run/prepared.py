@@ -5,7 +5,7 @@ from __future__ import annotations
 import linecache
 import weakref
 from collections.abc import Mapping, Sequence
-from types import FunctionType, TracebackType
+from types import FunctionType
 from typing import Any
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
@@ -14,11 +14,12 @@ from pstranspile.ir.types import VarKind
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import Value
 from pstranspile.run import codes
-from pstranspile.run.bound import EMPTY_NAME, fail
+from pstranspile.run.block_source import BlockCode
+from pstranspile.run.bound import fail
 from pstranspile.run.feeds import check_feeds, fetched, missing, written_names
 from pstranspile.run.frame import Execution, Frame
 from pstranspile.run.scope import Home, Scope, own_copy
-from pstranspile.run.source import Deviation, Missing, Source
+from pstranspile.run.source import Deviation, Missing, Source, arguments_of, slot_of
 
 np = lazy_import("numpy")
 
@@ -43,6 +44,7 @@ class Prepared:
             name for name in self.feeds if name in changed or (name in variables and variables[name].persistable)
         )
         self._step: FunctionType | None = None
+        self._blocks = BlockCode(self.program)
 
     def step(self, feed: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Runs block 0 once and gives the fetched values by name. Raises DiagnosticError."""
@@ -71,6 +73,7 @@ class Prepared:
     def _run(self, values: list[Value]) -> Sequence[Value]:
         execution = self.execution
         execution.begin()
+        execution.blocks = self._blocks
         frame = Frame(execution)
         scope = execution.scope
         alone = scope.parent is None
@@ -116,32 +119,19 @@ class Prepared:
         """Raises the DiagnosticError for what went wrong in an op, if it was in one."""
         assert self.source is not None
         assert self._step is not None
-        code = self._step.__code__
-        trace: TracebackType | None = problem.__traceback__
-        while trace is not None and trace.tb_frame.f_code is not code:
-            trace = trace.tb_next
-        index = self.source.owners.get(trace.tb_lineno, -1) if trace is not None else -1
-        if trace is None or index < 0:
+        index, values = self.source.failed(self._step, problem)
+        if index < 0:
             return
         bound = self.source.bound[index]
-        here = trace.tb_frame.f_locals
-        values = {name: here.get(local) for name, local in self.source.locals.items()}
         if isinstance(problem, Missing):
-            slot = next(slot for slot, names in bound.op.inputs.items() if problem.name in names)
 
             def given(name: str) -> Value | None:  # values are forgotten after their last use, also those that are fed
                 value = True if name in self.feeds else values.get(name)
                 return frame.find(name) if value is None else value
 
             op = self.told_op(index, problem.name)
-            raise missing(self.execution.program, op, slot, problem.name, given) from None
-        arguments = [
-            [values.get(name) for name in names] if duplicable
-            else values.get(names[0]) if names and names[0] != EMPTY_NAME
-            else None
-            for _, names, duplicable in bound.arguments
-        ]  # fmt: skip
-        fail(bound, arguments, problem)
+            raise missing(self.execution.program, op, slot_of(bound, problem.name), problem.name, given) from None
+        fail(bound, arguments_of(bound, values), problem)
 
 
 _KEPT_BYTES = (32 << 20) - (64 << 10)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
+from types import FunctionType, TracebackType
 from typing import Any
 
 from pstranspile.ir.attributes import BlockRef, BlockRefs
@@ -24,6 +25,7 @@ from pstranspile.ir.model import Op, Program
 from pstranspile.ir.types import VarKind
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.arithmetic import FUNCTIONS
+from pstranspile.ops.context import Value
 from pstranspile.ops.feeding import FEEDING
 from pstranspile.ops.kernel import kernel_of
 from pstranspile.run.bound import EMPTY_NAME, BoundOp, bind, with_defaults
@@ -76,13 +78,15 @@ class Source:
         fetches: Sequence[str],
         odd: frozenset[str],
         groups: dict[tuple[str, ...], Group] | None = None,
+        block: int = 0,
     ):
         self.program = program
+        self.block = program.blocks[block]
         self.feeds = feeds
         self.fetches = fetches
         self.odd = odd
-        self.bound = [self.bind(op) for op in program.main_block.ops]
-        self.touched = [self._touched(op) for op in program.main_block.ops]
+        self.bound = [self.bind(op) for op in self.block.ops]
+        self.touched = [self._touched(op) for op in self.block.ops]
         self.groups: dict[int, tuple[list[int], Group]] = {}
         """Number of the last op of a group -> the numbers of all, and the group."""
         self.grouped: set[int] = set()
@@ -115,7 +119,7 @@ class Source:
         return list(dict.fromkeys(name for name in names if name != EMPTY_NAME))
 
     def _persistable(self, name: str) -> bool:
-        var = self.program.main_block.vars.get(name)
+        var = self.block.vars.get(name)
         return var is not None and var.persistable
 
     def _local(self, name: str) -> str:
@@ -130,7 +134,7 @@ class Source:
         if self.feeds:
             self._add(f"{', '.join(map(self._local, self.feeds))}, = feeds")
         for name in self.feeds:
-            var = self.program.main_block.vars[name]
+            var = self.block.vars[name]
             plain = var.kind is VarKind.LOD_TENSOR and var.tensor is not None and not var.tensor.lod_level
             rows = var.kind is VarKind.SELECTED_ROWS
             self.holds[name] = Holds.ARRAY if plain else Holds.NO_LOD if rows else Holds.ANYTHING
@@ -293,7 +297,7 @@ class Source:
         if text is None or (plain_only and self._least(bound) is not Holds.ARRAY):
             return False
         name = bound.results[0].names[0]
-        var = self.program.main_block.vars.get(name)
+        var = self.block.vars.get(name)
         if var is not None and var.kind is not VarKind.LOD_TENSOR:
             return False
         holds = self._least(bound)
@@ -322,6 +326,16 @@ class Source:
             self._written(name, Holds.ANYTHING, sure=False)
         self._add("local.clear()", index)
 
+    def failed(self, function: FunctionType, problem: Exception) -> tuple[int, dict[str, Value]]:
+        """The number of the op in which the function failed, -1 if in none, and the values of variables then."""
+        trace: TracebackType | None = problem.__traceback__
+        while trace is not None and trace.tb_frame.f_code is not function.__code__:
+            trace = trace.tb_next
+        if trace is None:
+            return -1, {}
+        here = trace.tb_frame.f_locals
+        return self.owners.get(trace.tb_lineno, -1), {name: here.get(local) for name, local in self.locals.items()}
+
     def _free(self, index: int) -> None:
         """Forgets values after their last use, so that their memory serves the next ones."""
         done = [
@@ -334,6 +348,21 @@ class Source:
         ]
         if done:
             self._add(f"del {', '.join(done)}", index)
+
+
+def slot_of(bound: BoundOp, name: str) -> str:
+    """The input slot of an op that a variable is in."""
+    return next(slot for slot, names in bound.op.inputs.items() if name in names)
+
+
+def arguments_of(bound: BoundOp, values: Mapping[str, Value]) -> list[Value]:
+    """The argument values of an op, from those of variables."""
+    return [
+        [values.get(name) for name in names] if duplicable
+        else values.get(names[0]) if names and names[0] != EMPTY_NAME
+        else None
+        for _, names, duplicable in bound.arguments
+    ]  # fmt: skip
 
 
 def inline_text(bound: BoundOp, local: Any) -> str | None:
