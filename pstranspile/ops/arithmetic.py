@@ -130,7 +130,11 @@ def sigmoid(x: Array) -> Array:
     """1 / (1 + exp(-x)) of every element."""
     if _FLUID.get() and x.dtype == np.float32:
         return 1 / (1 + float_functions.exp(-x))
-    return 1 / (1 + np.exp(-x))
+    found = np.exp(-x)
+    if found.dtype.kind != "f" or not found.ndim:
+        return 1 / (1 + found)
+    found += 1
+    return np.divide(1, found, out=found)
 
 
 def log(x: Array) -> Array:

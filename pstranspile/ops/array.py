@@ -76,23 +76,22 @@ def _run_write_to_array(op: Op) -> Run:
     return run
 
 
-@kernel("read_from_array", lod="own")
+@kernel("read_from_array", lod="own", may_lack="X X_W")
 def _run_read_from_array(op: Op) -> Run:
-    array, like = op.inputs["X"][0], op.input("X_W")
+    like = op.input("X_W")
 
-    def run(I: Any, context: ExecutionContext) -> Value:  # noqa: E741
+    def run(I: Any, X: Value | None, X_W: Value | None) -> Value:  # noqa: E741
         index = _index(I)
-        found = context.find(array)  # a gradient that no step has written yet is an empty array
-        if found is not None and not isinstance(found, list):
+        if X is not None and not isinstance(X, list):
             raise ValueError("X must be an array of tensors")
-        items = cast("list[Value]", found or [])
+        items = cast("list[Value]", X or [])  # a gradient that no step has written yet is an empty array
         if index < len(items) and items[index] is not None:
             return _copy(items[index])
         if like is None:
             raise ValueError(f"X has no element {index}; it has {len(items)} elements")
-        written = context.find(like)  # a gradient that nothing has asked for: zeros like what was written
-        data = np.zeros_like(written.data if isinstance(written, LoDTensor) else written)
-        return LoDTensor(data, written.lod) if isinstance(written, LoDTensor) else data
+        # a gradient that nothing has asked for: zeros like what was written
+        data = np.zeros_like(X_W.data if isinstance(X_W, LoDTensor) else X_W)
+        return LoDTensor(data, X_W.lod) if isinstance(X_W, LoDTensor) else data
 
     return run
 

@@ -330,12 +330,9 @@ def _run_memory_helper(_op: Op) -> Run:
     return run
 
 
-@kernel("rnn_memory_helper_grad", "X@GRAD", lod="own")
-def _run_memory_helper_grad(op: Op) -> Run:
-    gradient = op.input("Out@GRAD") or EMPTY_NAME
-
-    def run(context: ExecutionContext, Out: Any) -> Value:
-        found = context.find(gradient)  # the last step gets none
-        return _zeros_like(Out) if found is None else found
+@kernel("rnn_memory_helper_grad", "X@GRAD", lod="own", may_lack="Out@GRAD")
+def _run_memory_helper_grad(_op: Op) -> Run:
+    def run(Out: Any, Out_GRAD: Value | None) -> Value:
+        return _zeros_like(Out) if Out_GRAD is None else Out_GRAD  # the last step gets none
 
     return run

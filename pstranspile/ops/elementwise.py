@@ -181,10 +181,15 @@ def _add_grad(op: Op) -> Run:
     negative = op.type == "elementwise_sub_grad"
 
     def run(X: Array, Y: Array, Out_GRAD: Array) -> tuple[Array | None, Array | None]:
-        y_grad = sum_to(Out_GRAD, Y.shape, axis) if wants_y else None
-        if negative and y_grad is not None:
-            y_grad = np.negative(y_grad)
-        return sum_to(Out_GRAD, X.shape, axis) if wants_x else None, y_grad
+        x_grad = y_grad = None
+        dims = Out_GRAD.shape
+        if wants_y:
+            y_grad = Out_GRAD if Y.shape == dims else sum_to(Out_GRAD, Y.shape, axis)
+            if negative:
+                y_grad = np.negative(y_grad)
+        if wants_x:
+            x_grad = Out_GRAD if X.shape == dims else sum_to(Out_GRAD, X.shape, axis)
+        return x_grad, y_grad
 
     return run
 
@@ -198,6 +203,11 @@ def _gradients(op: Op, of_x: Callable[..., Array], of_y: Callable[..., Array]) -
     axis, wants_x, wants_y = _wanted(op)
 
     def run(X: Array, Y: Array, Out: Array | None, Out_GRAD: Array) -> tuple[Array | None, Array | None]:
+        if X.shape == Y.shape:
+            return (
+                of_x(X, Y, Out, Out_GRAD) if wants_x else None,
+                of_y(X, Y, Out, Out_GRAD) if wants_y else None,
+            )
         x, y = align(X, Y, axis)
         return (
             sum_to(of_x(x, y, Out, Out_GRAD), X.shape, axis) if wants_x else None,

@@ -11,6 +11,7 @@ The decorated function is called once per op, when a program is prepared; what i
 
 * `run`'s parameters are named after input slots (`Out@GRAD` is `Out_GRAD`) and passed by position. A slot that is
   missing or empty gives None; a duplicable slot gives a list.
+* A variable without a value is an error, unless its slot is among `may_lack`: that gives None as well.
 * It returns the value of the output slot named in the decorator, or, if several are named, a tuple in that order; a
   duplicable slot takes a list; None leaves a variable as it is. Slots that the op does not have are dropped, so a
   costly one should be asked for with `wanted(op, slot)`.
@@ -63,13 +64,14 @@ class Kernel(NamedTuple):
     outputs: tuple[str, ...]
     lod: str
     inline: Inline = None
+    may_lack: frozenset[str] = frozenset()
 
 
 _KERNELS: dict[str, Kernel] = {}
 
 
 def kernel(
-    op_types: str, outputs: str = "Out", *, lod: str = "share", inline: Inline = None
+    op_types: str, outputs: str = "Out", *, lod: str = "share", inline: Inline = None, may_lack: str = ""
 ) -> Callable[[Factory], Factory]:
     """Registers the decorated factory as the kernel of these op types (separated by blanks)."""
 
@@ -77,7 +79,7 @@ def kernel(
         for op_type in op_types.split():
             if op_type in _KERNELS:
                 raise ValueError(f"op type {op_type} has two kernels")
-            _KERNELS[op_type] = Kernel(factory, tuple(outputs.split()), lod, inline)
+            _KERNELS[op_type] = Kernel(factory, tuple(outputs.split()), lod, inline, frozenset(may_lack.split()))
         return factory
 
     return register

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
@@ -73,6 +74,7 @@ def _axes(op: Op) -> Callable[[int], tuple[int, ...]]:
     """From the number of dims to the dims that the op reduces, counted from 0."""
     dims = None if flag(op, "reduce_all") else ints_attr(op, "dim")
 
+    @lru_cache(8)
     def axes(rank: int) -> tuple[int, ...]:
         return tuple(range(rank)) if dims is None else tuple([dim % rank for dim in dims])
 
@@ -133,7 +135,9 @@ def _spread(op: Op) -> Callable[[Array, Array], Array]:
     def spread(x: Array, value: Array) -> Array:
         gone = axes(x.ndim)
         dims = tuple([1 if at in gone else dim for at, dim in enumerate(x.shape)])
-        return np.broadcast_to(value.reshape(dims), x.shape)
+        found = np.empty(x.shape, value.dtype)
+        found[...] = value.reshape(dims)
+        return found
 
     return spread
 
@@ -144,7 +148,7 @@ def _sum_grad(op: Op) -> Run:
 
     def run(X: Array, Out_GRAD: Array) -> Array:
         share = Out_GRAD / _count(X.shape, axes(X.ndim)) if mean else Out_GRAD
-        return spread(X, share).astype(X.dtype)  # astype copies: what broadcast_to gives can't be written
+        return spread(X, share).astype(X.dtype, copy=False)
 
     return run
 

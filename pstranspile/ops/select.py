@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 from pstranspile.ir.model import Op, TensorType, Var
 from pstranspile.lazy import lazy_import
@@ -208,14 +209,19 @@ def _appended(lods: Sequence[list[list[int]]]) -> list[list[int]]:
     return whole
 
 
+def _cut_up(x: Array, axis: int, sizes: Sequence[int]) -> list[Array]:
+    """Parts of these sizes along an axis, one after another; views of x."""
+    before = (slice(None),) * (axis % x.ndim)
+    return [x[(*before, slice(end - size, end))] for size, end in zip(sizes, accumulate(sizes), strict=True)]
+
+
 @kernel("concat_grad", "X@GRAD", lod="own")
 def _concat_grad(op: Op) -> Run:
     def run(
         X: list[Array | LoDTensor], AxisTensor: Array | LoDTensor | None, Out_GRAD: Array | LoDTensor
     ) -> list[Array | LoDTensor]:
         axis = _axis_given(op, _data(AxisTensor))
-        ends = np.cumsum([_data(part).shape[axis] for part in X[:-1]], dtype="int64")
-        gradients = np.split(_data(Out_GRAD), ends, axis=axis)
+        gradients = _cut_up(_data(Out_GRAD), axis, [_data(part).shape[axis] for part in X])
         return [
             LoDTensor(gradient, part.lod) if isinstance(part, LoDTensor) else gradient
             for part, gradient in zip(X, gradients, strict=True)
@@ -232,14 +238,18 @@ def _split_values(op: Op) -> Run:
         axis = _axis_given(op, AxisTensor)
         asked = tuple(first(part) for part in SectionsTensorList) or sections
         if number > 0:
-            parts = np.split(X, number, axis=axis)
+            size, left = divmod(X.shape[axis], number)
+            if left:
+                raise ValueError(f"dim {axis} of X has {X.shape[axis]} elements, not cut into {number} equal parts")
+            sizes = [size] * number
         else:
             rest = X.shape[axis] - sum(size for size in asked if size >= 0)
             sizes = [rest if size < 0 else size for size in asked]
             if sum(sizes) != X.shape[axis] or min(sizes) < 0:
                 raise ValueError(f"dim {axis} of X has {X.shape[axis]} elements, not cut into {list(asked)}")
-            parts = np.split(X, np.cumsum(sizes[:-1], dtype="int64"), axis=axis)
-        return [part.copy() for part in parts]  # X may be a parameter, which is updated in place later
+        return [
+            part.copy() for part in _cut_up(X, axis, sizes)
+        ]  # X may be a parameter, which is updated in place later
 
     return run
 
@@ -256,7 +266,13 @@ def _stack_values(op: Op) -> Run:
 
 def stacked(parts: Sequence[Array], axis: int, var: Var | None) -> Array:
     """The parts along a new dim; single elements that Fluid has as tensors without dims make one dim, as declared."""
-    whole = np.stack(parts, axis=axis)
+    dims = parts[0].shape
+    if all(part.shape == dims for part in parts):
+        at = axis % (len(dims) + 1)
+        wide = (*dims[:at], 1, *dims[at:])
+        whole = np.concatenate([part.reshape(wide) for part in parts], axis=at)
+    else:
+        whole = np.stack(parts, axis=axis)  # which says what is wrong
     if parts[0].shape == (1,) and var is not None and var.tensor is not None and len(var.tensor.shape) == 1:
         return whole.reshape(-1)
     return whole
@@ -276,6 +292,9 @@ def _parts(op: Op) -> Run:
     """From the dims of a tensor, and the tensors that may say where to start and end, to an index."""
     axes, starts, ends = ints_attr(op, "axes"), ints_attr(op, "starts"), ints_attr(op, "ends")
 
+    fixed: dict[int, tuple[slice, ...]] = {}
+    """The index by the number of dims, where no tensor says where to start and end."""
+
     def given(tensor: Array | None, parts: Sequence[Array], attribute: tuple[int, ...]) -> tuple[int, ...]:
         if tensor is not None:
             return tuple(tensor.reshape(-1).tolist())
@@ -284,11 +303,16 @@ def _parts(op: Op) -> Run:
     def index(
         dims: tuple[int, ...], start: Array | None, end: Array | None, start_parts: list[Array], end_parts: list[Array]
     ) -> tuple[slice, ...]:
+        known = fixed.get(len(dims))
+        if known is not None and start is None and end is None and not start_parts and not end_parts:
+            return known
         found = [slice(None)] * len(dims)
         bounds = zip(axes, given(start, start_parts, starts), given(end, end_parts, ends), strict=True)
         for axis, low, high in bounds:
             # Python's slices count from the end and clamp as Fluid's
             found[axis] = slice(low, high)
+        if start is None and end is None and not start_parts and not end_parts:
+            fixed[len(dims)] = tuple(found)
         return tuple(found)
 
     return index

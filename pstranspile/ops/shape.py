@@ -174,10 +174,18 @@ def _with_x_shape(op: Op, change: Callable[[Array], Array]) -> Callable[[Array],
 
 @kernel("reshape reshape2", "Out XShape")
 def _reshape_values(op: Op) -> Run:
+    written = ints_attr(op, "shape")
+    named = wanted(op, "XShape")
+
     def run(X: Array, Shape: Array | None, ShapeTensor: list[Array]) -> tuple[Array, Array | None]:
-        asked = asked_dims(op, None if ShapeTensor else Shape, ShapeTensor)
-        dims = [X.shape[at] if dim == 0 and at < X.ndim else dim for at, dim in enumerate(asked)]
-        return _with_x_shape(op, lambda x: x.reshape(dims))(X)
+        dims = (
+            written
+            if Shape is None and not ShapeTensor
+            else asked_dims(op, None if ShapeTensor else Shape, ShapeTensor)
+        )
+        if 0 in dims:
+            dims = [X.shape[at] if dim == 0 and at < X.ndim else dim for at, dim in enumerate(dims)]
+        return X.reshape(dims).copy(), np.empty((0, *X.shape), X.dtype) if named else None
 
     return run
 

@@ -34,6 +34,8 @@ class Argument(NamedTuple):
     slot: str
     names: tuple[str, ...]
     duplicable: bool
+    may_lack: bool = False
+    """Whether the variable may be without a value, which gives None."""
 
     @property
     def is_frame(self) -> bool:
@@ -63,7 +65,13 @@ class BoundOp(NamedTuple):
     @property
     def reads(self) -> list[str]:
         """The variables whose values run is given, each once."""
-        return list(dict.fromkeys(name for _, names, _ in self.arguments for name in names if name != EMPTY_NAME))
+        return list(dict.fromkeys(name for each in self.arguments for name in each.names if name != EMPTY_NAME))
+
+    @property
+    def needs(self) -> list[str]:
+        """Those of them that must have a value."""
+        lacking = {name for each in self.arguments if each.may_lack for name in each.names}
+        return [name for name in self.reads if name not in lacking]
 
     @property
     def looks(self) -> bool:
@@ -86,7 +94,7 @@ def bind(op: Op) -> BoundOp:
     inputs: Mapping[str, Slot] = schema.inputs if schema else EMPTY
     outputs: Mapping[str, Slot] = schema.outputs if schema else EMPTY
     slots = {_identifier(slot): slot for slot in (*inputs, *op.inputs)}
-    arguments = tuple(_argument(op, slots, name, inputs) for name in _parameters(run))
+    arguments = tuple(_argument(op, slots, name, inputs, kernel.may_lack) for name in _parameters(run))
     results = tuple(
         Argument(slot, op.outputs.get(slot, ()), outputs[slot].duplicable if slot in outputs else False)
         for slot in kernel.outputs
@@ -104,11 +112,13 @@ def with_defaults(op: Op) -> Op:
     return op._replace(attrs=FrozenMap({**defaults, **op.attrs}))
 
 
-def _argument(op: Op, slots: dict[str, str], name: str, inputs: Mapping[str, Slot]) -> Argument:
+def _argument(
+    op: Op, slots: dict[str, str], name: str, inputs: Mapping[str, Slot], may_lack: frozenset[str]
+) -> Argument:
     if name in (CONTEXT, SURROUNDINGS):
         return Argument(name, (), False)
     slot = slots.get(name, name)
-    return Argument(slot, op.inputs.get(slot, ()), slot in inputs and inputs[slot].duplicable)
+    return Argument(slot, op.inputs.get(slot, ()), slot in inputs and inputs[slot].duplicable, slot in may_lack)
 
 
 def _identifier(slot: str) -> str:
@@ -138,9 +148,11 @@ def gather(bound: BoundOp, context: Reader) -> list[Value]:
     """The argument values of an op. Raises DiagnosticError if a variable has no value."""
     values: list[Value] = []
     for argument in bound.arguments:
-        slot, names, duplicable = argument
+        slot, names, duplicable, may_lack = argument
         if argument.is_frame:
             values.append(context)
+        elif may_lack:
+            values.append(context.find(names[0]) if names else None)
         elif duplicable:
             values.append([_value_of(bound.op, context, name, slot) for name in names])
         elif names:
@@ -172,7 +184,7 @@ def call(bound: BoundOp, values: list[Value]) -> Iterator[tuple[str, Value]]:
     parts = (made,) if len(bound.results) == 1 else made
     if parts is None or len(parts) != len(bound.results):
         raise TypeError(f"the kernel of {bound.op.type} gives {made!r} for {len(bound.results)} output slots")
-    for (_, names, duplicable), part in zip(bound.results, parts, strict=True):
+    for (_, names, duplicable, _), part in zip(bound.results, parts, strict=True):
         for name, value in zip(names, part if duplicable and part is not None else (part,), strict=False):
             if value is not None and name != EMPTY_NAME:
                 yield name, value

@@ -103,13 +103,12 @@ class Frame:
 
     def find(self, name: str) -> Value | None:
         """The value of a variable here or further out, None if it has none yet."""
-        frame: Frame | None = self
-        while frame is not None:
+        value = self.local.get(name)
+        frame = self.parent
+        while value is None and frame is not None:
             value = frame.local.get(name)
-            if value is not None:
-                return value
             frame = frame.parent
-        return self.execution.scope.get(name)
+        return self.execution.scope.get(name) if value is None else value
 
     def missing(self, op: Op, slot: str, name: str) -> DiagnosticError:
         """The error for an op that reads a variable without a value."""

@@ -49,6 +49,15 @@ class Scope(MutableMapping[str, Value]):
             scope = scope.parent
         raise KeyError(name)
 
+    def get(self, name: str, default: Value = None) -> Value:
+        """The value of a variable, `default` if it has none."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.values_here:
+                return scope.values_here[name]
+            scope = scope.parent
+        return default
+
     def __setitem__(self, name: str, value: Value) -> None:
         self.values_here[name] = own_copy(value)
 

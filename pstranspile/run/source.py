@@ -181,7 +181,7 @@ class Source:
                 if name in written or name in self.holds:
                     continue
                 self._add(f"{self._local(name)} = find({name!r})")
-                if looks or name in self.odd:  # it may do without
+                if looks or name in self.odd or name not in bound.needs:  # it may do without
                     self.holds[name] = Holds.ANYTHING
                     self.unsure.add(name)
                 else:
@@ -196,7 +196,7 @@ class Source:
         if bound.op.type in FEEDING and all(name in self.feeds for name in bound.op.output_names):
             return
         looks = bound.looks
-        for name in () if looks else bound.reads:
+        for name in () if looks else bound.needs:
             if name in self.unsure:
                 self._add(f"if {self._local(name)} is None: raise Missing({name!r})", index)
                 self.unsure.discard(name)
@@ -217,7 +217,7 @@ class Source:
 
         parts: list[str] = []
         for argument in bound.arguments:
-            _, names, duplicable = argument
+            _, names, duplicable, _ = argument
             if argument.is_frame:
                 parts.append("frame")
             elif duplicable:
@@ -246,7 +246,7 @@ class Source:
         targets = [f"t{place}" for place in range(len(bound.results))]
         whole = [
             (place, name)
-            for place, (_, names, duplicable) in enumerate(bound.results)
+            for place, (_, names, duplicable, _) in enumerate(bound.results)
             if not duplicable
             for name in names[:1]
             if name != EMPTY_NAME
@@ -261,7 +261,7 @@ class Source:
                 self._written(name, holds, sure=False)
             else:
                 self._store(index, name, targets[place], holds)
-        for place, (_, names, duplicable) in enumerate(bound.results):
+        for place, (_, names, duplicable, _) in enumerate(bound.results):
             if duplicable and any(name != EMPTY_NAME for name in names):
                 self._add(f"if t{place} is None: t{place} = {[None] * len(names)}", index)
                 for item, name in enumerate(names):
@@ -361,7 +361,7 @@ def arguments_of(bound: BoundOp, values: Mapping[str, Value]) -> list[Value]:
         [values.get(name) for name in names] if duplicable
         else values.get(names[0]) if names and names[0] != EMPTY_NAME
         else None
-        for _, names, duplicable in bound.arguments
+        for _, names, duplicable, _ in bound.arguments
     ]  # fmt: skip
 
 

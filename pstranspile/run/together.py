@@ -89,7 +89,7 @@ class Group:
         for slot, array in self._all.items():
             values[slot] = array[:1] if slot in self.slots.numbers else array
         bound = self.ops[0]
-        made = bound.run(*[values.get(slot) for slot, _, _ in bound.arguments])
+        made = bound.run(*[values.get(argument.slot) for argument in bound.arguments])
         for slot, place in self.slots.numbers.items():
             self._all[slot][:] = made[place]
         return True
@@ -205,8 +205,8 @@ def _slots(program: Program, bound: BoundOp) -> Slots | None:
     shared: list[str] = []
     numbers: dict[str, int] = {}
     for argument in bound.arguments:
-        slot, names, duplicable = argument
-        if duplicable or argument.is_frame:
+        slot, names, duplicable, may_lack = argument
+        if duplicable or may_lack or argument.is_frame:
             return None
         if not names:
             continue
