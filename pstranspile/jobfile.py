@@ -11,7 +11,6 @@ from typing import Any, cast
 
 from pstranspile.ir.codes import declare
 from pstranspile.ir.diagnostics import Diagnostic, error
-from pstranspile.ir.expect import path_of
 from pstranspile.ir.model import Location
 from pstranspile.job import BOOLEANS, INTEGERS, KEYS, Job, JobError
 from pstranspile.job_modes import MODES, SWITCHES
@@ -30,7 +29,7 @@ def load_job(path: str | Path | None, overrides: Mapping[str, object] | None = N
     file's `trainer_endpoints` as well. Raises JobError, with the place in the file where there is one.
     """
     given = {key: value for key, value in (overrides or {}).items() if value is not None}
-    text = "" if path is None else _read(Path(path_of(path, "load_job")))
+    text = "" if path is None else _read(Path(path))
     from_file = {} if path is None else _parse(str(path), text)
     unknown = [_unknown_key(key, from_file.get(key)) for key in (*from_file, *given) if key not in KEYS]
     if unknown:

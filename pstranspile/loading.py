@@ -10,7 +10,6 @@ from typing import BinaryIO, TypeAlias
 from pstranspile.interop import codes
 from pstranspile.interop.meta import apply_meta, infer_parameters, parse_meta
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, render
-from pstranspile.ir.expect import expect, path_of
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Program
 
@@ -43,14 +42,15 @@ def load(
     that no meta names are inferred. Warnings go to `report`, by default to Python's `warnings`.
     Raises DiagnosticError.
     """
-    name = path_of(path, "load")
+    name = os.fspath(path)
     data, shown = (read_stdin(), STDIN) if name == "-" else (read_bytes(name), name)
     return load_bytes(data, shown, startup, meta, report=report)
 
 
 def loads(text: str) -> Module:
     """The module in program text. Raises DiagnosticError."""
-    expect(text, str, "loads", "text")
+    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"loads takes text, not a value of type {type(text).__name__}")
     from pstranspile.textual import parse
 
     return parse(text, "<string>")
@@ -68,10 +68,10 @@ def load_bytes(
     warnings: list[Diagnostic] = []
     module, infer = _read_module(data, file, MAIN, warnings)
     if startup is not None:
-        module, startup_infer = _with_startup(module, file, path_of(startup, "load"), warnings)
+        module, startup_infer = _with_startup(module, file, os.fspath(startup), warnings)
         infer = infer or startup_infer
     if meta is not None:
-        meta_file = path_of(meta, "load")
+        meta_file = os.fspath(meta)
         settings = parse_meta(_text(read_bytes(meta_file), meta_file), meta_file)
         module, unknown = apply_meta(module, settings)
         warnings += unknown

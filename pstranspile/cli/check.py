@@ -53,7 +53,9 @@ def run(arguments: Sequence[str]) -> int:
             feeds=read_arrays(options.feed) if options.feed else None,
             steps=options.steps,
             schedules=options.schedules,
-            init=initial_values(declaring, read_arrays(options.init), options.init) if options.init else None,
+            init=initial_values(declaring, read_arrays(options.init), options.init, module.startup)
+            if options.init
+            else None,
             programs=options.program,
             seed=options.seed or 0,
             batch=options.batch,

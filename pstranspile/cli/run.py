@@ -303,7 +303,7 @@ class _Session:
         from pstranspile.run.files import initial_values, read_arrays
 
         arrays = read_arrays(self.options.init) if self.options.init else {}
-        values = initial_values(self.program, arrays, self.options.init or "")
+        values = initial_values(self.program, arrays, self.options.init or "", self.module.startup)
         if self.module.startup is not None:
             self._run(self.module.startup, {}, ())
         for name, value in values.items():

@@ -140,7 +140,8 @@ def run_cluster(
     report(result.warnings)
     feeds: Mapping[str, Any] = read_arrays(options.feed) if options.feed else {}
     declaring = module.main if turns is None else union_of(step_programs(module).values())
-    init = initial_values(declaring, read_arrays(options.init), options.init) if options.init else {}
+    arrays = read_arrays(options.init) if options.init else {}
+    init = initial_values(declaring, arrays, options.init or "", module.startup)
     if turns is None:
         steps, fetch = _steps_of_main(module, options, feeds), fetches[MAIN]
     else:

@@ -22,6 +22,7 @@ FAMILIES: tuple[str, ...] = (
     "compare",
     "loss",
     "sampled_loss",
+    "tree_index",
     "shape",
     "select",
     "index",

@@ -92,14 +92,17 @@ def _squared_l2_distance(_op: Op, types: Types) -> Types:
 @shape_rule("cos_sim")
 def _cos_sim(_op: Op, types: Types) -> Types:
     x, y = one(types, "X"), one(types, "Y")
-    if not fits(x.shape[1:], y.shape[1:]) or not (y.shape[0] in (1, -1) or fits(x.shape[:1], y.shape[:1])):
+    if not fits(x.shape[1:], y.shape[1:]):
         disagree("Y", y, "X", x)
     column = TensorType(x.dtype, (x.shape[0], 1), x.lod_level)
-    return {
+    gives: Types = {
         "Out": (column,),
         "XNorm": (column._replace(lod_level=0),),
         "YNorm": (TensorType(x.dtype, (y.shape[0], 1)),),
     }
+    if not (y.shape[0] in (1, -1) or fits(x.shape[:1], y.shape[:1])):
+        disagree("Y", y, "X", x, gives)
+    return gives
 
 
 @gradient("sum")
@@ -224,12 +227,18 @@ def _row_sums(x: Array) -> Array:
     return sum_over(x, (1,))[:, None]
 
 
+def _partners(x: Array, y: Array) -> int:
+    """How many rows of y take part: all, or the first alone, with every row of x, where the numbers of rows differ."""
+    return len(y) if len(x) == len(y) else 1
+
+
 @kernel("cos_sim", "Out XNorm YNorm", lod="Out")
 def _cos_sim_values(_op: Op) -> Run:
     def run(X: Array, Y: Array) -> tuple[Array, Array, Array]:
         x, y = as_matrix(X), as_matrix(Y)
         x_norm, y_norm = _norms(x), _norms(y)
-        return _row_sums(x * y) / (x_norm * y_norm), x_norm, y_norm
+        count = _partners(x, y)
+        return _row_sums(x * y[:count]) / (x_norm * y_norm[:count]), x_norm, y_norm
 
     return run
 
@@ -244,9 +253,13 @@ def _cos_sim_grad(op: Op) -> Run:
     def run(
         X: Array, Y: Array, Out: Array, XNorm: Array, YNorm: Array, Out_GRAD: Array
     ) -> tuple[Array | None, Array | None]:
-        x, y = as_matrix(X), as_matrix(Y)
-        x_grad = (Out_GRAD * of(x, y, Out, XNorm, YNorm)).reshape(X.shape) if wants_x else None
-        y_grad = Out_GRAD * of(y, x, Out, YNorm, XNorm) if wants_y else None
-        return x_grad, None if y_grad is None else sum_to(y_grad, y.shape, -1).reshape(Y.shape)
+        x, rows = as_matrix(X), as_matrix(Y)
+        count = _partners(x, rows)
+        y, y_norm, y_grad = rows[:count], YNorm[:count], None
+        x_grad = (Out_GRAD * of(x, y, Out, XNorm, y_norm)).reshape(X.shape) if wants_x else None
+        if wants_y:
+            y_grad = np.zeros_like(rows)
+            y_grad[:count] = sum_to(Out_GRAD * of(y, x, Out, y_norm, XNorm), y.shape, -1)
+        return x_grad, None if y_grad is None else y_grad.reshape(Y.shape)
 
     return run

@@ -39,15 +39,13 @@ def _accuracy(_op: Op, types: Types) -> Types:
 
 
 @shape_rule("auc")
-def _auc(_op: Op, types: Types) -> Types:
+def _auc(op: Op, types: Types) -> Types:
     predict, label = one(types, "Predict"), one(types, "Label")
     if not fits(predict.shape[:1], label.shape[:1]):
         disagree("Label", label, "Predict", predict)
-    return {
-        "AUC": (TensorType(DType.FP64, (1,)),),
-        "StatPosOut": types.get("StatPos", ()),
-        "StatNegOut": types.get("StatNeg", ()),
-    }
+    buckets, steps = int_attr(op, "num_thresholds", 8191) + 1, int_attr(op, "slide_steps", 1)
+    kept = (TensorType(DType.INT64, (1, buckets) if steps == 0 else ((steps + 1) * buckets + 1,)),)
+    return {"AUC": (TensorType(DType.FP64, (1,)),), "StatPosOut": kept, "StatNegOut": kept}
 
 
 # Kernels
@@ -72,10 +70,12 @@ def _auc_values(op: Op) -> Run:
     def histogram(bins: Array, stat: Array) -> tuple[Array, Array]:
         """The new statistics, in place, and the histogram of them that counts (see `_slide`)."""
         new = np.bincount(bins, minlength=buckets).astype(stat.dtype, copy=False)
+        if steps == 0:  # Fluid's start-up makes one element too many, its op leaves it out
+            if stat.shape != (1, buckets):
+                stat = stat.reshape(-1)[:buckets].reshape(1, buckets).copy()
+            stat += new
+            return stat, stat[0]
         flat = stat.reshape(-1)
-        if steps == 0:
-            flat[:buckets] += new
-            return stat, flat[:buckets]
         _slide(flat, new, steps)
         return flat, flat[steps * buckets : (steps + 1) * buckets]
 

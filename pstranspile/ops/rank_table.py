@@ -101,8 +101,13 @@ def _from_array(_op: Op) -> Run:
 
 @kernel("shrink_rnn_memory", lod="own")
 def _shrink(_op: Op) -> Run:
-    def run(X: Any, RankTable: Any, I: Any) -> Array:  # noqa: E741 (Fluid's name of the slot)
-        return plain(X)[: _table(RankTable).running(int(plain(I).reshape(-1)[0]))].copy()
+    def run(X: Any, RankTable: Any, I: Any) -> Any:  # noqa: E741 (Fluid's name of the slot)
+        count, lod = _table(RankTable).running(int(plain(I).reshape(-1)[0])), list[list[int]]()
+        for level in X.lod if isinstance(X, LoDTensor) else ():
+            lod.append(list(level[: count + 1]))
+            count = lod[-1][-1]
+        rows = plain(X)[:count].copy()
+        return LoDTensor(rows, lod) if lod else rows
 
     return run
 
@@ -111,12 +116,12 @@ def _shrink(_op: Op) -> Run:
 def _shrink_grad(op: Op) -> Run:
     gradient = op.input("Out@GRAD") or EMPTY_NAME
 
-    def run(context: ExecutionContext, X: Any) -> Array:
+    def run(context: ExecutionContext, X: Any) -> Any:
         grad = np.zeros_like(plain(X))
         found = context.find(gradient)  # the last step gets none
         if found is not None:
             grad[: len(plain(found))] = plain(found)
-        return grad
+        return LoDTensor(grad, X.lod) if isinstance(X, LoDTensor) else grad
 
     return run
 

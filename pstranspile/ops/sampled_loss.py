@@ -149,7 +149,7 @@ def _draw(op: Op, count: int, bits: _Bits, alias: Array | None, probabilities: A
     """`count` classes, drawn as Fluid's samplers do from the same random words."""
     classes, sampler = int_attr(op, "num_total_classes"), _sampler(op)
     if sampler == 0:
-        return _evenly(bits(64, count), 64, classes)
+        return evenly(bits(64, count), 64, classes)
     if sampler == 1:
         powers = np.exp(bits(64, count) * 2.0**-64 * np.log(classes))
         return (powers.astype("int64") - 1) % max(classes - 1, 1)
@@ -157,12 +157,12 @@ def _draw(op: Op, count: int, bits: _Bits, alias: Array | None, probabilities: A
         raise ValueError("sampler 2 needs CustomDistAlias and CustomDistAliasProbs")
     # A. J. Walker's alias method: an even class, or its alias, as a second number says
     drawn = bits(32, 3 * count).reshape(-1, 3)
-    chosen, fraction = _evenly(drawn[:, 0], 32, classes), drawn[:, 1] * 2.0**-64 + drawn[:, 2] * 2.0**-32
+    chosen, fraction = evenly(drawn[:, 0], 32, classes), drawn[:, 1] * 2.0**-64 + drawn[:, 2] * 2.0**-32
     other = alias.reshape(-1)[chosen].astype("int64")
     return np.where((fraction > probabilities.reshape(-1)[chosen]) & (other >= 0), other, chosen)
 
 
-def _evenly(words: Array, width: int, classes: int) -> Array:
+def evenly(words: Array, width: int, classes: int) -> Array:
     """Classes from random words of this many bits, as C++'s uniform_int_distribution of g++ makes them."""
     return np.minimum(words // np.uint64((2**width - 1) // classes), np.uint64(classes - 1)).astype("int64")
 

@@ -136,7 +136,8 @@ def _pad_grad(op: Op) -> Run:
 def _unpad(_op: Op) -> Run:
     def run(X: Any, Length: Any) -> LoDTensor:
         x, lengths = plain(X), plain(Length).reshape(-1)
-        return LoDTensor(x[_Padding(lengths, x.shape[1]).inside], [_offsets(lengths)])
+        rows = x[_Padding(lengths, x.shape[1]).inside]
+        return LoDTensor(rows if rows.ndim > 1 else rows[:, None], [_offsets(lengths)])
 
     return run
 
@@ -146,7 +147,7 @@ def _unpad_grad(_op: Op) -> Run:
     def run(X: Any, Out_GRAD: Any) -> Any:
         x, (rows, lod) = plain(X), sequences(Out_GRAD, "Out@GRAD")
         grad = np.zeros_like(x)
-        grad[_Padding(row_counts(lod[-1]), x.shape[1]).inside] = rows
+        grad[_Padding(row_counts(lod[-1]), x.shape[1]).inside] = rows.reshape(-1, *x.shape[2:])
         return _as(X, grad)
 
     return run

@@ -163,9 +163,9 @@ def size(dims: tuple[int, ...]) -> int:
     return total
 
 
-def disagree(slot: str, a: TensorType, other: str, b: TensorType) -> NoReturn:
-    """Raises the ShapeError that says what the two slots are."""
-    raise ShapeError(f"{slot} is {describe(a)}, {other} is {describe(b)}", slot)
+def disagree(slot: str, a: TensorType, other: str, b: TensorType, gives: Types | None = None) -> NoReturn:
+    """Raises the ShapeError that says what the two slots are; `gives` as in ShapeError."""
+    raise ShapeError(f"{slot} is {describe(a)}, {other} is {describe(b)}", slot, gives)
 
 
 def require_alike(types: Types, slot: str, other: str) -> None:

@@ -166,5 +166,14 @@ def test_distances_and_cosines_of_rows(shape, single, seed):
     check_gradients("cos_sim", {"X": x, "Y": y}, ["Out", "XNorm", "YNorm"], of=("X", "Y"), tolerance=1e-4)
 
 
+def test_the_cosines_with_another_number_of_rows_are_those_with_the_first():
+    """As in Fluid, which looks at the first row of Y alone unless X and Y have equally many."""
+    x, y = values(1, 5, 4), values(2, 3, 4)
+    for rows, others in ((5, 3), (2, 3), (1, 3)):
+        cosine = one_output("cos_sim", {"X": x[:rows], "Y": y[:others]})
+        assert cosine.tolist() == one_output("cos_sim", {"X": x[:rows], "Y": y[:1]}).tolist()
+    check_gradients("cos_sim", {"X": x, "Y": y}, ["Out", "XNorm", "YNorm"], of=("X", "Y"), tolerance=1e-4)
+
+
 def test_the_cosine_of_zeros_is_zero():
     assert one_output("cos_sim", {"X": np.zeros((1, 2)), "Y": np.ones((1, 2))}).tolist() == [[0]]

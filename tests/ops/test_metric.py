@@ -6,6 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.run.api import run
+from pstranspile.run.scope import Scope
+from pstranspile.textual import parse
+from pstranspile.verify import verify
 from tests.ops.computing import compute
 from tests.ops.differences import quick, seeds
 
@@ -66,3 +70,43 @@ def test_what_is_no_probability_is_refused():
     }
     with pytest.raises(DiagnosticError, match="no probabilities"):
         compute("auc", inputs, OUTPUTS, {"num_thresholds": BUCKETS - 1, "slide_steps": 0})
+
+
+ALL_STEPS = """ir 1
+program @main {
+  block ^0 {
+    state %pos : i64[1, 8]
+    state %neg : i64[1, 8]
+    temp %p : f32[-1, 2] feed
+    temp %l : i64[-1, 1] feed
+    temp %auc : f64[1]
+    auc(Predict=%p, Label=%l, StatPos=%pos, StatNeg=%neg) -> AUC=%auc, StatPosOut=%pos, StatNegOut=%neg {
+      num_thresholds=7, slide_steps=0
+    }
+  }
+}
+program @startup {
+  block ^0 {
+    state %pos : i64[9]
+    state %neg : i64[9]
+    fill_constant -> Out=%pos {shape=[9], dtype=3}
+    fill_constant -> Out=%neg {shape=[9], dtype=3}
+  }
+}
+"""
+
+
+def test_auc_over_all_steps_as_fluid_declares_it():
+    """Its start-up program makes one element too many; the numbers are those that Fluid gave."""
+    module, scope = parse(ALL_STEPS), Scope()
+    assert [found.severity.value for found in verify(module)] == ["warning"] * 2
+    run(module["startup"], scope=scope)
+    areas = [1 / 3, 0.54, 0.46296296]
+    for step, area in enumerate(areas):
+        draw = np.random.RandomState(step)
+        chance = draw.rand(5).astype("float32")
+        feed = {"p": np.stack([1 - chance, chance], 1), "l": draw.randint(0, 2, (5, 1))}
+        out = run(module.main, feed, ["auc", "pos", "neg"], scope)
+        assert out["auc"] == pytest.approx(area)
+    assert out["pos"].tolist() == [[1, 1, 2, 4, 0, 1, 0, 0]]
+    assert out["neg"].tolist() == [[1, 0, 2, 1, 1, 1, 0, 0]]

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.distribution import DistributedVar
-from pstranspile.ir.expect import wrong_type
 from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import Program
 from pstranspile.lazy import lazy_import
@@ -115,8 +114,6 @@ class Cluster:
         faults: Scenario | None = None,
         programs: GivenTurns | None = None,
     ):
-        if not isinstance(roles, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise wrong_type("Cluster", "programs by role name", roles, "Roles")
         self.settings = settings or Settings()
         self.scheduler = Scheduler() if schedule is None else SeededScheduler(schedule)
         self.network = Network(self.scheduler)
@@ -259,10 +256,13 @@ class Cluster:
         trainer.servers += [self.network.link(trainer, self.rings[name], trainer.index) for name in rings]
 
     def _initialise_trainer(self, trainer: Trainer) -> None:
-        """Sets what `init` gives of the variables that the trainer did not get from servers."""
+        """Sets what `init` gives of the variables that the trainer keeps itself, or holds whole."""
+        moved = {*self.placement.by_origin, *(table.name for table in self.tables)}
         for name, value in self.init.items():
-            held, var = trainer.scope.get(name), trainer.declares(name)
-            if var is not None and var.persistable and held is not None and _same_kind(held, value):
+            var = trainer.declares(name)
+            if var is None or not var.persistable:
+                continue
+            if name not in moved or _same_kind(trainer.scope.get(name), value):
                 trainer.scope[name] = value
 
     def _check_init(self) -> None:
@@ -334,8 +334,8 @@ def _no_more(_step: int) -> None:
     return None
 
 
-def _same_kind(held: Value, value: Any) -> bool:
-    return isinstance(held, np.ndarray) and held.shape == np.shape(value)
+def _same_kind(held: Value | None, value: Any) -> bool:
+    return isinstance(held, np.ndarray) and np.shape(held) == np.shape(value)
 
 
 def _seed_for(startups: Sequence[Program], seed: int | None) -> int | None:

@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error
-from pstranspile.ir.expect import expect
 from pstranspile.ir.model import Location
 from pstranspile.run.cluster import codes
 from pstranspile.run.feeds import near
@@ -155,7 +154,6 @@ class _Wrong(Exception):
 
 def parse_scenario(text: str, path: str = "<scenario>") -> Scenario:
     """Reads a scenario. Raises DiagnosticError (`cluster-scenario`) that names every line that can't be read."""
-    expect(text, str, "parse_scenario", "text")
     scenario = Scenario()
     found: list[Diagnostic] = []
     for number, line in enumerate(text.splitlines(), start=1):

@@ -1,0 +1,68 @@
+"""`--init`: values of variables that the start-up program does not make, or declares with other dims."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pstranspile.cli import main
+
+NET = """ir 1
+program @main {
+  block ^0 {
+    param %w : f32[3, 1]
+    state %rate : f32[1]
+    state %shift : f32[1, 1]
+    state %count : f32[1, 2]
+    temp %x : f32[-1, 3] feed
+    temp %xw : f32[-1, 1]
+    temp %y : f32[-1, 1]
+    temp %loss : f32[1]
+    temp %loss@GRAD : f32[1]
+    temp %y@GRAD : f32[-1, 1]
+    temp %xw@GRAD : f32[-1, 1]
+    temp %w@GRAD : f32[3, 1]
+    mul(X=%x, Y=%w) -> Out=%xw
+    elementwise_add(X=%xw, Y=%shift) -> Out=%y
+    mean(X=%y) -> Out=%loss : loss
+    fill_constant -> Out=%loss@GRAD {shape=[1], value=1.0} : backward
+    mean_grad(X=%y, Out@GRAD=%loss@GRAD) -> X@GRAD=%y@GRAD : backward
+    elementwise_add_grad(X=%xw, Y=%shift, Out@GRAD=%y@GRAD) -> X@GRAD=%xw@GRAD, Y@GRAD=[] : backward
+    mul_grad(X=%x, Y=%w, Out@GRAD=%xw@GRAD) -> X@GRAD=[], Y@GRAD=%w@GRAD : backward(%w, %w@GRAD)
+    sgd(Param=%w, Grad=%w@GRAD, LearningRate=%rate) -> ParamOut=%w : optimize(%w, %w@GRAD)
+  }
+}
+program @startup {
+  block ^0 {
+    param %w : f32[3, 1]
+    state %rate : f32[1]
+    state %count : f32[3]
+    fill_constant -> Out=%w {shape=[3, 1], value=1.0}
+    fill_constant -> Out=%rate {shape=[1], value=0.1}
+    fill_constant -> Out=%count {shape=[3]}
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("job", [[], ["--pservers", "1", "--trainers", "2"], ["--mode", "geo", "--pservers", "1"]])
+def test_state_that_startup_does_not_make(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], job: list[str]
+):
+    monkeypatch.chdir(tmp_path)
+    Path("net.ir").write_text(NET, encoding="utf-8")
+    np.savez("feed.npz", x=np.ones((1, 2, 3), "float32"))
+    np.savez("init.npz", shift=np.full((1, 1), 4, "float32"), count=np.arange(3, dtype="float32"))
+    command = ["run", "net.ir", *job, "--feed", "feed.npz", "--fetch", "loss"]
+    assert main([*command, "--init", "init.npz"]) == 0
+    assert "7" in capsys.readouterr().out
+    assert main(command) == 1
+    assert "shift" in capsys.readouterr().err
+
+
+def test_dims_that_neither_program_declares(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    net, init = tmp_path / "net.ir", tmp_path / "init.npz"
+    net.write_text(NET, encoding="utf-8")
+    np.savez(init, shift=np.zeros((1, 1), "float32"), count=np.zeros(4, "float32"))
+    assert main(["run", str(net), "--init", str(init)]) == 1
+    assert "count is declared f32[1, 2], but the file holds f32[4]" in capsys.readouterr().err

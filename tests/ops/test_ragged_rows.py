@@ -1,0 +1,47 @@
+"""Rows of sequences that are padded, or sorted by length and dropped as they end: what Fluid 1.8.5 gave."""
+
+import numpy as np
+
+from pstranspile.ops.values import LoDTensor
+from pstranspile.run.api import run
+from pstranspile.run.scope import Scope
+from pstranspile.textual import parse
+from tests.ops.computing import compute
+
+
+def test_unpadded_numbers_are_a_column():
+    x, lengths = np.arange(6.0).reshape(2, 3), np.array([2, 3])
+    found = compute("sequence_unpad", {"X": x, "Length": lengths}, {"Out": "out"}).find("out")
+    assert (found.data.tolist(), found.lod) == ([[0], [1], [3], [4], [5]], [[0, 2, 5]])
+    given = {"X": x, "Out@GRAD": LoDTensor(np.arange(5.0)[:, None], [[0, 2, 5]])}
+    grad = compute("sequence_unpad_grad", given, {"X@GRAD": "grad"}).find("grad")
+    assert grad.tolist() == [[0, 1, 0], [2, 3, 4]]
+
+
+MEMORY = """ir 1
+program @main {
+  block ^0 {
+    temp %x : f32[-1, 2] lod=1 feed
+    temp %r : f32[-1, 1] lod=1 feed
+    temp %i : i64[1] feed
+    temp %table : lod_rank_table
+    temp %y : f32[-1, 2] lod=1
+    temp %grad : f32[-1, 2] lod=1
+    lod_rank_table(X=%r) -> Out=%table
+    shrink_rnn_memory(X=%x, RankTable=%table, I=%i) -> Out=%y
+    shrink_rnn_memory_grad(X=%x, Out@GRAD=%y) -> X@GRAD=%grad
+  }
+}
+"""
+
+
+def test_the_memory_of_sequences_that_go_on_keeps_its_rows_together():
+    """Sequences of 3, 2 and 1 steps; x has 2, 1 and 3 rows for them."""
+    main = parse(MEMORY).main
+    x, r = LoDTensor(np.arange(12, dtype="float32").reshape(6, 2), [[0, 2, 3, 6]]), np.zeros((6, 1), "float32")
+    for step, lod in enumerate(([0, 2, 3, 6], [0, 2, 3], [0, 2])):
+        feed = {"x": x, "r": LoDTensor(r, [[0, 3, 5, 6]]), "i": np.array([step])}
+        out = run(main, feed, ["y", "grad"], Scope())
+        assert (out["y"].lod, out["y"].data.tolist()) == ([lod], x.data[: lod[-1]].tolist())
+        assert (out["grad"].lod, out["grad"].data.shape) == (x.lod, (6, 2))
+        assert not out["grad"].data[lod[-1] :].any()
