@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+from pstranspile.analysis.declarations import declared_alike
 from pstranspile.analysis.distributed import already_distributed
 from pstranspile.analysis.self_updates import self_updates
 from pstranspile.emit.distribution import Distributions, with_distribution
@@ -28,6 +31,25 @@ __all__ = ["PASSES", "Compiled", "Role", "compile", "prepare"]
 NO_PROGRAM = declare("no-program", "The module lacks a program that compiling needs: @main or @startup.")
 
 
+@contextmanager
+def _mistakes_told(module: Module) -> Generator[None]:
+    """Raises DiagnosticError in place of a failure of the block whose cause is a mistake in the module.
+
+    Compiling takes what it is given for sound; only when it fails does it pay to look for what isn't.
+    """
+    try:
+        yield
+    except Exception as problem:
+        if isinstance(problem, DiagnosticError) and not isinstance(problem, LinkError):
+            raise
+        from pstranspile.analysis.causes import causes
+        from pstranspile.verify import verify
+
+        raise_errors(verify(module))
+        raise_errors(causes(module))
+        raise
+
+
 class Role(NamedTuple):
     """The programs of one machine, `trainer_<i>` or `pserver_<j>`; on trainers also the job's other ones, by name."""
 
@@ -46,7 +68,9 @@ class Role(NamedTuple):
 class Compiled:
     """The result of a compile: the plan, and every machine's programs, made when first asked for.
 
-    `source` is the module that was given. The programs do not depend on the order in which they are asked for.
+    `source` is the module that was given, with one element type for what its programs share. The programs do not depend
+    on the order in which they are asked for. Where `prepare` made this of a module with mistakes, asking for programs
+    raises DiagnosticError.
     """
 
     source: Module
@@ -86,7 +110,7 @@ class Compiled:
         name = f"trainer_{index}"
         if name in self._made:
             return self._made[name]
-        with collector_paused():
+        with collector_paused(), _mistakes_told(self.source):
             distribution = self._distributions.of_trainer(index)
             return self._role(name, with_distribution(self.emitter.trainer(index), distribution))
 
@@ -99,7 +123,7 @@ class Compiled:
         name = f"pserver_{self.plan.pservers.index(endpoint)}"
         if name in self._made:
             return self._made[name]
-        with collector_paused():
+        with collector_paused(), _mistakes_told(self.source):
             distribution = self._distributions.of_server(endpoint)
             return self._role(name, with_distribution(self.emitter.pserver(endpoint), distribution))
 
@@ -121,12 +145,13 @@ def prepare(
     expect_module(module, "compile")
     if not isinstance(job, Job):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"compile takes a Job, not a value of type {type(job).__name__}; Job(**settings) makes one")
-    with collector_paused():
+    with collector_paused(), _mistakes_told(module):
         missing = [name for name in (MAIN, STARTUP) if name not in module.programs]
         if missing:
             location = Location(module.source.file) if module.source else None
             names = " and ".join(f"@{name}" for name in missing)
             raise DiagnosticError([error(NO_PROGRAM, f"the module has no program {names}", location)])
+        module = declared_alike(module)
         for name, program in module.programs.items():
             raise_errors(already_distributed(program, name))
         if job.pservers and job.mode != "geo":
@@ -148,11 +173,6 @@ def compile(
     with collector_paused():
         compiled = prepare(module, job, plan=plan, on_pass=on_pass)
         roles = [Linked(*role) for role in compiled.roles().values()]
-        try:
+        with _mistakes_told(module):
             compiled.steps.run("link", link, roles)
-        except LinkError:
-            from pstranspile.analysis.causes import causes
-
-            raise_errors(causes(module))  # a mistake of the program rather than of ours
-            raise
     return compiled

@@ -14,7 +14,7 @@ from pstranspile.analysis.roles import find_roles
 from pstranspile.analysis.uses import mentioned
 from pstranspile.ir.attributes import Ints, Longs
 from pstranspile.ir.describe import type_text, var_text
-from pstranspile.ir.diagnostics import Diagnostic, at_op
+from pstranspile.ir.diagnostics import Diagnostic, Note, at_op
 from pstranspile.ir.model import MAIN, STARTUP, Module, Op, Program, Var
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import VarKind
@@ -24,8 +24,14 @@ _TENSORS = (VarKind.LOD_TENSOR, VarKind.SELECTED_ROWS)
 
 
 def causes(module: Module) -> tuple[Diagnostic, ...]:
-    """The mistakes in @main and @startup that the verifier does not find, each at the op that makes it, in order."""
-    main, startup = module.main, module.programs[STARTUP]
+    """The mistakes that the verifier does not find, each at the op that makes it, program by program."""
+    startup = module.programs.get(STARTUP, Program())
+    programs = [program for name, program in module.programs.items() if name != STARTUP]
+    return tuple(dict.fromkeys(chain.from_iterable(_causes(program, startup) for program in programs)))
+
+
+def _causes(main: Program, startup: Program) -> list[Diagnostic]:
+    """The mistakes in one program and in @startup, in order of the text."""
     ops = main.main_block.ops
     moved = find_roles(main.main_block).moved
     updates = [op for index, op in enumerate(ops) if index in moved and _is_optimizer(op)]
@@ -34,11 +40,13 @@ def causes(module: Module) -> tuple[Diagnostic, ...]:
         *_not_initialised(main, startup, [ops[index] for index in sorted(moved)]),
         *_overwritten(main, moved, {op.input("Param") for op in updates}),
         *chain.from_iterable(_mistaken_update(op, main) for op in updates),
+        *_updated_twice(updates),
         *_mistaken_pairs(main),
         *_gradients_of_nothing(main),
         *_mistaken_initial_values(main, startup),
     ]
-    return tuple(sorted(dict.fromkeys(found), key=lambda finding: (finding.location or ("",))[1:]))
+    found = found or [*_made_by_trainers(main, moved)]
+    return sorted(found, key=lambda finding: (finding.location or ("",))[1:])
 
 
 def _is_optimizer(op: Op) -> bool:
@@ -56,17 +64,40 @@ def _not_initialised(main: Program, startup: Program, moved: list[Op]) -> Iterat
         for slot, names in op.inputs.items():
             for name in names:
                 var = main.main_block.vars.get(name)
-                if var is None or name in given or name in reported or var.kind not in _TENSORS:
+                if var is None or name in given or name in reported:
                     continue
                 if var.persistable:
                     message = f"{slot} is {var_text(name)}, but no op of @{STARTUP} gives it a value"
-                elif name in on_trainer or slot == "Grad":
+                elif name in on_trainer:
                     continue  # a gradient, or found elsewhere
                 else:
                     message = f"{slot} is {var_text(name)}, but no op before makes it, and it is not persistable"
                 reported.add(name)
                 yield at_op(codes.NOT_INITIALISED, message, op, focus=var_text(name))
         given.update(op.output_names)
+
+
+def _made_by_trainers(main: Program, moved: frozenset[int]) -> Iterator[Diagnostic]:
+    """Ops that move to servers and read what only an op that stays makes; a gradient alone is sent."""
+    ops = main.main_block.ops
+    sent = {gradient for op in ops for _, gradient in op.role_pairs}
+    makers = {name: op for index, op in enumerate(ops) if index not in moved for name in op.output_names}
+    on_servers: set[str] = set()
+    for index in sorted(moved):
+        op = ops[index]
+        for slot, names in op.inputs.items():
+            for name in names:
+                var = main.main_block.vars.get(name)
+                if name not in makers or name in on_servers or name in sent or var is None or var.persistable:
+                    continue
+                maker = makers[name]
+                notes = (Note(f"it is made here, by {maker.type}", maker.origin.location if maker.origin else None),)
+                message = (
+                    f"the op moves to a server, but {slot} is {var_text(name)}, which a trainer makes, and trainers "
+                    "send the gradients of parameters only; both ops need the same kind of role"
+                )
+                yield at_op(codes.TRAINER_VALUE, message, op, focus=var_text(name), notes=notes)
+        on_servers.update(op.output_names)
 
 
 def _overwritten(main: Program, moved: frozenset[int], parameters: set[str | None]) -> Iterator[Diagnostic]:
@@ -88,6 +119,20 @@ def _mistaken_roles(main: Program, moved: frozenset[int]) -> Iterator[Diagnostic
             yield at_op(codes.UPDATE, message, op)
 
 
+def _updated_twice(updates: list[Op]) -> Iterator[Diagnostic]:
+    """Optimizers of a parameter that another one has updated before."""
+    first: dict[str, Op] = {}
+    for op in updates:
+        name = op.input("Param") or ""
+        other = first.get(name)
+        if other is not None:
+            place = other.origin.location if other.origin else None
+            notes = (Note("it is updated here first", place, var_text(name)),)
+            message = f"it is the second op that updates {var_text(name)}"
+            yield at_op(codes.UPDATE, message, op, focus=var_text(name), notes=notes)
+        first.setdefault(name, op)
+
+
 def _mistaken_update(op: Op, main: Program) -> Iterator[Diagnostic]:
     """An optimizer that reads one parameter and writes another, or whose variables are not of a size that is known."""
     parameter = op.input("Param") or ""
@@ -96,8 +141,16 @@ def _mistaken_update(op: Op, main: Program) -> Iterator[Diagnostic]:
         if other is not None and other != parameter:
             message = f"Param is {var_text(parameter)}, but {place} is {var_text(other)}"
             yield at_op(codes.UPDATE, message, op, focus=var_text(other))
+    for slot, (name, *_) in ((slot, names) for slot, names in op.outputs.items() if names):
+        state = op.input(slot.removesuffix("Out")) if slot.endswith("Out") and slot != "ParamOut" else None
+        if state is not None and state != name:
+            message = f"{slot.removesuffix('Out')} is {var_text(state)}, but {slot} is {var_text(name)}"
+            yield at_op(codes.UPDATE, message, op, focus=var_text(name))
     for slot, names in op.inputs.items():
         for name in names:
+            if slot != "Grad" and name == op.input("Grad"):
+                message = f"{slot} is {var_text(name)}, and so is Grad"
+                yield at_op(codes.UPDATE, message, op, focus=var_text(name))
             wrong = _mistaken_input(op, slot, main.find_var(name), main.find_var(parameter))
             if wrong:
                 yield at_op(codes.UPDATE, f"{slot} is {var_text(name)}, {wrong}", op, focus=var_text(name))
@@ -115,7 +168,7 @@ def _mistaken_input(op: Op, slot: str, var: Var | None, whole: Var | None) -> st
             return f"declared {type_text(var)}, but {var_text(whole.name)} is {type_text(whole)}"
         if pairs and var.name == pairs[0][0]:
             return "the parameter itself"
-        return ""
+        return "which is kept from step to step, and so is no gradient" if var.persistable else ""
     if var.kind is not VarKind.LOD_TENSOR:
         return f"declared {type_text(var)}, but it must be a tensor"
     if not var.shape or min(var.shape) < 0:
@@ -135,15 +188,22 @@ def _mistaken_pairs(main: Program) -> Iterator[Diagnostic]:
             place = f"the role variables say that {var_text(gradient)} is the gradient of {var_text(parameter)}"
             if op.role is not None and op.role & OpRole.BACKWARD and gradient not in op.output_names:
                 yield at_op(codes.ROLE, f"{place}, but the op does not compute it", op, focus=pair)
-            elif var.kind not in _TENSORS or (var.kind is VarKind.LOD_TENSOR and var.shape != whole.shape):
+            elif var.kind not in _TENSORS or var.shape != whole.shape:
                 message = f"{place}, but one is {type_text(var)}, the other {type_text(whole)}"
                 yield at_op(codes.ROLE, message, op, focus=pair)
 
 
 def _gradients_of_nothing(main: Program) -> Iterator[Diagnostic]:
-    """Gradient ops to which no op of the program belongs: none of the forward type reads the same variables."""
+    """Gradient ops to which no op of the program belongs: none of the forward type reads the same variables.
+
+    Nor must it be another op that makes the output whose gradient they take.
+    """
     forward: dict[tuple[str, tuple[str, ...]], set[tuple[tuple[str, ...], ...]]] = {}
     ops = main.main_block.ops
+    makers: dict[tuple[str, str], list[Op]] = {}
+    for op in ops:
+        for name in op.output_names:
+            makers.setdefault((op.type, name), []).append(op)
     for op in ops:
         schema = schema_of(op.type)
         original = schema_of(schema.forward) if schema is not None and schema.forward else None
@@ -156,6 +216,14 @@ def _gradients_of_nothing(main: Program) -> Iterator[Diagnostic]:
         if tuple([op.inputs[slot] for slot in shared]) not in forward[key]:
             message = f"no {original.type} of the program reads the same variables, so it is the gradient of nothing"
             yield at_op(codes.GRADIENT_OF_NOTHING, message, op)
+            continue
+        taken = chain.from_iterable(op.inputs.get(f"{slot}@GRAD", ()) for slot in original.outputs)
+        for name in taken:
+            for maker in makers.get((original.type, name.partition("@GRAD")[0]), ()):
+                if any(maker.inputs.get(s) != op.inputs[s] for s in shared):
+                    message = f"{var_text(name)} is the gradient of what an op with other inputs makes"
+                    notes = (Note("it is made here", maker.origin.location if maker.origin else None),)
+                    yield at_op(codes.GRADIENT_OF_NOTHING, message, op, focus=var_text(name), notes=notes)
 
 
 def _mistaken_initial_values(main: Program, startup: Program) -> Iterator[Diagnostic]:
@@ -169,7 +237,7 @@ def _mistaken_initial_values(main: Program, startup: Program) -> Iterator[Diagno
             wrong = ""
             if isinstance(dims, Ints | Longs) and tuple(dims) != var.shape:
                 wrong = f"it makes {var_text(name)} with dims {list(dims)}, but it is declared {type_text(var)}"
-            elif made.shape != var.shape:
+            elif made.shape != var.shape or made.kind is not var.kind:
                 wrong = f"{var_text(name)} is {type_text(made)} here, but {type_text(var)} in @{MAIN}"
             if wrong:
                 yield at_op(codes.INITIAL_VALUE, wrong, op, focus=var_text(name))

@@ -87,3 +87,6 @@ ALREADY = declare(
 GRADIENT_OF_NOTHING = declare(
     "gradient-of-nothing", "A gradient op reads other variables than every op that it could be the gradient of."
 )
+TRAINER_VALUE = declare(
+    "needs-trainer-value", "An op that moves to a server reads a variable that an op of the trainer makes."
+)

@@ -66,7 +66,10 @@ class CollectiveJob:
     def _startup(self) -> StartupTemplate:
         main, source = self.module.main, self.module[STARTUP]
         known = {var.name for var in main.parameters()}.union(r.parameter for r in self.reductions)
-        left_out = {v.name for p in (main, source) for v in p.parameters() if is_left_out(p, v.name)}
+        left_out = {v.name for p in (source, main) for v in p.parameters() if is_left_out(p, v.name)}
+        left_out -= {
+            v.name for v in main.parameters() if not is_left_out(main, v.name)
+        }  # where they differ, @main says
         return StartupTemplate(source, self._rings, self.plan.mode, known, left_out)
 
     def trainer(self, index: int) -> Programs:

@@ -9,14 +9,15 @@ from pstranspile.ir.attributes import float32
 from pstranspile.ir.model import Op, Origin, Program
 from pstranspile.ir.roles import OpRole
 from pstranspile.ops.build import make_op
-from pstranspile.rules import AVERAGE, SUM_GRADIENT, WAIT_SUMS, made
+from pstranspile.rules import AVERAGE, SUM_GRADIENT, WAIT_SUMS, made, made_of_program
 
 
 def sum_gradients(program: Program, reductions: Sequence[Reduction], trainers: int, rings: int) -> Program:
     """The main program of every trainer (A3.13, A3.14).
 
     The gradient of the loss is divided by `trainers`. Each gradient in `reductions` is summed right after the op that
-    finishes it; before anything reads one, and before the first update, the streams of all rings are waited for.
+    finishes it; before anything reads one, before the first update, and at the end of a program that does neither, the
+    streams of all rings are waited for.
     """
     block = program.main_block
     ops = tuple(_with_sums(program, reductions, trainers, rings))
@@ -47,6 +48,8 @@ def _with_sums(program: Program, reductions: Sequence[Reduction], trainers: int,
             yield wait_for_computing(sums[0].variable, OpRole.BACKWARD, origin)
             for reduction in reversed(sums):  # Fluid inserts each at the same place, so the last one stands first
                 yield sum_over_ring(reduction, OpRole.BACKWARD, origin)
+    if waiting:  # nothing uses these, but they are what a step ends with: the next one starts after them
+        yield from wait_for_rings(named, rings, OpRole.BACKWARD, made_of_program(program, WAIT_SUMS))
 
 
 def _divide(name: str, trainers: int, origin: Origin | None) -> Op:

@@ -78,7 +78,8 @@ def emit_pserver_startup(server: ServerMain, initialisers: Initialisers) -> Prog
                 for needed in chain.from_iterable(inputs.values()) if inputs else ():
                     if needed not in targets and (needed not in held or needed in cuts):
                         todo.append(needed)
-                        variables.setdefault(needed, source.vars[needed]._replace(location=None))
+                        if needed in source.vars:  # the queue of a reader is made by who feeds it
+                            variables.setdefault(needed, source.vars[needed]._replace(location=None))
     ops: list[Op] = []
     for index in sorted(chosen):
         ops += _on_server(initialisers, index, targets) if targets else (source.ops[index],)

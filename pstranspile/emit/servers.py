@@ -147,7 +147,7 @@ def prepare_servers(module: Module, job: Job, plan: Plan | PlanFile | None, step
         dc_asgd=job.enable_dc_asgd and mode.compensates,
     )
     for facts_of_part in each:
-        raise_errors(reserved_names(facts_of_part.program, plan))
+        raise_errors(reserved_names(facts_of_part.program, module[STARTUP], plan))
     parts = tuple(Part(name, own, share_of(plan, own, counters[name])) for name, own in found.training.items())
     for part in parts:
         mode.check(part.plan)

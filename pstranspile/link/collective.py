@@ -161,7 +161,7 @@ def _check_reduced(trainer: Trainer, trainers: int) -> Iterator[Diagnostic]:
     dealt = {op.input("W") for op in ops if op.attrs.get("is_distributed") is True}
     dealt.update(v.name for v in trainer.main.program.parameters() if v.parameter and v.parameter.is_distributed)
     finished = _finished(ops)
-    averaged = False
+    averaged = any(gradient in reduced for gradient, _ in finished.values())
     for op in ops:
         if "Param" not in op.inputs or "Grad" not in op.inputs:
             continue

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from itertools import zip_longest
 from typing import Any, NamedTuple, cast
 
-from pstranspile.ir.attributes import Strings
+from pstranspile.ir.attributes import BlockRef, Strings
 from pstranspile.ir.model import Op
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import ExecutionContext, Value
@@ -97,6 +97,16 @@ def _gradients(op: Op, slot: str) -> Iterator[tuple[str, str]]:
             yield name, gradient
 
 
+def _writes(context: ExecutionContext, name: str) -> bool:
+    """Whether an op of a block writes a variable, or an op of a block that one of its ops runs."""
+    for op in context.ops():
+        if name in op.output_names:
+            return True
+        if any(isinstance(v, BlockRef) and _writes(context.enter(int(v)), name) for v in op.attrs.values()):
+            return True
+    return False
+
+
 @kernel("while", "StepScopes")
 def _run_while(op: Op) -> Run:
     block, keeps, condition = _sub_block(op), op.attrs["is_test"] is not True, op.inputs["Condition"][0]
@@ -106,6 +116,8 @@ def _run_while(op: Op) -> Run:
         steps: list[Step] = []
         while _is_true(context, condition):
             step = context.enter(block)
+            if not steps and not _writes(step, condition):
+                raise ValueError(f"no op of its block writes its condition %{condition}, so it would never end")
             counted = {name for inner in step.ops() for name in inner.input_names if name in [*inner.output_names]}
             before = [(name, context.find(name)) for name in inputs if name not in counted] if keeps else []
             step.execute()

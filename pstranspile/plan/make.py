@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from pstranspile.analysis.codes import SLICED_NORM
@@ -82,9 +82,9 @@ def slice_variables(facts: Facts, startup: Program | None, job: Job) -> tuple[li
             continue
         cuts = cut_rows(tensor.shape, servers, job.min_block_size)
         if len(cuts) > 1:
-            initialiser = unsliceable.get(update.parameter)
+            initialiser, made = _made_whole(facts.program, update, unsliceable) if unsliceable else (None, "")
             if initialiser is not None:
-                message = f"%{update.parameter} is kept whole: {initialiser.type} can't make a slice of it"
+                message = f"%{update.parameter} is kept whole: {initialiser.type} can't make a slice of {made}"
                 findings.append(at_op(codes.WHOLE_INITIALISER, message, initialiser, severity=Severity.WARNING))
             if initialiser is not None or update.whole or update.parameter in grouped:
                 cuts = (Cut(0, tensor.shape[0]),)
@@ -115,6 +115,14 @@ def _norm_warnings(facts: Facts, update: Update) -> list[Diagnostic]:
             message = f"%{update.parameter} is cut, and each server will use the norm of its own slice"
             found.append(at_op(SLICED_NORM, message, op, severity=Severity.WARNING))
     return found
+
+
+def _made_whole(program: Program, update: Update, unsliceable: Mapping[str, Op]) -> tuple[Op | None, str]:
+    """The op that makes a parameter, or state that is cut like it, only whole; and what it makes, in words."""
+    if update.parameter in unsliceable:
+        return unsliceable[update.parameter], "it"
+    states = [var.name for var, follows in optimizer_states(program, update) if follows and var.name in unsliceable]
+    return (unsliceable[states[0]], f"%{states[0]}") if states else (None, "")
 
 
 def _initialisers_that_need_the_whole(startup: Program | None) -> dict[str, Op]:

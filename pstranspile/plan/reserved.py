@@ -20,8 +20,11 @@ def backup_name(s: Slice, trainer: int) -> str:
     return f"{s.name}{trainer_suffix(trainer)}_bak"
 
 
-def reserved_names(program: Program, plan: Plan) -> list[Diagnostic]:
-    """Errors for variables of a program that have one of these names, which can't be given another way out."""
+def reserved_names(program: Program, startup: Program, plan: Plan) -> list[Diagnostic]:
+    """Errors for variables of a program that have one of these names, which can't be given another way out.
+
+    Names of slices avoid those of the main programs; a server's start-up program holds what `startup` makes besides.
+    """
     taken: dict[str, str] = {}
     if plan.table is not None:
         taken[TABLE_PATH] = "the path to save the distributed lookup table to"
@@ -31,9 +34,12 @@ def reserved_names(program: Program, plan: Plan) -> list[Diagnostic]:
             for s in () if parameter.sparse else parameter.slices:
                 for trainer in range(plan.trainers):
                     taken[backup_name(s, trainer)] = f"%{s.name} as trainer {trainer} saw it last"
+    named = [(name, var) for name, var in program.main_block.vars.items() if name in taken] if taken else []
+    cut = {s.name: f"a slice of %{p.name}" for p in plan.parameters if p.is_cut for s in p.slices}
+    taken.update(cut)
+    named += [(name, var) for name, var in startup.main_block.vars.items() if name in cut]
     found: list[Diagnostic] = []
-    for name, var in program.main_block.vars.items() if taken else ():
-        if name in taken:
-            message = f"%{name} must have another name: servers keep there {taken[name]}"
-            found.append(error(codes.RESERVED, message, var.location, focus=f"%{name}"))
+    for name, var in named:
+        message = f"%{name} must have another name: servers keep there {taken[name]}"
+        found.append(error(codes.RESERVED, message, var.location, focus=f"%{name}"))
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +17,9 @@ from pstranspile.run.files import LENGTHS
 from pstranspile.run.terms import without_unmade_terms
 
 np = lazy_import("numpy")
+
+LARGEST = 1 << 27
+"""Numbers that are made for one input, at most: half a gigabyte of f32."""
 
 LONGEST = 5
 """Rows of the longest sequence that is made."""
@@ -94,11 +98,14 @@ def _input(var: Var, steps: int, batch: int, limits: _Limits, random: Any) -> di
         message = f"no data can be made for %{var.name}, declared {declared(var)}; give it with --feed"
         raise DiagnosticError([error(codes.NO_DATA, message, var.location, focus=f"%{var.name}")])
     inner = tuple(dim if dim >= 0 else LONGEST for dim in tensor.shape[1:])
+    leading = batch if not tensor.shape or tensor.shape[0] < 0 else tensor.shape[0]
+    if math.prod(inner) * steps * (batch * LONGEST if tensor.lod_level else leading) > LARGEST:
+        message = f"%{var.name}, declared {declared(var)}, takes more data than is made; give it with --feed"
+        raise DiagnosticError([error(codes.NO_DATA, message, var.location, focus=f"%{var.name}")])
     if tensor.lod_level:
         lengths = 1 + (np.arange(steps * batch).reshape(steps, batch) + np.arange(steps)[:, None]) % LONGEST
         rows = limits.draw(var.name, tensor.dtype, (int(lengths.sum()), *inner), random)
         return {var.name: rows, var.name + LENGTHS: lengths.astype("int64")}
-    leading = batch if not tensor.shape or tensor.shape[0] < 0 else tensor.shape[0]
     shape = (steps, leading, *inner) if tensor.shape else (steps,)
     return {var.name: limits.draw(var.name, tensor.dtype, shape, random)}
 

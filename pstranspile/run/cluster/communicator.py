@@ -17,9 +17,11 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from pstranspile.ir.diagnostics import DiagnosticError, at_op
 from pstranspile.ir.model import Op, Program
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import Value
+from pstranspile.run.cluster import codes
 from pstranspile.run.cluster.cutting import cut, merged
 from pstranspile.run.cluster.geo import GeoCommunicator
 from pstranspile.run.cluster.machine import Machine, Waiting
@@ -273,7 +275,10 @@ class AsyncCommunicator(Machine):
         if sent:
             self.step = max(step for _, values in taken for step, _ in values)
         for queue, values in taken:
-            self._send(queue, merged([value for _, value in values], adds=queue.adds))
+            try:
+                self._send(queue, merged([value for _, value in values], adds=queue.adds))
+            except ValueError as problem:
+                raise DiagnosticError([at_op(codes.OP, str(problem), queue.op)]) from None
         if sent and self._full is not None:
             put, self._full = self._full, None
             put()

@@ -17,10 +17,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Op, Program
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import Value
 from pstranspile.ops.values import Array, LoDTensor, SelectedRows
+from pstranspile.run.cluster import codes
 from pstranspile.run.cluster.asynchronous import AsynchronousServer
 from pstranspile.run.cluster.blocks import Block
 from pstranspile.run.cluster.machine import Machine, Waiting
@@ -30,6 +32,7 @@ from pstranspile.run.cluster.placement import Placement
 from pstranspile.run.cluster.script import Exchange
 from pstranspile.run.cluster.server import Server, pairs
 from pstranspile.run.cluster.trainer import Action, Trainer
+from pstranspile.run.describe import described
 
 np = lazy_import("numpy")
 
@@ -305,7 +308,7 @@ class GeoCommunicator(Machine):
 
     def _send_all(self, parameter: GeoParameter, step: int) -> None:
         old = self._old[parameter.name]
-        delta = (self.scope[parameter.name] - old) / old.dtype.type(self._trainers)
+        delta = (self._learnt(parameter.name) - old) / old.dtype.type(self._trainers)
         old += delta
         for part in parameter.slices:
             part.link.post(SEND, step, part.delta, delta[part.start : part.stop])
@@ -314,7 +317,7 @@ class GeoCommunicator(Machine):
         old, kept = self._old[parameter.name], self._touched[parameter.name]
         touched = np.unique(np.concatenate(kept)) if kept else np.empty(0, "int64")
         kept.clear()
-        delta = (self.scope[parameter.name][touched] - old[touched]) / old.dtype.type(self._trainers)
+        delta = (self._learnt(parameter.name)[touched] - old[touched]) / old.dtype.type(self._trainers)
         old[touched] += delta
         for part in parameter.slices:
             mine = (touched >= part.start) & (touched < part.stop)
@@ -330,7 +333,7 @@ class GeoCommunicator(Machine):
             self._anew = False
             self._trainer.release()
         for (parameter, part), answer in zip(asked, answers, strict=True):
-            train, old = self.scope[parameter.name], self._old[parameter.name]
+            train, old = self._own(parameter.name), self._old[parameter.name]
             if whole:
                 train[part.start : part.stop] = old[part.start : part.stop] = answer
             elif isinstance(answer, SelectedRows):
@@ -340,6 +343,20 @@ class GeoCommunicator(Machine):
             else:
                 train[part.start : part.stop] += answer - old[part.start : part.stop]
                 old[part.start : part.stop] = answer
+
+    def _learnt(self, name: str) -> Array:
+        """The trainer's value of a parameter. Raises DiagnosticError when a step gave it other dims."""
+        value, old = self.scope[name], self._old[name]
+        if not isinstance(value, np.ndarray) or value.shape != old.shape:
+            message = f"{self._trainer.name}: %{name} is {described([(name, value)])} after a step, and was {old.shape}"
+            raise DiagnosticError([error(codes.PLACEMENT, message, focus=f"%{name}")])
+        return value
+
+    def _own(self, name: str) -> Array:
+        """The trainer's value of a parameter, to be written in place: what arrived at start-up others hold as well."""
+        if not self.scope[name].flags.writeable:
+            self.scope.put(name, np.array(self.scope[name]))
+        return self.scope[name]
 
     def waiting(self) -> Waiting | None:
         """What the communicator waits for."""

@@ -1,0 +1,55 @@
+"""Thousands of edits of valid modules: verified, compiled in every mode, run; nothing but diagnostics comes of them.
+
+`PSTRANSPILE_EDITS=50000 pytest -s tests/structure` draws as many as that.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import sys
+from collections import Counter
+
+import pytest
+
+from tests.structure.edits import edited
+from tests.structure.sources import SOURCES
+from tests.structure.trial import limited, survives
+
+COUNT = int(os.environ.get("PSTRANSPILE_EDITS", "320"))
+PARTS = 4
+FLAT = 400 << 20
+"""Bytes that a process may grow by in all, however many modules it has seen."""
+
+
+def memory() -> int:
+    """The most memory this process has taken, in bytes."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_what_is_edited_is_sound(name: str):
+    with limited(60):
+        assert survives(SOURCES[name](), random.Random(0)) == "ran"
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_nothing_but_diagnostics(part: int):
+    names = sorted(SOURCES)
+    ends: Counter[str] = Counter()
+    before = memory()
+    for seed in range(part, COUNT, PARTS):
+        rng = random.Random(seed)
+        name = rng.choice(names)
+        module, done = edited(SOURCES[name](), rng)
+        try:
+            with limited():
+                ends[survives(module, rng)] += 1
+        except BaseException as problem:
+            problem.add_note(f"seed {seed}: {name}, {', '.join(done)}")
+            raise
+    print(f"\npart {part}: {dict(ends)}, memory grown by {memory() - before >> 20} MB")
+    assert {"ran", "stopped", "unsound"} <= ends.keys()
+    assert memory() - before < FLAT

@@ -1,0 +1,171 @@
+"""Mistakes that the verifier has nothing against and a cluster can't work with are told as the program's, at the op."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import pytest
+
+import pstranspile as ps
+from pstranspile.ir.diagnostics import DiagnosticError, Severity
+from pstranspile.ir.model import Module
+from pstranspile.proof.check import check
+from tests import fluid
+from tests.structure.trial import JOBS
+
+ROOT = Path(__file__).parents[2]
+MOMENTUM = (ROOT / "golden" / "momentum_weight_decay.ir").read_text(encoding="utf-8")
+SPARSE = (ROOT / "golden" / "sparse_sync.ir").read_text(encoding="utf-8")
+LINES = {"momentum": MOMENTUM, "sparse": SPARSE}
+
+MOVED = "scale(X=%w) -> Out=%decay {scale=0.0001} : optimize(%w, %w@GRAD)"
+ADADELTA = MOMENTUM.replace(
+    "    momentum(Param=%w, Grad=%w@GRAD, LearningRate=%lr, Velocity=%w_velocity_0) -> "
+    "ParamOut=%w, VelocityOut=%w_velocity_0 {mu=0.9}",
+    "    adadelta(Param=%w, Grad=%w_velocity_0, AvgSquaredGrad=%w@GRAD, AvgSquaredUpdate=%w_velocity_0) -> "
+    "ParamOut=%w, AvgSquaredGradOut=%w_velocity_0, AvgSquaredUpdateOut=%w_velocity_0",
+)
+
+
+def edited(text: str, old: str, new: str) -> str:
+    assert old in text
+    return text.replace(old, new)
+
+
+CASES = {
+    "a sparse gradient has another height than its table": (
+        edited(SPARSE, "temp  %words@GRAD : rows f32[6, 2]", "temp  %words@GRAD : rows f32[3, 2]"),
+        "sync",
+        "role-gradient",
+        "sum(X=[%words@GRAD@RENAME",
+    ),
+    "a forward op has the role of learning rates": (
+        edited(MOMENTUM, "square(X=%error) -> Out=%squared_error", "square(X=%error) -> Out=%squared_error : lr_sched"),
+        "sync",
+        "needs-server-value",
+        "mean(X=",
+    ),
+    "a trainer makes the learning rate": (
+        edited(
+            MOMENTUM.replace("    temp  %decay", "    temp %rate : f32[1]\n    temp  %decay"),
+            "    momentum(Param=%w, Grad=%w@GRAD, LearningRate=%lr",
+            "    scale(X=%lr) -> Out=%rate\n    momentum(Param=%w, Grad=%w@GRAD, LearningRate=%rate",
+        ),
+        "sync",
+        "needs-trainer-value",
+        "momentum(",
+    ),
+    "a trainer makes the factor of a regularizer": (
+        edited(
+            MOMENTUM.replace("    temp  %decay", "    temp %factor : f32[1]\n    temp  %decay"),
+            f"    {MOVED}",
+            "    scale(X=%lr) -> Out=%factor\n"
+            "    scale(X=%w, ScaleTensor=%factor) -> Out=%decay : optimize(%w, %w@GRAD)",
+        ),
+        "sync",
+        "needs-trainer-value",
+        "scale(X=%w,",
+    ),
+    "a step of the update is made on the trainer": (
+        edited(MOMENTUM, MOVED, "scale(X=%w) -> Out=%decay {scale=0.0001}"),
+        "async",
+        "needs-trainer-value",
+        "sum(X=[%w@GRAD, %decay])",
+    ),
+    "the slots of Adadelta are swapped": (ADADELTA, "sync", "update-variables", "adadelta("),
+}
+
+
+def is_clean(module: Module) -> bool:
+    return all(found.severity is not Severity.ERROR for found in ps.verify(module))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_it_is_told_at_its_line(case: str):
+    text, mode, code, line = CASES[case]
+    module = ps.loads(text)
+    assert is_clean(module)
+    with pytest.raises(DiagnosticError) as refused:
+        ps.compile(module, JOBS[mode])
+    (first, *_) = refused.value.diagnostics
+    assert first.code == code
+    assert first.location is not None
+    assert line in text.split("\n")[first.location.line - 1]
+
+
+def test_a_parameter_has_two_optimizers():
+    """With delay compensation; servers keep the copies of a slice for one."""
+    module = fluid.source("v1_and_v2")
+    block = module.main.main_block
+    at = next(i for i, op in enumerate(block.ops) if op.input("Param") == "t1")
+    twice = block._replace(ops=(*block.ops[: at + 1], *block.ops[at:]))
+    edited = Module(module.programs | {"main": module.main._replace(blocks=(twice, *module.main.blocks[1:]))})
+    with pytest.raises(DiagnosticError, match="it is the second op that updates %t1"):
+        ps.compile(edited, JOBS["dc-asgd"])
+
+
+@pytest.mark.parametrize("mode", ["sync", "geo", "grad-allreduce", "local-sgd"])
+@pytest.mark.parametrize(("program", "other"), [("main", "bool"), ("startup", "bool"), ("startup", "f64")])
+def test_a_parameter_is_declared_with_two_element_types(program: str, other: str, mode: str):
+    head, main, startup = MOMENTUM.partition("program @startup")[0], *MOMENTUM.partition("program @startup")[1:]
+    parts = {"main": head, "startup": main + startup}
+    parts[program] = edited(parts[program], "param %w : f32[128, 128]", f"param %w : {other}[128, 128]")
+    module = ps.loads("".join(parts.values()))
+    result = ps.compile(module, JOBS[mode])
+    report = check(module, JOBS[mode], result=result, steps=2)
+    assert mode in ("geo", "local-sgd") or not report.different
+
+
+def test_gradients_of_a_program_that_updates_nothing_are_averaged():
+    """Under grad-allreduce; decayed, and used for nothing."""
+    lines = [line for line in MOMENTUM.split("\n") if "momentum(" not in line]
+    module = ps.loads("\n".join(lines))
+    main = ps.compile(module, JOBS["grad-allreduce"]).trainer(0).main
+    types = [op.type for op in main.main_block.ops]
+    assert types.count("c_sync_comm_stream") == 1
+    assert types.index("c_sync_comm_stream") == types.index("sum") - 2  # before `scale` and `sum` of role optimize
+    lines = [line for line in lines if ": optimize" not in line]
+    ops = ps.compile(ps.loads("\n".join(lines)), JOBS["grad-allreduce"]).trainer(0).main.main_block.ops
+    assert ops[-1].type == "c_sync_comm_stream"
+
+
+def test_state_that_can_only_be_made_whole_keeps_its_parameter_whole():
+    text = edited(
+        MOMENTUM,
+        "fill_constant -> Out=%w_velocity_0 {shape=[128, 128]}",
+        "eye() -> Out=%w_velocity_0 {num_rows=128, num_columns=128}",
+    )
+    result = ps.compile(ps.loads(text), JOBS["sync"])
+    assert [len(parameter.slices) for parameter in result.plan.parameters] == [1]
+    (warning,) = result.warnings
+    assert "eye can't make a slice of %w_velocity_0" in warning.message
+
+
+def test_a_variable_of_the_start_up_program_has_the_name_of_a_slice():
+    text = edited(
+        MOMENTUM,
+        "Out=%w_velocity_0 {shape=[128, 128]}",
+        "Out=%w_velocity_0 {shape=[128, 128]}\n    fill_constant -> Out=%w.block0 {shape=[128, 128]}",
+    )
+    at = text.rindex("    param %w :")
+    text = f"{text[:at]}    state %w.block0 : f32[128, 128]\n{text[at:]}"
+    with pytest.raises(DiagnosticError, match=r"%w\.block0 must have another name"):
+        ps.compile(ps.loads(text), JOBS["sync"])
+
+
+@pytest.mark.parametrize("mode", JOBS)
+def test_an_unsound_module_ends_in_diagnostics(mode: str):
+    """Not in a KeyError: the function that is imported does not verify first, as the command does."""
+    for old, new in (
+        ("    temp  %decay : f32[128, 128]\n", ""),
+        ("    param %w : f32[128, 128]\n", ""),
+        ("Grad=%w@GRAD, ", ""),
+        ("-> ParamOut=%w, ", "-> "),
+    ):
+        module = ps.loads(edited(MOMENTUM, old, new))
+        assert not is_clean(module)
+        with contextlib.suppress(DiagnosticError):
+            ps.compile(module, JOBS[mode])
+    with pytest.raises(DiagnosticError, match="has no block"):
+        ps.compile(Module(ps.loads(MOMENTUM).programs | {"main": ps.Program(blocks=())}), JOBS[mode])
