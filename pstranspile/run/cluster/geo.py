@@ -32,7 +32,7 @@ from pstranspile.run.cluster.placement import Placement
 from pstranspile.run.cluster.script import Exchange
 from pstranspile.run.cluster.server import Server, pairs
 from pstranspile.run.cluster.trainer import Action, Trainer
-from pstranspile.run.describe import described
+from pstranspile.run.describe import describe
 
 np = lazy_import("numpy")
 
@@ -348,7 +348,7 @@ class GeoCommunicator(Machine):
         """The trainer's value of a parameter. Raises DiagnosticError when a step gave it other dims."""
         value, old = self.scope[name], self._old[name]
         if not isinstance(value, np.ndarray) or value.shape != old.shape:
-            message = f"{self._trainer.name}: %{name} is {described([(name, value)])} after a step, and was {old.shape}"
+            message = f"{self._trainer.name}: %{name} is {describe(value)} after a step, and was {describe(old)}"
             raise DiagnosticError([error(codes.PLACEMENT, message, focus=f"%{name}")])
         return value
 
