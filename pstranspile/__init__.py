@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from pstranspile.plan.make import make_plan as make_plan
     from pstranspile.plan.plan import Plan as Plan
     from pstranspile.run.api import run as run
+    from pstranspile.run.batch import Batch as Batch
+    from pstranspile.run.batch import Part as Part
     from pstranspile.run.cluster.cluster import Cluster as Cluster
     from pstranspile.run.cluster.scenario import Scenario as Scenario
     from pstranspile.run.cluster.scenario import parse_scenario as parse_scenario
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _API = {
+    "Batch": "run.batch:Batch",
     "Cluster": "run.cluster.cluster:Cluster",
     "Compiled": "compile:Compiled",
     "Diagnostic": "ir.diagnostics:Diagnostic",
@@ -60,6 +63,7 @@ _API = {
     "JobError": "job:JobError",
     "LoDTensor": "ops.values:LoDTensor",
     "Module": "ir.model:Module",
+    "Part": "run.batch:Part",
     "Plan": "plan.plan:Plan",
     "Program": "ir.model:Program",
     "Role": "compile:Role",
@@ -87,6 +91,7 @@ _API = {
 """Public name -> where it is defined; the imports above say the same to type checkers."""
 
 __all__ = [
+    "Batch",
     "Cluster",
     "Compiled",
     "Diagnostic",
@@ -96,6 +101,7 @@ __all__ = [
     "JobError",
     "LoDTensor",
     "Module",
+    "Part",
     "Plan",
     "Program",
     "Role",

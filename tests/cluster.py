@@ -10,7 +10,7 @@ import numpy as np
 from pstranspile.compile import Compiled, Role
 from pstranspile.ir.model import Module
 from pstranspile.run.api import run
-from pstranspile.run.cluster.feeding import part_of_batch
+from pstranspile.run.cluster.feeding import share_of
 from pstranspile.run.cluster.simulate import cluster_of
 from pstranspile.run.scope import Scope
 
@@ -39,6 +39,7 @@ class Cluster:
 
     def __init__(self, compiled: Compiled):
         self.plan = compiled.plan
+        self.trainers_main = compiled.trainer(0).main
         self.cluster = cluster_of(compiled, seed=SEED)
         self.batches: list[Feed] = []
         self.cluster.feed(self._part)
@@ -48,7 +49,7 @@ class Cluster:
         self.trainers = [Machine(compiled.trainer(t.index), t.scope) for t in self.cluster.trainers]
 
     def _part(self, trainer: int, step: int) -> Feed:
-        return {name: part_of_batch(rows, trainer, self.plan.trainers) for name, rows in self.batches[step].items()}
+        return share_of(self.batches[step], self.trainers_main, trainer, self.plan.trainers)
 
     def step(self, feed: Feed) -> None:
         """One step: the batch is divided evenly over the trainers in order."""

@@ -33,6 +33,10 @@ def run(arguments: Sequence[str]) -> int:
         parser.error("--schedules takes a number of at least 0")
     job = read_job(options)
     module = load_verified(options)
+    if options.no_dropout:
+        from pstranspile.run.dropout import without_dropout
+
+        module = without_dropout(module)
     from pstranspile.cli.run_cluster import read_faults
     from pstranspile.compile import compile
     from pstranspile.proof.check import check
@@ -111,5 +115,6 @@ def _parser() -> argparse.ArgumentParser:
     group.add_argument("--init", metavar="FILE.npz", help="values to start from, by variable")
     group.add_argument("--seed", type=int, metavar="N", help="takes the place of the programs' random seeds")
     group.add_argument("--batch", type=int, metavar="N", help="rows of a batch that is made (default: 4 per trainer)")
+    group.add_argument("--no-dropout", action="store_true", help="leave out what dropout ops do, on both sides")
     group.add_argument("--json", action="store_true", help="print the report as JSON")
     return parser

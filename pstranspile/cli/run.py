@@ -62,6 +62,10 @@ def run(arguments: Sequence[str]) -> int:
     if as_fluid:
         use_rounded_products()
     module = load_verified(options)
+    if options.no_dropout:
+        from pstranspile.run.dropout import without_dropout
+
+        module = without_dropout(module)
     from pstranspile.ops.arithmetic import fluid_arithmetic
 
     with quoting(module.source), fluid_arithmetic(as_fluid):
@@ -131,6 +135,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--seed", type=int, metavar="N", help="the seed of random numbers, in place of the program's own"
     )
+    group.add_argument("--no-dropout", action="store_true", help="leave out what dropout ops do: all elements are kept")
     group.add_argument(
         "--schedule",
         type=int,

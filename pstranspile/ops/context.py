@@ -7,10 +7,13 @@ look at must be put there before it runs, which costs; the `surroundings` cost n
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from pstranspile.ir.model import Op, Var
+from pstranspile.ops.random_numbers import Key
+from pstranspile.ops.row_numbers import Rows
 
 Value: TypeAlias = Any
 """A numpy array, LoDTensor, SelectedRows, list of these (a tensor array), or what an op keeps for itself."""
@@ -23,15 +26,23 @@ class Surroundings(Protocol):
         """The declaration that a variable's name means where the op stands, None if there is none."""
         ...
 
-    def stream(self, name: str, seed: int) -> tuple[int, int]:
+    def stream(
+        self, name: str, seed: int, of: str = "", dims: Sequence[int] = (), lod: list[list[int]] | None = None
+    ) -> tuple[Key, int]:
         """The stream of random numbers for variable `name`: its key and the offset of the variable's first element.
 
         Both go to the functions of `pstranspile.ops.random_numbers`. The key comes from the program's seed, the op's
         `seed` and the name of the whole variable; the offset is not 0 if the variable is a slice of that whole. With
         `seed` 0 every run of the op has a stream of its own (but a persistable variable, which is being initialised,
         gets the same numbers in every run under one program seed); an op that has a seed draws the same numbers every
-        time.
+        time. Every machine draws the same. If numbers are for each row of a batch, `of` names the variable whose rows
+        they are, and `dims` and `lod` are those of the numbers: each row then draws what it draws on a machine that
+        has the whole batch; where rows can't be told, each machine has numbers of its own.
         """
+        ...
+
+    def rows(self, name: str, dims: Sequence[int], lod: list[list[int]] | None = None) -> Rows | None:
+        """Which rows of the whole batch a value of a variable holds; None if that can't be told."""
         ...
 
     def path(self, file_path: str) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
@@ -12,8 +12,19 @@ from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import Surroundings
 from pstranspile.ops.fill import asked_dims, dims_like, made, made_like
 from pstranspile.ops.kernel import Run, kernel
+from pstranspile.ops.lod import plain
 from pstranspile.ops.numeric import first, flag, numpy_dtype, real, text
-from pstranspile.ops.random_numbers import fluid_uniform, integers, normal, stream_key, truncated_normal, uniform, words
+from pstranspile.ops.random_numbers import (
+    Key,
+    fluid_uniform_of,
+    integers,
+    normal,
+    stream_key,
+    truncated_normal,
+    uniform,
+    words,
+)
+from pstranspile.ops.row_numbers import Rows, RowStream
 from pstranspile.ops.rows import as_declared
 from pstranspile.ops.schema import INT, INTS, declare, declare_gradient, longs
 from pstranspile.ops.shapes import Types, int_attr, one, outputs_like, shape_rule
@@ -109,7 +120,7 @@ shape_rule("dropout_grad")(outputs_like(**{"X@GRAD": "Out@GRAD"}))
 
 # Kernels. Numbers belong to elements of the output variable, see pstranspile.ops.random_numbers.
 
-Draw: TypeAlias = Callable[[int, int, int], Array]
+Draw: TypeAlias = Callable[[Key, int, int], Array]
 """From a stream's key, an offset and a count to that many numbers."""
 
 
@@ -119,7 +130,7 @@ def _uniform(op: Op) -> Draw:
         raise ValueError(f"min is {low!r}, above max, which is {high!r}")
     diagonal, step, value = int_attr(op, "diag_num"), int_attr(op, "diag_step"), real(op, "diag_val")
 
-    def draw(key: int, offset: int, count: int) -> Array:
+    def draw(key: Key, offset: int, count: int) -> Array:
         drawn = uniform(key, offset, count, low, high, kind)
         places = np.arange(diagonal) * (step + 1) - offset
         drawn[places[(places >= 0) & (places < count)]] = value
@@ -132,7 +143,7 @@ def _normal(op: Op) -> Draw:
     mean, std, kind = real(op, "mean"), real(op, "std"), numpy_dtype(int_attr(op, "dtype", 5))
     made_by = truncated_normal if op.type.startswith("truncated") else normal
 
-    def draw(key: int, offset: int, count: int) -> Array:
+    def draw(key: Key, offset: int, count: int) -> Array:
         return made_by(key, offset, count, mean, std, kind)
 
     return draw
@@ -140,9 +151,9 @@ def _normal(op: Op) -> Draw:
 
 def _filled(op: Op, draw: Draw, dims: tuple[int, ...], surroundings: Surroundings) -> Array | SelectedRows:
     name = op.outputs["Out"][0]
-    key, offset = surroundings.stream(name, int_attr(op, "seed"))
     if min(dims, default=0) < 0:
         raise ValueError(f"the dims to fill are {list(dims)}")
+    key, offset = surroundings.stream(name, int_attr(op, "seed"), name, dims)
     return as_declared(draw(key, offset, prod(dims)).reshape(dims), surroundings.declared(name))
 
 
@@ -180,21 +191,26 @@ def _kept_share(op: Op) -> tuple[float, float]:
     raise ValueError(f"dropout_implementation is {way!r}")
 
 
-@kernel("dropout", "Out Mask", lod="Out")
+@kernel("dropout", "Out Mask", lod="own")
 def _dropout_values(op: Op) -> Run:
     rate, test, seed = real(op, "dropout_prob"), flag(op, "is_test"), int_attr(op, "seed")
     in_training, in_test = _kept_share(op)
-    fixed, names = flag(op, "fix_seed"), op.outputs.get("Mask") or op.outputs["Out"]
+    fixed, names, source = flag(op, "fix_seed"), op.outputs.get("Mask") or op.outputs["Out"], op.inputs["X"][0]
 
-    def run(X: Array, Seed: Array | None, surroundings: Surroundings) -> tuple[Array, Array | None]:
-        if test:
-            return X * in_test, None
-        if Seed is not None or fixed:  # a fixed seed promises Fluid's own numbers
-            drawn: Array = fluid_uniform(seed if Seed is None else int(first(Seed)), 0, X.size)
-        else:
-            drawn = uniform(*surroundings.stream(names[0], 0), X.size)
-        mask = (drawn >= rate).reshape(X.shape)
-        return X * mask / in_training, mask.astype("uint8")
+    def kept(x: Array, lod: list[list[int]] | None, own_seed: Any, surroundings: Surroundings) -> Array:
+        if own_seed is not None or fixed:  # a fixed seed promises Fluid's own numbers
+            rows = surroundings.rows(source, x.shape, lod) or Rows.one(x.size)
+            return fluid_uniform_of(seed if own_seed is None else int(first(plain(own_seed))), rows) >= rate
+        stream, _ = surroundings.stream(names[0], 0, source, x.shape, lod)
+        return (stream if isinstance(stream, RowStream) else RowStream(stream, Rows.one(x.size))).reaches(rate)
+
+    def run(
+        X: Array | LoDTensor, Seed: Array | LoDTensor | None, surroundings: Surroundings
+    ) -> tuple[Array | LoDTensor, Array | None]:
+        x, lod = (X.data, X.lod) if isinstance(X, LoDTensor) else (X, None)
+        mask = None if test else kept(x, lod, Seed, surroundings).reshape(x.shape)
+        out = x * in_test if mask is None else x * mask / in_training
+        return out if lod is None else LoDTensor(out, lod), None if mask is None else mask.astype("uint8")
 
     return run
 
@@ -218,7 +234,7 @@ def _randint(op: Op) -> Run:
     if low >= high:
         raise ValueError(f"low is {low}, not below high, which is {high}")
 
-    def draw(key: int, offset: int, count: int) -> Array:
+    def draw(key: Key, offset: int, count: int) -> Array:
         return integers(key, offset, count, low, high, kind)
 
     def run(
@@ -229,7 +245,7 @@ def _randint(op: Op) -> Run:
     return run
 
 
-def _order(key: int, offset: int, count: int) -> Array:
+def _order(key: Key, offset: int, count: int) -> Array:
     """The integers below `count` in random order."""
     return np.argsort(words(key, offset, count), kind="stable")
 
@@ -245,15 +261,16 @@ def _randperm(op: Op) -> Run:
     return run
 
 
-@kernel("sampling_id", lod="none")
+@kernel("sampling_id", lod="own")
 def _sampling_id(op: Op) -> Run:
     low, high = real(op, "min"), real(op, "max")
 
-    def run(X: Array, surroundings: Surroundings) -> Array:
-        key, offset = surroundings.stream(op.outputs["Out"][0], int_attr(op, "seed"))
-        drawn = uniform(key, offset, len(X), low, high, "float64")
-        above = np.cumsum(X, axis=1, dtype="float64") > drawn[:, None]
-        return np.where(above.any(axis=1), above.argmax(axis=1), X.shape[1] - 1)
+    def run(X: Array | LoDTensor, surroundings: Surroundings) -> Array:
+        x, lod = (X.data, X.lod) if isinstance(X, LoDTensor) else (X, None)
+        key, offset = surroundings.stream(op.outputs["Out"][0], int_attr(op, "seed"), op.inputs["X"][0], (len(x),), lod)
+        drawn = uniform(key, offset, len(x), low, high, "float64")
+        above = np.cumsum(x, axis=1, dtype="float64") > drawn[:, None]
+        return np.where(above.any(axis=1), above.argmax(axis=1), x.shape[1] - 1)
 
     return run
 

@@ -19,12 +19,16 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from pstranspile.lazy import lazy_import
+from pstranspile.ops.row_numbers import Rows, RowStream
 from pstranspile.ops.values import Array
 
 np = lazy_import("numpy")
 
 Floats: TypeAlias = Array
 """A float64 array."""
+
+Key: TypeAlias = int | RowStream
+"""What names a stream: a number, or a stream whose numbers belong to rows of a batch."""
 
 _CHUNK = 1 << 15
 """Elements computed at a time, so that intermediate values stay in the processor's cache."""
@@ -36,34 +40,38 @@ def stream_key(*parts: int | str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode("utf-8"), digest_size=16).digest(), "little")
 
 
-def words(key: int, offset: int, count: int) -> Array:
+def words(key: Key, offset: int, count: int) -> Array:
     """The 64-bit words of elements `offset` to `offset + count` of a stream."""
+    if isinstance(key, RowStream):
+        return key.words()[offset : offset + count]
     block, skipped = divmod(offset, 4)  # Philox makes four words from each value of its counter
     generator = np.random.Philox(key=key, counter=block)
     return generator.random_raw(skipped + count)[skipped:]
 
 
-def _fractions(key: int, offset: int, count: int) -> Floats:
-    """Float64 numbers inside (0, 1), evenly spread and symmetric about 1/2."""
-    return ((words(key, offset, count) >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
+def _fractions(drawn: Array) -> Floats:
+    """Words as float64 numbers inside (0, 1), evenly spread and symmetric about 1/2."""
+    return ((drawn >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
 
 
-def _in_chunks(key: int, offset: int, count: int, dtype: Any, made_of: Callable[[Floats], Floats]) -> Array:
+def _in_chunks(key: Key, offset: int, count: int, dtype: Any, made_of: Callable[[Floats], Floats]) -> Array:
     out = np.empty(count, dtype)
+    known = words(key, offset, count) if isinstance(key, RowStream) else None
     for start in range(0, count, _CHUNK):
         size = min(_CHUNK, count - start)
-        out[start : start + size] = made_of(_fractions(key, offset + start, size))
+        drawn = words(key, offset + start, size) if known is None else known[start : start + size]
+        out[start : start + size] = made_of(_fractions(drawn))
     return out
 
 
-def uniform(key: int, offset: int, count: int, low: float = 0.0, high: float = 1.0, dtype: Any = "float32") -> Array:
+def uniform(key: Key, offset: int, count: int, low: float = 0.0, high: float = 1.0, dtype: Any = "float32") -> Array:
     """Elements `offset` to `offset + count` of the stream, evenly drawn from [low, high), in `dtype`."""
     kind = np.dtype(dtype).type
     last = max(float(np.nextafter(kind(high), kind(low))), low)  # rounding to `dtype` must not reach `high`
     return _in_chunks(key, offset, count, dtype, lambda u: np.minimum(low + (high - low) * u, last))
 
 
-def normal(key: int, offset: int, count: int, mean: float = 0.0, std: float = 1.0, dtype: Any = "float32") -> Array:
+def normal(key: Key, offset: int, count: int, mean: float = 0.0, std: float = 1.0, dtype: Any = "float32") -> Array:
     """Elements of the stream drawn from the normal distribution of this mean and standard deviation."""
     return _in_chunks(key, offset, count, dtype, lambda u: normal_quantile(u) * std + mean)
 
@@ -73,7 +81,7 @@ _BELOW_MINUS_TWO = 0.022750131948179209
 
 
 def truncated_normal(
-    key: int, offset: int, count: int, mean: float = 0.0, std: float = 1.0, dtype: Any = "float32"
+    key: Key, offset: int, count: int, mean: float = 0.0, std: float = 1.0, dtype: Any = "float32"
 ) -> Array:
     """As `normal`, given that the number lies within two standard deviations of the mean."""
 
@@ -84,7 +92,7 @@ def truncated_normal(
     return _in_chunks(key, offset, count, dtype, draw)
 
 
-def integers(key: int, offset: int, count: int, low: int, high: int, dtype: Any = "int64") -> Array:
+def integers(key: Key, offset: int, count: int, low: int, high: int, dtype: Any = "int64") -> Array:
     """Elements of the stream evenly drawn from the integers of [low, high), a range of at most 2**32."""
     scaled = (words(key, offset, count) >> np.uint64(32)) * np.uint64(high - low)
     return ((scaled >> np.uint64(32)).astype(np.int64) + low).astype(dtype)
@@ -232,3 +240,17 @@ def fluid_uniform(seed: int, offset: int, count: int, dtype: Any = "float32") ->
         return np.minimum((low + high * (_MODULUS - 1)) / (_MODULUS - 1.0) ** 2, np.nextafter(1.0, 0.0))
     drawn = (fluid_states(seed, offset, count) - 1).astype("float32") / np.float32(_MODULUS - 1)
     return np.minimum(drawn, np.nextafter(np.float32(1), np.float32(0)), dtype="float32")
+
+
+def fluid_uniform_of(seed: int, rows: Rows) -> Array:
+    """The numbers that Fluid draws for a tensor of the whole batch, those of the elements that some rows of it have."""
+    places = rows.positions()
+    if not len(places):
+        return np.zeros(0, "float32")
+    first, last = int(places.min()), int(places.max())
+    drawn = fluid_uniform(seed, first, last - first + 1)
+    return drawn if len(places) == len(drawn) and _rises(places) else drawn[places - first]
+
+
+def _rises(places: Array) -> bool:
+    return bool((places[1:] > places[:-1]).all())

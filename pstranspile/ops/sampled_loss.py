@@ -12,6 +12,7 @@ from pstranspile.ops.kernel import Run, kernel, wanted
 from pstranspile.ops.mersenne import mersenne_words
 from pstranspile.ops.numeric import as_matrix, check_ids, flag
 from pstranspile.ops.random_numbers import words
+from pstranspile.ops.row_numbers import Rows
 from pstranspile.ops.rows import add_rows
 from pstranspile.ops.schema import INT, declare, declare_gradient, ints, longs, strings
 from pstranspile.ops.shapes import Types, disagree, fits, given, int_attr, ints_attr, one, shape_rule
@@ -171,17 +172,21 @@ _Bits: TypeAlias = Callable[[int, int], Array]
 """From a width in bits (32 or 64) and a count to as many random words, as uint64."""
 
 
-def _random_bits(op: Op, surroundings: Surroundings) -> _Bits:
-    """The words of the op's own seed, which are those that Fluid draws, or of the program's."""
-    seed = int_attr(op, "seed")
+def _random_bits(op: Op, rows: int, surroundings: Surroundings) -> _Bits:
+    """The words of the op's own seed, which are those that Fluid draws, or of the program's; as many for each row."""
+    seed, source = int_attr(op, "seed"), op.inputs["Input"][0]
 
     def seeded(width: int, count: int) -> Array:
+        held = surroundings.rows(source, (rows, count // max(rows, 1))) or Rows.one(count)
+        places = held.positions()
+        most = int(places.max(initial=-1)) + 1
         if width == 64:
-            return mersenne_words(seed, count)
-        return np.frombuffer(np.random.RandomState(seed).bytes(4 * count), "<u4").astype("uint64")
+            return mersenne_words(seed, most)[places]
+        return np.frombuffer(np.random.RandomState(seed).bytes(4 * most), "<u4").astype("uint64")[places]
 
     def fresh(width: int, count: int) -> Array:
-        key, offset = surroundings.stream(op.output("SampleLabels") or op.type, 0)
+        name = op.output("SampleLabels") or op.type
+        key, offset = surroundings.stream(name, 0, source, (rows, count // max(rows, 1)))
         return words(key, offset, count) >> np.uint64(64 - width)
 
     return seeded if seed else fresh
@@ -206,7 +211,7 @@ def _nce_values(op: Op) -> Run:
         if negatives:
             drawn = np.broadcast_to(np.array(negatives, "int64"), (rows, len(negatives)))
         else:
-            drawn = _draw(op, rows * count, _random_bits(op, surroundings), CustomDistAlias, CustomDistAliasProbs)
+            drawn = _draw(op, rows * count, _random_bits(op, rows, surroundings), CustomDistAlias, CustomDistAliasProbs)
             drawn = drawn.reshape(rows, count)
         classes = np.concatenate([label, drawn], axis=1)
         check_ids(classes, len(Weight), "class")

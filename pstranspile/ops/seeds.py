@@ -11,6 +11,7 @@ from pstranspile.ops.context import Surroundings
 from pstranspile.ops.kernel import Run, kernel
 from pstranspile.ops.numeric import first
 from pstranspile.ops.random_numbers import integers
+from pstranspile.ops.row_numbers import Rows
 from pstranspile.ops.schema import INTS, declare
 from pstranspile.ops.shapes import ShapeError, Types, describe, int_attr, ints_attr, one, shape_rule
 from pstranspile.ops.values import Array
@@ -76,7 +77,7 @@ def _part(dims: tuple[int, ...], part: tuple[int, ...], state: int) -> tuple[sli
 def _random_crop_values(op: Op) -> Run:
     part = ints_attr(op, "shape")
 
-    def run(X: Array, Seed: Array | None) -> tuple[Array, Array]:
+    def run(X: Array, Seed: Array | None, surroundings: Surroundings) -> tuple[Array, Array]:
         lead = X.ndim - len(part)
         if lead < 0 or any(whole < size for whole, size in zip(X.shape[lead:], part, strict=True)):
             raise ValueError(f"X has dims {list(X.shape)}, it has no parts of dims {list(part)}")
@@ -84,9 +85,10 @@ def _random_crop_values(op: Op) -> Run:
         count = prod(X.shape[:lead])
         whole = X.reshape(count, *X.shape[lead:])
         found = np.empty((count, *part), X.dtype)
-        for number in range(count):
-            found[number] = whole[(number, *_part(X.shape[lead:], part, _after(seed, number * len(part))))]
-        following = _after(seed, count * len(part) + 1)
+        rows = surroundings.rows(op.inputs["X"][0], X.shape[:lead]) or Rows.one(count)
+        for number, place in enumerate(rows.positions().tolist()):
+            found[number] = whole[(number, *_part(X.shape[lead:], part, _after(seed, place * len(part))))]
+        following = _after(seed, rows.whole_elements() * len(part) + 1)
         return found.reshape(*X.shape[:lead], *part), np.array([following], "int64")
 
     return run

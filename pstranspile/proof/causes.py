@@ -22,7 +22,7 @@ from pstranspile.proof.compare import plain
 from pstranspile.proof.report import Cause
 from pstranspile.run.api import run
 from pstranspile.run.bound import BoundOp
-from pstranspile.run.cluster.feeding import divided, part_of_batch
+from pstranspile.run.cluster.feeding import share_of
 from pstranspile.run.scope import Scope, own_copy
 from pstranspile.run.terms import without_unmade_terms
 
@@ -50,9 +50,7 @@ def find_causes(
     main: Program, held: Mapping[str, Any], feed: Mapping[str, Any], trainers: int, seed: int
 ) -> list[Cause]:
     """The ops of a training program that see the batch as a whole; `held` is what the scope starts with."""
-    feeds = [
-        {n: part_of_batch(v, i, trainers) if divided(main, n) else v for n, v in feed.items()} for i in range(trainers)
-    ]
+    feeds = [share_of(feed, main, i, trainers) for i in range(trainers)]
     main = without_unmade_terms(main)  # here, so that all runs are of the same ops
     whole = _values(main, held, feed, seed, 0)
     shares = [_values(main, held, part, seed, i) for i, part in enumerate(feeds)]

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, TypeAlias
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import STARTUP, Module
 from pstranspile.lazy import lazy_import
-from pstranspile.ops.values import LoDTensor
 from pstranspile.proof.compare import (
     AMPLIFIED_TOLERANCE,
     LINEAR_TOLERANCE,
@@ -25,9 +24,10 @@ from pstranspile.proof.compare import (
 from pstranspile.proof.course import Course
 from pstranspile.proof.report import BITWISE, DIFFERENT, ROUNDING, Away, Faulty
 from pstranspile.run.api import run
+from pstranspile.run.batch import joined, reordered
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.codes import STUCK
-from pstranspile.run.cluster.feeding import divided, part_of_batch
+from pstranspile.run.cluster.feeding import divided
 from pstranspile.run.cluster.ledger import UpdateLedger
 from pstranspile.run.cluster.message import COLLECTIVE, SEND, Message, step_told
 from pstranspile.run.scope import Scope, own_copy
@@ -218,28 +218,9 @@ def _train(
         if not shares:
             continue
         program = course.programs[course.turns.program(step)]
-        feed = {
-            name: _joined([share[name] for share in shares], backwards) if divided(program, name) else value
-            for name, value in shares[0].items()
-        }
+        names = [name for name in shares[0] if divided(program, name)]
+        feed = joined(shares, names)
+        if backwards:
+            feed = reordered(feed, names, lambda size: range(size - 1, -1, -1))
         run(program, feed=feed, scope=scope, seed=seed, step=step)
     return {var.name: own_copy(scope[var.name]) for var in course.whole.parameters() if var.name in scope}
-
-
-def _joined(values: Sequence[Any], backwards: bool) -> Any:
-    """Rows, or sequences, one after the other."""
-    if not isinstance(values[0], LoDTensor):
-        rows = np.concatenate([np.asarray(value) for value in values])
-        return rows[::-1] if backwards else rows
-    if backwards:
-        counts = [len(value.lod[0]) - 1 for value in values]
-        single = [part_of_batch(value, at, n) for value, n in zip(values, counts, strict=True) for at in range(n)]
-        return _joined(single[::-1], False)
-    lod: list[list[int]] = []
-    for levels in zip(*(value.lod for value in values), strict=True):
-        offsets = [0]
-        for level in levels:
-            end = offsets[-1]
-            offsets += [end + offset for offset in level[1:]]
-        lod.append(offsets)
-    return LoDTensor(np.concatenate([value.data for value in values]), lod)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,24 +10,31 @@ from pstranspile.checkpoint.api import scopes_of
 from pstranspile.checkpoint.layout import layout_of
 from pstranspile.checkpoint.state import gather
 from pstranspile.compile import Compiled
-from pstranspile.ir.model import STARTUP, Module, Program
+from pstranspile.ir.model import STARTUP, Module
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.arithmetic import fluid_arithmetic, rounds_as_fluid
 from pstranspile.proof.compare import Side, Snapshot, plain
 from pstranspile.proof.course import Course
 from pstranspile.run.api import run
+from pstranspile.run.batch import reordered, rows_of
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.feeding import divided
 from pstranspile.run.cluster.scenario import Scenario
 from pstranspile.run.cluster.simulate import cluster_of
-from pstranspile.run.files import LENGTHS
 from pstranspile.run.scope import Scope, own_copy
 
 np = lazy_import("numpy")
 
 
-def train_alone(module: Module, course: Course, feeds: Mapping[str, Any], init: Mapping[str, Any], seed: int) -> Side:
-    """The single machine."""
+def train_alone(
+    module: Module,
+    course: Course,
+    feeds: Mapping[str, Any],
+    init: Mapping[str, Any],
+    seed: int,
+    order: Callable[[int], Any] | None = None,
+) -> Side:
+    """The single machine. `order` gives another order for the rows of a batch, from how many there are."""
     scope = Scope()
     run(module[STARTUP], scope=scope, seed=seed)
     for name, value in init.items():
@@ -43,7 +50,10 @@ def train_alone(module: Module, course: Course, feeds: Mapping[str, Any], init: 
         owner = course.turns.program(step)
         watched, terms = course.watched[owner], course.terms[owner]
         fetch = dict.fromkeys((*watched, *terms))
-        out = run(course.programs[owner], feed=given.step(step), fetch=tuple(fetch), scope=scope, seed=seed, step=step)
+        program, feed = course.programs[owner], given.step(step)
+        if order is not None:
+            feed = reordered(feed, [name for name in feed if divided(program, name) and rows_of(feed[name])], order)
+        out = run(program, feed=feed, fetch=tuple(fetch), scope=scope, seed=seed, step=step)
         side.snapshots.append(held())
         numbers = [found for name in terms if (found := plain(out[name])) is not None]
         size = max((float(np.abs(found).max(initial=0.0)) for found in numbers), default=0.0)
@@ -63,7 +73,7 @@ def train_rounded_otherwise(
     if way == 1:
         with fluid_arithmetic(not rounds_as_fluid()):
             return train_alone(module, course, feeds, init, seed)
-    return train_alone(module, course, reordered(course, feeds, max(way - 1, 0)), init, seed)
+    return train_alone(module, course, feeds, init, seed, lambda size: _order(size, max(way - 1, 0)))
 
 
 def start_cluster(
@@ -124,30 +134,6 @@ def train_together(cluster: Cluster, course: Course, held: Held) -> Side:
             shares = [trainer.results[step][name] for trainer in cluster.trainers]
             side.fetched.setdefault(course.label(owner, name), []).append(shares)
     return side
-
-
-def reordered(course: Course, feeds: Mapping[str, Any], way: int) -> dict[str, Any]:
-    """The same data with the rows (or sequences) of every batch in another order: backwards, or moved on by `way`."""
-    by_program = course.by_program(feeds)
-    return course.joined({name: _reordered(course.programs[name], some, way) for name, some in by_program.items()})
-
-
-def _reordered(main: Program, feeds: Mapping[str, Any], way: int) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, array in feeds.items():
-        if name.endswith(LENGTHS) and name[: -len(LENGTHS)] in feeds:
-            continue
-        lengths = feeds.get(name + LENGTHS)
-        if lengths is not None:
-            ends = np.cumsum(lengths.reshape(-1)).reshape(lengths.shape)
-            order = _order(lengths.shape[1], way)
-            parts = [slice(row[i] - sizes[i], row[i]) for row, sizes in zip(ends, lengths, strict=True) for i in order]
-            found[name] = np.concatenate([array[part] for part in parts])
-            found[name + LENGTHS] = lengths[:, order]
-        else:
-            mixed = array.ndim > 1 and divided(main, name)
-            found[name] = array[:, _order(array.shape[1], way)] if mixed else array
-    return found
 
 
 def _order(size: int, way: int) -> Any:

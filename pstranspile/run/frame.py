@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from math import prod
 from pathlib import Path
 from time import perf_counter
 from typing import Protocol, TypeAlias
@@ -11,7 +13,11 @@ from typing import Protocol, TypeAlias
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import Block, Op, Program, Var
 from pstranspile.ops.context import Value
-from pstranspile.ops.random_numbers import stream_key
+from pstranspile.ops.random_numbers import Key, stream_key
+from pstranspile.ops.row_numbers import Rows, RowStream
+from pstranspile.run.batch import Batch
+from pstranspile.run.batch_axis import BatchAxes
+from pstranspile.run.batch_rows import find_rows
 from pstranspile.run.bound import BoundOp, bind, call, gather
 from pstranspile.run.feeds import missing
 from pstranspile.run.scope import Scope
@@ -59,7 +65,10 @@ class Execution:
         """Optimizer ops that run together, by the variables they update."""
         self.blocks: RunsBlocks | None = None
         """What runs sub-blocks; without it their ops run one by one."""
+        self.feed: Mapping[str, Value] = {}
+        """What is fed in this run (a `Batch` tells which rows of the whole batch)."""
         self._fresh = 0
+        self._draws: dict[str, int] = {}
         self._bound: dict[int, list[BoundOp]] = {}
 
     def ops_of(self, block: int) -> list[BoundOp]:
@@ -69,9 +78,23 @@ class Execution:
             found = self._bound[block] = [bind(op) for op in self.program.blocks[block].ops]
         return found
 
-    def begin(self) -> None:
+    def begin(self, feed: Mapping[str, Value] | None = None) -> None:
         """Starts a run: what is drawn without any seed differs from what the run before drew."""
         self._fresh = 0
+        self._draws.clear()
+        feed = feed or {}
+        known = not self.machine or isinstance(feed, Batch)  # a machine among others has but a part of the batch
+        self.feed = feed if known else Batch(feed, dict.fromkeys(feed))
+
+    @cached_property
+    def axes(self) -> BatchAxes:
+        """Where the rows of the batch lie in the program's variables."""
+        return BatchAxes(self.program)
+
+    def draw_number(self, name: str) -> int:
+        """How often numbers were drawn for a variable in this run: every step of a loop draws its own."""
+        number = self._draws[name] = self._draws.get(name, -1) + 1
+        return number
 
     def seed(self, own: int) -> int:
         """The seed of the program; a fresh one for this run if both it and the op's own seed are 0."""
@@ -144,15 +167,28 @@ class Frame:
         """The declaration that a variable's name means in this block, None if there is none."""
         return self.execution.program.find_var(name, self.index)
 
-    def stream(self, name: str, seed: int) -> tuple[int, int]:
+    def stream(
+        self, name: str, seed: int, of: str = "", dims: Sequence[int] = (), lod: list[list[int]] | None = None
+    ) -> tuple[Key, int]:
         """Key and offset of the random numbers of a variable (see ExecutionContext)."""
-        execution = self.execution
-        base = execution.seed(seed)
+        execution, var = self.execution, self.declared(name)
         origin, offset = execution.slices.get(name, (name, 0))
-        var = self.declared(name)
-        if seed or (var is not None and var.persistable):
-            return stream_key(base, seed, origin), offset
-        return stream_key(base, seed, origin, execution.machine, execution.step), offset
+        parts: list[int | str] = [execution.seed(seed), seed, origin]
+        kept = var is not None and var.persistable
+        if not seed and not kept:
+            number = execution.draw_number(name)
+            parts += [execution.step, *([number] if number else [])]
+        if not of or kept or execution.axes.of(of, self.index) is None:
+            return stream_key(*parts), offset
+        rows = self.rows(of, dims, lod)
+        if rows is None:  # numbers of this machine's own
+            return RowStream(stream_key(*parts, "machine", execution.machine), Rows.one(prod(dims))), 0
+        return RowStream(stream_key(*parts), rows), 0
+
+    def rows(self, name: str, dims: Sequence[int], lod: list[list[int]] | None = None) -> Rows | None:
+        """Which rows of the whole batch a value holds (see ExecutionContext)."""
+        axis = self.execution.axes.of(name, self.index)
+        return find_rows(axis, tuple(dims), lod, self.execution.feed, self.find)
 
     def path(self, file_path: str) -> Path:
         """Where a file lies; relative paths start at the run's folder."""

@@ -19,7 +19,7 @@ def interpret(execution: Execution, feed: Mapping[str, Any] | None = None, fetch
     Raises DiagnosticError: something fed, read or fetched is not there or doesn't fit, or an op can't be run.
     """
     program = execution.program
-    execution.begin()
+    execution.begin(feed)
     execution.blocks = None
     frame = Frame(execution)
     changed = written_names(program)

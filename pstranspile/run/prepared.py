@@ -50,7 +50,7 @@ class Prepared:
         """Runs block 0 once and gives the fetched values by name. Raises DiagnosticError."""
         values = self._values(feed or {})
         with np.errstate(all="ignore"):
-            found = self._run(values)
+            found = self._run(values, feed or {})
         self.execution.step += 1
         return {name: fetched(self.program, name, value) for name, value in zip(self.fetches, found, strict=True)}
 
@@ -70,9 +70,9 @@ class Prepared:
             values.append(own_copy(value) if name in self._copied else value)
         return values
 
-    def _run(self, values: list[Value]) -> Sequence[Value]:
+    def _run(self, values: list[Value], feed: Mapping[str, Any]) -> Sequence[Value]:
         execution = self.execution
-        execution.begin()
+        execution.begin(feed)
         execution.blocks = self._blocks
         frame = Frame(execution)
         scope = execution.scope
@@ -85,7 +85,7 @@ class Prepared:
             return step(frame, find, held, values)
         except Deviation:
             self._compile(self._odd())
-            return self._run(values)
+            return self._run(values, feed)
         except DiagnosticError:
             raise
         except Exception as problem:

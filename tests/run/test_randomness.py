@@ -79,7 +79,6 @@ def test_dropout_draws_anew_in_every_step_and_again_in_every_run():
     assert len(set(masks("dropout_prob=0.5", seed=1))) == 3
     assert masks("dropout_prob=0.5", seed=1) == masks("dropout_prob=0.5", seed=1)
     assert not set(masks("dropout_prob=0.5", seed=1)) & set(masks("dropout_prob=0.5", seed=2))
-    assert not set(masks("dropout_prob=0.5", seed=1)) & set(masks("dropout_prob=0.5", seed=1, stream=1))
     assert len({*masks("dropout_prob=0.5"), *masks("dropout_prob=0.5")}) == 6
 
 

@@ -127,6 +127,6 @@ class Block(Prepared):
         """Runs the block once. What it changes in place it changes in copies. Raises DiagnosticError."""
         for place in self._own:
             received[place] = own_copy(received[place])
-        found = self._run(received)
+        found = self._run(received, {})
         self.execution.step += 1
         return found

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import MAIN, Location, Program
 from pstranspile.lazy import lazy_import
-from pstranspile.ops.context import Value
 from pstranspile.ops.values import LoDTensor
+from pstranspile.run.batch import Batch, Part, chosen, rows_of
 from pstranspile.run.cluster import codes
 from pstranspile.run.feeds import near
-from pstranspile.run.files import LENGTHS, Feeds
+from pstranspile.run.files import Feeds
 from pstranspile.run.program_feeds import arrays_by_program
 
 if TYPE_CHECKING:
@@ -34,20 +34,19 @@ def share(size: int, trainer: int, trainers: int) -> tuple[int, int]:
     return trainer * size // trainers, (trainer + 1) * size // trainers
 
 
-def part_of_batch(value: Any, trainer: int, trainers: int) -> Value:
-    """A trainer's share of a batch: rows of an array, sequences of a LoDTensor."""
-    if isinstance(value, LoDTensor):
-        starts = value.lod[0]
-        first, last = share(len(starts) - 1, trainer, trainers)
-        lod = [[offset - starts[first] for offset in starts[first : last + 1]]]
-        low, high = starts[first], starts[last]
-        for level in value.lod[1:]:
-            lod.append([offset - level[low] for offset in level[low : high + 1]])
-            low, high = level[low], level[high]
-        return LoDTensor(value.data[low:high], lod)
-    array = np.asarray(value)
-    first, last = share(len(array), trainer, trainers)
-    return array[first:last]
+def share_of(feed: Mapping[str, Any], program: Program, trainer: int, trainers: int) -> Batch:
+    """A trainer's share of what is fed in a step: rows of arrays, sequences of LoDTensors.
+
+    An input with fixed dims is given whole to every trainer.
+    """
+    parts: dict[str, Part | None] = {}
+    values: dict[str, Any] = {}
+    for name, value in feed.items():
+        values[name] = value
+        if divided(program, name) and (isinstance(value, LoDTensor) or np.ndim(value)):
+            rows = range(*share(rows_of(value), trainer, trainers))
+            values[name], parts[name] = chosen(value, rows)
+    return Batch(values, parts)
 
 
 def divided(program: Program, name: str) -> bool:
@@ -77,10 +76,7 @@ def feeds_of(
             if step >= len(batches):
                 return None
             program = machine.programs[machine.program_of(step)]
-            return {
-                name: part_of_batch(value, trainer, count) if divided(program, name) else value
-                for name, value in batches[step].items()
-            }
+            return share_of(batches[step], program, trainer, count)
 
         return feed
 
@@ -122,41 +118,48 @@ def _of_arrays(arrays: Mapping[str, Any], mains: Sequence[Program], file: str) -
             where = Location(file) if file else None
             message = f"{name} is for {owner}, which is none of {count} trainers{near(name, known)}"
             raise DiagnosticError([error(codes.FEEDS, message, where)])
-    feeds = [Feeds(main, _arrays_of(arrays, trainer, count, main), file) for trainer, main in enumerate(mains)]
+    own = [{name[len(p) :]: array for name, array in arrays.items() if name.startswith(p)} for p in _prefixes(count)]
+    special = frozenset(name for mine in own for name in mine)
+    common = {name: array for name, array in arrays.items() if name not in special and not _is_own(name)}
+    whole = Feeds(mains[0], common, file)
+    feeds = [Feeds(main, {**common, **mine}, file) if mine else whole for main, mine in zip(mains, own, strict=True)]
     steps = [feed.steps for feed in feeds if feed.steps is not None]
 
-    def of(feed: Feeds) -> FeedOf:
-        last = feed.steps
-        return lambda step: feed.step(step) if last is None or step < last else None
+    def of(trainer: int) -> FeedOf:
+        mine, main = feeds[trainer], mains[trainer]
+        last = mine.steps
 
-    return [of(feed) for feed in feeds], max(steps) if steps else None
+        def feed(step: int) -> Mapping[str, Any] | None:
+            if last is not None and step >= last:
+                return None
+            found = mine.step(step)
+            if not special:
+                return share_of(found, main, trainer, count)
+            shared = share_of({n: v for n, v in found.items() if n not in special}, main, trainer, count)
+            given = {name: value for name, value in found.items() if name in special}
+            parts = {name: _own_part(feeds, name, trainer, step) for name in given}
+            return Batch({**shared, **given}, {**shared.parts, **parts})
 
+        return feed
 
-def _arrays_of(arrays: Mapping[str, Any], trainer: int, trainers: int, program: Program) -> dict[str, Any]:
-    """The arrays for one trainer: those given under its name, and its part of those given for all."""
-    mine = f"trainer_{trainer}/"
-    found = {name[len(mine) :]: array for name, array in arrays.items() if name.startswith(mine)}
-    given = {name.partition("/")[2] for name in arrays if name.startswith("trainer_") and "/" in name}
-    for name, array in arrays.items():
-        if name in found or name in given or "/" in name or name.endswith(LENGTHS):
-            continue
-        lengths = arrays.get(name + LENGTHS)
-        if lengths is not None:
-            found[name], found[name + LENGTHS] = _ragged_part(array, lengths, trainer, trainers)
-        elif array.ndim > 1 and divided(program, name):
-            first, last = share(array.shape[1], trainer, trainers)
-            found[name] = array[:, first:last]
-        else:
-            found[name] = array
-    return found
+    return [of(trainer) for trainer in range(count)], max(steps) if steps else None
 
 
-def _ragged_part(rows: Any, lengths: Any, trainer: int, trainers: int) -> tuple[Any, Any]:
-    """A trainer's sequences of every step: their rows, and their lengths [steps, share]."""
-    if lengths.ndim != 2 or int(lengths.sum()) != len(rows):
-        return rows, lengths  # which Feeds refuses
-    first, last = share(lengths.shape[1], trainer, trainers)
-    ends = np.concatenate([[0], np.cumsum(lengths.reshape(-1))])
-    batch = lengths.shape[1]
-    spans = [(ends[step * batch + first], ends[step * batch + last]) for step in range(len(lengths))]
-    return np.concatenate([rows[a:b] for a, b in spans]) if spans else rows, lengths[:, first:last]
+def _prefixes(trainers: int) -> list[str]:
+    return [f"trainer_{trainer}/" for trainer in range(trainers)]
+
+
+def _is_own(name: str) -> bool:
+    return name.startswith("trainer_") and "/" in name
+
+
+def _own_part(feeds: Sequence[Feeds], name: str, trainer: int, step: int) -> Part | None:
+    """Which rows of the whole batch are those that a trainer is given for itself: the trainers' come in order."""
+    rows: list[int] = []
+    for feed in feeds:
+        value = feed.step(step).get(name) if feed.steps is None or step < feed.steps else None
+        if value is None:
+            return None
+        rows.append(rows_of(value))
+    first = sum(rows[:trainer])
+    return Part(np.arange(first, first + rows[trainer]), sum(rows))

@@ -263,7 +263,7 @@ class Script(Prepared):
         """
         values = self._values(feed or {})
         execution, scope = self.execution, self.execution.scope
-        execution.begin()
+        execution.begin(feed)
         frame = self.frame = Frame(execution)
         alone = scope.parent is None
         find, held = (scope.values_here.get, scope.values_here) if alone else (scope.get, Home(scope))

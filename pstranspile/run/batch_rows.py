@@ -1,0 +1,82 @@
+"""Which rows of the whole batch a value holds, from where they lie and what was fed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import prod
+from typing import Any
+
+from pstranspile.lazy import lazy_import
+from pstranspile.ops.context import Value
+from pstranspile.ops.rank_table import RankTable
+from pstranspile.ops.row_numbers import Rows
+from pstranspile.ops.values import Array
+from pstranspile.run.batch import Part, part_of, sequence_starts
+from pstranspile.run.batch_axis import UNKNOWN, Axis
+
+np = lazy_import("numpy")
+
+
+def find_rows(
+    axis: Axis | None,
+    dims: tuple[int, ...],
+    lod: list[list[int]] | None,
+    feed: Mapping[str, Any],
+    find: Callable[[str], Value | None],
+) -> Rows | None:
+    """The rows of a value of these dims. `axis` is where they lie, `lod` its LoD, if it has one.
+
+    What has no axis is one row, the same on every machine. None if the rows can't be told.
+    """
+    count = prod(dims)
+    if axis is None:
+        return Rows.one(count)
+    if axis == UNKNOWN:
+        return None
+    if not count:
+        return Rows(np.zeros(0, "int64"), 0)
+    part = _part(axis.feed, feed)
+    if part is None:
+        return None
+    if axis.table:
+        return _sorted(part, find(axis.table), dims)
+    if lod:
+        return _ragged(part, lod, count)
+    outer, present = axis.outer(dims), len(part.places)
+    if not present or count % (outer * present) or (not axis.before and dims[0] % present):
+        return None
+    return Rows(part.places, count // present, outer, part.total)
+
+
+def _part(name: str, feed: Mapping[str, Any]) -> Part | None:
+    """Which rows of the batch were fed to an input (to any, if it has no name: all then have the same)."""
+    if name:
+        return part_of(feed, name) if name in feed else None
+    parts = [part_of(feed, each) for each in feed]
+    first = parts[0] if parts else None
+    alike = all(p is not None and first is not None and np.array_equal(p.places, first.places) for p in parts)
+    return first if alike else None
+
+
+def _sorted(part: Part, table: Value | None, dims: tuple[int, ...]) -> Rows | None:
+    """The rows of a step of ragged sequences, the longest first; shorter ones have ended."""
+    if not isinstance(table, RankTable) or len(table.order) != len(part.places) or dims[0] > len(table.order):
+        return None
+    return Rows(part.places[table.order[: dims[0]]], prod(dims[1:]))
+
+
+def _ragged(part: Part, lod: list[list[int]], count: int) -> Rows | None:
+    """The sequences of a ragged value."""
+    starts = sequence_starts(lod)
+    if len(starts) != len(part.places) + 1 or count % max(int(starts[-1]), 1):
+        return None
+    inner = count // int(starts[-1]) if starts[-1] else 0
+    sizes = np.diff(starts)
+    return Rows(part.places, sizes * inner, 1, _starts(part, sizes, inner))
+
+
+def _starts(part: Part, sizes: Array, inner: int) -> Array | None:
+    """The elements that sequences begin with in the whole batch, if they are as long as those that were fed."""
+    if part.starts is None or part.sizes is None or not np.array_equal(part.sizes, sizes):
+        return None
+    return part.starts * inner
