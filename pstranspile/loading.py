@@ -33,18 +33,20 @@ def load(
     startup: str | os.PathLike[str] | None = None,
     meta: str | os.PathLike[str] | None = None,
     *,
+    call_stacks: bool = False,
     report: Report | None = None,
 ) -> Module:
     """The module in a file: `.ir` text or a serialized ProgramDesc, told apart by content; `-` is stdin.
 
     `startup` is the file of the startup program, for inputs that hold only the main program; `meta` is a JSON
     file with what a ProgramDesc does not carry (see `pstranspile.interop.meta`). For a ProgramDesc, parameters
-    that no meta names are inferred. Warnings go to `report`, by default to Python's `warnings`.
-    Raises DiagnosticError.
+    that no meta names are inferred. Its declarations are sorted, and of the call stack of each op the place in the
+    user's script is kept; with `call_stacks` the order and, as an attribute, the whole stack. Warnings go to
+    `report`, by default to Python's `warnings`. Raises DiagnosticError.
     """
     name = os.fspath(path)
     data, shown = (read_stdin(), STDIN) if name == "-" else (read_bytes(name), name)
-    return load_bytes(data, shown, startup, meta, report=report)
+    return load_bytes(data, shown, startup, meta, call_stacks=call_stacks, report=report)
 
 
 def loads(text: str) -> Module:
@@ -62,13 +64,14 @@ def load_bytes(
     startup: str | os.PathLike[str] | None = None,
     meta: str | os.PathLike[str] | None = None,
     *,
+    call_stacks: bool = False,
     report: Report | None = None,
 ) -> Module:
     """The module in `data`, which messages call `file`; otherwise as `load`. Raises DiagnosticError."""
     warnings: list[Diagnostic] = []
-    module, infer = _read_module(data, file, MAIN, warnings)
+    module, infer = _read_module(data, file, MAIN, warnings, call_stacks)
     if startup is not None:
-        module, startup_infer = _with_startup(module, file, os.fspath(startup), warnings)
+        module, startup_infer = _with_startup(module, file, os.fspath(startup), warnings, call_stacks)
         infer = infer or startup_infer
     if meta is not None:
         meta_file = os.fspath(meta)
@@ -76,7 +79,9 @@ def load_bytes(
         module, unknown = apply_meta(module, settings)
         warnings += unknown
     if infer:
-        module = infer_parameters(module)
+        from pstranspile.interop.call_stacks import with_short_scripts
+
+        module = with_short_scripts(infer_parameters(module))
     (report or _warn)(warnings)
     return module
 
@@ -147,7 +152,9 @@ def is_text(data: bytes) -> bool:
     return not data[:_SNIFFED_BYTES].translate(None, _TEXT_BYTES)
 
 
-def _read_module(data: bytes, file: str, program: str, warnings: list[Diagnostic]) -> tuple[Module, bool]:
+def _read_module(
+    data: bytes, file: str, program: str, warnings: list[Diagnostic], call_stacks: bool
+) -> tuple[Module, bool]:
     """The module in `data`, and whether its parameters are still to be inferred (text declares them)."""
     if is_text(data):
         from pstranspile.textual import parse
@@ -166,8 +173,12 @@ def _read_module(data: bytes, file: str, program: str, warnings: list[Diagnostic
         raise _failure(codes.INPUT_FORMAT, file, message)
     from pstranspile.interop.program_desc import read_program
 
-    value, left_out = read_program(data, file, program)
+    value, left_out = read_program(data, file, program, call_stacks)
     warnings += left_out
+    if not call_stacks:
+        from pstranspile.interop.declarations import with_sorted_declarations
+
+        value = with_sorted_declarations(value)
     return Module(FrozenMap({program: value})), True
 
 
@@ -180,11 +191,13 @@ def _text(data: bytes, file: str) -> str:
         raise _failure(codes.INPUT_ENCODING, file, message) from None
 
 
-def _with_startup(module: Module, file: str, startup: str, warnings: list[Diagnostic]) -> tuple[Module, bool]:
+def _with_startup(
+    module: Module, file: str, startup: str, warnings: list[Diagnostic], call_stacks: bool
+) -> tuple[Module, bool]:
     if STARTUP in module.programs:
         message = f"the input {file} holds a program @{STARTUP} already"
         raise _failure(codes.INPUT_STARTUP, startup, message)
-    other, infer = _read_module(read_bytes(startup), startup, STARTUP, warnings)
+    other, infer = _read_module(read_bytes(startup), startup, STARTUP, warnings, call_stacks)
     program = _startup_program(other, startup)
     return Module(FrozenMap({**module.programs, STARTUP: program}), module.source), infer
 

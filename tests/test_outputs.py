@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError
+from pstranspile.ir.model import Location
 from pstranspile.outputs import write_output, write_outputs
 
 
@@ -94,7 +95,7 @@ def test_a_full_disk_changes_nothing(tmp_path, monkeypatch, call):
     new = {"plan.json": b"[]", "trainer_0.ir": b"new", "trainer_1.ir": b"new", "pserver_0.ir": b"new"}
     found = refused(folder, new)
     assert "No space left on device" in found.message
-    assert found.location == (str(folder), 0, 0)  # no temporary name
+    assert found.location == Location(str(folder))  # no temporary name
     assert content(tmp_path) == before
     assert sorted(os.listdir(folder)) == ["plan.json", "trainer_0.ir", "trainer_1.ir"]
     found = refused(tmp_path / "other" / "folder", new)
@@ -126,7 +127,7 @@ def test_a_folder_that_may_not_be_written(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Path, "mkdir", denied)
     found = refused(tmp_path, {"x.ir": b""})
-    assert (found.code, found.location) == ("output-unwritable", (str(tmp_path), 0, 0))
+    assert (found.code, found.location) == ("output-unwritable", Location(str(tmp_path)))
     assert "Permission denied" in found.message
 
 

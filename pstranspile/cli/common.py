@@ -147,7 +147,7 @@ def read_job(options: argparse.Namespace) -> Job:
     return job
 
 
-def load_input(path: str, startup: str | None = None, meta: str | None = None) -> Module:
+def load_input(path: str, startup: str | None = None, meta: str | None = None, *, call_stacks: bool = False) -> Module:
     """The module of an INPUT argument; `-` is stdin. Its warnings are printed.
 
     Raises DiagnosticError, or Reported for what came from stdin.
@@ -155,10 +155,10 @@ def load_input(path: str, startup: str | None = None, meta: str | None = None) -
     from pstranspile.loading import load, load_bytes, read_stdin
 
     if path != "-":
-        return load(path, startup, meta, report=report)
+        return load(path, startup, meta, call_stacks=call_stacks, report=report)
     data = read_stdin()
     with quoting(SourceText(STDIN, data.decode("utf-8", errors="replace"))):
-        return load_bytes(data, STDIN, startup, meta, report=report)
+        return load_bytes(data, STDIN, startup, meta, call_stacks=call_stacks, report=report)
 
 
 def load_verified(options: argparse.Namespace) -> Module:

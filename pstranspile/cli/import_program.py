@@ -18,10 +18,16 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("input", metavar="MAIN", help="the serialized main program")
     add_companions(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help="the file to write; default: stdout")
+    parser.add_argument(
+        "--call-stacks",
+        action="store_true",
+        help="keep all that the file has: the whole call stack of every op, and the order of the declarations; "
+        "by default an op keeps the line of your script that made it, and declarations are sorted",
+    )
     options = parser.parse_args(arguments)
     from pstranspile.textual import print_module
 
-    text = print_module(load_input(options.input, options.startup, options.meta))
+    text = print_module(load_input(options.input, options.startup, options.meta, call_stacks=options.call_stacks))
     if options.output in (None, "-"):
         sys.stdout.write(text)
     else:

@@ -8,12 +8,16 @@ from pstranspile.explain.job import Place
 
 
 class Source(NamedTuple):
-    """The source op behind an op: its name (`@main^0#17`), file and line (0: none), and text, where known."""
+    """The source op behind an op: its name (`@main^0#17`), file and line (0: none), and text, where known.
+
+    `script` is the line of the Python script that made it (`train.py:20`), empty where the program does not tell.
+    """
 
     op: str
     file: str
     line: int
     text: str | None
+    script: str = ""
 
 
 class Link(NamedTuple):

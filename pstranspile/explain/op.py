@@ -36,8 +36,9 @@ def source_of(job: ExplainedJob, origin: Origin | None) -> Source | None:
     if origin is None:
         return None
     place = origin.location
+    script = str(place.script) if place and place.script else ""
     text = job.source_line(origin) if origin.rule and origin.op >= 0 else None
-    return Source(str(origin), place.file if place else "", place.line if place else 0, text)
+    return Source(str(origin), place.file if place else "", place.line if place else 0, text, script)
 
 
 def kept(job: ExplainedJob, machine: str, program: str) -> tuple[str, str]:

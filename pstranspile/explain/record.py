@@ -209,9 +209,17 @@ def _program(record: Record, machine: str, name: str, program: Program) -> Progr
         if len(origins) != len(block.ops):
             given = f"not {len(origins)}" if len(origins) < len(block.ops) else "not more"
             raise ValueError(f"@{name}^{index} of {machine} has {len(block.ops)} ops, {given}")
-        ops = [op._replace(origin=origin) for op, origin in zip(block.ops, origins, strict=True)]
+        ops = [op._replace(origin=_in_script(origin, op)) for op, origin in zip(block.ops, origins, strict=True)]
         blocks[index] = block._replace(ops=tuple(ops))
     return program._replace(blocks=tuple(blocks))
+
+
+def _in_script(origin: Origin, op: Op) -> Origin:
+    """The origin of an op with the place in a script that its own text has: a record keeps none."""
+    script = op.origin.location.script if op.origin and op.origin.location else None
+    if script is None:
+        return origin
+    return origin._replace(location=(origin.location or Location(""))._replace(script=script))
 
 
 def _origins(record: Record, runs: Iterable[Run], program: str, block: int) -> Iterator[Origin]:

@@ -49,6 +49,7 @@ def _op(answer: OpAnswer, everything: bool) -> Iterator[str]:
 
 def _source(source: Source) -> str:
     place = f"{source.file}:{source.line}" if source.line else source.file
+    place += f", made at {source.script}" if source.script else ""
     what = source.op if "#" in source.op else f"{source.op}, the program as a whole"
     return f"{what}, {place}" if place else what
 

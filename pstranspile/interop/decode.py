@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, NoReturn
 
 from pstranspile.interop import codes
+from pstranspile.interop.call_stacks import CALL_STACK, user_frame
 from pstranspile.interop.decode_types import Findings, TypeDecoder, default_written
 from pstranspile.ir.attributes import PYTHON_TYPES, AttrKind, AttrValue, Strings
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import (
     Attrs,
     Block,
+    Location,
     Op,
     Origin,
     Program,
@@ -52,14 +54,26 @@ class _Attr(NamedTuple):
     value: AttrValue
 
 
+class _Decoded(NamedTuple):
+    """What the attributes of an op are: those that stay attributes, the role, its variables, where the op was made."""
+
+    attrs: Attrs
+    role: OpRole | None
+    role_vars: tuple[str, ...] | None
+    location: Location
+
+
 class Decoder:
     """Decodes one ProgramDesc; keeps the caches that make equal parts one value.
 
-    `findings.left_out` holds a warning for everything the program model has no place for.
+    `findings.left_out` holds a warning for everything the program model has no place for. Of the call stack of an op
+    its user's own frame is kept as the location's script; with `call_stacks` the whole is an attribute besides.
     """
 
-    def __init__(self, file: str, program: str) -> None:
+    def __init__(self, file: str, program: str, call_stacks: bool = False) -> None:
         self.program = program
+        self._call_stacks = call_stacks
+        self._scripts: dict[bytes, Location | None] = {}
         self.findings = Findings(file)
         self._location = self.findings.location
         self._types = TypeDecoder(self.findings)
@@ -139,7 +153,7 @@ class Decoder:
         def path() -> str:
             return f"blocks[{block}].ops[{index}]"
 
-        attrs, role, role_vars = self._attrs(message.attrs, path)
+        attrs, role, role_vars, location = self._attrs(message.attrs, path)
         return Op(
             self._name(message, "type", path),
             self._slots(message.inputs, "inputs", path),
@@ -148,7 +162,7 @@ class Decoder:
             role,
             role_vars,
             message.is_target,
-            Origin(self.program, block, index, self._location),
+            Origin(self.program, block, index, location),
         )
 
     def _slots(self, messages: Any, side: str, path: Callable[[], str]) -> Slots:
@@ -177,14 +191,15 @@ class Decoder:
             seen.add(name)
         raise AssertionError("called for names that are all different")
 
-    def _attrs(self, messages: Any, path: Callable[[], str]) -> tuple[Attrs, OpRole | None, tuple[str, ...] | None]:
-        """Attributes without the role; the role; its variables. Equal attributes are decoded once."""
+    def _attrs(self, messages: Any, path: Callable[[], str]) -> _Decoded:
+        """The attributes of an op. Equal attributes are decoded once."""
         cache = self._attr_cache
         role: OpRole | None = None
         role_vars: tuple[str, ...] | None = None
         keys: list[bytes] = []
         attrs: list[_Attr] = []
-        roles = 0
+        roles = stacks = 0
+        location = self._location
         for position, message in enumerate(messages):
             key = message.SerializeToString()
             attr = cache.get(key)
@@ -196,6 +211,11 @@ class Decoder:
             elif name == ROLE_VARS:
                 role_vars = self._role_vars(attr[1], f"{path()}.attrs[{position}]")
                 roles += 1
+            elif name == CALL_STACK and (placed := self._placed(key, attr[1])) is not None:
+                location, stacks = placed, stacks + 1
+                if self._call_stacks:
+                    keys.append(key)
+                    attrs.append(attr)
             else:
                 keys.append(key)
                 attrs.append(attr)
@@ -203,10 +223,17 @@ class Decoder:
         values = self._attrs_cache.get(chosen)
         if values is None:
             values = self._attrs_cache[chosen] = FrozenMap(attrs) if attrs else EMPTY
-        if len(values) != len(attrs) or roles != (role is not None) + (role_vars is not None):
+        if len(values) != len(attrs) or roles != (role is not None) + (role_vars is not None) or stacks > 1:
             names = [cache[message.SerializeToString()].name for message in messages]
             self._twice(names, f"{path()}.attrs", "name", "attribute")
-        return values, role, role_vars
+        return _Decoded(values, role, role_vars, location)
+
+    def _placed(self, key: bytes, stack: AttrValue) -> Location | None:
+        """The location of an op with this call stack; None if that holds no frames, and is to be kept as it is."""
+        if key not in self._scripts:
+            script = user_frame(stack) if type(stack) is Strings else None
+            self._scripts[key] = script and self._location._replace(script=script)
+        return self._scripts[key]
 
     def _role(self, value: AttrValue, path: str) -> OpRole:
         if type(value) is not int:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from pstranspile.interop import codes
+from pstranspile.interop.call_stacks import CALL_STACK, stack_of
 from pstranspile.interop.decode import ROLE, ROLE_VARS, SCALARS, VALUE_FIELDS
 from pstranspile.interop.decode_types import TENSOR_FIELDS, default_written
 from pstranspile.ir.attributes import KINDS, AttrKind, AttrValue, Strings
@@ -122,6 +123,9 @@ def _fill_op(message: Any, op: Op, path: str) -> None:
         attrs[ROLE] = int(op.role)
     if op.role_vars is not None:
         attrs[ROLE_VARS] = Strings(op.role_vars)
+    script = op.origin.location.script if op.origin and op.origin.location else None
+    if script is not None and CALL_STACK not in attrs:
+        attrs[CALL_STACK] = stack_of(script)
     for name in sorted(attrs):
         _fill_attr(message.attrs.add(), name, attrs[name], path)
     if op.is_target:

@@ -15,12 +15,15 @@ from pstranspile.ir.model import Location, Program
 __all__ = ["program_from_bytes", "program_to_bytes", "read_program"]
 
 
-def read_program(data: bytes, file: str, program: str) -> tuple[Program, tuple[Diagnostic, ...]]:
+def read_program(
+    data: bytes, file: str, program: str, call_stacks: bool = False
+) -> tuple[Program, tuple[Diagnostic, ...]]:
     """The program in a serialized ProgramDesc, and a warning for everything in it that is left out.
 
     `file` is the name messages give the data, `program` the name the program will have in its module (it is
-    part of the origin of each op). Raises DiagnosticError, with the byte offset or the path of the field, for
-    data that is not a complete and consistent ProgramDesc.
+    part of the origin of each op). Of the call stack of an op, the place in the user's script is kept; the stack itself
+    with `call_stacks`. Raises DiagnosticError, with the byte offset or the path of the field, for data that is not a
+    complete and consistent ProgramDesc.
     """
     from google.protobuf.message import DecodeError
 
@@ -38,7 +41,7 @@ def read_program(data: bytes, file: str, program: str) -> tuple[Program, tuple[D
     # because protobuf without its C part does not count again after the discarding.)
     left_out = () if message.ByteSize() == raw_size else wire.unknown_fields(data, file)
     raise_errors(left_out)
-    decoder = Decoder(file, program)
+    decoder = Decoder(file, program, call_stacks)
     with collector_paused():
         result = decoder.decode(message)
     return result, (*left_out, *decoder.findings.left_out)

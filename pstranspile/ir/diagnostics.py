@@ -103,7 +103,7 @@ def _place(location: Location | None, column: int, subject: str) -> str:
         return subject
     if location.line == 0:
         return f"{location.file}: {subject}" if subject else location.file
-    return f"{location.file}:{location.line}:{column}"
+    return f"{location.file}:{location.line}:{column}" if column else f"{location.file}:{location.line}"
 
 
 def _find(text: str, focus: str, start: int) -> int:
@@ -158,11 +158,15 @@ def _one(
 
 
 def render(diagnostics: Iterable[Diagnostic], sources: Mapping[str, str] | None = None, *, colour: bool = False) -> str:
-    """The findings as text for a person; `sources` maps file names to their text, for quoting lines."""
+    """The findings as text for a person; `sources` maps file names to their text, for quoting lines.
+
+    A finding about an op whose place in a script is known has a note with that place.
+    """
     lines = {name: text.split("\n") for name, text in (sources or {}).items()}
     out: list[str] = []
     for d in diagnostics:
         out += _one(d.severity.value, f"[{d.code}]", d.message, d.location, d.focus, d.subject, lines, colour)
-        for note in d.notes:
+        script = d.location.script if d.location else None
+        for note in (*d.notes, *([Note("made here", script)] if script else [])):
             out += _one("note", "", note.message, note.location, note.focus, "", lines, colour)
     return "\n".join(out)

@@ -22,15 +22,20 @@ STARTUP = "startup"
 
 
 class Location(NamedTuple):
-    """A place in a text file: line and column count from 1. For other inputs line is 0."""
+    """A place in a text file: line and column count from 1. For other inputs line is 0.
+
+    `script` is the place in the Python script that made what stands here, where the input tells it; it has no column.
+    """
 
     file: str
     line: int = 0
     column: int = 0
+    script: Location | None = None
 
     def __str__(self) -> str:
-        """`net.ir:12:5`; the file alone for other inputs."""
-        return f"{self.file}:{self.line}:{self.column}" if self.line else self.file
+        """`net.ir:12:5`, `net.ir:12:5 (train.py:20)`; the file alone for other inputs."""
+        place = ":".join([self.file, *[str(number) for number in (self.line, self.column) if number]])
+        return f"{place} ({self.script})" if self.script else place
 
 
 class Origin(NamedTuple):

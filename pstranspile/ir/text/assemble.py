@@ -121,7 +121,7 @@ class Assembler:
 
     def add(self, parts: OpParts) -> None:
         """An op of the innermost open block."""
-        location = Location(self.context.file, parts.line, parts.column)
+        location = Location(self.context.file, parts.line, parts.column, parts.script)
         if not self.stack:
             self._add_outside(parts, location)
             return

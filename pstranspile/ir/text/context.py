@@ -13,7 +13,8 @@ from pstranspile.ir.text.tree import Token
 
 
 class OpParts(NamedTuple):
-    """An op before its place is known; the fields are those of `Op`, `column` is where its type stands."""
+    """An op before its place is known; the fields are those of `Op`, `column` is where its type stands,
+    `script` the line of a script that made it."""
 
     type: str
     inputs: Slots
@@ -24,6 +25,7 @@ class OpParts(NamedTuple):
     is_target: bool
     line: int
     column: int
+    script: Location | None = None
 
 
 class ProgramHead(NamedTuple):

@@ -18,6 +18,7 @@ from pstranspile.ir.text.layout import BLANKS, cut_comment, is_head, statement_l
 from pstranspile.ir.text.literals import INT_MAX, INT_MIN, unquote
 from pstranspile.ir.text.reader import read_op, read_version
 from pstranspile.ir.text.schemas import Language
+from pstranspile.ir.text.scripts import Scripts
 from pstranspile.ir.text.template import (
     AttributeReader,
     DeclarationReader,
@@ -71,6 +72,7 @@ class LineReader:
         self.attributes = AttributeReader(language)
         self.declarations = DeclarationReader(language)
         self.ones = Ones()
+        self.scripts = Scripts()
         self.started = False
 
     def lines(self, lines: list[str]) -> None:
@@ -79,7 +81,10 @@ class LineReader:
         file, cut, known, ones = self.file, _CUT_NAMES, self.entries.get, self.ones
         program, block, variables, ops = "", -1, None, None
         iterator = iter(enumerate(lines, 1))
+        script = None
         for number, line in iterator:
+            if " @" in line:
+                line, script = self._cut(line)
             head, brace, rest = line.partition(" {")
             text = None
             if brace:
@@ -88,6 +93,7 @@ class LineReader:
             pieces = cut(head)
             entry = known(tuple(pieces[::2]))
             if '"' in head or "#" in head or (entry is None and not _is_plain(head)):
+                script = None
                 for _ in range(self.carefully(lines, number)):
                     next(iterator)
             else:
@@ -95,15 +101,18 @@ class LineReader:
                 kind, fill, values, column, _ = entry
                 if kind == _OP and ops is not None:
                     value = values.get(text) or self.value(entry, pieces, text)
-                    origin = new(Origin, (program, block, len(ops), new(Location, (file, number, column)), ""))
+                    origin = new(Origin, (program, block, len(ops), new(Location, (file, number, column, script)), ""))
                     ops.append(fill(pieces[1::2], value, origin))  # pyright: ignore[reportOptionalCall]
+                    script = None
                     continue
+                if script is not None:
+                    raise Unfit
                 if kind == _DECLARATION and variables is not None:
                     before, after = values.get(text) or self.value(entry, pieces, text)
                     (name,) = ones[pieces[1]]
                     if name in variables:
                         raise Unfit
-                    variables[name] = new(Var, (name, *before, new(Location, (file, number, column)), *after))
+                    variables[name] = new(Var, (name, *before, new(Location, (file, number, column, None)), *after))
                     continue
                 if kind == _OP:
                     self._outside(entry, pieces[1::2], values.get(text) or self.value(entry, pieces, text), number)
@@ -116,6 +125,13 @@ class LineReader:
                 program, block, variables, ops = opened.program, opened.index, opened.vars, opened.ops
             else:
                 variables = ops = None
+
+    def _cut(self, line: str) -> tuple[str, Location | None]:
+        """The line without the place in a script at its end, and the place. Raises Unfit."""
+        try:
+            return self.scripts.cut(line)
+        except (OverflowError, ValueError):
+            raise Unfit from None
 
     def entry(self, pieces: tuple[str, ...]) -> _Entry:
         """The entry of a new skeleton. Raises Unfit."""
@@ -134,6 +150,8 @@ class LineReader:
                 entry = _Entry(_VERSION, None, {}, column, "")
             elif tree.data == "op":
                 parts = read_op(tree, context)
+                if parts.script is not None:  # not in the canonical layout
+                    raise Unfit
                 values = self.values_of_type.setdefault(parts.type, {})
                 entry = _Entry(_OP, self._counting(pieces, parts), values, column, parts.type)
             else:
@@ -252,13 +270,15 @@ class LineReader:
 
     def _code(self, code: str, number: int) -> None:
         """A line without its comment, possibly with quoted names."""
+        whole = code
+        code, script = self._cut(code)
         parts = re.fullmatch(_BRACES, code)
         if parts is None:
             raise Unfit
         head, text, tail = parts.groups()
         pieces = re.split(_QUOTED_NAMES, head if text is None else f"{head}{{}}{tail}")
         if any('"' in piece for piece in pieces[::2]):
-            self._whole(code, number)
+            self._whole(whole, number)
             return
         if any(re.match(r"[A-Za-z0-9_.@/]", piece) for piece in pieces[2::2]):
             raise Unfit  # a quoted name runs into a word, which it would become a part of
@@ -269,7 +289,9 @@ class LineReader:
         pieces[1::2] = names
         key = tuple(pieces[::2])
         entry = self.entries.get(key) or self.entry(key)
-        location = Location(self.file, number, entry.column)
+        location = Location(self.file, number, entry.column, script)
+        if script is not None and (entry.kind != _OP or not self.assembler.stack):
+            raise Unfit
         if entry.kind == _OP:
             value = entry.values.get(text) or self.value(entry, pieces, text)
             if not self.assembler.stack:

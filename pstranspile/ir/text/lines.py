@@ -14,6 +14,7 @@ from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Attrs, Op, Var
 from pstranspile.ir.text.literals import name as name_text
 from pstranspile.ir.text.schemas import Language
+from pstranspile.ir.text.scripts import script_text
 from pstranspile.ir.text.statements import braces_text, op_text, var_parts
 
 _ALL_PLAIN = re.compile(r"[A-Za-z0-9_.@/\n]*").fullmatch
@@ -114,6 +115,16 @@ def _compiled(op: Op, language: Language) -> _Show | None:
     return scope["show"], odd_characters("".join(parts[::2]))
 
 
+def _with_scripts(lines: list[str], ops: tuple[Op, ...], start: int) -> list[str]:
+    """Lines of the ops from `start` on, each with the place in the script that made the op, if that is known."""
+    for index, op in enumerate(ops[start : start + len(lines)] if start or len(lines) < len(ops) else ops):
+        origin = op[7]
+        location = origin[3] if origin is not None else None
+        if location is not None and location[3] is not None:
+            lines[index] += script_text(location)
+    return lines
+
+
 def _expression(mark: str) -> str:
     return "braces" if mark == "braces" else f"a{mark}"
 
@@ -186,7 +197,7 @@ class Lines:
         odd += (len(indent) + 1) * len(out) - 1
         if out and odd_characters("\n".join(out)) != odd:  # some name has to be quoted
             out = [indent + op_text(op, self.language) for op in ops[start : start + len(out)]]
-        return out, refs
+        return _with_scripts(out, ops, start), refs
 
     def _braces(self, op: Op) -> _Braces:
         """What stands between the braces of an op, kept for attributes of equal kinds and values."""

@@ -24,6 +24,7 @@ from pstranspile.ir.text.literals import (
     read_name,
 )
 from pstranspile.ir.text.schemas import SchemaView
+from pstranspile.ir.text.scripts import script_of
 from pstranspile.ir.text.tree import Node, Token, Tree, node_at, nodes, token, tokens
 from pstranspile.ir.types import DTYPES, DType, VarKind
 
@@ -374,7 +375,7 @@ def read_op(node: Node, context: Context) -> OpParts:
     first = token(node, 0)
     op_type = read_text(first, context)
     schema = context.language.schema_of(op_type)
-    parts = {str(part.data): part for part in nodes(node)[1:]}
+    parts = {str(part.data): part for part in node.children if isinstance(part, Tree)}
     inputs = parts.get("inputs")
     empty = schema.empty_inputs if schema is not None and inputs is not None else EMPTY
     role, role_vars, target = read_role(parts.get("role"), context)
@@ -393,4 +394,5 @@ def read_op(node: Node, context: Context) -> OpParts:
         target,
         context.line(first),
         first.column,
+        script_of(node, context),
     )
