@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from pstranspile.loading import loads as loads
     from pstranspile.ops.values import LoDTensor as LoDTensor
     from pstranspile.ops.values import SelectedRows as SelectedRows
-    from pstranspile.plan.dispatch import Dispatcher as Dispatcher
     from pstranspile.plan.make import make_plan as make_plan
     from pstranspile.plan.plan import Plan as Plan
     from pstranspile.run.api import run as run
@@ -59,7 +58,6 @@ _API = {
     "Compiled": "compile:Compiled",
     "Diagnostic": "ir.diagnostics:Diagnostic",
     "DiagnosticError": "ir.diagnostics:DiagnosticError",
-    "Dispatcher": "plan.dispatch:Dispatcher",
     "Facts": "analysis.facts:Facts",
     "Job": "job:Job",
     "JobError": "job:JobError",
@@ -98,7 +96,6 @@ __all__ = [
     "Compiled",
     "Diagnostic",
     "DiagnosticError",
-    "Dispatcher",
     "Facts",
     "Job",
     "JobError",

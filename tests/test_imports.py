@@ -12,9 +12,8 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "pstranspile"
 
 LAYERS = (
-    ("lazy", "reading"),
+    ("lazy",),
     ("ir",),
-    ("folders",),
     ("endpoints", "job_modes", "job", "jobfile"),
     ("ops",),
     ("textual", "passes", "rules"),

@@ -5,11 +5,27 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from time import perf_counter
-from typing import TextIO
+from typing import Any, TextIO
+
+FIRST_NUMBERS = 4
+"""How many numbers of a tensor a line shows."""
+
+
+def shown(value: Any) -> float | str:
+    """A fetched value as a line shows it: a single number itself, of others their dims and first numbers."""
+    from pstranspile.run.describe import describe, numbers_of
+
+    numbers = numbers_of(value)
+    if numbers is None:
+        return describe(value)
+    if numbers.size == 1 and numbers is value:
+        return float(numbers.ravel()[0])
+    first = " ".join([f"{float(number):.6g}" for number in numbers.ravel()[:FIRST_NUMBERS]])
+    return f"{describe(value)}: {first}{' ...' if numbers.size > FIRST_NUMBERS else ''}"
 
 
 class Progress:
-    """Shows the numbers of every step as they come."""
+    """Shows what every step has given as it comes."""
 
     def __init__(self, steps: int, stream: TextIO | None = None):
         self._steps = steps
@@ -19,9 +35,9 @@ class Progress:
         self._shown = 0.0
         self._width = 0
 
-    def step(self, number: int, numbers: Mapping[str, float]) -> None:
-        """Step `number`, counted from 1, has given these numbers."""
-        told = "  ".join(f"{name} {value:.6g}" for name, value in numbers.items())
+    def step(self, number: int, given: Mapping[str, float | str]) -> None:
+        """Step `number`, counted from 1, has given these numbers, or words about values."""
+        told = "  ".join(f"{name} {v if isinstance(v, str) else f'{v:.6g}'}" for name, v in given.items())
         line = f"step {number}/{self._steps}  {told}".rstrip()
         if not self._live:
             print(line, file=self._stream, flush=True)

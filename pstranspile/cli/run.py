@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pstranspile.cli.cluster_pictures import add_pictures, check_pictures
 from pstranspile.cli.common import add_input, add_job, load_verified, make_parser, read_job, refuse_empty
-from pstranspile.cli.progress import Progress
+from pstranspile.cli.progress import Progress, shown
 from pstranspile.cli.report import quoting
 from pstranspile.cli.turns import TURNS_HELP, fetches_asked, turns_asked
 from pstranspile.ir.diagnostics import DiagnosticError, error
@@ -130,7 +130,8 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         metavar="VAR",
         action="append",
         default=[],
-        help="a variable to show and save (`PROGRAM/VAR`: of one program); may be repeated (default: the losses)",
+        help="a variable to show and save (`PROGRAM/VAR`: of one program); may be repeated (default: the losses, else "
+        "what fetch ops name)",
     )
     group.add_argument(
         "--seed", type=int, metavar="N", help="the seed of random numbers, in place of the program's own"
@@ -341,7 +342,7 @@ class _Session:
                 found = {self._key(owner, name): value for name, value in made.items()}
                 for key, value in found.items():
                     values[key].append(value)
-                progress.step(number + 1, {name: float(v.ravel()[0]) for name, v in found.items() if is_number(v)})
+                progress.step(number + 1, {name: shown(value) for name, value in found.items()})
                 self._checkpoint(number + 1)
         return values
 

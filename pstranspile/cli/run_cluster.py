@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.cli.cluster_pictures import require_chart_steps, show_pictures, wants_pictures
-from pstranspile.cli.progress import Progress
+from pstranspile.cli.progress import Progress, shown
 from pstranspile.ir.model import MAIN
 
 if TYPE_CHECKING:
@@ -31,15 +31,15 @@ class ClusterProgress:
     def __init__(self, steps: int, trainers: int, first: int = 0):
         self._progress = Progress(steps)
         self._trainers = trainers
-        self._waiting: dict[int, dict[str, dict[str, float]]] = {}
+        self._waiting: dict[int, dict[str, dict[str, float | str]]] = {}
         self._shown = first
 
     def __call__(self, trainer: Trainer, step: int) -> None:
         """Told that a trainer has done a step."""
         program = f"{trainer.ran[-1]}/" if trainer.named else ""
         found = trainer.results[-1].items()
-        numbers = {f"{program}{name}": float(value.ravel()[0]) for name, value in found if _is_number(value)}
-        self._waiting.setdefault(step, {})[trainer.name] = numbers
+        given = {f"{program}{name}": shown(value) for name, value in found}
+        self._waiting.setdefault(step, {})[trainer.name] = given
         while len(self._waiting.get(self._shown, ())) == self._trainers:
             self._show()
 
@@ -48,16 +48,16 @@ class ClusterProgress:
         self._shown += 1
         self._progress.step(self._shown, self._told(by_trainer))
 
-    def _told(self, by_trainer: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-        told: dict[str, float] = {}
+    def _told(self, by_trainer: Mapping[str, Mapping[str, float | str]]) -> dict[str, float | str]:
+        told: dict[str, float | str] = {}
         for name in dict.fromkeys(name for numbers in by_trainer.values() for name in numbers):
             values = {who: numbers[name] for who, numbers in sorted(by_trainer.items()) if name in numbers}
             if len(values) <= MOST_SHOWN:
                 told.update((f"{who} {name}", value) for who, value in values.items())
-            else:
-                told[f"{name} min"] = min(values.values())
-                told[f"{name} mean"] = sum(values.values()) / len(values)
-                told[f"{name} max"] = max(values.values())
+            elif numbers := [value for value in values.values() if not isinstance(value, str)]:
+                told[f"{name} min"] = min(numbers)
+                told[f"{name} mean"] = sum(numbers) / len(numbers)
+                told[f"{name} max"] = max(numbers)
         return told
 
     def end(self) -> None:
@@ -66,10 +66,6 @@ class ClusterProgress:
             self._shown = min(self._waiting)
             self._show()
         self._progress.end()
-
-
-def _is_number(value: object) -> bool:
-    return getattr(value, "size", 0) == 1 and hasattr(value, "ravel")
 
 
 def _steps_of_trainers(feeds: Mapping[str, Any]) -> int:

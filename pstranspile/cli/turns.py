@@ -39,13 +39,16 @@ def fetches_asked(options: argparse.Namespace, module: Module, turns: Turns | No
 
 
 def loss_names(program: Program) -> tuple[str, ...]:
-    """The loss that the gradients of a program start from; empty for a program without gradients."""
+    """The loss that the gradients of a program start from, else what its `fetch` ops name, in the order of `col`."""
     from pstranspile.ir.roles import OpRole
+    from pstranspile.ops.shapes import int_attr
 
-    for op in program.main_block.ops:
+    ops = program.main_block.ops
+    for op in ops:
         if op.role == OpRole.LOSS:
             return tuple(op.output_names)[:1]
-    return ()
+    fetched = [(int_attr(op, "col"), name) for op in ops if op.type == "fetch" for name in op.input_names]
+    return tuple(dict.fromkeys(name for _, name in sorted(fetched, key=lambda each: each[0])))
 
 
 def _require_fetches(program: Program, fetches: Sequence[str]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import Value
 from pstranspile.ops.tensor_bytes import NUMPY_TYPES
-from pstranspile.ops.values import LoDTensor, SelectedRows
+from pstranspile.ops.values import Array, LoDTensor, SelectedRows
 
 np = lazy_import("numpy")
 
@@ -29,6 +29,15 @@ def describe(value: Value) -> str:
     if isinstance(value, list):
         return f"an array of {len(value)} tensors"  # pyright: ignore[reportUnknownArgumentType]
     return type(value).__name__
+
+
+def numbers_of(value: Value) -> Array | None:
+    """The numbers of a value as one array, None if it has none."""
+    if isinstance(value, LoDTensor):
+        return value.data
+    if isinstance(value, SelectedRows):
+        return value.value
+    return value if isinstance(value, np.ndarray) else None
 
 
 def described(values: Iterable[tuple[str, Value]]) -> str:

@@ -242,7 +242,6 @@ class Source:
         return f"{made} if ndarray is {' is '.join(doubtful)} else g{index}({self._arguments(bound)})"
 
     def _unpack(self, index: int, bound: BoundOp, made: str, holds: Holds) -> None:
-        single = len(bound.results) == 1
         targets = [f"t{place}" for place in range(len(bound.results))]
         whole = [
             (place, name)
@@ -255,7 +254,7 @@ class Source:
         for place, name in whole:
             if name in direct:
                 targets[place] = self._local(name)
-        self._add(f"{', '.join(targets)} = {made}" if not single else f"{targets[0]} = {made}", index)
+        self._add(f"{', '.join(targets)} = {made}" if targets else made, index)
         for place, name in whole:
             if name in direct:
                 self._written(name, holds, sure=False)

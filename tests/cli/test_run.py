@@ -101,7 +101,12 @@ def test_real_runs_are_reproduced(name: str, tmp_path: Path, capsys: pytest.Capt
 def test_steps_are_printed_and_saved(net: str, capsys: pytest.CaptureFixture[str]):
     status, out, _ = result(capsys, net, "--feed", "feed.npz", "--fetch", "loss", "--fetch", "y", "--save", "out.npz")
     assert status == 0
-    assert out == "step 1/4  loss 3\nstep 2/4  loss 1.5\nstep 3/4  loss 0\nstep 4/4  loss -1.5\n"
+    assert out.splitlines() == [
+        "step 1/4  loss 3  y f32[2, 1]: 3 3",
+        "step 2/4  loss 1.5  y f32[2, 1]: 1.5 1.5",
+        "step 3/4  loss 0  y f32[2, 1]: 0 0",
+        "step 4/4  loss -1.5  y f32[2, 1]: -1.5 -1.5",
+    ]
     with np.load("out.npz") as saved:
         assert {key: saved[key].shape for key in saved} == {"step/loss": (4, 1), "step/y": (4, 2, 1), "param/w": (3, 1)}
         assert saved["param/w"].ravel().tolist() == [-1, -1, -1]
