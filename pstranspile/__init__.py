@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pstranspile.analysis.facts import Facts as Facts
     from pstranspile.analysis.facts import analyze as analyze
+    from pstranspile.analysis.opgraph import op_graph as op_graph
     from pstranspile.checkpoint.api import load_checkpoint as load_checkpoint
     from pstranspile.checkpoint.api import save_checkpoint as save_checkpoint
     from pstranspile.compile import Compiled as Compiled
@@ -24,15 +25,23 @@ if TYPE_CHECKING:
     from pstranspile.compile import compile as compile
     from pstranspile.compile import prepare as prepare
     from pstranspile.diff import diff as diff
+    from pstranspile.exporting import export as export
     from pstranspile.ir.diagnostics import Diagnostic as Diagnostic
     from pstranspile.ir.diagnostics import DiagnosticError as DiagnosticError
+    from pstranspile.ir.diagnostics import error as error
+    from pstranspile.ir.frozen import FrozenMap as FrozenMap
+    from pstranspile.ir.model import Block as Block
     from pstranspile.ir.model import Module as Module
+    from pstranspile.ir.model import Op as Op
     from pstranspile.ir.model import Program as Program
+    from pstranspile.ir.model import Var as Var
+    from pstranspile.ir.roles import OpRole as OpRole
     from pstranspile.job import Job as Job
     from pstranspile.job import JobError as JobError
     from pstranspile.jobfile import load_job as load_job
     from pstranspile.loading import load as load
     from pstranspile.loading import loads as loads
+    from pstranspile.ops.build import make_op as make_op
     from pstranspile.ops.values import LoDTensor as LoDTensor
     from pstranspile.ops.values import SelectedRows as SelectedRows
     from pstranspile.plan.make import make_plan as make_plan
@@ -53,27 +62,36 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _API = {
+    "Block": "ir.model:Block",
     "Batch": "run.batch:Batch",
     "Cluster": "run.cluster.cluster:Cluster",
     "Compiled": "compile:Compiled",
     "Diagnostic": "ir.diagnostics:Diagnostic",
     "DiagnosticError": "ir.diagnostics:DiagnosticError",
     "Facts": "analysis.facts:Facts",
+    "FrozenMap": "ir.frozen:FrozenMap",
     "Job": "job:Job",
     "JobError": "job:JobError",
     "LoDTensor": "ops.values:LoDTensor",
     "Module": "ir.model:Module",
     "Part": "run.batch:Part",
+    "Op": "ir.model:Op",
+    "OpRole": "ir.roles:OpRole",
     "Plan": "plan.plan:Plan",
     "Program": "ir.model:Program",
     "Role": "compile:Role",
     "Scenario": "run.cluster.scenario:Scenario",
     "Scope": "run.scope:Scope",
     "SelectedRows": "ops.values:SelectedRows",
+    "Var": "ir.model:Var",
     "analyze": "analysis.facts:analyze",
     "compile": "compile:compile",
     "diff": "diff:diff",
     "dumps": "textual:print_module",
+    "error": "ir.diagnostics:error",
+    "export": "exporting:export",
+    "make_op": "ops.build:make_op",
+    "op_graph": "analysis.opgraph:op_graph",
     "load": "loading:load",
     "load_checkpoint": "checkpoint.api:load_checkpoint",
     "load_job": "jobfile:load_job",
@@ -92,15 +110,19 @@ _API = {
 
 __all__ = [
     "Batch",
+    "Block",
     "Cluster",
     "Compiled",
     "Diagnostic",
     "DiagnosticError",
     "Facts",
+    "FrozenMap",
     "Job",
     "JobError",
     "LoDTensor",
     "Module",
+    "Op",
+    "OpRole",
     "Part",
     "Plan",
     "Program",
@@ -108,16 +130,21 @@ __all__ = [
     "Scenario",
     "Scope",
     "SelectedRows",
+    "Var",
     "analyze",
     "compile",
     "diff",
     "dumps",
+    "error",
+    "export",
     "load",
     "load_checkpoint",
     "load_job",
     "load_variables",
     "loads",
+    "make_op",
     "make_plan",
+    "op_graph",
     "parse_scenario",
     "prepare",
     "run",

@@ -58,6 +58,10 @@ class Role(NamedTuple):
     startup: Program
     others: FrozenMap[str, Program] = EMPTY
 
+    def __repr__(self) -> str:
+        """`<Role trainer_0: @main 87 ops, 120 variables; @startup 12 ops, 12 variables>`."""
+        return repr(self.module).replace("<Module", f"<Role {self.name}", 1)
+
     @property
     def module(self) -> Module:
         """The programs as a module, as it is written to `<role>.ir`."""
@@ -79,6 +83,10 @@ class Compiled:
     warnings: tuple[Diagnostic, ...] = ()
     steps: Steps = field(default_factory=Steps, repr=False, compare=False)
     job: Job | None = None
+
+    def __repr__(self) -> str:
+        """What was compiled, and for which plan, in one line."""
+        return f"<Compiled {self.source!r} for {self.plan!r}>"
 
     @cached_property
     def fingerprint(self) -> str:

@@ -7,13 +7,15 @@ DiagnosticError. It runs on the source, before the compiler's own passes, when i
 
 from __future__ import annotations
 
+import importlib
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import cast
 
 from pstranspile.ir.codes import declare
-from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.diagnostics import DiagnosticError, Note, error
 from pstranspile.ir.model import Module
 from pstranspile.passes import NAMES
 
@@ -21,6 +23,8 @@ SourcePass = Callable[[Module], Module]
 """A pass of a third party: the module as it is to be compiled."""
 
 GROUP = "pstranspile.passes"
+_IMPORTING = (importlib.__path__[0], "<frozen importlib")
+"""How the files of Python's import system begin, whose frames say nothing to the author of a pass."""
 
 PASS = declare("pass", "A pass of another package can't be loaded, fails, or does not give a module.")
 UNKNOWN = declare("pass-unknown", "A pass is asked for that no installed package offers.")
@@ -49,10 +53,18 @@ def load_pass(name: str) -> SourcePass:
         function = point.load()
     except Exception as reason:  # whatever the other package does as it is imported
         message = f"the pass {name!r} ({point.value}) can't be loaded: {type(reason).__name__}: {reason}"
-        raise DiagnosticError([error(PASS, message)]) from reason
+        raise DiagnosticError([error(PASS, message, notes=_traceback(reason))]) from reason
     if not callable(function):
         raise DiagnosticError([error(PASS, f"the pass {name!r} ({point.value}) is not a function")])
     return cast("SourcePass", function)
+
+
+def _traceback(reason: Exception) -> tuple[Note, ...]:
+    """A note with the traceback of what the other package raised, from its first frame on."""
+    frames = traceback.extract_tb(reason.__traceback__)
+    own = [at for at, frame in enumerate(frames) if not frame.filename.startswith((__file__, *_IMPORTING))]
+    shown = "".join(traceback.format_list(frames[own[0] :] if own else frames)).rstrip()
+    return (Note(f"this is where:\n{shown}"),) if shown else ()
 
 
 def run_passes(module: Module, names: Sequence[str]) -> Module:
@@ -68,7 +80,7 @@ def run_passes(module: Module, names: Sequence[str]) -> Module:
             raise
         except Exception as reason:  # a fault of the other package
             message = f"the pass {name!r} failed: {type(reason).__name__}: {reason}"
-            raise DiagnosticError([error(PASS, message)]) from reason
+            raise DiagnosticError([error(PASS, message, notes=_traceback(reason))]) from reason
         if not isinstance(made, Module):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise DiagnosticError([error(PASS, f"the pass {name!r} gave {type(made).__name__}, not a Module")])
         module = made

@@ -25,7 +25,7 @@ LAYERS = (
     ("modes",),
     ("emit",),
     ("interop",),
-    ("loading", "outputs", "saving"),
+    ("exporting", "loading", "outputs", "saving"),
     ("verify", "link", "diff", "run"),
     ("compile",),
     ("checkpoint", "explain"),

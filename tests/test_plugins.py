@@ -168,3 +168,21 @@ def test_an_op_family_that_fails_is_reported(installed):
     done = run(installed, "verify", "own.ir")
     assert done.returncode == 1
     assert "op family 'swish' (swish_ops) can't be loaded: ZeroDivisionError" in done.stderr
+
+
+def test_a_pass_that_fails_shows_its_own_traceback(installed):
+    done = run(installed, "compile", "net.ir", "--pass", "crash", "--pservers", "1")
+    assert done.returncode == 1
+    assert "error[pass]: the pass 'crash' failed: KeyError: 'x'" in done.stderr
+    where = done.stderr[done.stderr.index("note: this is where:") :]
+    assert f'File "{installed / "swish_ops.py"}", line' in where
+    assert 'raise KeyError("x")' in where
+    assert "plugins.py" not in where
+
+
+def test_a_package_that_fails_as_it_is_imported_shows_where(installed):
+    (installed / "swish_ops.py").write_text("import math\nx = math.no_such_thing\n")
+    done = run(installed, "compile", "net.ir", "--pass", "crash", "--pservers", "1")
+    assert "can't be loaded: AttributeError" in done.stderr
+    assert f'File "{installed / "swish_ops.py"}", line 2' in done.stderr
+    assert "importlib" not in done.stderr

@@ -67,7 +67,7 @@ def run(arguments: Sequence[str]) -> int:
             faults=read_faults(options.faults, result, options.steps) if options.faults else None,
         )
     if options.json:
-        from pstranspile.cli.json_text import json_text
+        from pstranspile.interop.json_text import json_text
 
         values = {**found._asdict(), "holds": found.holds}
         print(json_text({key: _plain(value) for key, value in values.items()}), end="")

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pstranspile.cli.common import add_input, add_job, folder_name, load_verified, make_parser, read_job
-from pstranspile.cli.json_text import json_text
 from pstranspile.cli.report import quoting, report
 from pstranspile.cli.watch import Watch
+from pstranspile.interop.json_text import json_text
 
 if TYPE_CHECKING:
     from pstranspile.compile import Compiled, Role

@@ -20,13 +20,7 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("--to", choices=["pb"], required=True, help="the format; pb: ProgramDesc, as Fluid reads it")
     parser.add_argument("-o", "--output", metavar="DIR", type=folder_name, required=True, help="the folder to write to")
     options = parser.parse_args(arguments)
-    from pstranspile.cli.json_text import json_text
-    from pstranspile.interop.meta_of import meta_of
-    from pstranspile.interop.program_desc import program_to_bytes
-    from pstranspile.outputs import write_outputs
+    from pstranspile.exporting import export
 
-    module = load_input(options.input, options.startup, options.meta)
-    files = {f"{name}.pb": program_to_bytes(program) for name, program in module.programs.items()}
-    files["meta.json"] = json_text(meta_of(module)).encode("utf-8")
-    write_outputs(options.output, files)
+    export(load_input(options.input, options.startup, options.meta), options.output)
     return 0

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 
 from pstranspile.cli.common import add_input, add_job, load_verified, make_parser, read_job
-from pstranspile.cli.json_text import json_text
 from pstranspile.cli.report import quoting, report
+from pstranspile.interop.json_text import json_text
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -244,6 +244,15 @@ class Module:
     programs: FrozenMap[str, Program] = field(default_factory=FrozenMap[str, Program])
     source: SourceText | None = field(default=None, compare=False)
 
+    def __repr__(self) -> str:
+        """`<Module net.ir: @main 87 ops, 120 variables; @startup 12 ops, 12 variables>`."""
+        said: list[str] = []
+        for name, program in self.programs.items():
+            ops = sum(len(block.ops) for block in program.blocks)
+            said.append(f"@{name} {ops} ops, {sum(len(block.vars) for block in program.blocks)} variables")
+        file = f" {self.source.file}" if self.source is not None else ""
+        return f"<Module{file}: {'; '.join(said) or 'no programs'}>"
+
     def __getitem__(self, name: str) -> Program:
         """The program called `name`; raises KeyError."""
         return self.programs[name]

@@ -123,6 +123,12 @@ class Plan:
     dc_asgd: bool = False
     geo: GeoPlan | None = None
 
+    def __repr__(self) -> str:
+        """`<Plan sync, 2 trainers, 2 pservers: 7 parameters in 9 slices>`."""
+        slices = sum(len(parameter.slices) for parameter in self.parameters)
+        placed = f"{len(self.parameters)} parameters in {slices} slices" + (", a lookup table" if self.table else "")
+        return f"<Plan {self.mode}, {self.trainers} trainers, {len(self.pservers)} pservers: {placed}>"
+
     @property
     def distributed_lookup_table(self) -> str | None:
         """The name of the distributed lookup table, if there is one."""

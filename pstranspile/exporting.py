@@ -1,0 +1,25 @@
+"""A module as files that Fluid reads, and what these do not carry beside them."""
+
+from __future__ import annotations
+
+import os
+
+from pstranspile.ir.model import Module, expect_module
+
+
+def export(module: Module, folder: str | os.PathLike[str]) -> None:
+    """Writes every program of the module to `<name>.pb`, a serialized ProgramDesc, and the rest to `meta.json`.
+
+    `load(folder/main.pb, startup=folder/startup.pb, meta=folder/meta.json)` gives the module again. The folder is made
+    if there is none; all files are written, or none. Raises DiagnosticError for a value that a ProgramDesc can't hold,
+    and when a file can't be written.
+    """
+    from pstranspile.interop.json_text import json_text
+    from pstranspile.interop.meta_of import meta_of
+    from pstranspile.interop.program_desc import program_to_bytes
+    from pstranspile.outputs import write_outputs
+
+    expect_module(module, "export")
+    files = {f"{name}.pb": program_to_bytes(program) for name, program in module.programs.items()}
+    files["meta.json"] = json_text(meta_of(module)).encode("utf-8")
+    write_outputs(folder, files)
