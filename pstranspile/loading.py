@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
 from pstranspile.interop import codes
-from pstranspile.interop.meta import apply_meta, infer_parameters, parse_meta
+from pstranspile.interop.meta import Meta, apply_meta, infer_parameters, parse_meta
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, render
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Program
@@ -40,9 +40,9 @@ def load(
 
     `startup` is the file of the startup program, for inputs that hold only the main program; `meta` is a JSON
     file with what a ProgramDesc does not carry (see `pstranspile.interop.meta`). For a ProgramDesc, parameters
-    that no meta names are inferred. Its declarations are sorted, and of the call stack of each op the place in the
-    user's script is kept; with `call_stacks` the order and, as an attribute, the whole stack. Warnings go to
-    `report`, by default to Python's `warnings`. Raises DiagnosticError.
+    that no meta names are inferred. Its declarations are sorted unless the meta says that they are in order, and of
+    the call stack of each op the place in the user's script is kept; with `call_stacks` the order and, as an
+    attribute, the whole stack. Warnings go to `report`, by default to Python's `warnings`. Raises DiagnosticError.
     """
     name = os.fspath(path)
     data, shown = (read_stdin(), STDIN) if name == "-" else (read_bytes(name), name)
@@ -69,16 +69,22 @@ def load_bytes(
 ) -> Module:
     """The module in `data`, which messages call `file`; otherwise as `load`. Raises DiagnosticError."""
     warnings: list[Diagnostic] = []
-    module, infer = _read_module(data, file, MAIN, warnings, call_stacks)
+    module, serialized = _read_module(data, file, MAIN, warnings, call_stacks)
+    unordered = set(module.programs) if serialized else set[str]()
     if startup is not None:
-        module, startup_infer = _with_startup(module, file, os.fspath(startup), warnings, call_stacks)
-        infer = infer or startup_infer
+        module, serialized = _with_startup(module, file, os.fspath(startup), warnings, call_stacks)
+        unordered |= {STARTUP} if serialized else set()
+    settings = Meta()
     if meta is not None:
         meta_file = os.fspath(meta)
         settings = parse_meta(_text(read_bytes(meta_file), meta_file), meta_file)
-        module, unknown = apply_meta(module, settings)
-        warnings += unknown
-    if infer:
+    if unordered and not settings.in_order and not call_stacks:
+        from pstranspile.interop.declarations import with_sorted_declarations
+
+        module = with_sorted_declarations(module, unordered)
+    module, unknown = apply_meta(module, settings)
+    warnings += unknown
+    if unordered:
         from pstranspile.interop.call_stacks import with_short_scripts
 
         module = with_short_scripts(infer_parameters(module))
@@ -175,10 +181,6 @@ def _read_module(
 
     value, left_out = read_program(data, file, program, call_stacks)
     warnings += left_out
-    if not call_stacks:
-        from pstranspile.interop.declarations import with_sorted_declarations
-
-        value = with_sorted_declarations(value)
     return Module(FrozenMap({program: value})), True
 
 

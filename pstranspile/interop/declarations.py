@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Any
 
 from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Block, Program, Var
+from pstranspile.ir.model import Block, Module, Program, Var
 
 _NUMBER = re.compile("([0-9]+)")
 
 
-def with_sorted_declarations(program: Program) -> Program:
-    """The program with the variables of each block sorted: what is kept between steps first, then by name.
+def with_sorted_declarations(module: Module, names: Collection[str]) -> Module:
+    """The module with the variables of these programs sorted: what is kept between steps first, then by name.
 
     Numbers in names count as numbers: `fc_2` stands before `fc_10`.
     """
@@ -21,7 +22,11 @@ def with_sorted_declarations(program: Program) -> Program:
         variables = sorted(block.vars.values(), key=_place)
         return block._replace(vars=FrozenMap({var.name: var for var in variables})) if variables else block
 
-    return program._replace(blocks=tuple(map(in_order, program.blocks)))
+    def of_program(program: Program) -> Program:
+        return program._replace(blocks=tuple(map(in_order, program.blocks)))
+
+    programs = {name: of_program(p) if name in names else p for name, p in module.programs.items()}
+    return Module(FrozenMap(programs), module.source)
 
 
 def _place(var: Var) -> tuple[bool, list[str | tuple[int, str]]]:

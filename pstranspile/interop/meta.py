@@ -25,7 +25,8 @@ MAX_SEED = (1 << 31) - 1
 class Meta(NamedTuple):
     """A checked `--meta` file. None: the file does not say.
 
-    `params` maps the name of a parameter to the fields of ParameterInfo the file gives.
+    `params` maps the name of a parameter to the fields of ParameterInfo the file gives. `in_order`: variables stand in
+    the ProgramDescs in the order in which they were declared, not in that of a hash table as in Fluid's.
     """
 
     file: str = "<meta>"
@@ -33,6 +34,7 @@ class Meta(NamedTuple):
     params: FrozenMap[str, FrozenMap[str, Any]] = EMPTY
     startup_parameter_order: tuple[str, ...] | None = None
     distribution: FrozenMap[str, Distribution] = EMPTY
+    in_order: bool = False
 
 
 def parse_meta(text: str, file: str) -> Meta:
@@ -197,6 +199,7 @@ class _Checker:
             self._params(value.get("params")),
             self._order(value.get("startup_parameter_order")),
             read_distributions(value.get("distribution"), self._wrong),
+            self._in_order(value.get("declarations_in_order", False)),
         )
         if self._found:
             raise DiagnosticError(self._found)
@@ -216,6 +219,11 @@ class _Checker:
             self._wrong("random_seed", f"an integer from 0 to {MAX_SEED}", value)
             return None
         return value
+
+    def _in_order(self, value: object) -> bool:
+        if not isinstance(value, bool):
+            self._wrong("declarations_in_order", "true or false", value)
+        return value is True
 
     def _params(self, value: object) -> FrozenMap[str, FrozenMap[str, Any]]:
         params: dict[str, FrozenMap[str, Any]] = {}

@@ -24,6 +24,7 @@ def meta_of(module: Module) -> dict[str, Any]:
     meta: dict[str, Any] = {"random_seed": first.random_seed if first else 0, "params": [*params.values()]}
     if module.startup is not None:
         meta["startup_parameter_order"] = [var.name for var in module.startup.parameters()]
+    meta["declarations_in_order"] = True
     distributions = {
         name: distribution_json(program.distribution)
         for name, program in programs.items()
