@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from pstranspile.ir.model import Op, Var
 from pstranspile.ops.random_numbers import Key
-from pstranspile.ops.row_numbers import Rows
+
+if TYPE_CHECKING:
+    from pstranspile.ops.row_numbers import Rows
 
 Value: TypeAlias = Any
 """A numpy array, LoDTensor, SelectedRows, list of these (a tensor array), or what an op keeps for itself."""

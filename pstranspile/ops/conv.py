@@ -111,7 +111,8 @@ def window_counts(
                 room += strides[at] - 1
             count = int(room / strides[at]) + 1
             if count < 1:
-                raise ShapeError(f"images of {list(dims)} have no window of {list(kernel)}", next(iter(op.inputs)))
+                slot = next(iter(op.inputs))
+                raise ShapeError(f"{slot} has images of {list(dims)}, which have no window of {list(kernel)}", slot)
             found.append(count)
     return tuple(found)
 

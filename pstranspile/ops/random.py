@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
@@ -24,11 +24,15 @@ from pstranspile.ops.random_numbers import (
     uniform,
     words,
 )
-from pstranspile.ops.row_numbers import Rows, RowStream
 from pstranspile.ops.rows import as_declared
 from pstranspile.ops.schema import INT, INTS, declare, declare_gradient, longs
 from pstranspile.ops.shapes import Types, int_attr, one, outputs_like, shape_rule
 from pstranspile.ops.values import Array, LoDTensor, SelectedRows
+
+if TYPE_CHECKING:
+    from pstranspile.ops import row_numbers
+else:
+    row_numbers = lazy_import("pstranspile.ops.row_numbers")
 
 np = lazy_import("numpy")
 
@@ -199,10 +203,12 @@ def _dropout_values(op: Op) -> Run:
 
     def kept(x: Array, lod: list[list[int]] | None, own_seed: Any, surroundings: Surroundings) -> Array:
         if own_seed is not None or fixed:  # a fixed seed promises Fluid's own numbers
-            rows = surroundings.rows(source, x.shape, lod) or Rows.one(x.size)
+            rows = surroundings.rows(source, x.shape, lod) or row_numbers.Rows.one(x.size)
             return fluid_uniform_of(seed if own_seed is None else int(first(plain(own_seed))), rows) >= rate
         stream, _ = surroundings.stream(names[0], 0, source, x.shape, lod)
-        return (stream if isinstance(stream, RowStream) else RowStream(stream, Rows.one(x.size))).reaches(rate)
+        if isinstance(stream, int):
+            stream = row_numbers.RowStream(stream, row_numbers.Rows.one(x.size))
+        return stream.reaches(rate)
 
     def run(
         X: Array | LoDTensor, Seed: Array | LoDTensor | None, surroundings: Surroundings

@@ -16,18 +16,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pstranspile.lazy import lazy_import
-from pstranspile.ops.row_numbers import Rows, RowStream
 from pstranspile.ops.values import Array
+
+if TYPE_CHECKING:
+    from pstranspile.ops.row_numbers import Rows, RowStream
 
 np = lazy_import("numpy")
 
 Floats: TypeAlias = Array
 """A float64 array."""
 
-Key: TypeAlias = int | RowStream
+Key: TypeAlias = "int | RowStream"
 """What names a stream: a number, or a stream whose numbers belong to rows of a batch."""
 
 _CHUNK = 1 << 15
@@ -42,7 +44,7 @@ def stream_key(*parts: int | str) -> int:
 
 def words(key: Key, offset: int, count: int) -> Array:
     """The 64-bit words of elements `offset` to `offset + count` of a stream."""
-    if isinstance(key, RowStream):
+    if not isinstance(key, int):
         return key.words()[offset : offset + count]
     block, skipped = divmod(offset, 4)  # Philox makes four words from each value of its counter
     generator = np.random.Philox(key=key, counter=block)
@@ -56,7 +58,7 @@ def _fractions(drawn: Array) -> Floats:
 
 def _in_chunks(key: Key, offset: int, count: int, dtype: Any, made_of: Callable[[Floats], Floats]) -> Array:
     out = np.empty(count, dtype)
-    known = words(key, offset, count) if isinstance(key, RowStream) else None
+    known = words(key, offset, count) if not isinstance(key, int) else None
     for start in range(0, count, _CHUNK):
         size = min(_CHUNK, count - start)
         drawn = words(key, offset + start, size) if known is None else known[start : start + size]
