@@ -1,30 +1,26 @@
-"""Which op gives something else on shares of a batch than on the whole batch.
+"""Which ops give something else on shares of a batch than on the whole, so that a cluster trains otherwise.
 
-The program is run once on the whole batch and once on each share, from the same values. What an op makes fits if the
-whole is the shares one after the other, their mean, or each of them, up to rounding and to the factor by which the
-gradient of a mean over fewer rows is larger. The first op that makes something that does not fit of inputs that do is a
-cause.
+One step is computed on the whole batch and, op by op beside it, on each share, from the same values. What an op makes
+fits if the whole is the shares one after the other, their mean, or each of them, up to rounding and to the factor by
+which the gradient of a mean over fewer rows is larger. An op that makes something that does not fit of inputs that do
+is suspected, and the shares go on with parts of what it makes on the whole. So its difference is taken away. It is a
+cause if without that, gradients, losses or states differ that do not differ with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from pstranspile.analysis.roles import find_roles
 from pstranspile.ir.model import Op, Program
 from pstranspile.lazy import lazy_import
 from pstranspile.ops import schema_of
 from pstranspile.ops.context import Value
-from pstranspile.ops.values import SelectedRows
-from pstranspile.plan.plan import Plan
+from pstranspile.ops.values import LoDTensor, SelectedRows
 from pstranspile.proof.compare import plain
+from pstranspile.proof.halves import Evaluation, Halves
 from pstranspile.proof.report import Cause
-from pstranspile.run.api import run
-from pstranspile.run.bound import BoundOp
 from pstranspile.run.cluster.feeding import share_of
-from pstranspile.run.scope import Scope, own_copy
-from pstranspile.run.terms import without_unmade_terms
 
 np = lazy_import("numpy")
 
@@ -32,60 +28,92 @@ CLOSE = 1e-3
 """Relative difference below which rounding is taken for the reason."""
 
 MOST = 3
-"""Causes that are looked for; what follows from one is not another."""
+"""Causes that are told."""
+
+TRIED = 12
+"""Suspects that are tried, at most."""
 
 
-class _Kept:
-    """A watcher that keeps what every op of the main block makes."""
+class Suspicion:
+    """A step of a training program, on the whole batch and on the shares of so many trainers.
 
-    def __init__(self) -> None:
-        self.made: list[tuple[Op, dict[str, Any]]] = []
+    `half` says which ops the trainers do, `held` is what the scope starts with.
+    """
 
-    def __call__(self, bound: BoundOp, made: list[tuple[str, Value]], seconds: float) -> None:
-        del seconds
-        self.made.append((bound.op, {name: own_copy(value) for name, value in made}))
+    def __init__(self, half: Halves, held: Mapping[str, Any], feed: Mapping[str, Any], trainers: int, seed: int):
+        main = half.program
+        shares = [share_of(feed, main, i, trainers) for i in range(trainers)]
+        self.half = half
+        self.held = {name: value for name, value in held.items() if name in main.main_block.vars}
+        self.feeds = [feed, *shares]
+        self.seed = seed
+        self.given = {*held, *feed}
+        losses = {name for op in main.main_block.ops for name in op.output_names if _is_loss(op)}
+        self.ends = {*half.sent.values(), *losses, *(name for name in held if _kept(main, name))}
+        """What the shares must come to: gradients, losses and states that trainers keep."""
 
-
-def find_causes(
-    main: Program, held: Mapping[str, Any], feed: Mapping[str, Any], trainers: int, seed: int
-) -> list[Cause]:
-    """The ops of a training program that see the batch as a whole; `held` is what the scope starts with."""
-    feeds = [share_of(feed, main, i, trainers) for i in range(trainers)]
-    main = without_unmade_terms(main)  # here, so that all runs are of the same ops
-    whole = _values(main, held, feed, seed, 0)
-    shares = [_values(main, held, part, seed, i) for i, part in enumerate(feeds)]
-    moved = {id(main.main_block.ops[i]) for i in find_roles(main.main_block).moved}
-    kept = set(held) | set(feed)
-    causes: list[Cause] = []
-    for index, (op, made) in enumerate(whole):
-        if any(index >= len(share) or share[index][0] is not op for share in shares):
-            break  # control flow that depends on the data
-        if id(op) in moved:
-            continue
-        wrong = [
-            name
-            for name, value in made.items()
-            if not fits(value, [share[index][1].get(name) for share in shares], state=name in held)
+    def misfits(self, left: Collection[int]) -> tuple[set[str], list[int]]:
+        """The ends that do not fit when the differences of all suspects but those in `left` are taken away; and which
+        ops were suspected.
+        """
+        runs = [
+            Evaluation(self.half.program, self.held, feed, seed=self.seed, stream=max(place - 1, 0))
+            for place, feed in enumerate(self.feeds)
         ]
-        if wrong and all(name in kept for name in op.input_names if name not in wrong or name in kept):
-            causes.append(Cause(op.type, wrong[0], _location(op), _why(op)))
-            if len(causes) == MOST:
-                break
-        kept.update(name for name in made if name not in wrong)
-        kept.difference_update(wrong)
-    return causes
+        kept, suspects, wrong = set(self.given), list[int](), set[str]()
+        ops = self.half.program.main_block.ops
+        for index in self.half.first:
+            names = [name for name in dict.fromkeys(ops[index].output_names) if name]
+            for run in runs:
+                run.go((index,))
+            made = {name: (runs[0][name], [run[name] for run in runs[1:]]) for name in names}
+            unfit = [n for n, (whole, parts) in made.items() if not fits(whole, parts, state=n in self.held)]
+            if unfit and all(name in kept for name in ops[index].input_names if name and name not in names):
+                forced = {name: forced_parts(*made[name], gradient="@GRAD" in name) for name in names}
+                if not any(same_rows(*made[name]) for name in unfit) and all(forced[name] for name in unfit):
+                    suspects.append(index)
+                    if index not in left:
+                        for name, parts in forced.items():
+                            for run, part in zip(runs[1:], parts or (), strict=False):
+                                run.give(name, part)
+                        unfit = []
+            kept.update(name for name in names if name not in unfit)
+            kept.difference_update(unfit)
+            wrong.difference_update(names)
+            wrong.update(name for name in unfit if name in self.ends)
+        return wrong, suspects
+
+    def causes(self) -> list[Cause]:
+        """The ops by which ends differ, in the order of the program; of several alike, the first ones."""
+        everything = range(len(self.half.program.main_block.ops))
+        if not self.misfits(everything)[0]:
+            return []
+        remaining, suspects = self.misfits(())
+        found: list[Cause] = []
+        for index in suspects[:TRIED]:
+            differing = self.misfits((index,))[0] - remaining
+            if differing:
+                op = self.half.program.main_block.ops[index]
+                found.append(Cause(op.type, self._first_unfit(op, differing), _location(op), _why(op)))
+                if len(found) == MOST:
+                    break
+        return found
+
+    def _first_unfit(self, op: Op, differing: set[str]) -> str:
+        """What is told to differ: of what the op makes, else of what comes of it."""
+        own = [name for name in op.output_names if name]
+        return next((name for name in own if name in differing), own[0] if own else min(differing))
 
 
-def _values(
-    main: Program, held: Mapping[str, Any], feed: Mapping[str, Any], seed: int, stream: int
-) -> list[tuple[Op, dict[str, Any]]]:
-    scope = Scope()
-    for name, value in held.items():
-        scope[name] = value
-    watcher = _Kept()
-    run(main, feed=feed, scope=scope, seed=seed, stream=stream, watchers=[watcher])
-    tops = {id(op) for op in main.main_block.ops}
-    return [(op, made) for op, made in watcher.made if id(op) in tops]
+def _is_loss(op: Op) -> bool:
+    from pstranspile.ir.roles import OpRole
+
+    return op.role == OpRole.FORWARD | OpRole.LOSS
+
+
+def _kept(main: Program, name: str) -> bool:
+    var = main.main_block.vars.get(name)
+    return var is not None and var.persistable
 
 
 def fits(whole: Any, shares: Sequence[Any], *, state: bool = False) -> bool:
@@ -101,15 +129,59 @@ def fits(whole: Any, shares: Sequence[Any], *, state: bool = False) -> bool:
         return True  # lists and shapes are judged by what is made of them
     if value.dtype.kind != "f" and not state:
         return True
-    if any(part.ndim != value.ndim for part in parts):
-        return False
     if all(part.shape == value.shape for part in parts):
         mean = sum(part.astype("float64") for part in parts) / len(parts)
         return _close(value, mean) or all(_close(value, part) for part in parts)
-    if value.ndim == 0 or any(part.shape[1:] != value.shape[1:] for part in parts):
+    axis = _axis(value, parts)
+    if axis is None:
         return False
-    joined = np.concatenate(parts)
-    return joined.shape == value.shape and (_close(value, joined) or _close(value, joined / len(parts)))
+    joined = np.concatenate(parts, axis)
+    return _close(value, joined) or _close(value, joined / len(parts))
+
+
+def _axis(value: Any, parts: Sequence[Any]) -> int | None:
+    """The axis along which parts are one after the other in the whole; None if they are not."""
+    if any(part.ndim != value.ndim for part in parts):
+        return None
+    for axis in range(value.ndim):
+        rest = value.shape[:axis] + value.shape[axis + 1 :]
+        if all(part.shape[:axis] + part.shape[axis + 1 :] == rest for part in parts):
+            return axis if sum(part.shape[axis] for part in parts) == value.shape[axis] else None
+    return None
+
+
+def same_rows(whole: Any, shares: Sequence[Any]) -> bool:
+    """Whether a value has the rows of the shares in another order: then just its layout is another."""
+    value, parts = plain(whole), [plain(share) for share in shares]
+    if value is None or any(part is None for part in parts) or _axis(value, parts) != 0:
+        return False
+    rows = [np.sort(array.reshape(len(array), -1).sum(1)) for array in (value, np.concatenate(parts))]
+    return _close(rows[0], rows[1]) or _close(rows[0], rows[1] / len(parts))
+
+
+def forced_parts(whole: Any, shares: Sequence[Any], *, gradient: bool) -> list[Value] | None:
+    """What shares must have so that they fit a value on the whole; None if that can't be said."""
+    if isinstance(whole, SelectedRows):
+        return [whole for _ in shares]
+    value, parts = plain(whole), [plain(share) for share in shares]
+    if value is None or any(part is None for part in parts):
+        return None
+    if all(part.shape == value.shape for part in parts):
+        return [_like(share, value) for share in shares]
+    axis = _axis(value, parts)
+    if axis is None:
+        return None
+    ends = np.cumsum([part.shape[axis] for part in parts])[:-1]
+    factor = 1.0
+    if gradient:
+        size, own = (float(np.abs(array).sum(dtype="float64")) for array in (value, np.concatenate(parts, axis)))
+        factor = float(len(parts)) if own > size * (1 + len(parts)) / 2 else 1.0
+    scaled = value if factor == 1.0 else value * value.dtype.type(factor)
+    return [_like(share, part) for share, part in zip(shares, np.split(scaled, ends, axis), strict=True)]
+
+
+def _like(share: Any, data: Any) -> Value:
+    return LoDTensor(data, share.lod) if isinstance(share, LoDTensor) else data
 
 
 def _close(a: Any, b: Any) -> bool:
@@ -140,35 +212,18 @@ def _why(op: Op) -> str:
     return "it works on the batch as a whole, and each trainer has a share of it"
 
 
-ROWS_ONLY = frozenset({"sgd", "adagrad"})
-"""Optimizers whose update of a table by some rows leaves all else as it is; others have state that every step moves."""
-
-
-def server_causes(main: Program, plan: Plan, different: Sequence[str]) -> list[Cause]:
-    """Updates that by their place on servers are others than on a single machine (A2.24, A2.76, A2.101).
+def server_causes(main: Program, shown: Mapping[str, str], different: Iterable[str]) -> list[Cause]:
+    """Updates that by their place on servers are others than on a single machine, where that was `shown` (by name of
+    the parameter or counter).
 
     Each is told of the first of the `different` variables that it writes, and left out if it writes none of them.
     """
     found: list[Cause] = []
-    cut = {parameter.name: parameter.sparse for parameter in plan.parameters if parameter.is_cut}
-    counters = {counter.name for counter in plan.counters}
+    names = list(different)
     for op in main.main_block.ops:
-        written = set(op.output_names)
-        variable = next((name for name in different if name in written), None)
-        schema, name = schema_of(op.type), op.input("Param") or ""
-        if variable is None:
-            continue
-        why = ""
-        if op.type == "increment" and op.output("Out") in counters:
-            why = "the servers count the steps of all trainers, and are ahead of a single machine"
-        elif schema is None or not schema.is_optimizer:
-            continue
-        elif name in cut and schema.whole_norm:
-            why = "each server uses the norm of its own slice"
-        elif cut.get(name) and op.type not in ROWS_ONLY:
-            why = "a server leaves its slice alone in a step that brings no rows of it; one machine updates the table"
-        elif plan.table is not None and name == plan.table.name:
-            why = "the servers update a distributed lookup table by sgd with the sum of the trainers' gradients"
-        if why:
-            found.append(Cause(op.type, variable, _location(op), why))
+        schema = schema_of(op.type)
+        about = op.input("Param") if schema is not None and schema.is_optimizer else op.output("Out")
+        variable = next((name for name in names if name in op.output_names), None)
+        if variable is not None and about in shown and (op.type == "increment" or op.input("Param")):
+            found.append(Cause(op.type, variable, _location(op), shown[about or ""]))
     return found

@@ -12,12 +12,14 @@ from pstranspile.ir.model import STARTUP, Module, Program
 from pstranspile.job import Job
 from pstranspile.plan.plan import Plan
 from pstranspile.proof import codes
-from pstranspile.proof.causes import find_causes, server_causes
+from pstranspile.proof.causes import Suspicion, server_causes
 from pstranspile.proof.compare import Side, Snapshot, all_verdicts, differ, noise_of, plain
 from pstranspile.proof.course import Course
 from pstranspile.proof.data import make_feeds
 from pstranspile.proof.faults import Sound, check_faults
 from pstranspile.proof.ledger import Ledger
+from pstranspile.proof.replay import Replay
+from pstranspile.proof.replays import replay_of
 from pstranspile.proof.report import DIFFERENT, Cause, Report
 from pstranspile.proof.sides import Held, start_cluster, train_alone, train_rounded_otherwise, train_together
 from pstranspile.run.cluster.feeding import divided
@@ -76,9 +78,11 @@ def check(
         cluster.network.observers.append(ledger)
     held = Held(made, alone.start)
     given = [trainer.feed for trainer in cluster.trainers]
-    together = train_together(cluster, course, held)
+    replay = replay_of(made, cluster, course, seed)
+    together = train_together(cluster, course, held, replay)
     ends = cluster.parameters()
     cluster.finish()
+    replay.end()
     found = all_verdicts(course, together, alone)
     others: list[Side] = []
     while job.trainers > 1 and len(others) < WAYS and any(item.equality == DIFFERENT for item in found):
@@ -95,6 +99,7 @@ def check(
         verdicts=tuple(found),
         applied=ledger.result() if ledger else None,
         promised=_promises(job),
+        wrong=tuple(replay.problems),
         programs=course.text,
         not_run=tuple(name for name in course.known if name not in course.programs),
     )
@@ -103,7 +108,7 @@ def check(
         report = report._replace(schedules=schedules, schedule_differs=differing)
     different = [verdict.name for verdict in report.different]
     if different and (job.trainers > 1 or len(job.pservers) > 1 or job.mode in ALONE):
-        report = report._replace(causes=tuple(_causes(course, job, made, alone, feeds, seed, different)))
+        report = report._replace(causes=tuple(_causes(course, job, replay, alone, feeds, seed, different)))
     if faults is not None:
         troubled = start_cluster(made, course, feeds, init, seed, watch=False, faults=faults)
         sound = Sound(ends, given, not report.different) if job.mode in TOGETHER else None
@@ -170,16 +175,23 @@ def _other_schedules(
 
 
 def _causes(
-    course: Course, job: Job, made: Compiled, alone: Side, feeds: Mapping[str, Any], seed: int, different: Sequence[str]
+    course: Course,
+    job: Job,
+    replay: Replay,
+    alone: Side,
+    feeds: Mapping[str, Any],
+    seed: int,
+    different: Sequence[str],
 ) -> list[Cause]:
     """The ops that make the first step of a program differ: on the trainers, then on the servers."""
     given = course.feeds(feeds)
     found: dict[Cause, None] = {}
-    for name, program in course.programs.items():
+    for name in course.programs:
         step = course.first_step(name)
         if step >= 0 and job.trainers > 1:
             held = alone.snapshots[step - 1] if step else alone.start
-            found.update(dict.fromkeys(find_causes(program, held, given.step(step), job.trainers, seed)))
+            suspicion = Suspicion(replay.halves[name], held, given.step(step), job.trainers, seed)
+            found.update(dict.fromkeys(suspicion.causes()))
     for program in course.programs.values():
-        found.update(dict.fromkeys(server_causes(program, made.plan, different)))
+        found.update(dict.fromkeys(server_causes(program, replay.shown, different)))
     return list(found)

@@ -11,6 +11,10 @@ ADDS_UP = "adds up over the trainers"
 """What trainers keep for a metric: each counts its share, and all together what a single machine counts."""
 
 
+SHOWN = 5
+"""How many wrong steps a report for a reader shows."""
+
+
 class Verdict(NamedTuple):
     """How a variable of the cluster compares with the single machine's over all steps.
 
@@ -108,6 +112,8 @@ class Report(NamedTuple):
     """The programs of the module that no step ran."""
     faulty: Faulty | None = None
     """What came of a run with faults, if one was asked for."""
+    wrong: tuple[str, ...] = ()
+    """Where a step of a machine is not what the source program makes of the values that the machines had before it."""
 
     @property
     def different(self) -> tuple[Verdict, ...]:
@@ -120,7 +126,13 @@ class Report(NamedTuple):
         """Whether what the mode promises holds."""
         lost = self.applied is not None and self.applied.applied != self.applied.sent
         faultless = self.faulty is None or self.faulty.holds
-        return faultless and not lost and not self.schedule_differs and not (self.promised and self.different)
+        return (
+            faultless
+            and not lost
+            and not self.wrong
+            and not self.schedule_differs
+            and not (self.promised and self.different)
+        )
 
 
 def report_text(report: Report) -> str:
@@ -147,6 +159,11 @@ def _conclusion(report: Report) -> list[str]:
     lines: list[str] = []
     if report.not_run:
         lines.append(f"not run: {', '.join(f'@{name}' for name in report.not_run)} (--program says what is)")
+    lines += [f"WRONG: {line}" for line in report.wrong[:SHOWN]]
+    if len(report.wrong) > SHOWN:
+        lines.append(f"WRONG: and {len(report.wrong) - SHOWN} more")
+    if not report.wrong:
+        lines.append("every step of every machine is what the source program makes of the values before it")
     if report.schedules:
         bad = len(report.schedule_differs)
         if bad:
@@ -163,11 +180,15 @@ def _conclusion(report: Report) -> list[str]:
         lines.append(f"{where}{cause.op_type} makes %{cause.variable} differ: {cause.why}")
     lines += _faults_told(report.faulty) if report.faulty is not None else ()
     different = report.different
-    if not report.promised:
+    if not report.promised and report.wrong:
+        lines.append("the machines do not do what the source program says")
+    elif not report.promised:
         lines.append("mode gives no equality with a single machine" if different else "equal to a single machine")
     elif different:
         first = different[0]
         lines.append(f"DIFFERENT: first %{first.name}, after step {first.first}")
+    elif report.wrong:
+        lines.append("the machines do not do what the source program says")
     elif report.faulty is None or report.faulty.holds:
         lines.append("the cluster trains as the single machine does")
     else:

@@ -15,6 +15,7 @@ from pstranspile.lazy import lazy_import
 from pstranspile.ops.arithmetic import fluid_arithmetic, rounds_as_fluid
 from pstranspile.proof.compare import Side, Snapshot, plain
 from pstranspile.proof.course import Course
+from pstranspile.proof.replay import Replay
 from pstranspile.run.api import run
 from pstranspile.run.batch import reordered, rows_of
 from pstranspile.run.cluster.cluster import Cluster
@@ -118,13 +119,15 @@ class Held:
         return found
 
 
-def train_together(cluster: Cluster, course: Course, held: Held) -> Side:
-    """The cluster, stopped after every step to look at its variables."""
+def train_together(cluster: Cluster, course: Course, held: Held, replay: Replay) -> Side:
+    """The cluster, stopped after every step to look at its variables, and to hold the step to the source."""
     cluster.start()
+    replay.begin(held.start)
     counts: list[Mapping[str, list[Any]]] = []
     side = Side([], {}, {}, {}, counts)
     for step in range(course.steps):
         cluster.run_to(step + 1)
+        replay.hold(step)
         side.snapshots.append(held(cluster))
         counts.append(
             {name: [own_copy(trainer.scope.get(name)) for trainer in cluster.trainers] for name in course.metrics}

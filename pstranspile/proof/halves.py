@@ -1,0 +1,152 @@
+"""A training program cut in two: what a trainer computes of its share, and what is done with the gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from pstranspile.analysis.facts import Facts
+from pstranspile.analysis.roles import find_roles
+from pstranspile.compile import Compiled
+from pstranspile.emit.servers import ServerJob
+from pstranspile.ir.model import Program
+from pstranspile.ir.roles import OpRole
+from pstranspile.lazy import lazy_import
+from pstranspile.ops.context import Value
+from pstranspile.plan.plan import Plan
+from pstranspile.proof.course import Course
+from pstranspile.run.feeds import check_feeds
+from pstranspile.run.frame import Execution, Frame
+from pstranspile.run.scope import Scope, own_copy
+from pstranspile.run.terms import without_unmade_terms
+
+np = lazy_import("numpy")
+
+
+class Halves(NamedTuple):
+    """The ops of a source program by index: `first` on a trainer's share, `second` once the gradients are combined.
+
+    `sent` maps parameters to the gradients between the two. `plan` and `facts` are those of a program that servers
+    train, else None.
+    """
+
+    program: Program
+    first: tuple[int, ...]
+    second: tuple[int, ...]
+    sent: Mapping[str, str]
+    plan: Plan | None = None
+    facts: Facts | None = None
+
+
+def halves_of(made: Compiled, course: Course) -> dict[str, Halves]:
+    """The programs of a check, each cut where the mode of the job combines gradients."""
+    parts = {part.name: part for part in made.emitter.parts} if isinstance(made.emitter, ServerJob) else {}
+    found: dict[str, Halves] = {}
+    for name, program in course.programs.items():
+        part = parts.get(name)
+        if part is None:
+            found[name] = _by_roles(program)
+            continue
+        ops = part.facts.program.main_block.ops
+        first = tuple(i for i in range(len(ops)) if i not in part.facts.moved)
+        sent = {parameter.name: parameter.gradient for parameter in part.plan.parameters}
+        if part.plan.table is not None:
+            sent[part.plan.table.name] = part.plan.table.gradient
+        # the mode has put sums of counters in the place of schedules' own, and otherwise changed roles and names only
+        counting = [op if op.type == "increment" else None for op in program.main_block.ops]
+        if len(counting) == len(ops):
+            ops = tuple(one or other for one, other in zip(counting, ops, strict=True))
+        block = part.facts.program.main_block._replace(ops=ops)
+        source = without_unmade_terms(part.facts.program._replace(blocks=(block, *part.facts.program.blocks[1:])))
+        found[name] = Halves(source, first, tuple(sorted(part.facts.moved)), sent, part.plan, part.facts)
+    return found
+
+
+def _by_roles(program: Program) -> Halves:
+    """Cut after the gradients that backward ops name with their parameters, as trainers without servers do it."""
+    ops = program.main_block.ops
+    sent: dict[str, str] = {}
+    made_last: dict[str, int] = {}
+    for index, op in enumerate(ops):
+        if (op.role or OpRole.FORWARD) & OpRole.BACKWARD:
+            for parameter, gradient in op.role_pairs:
+                if gradient in op.output_names:
+                    sent[parameter], made_last[gradient] = gradient, index
+    roles = find_roles(program.main_block)
+    second = {*roles.moved, *roles.trainer_clips}
+    late: set[str] = set()
+    for index, op in enumerate(ops):
+        after = any(index > made_last.get(name, len(ops)) or name in late for name in op.input_names)
+        if index in second or after:
+            second.add(index)
+            late.update(name for name in op.output_names if name not in program.main_block.vars or after)
+    first = tuple(index for index in range(len(ops)) if index not in second)
+    return Halves(without_unmade_terms(program), first, tuple(sorted(second)), sent)
+
+
+class Evaluation:
+    """One execution of a program's block 0, in as many parts as are asked for, beginning with these values.
+
+    `values` are of variables by name; nothing of them is changed.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        values: Mapping[str, Value],
+        feed: Mapping[str, Any] | None = None,
+        *,
+        seed: int = 0,
+        stream: int = 0,
+        step: int = 0,
+    ):
+        self.execution = Execution(program, Scope(), seed=seed, stream=stream)
+        self.execution.step = step
+        self.execution.begin(feed)
+        self.frame = Frame(self.execution)
+        for name, value in {**values, **check_feeds(program, feed or {})}.items():
+            self.give(name, value)
+
+    @classmethod
+    def after(cls, other: Evaluation) -> Evaluation:
+        """One that goes on where another stands, and leaves it as it is."""
+        execution = other.execution
+        again = cls(execution.program, {}, seed=execution.base_seed, stream=execution.machine, step=execution.step)
+        again.execution.begin(execution.feed)
+        for name, value in (*other.execution.scope.items(), *other.frame.local.items()):
+            again.give(name, value)
+        return again
+
+    def give(self, name: str, value: Value) -> None:
+        """Sets a variable to a copy of a value."""
+        self.frame.write(name, own_copy(value))
+
+    def go(self, indices: Iterable[int]) -> Evaluation:
+        """Runs some of the ops. Raises DiagnosticError."""
+        ops = self.execution.ops_of(0)
+        with np.errstate(all="ignore"):
+            for index in indices:
+                for name, value in self.frame.run_op(ops[index]):
+                    self.frame.write(name, value)
+        return self
+
+    def __getitem__(self, name: str) -> Value:
+        """The value of a variable now, None if it has none."""
+        return self.frame.find(name)
+
+
+def combined(values: list[Value]) -> Value:
+    """The mean of the gradients of several trainers, added up in their order; rows one after the other."""
+    from pstranspile.ops.values import SelectedRows
+
+    first = values[0]
+    if len(values) == 1:
+        return first
+    if isinstance(first, SelectedRows):
+        rows = np.concatenate([value.rows for value in values])
+        data = np.concatenate([value.value[: len(value.rows)] for value in values])
+        return SelectedRows(rows, data * data.dtype.type(1 / len(values)), first.height)
+    total = own_copy(first)
+    for value in values[1:]:
+        total += value
+    return total * total.dtype.type(1 / len(values))

@@ -1,0 +1,333 @@
+"""Every step of every machine, held to the source program at the values that the machines had before it.
+
+A run may go anywhere: rounding is amplified, trainers are ahead of each other, shares are not the whole. A single step
+may not: from the values before it, the source program says what comes next, and that is what must be there. So a
+difference is found where it is made, with bounds of a few units in the last place, in every mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pstranspile.checkpoint.api import scopes_of
+from pstranspile.checkpoint.layout import Part, Placed, layout_of
+from pstranspile.checkpoint.state import gather, part_of
+from pstranspile.compile import Compiled
+from pstranspile.lazy import lazy_import
+from pstranspile.ops.context import Value
+from pstranspile.ops.values import LoDTensor, SelectedRows
+from pstranspile.proof.compare import Snapshot, plain
+from pstranspile.proof.course import Course
+from pstranspile.proof.halves import Evaluation, Halves, combined, halves_of
+from pstranspile.proof.slices import Place, SliceUpdates, owned_slices, piece_of
+from pstranspile.run.cluster.cluster import Cluster
+from pstranspile.run.scope import own_copy
+
+np = lazy_import("numpy")
+
+UNITS = 8.0
+"""How many units in the last place the same maths may differ by: of the value, and of its largest change."""
+
+SHIFT = 1e-6
+"""The part of the largest gradient of a trainer by which sums of gradients may differ, added up in another order."""
+
+LEFT_ALONE = "a server leaves its slice alone in a step that brings no rows of it; one machine updates the table"
+OWN_NORM = "each server uses the norm of its own slice"
+COUNTS = "the servers count the steps of all trainers from 0, and may be ahead of a single machine"
+BY_ID = "the servers update a distributed lookup table by sgd with the sum of the trainers' gradients"
+
+
+class Replay:
+    """Holds a cluster to its source, window by window: `begin` looks at all machines, `hold` at what has become of it.
+
+    `problems` says what does not fit, in words.
+    """
+
+    def __init__(self, made: Compiled, cluster: Cluster, course: Course, seed: int):
+        self.made = made
+        self.cluster = cluster
+        self.course = course
+        self.seed = seed
+        self.layout = layout_of(made)
+        self.halves: dict[str, Halves] = halves_of(made, course)
+        self.problems: list[str] = []
+        self.shown: dict[str, str] = {}
+        """Parameters whose updates on servers are others than the source's, and why: so they fit."""
+        self.updates = {name: SliceUpdates(h, self.layout, seed) for name, h in self.halves.items() if h.facts}
+        self.scopes = scopes_of(cluster)
+        self.feeds = [trainer.feed for trainer in cluster.trainers]
+        self.before: dict[Place, Value] = {}
+        self.origin: dict[Place, tuple[Placed, Part]] = {
+            (part.machine, part.name): (placed, part)
+            for placed in self.layout.variables.values()
+            for part in placed.holders
+        }
+        self.gradients: Mapping[str, tuple[Value, float]] = {}
+        """The mean gradients of the last step, where trainers combine them."""
+        self.averages = {p for p, _ in _averaged(made)}
+
+    # what machines hold
+
+    def look(self) -> dict[Place, Value]:
+        """A copy of what every machine keeps from step to step."""
+        found: dict[Place, Value] = {}
+        for place in self.origin:
+            value = self.scopes[place[0]].get(place[1])
+            if value is not None:
+                found[place] = own_copy(value)
+        return found
+
+    def begin(self, start: Snapshot) -> None:
+        """Before the first step: every machine must hold what a single machine starts with."""
+        self.before = self.look()
+        counters = {name for plan in self.plans for counter in plan.counters for name in (counter.name, *counter.own)}
+        self.shown.update((counter.name, COUNTS) for plan in self.plans for counter in plan.counters)
+        for updates in self.updates.values():  # without barriers, servers work rates out before they are asked
+            ops = updates.half.program.main_block.ops
+            counters.update(name for i in updates.rate_ops() for name in ops[i].output_names)
+        own = {name for plan in self.plans for counter in plan.counters for name in counter.own}
+        for place, value in self.before.items():
+            placed, part = self.origin[place]
+            wanted = start.get(placed.name)
+            if placed.name in own and not close(value, np.ones_like(value), None):
+                self.tell(0, place, "does not start to count with 1")
+            if wanted is None or placed.table or placed.name in counters:
+                continue
+            if not close(value, part_of(placed, part, wanted), None):
+                self.tell(0, place, "does not start as on a single machine")
+
+    @property
+    def plans(self) -> list[Any]:
+        """The plans of the programs that servers train, or that of the job."""
+        return [half.plan for half in self.halves.values() if half.plan is not None] or [self.made.plan]
+
+    def values_of(self, machine: str) -> dict[str, Value]:
+        """What a machine held before the step, under the names of the source."""
+        return {
+            self.origin[place][0].name: value
+            for place, value in self.before.items()
+            if place[0] == machine and place[1] == self.origin[place][0].name
+        }
+
+    def whole(self) -> dict[str, Value]:
+        """What the servers held before the step, put together."""
+        held: dict[str, dict[str, Value]] = {machine: {} for machine in self.layout.machines}
+        for (machine, name), value in self.before.items():
+            held[machine][name] = value
+        state = gather(self.layout, held)
+        found = dict(state.values)
+        for name, parts in state.tables.items():
+            placed = self.layout.variables[name]
+            table = found[name] = np.full(placed.shape, np.nan, parts[0].value.dtype)
+            for part in parts:
+                table[part.rows] = part.value[: len(part.rows)]
+        return found
+
+    # one step
+
+    def hold(self, step: int) -> None:
+        """Compares every machine with what the source program makes of the step (counted from 0)."""
+        now = self.look()
+        name = self.course.turns.program(step)
+        wanted = self.expected(self.halves[name], step)
+        wrong = self._misfits(now, wanted)
+        if wrong and name in self.updates and self.gradients:
+            wrong = self._by_slices(now, wanted, wrong, self.updates[name], step)
+        for place in wrong:
+            self.tell(step + 1, place, "is not what the source program makes of the values before the step")
+        self.before = now
+
+    def _misfits(self, now: Mapping[Place, Value], wanted: Mapping[Place, tuple[Value, Any]]) -> list[Place]:
+        return [p for p, (value, slack) in wanted.items() if p in now and not self.fits(p, now[p], value, slack)]
+
+    def _by_slices(
+        self,
+        now: Mapping[Place, Value],
+        wanted: dict[Place, tuple[Value, Any]],
+        wrong: list[Place],
+        updates: SliceUpdates,
+        step: int,
+    ) -> list[Place]:
+        """What is still wrong when servers update the slices of a parameter one by one, as if each were the whole, and
+        leave alone those that a step brings no rows of. Notes for which parameters that is the reason.
+        """
+        plan = self.plans[0] if updates.half.plan is None else updates.half.plan
+        bad = set(wrong)
+        for parameter in plan.parameters:
+            gradient = self.gradients.get(parameter.gradient)
+            slices = [owned for owned in owned_slices(plan) if owned.parameter is parameter]
+            places = {(o.server, name) for o in slices for name in updates.names(o).values()}
+            places |= {(f"trainer_{i}", parameter.name) for i in range(len(self.feeds))} & wanted.keys()
+            if gradient is None or len(slices) < 2 or not places & bad:
+                continue
+            other: dict[Place, Value] = {place: self.before[place] for place in places if place in self.before}
+            left = False
+            for owned in slices:
+                piece = piece_of(gradient[0], owned.slice)
+                if isinstance(piece, SelectedRows) and not len(piece.rows):
+                    left = True
+                else:
+                    other.update(updates.apply(self.before, owned, piece, step))
+            whole = np.concatenate([other[o.server, o.slice.name] for o in slices])
+            other.update((place, whole) for place in places if place[0].startswith("trainer"))
+            if all(self.fits(place, now[place], value, None) for place, value in other.items() if place in now):
+                self.shown[parameter.name] = LEFT_ALONE if left else OWN_NORM
+                bad -= places
+        return [place for place in wrong if place in bad]
+
+    def fits(self, place: Place, value: Value, wanted: Value, slack: Any) -> bool:
+        """Whether a machine's value is what is wanted. What is made anew before it is used may be anything."""
+        declared = self.course.whole.main_block.vars.get(self.origin[place][0].name)
+        passing = declared is not None and not declared.persistable
+        return passing or close(value, wanted, self.before.get(place), slack)
+
+    def end(self) -> None:
+        """After the last step, when all trainers have left."""
+
+    def expected(self, half: Halves, step: int) -> dict[Place, tuple[Value, Any]]:
+        """What every machine must hold after a step, and by how much more than rounding it may differ."""
+        found: dict[Place, tuple[Value, Any]] = {place: (value, None) for place, value in self.before.items()}
+        runs = [self.share(half, trainer, step) for trainer in range(len(self.feeds))]
+        for trainer, run in enumerate(runs):
+            self.kept(found, run, f"trainer_{trainer}")
+            self.results(run, trainer, step)
+        if not self.made.plan.pservers:
+            self._on_trainers(found, half, runs)
+        elif half.facts is not None:
+            self._on_servers(found, half, runs, step)
+        return found
+
+    def share(self, half: Halves, trainer: int, step: int, beside: Mapping[str, Value] | None = None) -> Evaluation:
+        """The first half on a trainer's share, with the values that it holds, and those on servers that it does not."""
+        machine = f"trainer_{trainer}"
+        values = {**(self.whole() if beside is None else beside), **self.values_of(machine)}
+        feed = self.feeds[trainer](step) or {}
+        run = Evaluation(half.program, self._known(half, values), feed, seed=self.seed, stream=trainer, step=step)
+        return run.go(half.first)
+
+    def _known(self, half: Halves, values: Mapping[str, Value]) -> dict[str, Value]:
+        variables = half.program.main_block.vars
+        return {name: value for name, value in values.items() if name in variables and variables[name].persistable}
+
+    def results(self, run: Evaluation, trainer: int, step: int) -> None:
+        """Compares what a trainer has fetched in a step."""
+        for name, value in self.cluster.trainers[trainer].results[step].items():
+            wanted = run[name]
+            if wanted is not None and not close(value, wanted, None):
+                self.tell(step + 1, (f"trainer_{trainer}", name), "is fetched with another value than the source makes")
+
+    def kept(self, found: dict[Place, tuple[Value, Any]], run: Evaluation, machine: str, slack: Any = None) -> None:
+        """Notes what a run has made of the variables of a trainer."""
+        for place in found:
+            if place[0] == machine and (value := run[place[1]]) is not None:
+                found[place] = own_copy(value), slack
+
+    def _on_trainers(self, found: dict[Place, tuple[Value, Any]], half: Halves, runs: list[Evaluation]) -> None:
+        """The second half on every trainer: of the mean gradients, or, where parameters are averaged, of its own."""
+        gradients = {} if self.averages else means(half, runs)
+        for trainer, run in enumerate(runs):
+            shifted = [_finished(half, run, gradients, sign) for sign in (0.0, 1.0, -1.0)]
+            for place in found:
+                if place[0] == f"trainer_{trainer}" and (value := shifted[0][place[1]]) is not None:
+                    found[place] = own_copy(value), _spread(place[1], shifted)
+        for name in self.averages:
+            places = [(f"trainer_{trainer}", name) for trainer in range(len(runs))]
+            learnt = [self.before[place] - found[place][0] for place in places]
+            mean = self.before[places[0]] - combined(learnt)
+            for trainer, place in enumerate(places):
+                found[place] = mean, None
+                snapshot = f"trainer_{trainer}", f"{name}@SNAPSHOT"
+                if snapshot in found:
+                    found[snapshot] = mean, None
+
+    def _on_servers(
+        self, found: dict[Place, tuple[Value, Any]], half: Halves, runs: list[Evaluation], step: int
+    ) -> None:
+        """The second half on the whole of what the servers hold."""
+        values, gradients = self._known(half, self.whole()), means(half, runs)
+        self.gradients = gradients
+        base = Evaluation(half.program, values, seed=self.seed, step=step)
+        shifted = [_finished(half, base, gradients, sign) for sign in (0.0, 1.0, -1.0)]
+        written = {name for index in half.second for name in half.program.main_block.ops[index].output_names}
+        trained = {p.name for p in half.plan.parameters} if half.plan is not None else set[str]()
+        for place in found:
+            placed, part = self.origin[place]
+            if placed.name not in written or placed.table or (value := shifted[0][placed.name]) is None:
+                continue
+            if place[0].startswith("pserver") or placed.name in trained:
+                spread = _spread(placed.name, shifted)
+                slack = spread if spread is None else part_of(placed, part, spread)
+                found[place] = own_copy(part_of(placed, part, value)), slack
+        table = None if half.plan is None else half.plan.table
+        if table is not None and table.gradient in gradients:
+            self.shown[table.name] = BY_ID
+            mean = gradients[table.gradient][0]
+            total = mean._replace(value=mean.value * mean.value.dtype.type(len(runs)))
+            for number in range(len(self.made.plan.pservers)):
+                place = f"pserver_{number}", table.name
+                rate, updates = shifted[0][table.learning_rate], self.updates[self.course.turns.program(step)]
+                found[place] = updates.update_table(self.before[place], total, rate, number), None
+
+    def tell(self, step: int, place: Place, what: str) -> None:
+        """Notes a difference."""
+        self.problems.append(f"step {step}: %{place[1]} on {place[0]} {what}")
+
+
+def _averaged(made: Compiled) -> Iterable[tuple[str, str]]:
+    """The parameters that trainers average instead of gradients."""
+    collective = made.plan.collective
+    if collective is not None and made.plan.mode == "local-sgd":
+        yield from ((summed.parameter, summed.variable) for summed in collective.summed)
+
+
+def means(half: Halves, runs: list[Evaluation]) -> dict[str, tuple[Value, float]]:
+    """The mean of the trainers' gradients, by name, and by how much it may be off for being added up otherwise."""
+    found: dict[str, tuple[Value, float]] = {}
+    for gradient in half.sent.values():
+        values = [value for run in runs if (value := run[gradient]) is not None]
+        if values:
+            size = max(float(np.abs(_data(value)).max(initial=0.0)) for value in values)
+            found[gradient] = combined(values), SHIFT * size if len(values) > 1 else 0.0
+    largest = max((shift for _, shift in found.values()), default=0.0)
+    return {name: (value, max(shift, 1e-2 * largest)) for name, (value, shift) in found.items()}
+
+
+def _data(value: Value) -> Any:
+    return value.value if isinstance(value, SelectedRows) else plain(value)
+
+
+def _finished(half: Halves, run: Evaluation, gradients: Mapping[str, tuple[Value, float]], sign: float) -> Evaluation:
+    """The second half after a run of the first, with all gradients moved by what they may be off by."""
+    again = Evaluation.after(run)
+    for name, (value, shift) in gradients.items():
+        moved = own_copy(value)
+        data = _data(moved)
+        if data.dtype.kind == "f":
+            data += data.dtype.type(sign * shift)
+        again.give(name, moved)
+    return again.go(half.second)
+
+
+def _spread(name: str, shifted: list[Evaluation]) -> Any:
+    """By how much a result moves when the gradients do."""
+    middle, *others = (plain(run[name]) for run in shifted)
+    if middle is None or middle.dtype.kind != "f" or any(other is None for other in others):
+        return None
+    return np.max([np.abs(other - middle) for other in others], axis=0)
+
+
+def close(ours: Value, theirs: Value, before: Value, slack: Any = None) -> bool:
+    """Whether a value is another one, up to a few units in the last place of itself and of its largest change."""
+    if isinstance(ours, LoDTensor) and isinstance(theirs, LoDTensor) and ours.lod != theirs.lod:
+        return False
+    a, b, c = (plain(value) for value in (ours, theirs, before))
+    if a is None or b is None or a.shape != b.shape:
+        return a is None and b is None
+    if a.dtype == b.dtype and a.tobytes() == b.tobytes():
+        return True
+    if a.dtype.kind != "f" or not (np.isfinite(a).all() and np.isfinite(b).all()):
+        return bool(np.array_equal(a, b, equal_nan=a.dtype.kind == "f"))
+    change = float(np.abs(b - c).max(initial=0.0)) if c is not None and c.shape == b.shape else 0.0
+    allowed = UNITS * np.finfo(a.dtype).eps * (np.abs(b) + change)
+    return bool((np.abs(a - b) <= allowed + (0.0 if slack is None else slack)).all())

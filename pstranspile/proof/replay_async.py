@@ -1,0 +1,295 @@
+"""Steps in which servers apply every gradient as it comes, held to the source in the order of what was delivered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from pstranspile.lazy import lazy_import
+from pstranspile.ops.context import Value
+from pstranspile.ops.values import SelectedRows
+from pstranspile.plan.names import trainer_suffix
+from pstranspile.plan.plan import Plan
+from pstranspile.proof.halves import Evaluation, Halves
+from pstranspile.proof.replay import BY_ID, Replay
+from pstranspile.proof.slices import Owned, Place, owned_slices, piece_of
+from pstranspile.run.cluster.message import GET, GET_NOW, GET_ROWS, LOOKUP, NOTIFY, PREFETCH, SEND, Message
+from pstranspile.run.scope import own_copy
+
+np = lazy_import("numpy")
+
+ANSWERED = (GET, GET_NOW, GET_ROWS)
+
+
+class Event(NamedTuple):
+    """A message that a server took: its kind, the server, the variable, and for which trainer it came."""
+
+    kind: str
+    server: str
+    variable: str
+    trainer: int
+    payload: Any = None
+
+
+class EventReplay(Replay):
+    """A replay that keeps the order in which the servers took messages."""
+
+    def __init__(self, *arguments: Any):
+        super().__init__(*arguments)
+        self.events: list[Event] = []
+        self.cluster.network.observers.append(self._watch)
+        self.servers = {f"pserver_{i}" for i in range(len(self.made.plan.pservers))}
+        self.slices: dict[Place, Owned] = {}
+        """The slices by server and name there."""
+        for plan in self.plans:
+            self.slices.update({(owned.server, owned.slice.name): owned for owned in owned_slices(plan)})
+
+    def _watch(self, event: str, message: Message) -> None:
+        if event == "deliver" and message.target in self.servers:
+            payload = message.payload if message.kind in (LOOKUP, PREFETCH) else None
+            self.events.append(Event(message.kind, message.target, message.variable, message.trainer, payload))
+
+    def taken(self) -> list[Event]:
+        """The events since it was asked for last."""
+        events, self.events = self.events, []
+        return events
+
+
+class AsyncReplay(EventReplay):
+    """Servers in the modes `async` and `half-async`."""
+
+    def __init__(self, *arguments: Any):
+        super().__init__(*arguments)
+        self.sent: dict[Place, tuple[str, Owned]] = {}
+        """The gradients by server and name there: which program sends them, of which slice."""
+        for name, half in self.halves.items():
+            for owned in owned_slices(half.plan) if half.plan is not None else ():
+                for trainer in range(self.made.plan.trainers):
+                    self.sent[owned.server, _plan(half).sent_name(owned.slice, trainer)] = name, owned
+        self.counters = {counter.name: counter for plan in self.plans for counter in plan.counters}
+        self.notices: dict[Place, int] = {}
+
+    def begin(self, start: Mapping[str, Value]) -> None:
+        """Before the first step."""
+        super().begin(start)
+        self.start = {name: own_copy(start[name]) for name in self.counters if name in start}
+        self.taken()
+
+    def expected(self, half: Halves, step: int) -> dict[Place, tuple[Value, Any]]:
+        """What every machine must hold after the step."""
+        window = _Window(self, half, step)
+        for event in self.taken():
+            window.take(event)
+        return window.close()
+
+    def end(self) -> None:
+        """Nothing is left to be applied when the trainers leave."""
+        for event in self.taken():
+            if event.kind in (SEND, NOTIFY):
+                self.problems.append(f"after the last step: {event.kind} {event.variable} came to {event.server}")
+
+    def counted(self, server: str, by_step: Mapping[str, Value]) -> dict[str, Value]:
+        """What schedules begin with on a server: the steps of all trainers so far, from 0."""
+        found: dict[str, Value] = {}
+        for name, counter in self.counters.items():
+            count = sum(self.notices.get((server, own), 0) for own in counter.own)
+            found[name] = np.full_like(by_step[name], count)
+        return found
+
+
+def _plan(half: Halves) -> Plan:
+    assert half.plan is not None
+    return half.plan
+
+
+class _Window:
+    """One step of all trainers."""
+
+    def __init__(self, replay: AsyncReplay, half: Halves, step: int):
+        self.replay = replay
+        self.half = half
+        self.step = step
+        self.now: dict[Place, Value] = dict(replay.before)
+        self.runs: dict[int, Evaluation] = {}
+        self.rows: dict[int, dict[str, Value]] = {}
+        """The rows that each trainer looked up, in tables that are else empty."""
+        self.fetched: dict[int, dict[Place, Value]] = {}
+        trained = () if half.plan is None else owned_slices(half.plan)
+        self.own = {(owned.server, owned.slice.name): owned for owned in trained}
+        self.applied: dict[tuple[int, Place], int] = {}
+        self.applied_before: dict[tuple[int, Place], int] = {}
+        """How many gradients of a trainer were in a slice that it fetched."""
+        self.noticed: dict[tuple[int, Place], int] = {}
+
+    def run(self, trainer: int) -> Evaluation:
+        """The first half on a trainer, with the rows that it has looked up so far."""
+        if trainer not in self.runs:
+            tables = {name: self._empty(name) for name in self._prefetched()}
+            beside = {**tables, **self.rows.get(trainer, {})}
+            self.runs[trainer] = self.replay.share(self.half, trainer, self.step, beside)
+        return self.runs[trainer]
+
+    def _prefetched(self) -> list[str]:
+        found = [owned.parameter.name for owned in self.replay.slices.values() if owned.parameter.prefetched]
+        return [*found, *(plan.table.name for plan in self.replay.plans if plan.table is not None)]
+
+    def _empty(self, name: str) -> Value:
+        placed = self.replay.layout.variables[name]
+        held = next(value for place, value in self.now.items() if self.replay.origin[place][0] is placed)
+        return np.full(placed.shape, np.nan, (held.value if isinstance(held, SelectedRows) else held).dtype)
+
+    def take(self, event: Event) -> None:
+        """One message at a server."""
+        place = event.server, event.variable
+        if event.kind == SEND:
+            self._update(event, place)
+        elif event.kind in ANSWERED:
+            self._answer(event, place)
+        elif event.kind in (LOOKUP, PREFETCH):
+            self._look_up(event, place)
+        elif event.kind == NOTIFY:
+            self.replay.notices[place] = self.replay.notices.get(place, 0) + 1
+            self.noticed[event.trainer, place] = self.noticed.get((event.trainer, place), 0) + 1
+
+    def _look_up(self, event: Event, place: Place) -> None:
+        owned = self.replay.slices.get(place)
+        if owned is None:
+            self._look_up_by_id(event)
+            return
+        rows = self.rows.setdefault(event.trainer, {})
+        name, s = owned.parameter.name, owned.slice
+        if name not in rows:
+            rows[name] = self._empty(name)
+        ids = np.asarray(event.payload).reshape(-1)
+        rows[name][s.start + ids] = self.now[place][ids]
+
+    def _look_up_by_id(self, event: Event) -> None:
+        """Rows of the distributed lookup table."""
+        for plan in self.replay.plans:
+            if plan.table is not None and event.variable in plan.table.ids_sent:
+                rows = self.rows.setdefault(event.trainer, {})
+                whole = rows.setdefault(plan.table.name, self._empty(plan.table.name))
+                held = self.now[event.server, plan.table.name]
+                asked = np.isin(held.rows, np.asarray(event.payload).reshape(-1))
+                whole[held.rows[asked]] = held.value[: len(held.rows)][asked]
+
+    def _update_by_id(self, event: Event, place: Place) -> None:
+        table = None if self.half.plan is None else self.half.plan.table
+        number = int(event.server.rpartition("_")[2])
+        names = () if table is None else (table.sent_name(None, number), table.sent_name(event.trainer, number))
+        gradient = None if table is None else self.run(event.trainer)[table.gradient]
+        if table is None or gradient is None or event.variable not in names:
+            return
+        self.replay.shown[table.name] = BY_ID
+        updates = self.replay.updates[self.replay.course.turns.program(self.step)]
+        counters = self.replay.counted(event.server, self.replay.start)
+        rate = updates.rates(self.now, event.server, self.step, counters)[table.learning_rate]
+        here = event.server, table.name
+        self.now[here] = updates.update_table(self.now[here], gradient, rate, number)
+
+    def _update(self, event: Event, place: Place) -> None:
+        known = self.replay.sent.get(place)
+        if known is None:
+            self._update_by_id(event, place)
+            return
+        name, owned = known
+        self.applied[event.trainer, place] = self.applied.get((event.trainer, place), 0) + 1
+        gradient = self.run(event.trainer)[owned.parameter.gradient]
+        if gradient is None:
+            return
+        piece = piece_of(gradient, owned.slice)
+        if isinstance(piece, SelectedRows) and not len(piece.rows):
+            return
+        counters = self.replay.counted(owned.server, self.replay.start)
+        backup = self.now.get(self._backup(event.trainer, owned)) if _plan(self.half).dc_asgd else None
+        moved = None if backup is None else self.now[owned.server, owned.slice.name] - backup
+        self.now.update(self.replay.updates[name].apply(self.now, owned, piece, self.step, counters, moved))
+
+    def _backup(self, trainer: int, owned: Owned) -> Place:
+        return owned.server, f"{owned.slice.name}{trainer_suffix(trainer)}_bak"
+
+    def _answer(self, event: Event, place: Place) -> None:
+        value = self.now.get(place)
+        owned = self.replay.slices.get(place)
+        if value is None or owned is None:
+            return
+        self.fetched.setdefault(event.trainer, {})[place] = value
+        sent = owned.server, self._sent_name(place, event.trainer)
+        self.applied_before[event.trainer, place] = self.applied.get((event.trainer, sent), 0)
+        there = self._backup(event.trainer, owned)
+        if there in self.now:
+            self.now[there] = own_copy(value)
+
+    def _sent_name(self, place: Place, trainer: int) -> str:
+        """Under which name the program of this step sends its gradient of a slice; "" if it sends none."""
+        owned = self.own.get(place)
+        return "" if owned is None or self.half.plan is None else self.half.plan.sent_name(owned.slice, trainer)
+
+    def close(self) -> dict[Place, tuple[Value, Any]]:
+        """What must be there now."""
+        found: dict[Place, tuple[Value, Any]] = {place: (value, None) for place, value in self.now.items()}
+        for trainer in range(len(self.replay.feeds)):
+            machine = f"trainer_{trainer}"
+            self.replay.kept(found, self.run(trainer), machine)
+            self.replay.results(self.run(trainer), trainer, self.step)
+            for name, value in self._parameters(trainer).items():
+                if (machine, name) in found:
+                    found[machine, name] = value, None
+            self._complete(trainer)
+        self._count(found)
+        return found
+
+    def _parameters(self, trainer: int) -> dict[str, Value]:
+        """The parameters of which a trainer has fetched all slices."""
+        fetched = self.fetched.get(trainer, {})
+        found: dict[str, Value] = {}
+        by_name: dict[str, list[Owned]] = {}
+        for owned in self.replay.slices.values():
+            by_name.setdefault(owned.parameter.name, []).append(owned)
+        for name, slices in by_name.items():
+            places = [(o.server, o.slice.name) for o in sorted(slices, key=lambda o: o.slice.start)]
+            if all(place in fetched for place in places):
+                parts = [fetched[place] for place in places]
+                found[name] = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return found
+
+    def _complete(self, trainer: int) -> None:
+        """Everything must have been sent, and fetched anew, once."""
+        told = self.replay.problems
+        who = f"step {self.step + 1}: trainer_{trainer}"
+        for owned in owned_slices(_plan(self.half)) if self.half.facts is not None else ():
+            sent = owned.server, _plan(self.half).sent_name(owned.slice, trainer)
+            count = self.applied.get((trainer, sent), 0)
+            if count != 1:
+                told.append(f"{who}'s gradient %{sent[1]} came to {owned.server} {count} times")
+            fetched = self.fetched.get(trainer, {})
+            home = owned.server, owned.slice.name
+            if not owned.parameter.prefetched and home not in fetched:
+                told.append(f"{who} did not fetch %{owned.slice.name} from {owned.server}")
+            elif not owned.parameter.prefetched and not self.applied_before[trainer, home]:
+                told.append(f"{who} fetched %{owned.slice.name} from {owned.server} before its own gradient was in it")
+        if self.half.facts is not None:
+            for counter in _plan(self.half).counters:
+                for server in self.replay.servers:
+                    if self.noticed.get((trainer, (server, counter.own[trainer])), 0) != 1:
+                        told.append(f"{who} did not tell {server} of its step once in %{counter.own[trainer]}")
+
+    def _count(self, found: dict[Place, tuple[Value, Any]]) -> None:
+        """The counters of schedules, and those of every trainer on a server."""
+        replay = self.replay
+        for server in replay.servers if replay.counters else ():
+            for updates in replay.updates.values():
+                ops = updates.half.program.main_block.ops
+                run = updates.rates(self.now, server, self.step, replay.counted(server, replay.start))
+                for name in {name for i in updates.rate_ops() for name in ops[i].output_names}:
+                    if (server, name) in found and run[name] is not None:
+                        found[server, name] = own_copy(run[name]), None
+        for server in replay.servers:
+            for name, value in replay.counted(server, replay.start).items() if replay.counters else ():
+                if (server, name) in found:
+                    found[server, name] = value, None
+                for own in replay.counters[name].own:
+                    if (server, own) in found:
+                        before = replay.before[server, own]
+                        count = sum(n for (_, place), n in self.noticed.items() if place == (server, own))
+                        found[server, own] = before + np.asarray(count, before.dtype), None

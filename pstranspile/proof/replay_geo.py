@@ -1,0 +1,121 @@
+"""Geo-SGD held to the source: steps of trainers on their own, and what they exchange, in the order it was delivered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pstranspile.lazy import lazy_import
+from pstranspile.ops.context import Value
+from pstranspile.ops.values import SelectedRows
+from pstranspile.plan.geo import delta_name
+from pstranspile.proof.halves import Halves
+from pstranspile.proof.replay_async import ANSWERED, EventReplay
+from pstranspile.proof.slices import Owned, Place
+from pstranspile.run.cluster.message import SEND
+from pstranspile.run.scope import own_copy
+
+np = lazy_import("numpy")
+
+
+class GeoReplay(EventReplay):
+    """Trainers that learn on their own, and servers that add up what they have learnt."""
+
+    def begin(self, start: Mapping[str, Value]) -> None:
+        """Before the first step: what trainers have counts as exchanged."""
+        super().begin(start)
+        self.taken()
+        names = {owned.parameter.name for owned in self.slices.values()}
+        self.trainers = range(len(self.feeds))
+        self.old = {(t, name): own_copy(self.before[f"trainer_{t}", name]) for t in self.trainers for name in names}
+        self.touched: dict[tuple[int, str], list[Value]] = {}
+        self.since = 0
+        geo = self.made.plan.geo
+        assert geo is not None
+        self.every = geo.need_push_nums
+        self.deltas = {(owned.server, delta_name(owned.slice.name)): owned for owned in self.slices.values()}
+
+    def expected(self, half: Halves, step: int) -> dict[Place, tuple[Value, Any]]:
+        """What every machine must hold after the step."""
+        found: dict[Place, tuple[Value, Any]] = {place: (value, None) for place, value in self.before.items()}
+        for trainer in self.trainers:
+            run = self.share(half, trainer, step)
+            self.results(run, trainer, step)
+            run.go(half.second)
+            self.kept(found, run, f"trainer_{trainer}")
+            for name, gradient in half.sent.items():
+                if isinstance(value := run[gradient], SelectedRows):
+                    self.touched.setdefault((trainer, name), []).append(np.array(value.rows))
+        self.since += 1
+        self._exchange(found, due=self.since >= self.every, step=step + 1)
+        return found
+
+    def end(self) -> None:
+        """When trainers leave, they send what they have learnt since the last exchange."""
+        found: dict[Place, tuple[Value, Any]] = {place: (value, None) for place, value in self.before.items()}
+        self._exchange(found, due=self.since > 0, step=self.course.steps)
+        now = self.look()
+        for place, (value, slack) in found.items():
+            if place in now and not self.fits(place, now[place], value, slack):
+                self.tell(self.course.steps, place, "does not end as what trainers have learnt comes to")
+
+    def _exchange(self, found: dict[Place, tuple[Value, Any]], *, due: bool, step: int) -> None:
+        sent: dict[tuple[int, Place], int] = {}
+        got: dict[int, dict[Place, Value]] = {}
+        deltas: dict[tuple[int, str], Value] = {}
+        for event in self.taken():
+            place = event.server, event.variable
+            if event.kind == SEND and place in self.deltas:
+                owned = self.deltas[place]
+                home = owned.server, owned.slice.name
+                sent[event.trainer, home] = sent.get((event.trainer, home), 0) + 1
+                delta = self._delta(found, deltas, event.trainer, owned.parameter.name)
+                found[home] = found[home][0] + delta[owned.slice.start : owned.slice.stop], None
+            elif event.kind in ANSWERED and place in self.slices:
+                got.setdefault(event.trainer, {})[place] = found[place][0]
+        self._complete(sent, got, due, step)
+        for trainer, places in got.items():
+            for place, value in places.items():
+                self._take_over(found, trainer, self.slices[place], value)
+        if due:
+            self.since = 0
+
+    def _delta(
+        self, found: Mapping[Place, tuple[Value, Any]], deltas: dict[Any, Value], trainer: int, name: str
+    ) -> Any:
+        """What a trainer has learnt of a parameter since the last exchange, its share of it; noted as exchanged."""
+        if (trainer, name) not in deltas:
+            old = self.old[trainer, name]
+            delta = (found[f"trainer_{trainer}", name][0] - old) / old.dtype.type(len(self.trainers))
+            if any(owned.parameter.sparse for owned in self.slices.values() if owned.parameter.name == name):
+                used = np.zeros(len(delta), "bool")
+                for rows in self.touched.pop((trainer, name), []):
+                    used[rows] = True
+                delta[~used] = 0
+            old += delta
+            deltas[trainer, name] = delta
+        return deltas[trainer, name]
+
+    def _take_over(self, found: dict[Place, tuple[Value, Any]], trainer: int, owned: Owned, value: Value) -> None:
+        """A trainer adds what others have changed."""
+        place = f"trainer_{trainer}", owned.parameter.name
+        train, slack = own_copy(found[place][0]), found[place][1]
+        here = slice(owned.slice.start, owned.slice.stop)
+        old = self.old[trainer, owned.parameter.name]
+        train[here] += value - old[here]
+        old[here] = value
+        found[place] = train, slack
+
+    def _complete(self, sent: Mapping[Any, int], got: Mapping[int, Any], due: bool, step: int) -> None:
+        wanted = int(due)
+        for trainer in self.trainers:
+            for place, owned in self.slices.items():
+                count = sent.get((trainer, place), 0)
+                fetched = place in got.get(trainer, {})
+                if count != wanted or (fetched != due and self.before_end(step)):
+                    told = f"{owned.slice.name} {count} times" + ("" if fetched else ", and did not fetch it")
+                    self.problems.append(f"step {step}: trainer_{trainer} sent what it learnt of %{told}")
+
+    def before_end(self, step: int) -> bool:
+        """Whether trainers still need what others have learnt."""
+        return step < self.course.steps

@@ -1,0 +1,147 @@
+"""The update of one slice of a parameter on its server, as the source program's optimizer says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from pstranspile.checkpoint.layout import Layout, Part
+from pstranspile.lazy import lazy_import
+from pstranspile.ops.context import Value
+from pstranspile.ops.values import SelectedRows
+from pstranspile.plan.names import slice_name
+from pstranspile.plan.plan import Plan, PlannedParameter, Slice
+from pstranspile.proof.halves import Evaluation, Halves
+from pstranspile.run.scope import own_copy
+
+np = lazy_import("numpy")
+
+Place = tuple[str, str]
+"""A variable of a machine: role name, name there."""
+
+
+class Owned(NamedTuple):
+    """A slice of a parameter and the role name of the server that owns it."""
+
+    parameter: PlannedParameter
+    slice: Slice
+    server: str
+
+
+def owned_slices(plan: Plan) -> Iterator[Owned]:
+    """All slices of a plan."""
+    for parameter in plan.parameters:
+        for s in parameter.slices:
+            yield Owned(parameter, s, f"pserver_{plan.pservers.index(s.endpoint)}")
+
+
+def piece_of(gradient: Value, s: Slice) -> Value:
+    """The part of a whole gradient that belongs to a slice."""
+    if isinstance(gradient, SelectedRows):
+        inside = (gradient.rows >= s.start) & (gradient.rows < s.stop)
+        data = gradient.value[: len(gradient.rows)]
+        return SelectedRows(gradient.rows[inside] - s.start, data[inside], s.stop - s.start)
+    return gradient[s.start : s.stop] if s.shape != gradient.shape else gradient
+
+
+class SliceUpdates:
+    """Updates slices of the parameters of a program as the source does it with whole ones."""
+
+    def __init__(self, half: Halves, layout: Layout, seed: int):
+        assert half.facts is not None
+        self.half = half
+        self.seed = seed
+        self.ops = {update.parameter: update.ops for update in half.facts.updates}
+        self.optimizers = frozenset(index for update in half.facts.updates for index in update.optimizer)
+        self.parts: dict[tuple[str, str], list[Part]] = {}
+        """What each server holds of each variable of the source."""
+        for name, placed in layout.variables.items():
+            for part in placed.holders:
+                self.parts.setdefault((part.machine, name), []).append(part)
+        self._names: dict[tuple[str, int], dict[str, str]] = {}
+
+    def rate_ops(self) -> tuple[int, ...]:
+        """The ops that work learning rates out."""
+        assert self.half.facts is not None
+        return self.half.facts.roles.learning_rate
+
+    def names(self, owned: Owned) -> dict[str, str]:
+        """What the update of a slice reads and writes of what its server keeps: source name -> name there."""
+        key = owned.slice.name, owned.slice.number
+        if key not in self._names:
+            block = self.half.program.main_block
+            ops = [block.ops[i] for i in (*self.rate_ops(), *self.ops.get(owned.parameter.name, ()))]
+            mentioned = dict.fromkeys(name for op in ops for name in (*op.input_names, *op.output_names))
+            found = {name: part for name in mentioned if (part := self._part(name, owned)) is not None}
+            self._names[key] = {name: part.name for name, part in found.items()}
+        return self._names[key]
+
+    def _part(self, name: str, owned: Owned) -> Part | None:
+        parts = self.parts.get((owned.server, name), [])
+        if len(parts) < 2:
+            return parts[0] if parts else None
+        suffix = slice_name("", owned.slice.number)
+        fitting = [part for part in parts if part.shape == owned.slice.shape and part.offset == owned.slice.offset]
+        return next(iter(fitting or [part for part in parts if part.name.endswith(suffix)] or parts))
+
+    def apply(
+        self,
+        values: Mapping[Place, Value],
+        owned: Owned,
+        gradient: Value,
+        step: int,
+        counters: Mapping[str, Value] | None = None,
+        moved: Value = None,
+    ) -> dict[Place, Value]:
+        """What the server holds after the update of a slice. `counters` are what schedules are to begin with, where
+        they don't count themselves; `moved` is by how much the slice is ahead of the gradient, to be compensated.
+        """
+        names = self.names(owned)
+        held = {
+            name: value for name, there in names.items() if (value := values.get((owned.server, there))) is not None
+        }
+        run = Evaluation(self.half.program, held, seed=self.seed, step=step)
+        for name, value in (counters or {}).items():
+            run.give(name, value)
+        run.give(owned.parameter.gradient, gradient)
+        ops = self.half.program.main_block.ops
+        own = self.ops[owned.parameter.name]
+        rates = [i for i in self.rate_ops() if counters is None or not self._counts(i, counters)]
+        run.go(rates)
+        for index in own:
+            name = ops[index].input("Grad") or ""
+            if moved is not None and index in self.optimizers and isinstance(run[name], np.ndarray):
+                run.give(name, run[name] + moved * run[name] * run[name])
+            run.go((index,))
+        written = {name for i in own for name in ops[i].output_names}
+        return {(owned.server, names[n]): own_copy(run[n]) for n in written if n in names}
+
+    def rates(self, values: Mapping[Place, Value], server: str, step: int, counters: Mapping[str, Value]) -> Evaluation:
+        """The learning rates on a server for what its schedules count."""
+        run = Evaluation(self.half.program, self._held(values, server), seed=self.seed, step=step)
+        for name, value in counters.items():
+            run.give(name, value)
+        return run.go(i for i in self.rate_ops() if not self._counts(i, counters))
+
+    def _held(self, values: Mapping[Place, Value], server: str) -> dict[str, Value]:
+        ops = [self.half.program.main_block.ops[i] for i in self.rate_ops()]
+        named = {name for op in ops for name in (*op.input_names, *op.output_names)}
+        table = self.half.plan.table if self.half.plan is not None else None
+        named |= set() if table is None else {table.learning_rate}
+        places = {name: (server, name) for name in named}
+        return {name: values[place] for name, place in places.items() if place in values}
+
+    def update_table(self, table: Value, gradient: Value, rate: Value, server: int) -> Value:
+        """The rows of the distributed lookup table on a server (by number), after sgd with a gradient."""
+        assert self.half.plan is not None
+        after = own_copy(table)
+        at = {int(row): place for place, row in enumerate(table.rows)}
+        data = gradient.value[: len(gradient.rows)]
+        for row, change in zip(gradient.rows.tolist(), data, strict=True):
+            if row % len(self.half.plan.pservers) == server and row in at:
+                after.value[at[row]] -= rate.reshape(-1)[0] * change
+        return after
+
+    def _counts(self, index: int, counters: Iterable[str]) -> bool:
+        op = self.half.program.main_block.ops[index]
+        return (op.output("Out") or "") in counters and op.type in ("increment", "sum")

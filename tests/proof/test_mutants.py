@@ -1,0 +1,235 @@
+"""No mutant of emitted programs that changes what is computed passes the check; every other one does.
+
+`PSTRANSPILE_MUTANTS=20000 pytest -s tests/proof/test_mutants.py` tries as many, and prints what became of them.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pstranspile as ps
+from pstranspile.autodiff import SGD, Adam, Exponential, Momentum
+from pstranspile.compile import Compiled
+from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.ir.model import Module
+from pstranspile.proof import check
+from pstranspile.proof.compare import plain
+from pstranspile.proof.course import Course
+from pstranspile.proof.data import make_feeds
+from pstranspile.proof.replays import replay_of
+from pstranspile.proof.sides import start_cluster
+from pstranspile.run.cluster.scenario import random_scenario
+from tests.emit.several import adversarial, two_tasks, with_evaluation
+from tests.proof.mutants import Mutant, as_compiled, mutants, refused
+from tests.proof.test_check import dense, sparse
+from tests.proof.test_excuses import clicks
+from tests.training import recorded
+
+COUNT = int(os.environ.get("PSTRANSPILE_MUTANTS", "60"))
+SEED = int(os.environ.get("PSTRANSPILE_MUTANTS_SEED", "1"))
+STEPS = 3
+
+MODES: dict[str, dict[str, Any]] = {
+    "sync": {},
+    "sync-faults": {},
+    "fleet-sync": {},
+    "async": {},
+    "async-split": {"mode": "async", "runtime_split_send_recv": True},
+    "half-async": {},
+    "dc-asgd": {"mode": "async", "enable_dc_asgd": True},
+    "geo": {"geo_sgd_need_push_nums": 2},
+    "nccl2": {},
+    "grad-allreduce": {},
+    "single-process-multi-thread": {},
+    "local-sgd": {},
+}
+WITHOUT_SERVERS = ("nccl2", "grad-allreduce", "single-process-multi-thread", "local-sgd")
+
+RECORDED = (
+    *("adam_beta_tensor", "clip_global_norm", "clip_norm", "clip_value_l2", "conv_small_momentum", "ctr_dnn_sgd"),
+    *("dist_table_sgd", "ema_sgd", "fit_a_line_sgd", "frozen_mlp", "geo_sparse_small", "lookahead_sgd", "lookup_chain"),
+    *("lr_cosine", "lr_exponential", "lr_noam", "lr_piecewise", "lr_warmup", "mlp_small_adam", "opt_adamax"),
+    *("opt_ftrl", "opt_rmsprop", "param_lr", "reg_l1", "sparse_l2", "static_rnn", "text_conv_adagrad", "tied_weights"),
+    *("two_losses", "two_optimizers", "wide_bias", "word2vec_sparse_sgd", "while_loop", "simnet_bow_sgd"),
+)
+OWN: dict[str, tuple[Callable[[], Module], str | None]] = {
+    "dense": (dense, None),
+    "momentum": (lambda: dense(Momentum(0.1, 0.9)), None),
+    "decaying": (lambda: dense(Adam(Exponential(0.1, 2, 0.5))), None),
+    "sparse": (sparse, None),
+    "clicks": (clicks, None),
+    "adversarial": (lambda: adversarial(SGD(0.1), SGD(0.1)), "main*2,generator"),
+    "two-tasks": (lambda: two_tasks([SGD(0.1), SGD(0.1)]), "main,second"),
+    "evaluated": (with_evaluation, "main*2,evaluation"),
+}
+
+
+@cache
+def source(name: str) -> tuple[Module, str | None]:
+    if name in OWN:
+        make, turns = OWN[name]
+        return make(), turns
+    return recorded(name), None
+
+
+def job_of(mode: str, trainers: int) -> ps.Job:
+    settings = {"mode": mode.removesuffix("-faults"), **MODES[mode]}
+    if mode in WITHOUT_SERVERS:
+        return ps.Job(trainers=tuple(f"t{i}:1" for i in range(trainers)), **settings)
+    return ps.Job(pservers=2, trainers=trainers, min_block_size=32, **settings)
+
+
+@cache
+def compiled(name: str, mode: str, trainers: int) -> Compiled | None:
+    """None: the model can't be trained in this mode."""
+    if source(name)[1] is not None and mode in WITHOUT_SERVERS:
+        return None  # they run one program
+    try:
+        return ps.compile(source(name)[0], job_of(mode, trainers))
+    except DiagnosticError:
+        return None
+
+
+def held(made: Compiled, name: str, mode: str) -> str:
+    """What the check says: "yes", or why not."""
+    module, turns = source(name)
+    assert made.job is not None
+    roles = (
+        [f"trainer_{i}" for i in range(made.plan.trainers)],
+        [f"pserver_{j}" for j in range(len(made.plan.pservers))],
+    )
+    faults = random_scenario(3, *roles, STEPS) if mode.endswith("-faults") else None
+    try:
+        report = check(module, made.job, result=made, steps=STEPS, programs=turns, faults=faults)
+    except DiagnosticError as problem:
+        return f"error {problem.diagnostics[0].code}"
+    if report.holds:
+        return "yes"
+    return "wrong" if report.wrong else "different"
+
+
+Trace = list[Mapping[Any, Any]]
+
+
+def trace(made: Compiled, name: str) -> Trace | None:
+    """What all machines keep after every step, on other data than that of the check."""
+    module, turns = source(name)
+    course = Course(module, turns, STEPS)
+    trainers = made.plan.trainers
+    feeds = course.joined(
+        {
+            name: make_feeds(program, len(course.steps_of(name)), 3 * trainers, 77)
+            for name, program in course.programs.items()
+        }
+    )
+    try:
+        cluster = start_cluster(made, course, feeds, {}, 5)
+        looker = replay_of(compiled_like(made), cluster, course, 5)
+        cluster.start()
+        found: Trace = [looker.look()]
+        for step in range(course.steps):
+            cluster.run_to(step + 1)
+            found.append({**looker.look(), **{("fetched", i): t.results[-1] for i, t in enumerate(cluster.trainers)}})
+        cluster.finish()
+        return [*found, looker.look()]
+    except DiagnosticError:
+        return None
+
+
+def compiled_like(made: Compiled) -> Compiled:
+    """The compile before mutation, which says what machines keep."""
+    return Compiled(made.source, made.plan, made.emitter, made.warnings, made.steps, made.job)
+
+
+def largest(one: Trace | None, other: Trace | None, looker: Any = None) -> float:
+    """The largest difference of two traces, relative to the largest element; infinite if one ended early."""
+    if one is None or other is None:
+        return float("inf")
+    worst = 0.0
+    for a, b in zip(one, other, strict=True):
+        if a.keys() != b.keys():
+            return float("inf")
+        for place in a:
+            worst = max(worst, _apart(a[place], b[place]))
+    return worst
+
+
+def _apart(a: Any, b: Any) -> float:
+    if isinstance(a, dict):
+        return max((_apart(a[name], b[name]) for name in a), default=0.0)
+    x, y = plain(a), plain(b)
+    if x is None or y is None:
+        return 0.0
+    if x.shape != y.shape or x.dtype != y.dtype:
+        return float("inf")
+    if x.tobytes() == y.tobytes():
+        return 0.0
+    size = max(float(np.abs(x).max(initial=0.0)), 1e-12)
+    with np.errstate(invalid="ignore"):
+        apart = float(np.abs(x.astype("float64") - y).max(initial=0.0)) / size
+    return apart if np.isfinite(apart) else float("inf")
+
+
+def drawn(count: int, seed: int) -> Any:
+    """Mutants of all models in all modes: name, mode, compile and mutant."""
+    draw = random.Random(seed)
+    names = [*RECORDED, *OWN]
+    while count:
+        name, mode = draw.choice(names), draw.choice(sorted(MODES))
+        made = compiled(name, mode, draw.choice((2, 2, 3)))
+        if made is None:
+            continue
+        yield name, mode, made, next(mutants(made, draw.randrange(1 << 30)))
+        count -= 1
+
+
+@cache
+def unmutated(name: str, mode: str, trainers: int) -> tuple[str, Trace | None]:
+    made = compiled(name, mode, trainers)
+    assert made is not None
+    return held(made, name, mode), trace(made, name)
+
+
+def verdict(name: str, mode: str, made: Compiled, mutant: Mutant) -> tuple[str, str]:
+    """What became of a mutant: killed, equivalent, missed, a false alarm; and by what, or how much it changes."""
+    before, sound = unmutated(name, mode, made.plan.trainers)
+    if before != "yes":
+        return "not tried", before
+    if refused(mutant):
+        return "killed", "link"
+    changed = as_compiled(made, mutant)
+    found = held(changed, name, mode)
+    apart = largest(sound, trace(changed, name))
+    if found == "yes":
+        return ("equivalent", "") if apart == 0 else ("missed", f"{apart:.1e}")
+    return ("killed", found.split()[0]) if apart > 0 else ("false alarm", found)
+
+
+def test_no_mutant_that_changes_what_is_computed_passes():
+    results: Counter[str] = Counter()
+    by_mode: Counter[tuple[str, str]] = Counter()
+    bad: list[str] = []
+    for name, mode, made, mutant in drawn(COUNT, SEED):
+        what, why = verdict(name, mode, made, mutant)
+        results[f"{what} ({why})" if what == "killed" else what] += 1
+        by_mode[mode, what] += 1
+        if what in ("missed", "false alarm"):
+            bad.append(f"{what} {why}: {name} {mode} {made.plan.trainers}: {mutant.told}")
+            print(bad[-1], flush=True)
+    print(dict(results), {f"{mode} {what}": n for (mode, what), n in sorted(by_mode.items())})
+    assert not bad, "\n".join(bad)
+
+
+@pytest.mark.parametrize("mode", sorted(MODES))
+def test_programs_without_a_mutation_pass(mode: str):
+    for name in ("dense", "clicks", "adversarial"):
+        if compiled(name, mode, 2) is not None:
+            assert unmutated(name, mode, 2)[0] == "yes"
