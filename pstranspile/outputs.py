@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import stat
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from pstranspile.folders import exchange, locked, work_folder
 from pstranspile.interop import codes
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location
@@ -22,27 +25,47 @@ _ROLE_FILE = re.compile(r"(trainer|pserver)_(0|[1-9][0-9]*)\.(ir|main\.pb|startu
 def write_outputs(folder: str | os.PathLike[str], files: Mapping[str, bytes]) -> None:
     """Writes `files` (name -> content) into `folder`, which is made if there is none.
 
-    All are first written under temporary names, then renamed; if anything fails the folder is as it was
-    before (and gone if it was made for this). When both the folder and `files` have a plan, the files of roles
-    that the earlier compile left and this one does not have are removed; everything else in the folder stays.
-    Raises DiagnosticError when a file can't be written.
+    All are first written beside it, into a folder that then takes its place at once, with everything else that it
+    holds: whoever looks, and whenever this process is killed, it holds the old set or the new one. Where folders can't
+    be exchanged (it is the current folder, holds other folders, or the system can't) the files are renamed one by one.
+    If anything fails the folder is as it was before (and gone if it was made for this). When both the folder and
+    `files` have a plan, the files of roles that the earlier compile left and this one does not have are removed;
+    everything else in the folder stays. Raises DiagnosticError when a file can't be written.
     """
-    target = Path(folder)
+    _require_names(folder, files)
+    with _told(Path(folder)), _folder_made(Path(folder).parent), locked(Path(folder).parent):
+        if not os.path.lexists(folder):
+            _write_new(Path(folder), files)
+            return
+        if not os.path.isdir(folder):
+            raise NotADirectoryError(0, "", str(folder))
+        _require_no_folders(Path(folder), files)
+        target = Path(folder).resolve()
+        if not _write_exchanged(target, files):
+            _write_in_place(target, files)
+
+
+def _require_names(folder: str | os.PathLike[str], files: Mapping[str, bytes]) -> None:
     for name in files:
         if not name or name in (".", "..") or "/" in name or os.sep in name or "\0" in name:
             raise DiagnosticError(
-                [error(codes.OUTPUT_NAME, f"{name!r} is not a plain file name", Location(str(target)))]
+                [error(codes.OUTPUT_NAME, f"{name!r} is not a plain file name", Location(str(folder)))]
             )
-    made: list[Path] = []
+
+
+def _require_no_folders(folder: Path, files: Mapping[str, bytes]) -> None:
+    for name in files:
+        if (folder / name).is_dir():
+            raise IsADirectoryError(21, "there is a folder of this name", str(folder / name))
+
+
+@contextmanager
+def _told(target: Path) -> Generator[None]:
+    """Raises DiagnosticError for what the file system refuses."""
     try:
-        _make_folder(target, made)
-        _replace_files(target, files)
-    except BaseException as problem:
-        for path in reversed(made):
-            path.rmdir()
-        if isinstance(problem, OSError | ValueError):
-            raise _failure(target, problem) from None
-        raise
+        yield
+    except (OSError, ValueError, RuntimeError) as problem:  # RuntimeError: a loop of symbolic links
+        raise _failure(target, problem) from None
 
 
 def write_output(path: str | os.PathLike[str], data: bytes) -> None:
@@ -51,14 +74,16 @@ def write_output(path: str | os.PathLike[str], data: bytes) -> None:
     What is not a regular file (a terminal, a pipe) is written to directly. Raises DiagnosticError.
     """
     target = Path(path)
-    try:
+    with _told(target):
         if target.exists() and not target.is_file() and not target.is_dir():
             target.write_bytes(data)
             return
-        resolved = target.resolve()
-    except (OSError, ValueError, RuntimeError) as problem:  # RuntimeError: a loop of symbolic links
-        raise _failure(target, problem) from None
-    write_outputs(resolved.parent, {resolved.name: data})
+        target = target.resolve()
+    files = {target.name: data}
+    _require_names(target.parent, files)
+    with _told(target.parent), _folder_made(target.parent):
+        _require_no_folders(target.parent, files)
+        _write_in_place(target.parent, files)
 
 
 def _failure(folder: Path, problem: Exception) -> DiagnosticError:
@@ -73,20 +98,23 @@ def _failure(folder: Path, problem: Exception) -> DiagnosticError:
     return DiagnosticError([error(codes.OUTPUT_UNWRITABLE, f"can't be written: {reason}", Location(place))])
 
 
-def _make_folder(folder: Path, made: list[Path]) -> None:
-    """Makes `folder` and what is missing above it, noting each in `made`."""
-    missing: list[Path] = []
-    path = folder
-    while not path.exists():
-        missing.append(path)
-        if path.parent == path:
-            break
-        path = path.parent
-    for path in reversed(missing):
-        path.mkdir()
-        made.append(path)
-    if not folder.is_dir():
-        raise NotADirectoryError(0, "", str(folder))
+@contextmanager
+def _folder_made(folder: Path) -> Generator[None]:
+    """Makes `folder` and what is missing above it; what was made is gone again if the block fails."""
+    made: list[Path] = []
+    try:
+        missing = [folder, *folder.parents][: next(n for n, p in enumerate([folder, *folder.parents]) if p.exists())]
+        for path in reversed(missing):
+            path.mkdir(exist_ok=True)
+            made.append(path)
+        if not folder.is_dir():
+            raise NotADirectoryError(0, "", str(folder))
+        yield
+    except BaseException:
+        for path in reversed(made):
+            with suppress(OSError):  # somebody else has put something there
+                path.rmdir()
+        raise
 
 
 def _stale(folder: Path, files: Mapping[str, bytes]) -> list[str]:
@@ -100,23 +128,64 @@ def _stale(folder: Path, files: Mapping[str, bytes]) -> list[str]:
         )
 
 
-def _replace_files(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Writes into a folder beside the targets (same file system), then renames, undoing it on failure."""
-    for name in files:
-        if (folder / name).is_dir():
-            raise IsADirectoryError(21, "there is a folder of this name", str(folder / name))
+def _write_new(target: Path, files: Mapping[str, bytes]) -> None:
+    """Writes a folder that is not there yet."""
+    with work_folder(target.parent, _WORK_PREFIX) as work:
+        new = work / "new"
+        new.mkdir()
+        for name, data in files.items():
+            (new / name).write_bytes(data)
+        os.rename(new, target)
+
+
+def _write_exchanged(folder: Path, files: Mapping[str, bytes]) -> bool:
+    """Writes a folder beside it that takes its place, if that can be done; its other files are then in both."""
+    if not _is_exchangeable(folder):
+        return False
     stale = _stale(folder, files)
-    work = _make_work_folder(folder)
-    new, old = work / "new", work / "old"
-    try:
+    with work_folder(folder.parent, _WORK_PREFIX) as work:
+        new = work / "new"
+        new.mkdir()
+        for name, data in files.items():
+            (new / name).write_bytes(data)
+            _keep_permissions(folder / name, new / name)
+        try:
+            shutil.copystat(folder, new)
+            for name in os.listdir(folder):
+                if name not in files and name not in stale:
+                    os.link(folder / name, new / name, follow_symlinks=False)
+        except (OSError, NotImplementedError):  # a file of another user, a system without links
+            return False
+        if not exchange(new, folder):
+            return False
+        for name in os.listdir(new):  # what somebody has added meanwhile
+            if not os.path.lexists(folder / name) and name not in stale:
+                os.rename(new / name, folder / name)
+    return True
+
+
+def _is_exchangeable(folder: Path) -> bool:
+    """Whether a folder can be replaced by another without anybody losing the place where they are, or any file."""
+    if os.path.ismount(folder) or os.path.samefile(folder, os.curdir) or not os.access(folder.parent, os.W_OK):
+        return False
+    with os.scandir(folder) as entries:
+        return all(
+            entry.name.startswith(_WORK_PREFIX) or entry.is_symlink() or entry.is_file(follow_symlinks=False)
+            for entry in entries
+        )
+
+
+def _write_in_place(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Writes into a folder within it (same file system), then renames, undoing it on failure."""
+    stale = _stale(folder, files)
+    with work_folder(folder, _WORK_PREFIX) as work:
+        new, old = work / "new", work / "old"
         new.mkdir()
         old.mkdir()
         for name, data in files.items():
             (new / name).write_bytes(data)
             _keep_permissions(folder / name, new / name)
         _commit(folder, list(files), stale, new, old)
-    finally:
-        _remove_work_folder(work, new, old)
 
 
 def _keep_permissions(old: Path, new: Path) -> None:
@@ -127,41 +196,31 @@ def _keep_permissions(old: Path, new: Path) -> None:
         new.chmod(stat.S_IMODE(old.stat().st_mode))
 
 
-def _make_work_folder(folder: Path) -> Path:
-    number = 0
-    while True:
-        work = folder / f"{_WORK_PREFIX}{os.getpid()}-{number}"
-        try:
-            work.mkdir()
-        except FileExistsError:  # of another thread, or left by a process that was killed
-            number += 1
-        else:
-            return work
-
-
-def _remove_work_folder(work: Path, *parts: Path) -> None:
-    for part in parts:
-        if part.is_dir():
-            for path in part.iterdir():
-                path.unlink()
-            part.rmdir()
-    work.rmdir()
-
-
 def _commit(folder: Path, names: list[str], stale: list[str], new: Path, old: Path) -> None:
     placed: list[str] = []
     kept: list[str] = []
     try:
-        for name in (*names, *stale):
-            if os.path.lexists(folder / name):
-                os.rename(folder / name, old / name)
-                kept.append(name)
         for name in names:
+            if os.path.lexists(folder / name):
+                _keep(folder / name, old / name)
+                kept.append(name)
             os.rename(new / name, folder / name)
             placed.append(name)
+        for name in stale:
+            os.rename(folder / name, old / name)
+            kept.append(name)
     except BaseException:
         for name in placed:
-            os.unlink(folder / name)
+            if name not in kept:
+                os.unlink(folder / name)
         for name in kept:
             os.rename(old / name, folder / name)
         raise
+
+
+def _keep(file: Path, copy: Path) -> None:
+    """Gives a file a second name; where there are no links, a new one, so that for a moment it has not its own."""
+    try:
+        os.link(file, copy, follow_symlinks=False)
+    except (OSError, NotImplementedError):
+        os.rename(file, copy)

@@ -14,6 +14,7 @@ PACKAGE = ROOT / "pstranspile"
 LAYERS = (
     ("lazy",),
     ("ir",),
+    ("folders",),
     ("endpoints", "job_modes", "job", "jobfile"),
     ("ops",),
     ("textual", "passes", "rules"),

@@ -1,12 +1,20 @@
 import os
+import signal
+import stat
+import subprocess
+import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
+from pstranspile.folders import work_folder
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError
 from pstranspile.ir.model import Location
 from pstranspile.outputs import write_output, write_outputs
+
+ROOT = Path(__file__).parents[1]
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -116,6 +124,7 @@ def test_a_failing_rename_is_undone(tmp_path, monkeypatch, call, failure):
         real(source, target)
 
     monkeypatch.setattr("pstranspile.outputs.os.rename", rename)
+    monkeypatch.setattr("pstranspile.outputs.exchange", lambda *_: False)
     with pytest.raises((DiagnosticError, KeyboardInterrupt)):
         write_outputs(tmp_path, {"plan.json": b"[]", "pserver_0.ir": b"new"})
     assert content(tmp_path) == before
@@ -131,10 +140,125 @@ def test_a_folder_that_may_not_be_written(tmp_path, monkeypatch):
     assert "Permission denied" in found.message
 
 
-def test_what_a_killed_process_left_is_no_obstacle(tmp_path):
-    (tmp_path / f".pstranspile-{os.getpid()}-0").mkdir()
-    write_outputs(tmp_path, {"x.ir": b"1"})
-    assert content(tmp_path) == {"x.ir": b"1"}
+def test_what_a_killed_process_left_is_removed(tmp_path):
+    for folder in (tmp_path, tmp_path / "out"):
+        (folder / f".pstranspile-{os.getpid()}-0" / "new").mkdir(parents=True)
+        (folder / f".pstranspile-{os.getpid()}-0" / "new" / "x.ir").write_bytes(b"half")
+    (tmp_path / "out" / "folder").mkdir()  # so that it is written in place
+    write_outputs(tmp_path / "out", {"x.ir": b"1"})
+    write_outputs(tmp_path / "other", {"x.ir": b"1"})
+    assert content(tmp_path) == {"out/x.ir": b"1", "other/x.ir": b"1"}
+    assert sorted(os.listdir(tmp_path)) == ["other", "out"]
+
+
+def test_the_folder_of_another_run_is_left_alone(tmp_path):
+    with work_folder(tmp_path, ".pstranspile-") as work:
+        (work / "new").mkdir()
+        write_outputs(tmp_path / "out", {"x.ir": b"1"})
+        write_outputs(tmp_path, {"x.ir": b"2"})
+        assert (work / "new").is_dir()
+    assert sorted(os.listdir(tmp_path)) == ["out", "x.ir"]
+
+
+def test_the_folder_keeps_what_else_it_holds(tmp_path, monkeypatch):
+    folder = tmp_path / "out"
+    write_outputs(folder, {**PLAN, "trainer_0.ir": b"old"})
+    (folder / "notes.txt").write_bytes(b"mine")
+    (folder / "link").symlink_to("notes.txt")
+    folder.chmod(0o750)
+    before = os.stat(folder / "notes.txt")
+    monkeypatch.setattr("pstranspile.outputs._write_in_place", None)  # it is exchanged
+    write_outputs(folder, {**PLAN, "trainer_0.ir": b"new", "pserver_0.ir": b"new"})
+    write_outputs(folder, {**PLAN, "trainer_0.ir": b"newer"})
+    assert sorted(os.listdir(folder)) == ["link", "notes.txt", "plan.json", "trainer_0.ir"]
+    assert os.path.samestat(before, os.stat(folder / "notes.txt"))
+    assert (folder / "link").is_symlink()
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o750
+    assert os.listdir(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize("case", ["current", "link", "with a folder"])
+def test_a_folder_that_somebody_is_in_stays_the_same_one(tmp_path, monkeypatch, case):
+    folder = tmp_path / "out"
+    write_outputs(folder, {**PLAN, "trainer_0.ir": b"old"})
+    named = folder
+    if case == "current":
+        monkeypatch.chdir(folder)
+        named = Path(".")
+    elif case == "link":
+        named = tmp_path / "link"
+        named.symlink_to(folder)
+    else:
+        (folder / "below").mkdir()
+    before = os.stat(folder)
+    write_outputs(named, {**PLAN, "trainer_0.ir": b"new"})
+    assert (folder / "trainer_0.ir").read_bytes() == b"new"
+    assert case == "link" or os.path.samestat(before, os.stat(folder))
+    assert named.is_symlink() == (case == "link")
+
+
+WRITER = """
+import sys
+from pstranspile.outputs import write_outputs
+letters = sys.argv[2]
+while True:
+    for letter in letters:
+        roles = {f"trainer_{i}.ir": letter.encode() * 1000 for i in range(20 if letter == "a" else 30)}
+        write_outputs(sys.argv[1], {"plan.json": letter.encode(), **roles})
+        print(letter, flush=True)
+"""
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
+def test_killed_at_any_moment(tmp_path, end):
+    """The set of one run is there, whole; the next run removes what is left."""
+    folder, seen = tmp_path / "out", set()
+    for round_ in range(12):
+        process = subprocess.Popen([sys.executable, "-c", WRITER, folder, "ab"], stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        for _ in range(1 + round_ % 3):
+            process.stdout.readline()
+        time.sleep(round_ * 0.0007)
+        process.send_signal(end)
+        process.communicate()
+        held = content(folder)
+        (letter,) = {data[:1] for data in held.values()}
+        assert len(held) == (21 if letter == b"a" else 31)
+        seen.add(letter)
+    assert seen == {b"a", b"b"}
+    write_outputs(folder, {**PLAN, "trainer_0.ir": b"c"})
+    assert os.listdir(tmp_path) == ["out"]
+    assert content(folder) == {**PLAN, "trainer_0.ir": b"c"}
+
+
+def test_several_runs_at_once(tmp_path):
+    folder = tmp_path / "out"
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITER, folder, letter], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for letter in "ab"
+    ]
+    for _ in range(60):
+        for process in writers:
+            assert process.stdout is not None
+            assert process.stdout.readline()
+    for process in writers:
+        assert process.poll() is None
+        process.kill()
+        assert process.communicate()[1] == b""
+    assert len({data[:1] for data in content(folder).values()}) == 1
+
+
+def test_told_to_end(tmp_path):
+    """The command takes away what it has begun to write."""
+    script = "from pstranspile import outputs\nimport os, signal\nreal = outputs.os.rename\n"
+    script += "outputs.exchange = lambda *_: os.kill(os.getpid(), signal.SIGTERM)\n"
+    script += "import sys\nfrom pstranspile.__main__ import main\nsys.exit(main())"
+    write_outputs(tmp_path / "out", {**PLAN, "trainer_0.ir": b"old"})
+    job = ["compile", str(ROOT / "examples" / "regression.ir"), "--pservers", "2", "-o", str(tmp_path / "out")]
+    ended = subprocess.run([sys.executable, "-c", script, *job], capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (143, "")
+    assert os.listdir(tmp_path) == ["out"]
+    assert content(tmp_path / "out") == {**PLAN, "trainer_0.ir": b"old"}
 
 
 def test_one_file(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from hashlib import sha256
 from pathlib import Path
 from typing import NoReturn
@@ -12,6 +13,7 @@ from typing import NoReturn
 from pstranspile.checkpoint import codes
 from pstranspile.checkpoint.manifest import FileEntry
 from pstranspile.checkpoint.names import MANIFEST
+from pstranspile.folders import exchange, work_folder
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location
 
@@ -57,22 +59,18 @@ class NewFolder:
         self.target = Path(os.path.abspath(target))
         self.entries: list[FileEntry] = []
         self.work = self.target
+        self._open = ExitStack()
 
     def __enter__(self) -> NewFolder:
         require_target(self.target)
         self.target.parent.mkdir(parents=True, exist_ok=True)
-        number = 0
-        while True:
-            self.work = self.target.with_name(f".{self.target.name}.{os.getpid()}-{number}.part")
-            try:
-                self.work.mkdir()
-            except FileExistsError:  # of another thread, or left by a process that was killed
-                number += 1
-            else:
-                return self
+        held = self._open.enter_context(work_folder(self.target.parent, f".{self.target.name}.", ".part"))
+        self.work = held / self.target.name
+        self.work.mkdir()
+        return self
 
     def __exit__(self, *_: object) -> None:
-        shutil.rmtree(self.work, ignore_errors=True)
+        self._open.close()
 
     def write(self, path: str, pieces: Iterable[bytes | memoryview]) -> None:
         """Writes a file of the folder, and notes its size and hash in `entries`."""
@@ -93,7 +91,9 @@ class NewFolder:
         for folder, _, _ in os.walk(self.work, topdown=False):
             _sync(Path(folder))
         previous = previous_of(self.target)
-        if os.path.lexists(self.target):
+        if not os.path.lexists(self.target):
+            os.rename(self.work, self.target)
+        elif not exchange(self.work, self.target):
             if previous.exists():
                 shutil.rmtree(previous)
             os.rename(self.target, previous)
@@ -102,8 +102,6 @@ class NewFolder:
             except OSError:
                 os.rename(previous, self.target)
                 raise
-        else:
-            os.rename(self.work, self.target)
         _sync(self.target.parent)
         shutil.rmtree(previous, ignore_errors=True)
 

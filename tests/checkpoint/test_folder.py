@@ -1,6 +1,9 @@
 """A checkpoint appears whole or not at all, wherever its writing ends."""
 
 import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -8,6 +11,7 @@ import pytest
 from pstranspile.checkpoint import folder as module
 from pstranspile.checkpoint.api import forget_older, load_checkpoint, newest, save_checkpoint, step_folder
 from pstranspile.checkpoint.folder import previous_of, write_folder
+from pstranspile.checkpoint.names import MANIFEST
 from pstranspile.checkpoint.store import read_manifest
 from pstranspile.ir.diagnostics import DiagnosticError
 from tests.checkpoint.jobs import codes, job, machines, model, started
@@ -35,20 +39,27 @@ def count_calls(monkeypatch: pytest.MonkeyPatch, stop_at: int = -1) -> list[str]
 
     for name in ("rename", "fsync", "open"):
         monkeypatch.setattr(module.os, name, watched(name, getattr(os, name)))
-    # a killed process does not tidy up either
+    monkeypatch.setattr(module, "exchange", watched("exchange", module.exchange))
+    # a killed process does not tidy up either, nor is anything of it collected
     monkeypatch.setattr(module.shutil, "rmtree", watched("rmtree", module.shutil.rmtree))
-    monkeypatch.setattr(module.NewFolder, "__exit__", lambda self, *_: None)
+    monkeypatch.setattr(module.NewFolder, "__exit__", lambda self, *_: LEFT.append(self))
     return seen
 
 
-def test_killed_at_every_moment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+LEFT: list[module.NewFolder] = []
+
+
+@pytest.mark.parametrize("exchanged", [True, False])
+def test_killed_at_every_moment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, exchanged: bool):
     """After each, the earlier checkpoint or the new one is there, whole."""
+    if not exchanged:
+        monkeypatch.setattr(module, "exchange", lambda *_: False)
     compiled, cluster = job(2, 2, "sgd"), started(job(2, 2, "sgd"), 1)
+    save_checkpoint(machines(cluster), compiled, tmp_path / "rehearsal" / "c", step=0)
     with monkeypatch.context() as patch:
         seen = count_calls(patch)
-        save_checkpoint(machines(cluster), compiled, tmp_path / "rehearsal" / "c", step=0)
         save_checkpoint(machines(cluster), compiled, tmp_path / "rehearsal" / "c", step=1)
-    total = len(seen) // 2 + 2
+    total = len(seen)
     assert total > 10
     found: set[int] = set()
     for stop in range(total):
@@ -97,6 +108,7 @@ def test_the_second_rename_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 
     with monkeypatch.context() as patch:
         patch.setattr(module.os, "rename", rename)
+        patch.setattr(module, "exchange", lambda *_: False)
         with pytest.raises(DiagnosticError):
             save_checkpoint(machines(cluster), compiled, tmp_path / "c", step=2)
     assert read_manifest(tmp_path / "c").step == 1
@@ -166,3 +178,31 @@ def test_numbered_checkpoints(tmp_path: Path):
     forget_older(tmp_path, 2)
     assert sorted(os.listdir(tmp_path)) == ["step_00000000", "step_00000003", "step_00000012"]
     assert load_checkpoint(live, compiled, newest(tmp_path)).step == 12
+
+
+SAVER = """
+import sys
+from pstranspile.checkpoint.folder import write_folder
+from pathlib import Path
+while True:
+    for letter in (b"a", b"b"):
+        files = {f"{n}": [letter] for n in range(3 if letter == b"a" else 5)}
+        write_folder(Path(sys.argv[1]), {**files, MANIFEST: [letter]})
+        print(flush=True)
+"""
+
+
+def test_killed_processes_leave_nothing_for_long(tmp_path: Path):
+    folder = tmp_path / "c"
+    for round_ in range(6):
+        saver = SAVER.replace("MANIFEST", repr(MANIFEST))
+        process = subprocess.Popen([sys.executable, "-c", saver, folder], stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(round_ * 0.001)
+        process.kill()
+        process.communicate()
+        (letter,) = {path.read_bytes() for path in folder.iterdir()}
+        assert len(os.listdir(folder)) == (4 if letter == b"a" else 6)
+    write_folder(folder, {MANIFEST: [b"c"]})
+    assert os.listdir(tmp_path) == ["c"]

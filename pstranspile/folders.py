@@ -1,0 +1,112 @@
+"""Folders in which output is made ready: hidden, locked while their process lives, and put in place at once."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import shutil
+from collections.abc import Generator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+try:
+    import fcntl
+except ImportError:  # on Windows; what killed processes leave stays there
+    fcntl = None
+
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
+
+
+@contextlib.contextmanager
+def work_folder(parent: Path, prefix: str, suffix: str = "") -> Generator[Path]:
+    """A new folder `<prefix><process>-<number><suffix>` in `parent`, gone with all it holds at the end of the block.
+
+    What processes that were killed have left there under such names is removed first: a folder whose lock is free
+    belongs to nobody. Raises OSError.
+    """
+    _remove_abandoned(parent, prefix, suffix)
+    number = 0
+    while True:
+        work = parent / f"{prefix}{os.getpid()}-{number}{suffix}"
+        number += 1
+        try:
+            work.mkdir()
+        except FileExistsError:  # of another thread
+            continue
+        lock = _locked(work)
+        if lock is not None:
+            break  # else another process has removed it before it was locked
+    try:
+        yield work
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+        if lock >= 0:
+            os.close(lock)
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Generator[None]:
+    """Keeps other processes that do the same with this folder waiting until the end of the block."""
+    handle = _locked(folder)
+    try:
+        yield
+    finally:
+        if handle is not None and handle >= 0:
+            os.close(handle)
+
+
+def _locked(folder: Path, *, wait: bool = True) -> int | None:
+    """A handle that holds the lock of a folder (-1 where there are no locks); None if it is taken, or is gone."""
+    if fcntl is None:
+        return -1 if wait else None
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        if os.path.samestat(os.fstat(handle), os.stat(folder)):
+            return handle
+    except FileNotFoundError:
+        pass
+    except OSError as problem:  # taken, or a file system without locks
+        if wait and problem.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+            return handle
+    os.close(handle)
+    return None
+
+
+def _remove_abandoned(parent: Path, prefix: str, suffix: str) -> None:
+    with os.scandir(parent) as entries:
+        found = [
+            Path(entry.path)
+            for entry in entries
+            if entry.name.startswith(prefix) and entry.name.endswith(suffix) and entry.is_dir(follow_symlinks=False)
+        ]
+    for folder in found:
+        with contextlib.suppress(OSError):  # of another user
+            lock = _locked(folder, wait=False)
+            if lock is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+                os.close(lock)
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Each takes the other's name, in one step of the file system; False where that can't be done."""
+    rename = _renameat2()
+    if rename is None:
+        return False
+    names = (os.fsencode(one), os.fsencode(other))
+    return rename(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE) == 0
+
+
+@cache
+def _renameat2() -> Any:
+    """The function of that name of the C library, None where it has none (it is Linux's)."""
+    try:
+        return ctypes.CDLL(None).renameat2
+    except (OSError, AttributeError, TypeError):
+        return None
