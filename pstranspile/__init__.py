@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from pstranspile.ops.build import make_op as make_op
     from pstranspile.ops.values import LoDTensor as LoDTensor
     from pstranspile.ops.values import SelectedRows as SelectedRows
+    from pstranspile.plan.dispatch import Dispatcher as Dispatcher
     from pstranspile.plan.make import make_plan as make_plan
     from pstranspile.plan.plan import Plan as Plan
     from pstranspile.run.api import run as run
@@ -68,6 +69,7 @@ _API = {
     "Compiled": "compile:Compiled",
     "Diagnostic": "ir.diagnostics:Diagnostic",
     "DiagnosticError": "ir.diagnostics:DiagnosticError",
+    "Dispatcher": "plan.dispatch:Dispatcher",
     "Facts": "analysis.facts:Facts",
     "FrozenMap": "ir.frozen:FrozenMap",
     "Job": "job:Job",
@@ -115,6 +117,7 @@ __all__ = [
     "Compiled",
     "Diagnostic",
     "DiagnosticError",
+    "Dispatcher",
     "Facts",
     "FrozenMap",
     "Job",

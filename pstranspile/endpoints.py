@@ -10,6 +10,9 @@ FIRST_PORT = 6174
 
 LAST_PORT = 65535
 
+LONGEST = 300
+"""Characters that an endpoint may have; the name of a host has 253 at most."""
+
 _HOST = re.compile(r"[^\s:/,\[\]\"'%]+")
 
 
@@ -20,6 +23,8 @@ def parse_endpoint(text: str) -> str:
     IPv6 address without brackets.
     """
     trimmed = text.strip()
+    if len(trimmed) > LONGEST:
+        raise ValueError(f"{trimmed[:40]!r}... is too long for host:port")
     host, colon, port = trimmed.rpartition(":")
     if not trimmed:
         raise ValueError("an endpoint is empty; write host:port")

@@ -36,7 +36,6 @@ declare("mode-unsupported", "This version has no compiler for the job's mode of 
 SPLIT_METHODS = ("RoundRobin", "HashName")
 """The built-in ways to choose a server for a slice; a dispatcher of the user's own is `module:Class`."""
 
-
 DISTRIBUTED_TABLES = ("modulo", "rows")
 """How tables marked `is_distributed` are distributed.
 
@@ -44,8 +43,8 @@ DISTRIBUTED_TABLES = ("modulo", "rows")
 into ranges of rows like other sparse tables, updated as the program says.
 """
 
-MAX_MACHINES = 1_000_000
-"""More trainers than this are taken for a slip of the hand."""
+MAX_MACHINES = 10_000
+"""More trainers than this, or more servers, are taken for a slip of the hand: every one has programs of its own."""
 
 
 class JobError(DiagnosticError):
@@ -164,14 +163,14 @@ BOOLEANS = (
     "use_hierarchical_allreduce",
     "wait_port",
 )
-INTEGERS: Mapping[str, int] = {
-    "min_block_size": 1,
-    "geo_sgd_need_push_nums": 1,
-    "nccl_comm_num": 1,
-    "hierarchical_allreduce_inter_nranks": 0,
-    "trainer_id": 0,
+INTEGERS: Mapping[str, tuple[int, int]] = {
+    "min_block_size": (1, 2**63 - 1),
+    "geo_sgd_need_push_nums": (1, 2**31 - 1),
+    "nccl_comm_num": (1, 1024),
+    "hierarchical_allreduce_inter_nranks": (0, 2**31 - 1),
+    "trainer_id": (0, 2**31 - 1),
 }
-"""Keys that hold a number, and the smallest one they take."""
+"""Keys that hold a number, with the smallest and the largest one they take."""
 STRINGS = ("split_method", "distributed_table", "mode", "collective_mode", "current_endpoint")
 KEYS: tuple[str, ...] = (
     "pservers",
@@ -186,8 +185,7 @@ KEYS: tuple[str, ...] = (
 
 def _resolve(given: Mapping[str, object]) -> dict[str, Any]:
     """Every field's value. Raises JobError with all that is wrong."""
-    found = [*_type_errors(given)]
-    if found:
+    if found := [*_type_errors(given)]:
         raise JobError(found)
     values: dict[str, Any] = {**DEFAULTS, **given}
     found += _range_errors(values)
@@ -212,7 +210,7 @@ def _type_errors(given: Mapping[str, object]) -> Iterable[Diagnostic]:
     for key, value in given.items():
         want = _wanted_type(key, value)
         if want:
-            yield error("job-type", f"{key} takes {want}, not {_shown(value)}", focus=key)
+            yield error("job-type", f"{key} takes {want}, not {_with_type(value)}", focus=key)
 
 
 def _wanted_type(key: str, value: object) -> str | None:
@@ -231,19 +229,28 @@ def _wanted_type(key: str, value: object) -> str | None:
     return None
 
 
-def _short(value: object) -> str:
-    text = str(value).lower() if isinstance(value, bool) else repr(value)
+def shown(value: object) -> str:
+    """A value in a few words, however large it is and however deep it nests."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int) and value.bit_length() > 128:
+        return f"a number of {value.bit_length()} bits"
+    if isinstance(value, list | tuple | dict):
+        held = cast("Sequence[object] | dict[object, object]", value)
+        return f"{'a table' if isinstance(value, dict) else 'a list'} of {len(held)}"
+    text = repr(value[:60]) if isinstance(value, str) else repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _shown(value: object) -> str:
-    return f"{_short(value)} ({type(value).__name__})"
+def _with_type(value: object) -> str:
+    return f"{shown(value)} ({type(value).__name__})"
 
 
 def _range_errors(values: Mapping[str, Any]) -> Iterable[Diagnostic]:
-    for key, least in INTEGERS.items():
-        if values[key] < least:
-            yield error("job-value", f"{key} is {_short(values[key])}; it must be at least {least}", focus=key)
+    for key, (least, most) in INTEGERS.items():
+        if not least <= values[key] <= most:
+            limit = f"at least {least}" if values[key] < least else f"at most {most}"
+            yield error("job-value", f"{key} is {shown(values[key])}; it must be {limit}", focus=key)
     if values.get("mode") is not None and values["mode"] not in (*MODES, *CONFIG_MODES):
         names = tuple(dict.fromkeys((*MODES, *CONFIG_MODES)))
         yield error("job-value", _unknown("mode", values["mode"], names), focus="mode")
@@ -261,9 +268,9 @@ def _range_errors(values: Mapping[str, Any]) -> Iterable[Diagnostic]:
 def _unknown(key: str, value: str, names: Sequence[str]) -> str:
     from difflib import get_close_matches
 
-    near = get_close_matches(value.lower(), [n.lower() for n in names], 1)
+    near = get_close_matches(value[:60].lower(), [n.lower() for n in names], 1)
     hint = next((f" (did you mean {n}?)" for n in names if near and n.lower() == near[0]), "")
-    return f"{key} is {value!r}; it takes {', '.join(names[:-1])} or {names[-1]}{hint}"
+    return f"{key} is {shown(value)}; it takes {', '.join(names[:-1])} or {names[-1]}{hint}"
 
 
 def _endpoints(key: str, value: object, found: list[Diagnostic]) -> tuple[str, ...]:
@@ -276,14 +283,18 @@ def _endpoints(key: str, value: object, found: list[Diagnostic]) -> tuple[str, .
             message = f"{key} takes host:port, not a number"
             found.append(error("job-type", message, focus=key))
             return ()
-        try:
-            return local_endpoints(value)
-        except ValueError as problem:
-            found.append(error("job-value", f"{key}: {problem}", focus=key))
+        if not 1 <= value <= MAX_MACHINES:
+            limit = "at least 1" if value < 1 else f"at most {MAX_MACHINES}"
+            found.append(error("job-value", f"{key} is {shown(value)}; it must be {limit}", focus=key))
             return ()
-    texts: Iterable[str] = value.split(",") if isinstance(value, str) else value  # type: ignore[assignment]
+        return local_endpoints(value)
+    texts: Sequence[str] = value.split(",") if isinstance(value, str) else value  # type: ignore[assignment]
     if isinstance(value, str) and not value.strip():
         texts = ()
+    if len(texts) > MAX_MACHINES:
+        message = f"{key} lists {len(texts)} endpoints; it must be at most {MAX_MACHINES}"
+        found.append(error("job-value", message, focus=key))
+        return ()
     parsed: list[str] = []
     for text in texts:
         try:
@@ -308,7 +319,7 @@ def _trainers(given: Mapping[str, object], found: list[Diagnostic]) -> tuple[int
     if isinstance(value, int):
         if not 1 <= value <= MAX_MACHINES:
             limit = "at least 1" if value < 1 else f"at most {MAX_MACHINES}"
-            found.append(error("job-value", f"trainers is {_short(value)}; it must be {limit}", focus="trainers"))
+            found.append(error("job-value", f"trainers is {shown(value)}; it must be {limit}", focus="trainers"))
         if listed and len(listed) != value:
             message = f"trainers is {value}, but trainer_endpoints lists {len(listed)}"
             found.append(error("job-conflict", message, focus="trainer_endpoints"))
@@ -381,8 +392,8 @@ def job_warnings(job: Job) -> tuple[Diagnostic, ...]:
     ]
     if job.mode == "sync" and job.completely_not_async and not job.runtime_split_send_recv:
         message = (
-            "completely_not_async without runtime_split_send_recv is compiled as mode sync; Fluid's trainers "
-            "would send no barriers to servers that wait for them"
+            "completely_not_async without runtime_split_send_recv is compiled as mode sync; Fluid's trainers would "
         )
+        message += "send no barriers to servers that wait for them"
         found.append(warning("job-unused", message, focus="completely_not_async"))
     return tuple(found)

@@ -5,35 +5,45 @@ from __future__ import annotations
 import importlib
 import re
 import sys
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
 from pstranspile.ir.codes import declare
-from pstranspile.ir.diagnostics import Diagnostic, error
+from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, error, first_findings
 from pstranspile.ir.model import Location
-from pstranspile.job import BOOLEANS, INTEGERS, KEYS, Job, JobError
+from pstranspile.job import BOOLEANS, INTEGERS, KEYS, Job, JobError, shown
 from pstranspile.job_modes import MODES, SWITCHES
+from pstranspile.reading import read_named
 
 declare("job-file", "A job file can't be read, or is neither valid TOML nor valid JSON.")
+declare("job-code", "A job file names code to run, and nothing says that it may.")
 declare("job-unknown-key", "A job file or a setting names a key that jobs do not have.")
 
 MAX_BYTES = 16 << 20
 """Larger files are refused: no job is that long."""
 
 
-def load_job(path: str | Path | None, overrides: Mapping[str, object] | None = None) -> Job:
+def load_job(
+    path: str | Path | None, overrides: Mapping[str, object] | None = None, *, trust_code: bool = False
+) -> Job:
     """The job in a TOML or JSON file (None: no file), with the values of `overrides` in place of its own.
 
     A `mode` among the overrides replaces everything that chooses a mode in the file; `trainers` replaces the
-    file's `trainer_endpoints` as well. Raises JobError, with the place in the file where there is one.
+    file's `trainer_endpoints` as well. A file that names code (`split_method = "module:Class"`) is refused unless
+    `trust_code`. Raises JobError, with the place in the file where there is one.
     """
     given = {key: value for key, value in (overrides or {}).items() if value is not None}
     text = "" if path is None else _read(Path(path))
     from_file = {} if path is None else _parse(str(path), text)
-    unknown = [_unknown_key(key, from_file.get(key)) for key in (*from_file, *given) if key not in KEYS]
-    if unknown:
-        raise JobError(_placed(unknown, path, text, given))
+    unknown = islice((key for key in (*from_file, *given) if key not in KEYS), MAX_FINDINGS)
+    found = [_unknown_key(key, from_file.get(key)) for key in unknown]
+    if not (found or trust_code or "split_method" in given):
+        found += _own_code(from_file.get("split_method"))
+    if found:
+        raise JobError(_placed(found, path, text, given))
     if "trainers" in given:
         from_file.pop("trainer_endpoints", None)
     if "mode" in given:
@@ -67,23 +77,31 @@ def parse_setting(text: str) -> tuple[str, object]:
     return key, value
 
 
+def _own_code(method: object) -> Iterable[Diagnostic]:
+    """The finding about a dispatcher of the file's own, which would run whatever the file names."""
+    if isinstance(method, str) and ":" in method:
+        message = (
+            f"split_method names code to run, {shown(method)}, as no job file may unless it is trusted: "
+            "--trust-code on the command line, trust_code=True in Python"
+        )
+        yield error("job-code", message, focus="split_method")
+
+
 def _unknown_key(key: str, value: object = None) -> Diagnostic:
     from difflib import get_close_matches
 
     if isinstance(value, dict):
-        message = f"a job has no tables, such as {key!r}; its keys stand at the top of the file"
+        message = f"a job has no tables, such as {shown(key)}; its keys stand at the top of the file"
         return error("job-unknown-key", message, focus=key)
-    near = get_close_matches(key.lower(), KEYS, 1)
+    near = get_close_matches(key[:60].lower(), KEYS, 1)
     hint = f"did you mean {near[0]}?" if near else f"the keys are {', '.join(KEYS)}"
-    return error("job-unknown-key", f"a job has no key {key!r}; {hint}", focus=key)
+    return error("job-unknown-key", f"a job has no key {shown(key)}; {hint}", focus=key)
 
 
 def _read(path: Path) -> str:
     where = Location(str(path))
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise JobError([error("job-file", f"larger than {MAX_BYTES} bytes; this is no job file", where)])
-        return path.read_bytes().decode("utf-8-sig")
+        return read_named(path, MAX_BYTES).decode("utf-8-sig")
     except OSError as problem:
         message = f"can't read the job file: {problem.strerror or problem}"
         raise JobError([error("job-file", message, where)]) from None
@@ -109,9 +127,9 @@ def _parse_json(file: str, text: str) -> object:
     def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
         seen = dict(pairs)
         if len(seen) != len(pairs):
-            names = [key for key, _ in pairs]
-            twice = next(key for key in names if names.count(key) > 1)
-            raise JobError(_placed([error("job-file", f"{twice} stands twice", focus=twice)], file, text, {}))
+            twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
+            message = f"{shown(twice)} stands twice"
+            raise JobError(_placed([error("job-file", message, focus=twice)], file, text, {}))
         return seen
 
     try:
@@ -139,25 +157,33 @@ def _parse_toml(file: str, text: str) -> object:
 
 
 def _placed(
-    found: tuple[Diagnostic, ...] | list[Diagnostic],
-    path: str | Path | None,
-    text: str,
-    overrides: Mapping[str, object],
-) -> list[Diagnostic]:
-    """The findings, each with the line of the file that gives its key, unless an override gave it."""
+    found: Sequence[Diagnostic], path: str | Path | None, text: str, overrides: Mapping[str, object]
+) -> Sequence[Diagnostic]:
+    """The first findings, each with the line of the file that gives its key, unless an override gave it."""
+    found = first_findings(found)
     if path is None:
-        return [*found]
+        return found
     return [
         d if d.focus in overrides or not d.focus else d._replace(location=_locate(str(path), text, d.focus))
         for d in found
     ]
 
 
-def _locate(file: str, text: str, key: str) -> Location | None:
-    pattern = re.compile(rf"(?:^|[{{,])\s*\[*\s*(\"?){re.escape(key)}\1\s*[=:\].]", re.MULTILINE)
-    match = pattern.search(text)
-    if match is None:
+def _locate(file: str, text: str, key: str) -> Location:
+    """The first place in the file that gives the key: at the start of a line or after `{` or `,`, before `=` or `:`."""
+    at = text.find(key)
+    while at >= 0 and not (_begins(text, at) and _GIVES(text, at + len(key))):
+        at = text.find(key, at + 1)
+    if at < 0:
         return Location(file)
-    start = text.index(key, match.start())
-    line = text.count("\n", 0, start) + 1
-    return Location(file, line, start - (text.rfind("\n", 0, start) + 1) + 1)
+    return Location(file, text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at))
+
+
+_GIVES = re.compile(r"[\"']?\s*[=:\].]").match
+
+
+def _begins(text: str, at: int) -> bool:
+    before = at - (text[at - 1 : at] in ('"', "'"))
+    while text[before - 1 : before] in (" ", "\t", "["):
+        before -= 1
+    return text[before - 1 : before] in ("", "\n", "{", ",")

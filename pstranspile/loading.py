@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterable
-from pathlib import Path
-from typing import BinaryIO, TypeAlias
+from typing import TypeAlias
 
 from pstranspile.interop import codes
 from pstranspile.interop.meta import Meta, apply_meta, infer_parameters, parse_meta
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, render
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Program
+from pstranspile.reading import read_named, read_stream
 
 STDIN = "<stdin>"
 """The name that messages give to what is read from stdin."""
@@ -21,7 +22,6 @@ Report: TypeAlias = Callable[[Iterable[Diagnostic]], object]
 
 LARGEST = 1 << 30
 """How many bytes an input may have."""
-_READ_AT_ONCE = 1 << 20
 
 _TEXT_BYTES = b"\t\n\v\f\r\x1b" + bytes(range(0x20, 0x100))
 _PROGRAM_DESC_STARTS = frozenset({0x0A, 0x1A, 0x22})  # fields 1, 3 and 4, each with a length
@@ -97,25 +97,18 @@ def read_bytes(path: str) -> bytes:
     if not path:
         raise DiagnosticError([error(codes.INPUT_UNREADABLE, "the name of a file is empty")])
     try:
-        with Path(path).open("rb") as file:
-            data = _whole(file, path)
+        data = read_named(path, LARGEST)
     except (OSError, ValueError) as problem:  # ValueError: a path with a NUL character
-        raise _failure(codes.INPUT_UNREADABLE, path, _reason(path, problem)) from None
+        raise _unreadable(path, problem) from None
     if not data:
         raise _failure(codes.INPUT_EMPTY, path, "the file is empty")
     return data
 
 
-def _whole(file: BinaryIO, name: str) -> bytes:
-    """All that a file holds, unless that is more than any program does: a device may give bytes without end."""
-    parts: list[bytes] = []
-    size = 0
-    while part := file.read(_READ_AT_ONCE):
-        parts.append(part)
-        size += len(part)
-        if size > LARGEST:
-            raise _failure(codes.INPUT_LARGE, name, f"there are more than {LARGEST >> 20} MiB, which no program has")
-    return b"".join(parts)
+def _unreadable(path: str, problem: Exception) -> DiagnosticError:
+    if isinstance(problem, OSError) and problem.errno == errno.EFBIG:
+        return _failure(codes.INPUT_LARGE, path, f"{problem.strerror}, which no program has")
+    return _failure(codes.INPUT_UNREADABLE, path, _reason(path, problem))
 
 
 def _reason(path: str, problem: Exception) -> str:
@@ -137,7 +130,12 @@ def read_stdin() -> bytes:
     import sys
 
     closed = sys.stdin is None  # pyright: ignore[reportUnnecessaryComparison]
-    data = b"" if closed else _whole(sys.stdin.buffer, STDIN)
+    try:
+        data = b"" if closed else read_stream(sys.stdin.buffer, LARGEST)
+    except OSError as problem:
+        if problem.errno == errno.EFBIG:
+            raise _unreadable(STDIN, problem) from None
+        raise
     if not data:
         raise _failure(codes.INPUT_EMPTY, STDIN, "there is nothing on stdin")
     return data

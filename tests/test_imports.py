@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "pstranspile"
 
 LAYERS = (
-    ("lazy",),
+    ("lazy", "reading"),
     ("ir",),
     ("folders",),
     ("endpoints", "job_modes", "job", "jobfile"),

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import random
 
 import pytest
@@ -143,6 +144,12 @@ def test_every_combination_of_switches_means_one_mode_or_is_refused():
         ({"pservers": 2, "trainers": 3, "trainer_endpoints": TRAINERS}, ("job-conflict", "trainer_endpoints")),
         ({"pservers": 2, "trainers": 2, "trainer_id": 2}, ("job-value", "trainer_id")),
         ({"pservers": 2, "trainers": 2, "trainer_id": -1}, ("job-value", "trainer_id")),
+        ({"pservers": 2, "trainers": 1_000_000}, ("job-value", "trainers")),
+        ({"pservers": 1_000_000}, ("job-value", "pservers")),
+        ({"pservers": 2, "nccl_comm_num": 4_000_000_000}, ("job-value", "nccl_comm_num")),
+        ({"pservers": 2, "geo_sgd_need_push_nums": 10**30}, ("job-value", "geo_sgd_need_push_nums")),
+        ({"pservers": 2, "split_method": "x" * 10**6}, ("job-value", "split_method")),
+        ({"pservers": "a" * 10**6 + ":1"}, ("job-endpoint", "pservers")),
         ({"pservers": 2, "min_block_size": 0}, ("job-value", "min_block_size")),
         ({"pservers": 2, "min_block_size": True}, ("job-type", "min_block_size")),
         ({"pservers": 2, "min_block_size": "8192"}, ("job-type", "min_block_size")),
@@ -283,6 +290,12 @@ def test_options_override_the_file(tmp_path):
         ("job.json", "[1, 2]", "job-file", 1, "table"),
         ("job.json", "[" * 100000, "job-file", 0, "deep"),
         ("job.json", '{"trainers": ' + "9" * 5000 + "}", "job-file", 0, "JSON"),
+        ("job.toml", "pservers = 2\ntrainers = 0x" + "f" * 9000 + "\n", "job-value", 2, "a number of 36000 bits"),
+        ("job.toml", "pservers = 2\ntrainers = " + "[" * 300 + "]" * 300, "job-type", 2, "a list of 1"),
+        ("job.json", '{"pservers": 2, "wait_port": ' + '{"a": ' * 400 + "1" + "}" * 401, "job-type", 1, "a table of 1"),
+        ("job.toml", "pservers = 2\n" + "\n" * 3000 + "trainer = 2\n", "job-unknown-key", 3002, "mean trainers?"),
+        ("job.toml", "pservers = 2\n" + "a" * 100_000 + " = 2\n", "job-unknown-key", 2, "a job has no key 'aaa"),
+        ("job.toml", 'pservers = 2\nsplit_method = "module:Class"\n', "job-code", 2, "--trust-code"),
     ],
 )
 def test_errors_in_files_have_a_place(tmp_path, name, text, code, line, says):
@@ -308,6 +321,29 @@ def test_missing_file(tmp_path):
         with pytest.raises(JobError) as caught:
             load_job(path)
         assert caught.value.diagnostics[0].code == "job-file"
+
+
+def test_a_trusted_file_may_name_code(tmp_path):
+    path = write(tmp_path, "job.toml", 'pservers = 2\nsplit_method = "module:Class"\n')
+    assert load_job(path, trust_code=True).split_method == "module:Class"
+    assert load_job(path, {"split_method": "HashName"}).split_method == "HashName"
+    assert load_job(path, {"split_method": "mine:Own"}).split_method == "mine:Own"
+
+
+@pytest.mark.parametrize("name", ["job.toml", "job.json"])
+def test_many_mistakes_are_not_all_told(tmp_path, name):
+    keys = [f"key_{number}" for number in range(5000)]
+    text = json.dumps(dict.fromkeys(keys, 1)) if name == "job.json" else "".join(f"{key} = 1\n" for key in keys)
+    with pytest.raises(JobError) as caught:
+        load_job(write(tmp_path, name, text))
+    assert len(caught.value.diagnostics) == 20
+    assert "these are the first ones" in caught.value.diagnostics[-1].notes[0].message
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="there is no /dev/zero")
+def test_a_device_without_end():
+    with pytest.raises(JobError, match="more than 16 MiB"):
+        load_job("/dev/zero")
 
 
 def test_settings():

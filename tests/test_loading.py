@@ -131,10 +131,10 @@ def test_files_that_can_not_be_read(tmp_path):
 
 
 def test_a_file_that_may_not_be_read(tmp_path, monkeypatch):
-    def denied(self, mode):
-        raise PermissionError(13, "Permission denied", str(self))
+    def denied(path, most):
+        raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr("pathlib.Path.open", denied)
+    monkeypatch.setattr("pstranspile.loading.read_named", denied)
     assert "may not be read" in refused(tmp_path / "secret.ir").message
 
 

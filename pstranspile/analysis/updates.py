@@ -12,6 +12,7 @@ from pstranspile.analysis.uses import Uses, effects_of
 from pstranspile.ir.diagnostics import Diagnostic, at_op, error
 from pstranspile.ir.model import Op, Program
 from pstranspile.ops import schema_of
+from pstranspile.ops.schema import OpSchema, Slicing
 
 
 class Update(NamedTuple):
@@ -109,6 +110,18 @@ def _gradients_finished(program: Program, roles: Roles) -> dict[str, str]:
         if op.role_vars and index not in moved:
             found.update(op.role_pairs)
     return found
+
+
+def follows_parameter(schema: OpSchema | None, slot: str) -> bool:
+    """Whether what an op has in a slot is cut like the parameter, if it has the parameter's shape.
+
+    So are the slots of an optimizer that follow the parameter, and every slot of an op that works row by row.
+    """
+    if schema is None:
+        return False
+    if schema.slicing:
+        return schema.slicing.get(slot) is Slicing.FOLLOWS
+    return schema.row_wise
 
 
 def why_whole(program: Program, op_indices: Iterable[int]) -> str:

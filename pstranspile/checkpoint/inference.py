@@ -253,8 +253,14 @@ def _columns(ops: Iterable[Op], kind: str, slot: str) -> tuple[str, ...]:
         value = op.attrs.get("col", 0)
         return value if isinstance(value, int) else 0
 
-    sides = [(column(op), op.inputs if slot == "X" else op.outputs) for op in ops if op.type == kind]
-    return tuple(side[slot][0] for _, side in sorted(sides, key=lambda pair: pair[0]))
+    def name(op: Op) -> str:
+        names = (op.inputs if slot == "X" else op.outputs).get(slot, ())
+        if len(names) != 1:
+            raise DiagnosticError([at_op(codes.INFERENCE, f"it has no variable in its slot {slot}", op)])
+        return names[0]
+
+    columns = [(column(op), name(op)) for op in ops if op.type == kind]
+    return tuple(name for _, name in sorted(columns, key=lambda pair: pair[0]))
 
 
 def _with_servers(program: Program, endpoints: Sequence[str]) -> Program:

@@ -103,6 +103,11 @@ def add_job(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("the job", "Options override the job file.")
     group.add_argument("--config", metavar="JOB", help="a TOML or JSON file that describes the job")
     group.add_argument(
+        "--trust-code",
+        action="store_true",
+        help="let the job file name code to run (split_method = module:Class); only for a file that you trust",
+    )
+    group.add_argument(
         "--pservers",
         metavar="EP,EP|N",
         help="the parameter servers, as host:port,host:port; a number N means 127.0.0.1:6174, 6175, ...",
@@ -140,7 +145,9 @@ def read_job(options: argparse.Namespace) -> Job:
         if overrides.get(key, value) != value:
             raise JobError([error("job-conflict", f"{key} is given twice, with different values", focus=key)])
         overrides[key] = value
-    job = load_job(options.config, overrides)
+    if options.trust_code and options.config is None:
+        raise JobError([error("job-unused", "--trust-code is about a job file, and no --config names one")])
+    job = load_job(options.config, overrides, trust_code=options.trust_code)
     report(job_warnings(job))
     if ":" in job.split_method and "" not in sys.path:
         sys.path.insert(0, "")  # a dispatcher of the user's own may lie in the folder they work in

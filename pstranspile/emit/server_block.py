@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from pstranspile.analysis.updates import follows_parameter
 from pstranspile.emit.rename import rename_slots
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Op, Program, TensorType, Var
 from pstranspile.ir.types import VarKind
 from pstranspile.ops import schema_of
-from pstranspile.ops.schema import OpSchema, Slicing
 from pstranspile.plan.names import slice_name
 from pstranspile.plan.plan import PlannedParameter, Slice
 
@@ -130,7 +130,7 @@ class ServerProgram:
                     if name in names:
                         renamed[name] = names[name]
                     elif name not in renamed:
-                        renamed[name] = self._declare_for(name, view, _follows(schema, slot), is_optimizer)
+                        renamed[name] = self._declare_for(name, view, follows_parameter(schema, slot), is_optimizer)
         changed = {old: new for old, new in renamed.items() if old != new}
         if not changed:
             return op
@@ -161,11 +161,3 @@ class ServerProgram:
                 location=None,
             )
         return here
-
-
-def _follows(schema: OpSchema | None, slot: str) -> bool:
-    if schema is None:
-        return False
-    if schema.slicing:
-        return schema.slicing.get(slot) is Slicing.FOLLOWS
-    return schema.row_wise

@@ -14,8 +14,9 @@ from pstranspile.explain.job import ExplainedJob
 from pstranspile.explain.record import Record, read_record, with_origins
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location, Program
-from pstranspile.loading import Report
+from pstranspile.loading import LARGEST, Report
 from pstranspile.outputs import PLAN_FILE
+from pstranspile.reading import read_regular
 
 _NUMBERED = re.compile(r"(trainer|pserver)_(\d+)")
 _ADVICE = "compile again, or explain the source: pstranspile explain INPUT ...job options..."
@@ -91,11 +92,11 @@ def _with_origins(record: Record, name: str, programs: dict[str, Program], file:
 
 def _read_plan(path: str) -> dict[str, Any]:
     try:
-        plan: object = json.loads(Path(path).read_bytes().decode("utf-8"))
+        plan: object = json.loads(read_regular(path, LARGEST).decode("utf-8"))
     except OSError as problem:
         message = f"can't be read: {problem.strerror or problem}; it is written by pstranspile compile -o"
         raise DiagnosticError([error(NO_RECORD, message, Location(path))]) from None
-    except ValueError as problem:  # no UTF-8, or no JSON
+    except (ValueError, RecursionError) as problem:  # no UTF-8, no JSON, or nested without end
         raise DiagnosticError([error(NO_RECORD, f"not JSON: {problem}", Location(path))]) from None
     if not isinstance(plan, dict):
         raise DiagnosticError([error(NO_RECORD, "not a plan: it holds no JSON object", Location(path))])

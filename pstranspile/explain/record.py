@@ -15,6 +15,7 @@ Source op -1 is a program as a whole. Files are named without their folder: the 
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import PurePath
@@ -123,12 +124,22 @@ def _line_runs(ops: Iterable[Op]) -> list[list[int]]:
 
 
 class SourceBlock(NamedTuple):
-    """What a record knows of one block of the source."""
+    """What a record knows of one block of the source. `lines` are runs: (first op, its line, how many ops), by op."""
 
     file: str
     line: int
-    lines: tuple[int, ...]
+    lines: tuple[tuple[int, int, int], ...]
     texts: Mapping[str, str]
+
+    def line_of(self, number: int) -> int | None:
+        """The line of an op, 0 if it has none; None if there is no such op. Of op -1: the line of the block."""
+        if number < 0:
+            return self.line
+        at = bisect_right(self.lines, number, key=lambda run: run[0]) - 1
+        first, line, count = self.lines[at] if at >= 0 else (0, 0, 0)
+        if number >= first + count:
+            return None
+        return line + number - first if line else 0
 
 
 class Record(NamedTuple):
@@ -146,13 +157,8 @@ class Record(NamedTuple):
     def place(self, program: str, block: int, number: int) -> Location | None:
         """Where a source op stands, or (-1) its block."""
         known = self.source.get((program, block))
-        if known is None or number >= len(known.lines):
-            return None
-        return Location(known.file, known.lines[number] if number >= 0 else known.line)
-
-
-MAX_OPS = 10_000_000
-"""The most ops of one block that a record is believed to tell of."""
+        line = known.line_of(number) if known else None
+        return Location(known.file, line) if known and line is not None else None
 
 
 def read_record(plan: Mapping[str, Any]) -> Record | None:
@@ -163,34 +169,62 @@ def read_record(plan: Mapping[str, Any]) -> Record | None:
     if not all(key in plan for key in ("settings", "source_ops", "origins")):
         return None
     source = {
-        (str(row["program"]), int(row["block"])): SourceBlock(
-            str(row["file"]), int(row["line"]), tuple(_lines(row["lines"])), dict(row["texts"])
+        (_text(row["program"]), _count(row["block"])): SourceBlock(
+            _text(row["file"]), _count(row["line"]), tuple(_lines(row["lines"])), _texts(row["texts"])
         )
         for row in plan["source_ops"]
     }
-    runs = {
-        (str(machine), str(row["program"]), int(row["block"])): [_checked(run) for run in row["ops"]]
-        for row in plan["origins"]
-        for machine in row["machines"]
-    }
-    return Record(Settings(**plan["settings"]), source, runs)
+    runs: dict[tuple[str, str, int], list[Run]] = {}
+    for row in plan["origins"]:
+        made = [_checked(run) for run in row["ops"]]
+        for machine in row["machines"]:
+            runs[_text(machine), _text(row["program"]), _count(row["block"])] = made
+    return Record(_settings(plan["settings"]), source, runs)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("what should be a text is none")
+    return value
+
+
+def _count(value: object) -> int:
+    if type(value) is not int or not 0 <= value <= _MOST:
+        raise ValueError("what should be a number from 0 on is none")
+    return value
+
+
+_MOST = 2**53
+"""The largest number that a record is believed to give."""
+
+
+def _texts(texts: Mapping[str, object]) -> dict[str, str]:
+    return {_text(number): _text(text) for number, text in texts.items()}
+
+
+def _settings(given: Mapping[str, Any]) -> Settings:
+    """How the job cuts and places. Raises ValueError when a value is of another kind than the default."""
+    defaults = Settings()._asdict()
+    if any(type(value) is not type(defaults[key]) for key, value in given.items()):
+        raise ValueError("a setting of another kind")
+    return Settings(**given)
 
 
 def _checked(run: list[object]) -> Run:
     """A run as it is. Raises ValueError when it is not `rule, first[, count[, program, block]]`."""
     kinds = [type(part) for part in run]
     if kinds not in ([str, int], [str, int, int], [str, int, int, str, int]):
-        raise ValueError(f"{run!r:.60} says nothing of ops")
+        raise ValueError("a run that says nothing of ops")
+    if any(isinstance(part, int) and not WHOLE <= part <= _MOST for part in run):
+        raise ValueError("a run of ops that no program has")
     return run
 
 
-def _lines(runs: Iterable[Sequence[int]]) -> Iterator[int]:
+def _lines(runs: Iterable[Sequence[int]]) -> Iterator[tuple[int, int, int]]:
     total = 0
     for first, count in runs:
+        yield total, _count(first), _count(count)
         total += count
-        if count < 0 or total > MAX_OPS:
-            raise ValueError(f"a block of {total} ops")
-        yield from range(first, first + count) if first else [0] * count
 
 
 def with_origins(record: Record, machine: str, programs: Mapping[str, Program]) -> dict[str, Program]:

@@ -6,7 +6,7 @@ The layout is `file:line:col: error[code]: message`, then the source line with c
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
@@ -90,6 +90,19 @@ def raise_errors(diagnostics: Iterable[Diagnostic]) -> None:
     found = tuple(diagnostics)
     if any(d.severity is Severity.ERROR for d in found):
         raise DiagnosticError(found)
+
+
+MAX_FINDINGS = 20
+"""How many findings of one kind a run reports."""
+
+
+def first_findings(found: Sequence[Diagnostic]) -> Sequence[Diagnostic]:
+    """The first findings; the last of them says that it is not the last one of all."""
+    if len(found) < MAX_FINDINGS:
+        return found
+    last = found[MAX_FINDINGS - 1]
+    more = Note("there may be more findings; these are the first ones")
+    return [*found[: MAX_FINDINGS - 1], last._replace(notes=(*last.notes, more))]
 
 
 # Control characters and surrogates: a file may hold anything, a terminal should not be sent it.

@@ -8,7 +8,8 @@ DISPATCHER = declare(
 )
 WHOLE_INITIALISER = declare(
     "whole-initialiser",
-    "The start-up program initialises a parameter by an op that can't make a slice of it, so it stays whole.",
+    "The start-up program initialises a parameter by an op that can't make a slice of it, so it stays whole "
+    "(a warning), which a distributed lookup table can't.",
 )
 UNKNOWN_SHAPE = declare("parameter-shape", "A parameter has no static shape, so it can't be placed or sliced.")
 RESERVED = declare(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import zlib
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.plan import codes
@@ -18,56 +18,60 @@ class Placeable(NamedTuple):
     shape: tuple[int, ...]
 
 
-class Dispatcher(Protocol):
-    """Fluid's PSDispatcher: made with the endpoints, asked for one endpoint per slice (A2.43)."""
+class Dispatcher:
+    """What every dispatcher is a subclass of, as of Fluid's PSDispatcher (A2.43). Made with the servers' endpoints."""
+
+    def __init__(self, pserver_endpoints: Sequence[str]):
+        self.endpoints = tuple(pserver_endpoints)
+        """The servers of the job, in order."""
 
     def dispatch(self, varlist: Sequence[Placeable]) -> Sequence[str]:
-        """One endpoint for each slice, in order."""
-        ...
+        """One endpoint for each slice, in order. Called once for each parameter; to be overridden."""
+        raise NotImplementedError(f"{type(self).__name__} has no method dispatch")
 
 
-class RoundRobin:
+class RoundRobin(Dispatcher):
     """Deals slices out in turn; the turn goes on from call to call."""
 
     def __init__(self, pserver_endpoints: Sequence[str]):
-        self._endpoints = tuple(pserver_endpoints)
+        super().__init__(pserver_endpoints)
         self._turn = 0
 
     def dispatch(self, varlist: Sequence[Placeable]) -> Sequence[str]:
         """The next endpoints in turn, one for each slice."""
         first = self._turn
         self._turn += len(varlist)
-        return [self._endpoints[i % len(self._endpoints)] for i in range(first, self._turn)]
+        return [self.endpoints[i % len(self.endpoints)] for i in range(first, self._turn)]
 
 
-class HashName:
+class HashName(Dispatcher):
     """Server index = crc32 of the slice's name modulo the number of servers.
 
     Fluid's own HashName does not run (A2.44); this hash is the same on every machine and in every process.
     """
 
-    def __init__(self, pserver_endpoints: Sequence[str]):
-        self._endpoints = tuple(pserver_endpoints)
-
     def dispatch(self, varlist: Sequence[Placeable]) -> Sequence[str]:
         """The endpoint that each slice's name hashes to."""
-        return [self._endpoints[zlib.crc32(v.name.encode()) % len(self._endpoints)] for v in varlist]
+        return [self.endpoints[zlib.crc32(v.name.encode()) % len(self.endpoints)] for v in varlist]
 
 
-BUILT_IN: dict[str, type[Any]] = {"RoundRobin": RoundRobin, "HashName": HashName}
+BUILT_IN: dict[str, type[Dispatcher]] = {"RoundRobin": RoundRobin, "HashName": HashName}
 
 
 def make_dispatcher(split_method: str, endpoints: Sequence[str]) -> Dispatcher:
     """The dispatcher called `RoundRobin`, `HashName`, or `module:Class` for one of the user's own.
 
-    Raises DiagnosticError when the user's class can't be imported or made.
+    Raises DiagnosticError when the user's class can't be imported or made, or is no subclass of Dispatcher.
     """
     if split_method in BUILT_IN:
         return BUILT_IN[split_method](endpoints)
     module, _, name = split_method.partition(":")
     try:
-        return getattr(importlib.import_module(module), name)(list(endpoints))
-    except Exception as reason:  # anything the user's own module does at import or construction
+        found: object = getattr(importlib.import_module(module), name)
+        if not (isinstance(found, type) and issubclass(found, Dispatcher)):
+            raise TypeError("it is no subclass of pstranspile.Dispatcher")
+        return found(list(endpoints))
+    except (Exception, SystemExit) as reason:  # anything the user's own module does at import or construction
         message = f"split_method {split_method!r}: {type(reason).__name__}: {reason}"
         raise DiagnosticError([error(codes.DISPATCHER, message)]) from reason
 
@@ -76,7 +80,7 @@ def dispatch(dispatcher: Dispatcher, slices: Sequence[Placeable], endpoints: Seq
     """Asks the dispatcher and checks its answer. Raises DiagnosticError if it is not one known endpoint per slice."""
     try:
         answer = tuple(dispatcher.dispatch(slices))
-    except Exception as reason:  # the user's own code
+    except (Exception, SystemExit) as reason:  # the user's own code
         message = f"the dispatcher failed on %{slices[0].name}: {type(reason).__name__}: {reason}"
         raise DiagnosticError([error(codes.DISPATCHER, message)]) from reason
     if len(answer) != len(slices):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from pstranspile.analysis.facts import Facts
-from pstranspile.ir.diagnostics import Diagnostic, Note, error, raise_errors
+from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, Note, error, first_findings, raise_errors
 from pstranspile.ir.model import Location, SourceText
 from pstranspile.job import Job
 from pstranspile.plan import codes
@@ -67,10 +67,12 @@ def read_plan(text: str, file: str = "<plan>") -> PlanFile:
         line = raw.strip()
         if not line or line.startswith("#"):
             continue
+        if len(findings) == MAX_FINDINGS:
+            break
         location = Location(file, number, raw.index(line) + 1)
         unreadable = next(filter(_is_unreadable, _STRINGS.findall(line)), None)
         if unreadable is not None:
-            message = f"{unreadable} is no string: it has an escape or a character that strings don't have"
+            message = f"{unreadable[:80]} is no string: it has an escape or a character that strings don't have"
             findings.append(error(codes.PLAN_SYNTAX, message, location, focus=unreadable))
             continue
         if match := _SLICE.fullmatch(line):
@@ -87,18 +89,20 @@ def read_plan(text: str, file: str = "<plan>") -> PlanFile:
         else:
             findings.append(error(codes.PLAN_SYNTAX, f"not a line of a plan: {line[:80]!r}", location))
     if header.get("plan") != "1":
-        message = f"the file is not a plan of version 1 (its first line must be `plan 1`): {header.get('plan')!r}"
+        message = (
+            f"the file is not a plan of version 1 (its first line must be `plan 1`): {header.get('plan', '')[:40]!r}"
+        )
         findings.append(error(codes.PLAN_SYNTAX, message, Location(file, 1, 1)))
-    raise_errors(findings)
+    raise_errors(first_findings(findings))
     return PlanFile(SourceText(file, text), header.get("source", ""), *job, tuple(lines))
 
 
 def _endpoints(text: str) -> tuple[str, ...]:
     try:
         found: object = json.loads(text)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         return ()
-    return tuple(str(item) for item in found) if isinstance(found, list) else ()  # pyright: ignore
+    return tuple(item for item in found if isinstance(item, str)) if isinstance(found, list) else ()  # pyright: ignore
 
 
 def apply_plan(plan: PlanFile, source: str, facts: Facts, job: Job, pieces: Sequence[Piece], per_trainer: bool) -> Plan:

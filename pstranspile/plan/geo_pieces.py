@@ -37,8 +37,10 @@ def cut_for_geo(
             continue
         tensor = var.tensor
         cuts = cut_rows(tensor.shape, len(job.pservers), job.min_block_size)
+        if name in whole:
+            update = update._replace(whole=f"{whole[name].type} can't make a slice of it")
         if len(cuts) > 1 and name in whole:
-            message = f"{focus} is kept whole: {whole[name].type} can't make a slice of it"
+            message = f"{focus} is kept whole: {update.whole}"
             findings.append(
                 at_op(codes.WHOLE_INITIALISER, message, whole[name], focus=focus, severity=Severity.WARNING)
             )

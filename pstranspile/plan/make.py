@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from pstranspile.analysis.codes import SLICED_NORM
 from pstranspile.analysis.facts import Facts
 from pstranspile.analysis.tables import is_sparse
-from pstranspile.analysis.updates import Update
+from pstranspile.analysis.updates import Update, follows_parameter
 from pstranspile.ir.diagnostics import Diagnostic, Severity, at_op, raise_errors
 from pstranspile.ir.model import Op, Program, TensorType, Var
 from pstranspile.job import Job
@@ -71,6 +71,10 @@ def slice_variables(facts: Facts, startup: Program | None, job: Job) -> tuple[li
     pieces: list[Piece] = []
     grouped = {name for group in facts.groups for name in group.parameters}
     unsliceable = _initialisers_that_need_the_whole(startup)
+    table = facts.lookup_table.parameter if facts.lookup_table else None
+    if table in unsliceable:
+        message = f"%{table} is dealt out to the servers: {unsliceable[table].type} can't make a part of it"
+        findings.append(at_op(codes.WHOLE_INITIALISER, message, unsliceable[table]))
     servers = len(job.pservers) if job.slice_var_up else 1
     prefetched = {table.parameter for table in facts.tables}
     variables = facts.program.main_block.vars
@@ -81,18 +85,34 @@ def slice_variables(facts: Facts, startup: Program | None, job: Job) -> tuple[li
         if tensor is None:
             continue
         cuts = cut_rows(tensor.shape, servers, job.min_block_size)
-        if len(cuts) > 1:
-            initialiser, made = _made_whole(facts.program, update, unsliceable) if unsliceable else (None, "")
-            if initialiser is not None:
-                message = f"%{update.parameter} is kept whole: {initialiser.type} can't make a slice of {made}"
+        name = next((name for name in _cut_with(facts, update, tensor) if name in unsliceable), None)
+        if name is not None and not update.whole:
+            initialiser = unsliceable[name]
+            update = update._replace(
+                whole=f"{initialiser.type} can't make a slice of {'it' if name == update.parameter else f'%{name}'}"
+            )
+            if len(cuts) > 1:
+                message = f"%{update.parameter} is kept whole: {update.whole}"
                 findings.append(at_op(codes.WHOLE_INITIALISER, message, initialiser, severity=Severity.WARNING))
-            if initialiser is not None or update.whole or update.parameter in grouped:
+        if len(cuts) > 1:
+            if update.whole or update.parameter in grouped:
                 cuts = (Cut(0, tensor.shape[0]),)
             else:
                 findings += _norm_warnings(facts, update)
         sparse = is_sparse(facts.program, update.gradient)
         pieces.append(Piece(update, tensor, cuts, sparse, update.parameter in prefetched))
     return pieces, findings
+
+
+def _cut_with(facts: Facts, update: Update, tensor: TensorType) -> Iterator[str]:
+    """A parameter, and the variables that are cut like it."""
+    yield update.parameter
+    variables = facts.program.main_block.vars
+    for op in (facts.program.main_block.ops[index] for index in update.ops):
+        schema = schema_of(op.type)
+        for slot, names in (*op.inputs.items(), *op.outputs.items()):
+            if follows_parameter(schema, slot):
+                yield from (name for name in names if name in variables and variables[name].shape == tensor.shape)
 
 
 def _tensor_of(facts: Facts, update: Update, var: Var | None) -> tuple[TensorType | None, Diagnostic | None]:
@@ -115,14 +135,6 @@ def _norm_warnings(facts: Facts, update: Update) -> list[Diagnostic]:
             message = f"%{update.parameter} is cut, and each server will use the norm of its own slice"
             found.append(at_op(SLICED_NORM, message, op, severity=Severity.WARNING))
     return found
-
-
-def _made_whole(program: Program, update: Update, unsliceable: Mapping[str, Op]) -> tuple[Op | None, str]:
-    """The op that makes a parameter, or state that is cut like it, only whole; and what it makes, in words."""
-    if update.parameter in unsliceable:
-        return unsliceable[update.parameter], "it"
-    states = [var.name for var, follows in optimizer_states(program, update) if follows and var.name in unsliceable]
-    return (unsliceable[states[0]], f"%{states[0]}") if states else (None, "")
 
 
 def _initialisers_that_need_the_whole(startup: Program | None) -> dict[str, Op]:

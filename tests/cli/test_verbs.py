@@ -104,11 +104,10 @@ def test_plan_goes_back_in(tmp_path, capsys):
 
 def test_own_dispatcher_from_the_working_folder(tmp_path):
     (tmp_path / "placing.py").write_text(
-        "class Last:\n"
-        "    def __init__(self, endpoints):\n"
-        "        self.last = endpoints[-1]\n"
+        "import pstranspile\n"
+        "class Last(pstranspile.Dispatcher):\n"
         "    def dispatch(self, variables):\n"
-        "        return [self.last for variable in variables]\n"
+        "        return [self.endpoints[-1] for variable in variables]\n"
     )
     code = f"import sys; sys.path[:] = [p for p in sys.path if p]; sys.path.insert(0, {str(ROOT)!r})\n"
     code += "from pstranspile.cli import main; sys.exit(main(sys.argv[1:]))"
@@ -117,6 +116,30 @@ def test_own_dispatcher_from_the_working_folder(tmp_path):
     assert done.returncode == 0, done.stderr
     assert '@ "b:6174"' in done.stdout
     assert '@ "a:6174"' not in done.stdout
+
+
+def test_a_job_file_runs_code_only_if_it_is_trusted(tmp_path):
+    (tmp_path / "placing.py").write_text(
+        "open('ran', 'w').close()\n"
+        "import pstranspile\n"
+        "class Last(pstranspile.Dispatcher):\n"
+        "    def dispatch(self, variables):\n"
+        "        return [self.endpoints[-1] for variable in variables]\n"
+    )
+    for method, trusted, says in (
+        ("placing:Last", False, "job.toml:2:1: error[job-code]: split_method names code to run, 'placing:Last'"),
+        ("builtins:exit", False, "--trust-code"),
+        ("builtins:exit", True, "is no subclass of pstranspile.Dispatcher"),
+        ("placing:Last", True, ""),
+    ):
+        (tmp_path / "job.toml").write_text(f'pservers = "a:6174,b:6174"\nsplit_method = "{method}"\n')
+        command = [sys.executable, "-m", "pstranspile", "plan", PROGRAM, "--config", "job.toml"]
+        command += ["--trust-code"] if trusted else []
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert (done.returncode != 0) == bool(says), done.stderr
+        assert says in done.stderr
+        assert (tmp_path / "ran").exists() == (not says)
 
 
 def test_warnings_do_not_stop_a_compile(capsys):

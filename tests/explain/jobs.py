@@ -9,6 +9,7 @@ from pathlib import Path
 from pstranspile.compile import Compiled, compile
 from pstranspile.explain import ExplainedJob, of_compiled
 from pstranspile.job import Job
+from pstranspile.plan.dispatch import Dispatcher
 from pstranspile.textual import parse, print_module
 from tests.link import jobs
 
@@ -46,11 +47,8 @@ def explained(name: str) -> ExplainedJob:
     return of_compiled(compiled(name))
 
 
-class Last:
+class Last(Dispatcher):
     """A dispatcher that puts everything on the last server."""
-
-    def __init__(self, endpoints: Sequence[str]):
-        self.endpoints = endpoints
 
     def dispatch(self, varlist: Sequence[object]) -> list[str]:
         """The last endpoint for each slice."""

@@ -105,7 +105,7 @@ ENDLESS = {
     "line": 1,
     "texts": {},
     "lines": [[0, 10**30]],
-    "ops": [["", 0, 10**30]],
+    "ops": [["", 0, 10**15]],
 }
 """An entry that claims more ops than memory holds."""
 
@@ -124,7 +124,10 @@ ENDLESS = {
         ("distributed_vars", [{"origin": "w1"}], "explain-record"),
         ("source_ops", [ENDLESS], "explain-record"),
         ("origins", [ENDLESS], "explain-programs"),
+        ("origins", [{**ENDLESS, "ops": [["", 0, 10**30]]}], "explain-record"),
         ("origins", [{**ENDLESS, "ops": [[[], 0, 1]]}], "explain-record"),
+        ("source_ops", [{**ENDLESS, "line": "1", "lines": []}], "explain-record"),
+        ("settings", {"min_block_size": "8192"}, "explain-record"),
     ],
 )
 def test_a_damaged_record(tmp_path: Path, key: str, value: object, code: str):
@@ -132,6 +135,16 @@ def test_a_damaged_record(tmp_path: Path, key: str, value: object, code: str):
     problem = damaged(tmp_path, key, value)
     assert [d.code for d in problem.diagnostics] == [code]
     assert "compile again" in problem.diagnostics[0].message
+
+
+def test_a_record_of_any_number_of_lines_takes_no_memory(tmp_path: Path):
+    assert main(["compile", PROGRAM, *JOB, "-o", str(tmp_path)]) == 0
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    for row in plan["source_ops"]:
+        row["lines"] = [[1, 10**15]]
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    origins = [op.origin for op in read_folder(tmp_path).machines["trainer_0"]["main"].main_block.ops]
+    assert {(o.location.line - o.op) for o in origins if o and o.location and o.op >= 0} == {1}
 
 
 def test_programs_that_were_changed(tmp_path: Path):

@@ -10,17 +10,14 @@ from pstranspile.compile import compile
 from pstranspile.fluid import DistributeTranspiler, DistributeTranspilerConfig
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.job import Job
-from pstranspile.plan.dispatch import Placeable
+from pstranspile.plan.dispatch import Dispatcher, Placeable
 from tests.models import mlp
 
 MODULE = mlp(2, 100)
 SERVERS = "a:1,b:2"
 
 
-class FirstOnly:
-    def __init__(self, endpoints: Sequence[str]):
-        self.endpoints = endpoints
-
+class FirstOnly(Dispatcher):
     def dispatch(self, varlist: Sequence[Placeable]) -> Sequence[str]:
         return [self.endpoints[0] for _ in varlist]
 

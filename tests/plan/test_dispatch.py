@@ -10,20 +10,27 @@ import pytest
 from pstranspile.compile import compile, prepare
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.job import Job
-from pstranspile.plan.dispatch import Placeable
+from pstranspile.plan.dispatch import Dispatcher, Placeable
 from tests.models import mlp
 
 SERVERS = ["a:1", "b:2", "c:3"]
 
 
-class Last:
+class Last(Dispatcher):
     """Everything to the last server."""
-
-    def __init__(self, endpoints: Sequence[str]):
-        self.endpoints = endpoints
 
     def dispatch(self, varlist: Sequence[Placeable]) -> Sequence[str]:
         return [self.endpoints[-1] for _ in varlist]
+
+
+class Unrelated:
+    def __init__(self, endpoints: Sequence[str]):
+        raise AssertionError("nobody has said that this may run")
+
+
+class Leaving(Last):
+    def __init__(self, endpoints: Sequence[str]):
+        raise SystemExit(0)
 
 
 class TooFew(Last):
@@ -82,6 +89,9 @@ def test_slices_of_one_variable_may_share_a_server() -> None:
         ("Stranger", "'elsewhere:1' for %fc_0.b_0, which is not a server"),
         ("Broken", "RuntimeError: no disk"),
         ("Missing", "has no attribute 'Missing'"),
+        ("Unrelated", "is no subclass of pstranspile.Dispatcher"),
+        ("SERVERS", "is no subclass of pstranspile.Dispatcher"),
+        ("Leaving", "SystemExit: 0"),
     ],
 )
 def test_faulty_dispatchers_are_named(method: str, words: str) -> None:

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import itertools
+import re
 from math import prod
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pstranspile.compile import compile
+from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.job import Job
+from pstranspile.loading import loads
+from pstranspile.plan.edited import read_plan
 from pstranspile.plan.slices import cut_rows
+from pstranspile.plan.text import plan_text
+from tests.conftest import ROOT
 
 # FEATURES V1.01 to V1.03: shape -> elements of every slice.
 VECTORS = [
@@ -57,3 +65,35 @@ def test_only_the_last_cut_is_shorter(shape: tuple[int, ...], servers: int, bloc
 @pytest.mark.parametrize("shape", [(0,), (0, 5), (5, 0), ()])
 def test_variables_without_elements_are_whole(shape: tuple[int, ...]) -> None:
     assert len(cut_rows(shape, 4, 1)) == 1
+
+
+@pytest.mark.parametrize("mode", ["sync", "async", "half-async", "geo"])
+@pytest.mark.parametrize("kept", ["w1", "w1_moment1_0"])
+def test_what_an_unknown_op_initialises_stays_whole(mode: str, kept: str) -> None:
+    text = (ROOT / "golden" / "mlp_adam.ir").read_text(encoding="utf-8")
+    changed, count = re.subn(
+        rf"\n    \w+(?:\(\))? -> Out=%{kept} \{{[^\n]*\}}", f"\n    somebody_s -> Out=%{kept}", text
+    )
+    assert count == 1
+    job = Job(["a:1", "b:2"], 2, mode=mode, min_block_size=4)
+    compiled = compile(loads(changed), job)
+    cut = compiled.plan.by_name["w1"].is_cut
+    assert cut == (mode == "geo" and kept != "w1")
+    if not cut:
+        assert [(d.code, kept in d.message or "of it" in d.message) for d in compiled.warnings] == [
+            ("whole-initialiser", True)
+        ]
+        edited = plan_text(compile(loads(text), job).plan, compiled.fingerprint)
+        with pytest.raises(DiagnosticError, match="can't be cut: somebody_s can't make a slice"):
+            compile(loads(changed), job, plan=read_plan(edited))
+
+
+def test_a_table_that_is_dealt_out_needs_an_initialiser_of_parts() -> None:
+    text = (ROOT / "golden" / "distributed_table.ir").read_text(encoding="utf-8")
+    changed = re.sub(r"\n    uniform_random\(\) -> Out=%words \{[^\n]*\}", "\n    somebody_s -> Out=%words", text)
+    assert changed != text
+    with pytest.raises(DiagnosticError) as found:
+        compile(loads(changed), Job(["a:1", "b:2"], 2))
+    (finding,) = found.value.diagnostics
+    assert (finding.code, "somebody_s can't make a part of it" in finding.message) == ("whole-initialiser", True)
+    assert finding.location is not None

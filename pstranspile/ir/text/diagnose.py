@@ -12,7 +12,7 @@ from typing import cast
 
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error
+from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, DiagnosticError, error, first_findings
 from pstranspile.ir.model import Location, SourceText
 from pstranspile.ir.text import codes
 from pstranspile.ir.text.context import Context, did_you_mean
@@ -23,9 +23,6 @@ from pstranspile.ir.text.literals import quote
 from pstranspile.ir.text.reader import VERSION
 from pstranspile.ir.text.template import Unfit
 from pstranspile.ir.text.tree import Node, Token, Tree, token
-
-MAX_FINDINGS = 20
-"""How many findings one run reports."""
 
 # A line that looks like the start of a statement, not like the inside of brackets.
 _BEGINS = re.compile(
@@ -200,12 +197,8 @@ def diagnose(text: str, context: Context) -> None:
         for index, finding in enumerate(context.findings)
         if structure_lost is None or index < structure_lost or finding.code not in _STRUCTURE
     ]
-    if len(found) >= MAX_FINDINGS:
-        last = found[MAX_FINDINGS - 1]
-        more = Note("there may be more findings; these are the first ones")
-        found[MAX_FINDINGS - 1 :] = [last._replace(notes=(*last.notes, more))]
     if found:
-        raise DiagnosticError(found)
+        raise DiagnosticError(first_findings(found))
 
 
 def _misplaced_version(version: Node, context: Context) -> None:

@@ -17,16 +17,21 @@ partition trainer_0 | pserver_0, pserver_1 from 100 to 300
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error
+from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, DiagnosticError, error, first_findings
 from pstranspile.ir.model import Location
+from pstranspile.reading import read_named
 from pstranspile.run.cluster import codes
 from pstranspile.run.feeds import near
 
 NOTICE = 50
 """Ticks after which the others learn that a machine has crashed, if a scenario says nothing else."""
+
+_DIGITS = re.compile("[0-9]{1,15}").fullmatch
+_MAX_BYTES = 16 << 20
 
 MOST_CHANCE = 0.9
 """The largest chance of a fault of a message: some must come through."""
@@ -155,42 +160,48 @@ class _Wrong(Exception):
 def parse_scenario(text: str, path: str = "<scenario>") -> Scenario:
     """Reads a scenario. Raises DiagnosticError (`cluster-scenario`) that names every line that can't be read."""
     scenario = Scenario()
+    events: list[Event] = []
     found: list[Diagnostic] = []
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):
         words = line.partition("#")[0].replace("|", " | ").replace(",", " ").split()
         if not words:
             continue
         reader = _READERS.get(words[0])
+        if len(found) == MAX_FINDINGS:
+            break
         try:
             if reader is None:
-                raise _Wrong(f"there is no {words[0]}{near(words[0], _READERS)}; known: {', '.join(_READERS)}")
+                raise _Wrong(
+                    f"there is no {words[0][:40]}{near(words[0][:40], _READERS)}; known: {', '.join(_READERS)}"
+                )
             scenario = reader(scenario, words[1:])
+            events += scenario.events
+            scenario = scenario._replace(events=())
         except _Wrong as problem:
             found.append(error(codes.SCENARIO, str(problem), Location(path, number)))
     if found:
-        raise DiagnosticError(found)
-    return scenario
+        raise DiagnosticError(first_findings(found))
+    return scenario._replace(events=tuple(events))
 
 
 def read_scenario(path: str) -> Scenario:
     """Reads a scenario from a file. Raises DiagnosticError."""
     try:
-        with open(path, encoding="utf-8") as file:
-            return parse_scenario(file.read(), path)
+        return parse_scenario(read_named(path, _MAX_BYTES).decode("utf-8"), path)
     except (OSError, UnicodeDecodeError) as problem:
         reason = problem.strerror if isinstance(problem, OSError) else "it is no UTF-8 text"
         raise DiagnosticError([error(codes.SCENARIO, f"can't be read: {reason}", Location(path))]) from None
 
 
 def _number(text: str, least: int = 0) -> int:
-    if not text.isdecimal() or int(text) < least:
-        raise _Wrong(f"{text} is no whole number of at least {least}")
+    if not _DIGITS(text) or int(text) < least:
+        raise _Wrong(f"{text[:40]} is no whole number of at least {least} (and at most 15 digits)")
     return int(text)
 
 
 def _step(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise _Wrong(f"{text} is no step: steps are numbered from 1")
+    if not _DIGITS(text) or int(text) < 1:
+        raise _Wrong(f"{text[:40]} is no step: steps are numbered from 1")
     return int(text)
 
 
@@ -200,7 +211,7 @@ def _chance(text: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value <= MOST_CHANCE:
-        raise _Wrong(f"{text} is no chance between 0 and {MOST_CHANCE}")
+        raise _Wrong(f"{text[:40]} is no chance between 0 and {MOST_CHANCE}")
     return value
 
 
@@ -216,7 +227,7 @@ def _options(words: Sequence[str], known: Sequence[str], form: str) -> dict[str,
     found: dict[str, int] = {}
     for name, value in zip(words[::2], words[1::2], strict=True):
         if name not in known or name in found:
-            raise _Wrong(f"unexpected {name}; expected: {form}")
+            raise _Wrong(f"unexpected {name[:40]}; expected: {form}")
         found[name] = _step(value) if name == "step" else _number(value)
     return found
 
@@ -231,7 +242,7 @@ def _read_keep(scenario: Scenario, words: Sequence[str]) -> Scenario:
     if len(words) > 1:
         _want(words, 3, form)
         if words[1] != "in":
-            raise _Wrong(f"unexpected {words[1]}; expected: {form}")
+            raise _Wrong(f"unexpected {words[1][:40]}; expected: {form}")
         scenario = scenario._replace(folder=words[2])
     _want(words[:1], 1, form)
     return scenario._replace(keep=_number(words[0], 1))
@@ -258,7 +269,7 @@ def _read_duplicate(scenario: Scenario, words: Sequence[str]) -> Scenario:
 
 
 def _with(scenario: Scenario, event: Event) -> Scenario:
-    return scenario._replace(events=(*scenario.events, event))
+    return scenario._replace(events=(event,))
 
 
 def _read_late(scenario: Scenario, words: Sequence[str]) -> Scenario:

@@ -1,0 +1,63 @@
+"""Reading files that others wrote: never more bytes than such a file can have, and only from what is a file.
+
+What is refused is an OSError whose `strerror` says why, as the system's own refusals do.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from io import BufferedReader
+from typing import BinaryIO
+
+_AT_ONCE = 1 << 20
+
+
+def read_stream(stream: BinaryIO, most: int) -> bytes:
+    """All that a stream holds. Raises OSError when that is more than `most` bytes, as a device may give for ever."""
+    parts: list[bytes] = []
+    size = 0
+    while part := stream.read(_AT_ONCE):
+        parts.append(part)
+        size += len(part)
+        if size > most:
+            raise too_large(most)
+    return b"".join(parts)
+
+
+def too_large(most: int) -> OSError:
+    """What is raised for more than `most` bytes."""
+    size = f"{most >> 20} MiB" if most >> 20 else f"{most} bytes"
+    return OSError(errno.EFBIG, f"there are more than {size}")
+
+
+def read_named(path: str | os.PathLike[str], most: int) -> bytes:
+    """The content of what the user named: a file, or a pipe or device of at most `most` bytes. Raises OSError."""
+    with open(path, "rb") as stream:
+        if stat.S_ISREG(os.fstat(stream.fileno()).st_mode) and os.fstat(stream.fileno()).st_size > most:
+            raise too_large(most)
+        return read_stream(stream, most)
+
+
+def open_regular(path: str | os.PathLike[str]) -> BufferedReader:
+    """A file of a folder that others may have filled, opened to be read.
+
+    Raises OSError for what is no regular file; nothing waits for the other end of a pipe.
+    """
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
+    mode = os.fstat(handle).st_mode
+    if stat.S_ISREG(mode):
+        return open(handle, "rb")
+    os.close(handle)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+    raise OSError(errno.EINVAL, "it is a pipe or a device, a file is needed", os.fspath(path))
+
+
+def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
+    """The content of a regular file of at most `most` bytes. Raises OSError."""
+    with open_regular(path) as stream:
+        if os.fstat(stream.fileno()).st_size > most:
+            raise too_large(most)
+        return read_stream(stream, most)
