@@ -56,8 +56,12 @@ def open_regular(path: str | os.PathLike[str]) -> BufferedReader:
 
 
 def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
-    """The content of a regular file of at most `most` bytes. Raises OSError."""
+    """The content of a regular file of at most `most` bytes. Raises OSError, also when there is no memory for it."""
     with open_regular(path) as stream:
-        if os.fstat(stream.fileno()).st_size > most:
+        size = os.fstat(stream.fileno()).st_size
+        if size > most:
             raise too_large(most)
-        return read_stream(stream, most)
+        try:
+            return stream.read(size)
+        except MemoryError:
+            raise OSError(errno.ENOMEM, f"there is no memory for its {size} bytes") from None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -88,12 +89,22 @@ def load_checkpoint(
     """
     layout, scopes = layout_of(job), scopes_of(machines)
     require_machines(layout, scopes)
-    manifest, state = read_checkpoint(folder)
     if same_program:
-        require_program(manifest, layout, str(folder))
+        require_program(read_manifest(folder), layout, str(folder))
+    manifest, state = read_checkpoint(folder, _most(layout) if same_program else None)
     assignment = assign(layout, state, scopes)
     assignment.carry_out(scopes)
     return Resumed(manifest.step, dict(manifest.steps), manifest.seed, assignment.kept, state.memory)
+
+
+def _most(layout: Layout) -> int | None:
+    """The bytes that a checkpoint of a job can hold, with room to spare; None where the dims of a variable vary."""
+    total = 0
+    for placed in layout.variables.values():
+        if min(placed.shape, default=0) < 0:
+            return None
+        total += prod(placed.shape) * 8 * (2 + len(placed.holders))
+    return 4 * total + (1 << 26)
 
 
 def require_program(manifest: Manifest, layout: Layout, folder: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from hashlib import sha256
-from typing import Any, NamedTuple, NoReturn, cast
+from typing import Any, NamedTuple, NoReturn, TypeGuard, cast
 
 from pstranspile.checkpoint import codes
 from pstranspile.checkpoint.names import MANIFEST, require_names
@@ -88,12 +88,18 @@ def parse_manifest(data: bytes, place: str) -> Manifest:
         fields.refuse(f"`format` is not {FORMAT!r}")
     if fields.held.get("version") != VERSION:
         fields.refuse(f"version {fields.held.get('version')!r} is not known, only {VERSION} is")
-    if fields.text("checksum") != _checksum(fields.held):
+    try:
+        checksum = _checksum(fields.held)
+    except RecursionError:
+        fields.refuse("it is nested too deeply")
+    if fields.text("checksum") != checksum:
         fields.refuse("its checksum is another: it was changed after it was written")
     steps = fields.dict("steps")
-    if not all(type(value) is int and value >= 0 for value in steps.values()):
+    if not all(map(_is_count, steps.values())):
         fields.refuse("`steps` does not hold counts")
     seed = fields.held.get("seed")
+    if seed is not None and not _is_count(seed):
+        fields.refuse("`seed` is no seed")
     manifest = Manifest(
         fields.text("layout"),
         fields.text("fingerprint"),
@@ -103,7 +109,7 @@ def parse_manifest(data: bytes, place: str) -> Manifest:
         fields.text("servers"),
         fields.number("step"),
         cast("dict[str, int]", steps),
-        seed if type(seed) is int else None,
+        seed,
         tuple(_saved(fields.inner(value, "values")) for value in fields.list("values")),
         tuple(_entry(fields.inner(value, "files")) for value in fields.list("files")),
     )
@@ -128,7 +134,7 @@ def _check(manifest: Manifest, fields: _Fields) -> None:
 
 def _saved(fields: _Fields) -> Saved:
     shape = fields.list("shape")
-    if not all(type(dim) is int and dim >= 0 for dim in shape):
+    if not all(map(_is_count, shape)):
         fields.refuse("`shape` does not hold dims")
     return Saved(
         fields.text("name"),
@@ -142,6 +148,11 @@ def _saved(fields: _Fields) -> Saved:
         fields.number("part", 0),
         fields.number("parts", 0),
     )
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    """Whether a value is a number from 0 on, as files and tensors can have of anything."""
+    return type(value) is int and 0 <= value < 1 << 63
 
 
 def _entry(fields: _Fields) -> FileEntry:
@@ -180,7 +191,7 @@ class _Fields:
 
     def number(self, key: str, default: int | None = None) -> int:
         value = self.held.get(key, default)
-        return value if type(value) is int and value >= 0 else self.refuse(f"`{key}` is not a count")
+        return value if _is_count(value) else self.refuse(f"`{key}` is not a count")
 
     def list(self, key: str) -> list[Any]:
         value = self.held.get(key)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
-from io import BytesIO
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,12 @@ from pstranspile.checkpoint.layout import Layout, Placed, layout_of
 from pstranspile.checkpoint.names import TABLES, require_names, table_file
 from pstranspile.checkpoint.state import State, assign, gather, require_machines
 from pstranspile.compile import Compiled
-from pstranspile.interop.tensor_files import read_combined, read_selected_rows, tensor_from_bytes
+from pstranspile.interop.tensor_files import read_combined, read_selected_rows
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error
 from pstranspile.ir.model import Location, Module
 from pstranspile.lazy import lazy_import
-from pstranspile.ops import codes as value_codes
 from pstranspile.ops.context import Value
-from pstranspile.ops.tensor_bytes import Reader, decode_tensor, encode, opened, require_encodable, write_files
+from pstranspile.ops.tensor_bytes import decode_tensor, encode, end, most_bytes, opened, require_encodable, write_files
 
 np = lazy_import("numpy")
 
@@ -86,18 +85,18 @@ def _read(layout: Layout, folder: Path, filename: str | None) -> State:
 
 def _read_whole(file: Path, placed: Placed) -> Value:
     with opened(file) as reader:
-        data = reader.take(reader.left, "file")
-    try:
-        return tensor_from_bytes(data, str(file))
-    except DiagnosticError as problem:
-        if problem.diagnostics[0].code != value_codes.FILE_REST or len(placed.holders) < 2:
-            raise
-        reader = Reader(BytesIO(data), str(file))
+        if min(placed.shape, default=0) >= 0:
+            reader.most = most_bytes(prod(placed.shape) * 8)
         value: Any = decode_tensor(reader)
         again: bytes = value.tobytes() if isinstance(value, np.ndarray) else b""
-        if not again or data[reader.at :] != again * (reader.left // len(again)):
-            raise
-        return value
+        for _ in placed.holders[1:]:
+            if reader.left >= len(again) > 0:
+                at = reader.at
+                if reader.take(len(again), "the value, once more") != again:
+                    reader.at = at
+                    break
+        end(reader)
+    return value
 
 
 def _table_files(folder: Path, table: str) -> Iterable[Path]:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
 from io import BytesIO
+from math import prod
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -24,18 +25,27 @@ from pstranspile.checkpoint.names import (
 )
 from pstranspile.checkpoint.state import Copy, State
 from pstranspile.interop.safetensors import safetensors_pieces, tensors_from_bytes
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, first_findings
 from pstranspile.ir.model import Location
+from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import Value
 from pstranspile.ops.tensor_bytes import (
+    NUMPY_TYPES,
     Reader,
     decode_selected_rows,
     decode_tensor,
     encode,
     end,
+    most_bytes,
     require_encodable,
 )
 from pstranspile.ops.values import LoDTensor, SelectedRows
+from pstranspile.reading import open_regular, read_regular
+
+np = lazy_import("numpy")
+
+MOST_OF_A_MANIFEST = 1 << 28
+"""Bytes that a manifest may have."""
 
 Format: TypeAlias = Literal["files", "combined", "safetensors"]
 """How the whole variables are written: a file for each, one file in Fluid's layout, one safetensors file."""
@@ -136,7 +146,7 @@ def read_manifest(source: str | os.PathLike[str]) -> Manifest:
     """The manifest of a checkpoint. Raises DiagnosticError."""
     folder = present(Path(source))
     try:
-        data = (folder / MANIFEST).read_bytes()
+        data = read_regular(folder / MANIFEST, MOST_OF_A_MANIFEST)
     except (OSError, ValueError) as problem:
         reason = problem.strerror if isinstance(problem, OSError) else str(problem)
         message = f"can't be read: {reason}. A checkpoint has one; files that Fluid wrote: load_persistables"
@@ -144,10 +154,14 @@ def read_manifest(source: str | os.PathLike[str]) -> Manifest:
     return parse_manifest(data, str(folder))
 
 
-def read_checkpoint(source: str | os.PathLike[str]) -> tuple[Manifest, State]:
-    """A checkpoint, every file of it checked against the manifest. Raises DiagnosticError with all that is wrong."""
+def read_checkpoint(source: str | os.PathLike[str], most: int | None = None) -> tuple[Manifest, State]:
+    """A checkpoint, every file of it checked against the manifest. Raises DiagnosticError with all that is wrong.
+
+    `most` is how many bytes the variables may have together; no file is read if it lists more.
+    """
     folder = present(Path(source))
     manifest = read_manifest(source)
+    _require_sizes(manifest, most, str(folder / MANIFEST))
     data: dict[str, bytes] = {}
     found: list[Diagnostic] = []
     for entry in manifest.files:
@@ -161,19 +175,43 @@ def read_checkpoint(source: str | os.PathLike[str]) -> tuple[Manifest, State]:
     return manifest, _state(folder, manifest, data)
 
 
+def _require_sizes(manifest: Manifest, most: int | None, place: str) -> None:
+    """Raises DiagnosticError if a file is larger than its values can be, or the values larger than `most` together."""
+    needed: dict[str, int] = {}
+    for saved in manifest.values:
+        width = np.dtype(saved.dtype).itemsize if saved.dtype in NUMPY_TYPES.values() else 8
+        needed[saved.file] = needed.get(saved.file, 0) + prod(saved.shape) * width + len(saved.name)
+    found: list[Diagnostic] = []
+    for entry in manifest.files:
+        takes = needed.get(entry.path, 0)
+        if entry.size > most_bytes(takes):
+            message = f"it lists {entry.size} bytes for {entry.path}, whose values take {takes}"
+            found.append(error(codes.MANIFEST, message, Location(place)))
+    total = sum(needed.values())
+    if most is not None and total > most:
+        message = f"its values take {total} bytes, which are more than the job's variables can take ({most})"
+        found.append(error(codes.MANIFEST, message, Location(place)))
+    if found:
+        raise DiagnosticError(first_findings(found))
+
+
 def _content(folder: Path, entry: FileEntry) -> bytes | Diagnostic:
     file = folder / entry.path
     where = Location(str(file))
     try:
         if file.resolve().is_relative_to(folder.resolve()):
-            data = file.read_bytes()
+            with open_regular(file) as stream:
+                size = os.fstat(stream.fileno()).st_size
+                if size != entry.size:
+                    return error(codes.FILE, f"has {size} bytes, the manifest lists {entry.size}", where)
+                data = stream.read(size)
         else:
             return error(codes.NAME, "it leads out of the checkpoint", where)
     except (OSError, ValueError, RuntimeError) as problem:  # RuntimeError: a loop of symbolic links
         reason = problem.strerror if isinstance(problem, OSError) else str(problem)
         return error(codes.FILE, f"can't be read: {reason}", where)
-    if len(data) != entry.size:
-        return error(codes.FILE, f"has {len(data)} bytes, the manifest lists {entry.size}", where)
+    except MemoryError:
+        return error(codes.FILE, f"can't be read: there is no memory for its {entry.size} bytes", where)
     if sha256(data).hexdigest() != entry.sha256:
         return error(codes.FILE, "is not the file that the manifest lists: its hash (sha256) is another", where)
     return data
@@ -199,7 +237,7 @@ def _state(folder: Path, manifest: Manifest, data: Mapping[str, bytes]) -> State
                 state.values[saved.name] = value
                 state.files[saved.name] = str(folder / path)
     for saved in manifest.values:
-        if saved.parts and sorted(tables[saved.name]) != list(range(saved.parts)):
+        if saved.parts and (len(tables[saved.name]), max(tables[saved.name]) + 1) != (saved.parts, saved.parts):
             message = f"not all {saved.parts} parts of the table {saved.name} are listed"
             raise DiagnosticError([error(codes.MANIFEST, message, Location(str(folder / MANIFEST)))])
     state.memory = memory
@@ -229,6 +267,7 @@ def _decoded(reader: Reader, entries: list[Saved]) -> list[Value]:
     values: list[Value] = []
     for saved in entries:
         reader.subject = saved.name
+        reader.most = most_bytes(prod(saved.shape) * 8)
         values.append((decode_selected_rows if saved.kind == ROWS else decode_tensor)(reader))
     reader.subject = ""
     end(reader)

@@ -28,6 +28,7 @@ from pstranspile.ir.types import DType
 from pstranspile.lazy import lazy_import
 from pstranspile.ops import codes
 from pstranspile.ops.values import Array, LoDTensor, SelectedRows
+from pstranspile.reading import open_regular
 
 np = lazy_import("numpy")
 
@@ -168,6 +169,8 @@ class Reader:
         self.subject = ""
         """What is being read, for messages: the name of a variable."""
         self.at = 0
+        self.most: int | None = None
+        """The bytes that any one field may have; None: those of the file."""
         self.size = stream.seek(0, os.SEEK_END)
         stream.seek(0)
 
@@ -188,6 +191,8 @@ class Reader:
         """Raises unless `size` more bytes are there."""
         if size > self.left:
             self.damaged(field, f"{size} bytes are needed, {self.left} are left")
+        if self.most is not None and size > self.most:
+            self.damaged(field, f"{size} bytes are more than what is to be read has ({self.most})")
 
     def take(self, size: int, field: str) -> bytes:
         """The next `size` bytes."""
@@ -207,7 +212,7 @@ class Reader:
         self.require(size, field)
         try:
             out = np.empty(shape, kind)
-        except ValueError as problem:  # too many dims, or too large ones beside a dim of 0
+        except (ValueError, OverflowError) as problem:  # too many dims, or too large ones beside a dim of 0
             self.damaged(field, f"there can't be a tensor of dims {list(shape)}: {problem}")
         if size:
             self.stream.readinto(memoryview(out).cast("B"))
@@ -356,7 +361,7 @@ def end(reader: Reader) -> None:
 def opened(path: Path) -> Generator[Reader]:
     """A Reader of the file at `path`. Raises DiagnosticError when it can't be read."""
     try:
-        stream = open(path, "rb")  # noqa: SIM115 (closed below, where other errors are told apart)
+        stream = open_regular(path)
     except (OSError, ValueError) as problem:
         reason = problem.strerror if isinstance(problem, OSError) else str(problem)
         refuse(codes.FILE_UNREADABLE, str(path), f"can't be read: {reason}")
@@ -365,3 +370,10 @@ def opened(path: Path) -> Generator[Reader]:
             yield Reader(stream, str(path))
         except OSError as problem:
             refuse(codes.FILE_UNREADABLE, str(path), f"can't be read: {problem.strerror}")
+        except MemoryError:
+            refuse(codes.FILE_UNREADABLE, str(path), "can't be read: there is no memory for what it says it holds")
+
+
+def most_bytes(size: int) -> int:
+    """The bytes that a field of a file may have whose values should take `size` bytes: LoD may take more."""
+    return 16 * size + (1 << 20)

@@ -7,7 +7,9 @@ it `<feed>@LENS`, the lengths of the sequences: [steps, batch].
 from __future__ import annotations
 
 import io
+import lzma
 import os
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,7 +39,10 @@ def _refuse(file: str, message: str) -> DiagnosticError:
     return DiagnosticError([_problem(file, message)])
 
 
-_DAMAGE = (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, RuntimeError, MemoryError)
+_DAMAGE = (
+    *(ValueError, TypeError, ArithmeticError, EOFError, LookupError, RuntimeError, SyntaxError, AttributeError),
+    *(MemoryError, zipfile.BadZipFile, zlib.error, struct.error, lzma.LZMAError),
+)
 """What reading a damaged archive raises: RuntimeError, too, for what is taken as encrypted or as of a later version."""
 
 

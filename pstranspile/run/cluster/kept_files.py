@@ -19,11 +19,15 @@ from pstranspile.ir.model import Location
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.values import LoDTensor, SelectedRows
 from pstranspile.outputs import write_output
+from pstranspile.reading import read_regular
 from pstranspile.run.cluster import codes
 from pstranspile.run.cluster.keeping import Kept
 from pstranspile.run.cluster.message import Message
 
 np = lazy_import("numpy")
+
+MOST = 1 << 36
+"""Bytes that the state of a server may have."""
 
 FORM = "pstranspile-kept-state-1"
 
@@ -53,7 +57,7 @@ def write_kept(path: Path, server: str, kept: Kept) -> None:
 def read_kept(path: Path, server: str) -> Kept:
     """Reads the state of a server. Raises DiagnosticError (`cluster-kept`) that says what is wrong with the file."""
     try:
-        data = path.read_bytes()
+        data = read_regular(path, MOST)
     except OSError as problem:
         raise _refused(path, f"can't be read: {problem.strerror}") from None
     first, _, body = data.partition(b"\n")
@@ -63,7 +67,12 @@ def read_kept(path: Path, server: str) -> Kept:
     if sha256(body).hexdigest().encode() != digest:
         raise _refused(path, "is damaged: its hash (sha256) is another")
     tree, _, elements = body.partition(b"\n")
-    whose, found = _Elements(elements).value(json.loads(tree))
+    try:
+        whose, found = _Elements(elements).value(json.loads(tree))
+        if not isinstance(found, Kept):
+            raise TypeError("it holds something else")
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError) as problem:
+        raise _refused(path, f"is no state that a server kept: {problem}") from None
     if whose != server:
         raise _refused(path, f"is the state of {whose}, not of {server}")
     return found

@@ -1,0 +1,170 @@
+"""Files of a few bytes that claim to be large, or that are no files at all: refused at once, before they are read."""
+
+from __future__ import annotations
+
+import json
+import os
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pstranspile.checkpoint.api import load_checkpoint, save_checkpoint
+from pstranspile.checkpoint.manifest import _checksum
+from pstranspile.checkpoint.names import MANIFEST
+from pstranspile.checkpoint.persistables import load_persistables, save_persistables
+from pstranspile.cli import main
+from pstranspile.interop.safetensors import read_safetensors
+from pstranspile.interop.tensor_files import read_tensor, write_values
+from pstranspile.ir.diagnostics import DiagnosticError
+from tests.checkpoint.jobs import job, machines, started
+from tests.conftest import ROOT
+
+NET = str(ROOT / "golden" / "linear_regression.ir")
+LARGE = 200 * 10**9
+FILE = "fc_0.w_0"
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes in the file system")
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    save_checkpoint(machines(started(job(2, 2), 1)), job(2, 2), tmp_path / "c", step=1)
+    return tmp_path / "c"
+
+
+def refused(folder: Path, **options: Any) -> str:
+    with pytest.raises(DiagnosticError) as found:
+        load_checkpoint(machines(started(job(2, 2))), job(2, 2), folder, **options)
+    return str(found.value)
+
+
+def edit(folder: Path, change: Any) -> None:
+    held = json.loads((folder / MANIFEST).read_text())
+    change(held)
+    held["checksum"] = _checksum(held)
+    (folder / MANIFEST).write_text(json.dumps(held))
+
+
+def entry(rows: list[dict[str, Any]], key: str) -> dict[str, Any]:
+    return next(row for row in rows if row[key] == FILE)
+
+
+def sparse(path: Path, size: int = LARGE) -> None:
+    path.unlink(missing_ok=True)
+    with path.open("wb") as file:
+        file.truncate(size)
+
+
+@pytest.mark.parametrize("name", [FILE, MANIFEST])
+def test_a_pipe_in_a_checkpoint(saved: Path, name: str):
+    (saved / name).unlink()
+    os.mkfifo(saved / name)
+    assert "it is a pipe or a device, a file is needed" in refused(saved)
+
+
+def test_a_device_in_a_checkpoint(saved: Path):
+    (saved / FILE).unlink()
+    (saved / FILE).symlink_to("/dev/zero")
+    assert "it leads out of the checkpoint" in refused(saved)
+
+
+def test_a_file_of_a_checkpoint_that_is_larger_than_its_values(saved: Path):
+    sparse(saved / FILE)
+    assert f"has {LARGE} bytes, the manifest lists" in refused(saved)
+    edit(saved, lambda held: entry(held["files"], "path").update(size=LARGE))
+    assert f"it lists {LARGE} bytes for {FILE}, whose values take" in refused(saved)
+
+
+def test_values_of_a_checkpoint_that_are_larger_than_the_job_s(saved: Path):
+    sparse(saved / FILE)
+
+    def claim(held: Any) -> None:
+        entry(held["files"], "path").update(size=LARGE)
+        entry(held["values"], "name").update(shape=[LARGE // 4])
+
+    edit(saved, claim)
+    assert "more than the job's variables can take" in refused(saved)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("parts", 10**9, "not all 1000000000 parts of the table fc_0.w_0 are listed"),
+        ("parts", 10**30, "`parts` is not a count"),
+        ("part", 10**30, "`part` is not a count"),
+        ("offset", 10**30, "`offset` is not a count"),
+        ("shape", [10**30], "`shape` does not hold dims"),
+        ("shape", [10**12, 0], "the manifest lists float32[1000000000000, 0]"),
+    ],
+)
+def test_numbers_of_a_manifest_that_nothing_has(saved: Path, key: str, value: object, says: str):
+    edit(saved, lambda held: entry(held["values"], "name").update({key: value}))
+    assert says in refused(saved)
+
+
+@pytest.mark.parametrize("key", ["step", "trainers", "seed"])
+def test_counts_of_a_manifest_that_nothing_has(saved: Path, key: str):
+    edit(saved, lambda held: held.update({key: 10**30}))
+    assert f"`{key}` is no" in refused(saved)
+
+
+def test_fluid_s_files(tmp_path: Path):
+    live, compiled = machines(started(job(2, 2), 1)), job(2, 2)
+    save_persistables(live, compiled, tmp_path)
+    whole = (tmp_path / FILE).read_bytes()
+    for damage in (os.mkfifo, sparse):
+        (tmp_path / FILE).unlink()
+        damage(tmp_path / FILE)
+        with pytest.raises(DiagnosticError, match=r"pipe or a device|the descriptor has none"):
+            load_persistables(live, compiled, tmp_path)
+    (tmp_path / FILE).write_bytes(whole)
+    os.truncate(tmp_path / FILE, LARGE)
+    with pytest.raises(DiagnosticError, match="bytes follow after all that is to be read"):
+        load_persistables(live, compiled, tmp_path)
+    write_values(tmp_path / "many", np.zeros((1, 2), "float32"))
+    head = (tmp_path / "many").read_bytes().replace(b"\x10\x01\x10\x02", b"\x10\x80\x80\x80\x08\x10\x02")
+    head = head.replace(b"\x06\x00\x00\x00\x08\x05", b"\x09\x00\x00\x00\x08\x05")
+    (tmp_path / FILE).write_bytes(head)
+    os.truncate(tmp_path / FILE, LARGE)
+    with pytest.raises(DiagnosticError, match="bytes are more than what is to be read has"):
+        load_persistables(live, compiled, tmp_path)
+
+
+def test_single_tensors(tmp_path: Path):
+    os.mkfifo(tmp_path / "pipe")
+    sparse(tmp_path / "large")
+    for reader in (read_tensor, read_safetensors):
+        for name in ("pipe", "large"):
+            with pytest.raises(DiagnosticError):
+                reader(tmp_path / name)
+    header = json.dumps({"w": {"dtype": "F32", "shape": [10**30, 0], "data_offsets": [0, 0]}}).encode()
+    (tmp_path / "w").write_bytes(len(header).to_bytes(8, "little") + header)
+    with pytest.raises(DiagnosticError, match="there can't be a tensor of dims"):
+        read_safetensors(tmp_path / "w")
+
+
+def test_a_folder_of_compiled_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    out = tmp_path / "out"
+    assert main(["compile", NET, "--pservers", "2", "-o", str(out)]) == 0
+    (out / "plan.json").unlink()
+    os.mkfifo(out / "plan.json")
+    assert main(["explain", str(out)]) == 1
+    assert "it is a pipe or a device" in capsys.readouterr().err
+    (out / "plan.json").unlink()
+    (out / "plan.json").write_text('{"settings": ' + "[" * 100_000)
+    assert main(["explain", str(out)]) == 1
+
+
+def test_a_hash_does_not_vouch_for_what_is_kept(tmp_path: Path):
+    from pstranspile.run.cluster.kept_files import FORM, read_kept
+
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(DiagnosticError, match="pipe or a device"):
+        read_kept(tmp_path / "pipe", "pserver_0")
+    body = b'{"tuple": ["pserver_0", {"array": ["|O", [1]]}]}\n' + bytes(8)
+    (tmp_path / "kept").write_bytes(f"{FORM} {sha256(body).hexdigest()}\n".encode() + body)
+    with pytest.raises(DiagnosticError, match="is no state that a server kept"):
+        read_kept(tmp_path / "kept", "pserver_0")
