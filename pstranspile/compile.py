@@ -16,8 +16,9 @@ from pstranspile.emit.family import Emitter, Programs, family_of
 from pstranspile.ir.codes import declare
 from pstranspile.ir.collector import collector_paused
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise_errors
+from pstranspile.ir.expect import expect, expect_module, expect_number
 from pstranspile.ir.frozen import EMPTY, FrozenMap
-from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Program, expect_module
+from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Program
 from pstranspile.job import Job
 from pstranspile.link import Linked, LinkError, link
 from pstranspile.passes import PASSES, Observer, Steps
@@ -113,6 +114,7 @@ class Compiled:
 
     def trainer(self, index: int) -> Role:
         """The programs of trainer `index`. Raises IndexError if there is no such trainer."""
+        expect_number(index, "trainer", "the number of a trainer")
         if not 0 <= index < self.plan.trainers:
             raise IndexError(f"there is no trainer {index}; the job has {self.plan.trainers}, numbered from 0")
         name = f"trainer_{index}"
@@ -124,6 +126,7 @@ class Compiled:
 
     def pserver(self, endpoint: str) -> Role:
         """The programs of the server at `endpoint`. Raises KeyError if the job has no such server."""
+        expect(endpoint, str, "pserver", "the endpoint of a server")
         if endpoint not in self.plan.pservers:
             raise KeyError(
                 f"there is no server at {endpoint!r}; the servers are {', '.join(self.plan.pservers) or 'none'}"
@@ -151,8 +154,7 @@ def prepare(
     Raises DiagnosticError when the module can't be compiled for the job.
     """
     expect_module(module, "compile")
-    if not isinstance(job, Job):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"compile takes a Job, not a value of type {type(job).__name__}; Job(**settings) makes one")
+    expect(job, Job, "compile")
     with collector_paused(), _mistakes_told(module):
         missing = [name for name in (MAIN, STARTUP) if name not in module.programs]
         if missing:

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from pstranspile.ir.codes import declare
 from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, error, first_findings
+from pstranspile.ir.expect import path_of
 from pstranspile.ir.model import Location
 from pstranspile.job import BOOLEANS, INTEGERS, KEYS, Job, JobError, shown
 from pstranspile.job_modes import MODES, SWITCHES
@@ -36,7 +37,7 @@ def load_job(
     `trust_code`. Raises JobError, with the place in the file where there is one.
     """
     given = {key: value for key, value in (overrides or {}).items() if value is not None}
-    text = "" if path is None else _read(Path(path))
+    text = "" if path is None else _read(Path(path_of(path, "load_job")))
     from_file = {} if path is None else _parse(str(path), text)
     unknown = islice((key for key in (*from_file, *given) if key not in KEYS), MAX_FINDINGS)
     found = [_unknown_key(key, from_file.get(key)) for key in unknown]

@@ -10,6 +10,7 @@ from typing import TypeAlias
 from pstranspile.interop import codes
 from pstranspile.interop.meta import Meta, apply_meta, infer_parameters, parse_meta
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, render
+from pstranspile.ir.expect import expect, path_of
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Program
 from pstranspile.reading import read_named, read_stream
@@ -44,15 +45,14 @@ def load(
     the call stack of each op the place in the user's script is kept; with `call_stacks` the order and, as an
     attribute, the whole stack. Warnings go to `report`, by default to Python's `warnings`. Raises DiagnosticError.
     """
-    name = os.fspath(path)
+    name = path_of(path, "load")
     data, shown = (read_stdin(), STDIN) if name == "-" else (read_bytes(name), name)
     return load_bytes(data, shown, startup, meta, call_stacks=call_stacks, report=report)
 
 
 def loads(text: str) -> Module:
     """The module in program text. Raises DiagnosticError."""
-    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"loads takes text, not a value of type {type(text).__name__}")
+    expect(text, str, "loads", "text")
     from pstranspile.textual import parse
 
     return parse(text, "<string>")
@@ -72,11 +72,11 @@ def load_bytes(
     module, serialized = _read_module(data, file, MAIN, warnings, call_stacks)
     unordered = set(module.programs) if serialized else set[str]()
     if startup is not None:
-        module, serialized = _with_startup(module, file, os.fspath(startup), warnings, call_stacks)
+        module, serialized = _with_startup(module, file, path_of(startup, "load"), warnings, call_stacks)
         unordered |= {STARTUP} if serialized else set()
     settings = Meta()
     if meta is not None:
-        meta_file = os.fspath(meta)
+        meta_file = path_of(meta, "load")
         settings = parse_meta(_text(read_bytes(meta_file), meta_file), meta_file)
     if unordered and not settings.in_order and not call_stacks:
         from pstranspile.interop.declarations import with_sorted_declarations

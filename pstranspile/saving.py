@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeAlias
 from pstranspile.interop.safetensors import read_safetensors, write_safetensors
 from pstranspile.interop.tensor_files import read_combined, read_selected_rows, read_tensor, write_combined
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error
+from pstranspile.ir.expect import expect, expect_program, names_of, path_of
 from pstranspile.ir.model import Location, Program, Var
 from pstranspile.ir.types import VarKind
 from pstranspile.lazy import lazy_import
@@ -56,7 +57,9 @@ def save_variables(
     variable has no value, or one that the layout can't carry, or if a file can't be written; ValueError for an unknown
     layout.
     """
-    chosen = _chosen(program, names, layout)
+    expect(scope, Mapping, "save_variables", "a scope")
+    path_of(target, "save_variables")
+    chosen = _chosen(program, names, layout, "save_variables")
     missing = [name for name in chosen if scope.get(name) is None]
     if missing:
         raise DiagnosticError([_finding(codes.NO_VALUE, target, f"{name} has no value yet") for name in missing])
@@ -86,7 +89,9 @@ def load_variables(
     Nothing is set before all is read and fits the declarations. Raises DiagnosticError if a file is missing, damaged,
     or holds another element type or other dims than the program declares; ValueError for an unknown layout.
     """
-    chosen = _chosen(program, names, layout)
+    expect(scope, MutableMapping, "load_variables", "a scope")
+    path_of(source, "load_variables")
+    chosen = _chosen(program, names, layout, "load_variables")
     if layout == "combined":
         values: dict[str, Any] = dict(read_combined(source, chosen))
     elif layout == "safetensors":
@@ -103,10 +108,11 @@ def load_variables(
     scope.update(values)
 
 
-def _chosen(program: Program, names: Iterable[str] | None, layout: str) -> tuple[str, ...]:
+def _chosen(program: Program, names: Iterable[str] | None, layout: str, caller: str) -> tuple[str, ...]:
+    expect_program(program, caller)
     if layout not in ("files", "combined", "safetensors"):
         raise ValueError(f"the layouts are files, combined and safetensors, not {layout!r}")
-    return persistable_names(program) if names is None else tuple(sorted(set(names)))
+    return persistable_names(program) if names is None else tuple(sorted(set(names_of(names, caller))))
 
 
 def _finding(code: str, place: str | os.PathLike[str], message: str) -> Diagnostic:

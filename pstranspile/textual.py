@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pstranspile.ir import text as _text
+from pstranspile.ir.expect import expect_module
 from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Module, Program, expect_module
+from pstranspile.ir.model import Module, Program
 from pstranspile.ir.text.distribution import STATEMENTS
 from pstranspile.ir.text.schemas import Language, SchemaView
 from pstranspile.ops import schema_of

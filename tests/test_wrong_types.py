@@ -1,11 +1,14 @@
 """Arguments of a wrong type are refused with what would be right."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import pstranspile as ps
 from pstranspile.fluid import DistributeTranspiler, DistributeTranspilerConfig
+from pstranspile.proof import check, make_feeds
 
 ROOT = Path(__file__).parents[1]
 TEXT = """ir 1
@@ -51,6 +54,99 @@ class Seven:
 def test_wrong_types(call, says):
     with pytest.raises(TypeError) as raised:
         call(ps.loads(TEXT), ps.Job(pservers=2))
+    assert says in str(raised.value)
+
+
+MODULE = ps.load(ROOT / "examples" / "regression.ir")
+JOB = ps.Job(pservers=2, trainers=2)
+COMPILED = ps.compile(MODULE, JOB)
+GIVEN: dict[str, Any] = {
+    "None": None,
+    "number": 3,
+    "text": "net.ir",
+    "path": Path("net.ir"),
+    "mapping": {"x": 1},
+    "list": [1],
+    "module": MODULE,
+    "program": MODULE.main,
+    "job": JOB,
+    "compiled": COMPILED,
+    "scope": ps.Scope(),
+}
+TAKES: dict[str, tuple[str, Callable[[Any], object]]] = {
+    "run": ("program", ps.run),
+    "run, feed": ("None mapping scope", lambda value: ps.run(MODULE.main, value)),
+    "run, fetch": ("mapping scope", lambda value: ps.run(MODULE.main, fetch=value)),
+    "run, scope": ("None scope", lambda value: ps.run(MODULE.main, scope=value)),
+    "simulate": ("mapping scope compiled", ps.simulate),
+    "simulate, feeds": ("None mapping scope", lambda value: ps.simulate(COMPILED, value)),
+    "simulate, steps": ("None number", lambda value: ps.simulate(COMPILED, steps=value)),
+    "simulate, fetch": ("mapping scope", lambda value: ps.simulate(COMPILED, fetch=value)),
+    "simulate, init": ("None mapping scope", lambda value: ps.simulate(COMPILED, init=value)),
+    "simulate, faults": ("None", lambda value: ps.simulate(COMPILED, faults=value)),
+    "Cluster": ("mapping scope", ps.Cluster),
+    "analyze": ("program", ps.analyze),
+    "compile": ("module", lambda value: ps.compile(value, JOB)),
+    "compile, job": ("job", lambda value: ps.compile(MODULE, value)),
+    "prepare": ("module", lambda value: ps.prepare(value, JOB)),
+    "make_plan": ("", lambda value: ps.make_plan(value, None, JOB, per_trainer=True)),
+    "make_plan, job": ("job", lambda value: ps.make_plan(ps.analyze(MODULE.main), None, value, per_trainer=True)),
+    "trainer": ("number", COMPILED.trainer),
+    "pserver": ("text", COMPILED.pserver),
+    "check": ("module", lambda value: check(value, JOB)),
+    "make_feeds": ("program", lambda value: make_feeds(value, 1, 2)),
+    "diff": ("module program text path", lambda value: ps.diff(value, MODULE)),
+    "dumps": ("module", ps.dumps),
+    "load": ("text path", ps.load),
+    "load, startup": ("None text path", lambda value: ps.load(ROOT / "examples" / "regression.ir", startup=value)),
+    "load, meta": ("None text path", lambda value: ps.load(ROOT / "examples" / "regression.ir", meta=value)),
+    "load_job": ("None text path", ps.load_job),
+    "loads": ("text", ps.loads),
+    "verify": ("module", ps.verify),
+    "parse_scenario": ("text", ps.parse_scenario),
+    "save_variables": ("program", lambda value: ps.save_variables(value, {}, "/nowhere")),
+    "save_variables, scope": ("mapping scope", lambda value: ps.save_variables(MODULE.main, value, "/nowhere")),
+    "load_variables": ("program", lambda value: ps.load_variables(value, {}, "/nowhere")),
+    "load_variables, scope": ("mapping scope", lambda value: ps.load_variables(MODULE.main, value, "/nowhere")),
+    "save_checkpoint": ("mapping scope", lambda value: ps.save_checkpoint(value, MODULE, "/nowhere")),
+    "save_checkpoint, job": ("module compiled", lambda value: ps.save_checkpoint(ps.Scope(), value, "/nowhere")),
+    "save_checkpoint, folder": ("text path", lambda value: ps.save_checkpoint(ps.Scope(), MODULE, value)),
+    "load_checkpoint": ("mapping scope", lambda value: ps.load_checkpoint(value, MODULE, "/nowhere")),
+    "load_checkpoint, job": ("module compiled", lambda value: ps.load_checkpoint(ps.Scope(), value, "/nowhere")),
+    "load_checkpoint, folder": ("text path", lambda value: ps.load_checkpoint(ps.Scope(), MODULE, value)),
+}
+"""By function and argument: what it takes of `GIVEN`, and a call."""
+
+
+@pytest.mark.parametrize("function", TAKES)
+def test_every_public_function_says_what_it_takes(function: str):
+    right, call = TAKES[function]
+    for name in GIVEN.keys() - set(right.split()):
+        with pytest.raises(TypeError, match=r" takes .*, not (a value of type|one name)|; one is of type"):
+            call(GIVEN[name])
+
+
+def test_no_public_function_is_forgotten():
+    functions = {name for name in ps.__all__ if not isinstance(getattr(ps, name), type)}
+    assert functions <= {name.partition(",")[0] for name in TAKES}
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: ps.run(MODULE), "run takes a Program, not a value of type Module; module.main is its main program"),
+        (lambda: ps.simulate(JOB), "not a value of type Job; compile(module, job) gives one"),
+        (lambda: ps.simulate(MODULE), "not a value of type Module; compile(module, job) gives one"),
+        (lambda: ps.Cluster(COMPILED), "not a value of type Compiled; compiled.roles() gives them"),
+        (lambda: ps.run(MODULE.main, fetch="loss"), "a list of names of variables, not one name; write ['loss']"),
+        (lambda: ps.run(MODULE.main, scope={}), "Scope() makes one"),
+        (lambda: ps.simulate(COMPILED, faults="drop 0.1"), "parse_scenario(text) gives one"),
+        (lambda: ps.make_plan(MODULE.main, None, JOB, per_trainer=True), "analyze(program) gives them"),
+    ],
+)
+def test_it_is_said_what_to_do_instead(call: Any, says: str):
+    with pytest.raises(TypeError) as raised:
+        call()
     assert says in str(raised.value)
 
 

@@ -10,6 +10,7 @@ from pstranspile.analysis.tables import RemoteTable, find_remote_tables, sparse_
 from pstranspile.analysis.updates import Update, UpdateGroup, find_groups, find_updates
 from pstranspile.analysis.uses import Uses, names_in, uses_of
 from pstranspile.ir.diagnostics import Diagnostic, raise_errors
+from pstranspile.ir.expect import expect_program
 from pstranspile.ir.model import Program
 from pstranspile.passes import Steps
 
@@ -38,6 +39,7 @@ def analyze(program: Program, steps: Steps | None = None, *, tables_by_rows: boo
 
     `tables_by_rows`: tables marked `is_distributed` are distributed like other sparse tables, by ranges of rows.
     """
+    expect_program(program, "analyze")
     steps = steps or Steps()
     roles = steps.run("find-roles", find_roles, program.main_block)
     block = program.main_block

@@ -22,6 +22,7 @@ from pstranspile.checkpoint.state import Memory, Scopes, assign, gather, require
 from pstranspile.checkpoint.store import Format, Progress, read_checkpoint, read_manifest, write_checkpoint
 from pstranspile.compile import Compiled
 from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.expect import path_of, wrong_type
 from pstranspile.ir.model import Location, Module
 from pstranspile.run.scope import Scope
 
@@ -50,7 +51,15 @@ def scopes_of(machines: Any) -> Scopes:
         return {MACHINE: machines}
     if isinstance(machines, Mapping):
         return cast("Scopes", machines)
+    if not hasattr(machines, "servers"):
+        raise wrong_type("a checkpoint", "the Scope of a machine, scopes by role name, or a Cluster", machines)
     return {machine.name: machine.scope for machine in (*machines.servers, *machines.trainers)}
+
+
+def _layout_of(job: Compiled | Module, caller: str) -> Layout:
+    if not isinstance(job, Compiled | Module):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise wrong_type(caller, "what a compile gives, or a Module", job, "Compiled")
+    return layout_of(job)
 
 
 def save_checkpoint(
@@ -71,7 +80,8 @@ def save_checkpoint(
     given back by `load_checkpoint`. Raises DiagnosticError when a variable has no value or the folder can't be written;
     ValueError for an unknown format.
     """
-    layout = layout_of(job)
+    path_of(folder, "save_checkpoint")
+    layout = _layout_of(job, "save_checkpoint")
     at = Progress(step, dict.fromkeys(layout.machines, step) if steps is None else steps, seed)
     state = gather(layout, scopes_of(machines))
     state.memory = memory or {}
@@ -87,7 +97,8 @@ def load_checkpoint(
     `same_program=False` the checkpoint may be of another program that has at least this one's variables.
     Raises DiagnosticError.
     """
-    layout, scopes = layout_of(job), scopes_of(machines)
+    path_of(folder, "load_checkpoint")
+    layout, scopes = _layout_of(job, "load_checkpoint"), scopes_of(machines)
     require_machines(layout, scopes)
     if same_program:
         require_program(read_manifest(folder), layout, str(folder))
@@ -112,7 +123,7 @@ def require_program(manifest: Manifest, layout: Layout, folder: str) -> None:
     if manifest.fingerprint != layout.fingerprint:
         message = (
             f"it was made for the program {manifest.fingerprint[:19]}..., this is {layout.fingerprint[:19]}...; "
-            "to take over variables of the same names, load it with same_program=False"
+            "variables of the same names can be taken over by load_checkpoint in Python, with same_program=False"
         )
         raise DiagnosticError([error(codes.MODEL, message, Location(folder))])
 

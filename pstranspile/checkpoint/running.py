@@ -94,8 +94,8 @@ def require_seed(cluster: Cluster, folder: Path) -> None:
     """Raises DiagnosticError if the run that was saved drew its random numbers from another seed than the cluster."""
     seed = read_manifest(folder).seed
     if seed != cluster.seed:
-        told = "the programs' own seeds" if seed is None else f"the seed {seed}"
-        message = f"it was run with {told}; to go on with the same random numbers, make the cluster with seed={seed}"
+        told = "the programs' own seeds; give no other" if seed is None else f"the seed {seed}; give the same"
+        message = f"it was run with {told}, so that the random numbers go on"
         raise DiagnosticError([error(codes.MODEL, message, Location(str(folder)))])
 
 

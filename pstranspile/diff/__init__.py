@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from pstranspile.diff.compare import Comparison
 from pstranspile.diff.difference import Difference, Line, render
+from pstranspile.ir.expect import wrong_type
 from pstranspile.ir.model import MAIN, Module, Program
 from pstranspile.loading import Report, load
 
@@ -75,4 +76,7 @@ def diff(a: Comparable, b: Comparable, *, report: Report | None = None) -> tuple
         return diff_modules(first, second)
     if isinstance(first, Program) and isinstance(second, Program):
         return diff_programs(first, second)
+    for side in (first, second):
+        if not isinstance(side, Module | Program):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise wrong_type("diff", "programs, modules and paths", side)
     raise TypeError("one side is a program, the other a module of programs")

@@ -266,11 +266,3 @@ class Module:
     def startup(self) -> Program | None:
         """The program `@startup`, None when the module has none."""
         return self.programs.get(STARTUP)
-
-
-def expect_module(value: object, caller: str) -> None:
-    """Raises TypeError, with what would be right, when `value`, an argument of the function `caller`, is no Module."""
-    if not isinstance(value, Module):
-        hint = "; Module(FrozenMap(main=program)) makes one of it" if isinstance(value, Program) else ""
-        hint = "; load gives that of a file" if isinstance(value, str) else hint
-        raise TypeError(f"{caller} takes a Module, not a value of type {type(value).__name__}{hint}")

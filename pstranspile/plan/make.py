@@ -10,6 +10,7 @@ from pstranspile.analysis.facts import Facts
 from pstranspile.analysis.tables import is_sparse
 from pstranspile.analysis.updates import Update, follows_parameter
 from pstranspile.ir.diagnostics import Diagnostic, Severity, at_op, raise_errors
+from pstranspile.ir.expect import expect
 from pstranspile.ir.model import Op, Program, TensorType, Var
 from pstranspile.job import Job
 from pstranspile.ops import schema_of
@@ -48,6 +49,8 @@ def make_plan(
 
     Raises DiagnosticError when a parameter can't be placed. `per_trainer` as in `plan_pieces`.
     """
+    expect(facts, Facts, "make_plan", "Facts")
+    expect(job, Job, "make_plan")
     steps = steps or Steps()
     pieces, findings = steps.run("slice-variables", slice_variables, facts, startup, job)
     raise_errors(findings)

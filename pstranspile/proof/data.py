@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.expect import expect_program
 from pstranspile.ir.model import Op, Program, Var
 from pstranspile.ir.types import VarKind
 from pstranspile.lazy import lazy_import
@@ -55,6 +56,7 @@ def make_feeds(main: Program, steps: int, batch: int, seed: int = 0) -> dict[str
     machine in turn; other numbers are between -1 and 1. The same arguments give the same data. Raises DiagnosticError
     (`check-no-data`) for inputs of other kinds.
     """
+    expect_program(main, "make_feeds")
     random = np.random.Generator(np.random.Philox(key=seed))
     limits = _Limits(main)
     feeds: dict[str, Any] = {}

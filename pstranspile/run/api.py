@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pstranspile.ir.expect import expect, expect_program, names_of
 from pstranspile.ir.model import Program
 from pstranspile.run.frame import Execution, Slices, Watcher
 from pstranspile.run.interpreter import interpret
@@ -53,17 +54,21 @@ def run(
 
     A program that is run again in the same scope with the same feeds and fetches is prepared, and then runs faster.
     """
+    expect_program(program, "run")
     scope = Scope() if scope is None else scope
+    expect(scope, Scope, "run")
+    if feed is not None:
+        expect(feed, Mapping, "run", "a mapping of what is fed, by name")
     known = _known(scope, program, (seed, stream, str(folder)))
     execution = known.execution
     execution.slices = slices or {}
     if step is not None:
         execution.step = step
     execution.watchers = (*watchers, NotFinite()) if check_nan else tuple(watchers)
-    names = tuple(feed or ()), tuple(fetch)
+    names = tuple(feed or ()), names_of(fetch, "run")
     if execution.watchers or names not in known.prepared:
         known.prepared.setdefault(names, None)
-        return interpret(execution, feed, fetch)
+        return interpret(execution, feed, names[1])
     prepared = known.prepared[names]
     if prepared is None:
         prepared = known.prepared[names] = Prepared(execution, *names)

@@ -113,7 +113,7 @@ def missing(program: Program, op: Op, slot: str, name: str, find: Callable[[str]
     """The error for an op that reads a variable without a value; if it is an input, with all others not fed."""
     var = program.find_var(name)
     if var is not None and var.persistable:
-        hint = "; run the start-up program in this scope first, or give it an initial value"
+        hint = ": no start-up program has given it one, and no initial value was given"
         return DiagnosticError([at_op(codes.UNINITIALISED, f"{name} ({slot}) has no value{hint}", op, focus=name)])
     written = written_names(program)
     if name in written or var is None:

@@ -18,6 +18,7 @@ from typing import Any
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error
 from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import Location, Program, Var
+from pstranspile.ir.types import VarKind
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import Value
 from pstranspile.ops.values import LoDTensor, SelectedRows
@@ -84,7 +85,10 @@ class Feeds:
         for name, array in arrays.items():
             if name.endswith(LENGTHS) and name[: -len(LENGTHS)] in arrays:
                 continue
-            if name not in variables:
+            whole = name.removesuffix(LENGTHS)
+            if whole != name and whole in variables:
+                found.append(_problem(file, f"{name} holds lengths of sequences, but the file has no {whole}"))
+            elif name not in variables:
                 found.append(_problem(file, f"the program declares no variable {name}{near(name, variables)}"))
             elif f"{name}{LENGTHS}" in arrays:
                 found += self._add_ragged(variables[name], array, arrays[f"{name}{LENGTHS}"], counts)
@@ -101,12 +105,18 @@ class Feeds:
         if not array.ndim:
             yield _problem(self._file, f"{var.name} has no leading step axis")
             return
+        if var.kind is VarKind.LOD_TENSOR and var.tensor is not None and var.tensor.lod_level:
+            wanted = (
+                f"the file needs {var.name}{LENGTHS}, the lengths of its sequences: [steps, batch]"
+                if var.tensor.lod_level == 1
+                else "an .npz file can't hold sequences of sequences; only a run from Python can be fed with them"
+            )
+            yield _problem(self._file, f"{var.name} is declared {declared(var)}: {wanted}")
+            return
         counts[var.name] = len(array)
         self._arrays[var.name] = array
         if len(array):
             problem = mismatch(var, array[0])
-            if problem and var.tensor and var.tensor.lod_level:
-                problem = f"the file has no {var.name}{LENGTHS}, the lengths of its sequences"
             if problem:
                 yield _problem(self._file, f"{var.name} is declared {declared(var)}, but in each step {problem}")
 

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from pstranspile.ir.collector import collector_paused
 from pstranspile.ir.describe import var_text
 from pstranspile.ir.diagnostics import Diagnostic, Severity
+from pstranspile.ir.expect import expect_module
 from pstranspile.ir.frozen import EMPTY
-from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Program, SourceText, TensorType, expect_module
+from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Program, SourceText, TensorType
 from pstranspile.verify import codes
 from pstranspile.verify.agreement import check_agreement
 from pstranspile.verify.forms import report_unknown_op

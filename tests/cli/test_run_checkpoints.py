@@ -90,7 +90,10 @@ def test_a_seed_that_was_drawn_or_given(cluster: str):
 def test_a_seed_that_is_another(capsys: pytest.CaptureFixture[str]):
     assert run(*CLUSTERS["2 servers"], "--seed", "5", "--steps", "2", "--checkpoint", "kept") == 0
     assert run(*CLUSTERS["2 servers"], "--seed", "6", "--resume", "kept") == 1
-    assert "checkpoint-model" in capsys.readouterr().err
+    assert "checkpoint-model]: it was run with the seed 5; give the same, so that" in capsys.readouterr().err
+    assert run(*CLUSTERS["2 servers"], "--steps", "2", "--checkpoint", "own") == 0
+    assert run(*CLUSTERS["2 servers"], "--seed", "6", "--resume", "own") == 1
+    assert "it was run with the programs' own seeds; give no other, so that" in capsys.readouterr().err
 
 
 def test_nothing_left_to_do():

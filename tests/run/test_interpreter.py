@@ -116,7 +116,7 @@ def test_a_missing_feed_is_named_with_the_op_that_needs_it(module: ps.Module):
 
 def test_an_uninitialised_parameter(module: ps.Module):
     told = error(module, {"x": x()}, scope=ps.Scope())
-    assert "error[run-uninitialised]: mul: w (Y) has no value; run the start-up program in this scope" in told
+    assert "error[run-uninitialised]: mul: w (Y) has no value: no start-up program has given it one" in told
 
 
 def test_a_variable_that_no_op_before_has_written():

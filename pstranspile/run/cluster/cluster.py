@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.distribution import DistributedVar
+from pstranspile.ir.expect import wrong_type
 from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import Program
 from pstranspile.lazy import lazy_import
@@ -114,6 +115,8 @@ class Cluster:
         faults: Scenario | None = None,
         programs: GivenTurns | None = None,
     ):
+        if not isinstance(roles, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise wrong_type("Cluster", "programs by role name", roles, "Roles")
         self.settings = settings or Settings()
         self.scheduler = Scheduler() if schedule is None else SeededScheduler(schedule)
         self.network = Network(self.scheduler)

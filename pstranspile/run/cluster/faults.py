@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.expect import expect
 from pstranspile.run.cluster import codes
 from pstranspile.run.cluster.message import COMPLETE, Message, step_told
 from pstranspile.run.cluster.network import RETRY_AFTER, Link
@@ -35,6 +36,7 @@ class Injector:
     """
 
     def __init__(self, cluster: Cluster, scenario: Scenario):
+        expect(scenario, Scenario, "faults")
         self.cluster = cluster
         self.scenario = scenario
         self.scheduler = cluster.scheduler

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.expect import expect
 from pstranspile.ir.model import MAIN, Location, Program
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.values import LoDTensor
@@ -68,8 +69,12 @@ def feeds_of(
         if any(trainer.named for trainer in trainers):
             return _by_program(feeds, trainers, file)
         return _of_arrays(feeds, [trainer.main for trainer in trainers], file)
-    count = len(trainers)
+    wanted = "what is fed as arrays by name, a list of mappings (one for each step), or a function of trainer and step"
+    expect(feeds, Sequence, "feed", wanted)
     batches = list(feeds)
+    for batch in batches:
+        expect(batch, Mapping, "feed", wanted)
+    count = len(trainers)
 
     def of(trainer: int, machine: Trainer) -> FeedOf:
         def feed(step: int) -> Mapping[str, Any] | None:

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
 from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, DiagnosticError, error, first_findings
+from pstranspile.ir.expect import expect
 from pstranspile.ir.model import Location
 from pstranspile.reading import read_named
 from pstranspile.run.cluster import codes
@@ -159,6 +160,7 @@ class _Wrong(Exception):
 
 def parse_scenario(text: str, path: str = "<scenario>") -> Scenario:
     """Reads a scenario. Raises DiagnosticError (`cluster-scenario`) that names every line that can't be read."""
+    expect(text, str, "parse_scenario", "text")
     scenario = Scenario()
     events: list[Event] = []
     found: list[Diagnostic] = []

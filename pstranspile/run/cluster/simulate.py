@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from pstranspile.ir.expect import expect, expect_number, names_of, wrong_type
 from pstranspile.ops.context import Value
 from pstranspile.run.cluster.cluster import Cluster, Role
 from pstranspile.run.cluster.communicator import Settings
@@ -103,7 +104,15 @@ def simulate(
     says which program each step runs, where a job has several (`main*5,generator`, or a function of trainer and step).
     Raises DiagnosticError.
     """
-    options.update(fetch=fetch, init=init, schedule=schedule, seed=seed, faults=faults, programs=programs)
+    if not isinstance(result, Mapping) and not hasattr(result, "roles"):
+        raise wrong_type("simulate", "what a compile gives, or programs by role name", result, "Compiled")
+    if steps is not None:
+        expect_number(steps, "simulate", "a number of steps")
+    if init is not None:
+        expect(init, Mapping, "simulate", "a mapping of initial values, by name")
+    options.update(
+        fetch=names_of(fetch, "simulate"), init=init, schedule=schedule, seed=seed, faults=faults, programs=programs
+    )
     cluster = cluster_of(result, **options)
     cluster.feed(feeds)
     for trainer in cluster.trainers:

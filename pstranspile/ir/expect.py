@@ -1,0 +1,78 @@
+"""Arguments of public functions that are of a wrong type: a TypeError that says what to pass instead."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Any, SupportsIndex, cast
+
+from pstranspile.ir.model import Module, Program
+
+_INSTEAD = {
+    ("Module", "Program"): "Module(FrozenMap(main=program)) makes one of it",
+    ("Module", "path"): "load gives that of a file",
+    ("Program", "Module"): "module.main is its main program, module.startup its start-up program",
+    ("Program", "Role"): "role.main is its main program, role.startup its start-up program",
+    ("Program", "Compiled"): "compiled.trainer(0).main is one of its programs",
+    ("Program", "path"): "load(path).main is that of a file",
+    ("Job", "dict"): "Job(**settings) makes one",
+    ("Job", "path"): "load_job gives that of a file",
+    ("Compiled", "Job"): "compile(module, job) gives one",
+    ("Compiled", "Module"): "compile(module, job) gives one",
+    ("Facts", "Program"): "analyze(program) gives them",
+    ("Facts", "Module"): "analyze(module.main) gives them",
+    ("Scope", "dict"): "scope = Scope() makes one, scope.update(values) fills it",
+    ("Scenario", "path"): "parse_scenario(text) gives one",
+    ("Roles", "Compiled"): "compiled.roles() gives them",
+}
+"""What to do, by the type that is needed and the one that was given."""
+
+
+def wrong_type(caller: str, wanted: str, value: object, kind: str = "") -> TypeError:
+    """The error for a value where the function `caller` takes `wanted`, which is of the type `kind`."""
+    given = type(value).__name__
+    instead = _INSTEAD.get((kind, "path" if isinstance(value, str | os.PathLike) else given), "")
+    return TypeError(f"{caller} takes {wanted}, not a value of type {given}" + (f"; {instead}" if instead else ""))
+
+
+def expect(value: object, kind: type[Any], caller: str, wanted: str = "") -> None:
+    """Raises TypeError when `value` is not of the type; `wanted` says it for a reader (default: `a` and its name)."""
+    if not isinstance(value, kind):
+        raise wrong_type(caller, wanted or f"a {kind.__name__}", value, kind.__name__)
+
+
+def expect_module(value: object, caller: str) -> None:
+    """Raises TypeError when `value` is no Module."""
+    expect(value, Module, caller)
+
+
+def expect_program(value: object, caller: str) -> None:
+    """Raises TypeError when `value` is no Program."""
+    expect(value, Program, caller)
+
+
+def path_of(value: str | os.PathLike[str], caller: str) -> str:
+    """The path of a file or folder as text. Raises TypeError when `value` is none."""
+    if not isinstance(value, str | os.PathLike):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise wrong_type(caller, "the path of a file or folder", value)
+    return os.fspath(value)
+
+
+def expect_number(value: object, caller: str, wanted: str) -> None:
+    """Raises TypeError when `value` is no whole number, of whatever package; `wanted` says what it numbers."""
+    if not isinstance(value, SupportsIndex):
+        raise wrong_type(caller, wanted, value)
+
+
+def names_of(value: Iterable[str], caller: str) -> tuple[str, ...]:
+    """The names in a list of variables. Raises TypeError for anything else, above all a single name without a list."""
+    wanted = "a list of names of variables"
+    if isinstance(value, str):
+        raise TypeError(f"{caller} takes {wanted}, not one name; write [{value!r}]")
+    if not isinstance(value, Iterable) or isinstance(value, Module | Program):  # pyright: ignore
+        raise wrong_type(caller, wanted, value)
+    names = tuple(value)
+    for name in cast("tuple[object, ...]", names):
+        if not isinstance(name, str):
+            raise TypeError(f"{caller} takes {wanted}; one is of type {type(name).__name__}")
+    return names
