@@ -37,6 +37,7 @@ def run(arguments: Sequence[str]) -> int:
         from pstranspile.run.dropout import without_dropout
 
         module = without_dropout(module)
+    from pstranspile.cli.progress import status
     from pstranspile.cli.run_cluster import read_faults
     from pstranspile.compile import compile
     from pstranspile.proof.check import check
@@ -51,6 +52,8 @@ def run(arguments: Sequence[str]) -> int:
         turns_asked(options, module)  # what can't be read is told before anything else
         result = compile(module, job)
         report(result.warnings, [module.source])
+        faults = read_faults(options.faults, result, options.steps) if options.faults else None
+    with quoting(module.source), status("check") as tell:
         found = check(
             module,
             job,
@@ -64,7 +67,8 @@ def run(arguments: Sequence[str]) -> int:
             seed=options.seed or 0,
             batch=options.batch,
             result=result,
-            faults=read_faults(options.faults, result, options.steps) if options.faults else None,
+            faults=faults,
+            tell=tell,
         )
     if options.json:
         from pstranspile.interop.json_text import json_text

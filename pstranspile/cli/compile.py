@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pstranspile.cli.common import add_input, add_job, folder_name, load_verified, make_parser, read_job
+from pstranspile.cli.progress import Status, status
 from pstranspile.cli.report import quoting, report
 from pstranspile.cli.watch import Watch
 from pstranspile.interop.json_text import json_text
@@ -32,11 +33,12 @@ def run(arguments: Sequence[str]) -> int:
     if options.emit == "pb" and options.output is None:
         parser.error("--emit pb writes files; name their folder with -o DIR")
     job = read_job(options)
-    watch = Watch(_pass_names(parser, options.print_after))
+    after = _pass_names(parser, options.print_after)
     module = load_verified(options)
     from pstranspile.compile import compile
 
-    with quoting(module.source):
+    with quoting(module.source), status("compile") as tell:
+        watch = Watch(after, tell)
         plan = _read_plan(options.plan) if options.plan else None
         result = compile(module, job, plan=plan, on_pass=watch)
     report(result.warnings, [module.source])
@@ -45,7 +47,9 @@ def run(arguments: Sequence[str]) -> int:
     else:
         from pstranspile.outputs import write_outputs
 
-        write_outputs(options.output, dict(_files(result, options.emit)))
+        with status("compile") as tell:
+            files = dict(_files(result, options.emit, tell))
+        write_outputs(options.output, files)
     if options.timing:
         print(watch.table(), file=sys.stderr)
     return 0
@@ -126,7 +130,7 @@ def _read_plan(path: str) -> PlanFile:
         raise DiagnosticError([error(PLAN_SYNTAX, message, Location(path))]) from None
 
 
-def _files(result: Compiled, emit: str) -> Iterator[tuple[str, bytes]]:
+def _files(result: Compiled, emit: str, tell: Status) -> Iterator[tuple[str, bytes]]:
     """Name and contents of every output file."""
     from pstranspile.explain.record import record
     from pstranspile.interop.meta_of import meta_of
@@ -136,7 +140,9 @@ def _files(result: Compiled, emit: str) -> Iterator[tuple[str, bytes]]:
     from pstranspile.plan.text import plan_json
     from pstranspile.textual import print_module
 
-    for name, role in result.roles().items():
+    roles = result.roles()
+    for number, (name, role) in enumerate(roles.items(), start=1):
+        tell("texts of machines", number, len(roles))
         if emit == "pb":
             yield f"{name}.main.pb", program_to_bytes(role.main)
             yield f"{name}.startup.pb", program_to_bytes(role.startup)

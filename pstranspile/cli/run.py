@@ -5,27 +5,20 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.cli.cluster_pictures import add_pictures, check_pictures
 from pstranspile.cli.common import add_input, add_job, load_verified, make_parser, read_job, refuse_empty
-from pstranspile.cli.progress import Progress, shown
 from pstranspile.cli.report import quoting
 from pstranspile.cli.turns import TURNS_HELP, fetches_asked, turns_asked
 from pstranspile.ir.diagnostics import DiagnosticError, error
-from pstranspile.ir.model import MAIN
 from pstranspile.run.blas import use_rounded_products, use_threads
 
 if TYPE_CHECKING:
-    from pstranspile.ir.model import Module, Program
+    from pstranspile.ir.model import Module
     from pstranspile.job import Job
-    from pstranspile.run.files import Feeds
-    from pstranspile.run.program_feeds import ProgramFeeds
-    from pstranspile.run.scope import Scope
-    from pstranspile.run.turns import Turns
-    from pstranspile.run.watchers import Profile
+    from pstranspile.run.plot import Curve
 
 DESCRIPTION = """\
 Runs a program: the startup program once, then the main program step by step. With --pservers, --trainers or a job file
@@ -72,10 +65,13 @@ def run(arguments: Sequence[str]) -> int:
         if job is not None:
             _run_cluster(module, job, options, kind)
             return 0
-        session = _Session(module, options)
+        from pstranspile.cli.run_alone import Session
+
+        session = Session(module, options)
+        _require_numbers(options, [name for names in session.fetches.values() for name in names])
         session.start()
         values = session.steps()
-        _save(options, kind, lambda: session.arrays(values), values)
+        _save(options, kind, lambda: session.arrays(values), session.curves(values), _name(options))
     if session.profile is not None:
         print(session.profile.table(), file=sys.stderr)
     return 0
@@ -241,147 +237,22 @@ def _require_one_machine(options: argparse.Namespace) -> None:
 
 def _run_cluster(module: Module, job: Job, options: argparse.Namespace, kind: str) -> None:
     """Runs the job and saves what was asked for."""
-    from pstranspile.cli.run_cluster import run_cluster
+    from pstranspile.cli.run_cluster import curves_of, run_cluster
 
     turns = turns_asked(options, module)
-    done = run_cluster(module, job, options, turns, fetches_asked(options, module, turns))
-    curves = {
-        f"trainer_{index} {name}": values for index, found in enumerate(done.fetched) for name, values in found.items()
-    }
-    _save(options, kind, done.arrays, curves)
-
-
-class _Session:
-    """A module being run: its scope, its feeds, and who watches."""
-
-    def __init__(self, module: Module, options: argparse.Namespace):
-        from pstranspile.run.files import Feeds, read_arrays
-        from pstranspile.run.program_feeds import ProgramFeeds
-        from pstranspile.run.scope import Scope
-        from pstranspile.run.turns import step_programs, union_of
-        from pstranspile.run.watchers import Profile, Trace
-
-        self.module = module
-        self.options = options
-        self.turns: Turns | None = turns_asked(options, module)
-        self.programs: dict[str, Program] = step_programs(module)
-        self.program: Program = union_of(self.programs.values()) if self.turns else module.main
-        self.scope: Scope = Scope()
-        arrays = read_arrays(options.feed) if options.feed else {}
-        self.feeds: Feeds | ProgramFeeds = (
-            ProgramFeeds(self.programs, self.turns, arrays, options.feed or "")
-            if self.turns
-            else Feeds(self.program, arrays, options.feed or "")
-        )
-        self.first = 0
-        if options.resume and options.seed is None:
-            from pstranspile.checkpoint.api import newest, read_manifest
-
-            options.seed = read_manifest(newest(options.resume)).seed
-        self.count: int = options.steps or self.feeds.steps or 1
-        self.feeds.require(self.count)
-        self.fetches: dict[str, tuple[str, ...]] = fetches_asked(options, module, self.turns)
-        if options.checkpoint:
-            from pstranspile.checkpoint.api import make_folder_of_checkpoints
-
-            make_folder_of_checkpoints(options.checkpoint)
-        self.profile: Profile | None = Profile() if options.profile else None
-        trace = [Trace(sys.stderr)] if options.trace is not None else []
-        self.watchers: list[Any] = [*trace, *([self.profile] if self.profile else [])]
-
-    def _run(self, program: Program, feed: Mapping[str, Any], fetch: Sequence[str], step: int = 0) -> dict[str, Any]:
-        from pstranspile.run.api import run
-
-        options = self.options
-        return run(
-            program,
-            feed,
-            fetch,
-            self.scope,
-            seed=options.seed,
-            step=step,
-            check_nan=options.check_nan,
-            watchers=self.watchers,
-        )
-
-    def start(self) -> None:
-        """Runs the startup program, then sets what `--init` gives, or what the checkpoint holds."""
-        from pstranspile.run.files import initial_values, read_arrays
-
-        arrays = read_arrays(self.options.init) if self.options.init else {}
-        values = initial_values(self.program, arrays, self.options.init or "", self.module.startup)
-        if self.module.startup is not None:
-            self._run(self.module.startup, {}, ())
-        for name, value in values.items():
-            self.scope[name] = value
-        if self.options.resume:
-            from pstranspile.checkpoint.api import load_checkpoint, newest
-
-            self.first = load_checkpoint(self.scope, self.module, newest(self.options.resume)).step
-
-    def _checkpoint(self, done: int) -> None:
-        """Saves after a step, if it was asked for."""
-        every = self.options.checkpoint_every or self.count
-        if self.options.checkpoint and (done == self.count or done % every == 0):
-            from pstranspile.checkpoint.api import forget_older, save_checkpoint, step_folder
-
-            place = step_folder(self.options.checkpoint, done)
-            save_checkpoint(self.scope, self.module, place, step=done, seed=self.options.seed)
-            forget_older(self.options.checkpoint, 2)
-
-    def steps(self) -> dict[str, list[Any]]:
-        """Runs all steps, and gives the fetched values of each; with turns, by `PROGRAM/NAME`."""
-        values: dict[str, list[Any]] = {
-            self._key(owner, name): [] for owner, names in self.fetches.items() for name in names
-        }
-        progress = Progress(self.count)
-        with closing(_Ending(progress)):
-            for number in range(self.first, self.count):
-                owner = self.turns.program(number) if self.turns else MAIN
-                made = self._run(self.programs[owner], self.feeds.step(number), self.fetches[owner], number)
-                found = {self._key(owner, name): value for name, value in made.items()}
-                for key, value in found.items():
-                    values[key].append(value)
-                progress.step(number + 1, {name: shown(value) for name, value in found.items()})
-                self._checkpoint(number + 1)
-        return values
-
-    def _key(self, owner: str, name: str) -> str:
-        return f"{owner}/{name}" if self.turns else name
-
-    def arrays(self, values: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
-        """What `--save` writes: the fetched values of all steps, and every parameter."""
-        from pstranspile.run.files import stacked
-
-        arrays: dict[str, Any] = {}
-        for owner, names in self.fetches.items():
-            for name in names:
-                made = stacked(name, values[self._key(owner, name)])
-                arrays |= {self._key(owner, key): array for key, array in made.items()}
-        for var in self.program.parameters():
-            if var.name in self.scope:
-                arrays[f"param/{var.name}"] = self.scope[var.name]
-        return arrays
-
-
-class _Ending:
-    """Ends the progress also when the run stops early."""
-
-    def __init__(self, progress: Progress):
-        self._progress = progress
-
-    def close(self) -> None:
-        """Leaves the line of the terminal."""
-        self._progress.end()
-
-
-def is_number(value: object) -> bool:
-    """Whether a fetched value is a single number."""
-    return getattr(value, "size", 0) == 1 and hasattr(value, "ravel")
+    fetches = fetches_asked(options, module, turns)
+    _require_numbers(options, [name for names in fetches.values() for name in names])
+    done = run_cluster(module, job, options, turns, fetches)
+    machines = f"mode {job.mode}, {job.trainers} trainers, {len(job.pservers)} servers"
+    _save(options, kind, done.arrays, curves_of(done), f"{_name(options)}, {machines}")
 
 
 def _save(
-    options: argparse.Namespace, kind: str, arrays: Callable[[], Mapping[str, Any]], curves: Mapping[str, Sequence[Any]]
+    options: argparse.Namespace,
+    kind: str,
+    arrays: Callable[[], Mapping[str, Any]],
+    curves: Mapping[str, Curve],
+    title: str,
 ) -> None:
     from pstranspile.outputs import write_output
 
@@ -392,7 +263,17 @@ def _save(
     if options.plot:
         from pstranspile.run.plot import plot_bytes
 
-        numbers = {
-            name: [float(v.ravel()[0]) for v in found] for name, found in curves.items() if all(map(is_number, found))
-        }
-        write_output(options.plot, plot_bytes(numbers, kind))
+        write_output(options.plot, plot_bytes(curves, kind, title))
+
+
+def _name(options: argparse.Namespace) -> str:
+    """What is run, for the title of a plot."""
+    return "stdin" if options.input == "-" else Path(options.input).name
+
+
+def _require_numbers(options: argparse.Namespace, fetches: Sequence[str]) -> None:
+    """Raises DiagnosticError if a plot is asked for that can't be drawn, before anything is run."""
+    if options.plot:
+        from pstranspile.run.plot import require_plot
+
+        require_plot(fetches)

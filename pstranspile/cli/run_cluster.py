@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.cli.cluster_pictures import require_chart_steps, show_pictures, wants_pictures
-from pstranspile.cli.progress import Progress, shown
+from pstranspile.cli.fetched import Shown, shown, together
+from pstranspile.cli.progress import Progress
 from pstranspile.ir.model import MAIN
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pstranspile.run.cluster.scenario import Scenario
     from pstranspile.run.cluster.simulate import Simulated
     from pstranspile.run.cluster.trainer import Trainer
+    from pstranspile.run.plot import Curve
     from pstranspile.run.turns import Turns
 
 MOST_SHOWN = 8
@@ -29,36 +31,31 @@ class ClusterProgress:
     """Shows the numbers of a step once all trainers that are still there have done it."""
 
     def __init__(self, steps: int, trainers: int, first: int = 0):
-        self._progress = Progress(steps)
+        self._progress = Progress(steps, first=first)
         self._trainers = trainers
-        self._waiting: dict[int, dict[str, dict[str, float | str]]] = {}
+        self._waiting: dict[int, dict[str, dict[str, Shown]]] = {}
         self._shown = first
 
     def __call__(self, trainer: Trainer, step: int) -> None:
         """Told that a trainer has done a step."""
         program = f"{trainer.ran[-1]}/" if trainer.named else ""
         found = trainer.results[-1].items()
-        given = {f"{program}{name}": shown(value) for name, value in found}
-        self._waiting.setdefault(step, {})[trainer.name] = given
+        self._waiting.setdefault(step, {})[trainer.name] = {f"{program}{name}": shown(value) for name, value in found}
         while len(self._waiting.get(self._shown, ())) == self._trainers:
             self._show()
 
     def _show(self) -> None:
         by_trainer = self._waiting.pop(self._shown)
         self._shown += 1
-        self._progress.step(self._shown, self._told(by_trainer))
+        self._progress.step(self._shown, self._grouped(by_trainer))
 
-    def _told(self, by_trainer: Mapping[str, Mapping[str, float | str]]) -> dict[str, float | str]:
-        told: dict[str, float | str] = {}
-        for name in dict.fromkeys(name for numbers in by_trainer.values() for name in numbers):
-            values = {who: numbers[name] for who, numbers in sorted(by_trainer.items()) if name in numbers}
-            if len(values) <= MOST_SHOWN:
-                told.update((f"{who} {name}", value) for who, value in values.items())
-            elif numbers := [value for value in values.values() if not isinstance(value, str)]:
-                told[f"{name} min"] = min(numbers)
-                told[f"{name} mean"] = sum(numbers) / len(numbers)
-                told[f"{name} max"] = max(numbers)
-        return told
+    def _grouped(self, by_trainer: Mapping[str, Mapping[str, Shown]]) -> dict[str, Mapping[str, Shown]]:
+        """What each trainer has fetched; of many trainers, the smallest, the mean and the largest."""
+        if len(by_trainer) <= MOST_SHOWN:
+            return dict(sorted(by_trainer.items()))
+        names = dict.fromkeys(name for values in by_trainer.values() for name in values)
+        found = {name: together(values[name] for values in by_trainer.values() if name in values) for name in names}
+        return {"": found}
 
     def end(self) -> None:
         """Shows what is left (of steps that not all trainers did), and leaves the line."""
@@ -66,6 +63,17 @@ class ClusterProgress:
             self._shown = min(self._waiting)
             self._show()
         self._progress.end()
+
+
+def curves_of(done: Simulated) -> dict[str, Curve]:
+    """What each trainer has fetched, with the steps, numbered from 1."""
+    found: dict[str, Curve] = {}
+    for trainer, fetched in zip(done.cluster.trainers, done.fetched, strict=True):
+        for name, values in fetched.items():
+            program = name.partition("/")[0] if trainer.named else ""
+            steps = [step + 1 for step, ran in zip(trainer.did, trainer.ran, strict=True) if program in ("", ran)]
+            found[f"{trainer.name} {name}"] = steps, values
+    return found
 
 
 def _steps_of_trainers(feeds: Mapping[str, Any]) -> int:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from pstranspile.ir.model import Program
 
 
 class Watch:
-    """An observer of passes: prints the results of some on stderr, and keeps the time of all."""
+    """An observer of passes: prints the results of some on stderr, keeps the time of all, and says how far they are."""
 
-    def __init__(self, print_after: frozenset[str]):
+    def __init__(self, print_after: frozenset[str], tell: Callable[[str, int, int], object] | None = None):
         self._print_after = print_after
+        self._tell = None if print_after else tell
+        self._trainers = self._servers = 0
         self._seconds: dict[str, float] = {}
         self._calls: dict[str, int] = {}
 
@@ -20,8 +22,21 @@ class Watch:
         """Told by the compiler that the pass `name` gave `result` after `seconds`."""
         self._seconds[name] = self._seconds.get(name, 0.0) + seconds
         self._calls[name] = self._calls.get(name, 0) + 1
+        if self._tell is not None:
+            self._count(name, result, self._tell)
         if name in self._print_after:
             print(f"# after {name}\n{shown(result)}", file=sys.stderr)
+
+    def _count(self, name: str, result: object, tell: Callable[[str, int, int], object]) -> None:
+        """Tells how many machines' programs are made, once the plan says how many machines there are."""
+        from pstranspile.plan.plan import Plan
+
+        if isinstance(result, Plan):
+            self._trainers, self._servers = result.trainers, len(result.pservers)
+        if name == "emit-trainers":
+            tell("programs of trainers", self._calls[name], self._trainers)
+        elif name == "emit-pservers":
+            tell("programs of servers", self._calls[name], self._servers)
 
     def table(self) -> str:
         """Seconds and calls of every pass, in the order in which they first ran, and the sum."""

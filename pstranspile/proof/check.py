@@ -14,7 +14,7 @@ from pstranspile.plan.plan import Plan
 from pstranspile.proof import codes
 from pstranspile.proof.causes import Suspicion, server_causes
 from pstranspile.proof.compare import Side, Snapshot, all_verdicts, differ, noise_of, plain
-from pstranspile.proof.course import Course
+from pstranspile.proof.course import Course, Tell
 from pstranspile.proof.data import make_feeds
 from pstranspile.proof.faults import Sound, check_faults
 from pstranspile.proof.ledger import Ledger
@@ -52,6 +52,7 @@ def check(
     result: Compiled | None = None,
     programs: str | None = None,
     faults: Scenario | None = None,
+    tell: Tell | None = None,
 ) -> Report:
     """Trains on one machine and on the cluster, from the same start on the same data, and compares after every step.
 
@@ -61,12 +62,13 @@ def check(
     programs' own if it is not 0. `result` is a compile of the module for the job, if there is one already. `programs`
     says which program each step runs, where the module has several (`main*5,generator`); feeds are then for every
     program that has such an input, or for one (`PROGRAM/INPUT`). With `faults` the cluster is run once more, with what
-    goes wrong in that scenario, and must keep its promise. Raises DiagnosticError.
+    goes wrong in that scenario, and must keep its promise. `tell` is told how far the check is: what is being done, how
+    much of it, and of how much. Raises DiagnosticError.
     """
     made = result or compile(module, job)
     init = init or {}
     seed = seed or module[STARTUP].random_seed or module.main.random_seed or 1
-    course = Course(module, programs, steps)
+    course = Course(module, programs, steps, tell)
     if feeds is None:
         feeds = _made_feeds(course, batch or ROWS_EACH * job.trainers, seed)
     course.feeds(feeds).require(steps)
@@ -110,6 +112,7 @@ def check(
     if different and (job.trainers > 1 or len(job.pservers) > 1 or job.mode in ALONE):
         report = report._replace(causes=tuple(_causes(course, job, replay, alone, feeds, seed, different)))
     if faults is not None:
+        course.tell("with faults: step", 0, steps)
         troubled = start_cluster(made, course, feeds, init, seed, watch=False, faults=faults)
         sound = Sound(ends, given, not report.different) if job.mode in TOGETHER else None
         report = report._replace(faulty=check_faults(troubled, module, course, sound, init, seed))
@@ -166,6 +169,7 @@ def _other_schedules(
         cluster.run_to(course.steps)
         values = held(cluster)
         cluster.finish()
+        course.tell("orders of events", schedule, schedules)
         differing = next(
             (n for n in wanted if not differ(plain(values[n]), plain(wanted[n]), by_element=True)[0]), None
         )

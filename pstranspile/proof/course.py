@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from itertools import repeat
-from typing import Any
+from typing import Any, TypeAlias
 
 from pstranspile.ir.model import MAIN, Block, Module, Op, Program
 from pstranspile.ir.roles import OpRole
@@ -91,6 +91,14 @@ def _named(block: Block) -> Iterator[str]:
         yield from op.output_names
 
 
+Tell: TypeAlias = "Callable[[str, int, int], object]"
+"""Is told what is being done, how much of it is done, and of how much."""
+
+
+def _tell_nobody(what: str, done: int, of: int) -> None:
+    return None
+
+
 class Course:
     """The steps of a check. `text` says which program each runs (`main*5,generator`), None for always @main.
 
@@ -98,13 +106,20 @@ class Course:
     DiagnosticError.
     """
 
-    def __init__(self, module: Module, text: str | None, steps: int):
+    def __init__(self, module: Module, text: str | None, steps: int, tell: Tell | None = None):
         self.text = text or ""
+        self.tell: Tell = tell or _tell_nobody
         self.steps = steps
         known = step_programs(module)
         self.turns = Turns(repeat(MAIN), (MAIN,)) if text is None else parse_turns(text, known)
         self.known = known
         self.programs: dict[str, Program] = {name: known[name] for name in self.turns.names}
+
+    def each_step(self, what: str) -> Iterator[int]:
+        """The steps, as indices from 0; whoever wants to know is told of each that `what` has done."""
+        for step in range(self.steps):
+            yield step
+            self.tell(what, step + 1, self.steps)
 
     @property
     def given_turns(self) -> Turns | None:

@@ -34,8 +34,11 @@ def train_alone(
     init: Mapping[str, Any],
     seed: int,
     order: Callable[[int], Any] | None = None,
+    what: str = "the single machine: step",
 ) -> Side:
-    """The single machine. `order` gives another order for the rows of a batch, from how many there are."""
+    """The single machine. `order` gives another order for the rows of a batch, from how many there are; `what` says
+    what it is trained for.
+    """
     scope = Scope()
     run(module[STARTUP], scope=scope, seed=seed)
     for name, value in init.items():
@@ -47,7 +50,7 @@ def train_alone(
         return {name: own_copy(scope[name]) for name in names if isinstance(scope.get(name), np.ndarray)}
 
     side = Side([], {}, held(), {})
-    for step in range(course.steps):
+    for step in course.each_step(what):
         owner = course.turns.program(step)
         watched, terms = course.watched[owner], course.terms[owner]
         fetch = dict.fromkeys((*watched, *terms))
@@ -71,10 +74,11 @@ def train_rounded_otherwise(
     """The single machine, with what changes nothing but rounding: the rows of every batch backwards (way 0), Fluid's
     arithmetic in place of numpy's or the other way round (1), or the rows moved on by 1, 2, ... (2, 3, ...).
     """
+    what = f"the single machine, rounded in another way ({way + 1}): step"
     if way == 1:
         with fluid_arithmetic(not rounds_as_fluid()):
-            return train_alone(module, course, feeds, init, seed)
-    return train_alone(module, course, feeds, init, seed, lambda size: _order(size, max(way - 1, 0)))
+            return train_alone(module, course, feeds, init, seed, what=what)
+    return train_alone(module, course, feeds, init, seed, lambda size: _order(size, max(way - 1, 0)), what)
 
 
 def start_cluster(
@@ -125,7 +129,7 @@ def train_together(cluster: Cluster, course: Course, held: Held, replay: Replay)
     replay.begin(held.start)
     counts: list[Mapping[str, list[Any]]] = []
     side = Side([], {}, {}, {}, counts)
-    for step in range(course.steps):
+    for step in course.each_step("the cluster: step"):
         cluster.run_to(step + 1)
         replay.hold(step)
         side.snapshots.append(held(cluster))

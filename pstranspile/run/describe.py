@@ -45,6 +45,11 @@ def described(values: Iterable[tuple[str, Value]]) -> str:
     return ", ".join(f"{name} {describe(value)}" for name, value in values)
 
 
+def is_number(value: object) -> bool:
+    """Whether a value is a single number."""
+    return getattr(value, "size", 0) == 1 and hasattr(value, "ravel")
+
+
 def size_in_bytes(value: Value) -> int:
     """The memory of a value's numbers."""
     if isinstance(value, np.ndarray):

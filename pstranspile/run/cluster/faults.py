@@ -208,7 +208,8 @@ class _TrainerFate:
         if trainer.left:
             self.injector.ends()
         if trainer.down:  # what it had not finished when it crashed
-            del trainer.results[self._results :]
+            for kept in (trainer.results, trainer.ran, trainer.did):
+                del kept[self._results :]
 
     def _may_begin(self) -> bool:
         """Whether the trainer goes on now with what comes next."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from pstranspile.ir.diagnostics import DiagnosticError, Note
 from pstranspile.ir.frozen import EMPTY
@@ -30,12 +30,8 @@ WAIT: Sequence[Value] = ("wait",)
 """An action's answer when the trainer must wait for replies."""
 
 
-class Actions(Protocol):
-    """Makes the actions of a trainer's exchanges."""
-
-    def __call__(self, trainer: Trainer, exchange: Exchange, program: Program) -> Action:
-        """The action of one exchange. Raises DiagnosticError."""
-        ...
+Actions: TypeAlias = "Callable[[Trainer, Exchange, Program], Action]"
+"""Makes the actions of a trainer's exchanges. Raises DiagnosticError."""
 
 
 class Trainer(Machine):
@@ -74,6 +70,8 @@ class Trainer(Machine):
         self.results: list[dict[str, Value]] = []
         self.ran: list[str] = []
         """Which program each of the results is of."""
+        self.did: list[int] = []
+        """Which step each of the results is of, an index from 0."""
         self.fetches: dict[str, tuple[str, ...]] = {}
         """What is fetched of each program."""
         self.feed: Callable[[int], Feed] = lambda step: {}
@@ -354,6 +352,7 @@ class Trainer(Machine):
             values = zip(script.fetches, found, strict=True)
             self.results.append({name: fetched(script.execution.program, name, value) for name, value in values})
             self.ran.append(self._running)
+            self.did.append(self.step)
         starting = self.step < 0
         self.step = self._first if starting else self.step + 1
         if starting:

@@ -15,7 +15,9 @@ from pstranspile.run.cluster.faults import Injector
 from pstranspile.run.cluster.ledger import UpdateLedger
 from pstranspile.run.cluster.message import SEND
 from pstranspile.run.cluster.scenario import Crash, Leave, Rejoin, Scenario, parse_scenario
+from pstranspile.run.cluster.simulate import simulate
 from tests.run.cluster.faulty import MODES, STEPS, TROUBLE, WITH_SERVERS, WITHOUT, alike, alone, cluster, ended, equal
+from tests.run.cluster.fuzz import compiled, feeds, model
 
 # Messages
 
@@ -224,3 +226,16 @@ def test_a_scenario_of_values_numbers_steps_from_1_too():
     for event in (Crash("trainer_1", 0), Leave("trainer_0", 0), Rejoin("trainer_0", -1)):
         with pytest.raises(DiagnosticError, match="steps are numbered from 1"):
             Injector(cluster("sync"), Scenario(events=(event,)))
+
+
+@pytest.mark.parametrize("after", range(10))
+def test_what_a_trainer_fetched_in_the_step_it_crashed_in_does_not_count(after: int):
+    """Also where the crash comes with the last message, when the step has given its values."""
+    job, module = compiled("dense", 2, 2), model("dense")
+    (loss, *_) = next(op for op in module.main.main_block.ops if op.type == "mean").output_names
+    scenario = parse_scenario(f"crash trainer_1 step 2 after {after}\nrejoin trainer_1 step 4")
+    done = simulate(job, feeds("dense", 2, 5), fetch=[loss], faults=scenario)
+    found = done.cluster.trainers[1]
+    assert found.did == [0, 3, 4]
+    assert [len(values[loss]) for values in done.fetched] == [5, 3]
+    assert len(found.results) == len(found.ran) == 3

@@ -1,0 +1,144 @@
+"""`pstranspile run` without a cluster: a module on one machine, step by step."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pstranspile.cli.fetched import shown
+from pstranspile.cli.progress import Progress
+from pstranspile.cli.turns import fetches_asked, turns_asked
+from pstranspile.ir.model import MAIN
+
+if TYPE_CHECKING:
+    from pstranspile.ir.model import Module, Program
+    from pstranspile.run.files import Feeds
+    from pstranspile.run.plot import Curve
+    from pstranspile.run.program_feeds import ProgramFeeds
+    from pstranspile.run.scope import Scope
+    from pstranspile.run.turns import Turns
+    from pstranspile.run.watchers import Profile
+
+
+class Session:
+    """A module being run: its scope, its feeds, and who watches."""
+
+    def __init__(self, module: Module, options: argparse.Namespace):
+        from pstranspile.run.files import Feeds, read_arrays
+        from pstranspile.run.program_feeds import ProgramFeeds
+        from pstranspile.run.scope import Scope
+        from pstranspile.run.turns import step_programs, union_of
+        from pstranspile.run.watchers import Profile, Trace
+
+        self.module = module
+        self.options = options
+        self.turns: Turns | None = turns_asked(options, module)
+        self.programs: dict[str, Program] = step_programs(module)
+        self.program: Program = union_of(self.programs.values()) if self.turns else module.main
+        self.scope: Scope = Scope()
+        arrays = read_arrays(options.feed) if options.feed else {}
+        self.feeds: Feeds | ProgramFeeds = (
+            ProgramFeeds(self.programs, self.turns, arrays, options.feed or "")
+            if self.turns
+            else Feeds(self.program, arrays, options.feed or "")
+        )
+        self.first = 0
+        self.did: dict[str, list[int]] = {}
+        """The steps, numbered from 1, in which each value was fetched."""
+        if options.resume and options.seed is None:
+            from pstranspile.checkpoint.api import newest, read_manifest
+
+            options.seed = read_manifest(newest(options.resume)).seed
+        self.count: int = options.steps or self.feeds.steps or 1
+        self.feeds.require(self.count)
+        self.fetches: dict[str, tuple[str, ...]] = fetches_asked(options, module, self.turns)
+        if options.checkpoint:
+            from pstranspile.checkpoint.api import make_folder_of_checkpoints
+
+            make_folder_of_checkpoints(options.checkpoint)
+        self.profile: Profile | None = Profile() if options.profile else None
+        trace = [Trace(sys.stderr)] if options.trace is not None else []
+        self.watchers: list[Any] = [*trace, *([self.profile] if self.profile else [])]
+
+    def _run(self, program: Program, feed: Mapping[str, Any], fetch: Sequence[str], step: int = 0) -> dict[str, Any]:
+        from pstranspile.run.api import run
+
+        options = self.options
+        return run(
+            program,
+            feed,
+            fetch,
+            self.scope,
+            seed=options.seed,
+            step=step,
+            check_nan=options.check_nan,
+            watchers=self.watchers,
+        )
+
+    def start(self) -> None:
+        """Runs the startup program, then sets what `--init` gives, or what the checkpoint holds."""
+        from pstranspile.run.files import initial_values, read_arrays
+
+        arrays = read_arrays(self.options.init) if self.options.init else {}
+        values = initial_values(self.program, arrays, self.options.init or "", self.module.startup)
+        if self.module.startup is not None:
+            self._run(self.module.startup, {}, ())
+        for name, value in values.items():
+            self.scope[name] = value
+        if self.options.resume:
+            from pstranspile.checkpoint.api import load_checkpoint, newest
+
+            self.first = load_checkpoint(self.scope, self.module, newest(self.options.resume)).step
+
+    def _checkpoint(self, done: int) -> None:
+        """Saves after a step, if it was asked for."""
+        every = self.options.checkpoint_every or self.count
+        if self.options.checkpoint and (done == self.count or done % every == 0):
+            from pstranspile.checkpoint.api import forget_older, save_checkpoint, step_folder
+
+            place = step_folder(self.options.checkpoint, done)
+            save_checkpoint(self.scope, self.module, place, step=done, seed=self.options.seed)
+            forget_older(self.options.checkpoint, 2)
+
+    def steps(self) -> dict[str, list[Any]]:
+        """Runs all steps, and gives the fetched values of each; with turns, by `PROGRAM/NAME`."""
+        values: dict[str, list[Any]] = {
+            self._key(owner, name): [] for owner, names in self.fetches.items() for name in names
+        }
+        progress = Progress(self.count, first=self.first, live=self.options.trace is None)
+        try:
+            for number in range(self.first, self.count):
+                owner = self.turns.program(number) if self.turns else MAIN
+                made = self._run(self.programs[owner], self.feeds.step(number), self.fetches[owner], number)
+                found = {self._key(owner, name): value for name, value in made.items()}
+                for key, value in found.items():
+                    values[key].append(value)
+                    self.did.setdefault(key, []).append(number + 1)
+                progress.step(number + 1, {"": {name: shown(value) for name, value in found.items()}})
+                self._checkpoint(number + 1)
+        finally:
+            progress.end()
+        return values
+
+    def curves(self, values: Mapping[str, Sequence[Any]]) -> dict[str, Curve]:
+        """What `--plot` draws: the steps, numbered from 1, and the values of each name."""
+        return {key: (self.did.get(key, []), found) for key, found in values.items()}
+
+    def _key(self, owner: str, name: str) -> str:
+        return f"{owner}/{name}" if self.turns else name
+
+    def arrays(self, values: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+        """What `--save` writes: the fetched values of all steps, and every parameter."""
+        from pstranspile.run.files import stacked
+
+        arrays: dict[str, Any] = {}
+        for owner, names in self.fetches.items():
+            for name in names:
+                made = stacked(name, values[self._key(owner, name)])
+                arrays |= {self._key(owner, key): array for key, array in made.items()}
+        for var in self.program.parameters():
+            if var.name in self.scope:
+                arrays[f"param/{var.name}"] = self.scope[var.name]
+        return arrays
