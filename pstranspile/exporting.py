@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 
-from pstranspile.ir.model import Module, expect_module
+from pstranspile.ir.expect import expect_module, path_of
+from pstranspile.ir.model import Module
 
 
 def export(module: Module, folder: str | os.PathLike[str]) -> None:
@@ -20,6 +21,7 @@ def export(module: Module, folder: str | os.PathLike[str]) -> None:
     from pstranspile.outputs import write_outputs
 
     expect_module(module, "export")
+    path_of(folder, "export")
     files = {f"{name}.pb": program_to_bytes(program) for name, program in module.programs.items()}
     files["meta.json"] = json_text(meta_of(module)).encode("utf-8")
     write_outputs(folder, files)

@@ -86,6 +86,7 @@ TAKES: dict[str, tuple[str, Callable[[Any], object]]] = {
     "simulate, faults": ("None", lambda value: ps.simulate(COMPILED, faults=value)),
     "Cluster": ("mapping scope", ps.Cluster),
     "analyze": ("program", ps.analyze),
+    "op_graph": ("program", lambda value: ps.op_graph(value, [])),
     "compile": ("module", lambda value: ps.compile(value, JOB)),
     "compile, job": ("job", lambda value: ps.compile(MODULE, value)),
     "prepare": ("module", lambda value: ps.prepare(value, JOB)),
@@ -97,6 +98,8 @@ TAKES: dict[str, tuple[str, Callable[[Any], object]]] = {
     "make_feeds": ("program", lambda value: make_feeds(value, 1, 2)),
     "diff": ("module program text path", lambda value: ps.diff(value, MODULE)),
     "dumps": ("module", ps.dumps),
+    "export": ("module", lambda value: ps.export(value, "/proc/nowhere")),
+    "export, folder": ("text path", lambda value: ps.export(MODULE, value)),
     "load": ("text path", ps.load),
     "load, startup": ("None text path", lambda value: ps.load(ROOT / "examples" / "regression.ir", startup=value)),
     "load, meta": ("None text path", lambda value: ps.load(ROOT / "examples" / "regression.ir", meta=value)),
@@ -127,7 +130,8 @@ def test_every_public_function_says_what_it_takes(function: str):
 
 
 def test_no_public_function_is_forgotten():
-    functions = {name for name in ps.__all__ if not isinstance(getattr(ps, name), type)}
+    makers = {"error", "make_op"}  # of one call each in a pass, whose result is looked at
+    functions = {name for name in ps.__all__ if not isinstance(getattr(ps, name), type)} - makers
     assert functions <= {name.partition(",")[0] for name in TAKES}
 
 

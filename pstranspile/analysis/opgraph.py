@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.analysis.uses import effects_of
+from pstranspile.ir.expect import expect_program
 from pstranspile.ir.model import Program
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ def op_graph(program: Program, indices: Iterable[int]) -> OpGraph:
     """
     import networkx
 
+    expect_program(program, "op_graph")
     graph: OpGraph = networkx.DiGraph()
     writer: dict[str, int] = {}
     for index in indices:
