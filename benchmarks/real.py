@@ -218,9 +218,8 @@ def main() -> int:
             continue
         ratios += [] if ratio is None else [ratio]
     if ratios:
-        print(
-            f"steps/s: median {statistics.median(ratios):.2f}x, least {min(ratios):.2f}x of Fluid, {len(ratios)} programs"
-        )
+        median, least = statistics.median(ratios), min(ratios)
+        print(f"steps/s of {len(ratios)} programs: median {median:.2f}x, least {least:.2f}x of Fluid")
     return 0
 
 

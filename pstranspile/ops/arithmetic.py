@@ -293,14 +293,20 @@ def norm_mean(x: Array) -> Array:
     """The mean of each row of a matrix [rows, n], as the forward pass of a layer_norm takes it: [rows, 1]."""
     if _FLUID.get() and x.dtype == np.float32 and x.shape[1] >= 8:
         return float_functions.mean_of_lanes(x)
-    return np.mean(x, axis=1, keepdims=True)
+    return _mean_of_rows(x)
 
 
 def norm_grad_mean(x: Array) -> Array:
     """The mean of each row of a matrix [rows, n], as the backward pass of a layer_norm takes it: [rows, 1]."""
     if _FLUID.get() and x.dtype == np.float32:
         return float_functions.sum_in_order(x, (1,)).reshape(-1, 1) / np.float32(x.shape[1])
-    return np.mean(x, axis=1, keepdims=True)
+    return _mean_of_rows(x)
+
+
+def _mean_of_rows(x: Array) -> Array:
+    found = np.add.reduce(x, axis=1, keepdims=True)
+    found /= x.shape[1]
+    return found
 
 
 def over_root(x: Array, squared: Array) -> Array:

@@ -10,34 +10,40 @@ from pstranspile.ops.values import Array
 
 np = lazy_import("numpy")
 
-_STEPS = 32
-"""Points of the table per unit."""
 _END = 6
 """erf(6) is 1 - 2e-17, which is 1 in float64."""
-_TERMS = 8
+_FINE = {"float64": (32, 8), "float32": (1024, 3)}
+"""Element type -> points of the table per unit, and terms of the series around each: to about 1e-16, and 1e-10."""
 
 
-@lru_cache(maxsize=1)
-def _table() -> Array:
-    """Taylor coefficients of erf at 0, 1/32, ..., 6: `_table()[n, k]` is that of the power n around k/32."""
-    at = np.arange(_END * _STEPS + 1) / _STEPS
-    coefficients = np.empty((_TERMS, len(at)))
+@lru_cache(maxsize=2)
+def _table(steps: int, terms: int) -> Array:
+    """Taylor coefficients of erf at 0, 1/steps, ..., 6: `_table(...)[n, k]` is that of the power n around k/steps."""
+    at = np.arange(_END * steps + 1) / steps
+    coefficients = np.empty((terms, len(at)))
     coefficients[0] = [math.erf(point) for point in at]
     # erf' is 2 / sqrt(pi) * g with g = exp(-x^2), and g' = -2 x g gives the coefficients of g one from the other
     before, power = np.zeros(len(at)), np.exp(-at * at)
-    for n in range(1, _TERMS):
+    for n in range(1, terms):
         coefficients[n] = power * 2 / math.sqrt(math.pi) / n
         before, power = power, -2 * (at * power + before) / n
     return coefficients
 
 
 def erf(x: Array) -> Array:
-    """The error function, element by element, to about 1e-16; the element type stays."""
-    size = np.minimum(np.abs(x.astype("float64")), _END)
-    nearest = np.rint(size * _STEPS)
-    rest = size - nearest / _STEPS
-    columns = _table()[:, np.nan_to_num(nearest).astype("int64")]
-    found = columns[-1]
-    for n in range(_TERMS - 2, -1, -1):
-        found = found * rest + columns[n]
-    return np.copysign(found, x).astype(x.dtype)
+    """The error function, element by element, as precise as the element type, which stays."""
+    steps, terms = _FINE.get(x.dtype.name, _FINE["float64"])
+    table = _table(steps, terms)
+    rest = np.abs(x, dtype="float64")
+    np.minimum(rest, _END, out=rest)
+    rest *= steps
+    nearest = np.rint(rest)
+    rest -= nearest
+    rest /= steps
+    np.fmax(nearest, 0, out=nearest)  # what is not a number has a place in the table as well
+    places = nearest.astype("int64")
+    found = table[-1].take(places)
+    for n in range(terms - 2, -1, -1):
+        found *= rest
+        found += table[n].take(places)
+    return np.copysign(found, x, out=found).astype(x.dtype)

@@ -106,12 +106,19 @@ def _slide(flat: Array, new: Array, steps: int) -> None:
     flat[(steps + 1) * buckets] += 1
 
 
+_LARGEST_EXACT = 1 << 61
+"""Below it, twice the area is a sum of 64-bit integers."""
+
+
 def _area(positive: Array, negative: Array) -> float:
     """The area under the curve, by trapezoids; not divided when one of the classes is missing."""
-    below = np.add.accumulate(positive)
-    positives, negatives = int(below[-1]), int(np.add.reduce(negative))
-    # twice the positives above a bucket, and those in it: counts are exact as integers, their products need f64
-    heights = (positive - 2 * below + 2 * positives).astype("float64")
-    area = np.dot(negative.astype("float64"), heights).item() / 2
-    whole = float(positives) * float(negatives)
+    below = np.add.accumulate(positive, dtype="int64")
+    positives, negatives = below.item(-1), int(np.add.reduce(negative))
+    whole = positives * negatives
+    below += below  # twice the positives in the buckets up to each, less half of those in it
+    below -= positive
+    if whole < _LARGEST_EXACT:
+        area = (2 * whole - int(np.dot(negative, below))) / 2
+    else:
+        area = whole - np.dot(negative.astype("float64"), below.astype("float64")).item() / 2
     return area / whole if whole else area

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, NoReturn, Protocol, TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, NamedTuple, NoReturn, Protocol, TypeAlias
 
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op
 from pstranspile.ir.frozen import EMPTY, FrozenMap
@@ -196,48 +197,66 @@ Lod: TypeAlias = "list[list[int]]"
 def _any(run: Run, arguments: Sequence[Argument], results: Sequence[Argument], rule: str) -> Run:
     """A kernel's Run for values that may have LoD: takes it off, and gives it to the results by the kernel's rule."""
     slots = [argument.slot for argument in arguments]
-
-    def with_lods(*values: Value) -> Value:
-        lods: dict[str, Lod] = {}
-        plain = list(values)
-        for index, value in enumerate(values):
-            kind = value.__class__
-            if kind is LoDTensor:
-                plain[index] = value.data
-                if value.lod:
-                    lods[slots[index]] = value.lod
-            elif kind is list and arguments[index].duplicable:
-                plain[index] = [item.data if item.__class__ is LoDTensor else item for item in value]
-                for item in value:
-                    if item.__class__ is LoDTensor and item.lod:
-                        lods.setdefault(slots[index], item.lod)
-        made = run(*plain)
-        if not lods or made is None:
-            return made
-        given = [_lod_of(rule, result.slot, lods) for result in results]
-        if len(results) == 1:
-            return _with_lod_of(results[0], made, given[0])
-        return [_with_lod_of(*each) for each in zip(results, made, given, strict=True)]
-
-    return with_lods
+    sources: list[tuple[int, ...]] = []  # for each result the arguments whose LoD it takes, the first one that has one
+    for result in results:
+        of = result.slot.removesuffix("@GRAD")
+        if rule == "each":
+            sources.append((slots.index(of),) if of in slots else ())
+        else:
+            sources.append(tuple(range(len(slots))) if rule == "share" or result.slot in rule.split() else ())
+    lists = tuple(argument.duplicable for argument in arguments), tuple(result.duplicable for result in results)
+    return _wrapper(*lists, tuple(sources))(run)
 
 
-def _with_lod_of(result: Argument, part: Value, lod: Lod | None) -> Value:
-    if lod is None or part is None:
-        return part
-    return [with_lod(item, lod) for item in part] if result.duplicable else with_lod(part, lod)
+@cache
+def _wrapper(
+    arguments: tuple[bool, ...], results: tuple[bool, ...], sources: tuple[tuple[int, ...], ...]
+) -> Callable[[Run], Run]:
+    """Writes the function around a Run, by which arguments and results are lists and whose LoD each result takes.
+
+    def with_lods(a0, a1):
+        l0 = l1 = None
+        if a0.__class__ is LoDTensor: a0, l0 = a0
+        if a1.__class__ is LoDTensor: a1, l1 = a1
+        r0 = run(a0, a1)
+        if (lod := l0 or l1): r0 = with_lod(r0, lod)
+        return r0
+    """
+    names = ", ".join(f"a{place}" for place in range(len(arguments)))
+    made = ", ".join(f"r{place}" for place in range(len(results)))
+    lines = [f"def with_lods({names}):"]
+    for place, is_list in enumerate(arguments):
+        lines.append(f"    l{place} = None")
+        if is_list:
+            lines.append(f"    if a{place}.__class__ is list: a{place}, l{place} = apart(a{place})")
+        else:
+            lines.append(f"    if a{place}.__class__ is LoDTensor: a{place}, l{place} = a{place}")
+    lines.append(f"    {made} = run({names})" if results else f"    run({names})")
+    for place, (is_list, given) in enumerate(zip(results, sources, strict=True)):
+        if given:
+            found = " or ".join(f"l{source}" for source in given)
+            value = f"[with_lod(each, lod) for each in r{place}]" if is_list else f"with_lod(r{place}, lod)"
+            lines.append(f"    if r{place} is not None and (lod := {found}): r{place} = {value}")
+    text = "\n".join([*lines, f"    return {made or '()'}"])
+    code = compile(text, "<LoD>", "exec")
+
+    def wrap(run: Run) -> Run:
+        scope: dict[str, Any] = {"run": run, "LoDTensor": LoDTensor, "with_lod": with_lod, "apart": _apart}
+        exec(code, scope)
+        return scope["with_lods"]
+
+    return wrap
 
 
-def _lod_of(rule: str, slot: str, lods: Mapping[str, Lod]) -> Lod | None:
-    """The LoD that an output slot takes, by the rule of its kernel, from those of the input slots."""
-    if rule == "each":
-        return lods.get(slot.removesuffix("@GRAD"))
-    return next(iter(lods.values())) if rule == "share" or slot in rule.split() else None
+def _apart(values: list[Value]) -> tuple[list[Value], Lod | None]:
+    """The values without LoD, and the first LoD among them."""
+    lod = next((value.lod for value in values if value.__class__ is LoDTensor and value.lod), None)
+    return [value.data if value.__class__ is LoDTensor else value for value in values], lod
 
 
 def with_lod(value: Value, lod: list[list[int]]) -> Value:
     """The value with this LoD, if it has as many rows as the LoD describes; otherwise as it is."""
-    if isinstance(value, np.ndarray) and value.ndim and value.shape[0] == lod[-1][-1]:
+    if value.__class__ is np.ndarray and value.ndim and len(value) == lod[-1][-1]:
         return LoDTensor(value, lod)
     return value
 
