@@ -87,6 +87,8 @@ def truncated_quotient(x: Array, y: Array | int) -> Array:
 
 def as_matrix(x: Array, split: int = 1) -> Array:
     """x as a matrix, its dims from `split` on side by side in a row. (A dim of -1 is unknown if x has no elements.)"""
+    if split == x.ndim - 1 and x.size:  # as it mostly is
+        return x if split == 1 else x.reshape(-1, x.shape[-1])
     return x.reshape(prod(x.shape[:split]), prod(x.shape[split:]))
 
 

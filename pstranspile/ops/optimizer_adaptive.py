@@ -219,7 +219,11 @@ def _adagrad(op: Op) -> Run:
             else:
                 m *= decay
                 m += (1 - decay) * g * g
-            p -= rate * g / ((np.sqrt(m) if sparse else root_in_step(m, alone)) + epsilon)
+            change = rate * g
+            root = np.sqrt(m) if sparse else root_in_step(m, alone)
+            root += epsilon
+            change /= root
+            p -= change
 
         if sparse:
             update_rows(Grad, step, param, moment)

@@ -196,7 +196,9 @@ def _matmul_grad(op: Op) -> Run:
         if _stacked(a, b, transpose_x):
             a = a.reshape(-1, a.shape[-1])
             rows = len(a)
-        batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        batch = a.shape[:-2]
+        if batch != b.shape[:-2]:
+            batch = np.broadcast_shapes(batch, b.shape[:-2])
         gradient = Out_GRAD.reshape((*batch, rows, columns))
         x_grad = sum_to(of_x(b, gradient), a.shape, -1).reshape(X.shape) if wants_x else None
         y_grad = sum_to(of_y(a, gradient), b.shape, -1).reshape(Y.shape) if wants_y else None

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from threading import local
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pstranspile.lazy import lazy_import
@@ -47,13 +48,40 @@ def words(key: Key, offset: int, count: int) -> Array:
     if not isinstance(key, int):
         return key.words()[offset : offset + count]
     block, skipped = divmod(offset, 4)  # Philox makes four words from each value of its counter
-    generator = np.random.Philox(key=key, counter=block)
+    generator = _generator()
+    generator.state = {
+        "bit_generator": "Philox",
+        "state": {"counter": _in_words(block, 4), "key": _in_words(key, 2)},
+        "buffer": _in_words(0, 4),
+        "buffer_pos": 4,  # nothing is left in it
+        "has_uint32": 0,
+        "uinteger": 0,
+    }
     return generator.random_raw(skipped + count)[skipped:]
+
+
+_OF_THREAD = local()
+
+
+def _generator() -> Any:
+    """The thread's generator, whose state is set before it is used; making one costs as much as 1,000 numbers."""
+    found = getattr(_OF_THREAD, "generator", None)
+    if found is None:
+        found = _OF_THREAD.generator = np.random.Philox(key=0)
+    return found
+
+
+def _in_words(number: int, count: int) -> Array:
+    """A number as so many 64-bit words, the lowest first."""
+    return np.frombuffer(number.to_bytes(8 * count, "little"), "<u8")
 
 
 def _fractions(drawn: Array) -> Floats:
     """Words as float64 numbers inside (0, 1), evenly spread and symmetric about 1/2."""
-    return ((drawn >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
+    found = (drawn >> np.uint64(12)).astype(np.float64)
+    found += 0.5
+    found *= 2.0**-52
+    return found
 
 
 def _in_chunks(key: Key, offset: int, count: int, dtype: Any, made_of: Callable[[Floats], Floats]) -> Array:
