@@ -64,6 +64,18 @@ def test_top_k(shape, seed, data):
     np.testing.assert_array_equal(one_output("top_k", {"X": x, "K": np.array([k])}), frame.find("out"))
 
 
+@pytest.mark.parametrize("kinds", [3, 50, 10**6])
+@pytest.mark.parametrize("width", [40, 500])
+def test_top_k_of_wide_rows_takes_what_sorting_them_gives(width: int, kinds: int):
+    x = np.random.default_rng(0).integers(0, kinds, (2, 9, width)).astype("float32")
+    want = np.argsort(-x, axis=-1, kind="stable")[..., :5]
+    np.testing.assert_array_equal(one_output("top_k", {"X": x}, {"k": 5}, "Indices"), want)
+    np.testing.assert_array_equal(one_output("top_k", {"X": x}, {"k": 5}), np.take_along_axis(x, want, axis=-1))
+    x[1, 2, 3] = np.nan  # comes last
+    want = np.argsort(-x, axis=-1, kind="stable")[..., :5]
+    np.testing.assert_array_equal(one_output("top_k", {"X": x}, {"k": 5}, "Indices"), want)
+
+
 def test_of_equal_elements_top_k_takes_the_first():
     assert one_output("top_k", {"X": np.array([1.0, 2, 2, 1])}, {"k": 3}, "Indices").tolist() == [1, 2, 0]
     with pytest.raises(DiagnosticError, match="k is 3, but the rows of X have 2 elements"):
