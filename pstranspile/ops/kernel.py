@@ -15,6 +15,8 @@ The decorated function is called once per op, when a program is prepared; what i
 * It returns the value of the output slot named in the decorator, or, if several are named, a tuple in that order; a
   duplicable slot takes a list; None leaves a variable as it is. Slots that the op does not have are dropped, so a
   costly one should be asked for with `wanted(op, slot)`.
+* An output slot named in `spares` may be taken from the op where nothing reads it and it is not fetched. (Only one that
+  can't fail, so that leaving it out changes nothing else.)
 * Values are numpy arrays and SelectedRows. LoD is handled by the caller: outputs get the LoD of the first input that
   has one, unless the decorator says `lod="none"` (outputs have none), `lod="Out"` (of the outputs these slots do),
   `lod="each"` (the gradient `S@GRAD` gets that of the input S), `lod="own"` (run gets and gives LoDTensors, but gives
@@ -65,13 +67,20 @@ class Kernel(NamedTuple):
     lod: str
     inline: Inline = None
     may_lack: frozenset[str] = frozenset()
+    spares: frozenset[str] = frozenset()
 
 
 _KERNELS: dict[str, Kernel] = {}
 
 
 def kernel(
-    op_types: str, outputs: str = "Out", *, lod: str = "share", inline: Inline = None, may_lack: str = ""
+    op_types: str,
+    outputs: str = "Out",
+    *,
+    lod: str = "share",
+    inline: Inline = None,
+    may_lack: str = "",
+    spares: str = "",
 ) -> Callable[[Factory], Factory]:
     """Registers the decorated factory as the kernel of these op types (separated by blanks)."""
 
@@ -79,7 +88,9 @@ def kernel(
         for op_type in op_types.split():
             if op_type in _KERNELS:
                 raise ValueError(f"op type {op_type} has two kernels")
-            _KERNELS[op_type] = Kernel(factory, tuple(outputs.split()), lod, inline, frozenset(may_lack.split()))
+            _KERNELS[op_type] = Kernel(
+                factory, tuple(outputs.split()), lod, inline, frozenset(may_lack.split()), frozenset(spares.split())
+            )
         return factory
 
     return register

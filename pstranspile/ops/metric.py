@@ -5,7 +5,7 @@ from __future__ import annotations
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
 from pstranspile.lazy import lazy_import
-from pstranspile.ops.kernel import Run, kernel
+from pstranspile.ops.kernel import Run, kernel, wanted
 from pstranspile.ops.numeric import as_matrix
 from pstranspile.ops.optimizer_steps import owned
 from pstranspile.ops.schema import declare
@@ -62,10 +62,10 @@ def _accuracy_values(_op: Op) -> Run:
     return run
 
 
-@kernel("auc", "AUC StatPosOut StatNegOut", lod="none")
+@kernel("auc", "AUC StatPosOut StatNegOut", lod="none", spares="AUC")
 def _auc_values(op: Op) -> Run:
     buckets, steps = int_attr(op, "num_thresholds", 8191) + 1, int_attr(op, "slide_steps", 1)
-    own = owned(op, "StatPos StatNeg")
+    own, named = owned(op, "StatPos StatNeg"), wanted(op, "AUC")
 
     def histogram(bins: Array, stat: Array) -> tuple[Array, Array]:
         """The new statistics, in place, and the histogram of them that counts (see `_slide`)."""
@@ -79,7 +79,7 @@ def _auc_values(op: Op) -> Run:
         _slide(flat, new, steps)
         return flat, flat[steps * buckets : (steps + 1) * buckets]
 
-    def run(Predict: Array, Label: Array, StatPos: Array, StatNeg: Array) -> tuple[Array, Array, Array]:
+    def run(Predict: Array, Label: Array, StatPos: Array, StatNeg: Array) -> tuple[Array | None, Array, Array]:
         predicted, label = as_matrix(Predict)[:, -1].astype("float32", copy=False), Label.reshape(-1)
         if len(predicted) and not (np.minimum.reduce(predicted) >= 0 and np.maximum.reduce(predicted) <= 1):
             raise ValueError("Predict has values that are no probabilities")
@@ -87,7 +87,7 @@ def _auc_values(op: Op) -> Run:
         stats = own(np.ascontiguousarray(StatPos), np.ascontiguousarray(StatNeg))
         new_positive, positive = histogram(bins[label > 0], stats[0])
         new_negative, negative = histogram(bins[label == 0], stats[1])
-        return np.array([_area(positive, negative)]), new_positive, new_negative
+        return np.array([_area(positive, negative)]) if named else None, new_positive, new_negative
 
     return run
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import Program
 from pstranspile.ops.context import Value
-from pstranspile.run.bound import BoundOp, fail
-from pstranspile.run.source import Holds, Missing, Source, arguments_of, in_frame, slot_of
+from pstranspile.run.bound import BoundOp, arguments_of, fail, slot_of
+from pstranspile.run.source import Holds, Missing, Source, in_frame
 
 if TYPE_CHECKING:
     from pstranspile.run.frame import Frame

@@ -261,6 +261,21 @@ def with_lod(value: Value, lod: list[list[int]]) -> Value:
     return value
 
 
+def slot_of(bound: BoundOp, name: str) -> str:
+    """The input slot of an op that a variable is in."""
+    return next(slot for slot, names in bound.op.inputs.items() if name in names)
+
+
+def arguments_of(bound: BoundOp, values: Mapping[str, Value]) -> list[Value]:
+    """The argument values of an op, from those of variables."""
+    return [
+        [values.get(name) for name in names] if duplicable
+        else values.get(names[0]) if names and names[0] != EMPTY_NAME
+        else None
+        for _, names, duplicable, _ in bound.arguments
+    ]  # fmt: skip
+
+
 def fail(bound: BoundOp, values: Sequence[Value], problem: Exception) -> NoReturn:
     """Raises the DiagnosticError for a kernel that can't compute: why, and what it was given."""
     seen: list[tuple[str, Value]] = []

@@ -15,11 +15,11 @@ from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import Value
 from pstranspile.run import codes
 from pstranspile.run.block_source import BlockCode
-from pstranspile.run.bound import fail
+from pstranspile.run.bound import arguments_of, fail, slot_of
 from pstranspile.run.feeds import check_feeds, fetched, missing, written_names
 from pstranspile.run.frame import Execution, Frame
 from pstranspile.run.scope import Home, Scope, own_copy
-from pstranspile.run.source import Deviation, Missing, Source, arguments_of, slot_of
+from pstranspile.run.source import Deviation, Missing, Source
 
 np = lazy_import("numpy")
 

@@ -21,6 +21,7 @@ from types import FunctionType, TracebackType
 from typing import Any
 
 from pstranspile.ir.attributes import BlockRef, BlockRefs
+from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op, Program
 from pstranspile.ir.types import VarKind
 from pstranspile.lazy import lazy_import
@@ -85,6 +86,7 @@ class Source:
         self.feeds = feeds
         self.fetches = fetches
         self.odd = odd
+        self._read = {name for each in program.blocks for op in each.ops for name in op.input_names}.union(fetches)
         self.bound = [self.bind(op) for op in self.block.ops]
         self.touched = [self._touched(op) for op in self.block.ops]
         self.groups: dict[int, tuple[list[int], Group]] = {}
@@ -110,7 +112,11 @@ class Source:
         self._write()
 
     def bind(self, op: Op) -> BoundOp:
-        """The op with its kernel."""
+        """The op with its kernel, without outputs that nothing reads, if the kernel spares them."""
+        kernel = kernel_of(op.type)
+        for slot in kernel.spares if kernel else ():
+            if not any(name in self._read or self._persistable(name) for name in op.outputs.get(slot, ())):
+                op = op._replace(outputs=FrozenMap({**op.outputs, slot: ()}))
         return bind(op)
 
     def _touched(self, op: Op) -> list[str]:
@@ -347,21 +353,6 @@ class Source:
         ]
         if done:
             self._add(f"del {', '.join(done)}", index)
-
-
-def slot_of(bound: BoundOp, name: str) -> str:
-    """The input slot of an op that a variable is in."""
-    return next(slot for slot, names in bound.op.inputs.items() if name in names)
-
-
-def arguments_of(bound: BoundOp, values: Mapping[str, Value]) -> list[Value]:
-    """The argument values of an op, from those of variables."""
-    return [
-        [values.get(name) for name in names] if duplicable
-        else values.get(names[0]) if names and names[0] != EMPTY_NAME
-        else None
-        for _, names, duplicable, _ in bound.arguments
-    ]  # fmt: skip
 
 
 def inline_text(bound: BoundOp, local: Any) -> str | None:

@@ -181,3 +181,29 @@ def test_the_text_of_a_prepared_program_goes_with_it():
     del prepared
     gc.collect()
     assert set(linecache.cache) <= before
+
+
+def test_what_nothing_reads_is_left_out_where_the_kernel_spares_it():
+    text = """\
+ir 1
+program @main {
+  block ^0 {
+    temp %p : f32[-1, 1] feed
+    temp %y : i64[-1, 1] feed
+    state %pos : i64[1, 8]
+    state %neg : i64[1, 8]
+    temp %auc : f64[1]
+    auc(Predict=%p, Label=%y, StatPos=%pos, StatNeg=%neg) -> AUC=%auc, StatPosOut=%pos, StatNegOut=%neg {
+      num_thresholds=7, slide_steps=0}
+  }
+}
+"""
+    main, scope = loads(text).main, Scope()
+    scope["pos"] = scope["neg"] = np.zeros((1, 8), "int64")
+    feed = {"p": np.array([[0.9], [0.1]], "float32"), "y": np.array([[1], [0]])}
+    unread, fetched = (prepare(main, ("p", "y"), fetch, scope) for fetch in ((), ("auc",)))
+    unread.step(feed)
+    assert fetched.step(feed)["auc"] == [1.0]
+    assert scope["pos"].sum() == scope["neg"].sum() == 2
+    assert unread.source is not None
+    assert unread.source.bound[0].results[0].names == ()
