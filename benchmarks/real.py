@@ -185,7 +185,7 @@ def row(case: Case, python: str, seconds: float) -> float | None:
         except RuntimeError as problem:
             text += f"  Fluid: {problem}"
     if case.name in STEPS:
-        by_hand = STEPS[case.name](dict(case.init))
+        by_hand = STEPS[case.name]({name: value.copy() for name, value in case.init.items()})
         there = here(case)
         for feed in case.feeds:
             want, got = there(feed), by_hand(feed)
