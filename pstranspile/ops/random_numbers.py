@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from threading import local
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pstranspile.lazy import lazy_import
@@ -60,14 +60,15 @@ def words(key: Key, offset: int, count: int) -> Array:
     return generator.random_raw(skipped + count)[skipped:]
 
 
-_OF_THREAD = local()
+_OF_THREAD: ContextVar[Any] = ContextVar("generator", default=None)
 
 
 def _generator() -> Any:
     """The thread's generator, whose state is set before it is used; making one costs as much as 1,000 numbers."""
-    found = getattr(_OF_THREAD, "generator", None)
+    found = _OF_THREAD.get()
     if found is None:
-        found = _OF_THREAD.generator = np.random.Philox(key=0)
+        found = np.random.Philox(key=0)
+        _OF_THREAD.set(found)
     return found
 
 
