@@ -15,8 +15,8 @@ whose seed promises the same numbers as Fluid gives.
 from __future__ import annotations
 
 import hashlib
+from _thread import get_ident
 from collections.abc import Callable, Sequence
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pstranspile.lazy import lazy_import
@@ -60,15 +60,14 @@ def words(key: Key, offset: int, count: int) -> Array:
     return generator.random_raw(skipped + count)[skipped:]
 
 
-_OF_THREAD: ContextVar[Any] = ContextVar("generator", default=None)
+_OF_THREADS: dict[int, Any] = {}
 
 
 def _generator() -> Any:
     """The thread's generator, whose state is set before it is used; making one costs as much as 1,000 numbers."""
-    found = _OF_THREAD.get()
+    found = _OF_THREADS.get(get_ident())
     if found is None:
-        found = np.random.Philox(key=0)
-        _OF_THREAD.set(found)
+        found = _OF_THREADS[get_ident()] = np.random.Philox(key=0)
     return found
 
 

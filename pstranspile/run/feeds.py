@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
-from itertools import pairwise
 from typing import Any
 
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op, error
@@ -12,6 +11,7 @@ from pstranspile.ir.model import Op, Program, Var
 from pstranspile.ir.types import VarKind
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import Value
+from pstranspile.ops.feeding import FEEDING
 from pstranspile.ops.tensor_bytes import NUMPY_TYPES
 from pstranspile.ops.values import LoDTensor, SelectedRows
 from pstranspile.run import codes
@@ -30,6 +30,12 @@ def near(name: str, names: Iterable[str]) -> str:
 def written_names(program: Program) -> frozenset[str]:
     """The variables that ops of the program write."""
     return frozenset(name for block in program.blocks for op in block.ops for name in op.output_names)
+
+
+def changed_names(program: Program) -> frozenset[str]:
+    """The variables that ops of the program write other values into than what is fed (readers give what is fed)."""
+    ops = (op for block in program.blocks for op in block.ops if op.type not in FEEDING)
+    return frozenset(name for op in ops for name in op.output_names)
 
 
 def check_feeds(program: Program, feed: Mapping[str, Any]) -> dict[str, Value]:
@@ -103,7 +109,7 @@ def _lod_problem(var: Var, value: LoDTensor) -> str:
         return f"is fed {len(value.lod)} LoD levels"
     counts = [*(len(level) - 1 for level in value.lod[1:]), len(value.data)]
     for level, count in zip(value.lod, counts, strict=True):
-        rises = all(a <= b for a, b in pairwise(level))
+        rises = list(level) == sorted(level)
         if not level or level[0] != 0 or level[-1] != count or not rises:
             return f"is fed with the offsets {level}, which must rise from 0 to {count}"
     return ""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pstranspile.lazy import lazy_import
-from pstranspile.run.feeds import check_feeds, fetched, written_names
+from pstranspile.run.feeds import changed_names, check_feeds, fetched
 from pstranspile.run.frame import Execution, Frame
 from pstranspile.run.scope import own_copy
 
@@ -22,7 +22,7 @@ def interpret(execution: Execution, feed: Mapping[str, Any] | None = None, fetch
     execution.begin(feed)
     execution.blocks = None
     frame = Frame(execution)
-    changed = written_names(program)
+    changed = changed_names(program)
     for name, value in check_feeds(program, feed or {}).items():
         if program.main_block.vars[name].persistable:
             execution.scope.put(name, own_copy(value))

@@ -16,7 +16,7 @@ from pstranspile.ops.context import Value
 from pstranspile.run import codes
 from pstranspile.run.block_source import BlockCode
 from pstranspile.run.bound import arguments_of, fail, slot_of
-from pstranspile.run.feeds import check_feeds, fetched, missing, written_names
+from pstranspile.run.feeds import changed_names, check_feeds, fetched, missing
 from pstranspile.run.frame import Execution, Frame
 from pstranspile.run.scope import Home, Scope, own_copy
 from pstranspile.run.source import Deviation, Missing, Source
@@ -39,7 +39,7 @@ class Prepared:
         variables = self.program.main_block.vars
         self._last: dict[str, Any] = dict.fromkeys(self.feeds)  # dims and element type of the last value of each feed
         self._plain = frozenset(name for name in self.feeds if name in variables and _is_plain(variables[name]))
-        changed = written_names(self.program)
+        changed = changed_names(self.program)
         self._copied = frozenset(
             name for name in self.feeds if name in changed or (name in variables and variables[name].persistable)
         )
