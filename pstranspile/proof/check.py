@@ -22,6 +22,7 @@ from pstranspile.proof.replay import Replay
 from pstranspile.proof.replays import replay_of
 from pstranspile.proof.report import DIFFERENT, Cause, Report
 from pstranspile.proof.sides import Held, start_cluster, train_alone, train_rounded_otherwise, train_together
+from pstranspile.proof.whole import settled
 from pstranspile.run.cluster.feeding import divided
 from pstranspile.run.cluster.scenario import Scenario
 from pstranspile.run.files import LENGTHS
@@ -93,6 +94,9 @@ def check(
         found = all_verdicts(course, together, alone, noise)
         if not noise:
             break
+    if job.mode in TOGETHER:
+        steps_hold = not replay.problems and not replay.shown and job.trainers > 1
+        found = settled(found, course, together, alone, replay.apart, steps_hold=steps_hold)
     report = Report(
         mode=job.mode,
         trainers=job.trainers,

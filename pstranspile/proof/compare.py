@@ -107,8 +107,8 @@ class Allowed(NamedTuple):
 
     @property
     def most(self) -> float:
-        """The larger of both."""
-        return max(self.least, self.noise)
+        """The larger of both, as far as noise may excuse anything."""
+        return max(self.least, min(self.noise, MOST_EXCUSED))
 
     def covers(self, difference: float, ours: Any, theirs: Any, start: Any) -> bool:
         """Whether a difference of two values is allowed; `start` is what they began with, None if that is nothing."""

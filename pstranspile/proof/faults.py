@@ -16,6 +16,7 @@ from pstranspile.proof.compare import (
     AMPLIFIED_TOLERANCE,
     LINEAR_TOLERANCE,
     NOISE_ALLOWED,
+    Allowed,
     Snapshot,
     differ,
     linear_parameters,
@@ -109,7 +110,8 @@ def _compared(
     for name in sorted(set(ours) & set(wanted)):
         same, difference = differ(plain(ours[name]), plain(wanted[name]), by_element=True)
         least = LINEAR_TOLERANCE if name in linear else AMPLIFIED_TOLERANCE
-        fits = not exactly and difference <= max(least, NOISE_ALLOWED * noise.get(name, 0.0))
+        allowed = Allowed(least, NOISE_ALLOWED * noise.get(name, 0.0))
+        fits = not exactly and allowed.covers(difference, plain(ours[name]), plain(wanted[name]), None)
         if not same and equality != DIFFERENT:
             equality = ROUNDING if fits else DIFFERENT
             variable = variable if fits else name

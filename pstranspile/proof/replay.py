@@ -21,6 +21,7 @@ from pstranspile.proof.compare import Snapshot, plain
 from pstranspile.proof.course import Course
 from pstranspile.proof.halves import Evaluation, Halves, combined, halves_of
 from pstranspile.proof.slices import Place, SliceUpdates, owned_slices, piece_of
+from pstranspile.proof.whole import apart
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.scope import own_copy
 
@@ -52,6 +53,8 @@ class Replay:
         self.layout = layout_of(made)
         self.halves: dict[str, Halves] = halves_of(made, course)
         self.problems: list[str] = []
+        self.apart: set[str] = set()
+        """What the shares do not come to the whole of, in a step (`whole.apart`), where gradients are combined."""
         self.shown: dict[str, str] = {}
         """Parameters whose updates on servers are others than the source's, and why: so they fit."""
         self.updates = {name: SliceUpdates(h, self.layout, seed) for name, h in self.halves.items() if h.facts}
@@ -192,6 +195,10 @@ class Replay:
         for trainer, run in enumerate(runs):
             self.kept(found, run, f"trainer_{trainer}")
             self.results(run, trainer, step)
+        if len(runs) > 1 and not self.averages:
+            values = self._known(half, {**self.whole(), **self.values_of("trainer_0")})
+            losses = [name for name in self.course.losses.values() if name and name in half.program.main_block.vars]
+            self.apart |= apart(half, runs, values, losses)
         if not self.made.plan.pservers:
             self._on_trainers(found, half, runs)
         elif half.facts is not None:

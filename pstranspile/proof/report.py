@@ -7,6 +7,8 @@ from typing import NamedTuple
 BITWISE = "bitwise equal"
 ROUNDING = "equal within rounding"
 DIFFERENT = "different"
+STEPWISE = "equal step by step"
+"""More than rounding over the run, but every step from the same values is equal within rounding: it was amplified."""
 ADDS_UP = "adds up over the trainers"
 """What trainers keep for a metric: each counts its share, and all together what a single machine counts."""
 
@@ -150,7 +152,7 @@ def _line(verdict: Verdict, width: int) -> str:
         return line if verdict.equality != DIFFERENT else f"{line}: each trainer has its own"
     if verdict.equality != BITWISE:
         line += f"  {verdict.worst:.1e} after step {verdict.worst_step}"
-    if verdict.first >= 0:
+    if verdict.equality == DIFFERENT:
         line += f", first after step {verdict.first} (allowed {verdict.tolerance:.0e})"
     return line
 

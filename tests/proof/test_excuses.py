@@ -9,24 +9,26 @@ import pytest
 
 import pstranspile as ps
 from pstranspile import layers as L
-from pstranspile.autodiff import SGD, Adam, minimize
+from pstranspile.autodiff import SGD, Adam, Momentum, minimize
 from pstranspile.ir.model import Module
+from pstranspile.layers.parameters import create_parameter
 from pstranspile.proof import check
 from pstranspile.proof.compare import Allowed, excused, verdict
 from pstranspile.proof.course import metrics_of
-from pstranspile.proof.report import ADDS_UP, DIFFERENT, ROUNDING, report_text
+from pstranspile.proof.report import ADDS_UP, DIFFERENT, ROUNDING, STEPWISE, report_text
 
 
 def job(trainers: int = 2, servers: int = 2) -> ps.Job:
     return ps.Job(pservers=servers, trainers=trainers, min_block_size=40)
 
 
-def clicks() -> Module:
+def clicks(dropped: float = 0.0) -> Module:
     """A small model of clicks: an embedding, dense features, and the area under the curve."""
     draft = L.Draft(seed=3)
     words = L.embedding(L.data(draft, "ids", [-1, 1], "i64", lod_level=1), (50, 8), is_sparse=True)
     joined = L.concat([L.sequence_pool(words, "sum"), L.data(draft, "x", [-1, 5])], axis=1)
-    scores = L.fc(L.fc(joined, 16, act="relu"), 2, act="softmax")
+    hidden = L.fc(joined, 16, act="relu")
+    scores = L.fc(L.dropout(hidden, dropped) if dropped else hidden, 2, act="softmax")
     label = L.data(draft, "label", [-1, 1], "i64")
     L.auc(scores, label)
     minimize(L.mean(L.cross_entropy(scores, label)), Adam(0.01))
@@ -71,6 +73,13 @@ def test_counters_of_metrics_are_no_training_state(shape: tuple[int, int]):
         assert ADDS_UP in report_text(report)
 
 
+@pytest.mark.parametrize("shape", [(2, 2), (4, 3)])
+def test_a_model_of_clicks_with_dropout_is_proved_equal(shape: tuple[int, int]):
+    report = check(clicks(0.4), job(*shape), steps=3)
+    assert report.holds, report_text(report)
+    assert not report.different
+
+
 def test_what_training_reads_is_no_metric():
     draft = L.Draft(seed=3)
     hidden = L.batch_norm(L.fc(L.data(draft, "x", [-1, 20]), 30))
@@ -88,3 +97,48 @@ def test_causes_are_found_among_what_ops_keep_for_themselves():
     minimize(L.mean(L.square(L.fc(hidden, 1))), SGD(0.1))
     report = check(draft.module(), job())
     assert [cause.op_type for cause in report.causes][:1] == ["batch_norm"]
+
+
+def test_a_difference_is_found_however_little_is_learnt():
+    """The learning rate is so small that parameters stay within any bound that is not about what was learnt."""
+    draft = L.Draft(seed=3)
+    hidden = L.batch_norm(L.fc(L.data(draft, "x", [-1, 20]), 30))
+    minimize(L.mean(L.square_error_cost(L.fc(hidden, 1), L.data(draft, "y", [-1, 1]))), SGD(1e-5))
+    report = check(draft.module(), job(), steps=2)
+    assert not report.holds
+    assert "fc_1.w_0" in {verdict.name for verdict in report.different if verdict.kind == "parameter"}
+
+
+def test_what_rounding_alone_moves_is_told_step_by_step():
+    """What is added to all scores alike changes no softmax: its gradient is rounding, which Adam makes steps of."""
+    draft = L.Draft(seed=3)
+    scores = L.fc(L.data(draft, "x", [-1, 20]), 4, bias_attr=False)
+    shifted = L.elementwise_add(scores, create_parameter(draft, "shift", None, [1], "f32"))
+    label = L.data(draft, "label", [-1, 1], "i64")
+    minimize(L.mean(L.cross_entropy(L.softmax(shifted), label)), Adam(0.01))
+    report = check(draft.module(), job(4, 2), steps=4)
+    assert report.holds, report_text(report)
+    (shift,) = [verdict for verdict in report.verdicts if verdict.name == "shift.w_0"]
+    assert shift.equality == STEPWISE
+
+
+@pytest.mark.parametrize("mode", ["async", "geo"])
+def test_a_layout_is_no_cause(mode: str):
+    draft = L.Draft(seed=3)
+    words = L.embedding(L.data(draft, "ids", [-1, 1], "i64", lod_level=1), (50, 8))
+    hidden, _ = L.dynamic_lstm(L.fc(words, 32), 32)
+    minimize(L.mean(L.square(L.fc(L.sequence_pool(hidden, "last"), 1))), SGD(0.1))
+    report = check(draft.module(), ps.Job(pservers=2, trainers=2, mode=mode, min_block_size=40), steps=2)
+    assert report.holds
+    assert report.different
+    assert not report.causes
+
+
+def test_servers_that_get_rows_in_every_step_are_no_cause():
+    draft = L.Draft(seed=3)
+    words = L.embedding(L.data(draft, "ids", [-1, 1], "i64"), (8, 8), is_sparse=True)
+    hidden = L.batch_norm(L.fc(words, 4))
+    minimize(L.mean(L.square(L.fc(hidden, 1))), Momentum(0.1, 0.9))
+    report = check(draft.module(), job(), batch=64, steps=2)
+    assert report.causes
+    assert not [cause for cause in report.causes if cause.op_type == "momentum"]
