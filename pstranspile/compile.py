@@ -19,6 +19,7 @@ from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise
 from pstranspile.ir.expect import expect, expect_module, expect_number
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Program
+from pstranspile.ir.severity import weighed
 from pstranspile.job import Job
 from pstranspile.link import Linked, LinkError, link
 from pstranspile.passes import PASSES, Observer, Steps
@@ -46,7 +47,7 @@ def _mistakes_told(module: Module) -> Generator[None]:
         from pstranspile.analysis.causes import causes
         from pstranspile.verify import verify
 
-        raise_errors(verify(module))
+        raise_errors(verify(module, strict=True))  # also what Fluid runs, alone, may keep it from being compiled
         raise_errors(causes(module))
         raise
 
@@ -168,7 +169,8 @@ def prepare(
             raise_errors(self_updates(module))
         steps = Steps(on_pass)
         prepared = family_of(job)(module, job, plan, steps)
-        return Compiled(module, prepared.plan, prepared.emitter, prepared.warnings, steps, job)
+        warnings = tuple(weighed(prepared.warnings, allow=job.allow))
+        return Compiled(module, prepared.plan, prepared.emitter, warnings, steps, job)
 
 
 def compile(

@@ -16,6 +16,7 @@ from typing import Any, cast
 from pstranspile.endpoints import duplicates, local_endpoints, parse_endpoint
 from pstranspile.ir.codes import declare
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, warning
+from pstranspile.ir.severity import wrong_codes
 from pstranspile.job_modes import (
     CONFIG_MODES,
     MODES,
@@ -81,6 +82,8 @@ class Job:
     use_hierarchical_allreduce: bool
     hierarchical_allreduce_inter_nranks: int
     wait_port: bool
+    strict: bool
+    allow: tuple[str, ...]
     trainer_id: int
     current_endpoint: str
 
@@ -107,6 +110,8 @@ class Job:
         use_hierarchical_allreduce: bool | None = None,
         hierarchical_allreduce_inter_nranks: int | None = None,
         wait_port: bool | None = None,
+        strict: bool | None = None,
+        allow: str | Sequence[str] | None = None,
         trainer_id: int | None = None,
         current_endpoint: str | None = None,
     ) -> None:
@@ -136,7 +141,7 @@ def _plain(value: object) -> object:
     return [*value] if isinstance(value, tuple) else value  # pyright: ignore[reportUnknownVariableType]
 
 
-DEFAULTS: Mapping[str, bool | int | str | None] = {
+DEFAULTS: Mapping[str, bool | int | str | tuple[str, ...] | None] = {
     "slice_var_up": True,
     "split_method": "RoundRobin",
     "min_block_size": 8192,
@@ -147,6 +152,8 @@ DEFAULTS: Mapping[str, bool | int | str | None] = {
     "use_hierarchical_allreduce": False,
     "hierarchical_allreduce_inter_nranks": 0,
     "wait_port": True,
+    "strict": False,
+    "allow": (),
     "trainer_id": 0,
     "current_endpoint": "",
 }
@@ -162,6 +169,7 @@ BOOLEANS = (
     "geo_sgd_mode",
     "use_hierarchical_allreduce",
     "wait_port",
+    "strict",
 )
 INTEGERS: Mapping[str, tuple[int, int]] = {
     "min_block_size": (1, 2**63 - 1),
@@ -179,6 +187,7 @@ KEYS: tuple[str, ...] = (
     *BOOLEANS,
     *INTEGERS,
     *STRINGS,
+    "allow",
 )
 """Every key of a job."""
 
@@ -191,6 +200,10 @@ def _resolve(given: Mapping[str, object]) -> dict[str, Any]:
     found += _range_errors(values)
     mode, errors = derive_mode(given)
     found += (error("job-conflict", d.message, focus=d.key) for d in errors)
+    allow = cast("str | Sequence[str]", values["allow"])
+    codes = allow.split(",") if isinstance(allow, str) else allow
+    values["allow"] = tuple([code.strip() for code in codes if code.strip()])
+    found += wrong_codes(values["allow"], "allow")
     current = _endpoints("current_endpoint", values["current_endpoint"] or None, found)
     pservers = _endpoints("pservers", given.get("pservers"), found)
     count, trainer_endpoints = _trainers(given, found)
@@ -223,7 +236,9 @@ def _wanted_type(key: str, value: object) -> str | None:
         return None if isinstance(value, str) else "a string"
     if isinstance(value, list | tuple):
         items = cast("Sequence[object]", value)
-        return None if all(isinstance(item, str) for item in items) else "endpoints that are strings"
+        return None if all(isinstance(item, str) for item in items) else "strings"
+    if key == "allow" and not isinstance(value, str):
+        return "codes of findings"
     if isinstance(value, bool) or not isinstance(value, str | int):
         return "a number, a list of endpoints or a comma-separated string of them"
     return None

@@ -32,7 +32,7 @@ def run(arguments: Sequence[str]) -> int:
     if options.schedules < 0:
         parser.error("--schedules takes a number of at least 0")
     job = read_job(options)
-    module = load_verified(options)
+    module = load_verified(options, job)
     if options.no_dropout:
         from pstranspile.run.dropout import without_dropout
 

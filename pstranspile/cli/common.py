@@ -65,6 +65,7 @@ def add_input(parser: argparse.ArgumentParser, metavar: str = "INPUT", what: str
     """INPUT, `--startup`, `--meta` and `--pass`; `what` is the help of INPUT."""
     parser.add_argument("input", metavar=metavar, help=what)
     add_companions(parser)
+    add_severity(parser)
     parser.add_argument(
         "--pass",
         metavar="NAME",
@@ -89,6 +90,31 @@ def add_companions(parser: argparse.ArgumentParser) -> None:
         help="JSON with what a serialized program does not carry: random_seed, params "
         "(trainable, is_distributed, learning_rate, regularizer), startup_parameter_order",
     )
+
+
+def add_severity(parser: argparse.ArgumentParser) -> None:
+    """`--strict` and `--allow`: how bad findings are."""
+    parser.add_argument(
+        "--strict", action="store_true", help="errors are also what Fluid runs although declarations say otherwise"
+    )
+    parser.add_argument(
+        "--allow",
+        metavar="CODE",
+        action="append",
+        default=[],
+        help="findings with this code are no errors but warnings, and warnings are left out; may be repeated",
+    )
+
+
+def allowed(options: argparse.Namespace) -> tuple[str, ...]:
+    """The codes of `--allow`. Raises JobError for one that can't be allowed."""
+    from pstranspile.ir.severity import wrong_codes
+    from pstranspile.job import JobError
+
+    wrong = wrong_codes(options.allow, "allow")
+    if wrong:
+        raise JobError(wrong)
+    return tuple(options.allow)
 
 
 def folder_name(name: str) -> str:
@@ -139,7 +165,7 @@ def read_job(options: argparse.Namespace) -> Job:
     from pstranspile.job import JobError, job_warnings
     from pstranspile.jobfile import load_job, parse_setting
 
-    overrides: dict[str, object] = {}
+    overrides: dict[str, object] = {"strict": options.strict or None, "allow": list(allowed(options)) or None}
     named = [(key, getattr(options, key)) for key in ("pservers", "trainers", "mode")]
     for key, value in [*map(parse_setting, options.settings), *((k, v) for k, v in named if v is not None)]:
         if overrides.get(key, value) != value:
@@ -168,27 +194,29 @@ def load_input(path: str, startup: str | None = None, meta: str | None = None, *
         return load_bytes(data, STDIN, startup, meta, call_stacks=call_stacks, report=report)
 
 
-def load_verified(options: argparse.Namespace) -> Module:
+def load_verified(options: argparse.Namespace, job: Job | None = None) -> Module:
     """The module of INPUT after the passes of `--pass`, verified before and after; its warnings are printed.
 
-    Raises DiagnosticError or Reported when it can't be read or has errors.
+    How strictly, the job says, or else the options. Raises DiagnosticError or Reported when it can't be read or has
+    errors.
     """
     module = load_input(options.input, options.startup, options.meta)
-    _verify(module)
+    _verify(module, options, job)
     if options.passes:
         from pstranspile.plugins import run_passes
 
         with quoting(module.source):
             module = run_passes(module, options.passes)
-        _verify(module)
+        _verify(module, options, job)
     return module
 
 
-def _verify(module: Module) -> None:
+def _verify(module: Module, options: argparse.Namespace, job: Job | None) -> None:
     """Prints the warnings of a module. Raises DiagnosticError or Reported for its errors."""
     from pstranspile.verify import verify
 
-    found = tuple(verify(module))
+    strict, allow = (options.strict, allowed(options)) if job is None else (job.strict, job.allow)
+    found = verify(module, strict=strict, allow=allow)
     with quoting(module.source):
         raise_errors(found)
     report(found, [module.source])

@@ -34,7 +34,7 @@ def run(arguments: Sequence[str]) -> int:
         parser.error("--emit pb writes files; name their folder with -o DIR")
     job = read_job(options)
     after = _pass_names(parser, options.print_after)
-    module = load_verified(options)
+    module = load_verified(options, job)
     from pstranspile.compile import compile
 
     with quoting(module.source), status("compile") as tell:

@@ -87,8 +87,8 @@ def _job(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Explai
         from pstranspile.explain import read_folder
 
         return read_folder(options.input, report)
-    module = load_verified(options)
     job = read_job(options)
+    module = load_verified(options, job)
     from pstranspile.compile import compile
     from pstranspile.explain import of_compiled
 

@@ -23,7 +23,7 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print JSON, as in plan.json, instead of text")
     options = parser.parse_args(arguments)
     job = read_job(options)
-    module = load_verified(options)
+    module = load_verified(options, job)
     from pstranspile.compile import prepare
     from pstranspile.plan.text import plan_json, plan_text
 

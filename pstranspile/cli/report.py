@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, render
 from pstranspile.ir.model import SourceText
+from pstranspile.ir.severity import folded
 
 MAX_QUOTED_BYTES = 64 << 20
 """Files larger than this are not read again only to quote a line of them."""
@@ -59,9 +60,15 @@ def use_colour() -> bool:
     return sys.stderr.isatty() and not os.environ.get("NO_COLOR")
 
 
-def report(diagnostics: Iterable[Diagnostic], sources: Iterable[SourceText | None] = ()) -> None:
-    """Prints the findings. Lines are quoted from `sources`, and from files still on disk for the rest."""
+def report(
+    diagnostics: Iterable[Diagnostic], sources: Iterable[SourceText | None] = (), *, every: bool = False
+) -> None:
+    """Prints the findings, of many that are alike one with their number, unless `every` one is asked for.
+
+    Lines are quoted from `sources`, and from files still on disk for the rest.
+    """
     found = tuple(diagnostics)
+    found = found if every else tuple(folded(found))
     if not found:
         return
     texts = {source.file: source.text for source in sources if source is not None}

@@ -54,7 +54,7 @@ def run(arguments: Sequence[str]) -> int:
     as_fluid = options.arithmetic == "fluid"
     if as_fluid:
         use_rounded_products()
-    module = load_verified(options)
+    module = load_verified(options, job)
     if options.no_dropout:
         from pstranspile.run.dropout import without_dropout
 

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple, NoReturn, Protocol, TypeAlias
 
+from pstranspile.ir.attributes import AttrKind, AttrValue, float32
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op
 from pstranspile.ir.frozen import EMPTY, FrozenMap
-from pstranspile.ir.model import Attrs, Op
+from pstranspile.ir.model import Op
 from pstranspile.lazy import lazy_import
 from pstranspile.ops import schema_of
 from pstranspile.ops.context import Value
@@ -107,10 +108,19 @@ def bind(op: Op) -> BoundOp:
 
 
 def with_defaults(op: Op) -> Op:
-    """The op with its schema's defaults in place of attributes that it does not carry."""
+    """The op with its schema's defaults in place of attributes that it does not carry.
+
+    Whole numbers where the schema wants others, or true or false, are converted, as Fluid does.
+    """
     schema = schema_of(op.type)
-    defaults: Attrs = schema.defaults if schema else EMPTY
-    return op._replace(attrs=FrozenMap({**defaults, **op.attrs}))
+    if schema is None:
+        return op
+    attrs: dict[str, AttrValue] = {**schema.defaults, **op.attrs}
+    for name, value in op.attrs.items():
+        kind = schema.attrs[name].kind if name in schema.attrs else None
+        if isinstance(value, int) and not isinstance(value, bool) and kind in (AttrKind.FLOAT, AttrKind.BOOLEAN):
+            attrs[name] = float32(value) if kind is AttrKind.FLOAT else bool(value)
+    return op._replace(attrs=FrozenMap(attrs))
 
 
 def _argument(

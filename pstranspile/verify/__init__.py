@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from pstranspile.ir.collector import collector_paused
 from pstranspile.ir.describe import var_text
@@ -13,6 +13,7 @@ from pstranspile.ir.diagnostics import Diagnostic, Severity
 from pstranspile.ir.expect import expect_module
 from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Program, SourceText, TensorType
+from pstranspile.ir.severity import weighed
 from pstranspile.verify import codes
 from pstranspile.verify.agreement import check_agreement
 from pstranspile.verify.forms import report_unknown_op
@@ -25,10 +26,11 @@ __all__ = ["verify", "verify_program"]
 _GRAD = "@GRAD"
 
 
-def verify(module: Module) -> tuple[Diagnostic, ...]:
+def verify(module: Module, *, strict: bool = False, allow: Collection[str] = ()) -> tuple[Diagnostic, ...]:
     """Everything that is wrong with the programs of a module, program by program.
 
-    Errors are what can't run, warnings the rest. Takes time in proportion to the number of ops and variables.
+    Errors are what can't run, warnings the rest. `strict` makes errors of what only declarations say; a code of `allow`
+    makes an error a warning, and drops a warning. Takes time in proportion to the number of ops and variables.
     """
     expect_module(module, "verify")
     found: list[Diagnostic] = []
@@ -40,7 +42,7 @@ def verify(module: Module) -> tuple[Diagnostic, ...]:
         for name, program in module.programs.items():
             found += startup if name == STARTUP else _verify(program, name, module.source, made)[0]
         found += check_agreement(module)
-    return tuple(found)
+    return tuple(weighed(found, strict=strict, allow=allow))
 
 
 def verify_program(program: Program, name: str = MAIN, source: SourceText | None = None) -> tuple[Diagnostic, ...]:
@@ -101,4 +103,4 @@ def _check_gradients(walk: Walk) -> None:
 
 def _in_order(findings: Findings) -> tuple[Diagnostic, ...]:
     """The findings from top to bottom of the text; those without a place in a text keep their order."""
-    return tuple(sorted(findings.found, key=lambda found: (found.location or Location(""))[1:]))
+    return tuple(sorted(findings.found, key=lambda found: (found.location or Location(""))[1:3]))

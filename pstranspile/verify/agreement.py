@@ -21,7 +21,8 @@ def check_agreement(module: Module) -> Iterator[Diagnostic]:
     """Persistable variables that two programs declare differently, found at the later program.
 
     An element type `bool` and dims of -1 fit everything, as in the rest of the verifier, and so does a variable
-    without any description. Another type is a warning: a program works on what the variable holds.
+    without any description. Another type is a warning: a program works on what the variable holds. Another kind of
+    variable is an error.
     """
     blocks = {name: program.blocks[0].vars for name, program in module.programs.items() if program.blocks}
     head = next(iter(blocks), "")
@@ -39,7 +40,7 @@ def check_agreement(module: Module) -> Iterator[Diagnostic]:
                 continue
             why = _difference(mine, other, name, there)
             if why:
-                make = warning if mine.persistable and other.persistable else error
+                make = warning if mine.persistable and other.persistable and mine.kind is other.kind else error
                 found = make(codes.DECLARED_DIFFERENTLY, why, mine.location, focus=var_text(shared))
                 yield found._replace(subject=f"@{name}^0 {var_text(shared)}", notes=declared_here(other))
         first.update(dict.fromkeys(fresh, name))

@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
+from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op, TensorType, Var
 from pstranspile.ir.types import DType, VarKind
+from pstranspile.ops import schema_of
 from pstranspile.ops.shapes import ShapeError, ShapeProblem, Types, fits, infer_types, output_problems, rule_of
 
 TypeOf = Callable[[str], "int | None"]
@@ -95,6 +97,9 @@ class TypeTable:
     def given(self, op: Op, reads: Mapping[str, int | None], declared: TypeOf) -> Given:
         """What an op makes of the types of the variables it reads."""
         names = list(chain.from_iterable(op.outputs.values()))
+        schema = schema_of(op.type)
+        if schema is not None and not schema.defaults.keys() <= op.attrs.keys():
+            op = op._replace(attrs=FrozenMap({**schema.defaults, **op.attrs}))
         if rule_of(op.type) is None:
             return Given(tuple([self.unsure(declared(name)) for name in names]))
         known: Types = {}

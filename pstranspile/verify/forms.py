@@ -32,6 +32,9 @@ MAY_BE_EMPTY = frozenset(
 )
 """Ops whose list slots only say what is read or written elsewhere (by a block, after another op): may be empty."""
 
+_CONVERTED = frozenset((AttrKind[a], AttrKind[b]) for a in ("INT", "LONG") for b in ("FLOAT", "BOOLEAN"))
+"""(given kind, kind of the schema) where Fluid converts the value: whole numbers to others, and to true or false."""
+
 ANY_OP: Mapping[str, AttrKind] = {name: spec.kind for name, spec in {**GENERIC_ATTRS, **CARRIED_ATTRS}.items()}
 """Attributes that ops of every type may carry."""
 
@@ -70,8 +73,8 @@ def check_slots(op: Op, schema: OpSchema, place: tuple[int, int], findings: Find
             if slot is None:
                 others = [other for other in slots if other not in held]
                 hint = suggestion(name, others) or f"; it has {_listed(slots) or 'none'}"
-                message = f"there is no {side} slot {word(name)}{hint}"
-                findings.op(codes.UNKNOWN_SLOT, message, place, focus=slot_text(name))
+                message = f"there is no {side} slot {word(name)}, so it has no effect{hint}"
+                findings.op(codes.UNKNOWN_SLOT, message, place, focus=slot_text(name), severity=Severity.WARNING)
             elif len(names) > 1 and not slot.duplicable:
                 message = f"the {side} slot {word(name)} takes one variable, here are {len(names)}"
                 findings.op(codes.SLOT_NOT_LIST, message, place, focus=slot_text(name))
@@ -116,7 +119,10 @@ def check_attributes(op: Op, schema: OpSchema | None, place: tuple[int, int], fi
         elif kind is not None and kind is not given:
             is_kind = f"of kind {ATTR_KIND_TEXT[given]}" if given is not None else f"a {type(value).__name__}"
             message = f"the attribute {word(name)} is {is_kind}, it must be of kind {ATTR_KIND_TEXT[kind]}"
-            findings.op(codes.ATTRIBUTE_KIND, message, place, focus=findings.attribute_focus(op, name))
+            converted = (given, kind) in _CONVERTED
+            severity = Severity.WARNING if converted else Severity.ERROR
+            focus = findings.attribute_focus(op, name)
+            findings.op(codes.ATTRIBUTE_KIND, message, place, focus=focus, severity=severity)
     for name, spec in known.items():
         if name not in op.attrs and spec.default is None and not spec.optional:
             message = f"the attribute {word(name)} ({ATTR_KIND_TEXT[spec.kind]}) must be given"

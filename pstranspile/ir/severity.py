@@ -1,0 +1,71 @@
+"""How bad findings are when they are asked for more strictly, or less: `--strict` and `--allow`."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Collection, Iterable, Iterator
+
+from pstranspile.ir.codes import CODES
+from pstranspile.ir.diagnostics import Diagnostic, Note, Severity, error
+
+ONLY_DECLARED = frozenset(
+    {"type-mismatch", "declared-differently", "role-variable", "role-variable-pair", "unknown-slot", "attribute-kind"}
+)
+"""Codes of what Fluid runs although a declaration says otherwise: warnings, which are errors with `--strict`."""
+
+NEEDED = frozenset({"no-block", "block-parent", "block-cycle", "block-reference", "block-reference-cycle"})
+"""Codes of programs whose blocks can't be walked: errors that can't be allowed."""
+
+MOST_ALIKE = 3
+"""Warnings of one code, and errors in the same words, that are printed one by one; more are folded into one."""
+
+_DECLARING = ("verify.codes", "interop.codes", "analysis.codes", "analysis.collective_codes", "plan.codes", "job")
+
+
+def weighed(found: Iterable[Diagnostic], *, strict: bool = False, allow: Collection[str] = ()) -> Iterator[Diagnostic]:
+    """The findings with the severity asked for.
+
+    `strict` makes errors of what only declarations say. A code of `allow` makes an error of the verifier a warning, and
+    drops a warning.
+    """
+    for each in found:
+        level = Severity.ERROR if strict and each.code in ONLY_DECLARED else each.severity
+        if each.code not in allow or each.code in NEEDED:
+            yield each._replace(severity=level)
+        elif level is Severity.ERROR:
+            yield each._replace(severity=Severity.WARNING)
+
+
+def wrong_codes(codes: Iterable[str], key: str) -> list[Diagnostic]:
+    """Errors about codes that there are not, or that can't be allowed; `key` is where they stand."""
+    from difflib import get_close_matches
+
+    found: list[Diagnostic] = []
+    for code in codes:
+        if code not in CODES:
+            for module in _DECLARING:
+                importlib.import_module(f"pstranspile.{module}")
+        if code in NEEDED:
+            message = f"{key}: {code} can't be allowed: blocks that stand in no sound order can't be run"
+            found.append(error("job-value", message, focus=key))
+        elif code not in CODES:
+            near = get_close_matches(code, CODES, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            found.append(error("job-value", f"{key}: no finding has the code {code!r}{hint}", focus=key))
+    return found
+
+
+def folded(found: Iterable[Diagnostic]) -> list[Diagnostic]:
+    """The findings, of more than MOST_ALIKE that are alike only the first, with a note that counts the others."""
+    groups: dict[tuple[str, ...], list[Diagnostic]] = {}
+    for each in found:
+        words = each.message if each.severity is Severity.ERROR else ""
+        groups.setdefault((each.severity.value, each.code, words), []).append(each)
+    shown: list[Diagnostic] = []
+    for (severity, code, _), alike in groups.items():
+        if len(alike) <= MOST_ALIKE:
+            shown += alike
+            continue
+        more = f"and {len(alike) - 1} more findings {severity}[{code}] (`pstranspile verify --all` shows them)"
+        shown.append(alike[0]._replace(notes=(*alike[0].notes, Note(more))))
+    return shown
