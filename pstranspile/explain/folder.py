@@ -11,7 +11,7 @@ from typing import Any, cast
 from pstranspile.diff.folders import load_role, roles_in
 from pstranspile.explain.codes import NO_RECORD, OTHER_PROGRAMS
 from pstranspile.explain.job import ExplainedJob
-from pstranspile.explain.record import Record, read_record, with_origins
+from pstranspile.explain.record import Record, count_of, read_record, with_origins
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location, Program
 from pstranspile.loading import LARGEST, Report
@@ -72,6 +72,15 @@ def _check_plan(plan: dict[str, Any]) -> None:
         wrong = next((key for key, kind in _ROW.items() if not isinstance(row.get(key), kind)), None)
         if wrong is not None:
             raise ValueError(f"{wrong} of a distributed variable is missing or of another kind")
+        if row["endpoint"] not in plan["pservers"]:
+            raise ValueError("a distributed variable on a server that the job does not have")
+        for number in (*row["origin_shape"], *row["slice_shape"], row["offset"], row["block_id"]):
+            count_of(number)
+    count_of(plan["trainers"])
+    for group in plan.get("groups", []):
+        names = cast("list[object]", group) if isinstance(group, list) else []
+        if not names or not all(isinstance(name, str) for name in names):
+            raise ValueError("a group that is no list of names")
     if not all(isinstance(endpoint, str) for endpoint in plan["pservers"]):
         raise ValueError("a server of another kind")
 

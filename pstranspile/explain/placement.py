@@ -9,6 +9,7 @@ from typing import Any
 from pstranspile.analysis.updates import why_whole
 from pstranspile.explain.job import ExplainedJob
 from pstranspile.ir.model import MAIN, STARTUP, Block, Op, Program
+from pstranspile.plan.dispatch import hash_bytes
 from pstranspile.plan.initialisers import can_slice
 from pstranspile.plan.make import send_order
 from pstranspile.plan.slices import cut_rows
@@ -107,7 +108,7 @@ def why_there(job: ExplainedJob, row: dict[str, Any]) -> str:
         if row["origin"] in group[1:]:
             return f"it must be on the server of %{group[0]}, with which its update is connected"
     if method == "HashName":
-        code = zlib.crc32(row["slice"].encode())
+        code = zlib.crc32(hash_bytes(row["slice"]))
         there = code % len(servers)
         text = f"HashName: crc32({row['slice']!r}) = {code}, modulo {len(servers)} servers = {there} (A2.44)"
     elif method == "RoundRobin":

@@ -169,8 +169,8 @@ def read_record(plan: Mapping[str, Any]) -> Record | None:
     if not all(key in plan for key in ("settings", "source_ops", "origins")):
         return None
     source = {
-        (_text(row["program"]), _count(row["block"])): SourceBlock(
-            _text(row["file"]), _count(row["line"]), tuple(_lines(row["lines"])), _texts(row["texts"])
+        (_text(row["program"]), count_of(row["block"])): SourceBlock(
+            _text(row["file"]), count_of(row["line"]), tuple(_lines(row["lines"])), _texts(row["texts"])
         )
         for row in plan["source_ops"]
     }
@@ -178,7 +178,7 @@ def read_record(plan: Mapping[str, Any]) -> Record | None:
     for row in plan["origins"]:
         made = [_checked(run) for run in row["ops"]]
         for machine in row["machines"]:
-            runs[_text(machine), _text(row["program"]), _count(row["block"])] = made
+            runs[_text(machine), _text(row["program"]), count_of(row["block"])] = made
     return Record(_settings(plan["settings"]), source, runs)
 
 
@@ -188,7 +188,8 @@ def _text(value: object) -> str:
     return value
 
 
-def _count(value: object) -> int:
+def count_of(value: object) -> int:
+    """A number as it is. Raises ValueError when it is no number from 0 on that anything has so many of."""
     if type(value) is not int or not 0 <= value <= _MOST:
         raise ValueError("what should be a number from 0 on is none")
     return value
@@ -207,7 +208,10 @@ def _settings(given: Mapping[str, Any]) -> Settings:
     defaults = Settings()._asdict()
     if any(type(value) is not type(defaults[key]) for key, value in given.items()):
         raise ValueError("a setting of another kind")
-    return Settings(**given)
+    settings = Settings(**given)
+    if not count_of(settings.min_block_size) or count_of(settings.random_seed) >> 32:
+        raise ValueError("a setting that no job has")
+    return settings
 
 
 def _checked(run: list[object]) -> Run:
@@ -223,7 +227,7 @@ def _checked(run: list[object]) -> Run:
 def _lines(runs: Iterable[Sequence[int]]) -> Iterator[tuple[int, int, int]]:
     total = 0
     for first, count in runs:
-        yield total, _count(first), _count(count)
+        yield total, count_of(first), count_of(count)
         total += count
 
 

@@ -12,6 +12,10 @@ WHOLE_INITIALISER = declare(
     "(a warning), which a distributed lookup table can't.",
 )
 UNKNOWN_SHAPE = declare("parameter-shape", "A parameter has no static shape, so it can't be placed or sliced.")
+SEED = declare(
+    "shuffle-seed",
+    "The job shuffles uncut parameters with the program's random seed, which is not between 0 and 2**32 - 1.",
+)
 RESERVED = declare(
     "reserved-name",
     "A variable has a name under which servers keep something of their own in the job's mode, and look for it.",

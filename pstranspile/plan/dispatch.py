@@ -44,6 +44,11 @@ class RoundRobin(Dispatcher):
         return [self.endpoints[i % len(self.endpoints)] for i in range(first, self._turn)]
 
 
+def hash_bytes(name: str) -> bytes:
+    """The bytes of a name that HashName hashes; names of ProgramDescs may hold what is no UTF-8."""
+    return name.encode("utf-8", "surrogatepass")
+
+
 class HashName(Dispatcher):
     """Server index = crc32 of the slice's name modulo the number of servers.
 
@@ -52,7 +57,7 @@ class HashName(Dispatcher):
 
     def dispatch(self, varlist: Sequence[Placeable]) -> Sequence[str]:
         """The endpoint that each slice's name hashes to."""
-        return [self.endpoints[zlib.crc32(v.name.encode()) % len(self.endpoints)] for v in varlist]
+        return [self.endpoints[zlib.crc32(hash_bytes(v.name)) % len(self.endpoints)] for v in varlist]
 
 
 BUILT_IN: dict[str, type[Dispatcher]] = {"RoundRobin": RoundRobin, "HashName": HashName}

@@ -9,7 +9,7 @@ from pstranspile.analysis.codes import SLICED_NORM
 from pstranspile.analysis.facts import Facts
 from pstranspile.analysis.tables import is_sparse
 from pstranspile.analysis.updates import Update, follows_parameter
-from pstranspile.ir.diagnostics import Diagnostic, Severity, at_op, raise_errors
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity, at_op, error, raise_errors
 from pstranspile.ir.expect import expect
 from pstranspile.ir.model import Op, Program, TensorType, Var
 from pstranspile.job import Job
@@ -155,10 +155,14 @@ def send_order(count: int, random_seed: int, slice_var_up: bool) -> tuple[int, .
     """The order in which gradients are dealt out: parameter order, shuffled when nothing is sliced.
 
     Fluid shuffles with numpy's legacy generator, seeded with the program's random seed (A2.46); ours is a
-    generator of its own, so the caller's global state is left alone.
+    generator of its own, so the caller's global state is left alone. Raises DiagnosticError for a seed that it
+    does not take.
     """
     order = list(range(count))
     if not slice_var_up and count > 1:
+        if not 0 <= random_seed < 1 << 32:
+            message = f"the program's random seed is {random_seed}; with slice_var_up=false it must be 0 to {2**32 - 1}"
+            raise DiagnosticError([error(codes.SEED, message)])
         np.random.RandomState(random_seed).shuffle(order)
     return tuple(order)
 

@@ -128,6 +128,12 @@ ENDLESS = {
         ("origins", [{**ENDLESS, "ops": [[[], 0, 1]]}], "explain-record"),
         ("source_ops", [{**ENDLESS, "line": "1", "lines": []}], "explain-record"),
         ("settings", {"min_block_size": "8192"}, "explain-record"),
+        ("settings", {"min_block_size": 0}, "explain-record"),
+        ("settings", {"random_seed": -1}, "explain-record"),
+        ("pservers", [], "explain-record"),
+        ("pservers", ["else:1"], "explain-record"),
+        ("groups", [1], "explain-record"),
+        ("trainers", 10**30, "explain-record"),
     ],
 )
 def test_a_damaged_record(tmp_path: Path, key: str, value: object, code: str):
@@ -135,6 +141,15 @@ def test_a_damaged_record(tmp_path: Path, key: str, value: object, code: str):
     problem = damaged(tmp_path, key, value)
     assert [d.code for d in problem.diagnostics] == [code]
     assert "compile again" in problem.diagnostics[0].message
+
+
+@pytest.mark.parametrize("shape", [[[1], 2], [10**4000, 10**4000], [-1, 4], ["3", 4], [None]])
+@pytest.mark.parametrize("key", ["origin_shape", "slice_shape"])
+def test_dims_that_are_none(tmp_path: Path, key: str, shape: list[object]):
+    assert main(["compile", PROGRAM, *JOB, "-o", str(tmp_path)]) == 0
+    rows = json.loads((tmp_path / "plan.json").read_text())["distributed_vars"]
+    problem = damaged(tmp_path, "distributed_vars", [{**rows[0], key: shape}, *rows[1:]])
+    assert [d.code for d in problem.diagnostics] == ["explain-record"]
 
 
 def test_a_record_of_any_number_of_lines_takes_no_memory(tmp_path: Path):

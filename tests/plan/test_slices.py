@@ -97,3 +97,13 @@ def test_a_table_that_is_dealt_out_needs_an_initialiser_of_parts() -> None:
     (finding,) = found.value.diagnostics
     assert (finding.code, "somebody_s can't make a part of it" in finding.message) == ("whole-initialiser", True)
     assert finding.location is not None
+
+
+@pytest.mark.parametrize("seed", [-5, 2**32, 2**62])
+def test_a_seed_that_shuffles_nothing_is_refused(seed: int) -> None:
+    text = (ROOT / "golden" / "mlp_adam.ir").read_text(encoding="utf-8")
+    module = loads(re.sub(r"program @main[^{]*", f"program @main seed={seed} ", text))
+    with pytest.raises(DiagnosticError) as found:
+        compile(module, Job(["a:1", "b:2"], 2, slice_var_up=False))
+    assert [d.code for d in found.value.diagnostics] == ["shuffle-seed"]
+    compile(module, Job(["a:1", "b:2"], 2))

@@ -43,6 +43,7 @@ OTHER_INPUTS = {
     "programs-": "tests/emit/test_several.py",  # need two
     "dc-asgd-sparse": "tests/emit",  # needs a job
     "reserved-name": "tests/emit",  # the same
+    "shuffle-seed": "tests/plan",  # needs a job that cuts nothing
     "updates-itself": "tests/analysis",  # an op without a schema
     "checkpoint-": "tests/checkpoint",  # folders of checkpoints
     "inference-program": "tests/checkpoint",  # two
