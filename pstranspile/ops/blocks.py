@@ -14,7 +14,7 @@ from pstranspile.ir.attributes import BlockRef, Strings
 from pstranspile.ir.model import Op
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import ExecutionContext, Value
-from pstranspile.ops.gradient import EMPTY_NAME, gradient_name
+from pstranspile.ops.gradient import EMPTY_NAME, SUFFIX, gradient_name
 from pstranspile.ops.kernel import Run, kernel
 from pstranspile.ops.values import LoDTensor, SelectedRows
 
@@ -107,6 +107,15 @@ def _writes(context: ExecutionContext, name: str) -> bool:
     return False
 
 
+def _ended(forward: Iterable[Op], backward: Iterable[Op], gradients: Iterable[str]) -> set[str]:
+    """The gradients that end in a step: it gives their variables new values, and nothing in it uses the old ones."""
+    given = {
+        name for op in forward if "sub_block" not in op.attrs for name in op.output_names if name not in op.input_names
+    }
+    made = {name for op in backward for name in op.output_names}
+    return {name for name in gradients if name not in made and name.removesuffix(SUFFIX) in given}
+
+
 @kernel("while", "StepScopes")
 def _run_while(op: Op) -> Run:
     block, keeps, condition = _sub_block(op), op.attrs["is_test"] is not True, op.inputs["Condition"][0]
@@ -146,9 +155,16 @@ def _run_while_grad(op: Op) -> Run:
             backward = step.context.enter(block)
             for given, taken in zip(outside, inside, strict=False):
                 value = context.find(given)
+                if value is None:  # nothing after the loop uses the variable
+                    value = _zeros_like(context.find(taken.removesuffix(SUFFIX)))
                 if value is not None:
                     backward.keep(taken, list(value) if isinstance(value, list) else value)  # pyright: ignore
             backward.execute()
+            ended = _ended(step.context.ops(), backward.ops(), inside)
+            for given, taken in zip(outside, inside, strict=False):
+                if taken in ended and (zeros := _zeros_like(backward.own(taken))) is not None:
+                    backward.keep(taken, zeros)
+                    context.write(given, zeros)
             for name, gradient in _gradients(op, "X"):
                 value = backward.own(gradient_name(name))
                 if value is None:
@@ -158,7 +174,8 @@ def _run_while_grad(op: Op) -> Run:
                 totals[gradient] = value if gradient in passed_on else _plus(totals.get(gradient), value)
         for name, gradient in _gradients(op, "X"):  # of what no step has used
             if gradient not in totals:
-                totals[gradient] = _zeros_like(context.find(name))
+                given = context.find(gradient) if gradient in passed_on else None
+                totals[gradient] = _zeros_like(context.find(name)) if given is None else given
         return [totals.get(gradient) for gradient in op.outputs.get("X@GRAD", ())]
 
     return run
@@ -188,7 +205,7 @@ def _run_conditional_block(op: Op) -> Run:
 @kernel("conditional_block_grad", "Input@GRAD")
 def _run_conditional_block_grad(op: Op) -> Run:
     block = _sub_block(op)
-    outside = op.inputs.get("Out@GRAD", ())
+    outside, outputs = op.inputs.get("Out@GRAD", ()), op.inputs.get("Out", ())
 
     def run(context: ExecutionContext) -> list[Value]:
         steps = _kept_steps(context, op, "Scope")
@@ -196,13 +213,20 @@ def _run_conditional_block_grad(op: Op) -> Run:
         if backward:
             for name in outside:
                 value = context.find(name)
-                if value is not None and backward.find(name) is not value:
-                    backward.keep(name, value)  # of a gradient block that the forward block does not stand in
+                if value is not None:
+                    backward.keep(name, value)  # so that what the block makes of it is found there
             backward.execute()
         totals: dict[str, Value] = {}
         for name, gradient in _gradients(op, "Input"):
             found = backward.own(gradient_name(name)) if backward else None
+            if backward is None and name in outputs:  # the block has left the variable as it was, and so its gradient
+                found = context.find(gradient_name(name))
             totals[gradient] = _zeros_like(context.find(name)) if found is None else found
+        ended = _ended(steps[0].context.ops(), backward.ops(), outside) if backward else set[str]()
+        for name in ended:
+            zeros = _zeros_like(context.find(name))
+            totals[name] = zeros
+            context.write(name, zeros)
         return [totals.get(gradient) for gradient in op.outputs.get("Input@GRAD", ())]
 
     return run

@@ -123,11 +123,12 @@ class Evaluation:
 
     def go(self, indices: Iterable[int]) -> Evaluation:
         """Runs some of the ops. Raises DiagnosticError."""
-        ops = self.execution.ops_of(0)
+        ops = self.execution.ops_with_copies()
         with np.errstate(all="ignore"):
             for index in indices:
-                for name, value in self.frame.run_op(ops[index]):
-                    self.frame.write(name, value)
+                for bound in ops[index]:
+                    for name, value in self.frame.run_op(bound):
+                        self.frame.write(name, value)
         return self
 
     def __getitem__(self, name: str) -> Value:

@@ -20,6 +20,8 @@ from pstranspile.run.batch_axis import BatchAxes
 from pstranspile.run.batch_rows import find_rows
 from pstranspile.run.bound import BoundOp, bind, call, gather
 from pstranspile.run.feeds import missing
+from pstranspile.run.loop_gradients import KEPT, with_loop_terms
+from pstranspile.run.old_values import is_copy, with_old_values
 from pstranspile.run.scope import Scope
 from pstranspile.run.terms import without_unmade_terms
 from pstranspile.run.together import Group
@@ -53,7 +55,7 @@ class Execution:
         watchers: tuple[Watcher, ...] = (),
         folder: str | Path = ".",
     ):
-        self.program = without_unmade_terms(program)
+        self.program = with_old_values(with_loop_terms(without_unmade_terms(program)))
         self.scope = scope
         self.base_seed = program.random_seed if seed is None else seed
         self.machine = stream
@@ -77,6 +79,20 @@ class Execution:
         if found is None:
             found = self._bound[block] = [bind(op) for op in self.program.blocks[block].ops]
         return found
+
+    def ops_with_copies(self) -> list[list[BoundOp]]:
+        """The ops of block 0, each with those beside it that keep or add up values for others."""
+        groups: list[list[BoundOp]] = []
+        waiting: list[BoundOp] = []
+        for bound in self.ops_of(0):
+            if any(name.endswith(KEPT) for name in bound.op.output_names):
+                waiting.append(bound)
+            elif is_copy(bound.op) or any(name.endswith(KEPT) for name in bound.op.input_names):
+                (groups[-1] if groups else waiting).append(bound)
+            else:
+                groups.append([*waiting, bound])
+                waiting = []
+        return groups
 
     def begin(self, feed: Mapping[str, Value] | None = None) -> None:
         """Starts a run: what is drawn without any seed differs from what the run before drew."""

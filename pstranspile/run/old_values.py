@@ -1,0 +1,195 @@
+"""Values that gradient ops read, kept from what overwrites them.
+
+A gradient op reads values that its forward op had. Where a later op of the forward pass writes the same variable (the
+body of a loop its loop variables, the loop itself what came before it), the gradient op would find the later value.
+Here such values are copied before they are overwritten, and the gradient op reads the copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pstranspile.ir.attributes import BlockRef
+from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.model import Block, Op, Program
+from pstranspile.ir.roles import OpRole
+from pstranspile.ir.types import VarKind
+
+_PAIRS = {"write_to_array": "read_from_array", "read_from_array": "write_to_array"}
+"""Op types that are each other's gradient."""
+
+
+_OLD = "@OLD@"
+
+
+def is_copy(op: Op) -> bool:
+    """Whether an op keeps a value that another op overwrites."""
+    return op.type == "assign" and any(_OLD in name for name in op.output_names)
+
+
+class Version(NamedTuple):
+    """A variable after so many writes of a block's forward ops (0: as the block found it)."""
+
+    name: str
+    writes: int
+
+    @property
+    def copy(self) -> str:
+        """The variable that keeps it."""
+        return f"{self.name}{_OLD}{self.writes}"
+
+
+def with_old_values(program: Program) -> Program:
+    """The program with copies of overwritten values that gradients need; the same object if there are none."""
+    blocks = list(program.blocks)
+    for number in range(len(blocks)):
+        forward = blocks[number].forward_block if number and blocks[number].forward_block > 0 else number
+        if forward < len(blocks):
+            _keep(program, blocks, forward, number)
+    changed = any(one is not other for one, other in zip(blocks, program.blocks, strict=True))
+    return program._replace(blocks=tuple(blocks)) if changed else program
+
+
+def _keep(program: Program, blocks: list[Block], forward: int, number: int) -> None:
+    """Keeps what the gradient ops of a block need of the forward ops of a block (which may be the same)."""
+    steps = [op for op in blocks[forward].ops if not is_backward(op)]
+    written = _overwritten(program, blocks[forward], forward, steps)
+    gradients = [op for op in blocks[number].ops if is_backward(op)]
+    if not written or not any(name in written for op in gradients for name in op.input_names):
+        return
+    history = History(steps)
+    wanted: dict[Version, None] = {}
+    replaced: dict[int, Op] = {}
+    for op in gradients:
+        if not any(name in written for name in op.input_names):
+            continue
+        read = history.read_by(op)
+        renamed = {
+            name: version for name, version in read.items() if name in written and history.lost(version, forward)
+        }
+        names = {name: version.copy for name, version in renamed.items()}
+        inner = op.attrs.get("sub_block")
+        if isinstance(inner, BlockRef):  # which reads by itself, but what its own forward block overwrites
+            names = {name: copy for name, copy in names.items() if name not in op.inputs.get("Out", ())}
+            used = _rename_inside(blocks, int(inner), names)
+            wanted.update((version, None) for name, version in renamed.items() if name in used)
+        elif names:
+            wanted.update(dict.fromkeys(renamed.values()))
+            replaced[id(op)] = _reading(op, names)
+    if not wanted:
+        return
+    blocks[number] = blocks[number]._replace(ops=tuple(replaced.get(id(op), op) for op in blocks[number].ops))
+    blocks[forward] = _copying(program, blocks[forward], forward, wanted)
+
+
+def is_backward(op: Op) -> bool:
+    """Whether an op is no part of the forward pass."""
+    return op.role is not None and bool(op.role & (OpRole.BACKWARD | OpRole.OPTIMIZE))
+
+
+def _overwritten(program: Program, block: Block, number: int, steps: Sequence[Op]) -> set[str]:
+    """The tensors that forward ops write twice, or after they were read, or that lie outside of the block."""
+    found: set[str] = set()
+    known: set[str] = set()
+    for op in steps:
+        for name in op.output_names:
+            var = program.find_var(name, number)
+            if var is not None and var.kind is VarKind.LOD_TENSOR and (name in known or name not in block.vars):
+                found.add(name)
+        known.update(op.input_names)
+        known.update(op.output_names)
+    return found
+
+
+class History:
+    """The forward ops of a block, and which version of each variable they read and write."""
+
+    def __init__(self, steps: Sequence[Op]):
+        self._reads: list[tuple[Op, dict[str, int], dict[str, int]]] = []
+        self._last: dict[str, int] = {}
+        for op in steps:
+            before = {name: self._last.get(name, 0) for name in op.input_names}
+            for name in dict.fromkeys(op.output_names):
+                self._last[name] = self._last.get(name, 0) + 1
+            self._reads.append((op, before, {name: self._last[name] for name in op.output_names}))
+        self._next = len(self._reads)
+        self._taken: set[int] = set()
+
+    def read_by(self, gradient: Op) -> dict[str, Version]:
+        """What a gradient op reads of its forward op, which is the last one that fits and has had none."""
+        for place in range(len(self._reads) - 1, -1, -1):
+            op, before, after = self._reads[place]
+            if place not in self._taken and _is_gradient_of(gradient, op):
+                self._taken.add(place)
+                read: dict[str, Version] = {}
+                for held, found in ((op.outputs, after), (op.inputs, before)):  # what is both is meant as it was read
+                    names = [name for slot, names in gradient.inputs.items() if slot in held for name in names]
+                    read.update((name, Version(name, found[name])) for name in names if name in found)
+                return read
+        return {}
+
+    def lost(self, version: Version, block: int) -> bool:
+        """Whether a version is gone when gradients are computed: overwritten in the block, or by its next run."""
+        return block > 0 or self._last.get(version.name, 0) > version.writes
+
+
+def _is_gradient_of(gradient: Op, op: Op) -> bool:
+    if gradient.type == f"{op.type}_grad":
+        return all(
+            names == (op.inputs.get(slot) or op.outputs.get(slot))
+            for slot, names in gradient.inputs.items()
+            if slot in op.inputs or slot in op.outputs
+        )
+    return _PAIRS.get(op.type) == gradient.type and gradient.inputs.get("I") == op.inputs.get("I")
+
+
+def _rename_inside(blocks: list[Block], number: int, names: dict[str, str]) -> set[str]:
+    """Has the ops of a gradient block, and of those inside it, read other variables. Gives the names that were read."""
+    used: set[str] = set()
+    ops: list[Op] = []
+    for op in blocks[number].ops if names else ():
+        inner = op.attrs.get("sub_block")
+        if isinstance(inner, BlockRef):
+            used |= _rename_inside(blocks, int(inner), names)
+            ops.append(op)
+        else:
+            found = names.keys() & set(op.input_names)
+            used |= found
+            ops.append(_reading(op, names) if found else op)
+    if used:
+        blocks[number] = blocks[number]._replace(ops=tuple(ops))
+    return used
+
+
+def _reading(op: Op, names: dict[str, str]) -> Op:
+    inputs = {slot: tuple(names.get(name, name) for name in given) for slot, given in op.inputs.items()}
+    return op._replace(inputs=FrozenMap(inputs))
+
+
+def _copying(program: Program, block: Block, number: int, wanted: dict[Version, None]) -> Block:
+    """The block with a copy of each version that is wanted, made as soon as it is there."""
+    ops: list[Op] = []
+    writes: dict[str, int] = {}
+    ops += [_copy(version) for version in wanted if not version.writes]
+    for op in block.ops:
+        ops.append(op)
+        if not is_backward(op):
+            for name in dict.fromkeys(op.output_names):
+                writes[name] = writes.get(name, 0) + 1
+                ops += [_copy(version) for version in wanted if version == (name, writes[name])]
+    declared = dict(block.vars)
+    for version in wanted:
+        var = program.find_var(version.name, number)
+        if var is not None:
+            declared[version.copy] = var._replace(name=version.copy, persistable=False, parameter=None)
+    return block._replace(vars=type(block.vars)(declared), ops=tuple(ops))
+
+
+def _copy(version: Version) -> Op:
+    return Op(
+        "assign",
+        FrozenMap({"X": (version.name,)}),
+        FrozenMap({"Out": (version.copy,)}),
+        role=OpRole.FORWARD,
+    )
