@@ -117,7 +117,13 @@ def _folder_made(folder: Path) -> Generator[None]:
         raise
 
 
-def _stale(folder: Path, files: Mapping[str, bytes]) -> list[str]:
+def is_role(name: str) -> bool:
+    """Whether a name is that of a machine: `trainer_0`, `pserver_12`."""
+    return _ROLE_FILE.fullmatch(f"{name}.ir") is not None
+
+
+def stale_files(folder: Path, files: Mapping[str, bytes]) -> list[str]:
+    """The files of roles that an earlier compile left in a folder, and that `files`, those of another, do not have."""
     if PLAN_FILE not in files or not (folder / PLAN_FILE).is_file():
         return []
     with os.scandir(folder) as entries:
@@ -142,7 +148,7 @@ def _write_exchanged(folder: Path, files: Mapping[str, bytes]) -> bool:
     """Writes a folder beside it that takes its place, if that can be done; its other files are then in both."""
     if not _is_exchangeable(folder):
         return False
-    stale = _stale(folder, files)
+    stale = stale_files(folder, files)
     with work_folder(folder.parent, _WORK_PREFIX) as work:
         new = work / "new"
         new.mkdir()
@@ -177,7 +183,7 @@ def _is_exchangeable(folder: Path) -> bool:
 
 def _write_in_place(folder: Path, files: Mapping[str, bytes]) -> None:
     """Writes into a folder within it (same file system), then renames, undoing it on failure."""
-    stale = _stale(folder, files)
+    stale = stale_files(folder, files)
     with work_folder(folder, _WORK_PREFIX) as work:
         new, old = work / "new", work / "old"
         new.mkdir()

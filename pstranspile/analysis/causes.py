@@ -41,6 +41,7 @@ def _causes(main: Program, startup: Program) -> list[Diagnostic]:
         *_overwritten(main, moved, {op.input("Param") for op in updates}),
         *chain.from_iterable(_mistaken_update(op, main) for op in updates),
         *_updated_twice(updates),
+        *_mistaken_rates(main, {op.input("Param") for op in updates}),
         *_mistaken_pairs(main),
         *_gradients_of_nothing(main),
         *_mistaken_initial_values(main, startup),
@@ -131,6 +132,22 @@ def _updated_twice(updates: list[Op]) -> Iterator[Diagnostic]:
             message = f"it is the second op that updates {var_text(name)}"
             yield at_op(codes.UPDATE, message, op, focus=var_text(name), notes=notes)
         first.setdefault(name, op)
+
+
+def _mistaken_rates(main: Program, parameters: set[str | None]) -> Iterator[Diagnostic]:
+    """Ops that compute learning rates, which every server does before its updates, and are no such ops."""
+    ops, roles = main.main_block.ops, find_roles(main.main_block)
+    makers = {name: ops[index] for index in roles.optimize for name in ops[index].output_names}
+    for op in (ops[index] for index in roles.learning_rate):
+        for name in (name for name in op.output_names if name in parameters):
+            message = f"its role is that of a learning rate, but it writes the parameter {var_text(name)}"
+            yield at_op(codes.OVERWRITTEN, message, op, focus=var_text(name))
+        for slot, name in ((slot, name) for slot, names in op.inputs.items() for name in names if name in makers):
+            message = (
+                f"its role is that of a learning rate, which servers compute first, but {slot} is {var_text(name)}, "
+                f"which {makers[name].type} makes for an update"
+            )
+            yield at_op(codes.NOT_INITIALISED, message, op, focus=var_text(name))
 
 
 def _mistaken_update(op: Op, main: Program) -> Iterator[Diagnostic]:

@@ -30,7 +30,7 @@ def run(arguments: Sequence[str]) -> int:
     """Compiles and writes to `-o`, or prints every role's text."""
     parser = _parser()
     options = parser.parse_args(arguments)
-    if options.emit == "pb" and options.output is None:
+    if options.emit == "pb" and options.output is None and options.check is None:
         parser.error("--emit pb writes files; name their folder with -o DIR")
     job = read_job(options)
     after = _pass_names(parser, options.print_after)
@@ -42,7 +42,10 @@ def run(arguments: Sequence[str]) -> int:
         plan = _read_plan(options.plan) if options.plan else None
         result = compile(module, job, plan=plan, on_pass=watch)
     report(result.warnings, [module.source])
-    if options.output is None:
+    status = 0
+    if options.check is not None:
+        status = _check(options.check, dict(_files(result, options.emit)))
+    elif options.output is None:
         _print_roles(result.roles())
     else:
         from pstranspile.outputs import write_outputs
@@ -52,7 +55,20 @@ def run(arguments: Sequence[str]) -> int:
         write_outputs(options.output, files)
     if options.timing:
         print(watch.table(), file=sys.stderr)
-    return 0
+    return status
+
+
+def _check(folder: str, files: Mapping[str, bytes]) -> int:
+    """Prints how the files of a folder differ from those of the compile; 1 if any does."""
+    from pstranspile.cli.compared import differing
+
+    count = 0
+    for text in differing(folder, files):
+        sys.stdout.write(text)
+        count += 1
+    if count:
+        print(f"{folder}: {count} {'file differs' if count == 1 else 'files differ'}", file=sys.stderr)
+    return 1 if count else 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -63,13 +79,22 @@ def _parser() -> argparse.ArgumentParser:
             "net.ir --pservers ps0:6174,ps1:6174 --trainers 2 -o out",
             "net.ir --pservers 2 --trainers 4 --set slice_var_up=false",
             "main.pb --startup startup.pb --config job.toml --emit pb -o out",
+            "net.ir --config job.toml --check out",
             "net.ir --config job.toml --plan edited.plan -o out",
         ],
     )
     add_input(parser)
     add_job(parser)
     group = parser.add_argument_group("output")
-    group.add_argument(
+    where = group.add_mutually_exclusive_group()
+    where.add_argument(
+        "--check",
+        metavar="DIR",
+        type=folder_name,
+        help="write nothing; print how the files in DIR differ from what would be written there, and exit with "
+        "status 1 if any does",
+    )
+    where.add_argument(
         "-o",
         "--output",
         metavar="DIR",

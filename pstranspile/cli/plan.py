@@ -5,23 +5,40 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from pstranspile.cli.common import add_input, add_job, load_verified, make_parser, read_job
+from pstranspile.cli.common import add_input, add_job, folder_name, load_verified, make_parser, read_job
 from pstranspile.cli.report import quoting, report
 from pstranspile.interop.json_text import json_text
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Prints the plan as text, or as the JSON that `compile -o` writes to plan.json."""
+    """Prints the plan as text, or as the JSON that `compile -o` writes to plan.json; or what it would change."""
     parser = make_parser(
         "plan",
         "Prints how a job distributes a program: the slices of every parameter, their names, and the server "
         "that holds each.",
-        ["net.ir --pservers 2 --trainers 2", "net.ir --config job.toml --json"],
+        [
+            "net.ir --pservers 2 --trainers 2",
+            "net.ir --config job.toml --json",
+            "net.ir --config job.toml --against out",
+        ],
     )
     add_input(parser)
     add_job(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON, as in plan.json, instead of text")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print JSON, as in plan.json, instead of text")
+    form.add_argument(
+        "--against",
+        metavar="DIR",
+        type=folder_name,
+        help="print what changes of the plan in a folder that `compile -o` wrote, and exit with status 1 if anything "
+        "does",
+    )
     options = parser.parse_args(arguments)
+    against = None
+    if options.against is not None:
+        from pstranspile.explain.folder import read_plan_json
+
+        against = read_plan_json(options.against)
     job = read_job(options)
     module = load_verified(options, job)
     from pstranspile.compile import prepare
@@ -30,6 +47,12 @@ def run(arguments: Sequence[str]) -> int:
     with quoting(module.source):
         result = prepare(module, job)
     report(result.warnings, [module.source])
+    if against is not None:
+        from pstranspile.plan.changes import changes_text, plan_changes
+
+        changes = plan_changes(against, plan_json(result.plan, result.fingerprint, result.distributed_vars))
+        sys.stdout.write(changes_text(changes))
+        return 1 if changes else 0
     if options.json:
         sys.stdout.write(json_text(plan_json(result.plan, result.fingerprint, result.distributed_vars)))
     else:

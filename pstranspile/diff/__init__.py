@@ -12,12 +12,12 @@ import os
 from typing import TypeAlias
 
 from pstranspile.diff.compare import Comparison
-from pstranspile.diff.difference import Difference, Line, render
 from pstranspile.ir.expect import wrong_type
+from pstranspile.diff.difference import Difference, Line, render, summary
 from pstranspile.ir.model import MAIN, Module, Program
 from pstranspile.loading import Report, load
 
-__all__ = ["Difference", "Line", "diff", "diff_folders", "diff_modules", "diff_programs", "render"]
+__all__ = ["Difference", "Line", "diff", "diff_folders", "diff_modules", "diff_programs", "render", "summary"]
 
 Comparable: TypeAlias = Program | Module | str | os.PathLike[str]
 """A program, a module, or the path of a file or of an output folder."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 
 class Line(NamedTuple):
@@ -45,6 +46,21 @@ class Difference(NamedTuple):
         same = self.first == self.second
         where = f"op {self.first}" if same else f"ops {self.first} and {self.second}"
         return f"block ^{self.block}, {where}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """The difference as JSON holds it: its fields by name, every line as sign and text."""
+        return {**self._asdict(), "lines": [line._asdict() for line in self.lines]}
+
+
+def summary(differences: Sequence[Difference]) -> str:
+    """How many there are, and of what: `3 differences (2 in ops, 1 in variables): 4 lines less, 5 more`."""
+    if not differences:
+        return "no differences"
+    parts = Counter(difference.what for difference in differences)
+    signs = Counter(line.sign for difference in differences for line in difference.lines)
+    count = f"{len(differences)} {'difference' if len(differences) == 1 else 'differences'}"
+    what = ", ".join(f"{number} in {part}" for part, number in parts.items())
+    return f"{count} ({what}): {signs['-']} {'line' if signs['-'] == 1 else 'lines'} less, {signs['+']} more"
 
 
 _COLOURS = {"-": "\x1b[31m", "+": "\x1b[32m", "@": "\x1b[36m", "=": "\x1b[1m"}

@@ -49,6 +49,17 @@ def read_folder(folder: str | os.PathLike[str], report: Report | None = None) ->
     return ExplainedJob(machines, plan, record.settings, record.line_of)
 
 
+def read_plan_json(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """What the plan.json of an output folder holds. Raises DiagnosticError when it can't be read or lacks facts."""
+    path = str(Path(folder, PLAN_FILE))
+    plan = _read_plan(path)
+    try:
+        _check_plan(plan)
+    except (ValueError, TypeError, KeyError, AttributeError) as problem:
+        raise DiagnosticError([error(NO_RECORD, f"not a plan: {problem}", Location(path))]) from None
+    return plan
+
+
 _ROW = {
     "origin": str,
     "origin_shape": list,

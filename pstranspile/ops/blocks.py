@@ -97,14 +97,23 @@ def _gradients(op: Op, slot: str) -> Iterator[tuple[str, str]]:
             yield name, gradient
 
 
-def _writes(context: ExecutionContext, name: str) -> bool:
-    """Whether an op of a block writes a variable, or an op of a block that one of its ops runs."""
-    for op in context.ops():
-        if name in op.output_names:
+def _may_change(context: ExecutionContext, condition: str) -> bool:
+    """Whether a turn of a block can give a condition another value than the turn before.
+
+    It can't where nothing that the block computes the condition from is written by the block. Blocks within it, and
+    what draws or reads, count as a change.
+    """
+    needed, written = {condition}, set[str]()
+    for op in reversed(context.ops()):
+        outputs = set(op.output_names)
+        written |= outputs
+        if any(isinstance(value, BlockRef) for value in op.attrs.values()):
             return True
-        if any(isinstance(v, BlockRef) and _writes(context.enter(int(v)), name) for v in op.attrs.values()):
-            return True
-    return False
+        if not needed.isdisjoint(outputs):
+            if "random" in op.type or "read" in op.type:
+                return True
+            needed = (needed - outputs).union(op.input_names)
+    return not needed.isdisjoint(written)
 
 
 def _ended(forward: Iterable[Op], backward: Iterable[Op], gradients: Iterable[str]) -> set[str]:
@@ -125,8 +134,8 @@ def _run_while(op: Op) -> Run:
         steps: list[Step] = []
         while _is_true(context, condition):
             step = context.enter(block)
-            if not steps and not _writes(step, condition):
-                raise ValueError(f"no op of its block writes its condition %{condition}, so it would never end")
+            if not steps and not _may_change(step, condition):
+                raise ValueError(f"nothing in its block changes its condition %{condition}, so it would never end")
             counted = {name for inner in step.ops() for name in inner.input_names if name in [*inner.output_names]}
             before = [(name, context.find(name)) for name in inputs if name not in counted] if keeps else []
             step.execute()

@@ -11,8 +11,9 @@ import pstranspile as ps
 from pstranspile.ir.diagnostics import DiagnosticError, Severity
 from pstranspile.ir.model import Module
 from pstranspile.proof.check import check
+from pstranspile.proof.data import make_feeds
 from tests import fluid
-from tests.structure.trial import JOBS
+from tests.structure.trial import JOBS, limited
 
 ROOT = Path(__file__).parents[2]
 MOMENTUM = (ROOT / "golden" / "momentum_weight_decay.ir").read_text(encoding="utf-8")
@@ -169,3 +170,16 @@ def test_an_unsound_module_ends_in_diagnostics(mode: str):
             ps.compile(module, JOBS[mode])
     with pytest.raises(DiagnosticError, match="has no block"):
         ps.compile(Module(ps.loads(MOMENTUM).programs | {"main": ps.Program(blocks=())}), JOBS[mode])
+
+
+def test_a_loop_that_can_not_end_is_stopped():
+    """Its counter is not counted; a condition that nothing changes is computed anew in every turn."""
+    module = fluid.source("while_loop")
+    blocks = [
+        block._replace(ops=tuple(op for op in block.ops if op.type != "increment")) for block in module.main.blocks
+    ]
+    endless = module.main._replace(blocks=tuple(blocks))
+    scope = ps.Scope()
+    ps.run(module["startup"], scope=scope)
+    with limited(), pytest.raises(DiagnosticError, match="nothing in its block changes its condition"):
+        ps.run(endless, {name: array[0] for name, array in make_feeds(endless, 1, 4).items()}, scope=scope)

@@ -102,7 +102,11 @@ def _send(trainer: Trainer, exchange: Exchange, program: Program, servers: Serve
 
     def in_sections(values: tuple[Value, ...]) -> None:
         step = trainer.step
-        for (link, name, _), part in zip(targets, cut(safe(values)[0], sections), strict=True):
+        try:
+            parts = cut(safe(values)[0], sections)
+        except ValueError as problem:
+            raise DiagnosticError([at_op(codes.OP, f"{trainer.name}: {problem}", op)]) from None
+        for (link, name, _), part in zip(targets, parts, strict=True):
             link.post(kind, step, name, part)
 
     def single(values: tuple[Value, ...]) -> None:
