@@ -12,8 +12,8 @@ import os
 from typing import TypeAlias
 
 from pstranspile.diff.compare import Comparison
-from pstranspile.ir.expect import wrong_type
 from pstranspile.diff.difference import Difference, Line, render, summary
+from pstranspile.ir.expect import wrong_type
 from pstranspile.ir.model import MAIN, Module, Program
 from pstranspile.loading import Report, load
 
