@@ -42,20 +42,21 @@ def run(arguments: Sequence[str]) -> int:
         plan = _read_plan(options.plan) if options.plan else None
         result = compile(module, job, plan=plan, on_pass=watch)
     report(result.warnings, [module.source])
-    status = 0
-    if options.check is not None:
-        status = _check(options.check, dict(_files(result, options.emit)))
-    elif options.output is None:
+    code = 0
+    if options.output is None and options.check is None:
         _print_roles(result.roles())
     else:
         from pstranspile.outputs import write_outputs
 
         with status("compile") as tell:
             files = dict(_files(result, options.emit, tell))
-        write_outputs(options.output, files)
+        if options.output is None:
+            code = _check(options.check, files)
+        else:
+            write_outputs(options.output, files)
     if options.timing:
         print(watch.table(), file=sys.stderr)
-    return status
+    return code
 
 
 def _check(folder: str, files: Mapping[str, bytes]) -> int:
