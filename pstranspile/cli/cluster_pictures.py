@@ -27,7 +27,8 @@ def add_pictures(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--chart-steps",
         metavar="A[-B]",
-        help=f"the steps that the chart shows, counted from 1; `start` is the start-up (default: {SHOWN})",
+        help="the steps that the chart shows, counted from 1; `start` is the start-up, `end` is when trainers leave "
+        f"(default: {SHOWN})",
     )
     group.add_argument(
         "--traffic", action="store_true", help="print messages, bytes and staleness by server and variable, on stderr"
@@ -47,10 +48,11 @@ def check_pictures(parser: argparse.ArgumentParser, options: argparse.Namespace)
 
 def require_chart_steps(options: argparse.Namespace, first: int, steps: int) -> None:
     """Raises DiagnosticError for a chart of steps that a run does not do: it does those after `first`, to `steps`."""
+    from pstranspile.run.cluster.message import END
     from pstranspile.run.codes import CLUSTER
 
     shown = _steps(options.chart_steps)
-    if options.chart and shown is not None and (shown[0] >= steps or -1 < shown[1] < first):
+    if options.chart and shown is not None and (steps <= shown[0] != END or -1 < shown[1] < first):
         message = f"--chart-steps {options.chart_steps}: the run does steps {first + 1} to {steps}"
         raise DiagnosticError([error(CLUSTER, message)])
 
@@ -61,19 +63,22 @@ def wants_pictures(options: argparse.Namespace) -> bool:
 
 
 def _steps(text: str) -> tuple[int, int] | None:
-    """The first and the last step, counted from 0, -1 for the start-up."""
-    match = re.fullmatch(r"(start|[1-9][0-9]{0,8})(?:-([1-9][0-9]{0,8}))?", text)
+    """The first and the last step, counted from 0, -1 for the start-up, END for the end."""
+    from pstranspile.run.cluster.message import END
+
+    match = re.fullmatch(r"(start|end|[1-9][0-9]{0,8})(?:-(end|[1-9][0-9]{0,8}))?", text)
     if match is None:
         return None
-    first = -1 if match[1] == "start" else int(match[1]) - 1
-    last = int(match[2]) - 1 if match[2] else first
+    named = {"start": -1, "end": END}
+    first, last = (named[word] if word in named else int(word) - 1 for word in (match[1], match[2] or match[1]))
     return (first, last) if first <= last else None
 
 
 def show_pictures(recorder: Recorder, cluster: Cluster, options: argparse.Namespace) -> None:
     """Writes what was asked for. Raises DiagnosticError when a file can't be written."""
     from pstranspile.outputs import write_output
-    from pstranspile.run.cluster.chart import chart_svg, chart_text
+    from pstranspile.run.cluster.chart import chart_text
+    from pstranspile.run.cluster.chart_svg import chart_svg
     from pstranspile.run.cluster.trace import trace_json
     from pstranspile.run.cluster.traffic import traffic_of, traffic_table
 

@@ -1,106 +1,183 @@
-"""A message-sequence chart: machines side by side, and an arrow for every message, in the order of events."""
+"""A message-sequence chart: machines side by side, and an arrow for all alike messages that went together.
+
+Arrows stand in the order in which messages were taken (or lost), each in a row of its own. What a machine sent another
+at one moment, of one kind and about one step, and the other took without doing anything in between, is one arrow.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from xml.sax.saxutils import escape
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, TypeAlias
 
+from pstranspile.run.cluster.message import (
+    CHECKPOINT,
+    COLLECTIVE,
+    COMPLETE,
+    FETCH_BARRIER,
+    GET,
+    GET_NOW,
+    GET_ROWS,
+    LOOKUP,
+    NOTIFY,
+    PREFETCH,
+    REPLY,
+    SEND,
+    SEND_BARRIER,
+)
 from pstranspile.run.cluster.recorder import DELIVER, LOST, POST, Event, Recorder
 
 COLUMN = 18
 """Characters from one machine's line to the next in text."""
 
-_APART, _ROW, _MARGIN, _LABEL = 190, 18, 40, 11
+_NOUNS = {
+    SEND: "values",
+    GET: "variables",
+    GET_NOW: "variables",
+    GET_ROWS: "tables",
+    LOOKUP: "tables",
+    PREFETCH: "tables",
+    REPLY: "values",
+    NOTIFY: "counters",
+    COLLECTIVE: "parts",
+    CHECKPOINT: "tables",
+    SEND_BARRIER: "times",
+    FETCH_BARRIER: "times",
+    COMPLETE: "times",
+}
+"""What several messages of a kind are about."""
+
+
+class Arrow(NamedTuple):
+    """Alike messages that went together. `what` became of them, when they were `posted` and when that was (`tick`)."""
+
+    what: str
+    kind: str
+    source: str
+    target: str
+    trainer: int
+    step: int
+    posted: int
+    tick: int
+    names: tuple[str, ...]
+    bytes: int
+
+    def label(self) -> str:
+        """`send fc_0.w_0@GRAD, 512 B` or `send 7 gradients, 14.3 kB`, with what happened if they were not taken."""
+        what = self.kind
+        if len(self.names) > 1:
+            gradients = self.kind == SEND and all("@GRAD" in name for name in self.names)
+            what += f" {len(self.names)} {'gradients' if gradients else _NOUNS[self.kind]}"
+        else:
+            what = " ".join(filter(None, (what, *self.names)))
+        size = f", {size_told(self.bytes)}" if self.bytes else ""
+        return what + size + ("" if self.what == DELIVER else f" ({self.what})")
+
+
+class Section(NamedTuple):
+    """The beginning of a step, by the name of it."""
+
+    name: str
+
+
+Row: TypeAlias = "Arrow | Section"
+
+
+def size_told(size: int) -> str:
+    """`512 B`, `40.0 kB`, `1.2 MB`."""
+    if size < 10_000:
+        return f"{size} B"
+    return f"{size / 1e3:.1f} kB" if size < 1_000_000 else f"{size / 1e6:.1f} MB"
+
+
+def arrows_of(events: Iterable[Event]) -> list[Arrow]:
+    """The arrows for what became of messages, in the order in which it happened."""
+    posted: dict[tuple[str, str, int], int] = {}
+    found: list[Arrow] = []
+    last: dict[str, int] = {}
+    for event in events:
+        if event.what == POST:
+            posted.setdefault(event.message, event.tick)
+            continue
+        arrow = Arrow(
+            event.what, event.kind, event.source, event.target, event.trainer, event.step,
+            posted.get(event.message, event.tick), event.tick, (event.variable,), event.bytes,
+        )  # fmt: skip
+        before = last.get(event.target, -1)
+        if before >= 0 and _alike(found[before], arrow):
+            one = found[before]
+            found[before] = one._replace(names=one.names + arrow.names, bytes=one.bytes + arrow.bytes)
+            continue
+        last[event.target] = len(found)
+        if event.what != LOST:  # a message that was lost is nothing to its target
+            last[event.source] = len(found)
+        found.append(arrow)
+    return found
+
+
+def _alike(one: Arrow, other: Arrow) -> bool:
+    return one[:7] == other[:7]
+
+
+def rows_of(recorder: Recorder, first: int, last: int) -> list[Row]:
+    """The rows of a chart of steps `first` to `last`. A step has its beginning where its first message is taken."""
+    inside = {event.message for event in recorder.events if first <= event.step <= last}
+    rows: list[Row] = []
+    at = None
+    for arrow in arrows_of(event for event in recorder.events if event.message in inside):
+        if at is None or arrow.step > at:
+            at = arrow.step
+            rows.append(Section(recorder.step_name(arrow.trainer, at)))
+        rows.append(arrow)
+    return rows
+
+
+def machines_of(recorder: Recorder, rows: Sequence[Row]) -> list[str]:
+    """The machines that take part, in the order of the cluster, what is beside a trainer next to it."""
+    used = {name for row in rows if isinstance(row, Arrow) for name in (row.source, row.target)}
+    place = {name: number for number, name in enumerate(recorder.machines)}
+    return sorted(used, key=lambda name: (place.get(name.partition("/")[0], 0), place[name]))
+
+
+def labels_of(recorder: Recorder, rows: Sequence[Row]) -> list[str]:
+    """What stands at each row; at an arrow also its step, where that is another than the last that has begun."""
+    found: list[str] = []
+    section = ""
+    for row in rows:
+        if isinstance(row, Section):
+            section = row.name
+            found.append(row.name)
+        else:
+            step = recorder.step_name(row.trainer, row.step)
+            found.append(row.label() + (f", {step}" if step != section else ""))
+    return found
 
 
 def chart_text(recorder: Recorder, first: int, last: int) -> str:
-    """The messages of steps `first` to `last` as text: one line for each that was taken or lost."""
-    events = [event for event in recorder.of_steps(first, last) if event.what != POST]
-    machines = _machines(recorder, events)
+    """The messages of steps `first` to `last` as text: one line for each arrow."""
+    rows = rows_of(recorder, first, last)
+    machines = machines_of(recorder, rows)
     column = max(COLUMN, max(map(len, machines), default=0) + 2)
     lines = ["".join(name.ljust(column) for name in machines).rstrip()]
-    step = None
-    for event in events:
-        if event.step != step:
-            step = event.step
-            lines.append("".join("|".ljust(column) for _ in machines) + recorder.step_name(event.trainer, step))
-        lines.append(_arrow(event, machines, column))
+    for row, label in zip(rows, labels_of(recorder, rows), strict=True):
+        if isinstance(row, Section):
+            lines.append("".join("|".ljust(column) for _ in machines) + label)
+        else:
+            lines.append(_line(row, machines, column) + label)
     return "\n".join(lines) + "\n"
 
 
-def _machines(recorder: Recorder, events: Sequence[Event]) -> list[str]:
-    """The machines that take part, in the order of the cluster."""
-    used = {name for event in events for name in (event.source, event.target)}
-    return [name for name in recorder.machines if name in used]
-
-
-def _arrow(event: Event, machines: Sequence[str], column: int) -> str:
+def _line(arrow: Arrow, machines: Sequence[str], column: int) -> str:
     places = [number * column for number in range(len(machines))]
     line = [" "] * (column * len(machines))
     for place in places:
         line[place] = "|"
-    start, end = places[machines.index(event.source)], places[machines.index(event.target)]
+    start, end = places[machines.index(arrow.source)], places[machines.index(arrow.target)]
     low, high = min(start, end), max(start, end)
     line[low + 1 : high] = "-" * (high - low - 1)
-    if event.what == LOST:
+    if arrow.what == LOST:
         line[(low + high) // 2] = "x"
     elif start < end:
         line[high - 1] = ">"
     else:
         line[low + 1] = "<"
-    return "".join(line) + label(event)
-
-
-def label(event: Event) -> str:
-    """`send fc_0.w_0@GRAD, 512 B`, with what happened if it was not simply taken."""
-    what = f"{event.kind} {event.variable}".rstrip()
-    size = f", {event.bytes} B" if event.bytes else ""
-    return f"{what}{size}" + ("" if event.what == DELIVER else f" ({event.what})")
-
-
-def chart_svg(recorder: Recorder, first: int, last: int) -> str:
-    """The messages of steps `first` to `last` as a picture; an arrow falls as long as its message is under way."""
-    events = recorder.of_steps(first, last)
-    machines = _machines(recorder, events)
-    x = {name: _MARGIN + 60 + number * _APART for number, name in enumerate(machines)}
-    height = 2 * _MARGIN + _ROW * (len(events) + 1)
-    width = 2 * _MARGIN + 120 + _APART * max(len(machines) - 1, 1) + 160
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
-        f'font-family="sans-serif" font-size="{_LABEL}">',
-        '<defs><marker id="head" markerWidth="8" markerHeight="6" refX="8" refY="3" orient="auto">'
-        '<path d="M0,0 L8,3 L0,6 z" fill="#336"/></marker></defs>',
-        f'<rect width="{width}" height="{height}" fill="white"/>',
-    ]
-    for name, place in x.items():
-        parts.append(
-            f'<text x="{place}" y="{_MARGIN - 14}" text-anchor="middle" font-weight="bold">{escape(name)}</text>'
-        )
-        parts.append(f'<line x1="{place}" y1="{_MARGIN}" x2="{place}" y2="{height - _MARGIN}" stroke="#999"/>')
-    parts += _arrows(recorder, events, x)
-    return "\n".join([*parts, "</svg>"]) + "\n"
-
-
-def _arrows(recorder: Recorder, events: Sequence[Event], x: dict[str, int]) -> list[str]:
-    posted: dict[tuple[str, str, int], int] = {}
-    parts: list[str] = []
-    labels: list[str] = []  # at the start of their arrows, each in a row of its own
-    step = None
-    for row, event in enumerate(events, start=1):
-        y = _MARGIN + _ROW * row
-        if event.step != step:
-            step = event.step
-            told = escape(recorder.step_name(event.trainer, step))
-            parts.append(f'<text x="4" y="{y}" fill="#666">{told}</text>')
-        if event.what == POST:
-            posted[event.message] = y
-            continue
-        x1, x2, y1 = x[event.source], x[event.target], posted.get(event.message, y)
-        colour, head = ("#336", ' marker-end="url(#head)"') if event.what == DELIVER else ("#c33", "")
-        parts.append(f'<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y}" stroke="{colour}"{head}/>')
-        place, anchor = (x1 + 6, "start") if x1 <= x2 else (x1 - 6, "end")
-        where = f'x="{place}" y="{y1 - 4}" text-anchor="{anchor}"'
-        told = escape(label(event))
-        labels.append(f'<text {where} stroke="white" stroke-width="3">{told}</text>')
-        labels.append(f'<text {where} fill="{colour}">{told}</text>')
-    return [*parts, *labels]
+    return "".join(line)

@@ -38,6 +38,10 @@ KINDS = (
 """Every kind of message."""
 
 
+END = 1 << 62
+"""The step that charts and traces give to messages by which a trainer leaves: after all others."""
+
+
 def step_told(step: int) -> str:
     """How a person is told of a trainer's step: numbered from 1, `start-up` before all of them."""
     return f"step {step + 1}" if step >= 0 else "start-up"

@@ -8,6 +8,8 @@ from pstranspile.ops.values import LoDTensor, SelectedRows
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.message import (
     COLLECTIVE,
+    COMPLETE,
+    END,
     GET,
     GET_NOW,
     GET_ROWS,
@@ -33,8 +35,8 @@ ASKING = (GET, GET_NOW, GET_ROWS, LOOKUP, PREFETCH)
 class Event(NamedTuple):
     """Something that happened to a message, at a tick of the virtual clock.
 
-    `step` is that of the trainer the message is about, an index from 0, below 0 during start-up. `variable` is, of a
-    reply, that of the request; `bytes` counts the values that the message carries.
+    `step` is that of the trainer the message is about, an index from 0, below 0 during start-up, or END.
+    `variable` is, of a reply, that of the request; `bytes` counts the values that the message carries.
     """
 
     tick: int
@@ -74,7 +76,7 @@ class Recorder:
                 message.source,
                 message.target,
                 message.trainer,
-                message.step,
+                END if message.kind == COMPLETE else message.step,
                 message.sequence,
                 message.variable,
                 _size(message.payload),
@@ -82,7 +84,9 @@ class Recorder:
         )
 
     def step_name(self, trainer: int, step: int) -> str:
-        """`start-up`, `step 3`, or `step 3 of @generator` where several programs take turns."""
+        """`start-up`, `step 3`, or `step 3 of @generator` where several programs take turns; `end` for END."""
+        if step == END:
+            return "end"
         known = self._trainers.get(trainer)
         of = f" of @{known.program_of(step)}" if step >= 0 and known is not None and known.named else ""
         return step_told(step) + of

@@ -1,70 +1,106 @@
 """A run as a trace that Chrome's `about:tracing` and Perfetto show (the JSON Trace Event Format).
 
-One microsecond of the trace is one tick of the virtual clock. Every machine is a thread; a message is a slice where it
-was posted, one where it was taken, and an arrow between them; a trainer's step is a slice around its messages.
+One millisecond of the trace is one tick of the virtual clock. Every machine is a thread; a message is a slice where it
+was posted, one where it was taken, and an arrow between them. What a machine does in one tick shares the tick, one
+after the other, so that slices of a thread lie side by side or one within the other. A trainer's step is a slice around
+its messages.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections import Counter
+from typing import Any, NamedTuple
 
 from pstranspile.run.cluster.recorder import DELIVER, DUPLICATE, LOST, POST, Event, Recorder
 
 PROCESS = 1
 
+TICK = 1000
+"""Microseconds of the trace in a tick, unless a machine does more than that in one."""
+
+
+class _Placed(NamedTuple):
+    """An event with the time that it takes on the thread of its machine."""
+
+    event: Event
+    thread: int
+    start: int
+    duration: int
+
 
 def trace_json(recorder: Recorder) -> str:
     """The text of a trace file."""
     threads = {name: number for number, name in enumerate(recorder.machines, start=1)}
+    placed = _placed(recorder, threads)
     found: list[dict[str, Any]] = [_named("process_name", 0, "cluster")]
     found += (_named("thread_name", number, name) for name, number in threads.items())
-    found += _steps(recorder, threads)
+    found += ({**_about(number, 0), "ph": "M", "name": "thread_sort_index", "args": {"sort_index": number}}
+              for number in threads.values())  # fmt: skip
+    for name, number in threads.items():
+        if name.startswith("trainer"):
+            found += _steps(recorder, [item for item in placed if item.thread == number])
     flows: dict[tuple[str, str, int], int] = {}
-    for event in recorder.events:
-        found += _message(event, threads, flows)
+    for item in placed:
+        found += _message(recorder, item, flows)
     lines = ",\n".join(json.dumps(item) for item in found)
     return f'{{"displayTimeUnit": "ms", "traceEvents": [\n{lines}\n]}}\n'
+
+
+def _about(thread: int, start: int) -> dict[str, Any]:
+    return {"pid": PROCESS, "tid": thread, "ts": start}
 
 
 def _named(kind: str, thread: int, name: str) -> dict[str, Any]:
     return {"name": kind, "ph": "M", "pid": PROCESS, "tid": thread, "args": {"name": name}}
 
 
-def _steps(recorder: Recorder, threads: dict[str, int]) -> list[dict[str, Any]]:
-    """A slice for every step of every trainer, from the first of its messages to the last."""
-    spans: dict[tuple[str, int], tuple[int, int]] = {}
-    names: dict[tuple[str, int], str] = {}
-    for event in recorder.events:
-        for machine in (event.source, event.target):
-            if machine.startswith("trainer") and machine in threads:
-                first, last = spans.get((machine, event.step), (event.tick, event.tick))
-                if (machine, event.step) not in names:
-                    names[machine, event.step] = recorder.step_name(event.trainer, event.step)
-                spans[machine, event.step] = min(first, event.tick), max(last, event.tick)
+def _placed(recorder: Recorder, threads: dict[str, int]) -> list[_Placed]:
+    """Every event with its time: those of one machine and tick share the tick evenly."""
+    where = [event.source if event.what in (POST, LOST) else event.target for event in recorder.events]
+    together = Counter((name, event.tick) for name, event in zip(where, recorder.events, strict=True))
+    tick = TICK
+    while tick < max(together.values(), default=0):
+        tick *= 10
+    done: Counter[tuple[str, int]] = Counter()
+    found: list[_Placed] = []
+    for name, event in zip(where, recorder.events, strict=True):
+        key = name, event.tick
+        start, end = (tick * count // together[key] for count in (done[key], done[key] + 1))
+        done[key] += 1
+        found.append(_Placed(event, threads.get(name, 0), event.tick * tick + start, end - start))
+    return found
+
+
+def _steps(recorder: Recorder, placed: list[_Placed]) -> list[dict[str, Any]]:
+    """A slice for every step of a trainer, from the first message that it sends in it to what it does before the next.
+
+    What comes late, about an earlier step, lies within the step under way.
+    """
+    spans: list[tuple[str, int, int]] = []
+    for event, _, start, duration in placed:
+        name = recorder.step_name(event.trainer, event.step)
+        if not spans or (event.what == POST and name != spans[-1][0]):
+            spans.append((name, start, start + duration))
+        else:
+            spans[-1] = (*spans[-1][:2], start + duration)
+    thread = placed[0].thread if placed else 0
     return [
-        {
-            "name": names[machine, step],
-            "cat": "step",
-            "ph": "X",
-            "ts": first,
-            "dur": last - first + 1,
-            "pid": PROCESS,
-            "tid": threads[machine],
-        }
-        for (machine, step), (first, last) in spans.items()
+        {"name": name, "cat": "step", "ph": "X", **_about(thread, start), "dur": end - start}
+        for name, start, end in spans
     ]
 
 
-def _message(event: Event, threads: dict[str, int], flows: dict[tuple[str, str, int], int]) -> list[dict[str, Any]]:
+def _message(recorder: Recorder, item: _Placed, flows: dict[tuple[str, str, int], int]) -> list[dict[str, Any]]:
     """The slice of one event, with its end of the arrow."""
-    machine = event.source if event.what in (POST, LOST) else event.target
+    event = item.event
     name = f"{event.kind} {event.variable}".rstrip()
-    common: dict[str, Any] = {"cat": event.kind, "pid": PROCESS, "tid": threads.get(machine, 0), "ts": event.tick}
+    common: dict[str, Any] = {"cat": event.kind, **_about(item.thread, item.start)}
     if event.what in (LOST, DUPLICATE):
         return [{**common, "name": f"{event.what}: {name}", "ph": "i", "s": "t"}]
-    told = {"from": event.source, "to": event.target, "step": event.step + 1, "bytes": event.bytes}
-    shown = {**common, "name": name, "ph": "X", "dur": 1, "args": told}
+    step = recorder.step_name(event.trainer, event.step)
+    told = {"from": event.source, "to": event.target, "step": step, "tick": event.tick, "bytes": event.bytes}
+    shown = {**common, "name": name, "ph": "X", "dur": item.duration, "args": told}
     if event.what == POST:
         flows[event.message] = len(flows) + 1
         return [shown, {**common, "name": name, "ph": "s", "id": flows[event.message]}]
