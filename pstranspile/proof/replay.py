@@ -331,7 +331,9 @@ def close(ours: Value, theirs: Value, before: Value, slack: Any = None) -> bool:
     a, b, c = (plain(value) for value in (ours, theirs, before))
     if a is None or b is None or a.shape != b.shape:
         return a is None and b is None
-    if a.dtype == b.dtype and a.tobytes() == b.tobytes():
+    if a.dtype != b.dtype:
+        return False  # the units below are those of the element type that the source program gives
+    if a.tobytes() == b.tobytes():
         return True
     if a.dtype.kind != "f" or not (np.isfinite(a).all() and np.isfinite(b).all()):
         return bool(np.array_equal(a, b, equal_nan=a.dtype.kind == "f"))
