@@ -43,7 +43,7 @@ def run(arguments: Sequence[str]) -> int:
     from pstranspile.proof.check import check
     from pstranspile.proof.report import report_text
     from pstranspile.run.blas import use_threads
-    from pstranspile.run.files import initial_values, read_arrays
+    from pstranspile.run.files import initial_values, read_arrays, read_initial
     from pstranspile.run.turns import step_programs, union_of
 
     use_threads(1)
@@ -60,7 +60,7 @@ def run(arguments: Sequence[str]) -> int:
             feeds=read_arrays(options.feed) if options.feed else None,
             steps=options.steps,
             schedules=options.schedules,
-            init=initial_values(declaring, read_arrays(options.init), options.init, module.startup)
+            init=initial_values(declaring, read_initial(options.init), options.init, module.startup)
             if options.init
             else None,
             programs=options.program,
@@ -116,7 +116,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     group.add_argument("--program", metavar="TURNS", help=TURNS_HELP)
     group.add_argument("--feed", metavar="FILE.npz", help="data: arrays by input, [steps, batch, ...]")
-    group.add_argument("--init", metavar="FILE.npz", help="values to start from, by variable")
+    group.add_argument("--init", metavar="FILE.npz|DIR", help="values to start from, as for run")
     group.add_argument("--seed", type=int, metavar="N", help="takes the place of the programs' random seeds")
     group.add_argument("--batch", type=int, metavar="N", help="rows of a batch that is made (default: 4 per trainer)")
     group.add_argument("--no-dropout", action="store_true", help="leave out what dropout ops do, on both sides")

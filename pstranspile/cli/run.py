@@ -114,7 +114,10 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--steps", type=_count, metavar="N", help="how many steps (default: as many as are fed, or 1)")
     group.add_argument("--feed", metavar="FILE.npz", help="the inputs of all steps")
     group.add_argument(
-        "--init", metavar="FILE.npz", help="persistable variables by name, set after the startup program"
+        "--init",
+        metavar="FILE.npz|DIR",
+        help="persistable variables by name, set after the startup program; "
+        "a folder is one of Fluid's save_persistables, with a file for each variable",
     )
     group.add_argument(
         "--program",

@@ -79,9 +79,9 @@ class Session:
 
     def start(self) -> None:
         """Runs the startup program, then sets what `--init` gives, or what the checkpoint holds."""
-        from pstranspile.run.files import initial_values, read_arrays
+        from pstranspile.run.files import initial_values, read_initial
 
-        arrays = read_arrays(self.options.init) if self.options.init else {}
+        arrays = read_initial(self.options.init) if self.options.init else {}
         values = initial_values(self.program, arrays, self.options.init or "", self.module.startup)
         if self.module.startup is not None:
             self._run(self.module.startup, {}, ())

@@ -137,14 +137,14 @@ def run_cluster(
     from pstranspile.run.cluster.cluster import Cluster
     from pstranspile.run.cluster.recorder import Recorder
     from pstranspile.run.cluster.simulate import simulate
-    from pstranspile.run.files import initial_values, read_arrays
+    from pstranspile.run.files import initial_values, read_arrays, read_initial
     from pstranspile.run.turns import step_programs, union_of
 
     result = compile(module, job)
     report(result.warnings)
     feeds: Mapping[str, Any] = read_arrays(options.feed) if options.feed else {}
     declaring = module.main if turns is None else union_of(step_programs(module).values())
-    arrays = read_arrays(options.init) if options.init else {}
+    arrays = read_initial(options.init) if options.init else {}
     init = initial_values(declaring, arrays, options.init or "", module.startup)
     if turns is None:
         steps, fetch = _steps_of_main(module, options, feeds), fetches[MAIN]

@@ -64,6 +64,31 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise _refuse(file, f"not an .npz file, or a damaged one{reason}") from None
 
 
+def read_initial(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Values to start from, by variable: the arrays of an `.npz` file, or the files of a folder that Fluid saved.
+
+    In such a folder, as `save_persistables` makes it, a file is called like its variable; a `/` in the name is a
+    folder. Raises DiagnosticError when something can't be read.
+    """
+    if not os.path.isdir(path):
+        return read_arrays(path)
+    from pstranspile.interop.tensor_files import read_tensor
+
+    files = [os.path.join(at, name) for at, _, names in os.walk(path) for name in names]
+    if not files:
+        raise _refuse(os.fspath(path), "the folder is empty; it should hold a file for each variable")
+    found: list[Diagnostic] = []
+    values: dict[str, Any] = {}
+    for file in sorted(files):
+        try:
+            values[os.path.relpath(file, path).replace(os.sep, "/")] = read_tensor(file)
+        except DiagnosticError as problem:
+            found += problem.diagnostics
+    if found:
+        raise DiagnosticError(found)
+    return values
+
+
 def _array(file: str, archive: Mapping[str, Any], name: str) -> Any:
     try:
         return archive[name]

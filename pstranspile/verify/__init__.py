@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from pstranspile.ir.collector import collector_paused
-from pstranspile.ir.describe import var_text
+from pstranspile.ir.describe import type_text, var_text
 from pstranspile.ir.diagnostics import Diagnostic, Severity
 from pstranspile.ir.expect import expect_module
 from pstranspile.ir.frozen import EMPTY
@@ -19,6 +19,7 @@ from pstranspile.verify.agreement import check_agreement
 from pstranspile.verify.forms import report_unknown_op
 from pstranspile.verify.places import Findings
 from pstranspile.verify.references import check_blocks, check_references
+from pstranspile.verify.training import check_training
 from pstranspile.verify.walk import Walk
 
 __all__ = ["verify", "verify_program"]
@@ -42,6 +43,7 @@ def verify(module: Module, *, strict: bool = False, allow: Collection[str] = ())
         for name, program in module.programs.items():
             found += startup if name == STARTUP else _verify(program, name, module.source, made)[0]
         found += check_agreement(module)
+        found += check_training(module)
     return tuple(weighed(found, strict=strict, allow=allow))
 
 
@@ -61,6 +63,7 @@ def _verify(
     if not program.blocks:
         return (Diagnostic(codes.NO_BLOCK, f"the program @{name} has no block", subject=f"@{name}"),), EMPTY
     _check_parameters(findings)
+    _check_dims(findings)
     if not check_blocks(findings):
         return _in_order(findings), EMPTY
     walk = Walk(findings, kept)
@@ -83,6 +86,16 @@ def _check_parameters(findings: Findings) -> None:
             if var.parameter is not None and not var.persistable:
                 message = f"the parameter {var_text(name)} is not persistable, so it is gone after every step"
                 findings.var(codes.PARAMETER, message, var, index)
+
+
+def _check_dims(findings: Findings) -> None:
+    """Dims of what no op makes: those of the rest follow from them, and Fluid leaves products of -1 there."""
+    made = {name for block in findings.blocks for op in block.ops for name in op.output_names}
+    for index, block in enumerate(findings.blocks):
+        for name, var in block.vars.items():
+            if min(var.shape, default=0) < -1 and (var.persistable or name not in made):
+                message = f"{var_text(name)} is declared {type_text(var)}; only -1 stands for a dim known at run time"
+                findings.var(codes.DIMS, message, var, index, Severity.WARNING)
 
 
 def _check_gradients(walk: Walk) -> None:

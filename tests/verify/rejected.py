@@ -12,7 +12,7 @@ from pstranspile.verify import verify
 FOLDER = Path(__file__).parents[2] / "golden" / "rejected"
 TEXTS = sorted(FOLDER.glob("*.ir"))
 
-MARK = re.compile(r"# (error|warning): ([\w-]+(?:, [\w-]+)*)$")
+MARK = re.compile(r"# (error|warning): ([\w-]+(?:, [\w-]+)*)(?=$| +#)")
 JOB = "# job: "
 
 
@@ -20,8 +20,7 @@ def marked(text: str) -> list[tuple[int, str, str]]:
     """(line, severity, code) of every mark; a mark on a line of its own is of a finding without a line (0)."""
     found: list[tuple[int, str, str]] = []
     for number, line in enumerate(text.split("\n"), 1):
-        match = MARK.search(line)
-        if match:
+        for match in MARK.finditer(line):
             place = 0 if line.lstrip().startswith("#") else number
             found += [(place, match.group(1), code) for code in match.group(2).split(", ")]
     return sorted(found)

@@ -1,0 +1,79 @@
+"""Does a training program train what it declares? Warnings only: another process may feed, load or update the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pstranspile.ir.describe import var_text
+from pstranspile.ir.diagnostics import Diagnostic, Severity, at_op, warning
+from pstranspile.ir.model import MAIN, STARTUP, Block, Module, Op, Program, Var
+from pstranspile.ir.types import DType
+from pstranspile.ops import schema_of
+from pstranspile.verify import codes
+from pstranspile.verify.places import declared_here
+
+_OF_CLUSTERS = frozenset({"listen_and_serv", "send", "recv"})
+_FRACTIONS = frozenset({DType.FP16, DType.FP32, DType.FP64})
+_SHOWN = 4
+
+
+def check_training(module: Module) -> Iterator[Diagnostic]:
+    """What the updates of `@main` lack: gradients, parameters that start with a value, parameters that are updated.
+
+    Programs of servers, and those whose parameters come from servers, are not looked at.
+    """
+    main = module.programs.get(MAIN)
+    if main is None or not main.blocks:
+        return
+    updates = [op for op in main.main_block.ops if _is_update(op)]
+    if not updates or any(op.type in _OF_CLUSTERS for op in main.main_block.ops):
+        return
+    written = _written(main)
+    yield from _gradients(main.main_block, updates, written)
+    startup = module.programs.get(STARTUP)
+    initialised = _written(startup) if startup is not None else None
+    elsewhere = [_written(program) for name, program in module.programs.items() if name not in (MAIN, STARTUP)]
+    updated = written.union(*elsewhere)
+    idle: list[Var] = []
+    for var in main.parameters():
+        if initialised is not None and var.name not in initialised:
+            message = f"no op of @{STARTUP} gives the parameter {var_text(var.name)} a value; it must be loaded"
+            yield _at(codes.PARAMETER_WITHOUT_VALUE, message, var)
+        if var.name not in updated and _is_trained(var):
+            idle.append(var)
+    if idle:
+        names = ", ".join([var_text(var.name) for var in idle[:_SHOWN]]) + (", ..." if len(idle) > _SHOWN else "")
+        message = f"no op updates {names}; `trainable=false` on a parameter says that this is meant"
+        yield _at(codes.PARAMETER_NOT_UPDATED, message, idle[0])
+
+
+def _is_update(op: Op) -> bool:
+    schema = schema_of(op.type)
+    return schema is not None and schema.is_optimizer
+
+
+def _is_trained(var: Var) -> bool:
+    info = var.parameter
+    return info is not None and info.trainable and not info.is_distributed and var.dtype in _FRACTIONS
+
+
+def _written(program: Program) -> frozenset[str]:
+    return frozenset([name for block in program.blocks for op in block.ops for name in op.output_names])
+
+
+def _gradients(block: Block, updates: list[Op], written: frozenset[str]) -> Iterator[Diagnostic]:
+    told: set[str] = set()
+    for op in updates:
+        for name in op.inputs.get("Grad", ()):
+            var = block.vars.get(name)
+            if name in written or name in told or var is None or var.persistable:
+                continue
+            told.add(name)
+            message = f"no op writes the gradient {var_text(name)}; it must be fed"
+            made = at_op(codes.GRADIENT_NOT_WRITTEN, message, op, focus=var_text(name), severity=Severity.WARNING)
+            yield made._replace(notes=declared_here(var))
+
+
+def _at(code: str, message: str, var: Var) -> Diagnostic:
+    found = warning(code, message, var.location, focus=var_text(var.name))
+    return found._replace(subject=f"@{MAIN}^0 {var_text(var.name)}")
