@@ -161,7 +161,8 @@ def prepare(
         if missing:
             location = Location(module.source.file) if module.source else None
             names = " and ".join(f"@{name}" for name in missing)
-            raise DiagnosticError([error(NO_PROGRAM, f"the module has no program {names}", location)])
+            hint = "; that of a serialized main program is given with --startup FILE" if missing == [STARTUP] else ""
+            raise DiagnosticError([error(NO_PROGRAM, f"the module has no program {names}{hint}", location)])
         module = declared_alike(module)
         for name, program in module.programs.items():
             raise_errors(already_distributed(program, name))

@@ -163,6 +163,9 @@ def _read_module(
     if is_text(data):
         from pstranspile.textual import parse
 
+        if file.endswith((".py", ".ipynb")):
+            message = "this is a Python script; dump its programs where it runs (docs/from_fluid.md), and import these"
+            raise _failure(codes.INPUT_FORMAT, file, message)
         return parse(_text(data, file), file), False
     if data[:2] == b"\x1f\x8b":
         raise _failure(codes.INPUT_FORMAT, file, "the file is compressed with gzip; decompress it first")

@@ -90,3 +90,5 @@ GRADIENT_OF_NOTHING = declare(
 TRAINER_VALUE = declare(
     "needs-trainer-value", "An op that moves to a server reads a variable that an op of the trainer makes."
 )
+NO_UPDATES = "the main program has no optimizer op; `pstranspile grad` makes a training program of a forward one"
+"""What is said of a program that trains nothing."""

@@ -53,7 +53,7 @@ def find_local_updates(program: Program, steps: Steps) -> Facts:
     if not updates:
         first = program.main_block.ops[:1]
         location = first[0].origin.location if first and first[0].origin else None
-        raise_errors([error(codes.NO_OPTIMIZER, "the main program has no optimizer op", location)])
+        raise_errors([error(codes.NO_OPTIMIZER, codes.NO_UPDATES, location)])
     return Facts(program, uses, roles, updates, (), frozenset())
 
 

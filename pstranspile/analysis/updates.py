@@ -174,7 +174,7 @@ def find_updates(program: Program, roles: Roles, uses: Uses) -> tuple[tuple[Upda
             updates.append(Update(parameter, gradient, tuple(indices), optimizers, why_whole(program, indices)))
     if not updates and not findings:
         location = ops[0].origin.location if ops and ops[0].origin else None
-        findings.append(error(codes.NO_OPTIMIZER, "the main program has no optimizer op", location))
+        findings.append(error(codes.NO_OPTIMIZER, codes.NO_UPDATES, location))
     return tuple(updates), findings
 
 
