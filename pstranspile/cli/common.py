@@ -200,7 +200,11 @@ def load_verified(options: argparse.Namespace, job: Job | None = None) -> Module
     How strictly, the job says, or else the options. Raises DiagnosticError or Reported when it can't be read or has
     errors.
     """
-    module = load_input(options.input, options.startup, options.meta)
+    return verified(load_input(options.input, options.startup, options.meta), options, job)
+
+
+def verified(module: Module, options: argparse.Namespace, job: Job | None = None) -> Module:
+    """What `load_verified` gives, of a module that was read before."""
     _verify(module, options, job)
     if options.passes:
         from pstranspile.plugins import run_passes

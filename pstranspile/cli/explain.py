@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pstranspile.cli.common import add_input, add_job, load_verified, make_parser, read_job
+from pstranspile.cli.common import add_input, add_job, load_input, make_parser, read_job, verified
 from pstranspile.cli.report import quoting, report
 
 if TYPE_CHECKING:
@@ -87,8 +87,9 @@ def _job(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Explai
         from pstranspile.explain import read_folder
 
         return read_folder(options.input, report)
+    module = load_input(options.input, options.startup, options.meta)
     job = read_job(options)
-    module = load_verified(options, job)
+    module = verified(module, options, job)
     from pstranspile.compile import compile
     from pstranspile.explain import of_compiled
 

@@ -50,9 +50,12 @@ def test_given_samples_come_with_their_probabilities():
 NOT_VERIFIED = {"sampled_given"}
 """As Fluid's layer makes it, this one writes the samples that it is fed: a verifier can't tell that they are fed."""
 
+WARNED = {"lstm_starts": ["parameter-not-updated"]}
+"""The loss of this one comes from the cells alone, through which Fluid passes no gradient to the weights."""
+
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name not in NOT_VERIFIED])
 def test_models_verify(name: str):
     draft = L.Draft(seed=5)
     MODELS[name](draft)
-    assert list(ps.verify(draft.module())) == []
+    assert [found.code for found in ps.verify(draft.module())] == WARNED.get(name, [])
