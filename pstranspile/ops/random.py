@@ -12,7 +12,6 @@ from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import Surroundings
 from pstranspile.ops.fill import asked_dims, dims_like, made, made_like
 from pstranspile.ops.kernel import Run, kernel
-from pstranspile.ops.lod import plain
 from pstranspile.ops.numeric import first, flag, numpy_dtype, real, text
 from pstranspile.ops.random_numbers import (
     Key,
@@ -204,7 +203,8 @@ def _dropout_values(op: Op) -> Run:
     def kept(x: Array, lod: list[list[int]] | None, own_seed: Any, surroundings: Surroundings) -> Array:
         if own_seed is not None or fixed:  # a fixed seed promises Fluid's own numbers
             rows = surroundings.rows(source, x.shape, lod) or row_numbers.Rows.one(x.size)
-            return fluid_uniform_of(seed if own_seed is None else int(first(plain(own_seed))), rows) >= rate
+            given = own_seed.data if isinstance(own_seed, LoDTensor) else own_seed
+            return fluid_uniform_of(seed if given is None else int(first(given)), rows) >= rate
         stream, _ = surroundings.stream(names[0], 0, source, x.shape, lod)
         if isinstance(stream, int):
             stream = row_numbers.RowStream(stream, row_numbers.Rows.one(x.size))
