@@ -12,7 +12,7 @@ from pstranspile.analysis.declarations import declared_alike
 from pstranspile.analysis.distributed import already_distributed
 from pstranspile.analysis.self_updates import self_updates
 from pstranspile.emit.distribution import Distributions, with_distribution
-from pstranspile.emit.family import Emitter, Programs, family_of
+from pstranspile.emit.family import Emitter, Prepare, Programs
 from pstranspile.ir.codes import declare
 from pstranspile.ir.collector import collector_paused
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise_errors
@@ -144,6 +144,25 @@ class Compiled:
         roles = [self.trainer(i) for i in range(self.plan.trainers)]
         roles += [self.pserver(endpoint) for endpoint in self.plan.pservers]
         return {role.name: role for role in roles}
+
+
+def family_of(job: Job) -> Prepare:
+    """How a job's mode is prepared."""
+    if job.mode in ("sync", "async", "half-async", "fleet-sync"):
+        from pstranspile.emit.servers import prepare_servers
+
+        return prepare_servers
+    if job.mode == "geo":
+        from pstranspile.emit.geo import prepare_geo
+
+        return prepare_geo
+    if job.mode == "nccl2":
+        from pstranspile.emit.nccl2 import prepare_nccl2
+
+        return prepare_nccl2
+    from pstranspile.emit.collective import prepare_collective
+
+    return prepare_collective
 
 
 def prepare(

@@ -9,7 +9,7 @@ from pstranspile import layers as L
 from pstranspile.autodiff import SGD, Optimizer, minimize
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, Module, Op, Program
-from pstranspile.layers.value import Value
+from pstranspile.layers.draft import Value
 from pstranspile.textual import parse, print_module
 
 SIZE = (200, 8)

@@ -56,20 +56,34 @@ def part_of(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
+FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path) for path in FILES}
+
+
 def imported(path: Path) -> set[str]:
-    """Modules of the package that a file imports anywhere, also inside functions."""
+    """Modules of the package that a file imports anywhere.
+
+    That is also inside functions, for types alone, and lazily: by a string that names a module. (Op families are loaded
+    by their names alone, as those of other packages are.)
+    """
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno}: imports name the whole package"
-            base = node.module or ""
-            found |= {base} if base != "pstranspile" else {f"pstranspile.{a.name}" for a in node.names}
-    return {name for name in found if name.startswith("pstranspile.")}
-
-
-FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {name if name in MODULES or node.module == "pstranspile" else node.module or "" for name in names}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found |= {node.value.partition(":")[0]} & MODULES
+    return {name for name in found - {module_name(path)} if name.startswith("pstranspile.")}
 
 
 def test_every_part_has_a_layer():
@@ -84,6 +98,34 @@ def test_imports_point_down(path: Path):
         assert level(there) <= level(here), f"{here} imports {name}"
         assert not (here in SEPARATE and there in TRANSPILER), f"{here} imports {name}"
         assert not (here in TOGETHER and there in TOGETHER and here != there), f"{here} imports {name}"
+
+
+def circle_in(graph: dict[str, set[str]]) -> list[str]:
+    """Names that lead from one to the next and back to the first; empty if there is no such circle."""
+    done: set[str] = set()
+    for start in sorted(graph):
+        way = [(start, iter(sorted(graph[start])))]
+        while way and start not in done:
+            name, rest = way[-1]
+            following = next((n for n in rest if n not in done), None)
+            on_way = [other for other, _ in way]
+            if following in on_way:
+                return [*on_way[on_way.index(following) :], following]
+            if following is None:
+                done.add(name)
+                way.pop()
+            else:
+                way.append((following, iter(sorted(graph[following]))))
+    return []
+
+
+def test_circles_are_found():
+    assert circle_in({"a": {"b"}, "b": {"c"}, "c": set()}) == []
+    assert circle_in({"a": {"b"}, "b": {"c", "d"}, "c": set(), "d": {"b"}}) == ["b", "d", "b"]
+
+
+def test_no_module_imports_itself_through_others():
+    assert circle_in({module_name(path): imported(path) & MODULES for path in FILES}) == []
 
 
 def heavy_modules_after(code: str) -> str:

@@ -10,8 +10,7 @@ from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import DType
 from pstranspile.layers import basic
 from pstranspile.layers.branches import Switch
-from pstranspile.layers.draft import Draft
-from pstranspile.layers.value import Value
+from pstranspile.layers.draft import Draft, Value
 
 EMA_COUNTER = "@EMA_STEP_COUNTER@"
 

@@ -14,8 +14,7 @@ from pstranspile.autodiff.backward import ParamGrad
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import DType, VarKind
 from pstranspile.layers import basic
-from pstranspile.layers.draft import Draft
-from pstranspile.layers.value import Value
+from pstranspile.layers.draft import Draft, Value
 
 NeedClip: TypeAlias = Callable[[str], bool]
 """Whether the gradient of the parameter of this name is clipped."""

@@ -16,8 +16,7 @@ from pstranspile.ir.model import Module, TensorType
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import DType
 from pstranspile.layers import basic
-from pstranspile.layers.draft import Draft
-from pstranspile.layers.value import Value
+from pstranspile.layers.draft import Draft, Value
 
 
 def train(

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 from pstranspile.autodiff.clips import Clip
 from pstranspile.autodiff.regularizers import Regularizer
 from pstranspile.autodiff.schedules import Schedule
-from pstranspile.layers.value import Value
+from pstranspile.layers.draft import Value
 
 Rate: TypeAlias = "float | Schedule | Value"
 """A learning rate: a number, a schedule, or a variable (f32[1]) of the program."""

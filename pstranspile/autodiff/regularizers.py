@@ -10,8 +10,7 @@ from pstranspile.autodiff.backward import ParamGrad
 from pstranspile.ir.model import Var
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import VarKind
-from pstranspile.layers.draft import Draft
-from pstranspile.layers.value import Value
+from pstranspile.layers.draft import Draft, Value
 
 NEW_GRADIENT = "@NEWGRAD@"
 """Ends the name of the dense gradient that a sparse one becomes when a term is added to it."""

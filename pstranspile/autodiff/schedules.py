@@ -11,8 +11,7 @@ from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import DType
 from pstranspile.layers import basic
 from pstranspile.layers.branches import Switch
-from pstranspile.layers.draft import Draft
-from pstranspile.layers.value import Value
+from pstranspile.layers.draft import Draft, Value
 
 COUNTER = "@LR_DECAY_COUNTER@"
 """The step counter that all schedules share: 0 in the first run (1 for Noam)."""

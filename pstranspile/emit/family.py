@@ -53,22 +53,3 @@ class Prepare(Protocol):
     def __call__(self, module: Module, job: Job, plan: Plan | PlanFile | None, steps: Steps) -> Prepared:
         """The job, planned; a plan that is given is used instead of a new one. Raises DiagnosticError."""
         ...
-
-
-def family_of(job: Job) -> Prepare:
-    """How a job's mode is prepared."""
-    if job.mode in ("sync", "async", "half-async", "fleet-sync"):
-        from pstranspile.emit.servers import prepare_servers
-
-        return prepare_servers
-    if job.mode == "geo":
-        from pstranspile.emit.geo import prepare_geo
-
-        return prepare_geo
-    if job.mode == "nccl2":
-        from pstranspile.emit.nccl2 import prepare_nccl2
-
-        return prepare_nccl2
-    from pstranspile.emit.collective import prepare_collective
-
-    return prepare_collective

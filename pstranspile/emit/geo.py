@@ -21,11 +21,11 @@ from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module, Origin, Program
 from pstranspile.job import Job
 from pstranspile.passes import Steps
-from pstranspile.plan.geo import GeoPlan, delta_name
+from pstranspile.plan.geo import delta_name
 from pstranspile.plan.geo_pieces import cut_for_geo
 from pstranspile.plan.make import assemble, overview, place
 from pstranspile.plan.names import CONTROL, NameMint
-from pstranspile.plan.plan import DistributedVar, Plan, PlannedParameter, Slice
+from pstranspile.plan.plan import DistributedVar, GeoPlan, Plan, PlannedParameter, Slice
 
 if TYPE_CHECKING:
     from pstranspile.plan.edited import PlanFile

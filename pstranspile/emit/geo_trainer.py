@@ -13,8 +13,8 @@ from pstranspile.ir.model import STARTUP, Op, Program, TensorType, Var
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import DType, VarKind
 from pstranspile.ops.build import make_op
-from pstranspile.plan.geo import GeoPlan, delta_name
-from pstranspile.plan.plan import Plan, PlannedParameter
+from pstranspile.plan.geo import delta_name
+from pstranspile.plan.plan import GeoPlan, Plan, PlannedParameter
 from pstranspile.rules import BEGIN_EXCHANGE, KEEP_CLIP, LOCAL_LOOKUP, TELL_ROWS, TELL_STEP, made, made_of_program
 
 BEGIN = "param_init"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
-from pstranspile.explain.job import Place
+from pstranspile.explain.place import Place
 
 
 class Source(NamedTuple):

@@ -9,6 +9,8 @@ from difflib import get_close_matches
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pstranspile.explain.messages import Messages, messages_of
+from pstranspile.explain.place import Place, ops_of
 from pstranspile.explain.uses import Uses, uses_of_machine
 from pstranspile.ir.model import MAIN, Module, Op, Origin, Program, SourceText
 from pstranspile.ir.text.statements import op_text
@@ -16,8 +18,6 @@ from pstranspile.textual import LANGUAGE
 
 if TYPE_CHECKING:
     from pstranspile.compile import Compiled
-    from pstranspile.explain.other_side import OtherSide
-    from pstranspile.explain.talk import Talk
 
 LONGEST_LINE = 240
 """Characters of a source line that are kept; the rest of a longer one (a list of initial values) is left out."""
@@ -25,19 +25,6 @@ LONGEST_LINE = 240
 
 class Unknown(Exception):
     """There is no such machine, op or variable; the text says what is near."""
-
-
-class Place(NamedTuple):
-    """Where an op stands: machine, program, block, and its number in the block."""
-
-    machine: str
-    program: str
-    block: int
-    number: int
-
-    def __str__(self) -> str:
-        """`trainer_0 @main^0#17`."""
-        return f"{self.machine} @{self.program}^{self.block}#{self.number}"
 
 
 class Settings(NamedTuple):
@@ -53,7 +40,7 @@ SourceLine = Callable[[Origin], str | None]
 """The text of the source op that an origin names, None where it is not known."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ExplainedJob:
     """The machines by name, trainers first, each with its programs; `plan` as `plan.json` has it."""
 
@@ -68,10 +55,7 @@ class ExplainedJob:
 
     def places(self, machine: str) -> Iterator[Place]:
         """Every op of a machine, program by program."""
-        for name, program in self.machines[machine].items():
-            for index, block in enumerate(program.blocks):
-                for number in range(len(block.ops)):
-                    yield Place(machine, name, index, number)
+        return (place for place, _ in ops_of(machine, self.machines[machine]))
 
     @cached_property
     def uses(self) -> dict[str, Uses]:
@@ -79,18 +63,9 @@ class ExplainedJob:
         return {name: uses_of_machine(programs) for name, programs in self.machines.items()}
 
     @cached_property
-    def talk(self) -> Talk:
+    def messages(self) -> Messages:
         """All messages between the machines."""
-        from pstranspile.explain.talk import talk_of
-
-        return talk_of(self)
-
-    @cached_property
-    def other_side(self) -> OtherSide:
-        """Finds what ops pair with."""
-        from pstranspile.explain.other_side import OtherSide
-
-        return OtherSide(self, self.talk)
+        return messages_of(self.machines)
 
     @cached_property
     def trainers(self) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pstranspile.explain.answers import OpAnswer, Source
 from pstranspile.explain.attributes import notes_of
 from pstranspile.explain.job import ExplainedJob, line_of
+from pstranspile.explain.peers import peers_of
 from pstranspile.ir.model import STARTUP, Origin
 from pstranspile.rules import RULES
 
@@ -26,7 +27,7 @@ def explain_op(job: ExplainedJob, machine: str, op: str) -> OpAnswer:
         reason,
         reference,
         source_of(job, origin),
-        tuple(job.other_side.of(place)),
+        tuple(peers_of(job).of(place)),
         notes_of(found),
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, cast
 
 from pstranspile.explain.answers import Answer, Held, Link, OpAnswer, Overview, Source, Use, VariableAnswer
-from pstranspile.explain.job import Place
+from pstranspile.explain.place import Place
 
 SHOWN = 8
 """Lines of one kind that are shown before the rest is only counted (`--all` shows all)."""

@@ -7,9 +7,10 @@ from math import prod
 from typing import Any
 
 from pstranspile.explain.answers import Held, Use, VariableAnswer
-from pstranspile.explain.job import ExplainedJob, Place, Unknown, line_of, near_variables
+from pstranspile.explain.job import ExplainedJob, Unknown, line_of, near_variables
+from pstranspile.explain.messages import Messages, blocks_named
+from pstranspile.explain.place import Place
 from pstranspile.explain.placement import PARAMETERS, rows_held, rows_of, why_cut, why_there
-from pstranspile.explain.talk import Talk, blocks_named
 from pstranspile.ir.model import Var
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.text.statements import var_parts
@@ -32,13 +33,13 @@ def explain_variable(job: ExplainedJob, name: str, machine: str | None = None) -
         known = sorted({n for m in machines for p in job.machines[m].values() for b in p.blocks for n in b.vars})
         where = f"{machines[0]} has" if machine else "there is"
         raise Unknown(f"{where} no variable {name!r}; {near_variables(name, known)}")
-    talk = job.talk
-    origin, part, gradient = _parameter_of(job, talk, name, rows)
+    messages = job.messages
+    origin, part, gradient = _parameter_of(job, messages, name, rows)
     held = rows or [row for row in rows_of(job, origin) if part in ("", row["slice"])]
     cut = why_cut(job, origin) if origin and rows_of(job, origin) else ""
     return VariableAnswer(
         name,
-        tuple(_about(job, talk, name, rows, gradient)),
+        tuple(_about(job, messages, name, rows, gradient)),
         origin,
         tuple(_held(job, row) for row in held),
         cut,
@@ -63,24 +64,24 @@ def _declaration(var: Var) -> str:
     return " ".join(f"{left.replace('%', '')} {right.removeprefix(' : ')}".split())
 
 
-def _parameter_of(job: ExplainedJob, talk: Talk, name: str, rows: list[dict[str, Any]]) -> tuple[str, str, str]:
+def _parameter_of(job: ExplainedJob, messages: Messages, name: str, rows: list[dict[str, Any]]) -> tuple[str, str, str]:
     """The parameter that a variable is, is a part or a gradient of (empty: none); of which slice, and how, if so."""
     for row in rows:
         if row["vtype"] in PARAMETERS:
             return row["origin"], "", ""
-    for (endpoint, sent), places in talk.sent.items():
+    for (endpoint, sent), places in messages.sent.items():
         for place in places:
             op = job.op(place)
             if op.role_vars and (op.origin is None or op.origin.rule != SEND_COUNTER):
                 parameter = op.role_vars[0]
                 if sent == name:
-                    part = _updated_with(job, talk, endpoint, name)
+                    part = _updated_with(job, messages, endpoint, name)
                     return parameter, part, f"The gradient of %{part or parameter} as {place.machine} sends it."
                 if op.role_vars[1:2] == (name,):
                     return parameter, "", f"The gradient of %{parameter}, as a trainer computes it."
-    for endpoint, serving in talk.serving.items():
+    for endpoint, serving in messages.serving.items():
         if name in blocks_named(job.op(serving), "grad_to_block_id"):
-            part = _updated_with(job, talk, endpoint, name)
+            part = _updated_with(job, messages, endpoint, name)
             known = {row["slice"]: row["origin"] for row in job.plan["distributed_vars"] if row["vtype"] in PARAMETERS}
             if job.plan["mode"] == "geo":
                 return known.get(part, ""), part, f"What a trainer changed of %{part}, as {endpoint} adds it (A3.41)."
@@ -88,9 +89,9 @@ def _parameter_of(job: ExplainedJob, talk: Talk, name: str, rows: list[dict[str,
     return "", "", ""
 
 
-def _updated_with(job: ExplainedJob, talk: Talk, endpoint: str, name: str) -> str:
+def _updated_with(job: ExplainedJob, messages: Messages, endpoint: str, name: str) -> str:
     """What the block of a server updates that uses a gradient; empty if that is not one thing."""
-    serving = talk.serving.get(endpoint)
+    serving = messages.serving.get(endpoint)
     if serving is None:
         return ""
     block = blocks_named(job.op(serving), "grad_to_block_id").get(name)
@@ -103,7 +104,9 @@ def _updated_with(job: ExplainedJob, talk: Talk, endpoint: str, name: str) -> st
     return updated[0] if len(updated) == 1 else ""
 
 
-def _about(job: ExplainedJob, talk: Talk, name: str, rows: list[dict[str, Any]], gradient: str) -> Iterator[str]:
+def _about(
+    job: ExplainedJob, messages: Messages, name: str, rows: list[dict[str, Any]], gradient: str
+) -> Iterator[str]:
     """What a variable is, in sentences."""
     yield from _about_rows(job, name, rows)
     if name == job.plan.get("distributed_lookup_table"):
@@ -119,7 +122,7 @@ def _about(job: ExplainedJob, talk: Talk, name: str, rows: list[dict[str, Any]],
         yield "A trainer's backup: the parameter as it fetched it last, to compensate its delay by (A2.114)."
     if FIRST_SNAPSHOT in rules:
         yield "A snapshot: the parameter as all trainers had it when the step began (A3.15)."
-    if any(_rule(job, place) == SEND_COUNTER for key, at in talk.sent.items() if key[1] == name for place in at):
+    if any(_rule(job, place) == SEND_COUNTER for key, at in messages.sent.items() if key[1] == name for place in at):
         yield "A trainer's own count of its steps (A2.24)."
     if not rows and not gradient and not orders and job.servers:
         yield from _about_place(job, name)

@@ -83,6 +83,7 @@ from pstranspile.layers.conv import conv2d_transpose as conv2d_transpose
 from pstranspile.layers.conv import pool2d as pool2d
 from pstranspile.layers.conv import simple_img_conv_pool as simple_img_conv_pool
 from pstranspile.layers.draft import Draft as Draft
+from pstranspile.layers.draft import Value as Value
 from pstranspile.layers.indexing import arg_min as arg_min
 from pstranspile.layers.indexing import argsort as argsort
 from pstranspile.layers.indexing import cumsum as cumsum
@@ -211,4 +212,3 @@ from pstranspile.layers.tensor import squeeze as squeeze
 from pstranspile.layers.tensor import stack as stack
 from pstranspile.layers.tensor import transpose as transpose
 from pstranspile.layers.tensor import unsqueeze as unsqueeze
-from pstranspile.layers.value import Value as Value

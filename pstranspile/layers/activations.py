@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pstranspile.layers.basic import layer, unary
+from pstranspile.layers.draft import Value
 from pstranspile.layers.initializers import Constant
 from pstranspile.layers.nn import name_layer
 from pstranspile.layers.parameters import Attr, create_parameter
-from pstranspile.layers.value import Value
 
 
 def leaky_relu(x: Value, *, alpha: float = 0.02) -> Value:

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from pstranspile.ir.model import TensorType, Var
 from pstranspile.ir.types import DType, VarKind
-from pstranspile.layers.draft import Draft
-from pstranspile.layers.value import Value
+from pstranspile.layers.draft import Draft, Value
 
 
 def unary(op_type: str, x: Value, **attrs: object) -> Value:

@@ -7,8 +7,7 @@ from contextlib import contextmanager
 
 from pstranspile.ir.attributes import BlockRef
 from pstranspile.ir.types import DType, VarKind
-from pstranspile.layers.draft import BlockDraft, Draft
-from pstranspile.layers.value import Value
+from pstranspile.layers.draft import BlockDraft, Draft, Value
 
 
 def _logical(op_type: str, x: Value, y: Value | None = None) -> Value:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pstranspile.layers.basic import activation
+from pstranspile.layers.draft import Value
 from pstranspile.layers.initializers import Normal
 from pstranspile.layers.nn import bias, name_layer
 from pstranspile.layers.parameters import Attr, create_parameter
-from pstranspile.layers.value import Value
 
 Size = int | Sequence[int]
 """A number for height and width, or both."""

@@ -1,21 +1,18 @@
-"""A training program while it is being made: the one place where programs change."""
+"""A training program while it is being made, the one place where programs change, and its variables."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TypeAlias
+from typing import TypeAlias, TypeGuard
 
-from pstranspile.ir.attributes import AttrKind, AttrValue, Ints, float32
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Block, Module, Op, Origin, Program, TensorType, Var
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import DType, VarKind
+from pstranspile.layers.attributes import attributes
 from pstranspile.layers.names import Names, Scopes, names_in_use
-from pstranspile.layers.value import Value
-from pstranspile.ops import schema_of
 from pstranspile.ops.build import make_op
-from pstranspile.ops.schema import AttrSpec
 from pstranspile.ops.shapes import infer_types
 
 Names_: TypeAlias = "Value | str | Sequence[Value | str]"
@@ -229,36 +226,154 @@ def names_of(held: Names_) -> tuple[str, ...]:
     return tuple(item.name if isinstance(item, Value) else item for item in items)
 
 
-def attributes(op_type: str, attrs: Mapping[str, object]) -> dict[str, AttrValue]:
-    """Plain Python values as attributes of the kinds that the op type's schema declares.
+Number = int | float
+_INTEGERS = (DType.INT16, DType.INT32, DType.INT64, DType.UINT8, DType.INT8)
 
-    Raises KeyError for an attribute that is not declared, TypeError for a value of another kind.
+
+def _operator(
+    op_type: str, dtype: DType | None = None, *, swapped: bool = False
+) -> Callable[[Value, Value | Number], Value]:
+    """A method of values: the op with the value as X and the operand as Y, or the other way round if `swapped`."""
+
+    def method(self: Value, other: Value | Number) -> Value:
+        return _binary(op_type, other, self, dtype) if swapped else _binary(op_type, self, other, dtype)
+
+    return method
+
+
+class Value:
+    """A variable by name, and the draft it is part of.
+
+    `x + y`, `x * 2.0`, `x < y`, ... make the ops that Fluid's Python layer makes for them: with a number on one
+    side a `scale` where there is one, else a `fill_constant` and an elementwise op.
     """
-    schema = schema_of(op_type)
-    if schema is None:
-        raise KeyError(f"op type {op_type} is not declared")
-    return {name: _typed(op_type, name, value, schema.attrs.get(name)) for name, value in attrs.items()}
+
+    __slots__ = ("draft", "name")
+
+    def __init__(self, draft: Draft, name: str):
+        self.draft = draft
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"%{self.name}"
+
+    @property
+    def var(self) -> Var:
+        """The declaration. Raises KeyError when the variable is not declared where ops are being made."""
+        found = self.draft.find(self.name)
+        if found is None:
+            raise KeyError(f"%{self.name} is not declared")
+        return found
+
+    @property
+    def tensor(self) -> TensorType:
+        """Element type, dims and LoD level. Raises ValueError when nothing is known of them."""
+        tensor = self.var.tensor
+        if tensor is None:
+            raise ValueError(f"the type of %{self.name} is not known")
+        return tensor
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The dims; -1 where one is known at run time only."""
+        return self.tensor.shape
+
+    @property
+    def dtype(self) -> DType:
+        """The element type."""
+        return self.tensor.dtype
+
+    @property
+    def lod_level(self) -> int:
+        """How deep the sequences nest: 0 for plain tensors."""
+        return self.tensor.lod_level
+
+    def declared(self, shape: Sequence[int]) -> Value:
+        """The same variable, declared with these dims, for the ops after it: where Fluid's differ from the op's own."""
+        self.draft.declare(self.var._replace(tensor=self.tensor._replace(shape=tuple(shape))))
+        return self
+
+    def stopped(self) -> Value:
+        """The same variable, marked to get no gradient."""
+        self.draft.stop_gradient.add(self.name)
+        return self
+
+    def __neg__(self) -> Value:
+        return _scaled(self, -1.0, 0.0)
+
+    def __add__(self, other: Value | Number) -> Value:
+        return _scaled(self, 1.0, float(other)) if _number(other) else _binary("elementwise_add", self, other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Value | Number) -> Value:
+        return _scaled(self, 1.0, -float(other)) if _number(other) else _binary("elementwise_sub", self, other)
+
+    def __rsub__(self, other: Value | Number) -> Value:
+        return _scaled(self, -1.0, float(other)) if _number(other) else _binary("elementwise_sub", other, self)
+
+    def __mul__(self, other: Value | Number) -> Value:
+        return _scaled(self, float(other), 0.0) if _number(other) else _binary("elementwise_mul", self, other)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Value | Number) -> Value:
+        if _number(other) and self.dtype not in _INTEGERS:
+            return _scaled(self, 1.0 / other, 0.0)
+        return _binary("elementwise_div", self, other)
+
+    __pow__ = _operator("elementwise_pow")
+    __rpow__ = _operator("elementwise_pow", swapped=True)
+    __rtruediv__ = _operator("elementwise_div", swapped=True)
+    __floordiv__ = _operator("elementwise_floordiv")
+    __mod__ = _operator("elementwise_mod")
+    equal = _operator("equal", DType.BOOL)
+    """Element by element, whether both are equal (Fluid writes `==`)."""
+    __lt__ = _operator("less_than", DType.BOOL)
+    __le__ = _operator("less_equal", DType.BOOL)
+    __gt__ = _operator("greater_than", DType.BOOL)
+    __ge__ = _operator("greater_equal", DType.BOOL)
 
 
-def _typed(op_type: str, name: str, value: object, spec: AttrSpec | None) -> AttrValue:
-    from pstranspile.ir.attributes import PYTHON_TYPES
+def _number(value: object) -> TypeGuard[Number]:
+    return isinstance(value, int | float)
 
-    if isinstance(value, DType):
-        return value.value
-    if spec is None:
-        if name in ("op_namescope", "op_device") and isinstance(value, str):
-            return value
-        raise KeyError(f"{op_type} has no attribute {name}")
-    if spec.kind is AttrKind.FLOAT and isinstance(value, int | float):
-        return float32(float(value))
-    if spec.kind is AttrKind.FLOATS and isinstance(value, Sequence):
-        return PYTHON_TYPES[spec.kind](float32(float(item)) for item in value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-    python = PYTHON_TYPES[spec.kind]
-    scalar = isinstance(value, bool | int | float | str)
-    if scalar and spec.kind in (AttrKind.INTS, AttrKind.LONGS) and isinstance(value, int):
-        return Ints((value,)) if spec.kind is AttrKind.INTS else python((value,))
-    if spec.kind in (AttrKind.INT, AttrKind.LONG) and not isinstance(value, int):
-        raise TypeError(f"{op_type}: attribute {name} is an integer, got {value!r}")
-    if spec.kind is AttrKind.STRING and not isinstance(value, str):
-        raise TypeError(f"{op_type}: attribute {name} is a string, got {value!r}")
-    return python(value)
+
+def _scaled(x: Value, factor: float, bias: float) -> Value:
+    out = x.draft.fresh("tmp", x.dtype)
+    x.draft.op("scale", {"X": x}, {"Out": out}, {"scale": factor, "bias": bias})
+    return out
+
+
+def _filled(like: Value, number: Number, *, left: bool) -> Value:
+    """The number as a variable: one element, or on the left side as many as `like` has."""
+    draft = like.draft
+    out = draft.fresh("tmp", like.dtype, stop_gradient=True)
+    shape = like.shape if left else (1,)
+    if min(shape) >= 0:
+        draft.op("fill_constant", None, {"Out": out}, {"dtype": like.dtype, "shape": shape, "value": number})
+        return out
+    batch = shape.index(-1)
+    dims = [1 if dim < 0 and at != batch else dim for at, dim in enumerate(shape)]
+    attrs = {"shape": dims, "value": number, "input_dim_idx": batch, "output_dim_idx": batch}
+    draft.op("fill_constant_batch_size_like", {"Input": like}, {"Out": out}, attrs)
+    return out
+
+
+def _binary(op_type: str, x: Value | Number, y: Value | Number, dtype: DType | None = None) -> Value:
+    known = x if isinstance(x, Value) else y
+    assert isinstance(known, Value)
+    left = x if isinstance(x, Value) else _filled(known, x, left=True)
+    right = y if isinstance(y, Value) else _filled(known, y, left=False)
+    if left.dtype is not right.dtype:
+        right = _cast(right, left.dtype)
+    draft = known.draft
+    out = draft.fresh("tmp", dtype or left.dtype)
+    draft.op(op_type, {"X": left, "Y": right}, {"Out": out}, {"axis": 0 if right.shape[:1] == (-1,) else -1})
+    return out
+
+
+def _cast(x: Value, dtype: DType) -> Value:
+    out = x.draft.fresh("tmp", dtype)
+    x.draft.op("cast", {"X": x}, {"Out": out}, {"in_dtype": x.dtype, "out_dtype": dtype})
+    return out

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pstranspile.ir.types import DType
 from pstranspile.layers.basic import layer, unary
-from pstranspile.layers.value import Value
+from pstranspile.layers.draft import Value
 
 
 def gather(x: Value, index: Value, *, overwrite: bool = True) -> Value:

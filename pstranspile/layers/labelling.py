@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pstranspile.ir.types import DType
+from pstranspile.layers.draft import Value
 from pstranspile.layers.parameters import Attr, attr_of, create_parameter
-from pstranspile.layers.value import Value
 
 
 def linear_chain_crf(x: Value, label: Value, *, param_attr: Attr = None, length: Value | None = None) -> Value:

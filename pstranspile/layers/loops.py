@@ -9,8 +9,7 @@ from typing import NamedTuple
 from pstranspile.ir.attributes import BlockRef
 from pstranspile.ir.model import TensorType, Var
 from pstranspile.ir.types import DType, VarKind
-from pstranspile.layers.draft import BlockDraft, Draft
-from pstranspile.layers.value import Value
+from pstranspile.layers.draft import BlockDraft, Draft, Value
 
 
 def less_than(x: Value, y: Value, *, out: Value | None = None) -> Value:

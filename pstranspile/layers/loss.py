@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pstranspile.layers.basic import layer
+from pstranspile.layers.draft import Value
 from pstranspile.layers.nn import name_layer
 from pstranspile.layers.parameters import Attr, attr_of, create_parameter
-from pstranspile.layers.value import Value
 
 IGNORE = -100
 """The label that is left out by default."""

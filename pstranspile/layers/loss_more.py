@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pstranspile.ir.types import DType, element_type
 from pstranspile.layers.basic import layer, reduce_mean
+from pstranspile.layers.draft import Value
 from pstranspile.layers.loss import square_error_cost
 from pstranspile.layers.norms import GENERATED
 from pstranspile.layers.parameters import Element
-from pstranspile.layers.value import Value
 
 
 def mse_loss(x: Value, label: Value) -> Value:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from pstranspile.ir.model import TensorType
 from pstranspile.ir.types import DType
 from pstranspile.layers.basic import initialised
-from pstranspile.layers.value import Value
+from pstranspile.layers.draft import Value
 
 
 def top_k(x: Value, k: int) -> tuple[Value, Value]:

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from pstranspile.ir.model import TensorType, Var
 from pstranspile.ir.types import DType, element_type
 from pstranspile.layers.basic import activation
-from pstranspile.layers.draft import Draft
+from pstranspile.layers.draft import Draft, Value
 from pstranspile.layers.initializers import Constant
 from pstranspile.layers.parameters import Attr, Element, ParamAttr, attr_of, create_parameter
-from pstranspile.layers.value import Value
 
 Single = ParamAttr | str | bool
 """What says of one parameter what it shall be like."""

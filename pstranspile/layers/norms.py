@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pstranspile.layers.basic import activation
+from pstranspile.layers.draft import Value
 from pstranspile.layers.initializers import Constant
 from pstranspile.layers.nn import name_layer
 from pstranspile.layers.parameters import Attr, ParamAttr, create_parameter
-from pstranspile.layers.value import Value
 
 GENERATED = "_generated_var"
 """What Fluid calls variables that a layer makes without naming them."""

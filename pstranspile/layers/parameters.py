@@ -8,9 +8,8 @@ from typing import TypeAlias
 
 from pstranspile.ir.model import ParameterInfo, TensorType, Var
 from pstranspile.ir.types import DType, element_type
-from pstranspile.layers.draft import Draft
+from pstranspile.layers.draft import Draft, Value
 from pstranspile.layers.initializers import Constant, Initializer, Xavier
-from pstranspile.layers.value import Value
 
 Element: TypeAlias = DType | str
 """An element type, or its text: `f32`, `i64`, ..."""

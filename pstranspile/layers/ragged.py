@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from pstranspile.ir.types import DType, element_type
 from pstranspile.layers.basic import activation, layer
+from pstranspile.layers.draft import Value
 from pstranspile.layers.parameters import Attr, Element, create_parameter
 from pstranspile.layers.sequence import sequence_pool
-from pstranspile.layers.value import Value
 
 
 def sequence_first_step(x: Value) -> Value:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pstranspile.ir.types import element_type
-from pstranspile.layers.draft import Draft
+from pstranspile.layers.draft import Draft, Value
 from pstranspile.layers.parameters import Element
-from pstranspile.layers.value import Value
 
 
 def uniform_random(

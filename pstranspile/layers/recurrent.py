@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from pstranspile.ir.types import element_type
-from pstranspile.layers.draft import Draft
+from pstranspile.layers.draft import Draft, Value
 from pstranspile.layers.nn import fc, name_layer
 from pstranspile.layers.parameters import Attr, Element, attr_of, create_parameter
 from pstranspile.layers.tensor import concat
-from pstranspile.layers.value import Value
 
 _SIGMOID, _TANH = 1, 2
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pstranspile.layers.basic import layer, unary
+from pstranspile.layers.draft import Value
 from pstranspile.layers.nn import name_layer
-from pstranspile.layers.value import Value
 
 
 def pad2d(

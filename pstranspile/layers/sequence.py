@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from pstranspile.ir.model import TensorType
 from pstranspile.layers.basic import activation, layer
+from pstranspile.layers.draft import Value
 from pstranspile.layers.nn import bias, name_layer
 from pstranspile.layers.parameters import Attr, create_parameter
-from pstranspile.layers.value import Value
 
 
 def sequence_pool(x: Value, pool_type: str, *, is_test: bool = False, pad_value: float = 0.0) -> Value:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from pstranspile.ir.types import DType
-from pstranspile.layers.value import Value
+from pstranspile.layers.draft import Value
 
 
 class Tagged(NamedTuple):

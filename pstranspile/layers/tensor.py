@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 from pstranspile.ir.types import DType, element_type
 from pstranspile.layers.basic import activation, layer
-from pstranspile.layers.draft import Draft
+from pstranspile.layers.draft import Draft, Value
 from pstranspile.layers.nn import name_layer
 from pstranspile.layers.parameters import Element
-from pstranspile.layers.value import Value
 
 
 def concat(values: Sequence[Value], *, axis: int = 0, name: str | None = None) -> Value:

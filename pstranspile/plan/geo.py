@@ -1,29 +1,11 @@
-"""What the communicators of a job in mode geo are told of it, beside the programs (FEATURES A3.38, A3.39)."""
+"""What the communicators of a job in mode geo get besides the programs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
-from pstranspile.ir.frozen import EMPTY, FrozenMap
-
-if TYPE_CHECKING:
-    from pstranspile.plan.plan import PlannedParameter
-
-
-class GeoPlan(NamedTuple):
-    """Trainers exchange with the servers after so many steps each (Fluid's `geo_sgd_need_push_nums`).
-
-    `step` and `begin` are the control variables of the sends that tell a communicator that a step is over and that
-    the parameters are there; `token` is what the former sends where no table is sparse. `row_names`: variables with
-    numbers of rows of which some are -1 -> what the same numbers are called without these.
-    """
-
-    need_push_nums: int
-    step: str
-    begin: str
-    token: str
-    row_names: FrozenMap[str, str] = EMPTY
+from pstranspile.plan.plan import GeoPlan, PlannedParameter
 
 
 def delta_name(variable: str) -> str:

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from pstranspile.analysis.updates import UpdateGroup
 from pstranspile.ir.distribution import DistributedVar as DistributedVar
+from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import Origin, TensorType
 from pstranspile.ir.types import DType
-from pstranspile.plan.geo import GeoPlan
 from pstranspile.plan.rings import Collective
 
 
@@ -92,6 +92,21 @@ class SharedCounter(NamedTuple):
     own: tuple[str, ...]
     control: str
     origin: Origin | None = None
+
+
+class GeoPlan(NamedTuple):
+    """Trainers exchange with the servers after so many steps each (Fluid's `geo_sgd_need_push_nums`).
+
+    `step` and `begin` are the control variables of the sends that tell a communicator that a step is over and that
+    the parameters are there; `token` is what the former sends where no table is sparse. `row_names`: variables with
+    numbers of rows of which some are -1 -> what the same numbers are called without these.
+    """
+
+    need_push_nums: int
+    step: str
+    begin: str
+    token: str
+    row_names: FrozenMap[str, str] = EMPTY
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 import pytest
 
 from pstranspile.explain import ExplainedJob, OpAnswer, Unknown, answer_json, answer_text, explain_op
-from pstranspile.explain.job import Place
-from pstranspile.explain.talk import sent_by
+from pstranspile.explain.messages import sent_by
+from pstranspile.explain.place import Place
 from pstranspile.ir.model import Op
 from tests.explain.jobs import ALL, explained
 

@@ -24,7 +24,7 @@ def test_the_grammar_is_strict_lalr():
 
 def test_the_kept_tables_are_those_of_the_grammar():
     with open(f"{grammar._folder()}/ir.tables.json", encoding="utf-8") as file:
-        assert file.read() == tables_text(), "run: python -m pstranspile.ir.text.tables"
+        assert file.read() == tables_text(), "run: python -m pstranspile.ir.text.grammar"
 
 
 def test_tables_of_another_grammar_are_not_used():

@@ -10,6 +10,8 @@ from pstranspile.ir.text import codes
 from pstranspile.ir.text.context import BlockHead, Context, OpParts, ProgramHead
 from pstranspile.ir.text.distribution import STATEMENTS, read_distribution
 from pstranspile.ir.text.literals import name as name_text
+from pstranspile.ir.text.reader import read_block_head, read_declaration, read_op, read_program_head, read_version
+from pstranspile.ir.text.tree import Node, Token, Tree
 
 MAX_DEPTH = 200
 """How deep blocks can stand inside each other in a text; printing never goes deeper."""
@@ -50,6 +52,22 @@ class Assembler:
 
     def _report(self, code: str, message: str, location: Location, focus: str = "", *notes: Note) -> None:
         self.context.findings.append(error(code, message, location, focus=focus, notes=notes))
+
+    def take(self, statement: Node | Token) -> None:
+        """Any statement, as the grammar gives it."""
+        context = self.context
+        if not isinstance(statement, Tree):
+            self.close(context.at(statement))
+        elif statement.data == "op":
+            self.add(read_op(statement, context))
+        elif statement.data == "declaration":
+            self.declare(read_declaration(statement, context))
+        elif statement.data == "block_head":
+            self.open_block(read_block_head(statement, context))
+        elif statement.data == "program_head":
+            self.open_program(read_program_head(statement, context))
+        else:
+            read_version(statement, context)
 
     def open_program(self, head: ProgramHead) -> None:
         """`program @name {`."""

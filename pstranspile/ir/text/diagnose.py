@@ -164,8 +164,6 @@ def _check_start(text: str, context: Context) -> None:
 
 def diagnose(text: str, context: Context) -> None:
     """Raises DiagnosticError with what is wrong in `text`; returns if every statement is in its place."""
-    from pstranspile.ir.text.parser import take
-
     _check_start(text, context)
     lines = text.split("\n")
     reader = LineReader(context)
@@ -185,7 +183,7 @@ def diagnose(text: str, context: Context) -> None:
             if isinstance(inner, Tree) and inner.data == "version" and reader.started:
                 _misplaced_version(inner, context)
             else:
-                take(inner, assembler, context)
+                assembler.take(inner)
         elif structure_lost is None and re.search(rf"\{{[{BLANKS}]*(#.*)?$|^[{BLANKS}]*\}}", lines[at]):
             structure_lost = len(context.findings)  # a head or an end that can't be read
         reader.started = True

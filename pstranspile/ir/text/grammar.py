@@ -97,3 +97,7 @@ def accepted_statement(text: str) -> Node | None:
         return parse_statement(text)
     except UnexpectedInput:
         return None
+
+
+if __name__ == "__main__":
+    write_tables()

@@ -12,13 +12,6 @@ from pstranspile.ir.text.assemble import Assembler
 from pstranspile.ir.text.context import Context
 from pstranspile.ir.text.diagnose import diagnose, refusal
 from pstranspile.ir.text.grammar import parse_module
-from pstranspile.ir.text.reader import (
-    read_block_head,
-    read_declaration,
-    read_op,
-    read_program_head,
-    read_version,
-)
 from pstranspile.ir.text.schemas import Language
 from pstranspile.ir.text.tree import Node, Token, Tree
 
@@ -34,22 +27,6 @@ def _statements(tree: Node) -> Iterator[Node | Token]:
             yield part
 
 
-def take(statement: Node | Token, assembler: Assembler, context: Context) -> None:
-    """Hands one statement to the assembler."""
-    if not isinstance(statement, Tree):
-        assembler.close(context.at(statement))
-    elif statement.data == "op":
-        assembler.add(read_op(statement, context))
-    elif statement.data == "declaration":
-        assembler.declare(read_declaration(statement, context))
-    elif statement.data == "block_head":
-        assembler.open_block(read_block_head(statement, context))
-    elif statement.data == "program_head":
-        assembler.open_program(read_program_head(statement, context))
-    else:
-        read_version(statement, context)
-
-
 def parse_plainly(text: str, file: str, language: Language) -> Module:
     """The module that `text` holds. Raises DiagnosticError with all findings."""
     context = Context(file, language)
@@ -60,7 +37,7 @@ def parse_plainly(text: str, file: str, language: Language) -> Module:
         raise DiagnosticError([refusal(refused, text, context)]) from None
     assembler = Assembler(context)
     for statement in _statements(tree):
-        take(statement, assembler, context)
+        assembler.take(statement)
     module = assembler.finish(SourceText(file, text))
     raise_errors(context.findings)
     return module

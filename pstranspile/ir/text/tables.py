@@ -2,7 +2,7 @@
 
 Importing Lark and making the tables takes longer than reading a small program. The file beside the grammar
 holds the tables with the hash of the grammar they were made from; where it is missing or the hash differs,
-Lark itself is used. `python -m pstranspile.ir.text.tables` makes the file anew.
+Lark itself is used. `python -m pstranspile.ir.text.grammar` makes the file anew.
 """
 
 from __future__ import annotations
@@ -179,9 +179,3 @@ def load_tables(content: str, grammar: str) -> Tables | None:
     """The parser of a file's content; None when it was made from another grammar."""
     data = json.loads(content)
     return Tables(data) if data.get("digest") == digest(grammar) else None
-
-
-if __name__ == "__main__":
-    from pstranspile.ir.text import grammar as _grammar
-
-    _grammar.write_tables()

@@ -13,8 +13,8 @@ from pstranspile.ir.model import Op, Program
 from pstranspile.lazy import lazy_import
 from pstranspile.run.cluster.blocks import Block, block_program, read_first, with_temporaries
 from pstranspile.run.cluster.counters import count_notices
-from pstranspile.run.cluster.machine import Waiting
 from pstranspile.run.cluster.message import Message
+from pstranspile.run.cluster.network import Waiting
 from pstranspile.run.cluster.server import Server, pairs
 from pstranspile.run.scope import own_copy
 

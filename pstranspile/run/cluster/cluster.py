@@ -35,16 +35,16 @@ from pstranspile.run.cluster.collective import (
     with_broadcasts,
 )
 from pstranspile.run.cluster.communicator import Communicator, Settings, make_communicator
+from pstranspile.run.cluster.faults import Injector
 from pstranspile.run.cluster.feeding import ClusterFeeds, feeds_of
 from pstranspile.run.cluster.foresee import require_barriers, require_collectives, require_servers
 from pstranspile.run.cluster.geo import GeoServer
-from pstranspile.run.cluster.machine import Machine
-from pstranspile.run.cluster.network import Network
+from pstranspile.run.cluster.network import Machine, Network, Scheduler
 from pstranspile.run.cluster.placement import Placement, infer_placement
 from pstranspile.run.cluster.programs import give_turns, require_rounds, said_by_program
 from pstranspile.run.cluster.report import stuck
 from pstranspile.run.cluster.rpc import link_to, make_rpc, text_list
-from pstranspile.run.cluster.scheduler import Scheduler, SeededScheduler
+from pstranspile.run.cluster.scheduler import SeededScheduler
 from pstranspile.run.cluster.script import Exchange, Library
 from pstranspile.run.cluster.server import Server, listening_op, mode_of
 from pstranspile.run.cluster.synchronous import SynchronousServer
@@ -56,7 +56,6 @@ from pstranspile.run.scope import Scope, own_copy
 from pstranspile.run.turns import GivenTurns, union_of
 
 if TYPE_CHECKING:
-    from pstranspile.run.cluster.faults import Injector
     from pstranspile.run.cluster.scenario import Scenario
 
 np = lazy_import("numpy")
@@ -160,8 +159,6 @@ class Cluster:
         self.injector: Injector | None = None
         """What carries out the faults, if there are any."""
         if faults is not None:
-            from pstranspile.run.cluster.faults import Injector
-
             require_rounds(self.trainers, self.servers)
             self.injector = Injector(self, faults)
 

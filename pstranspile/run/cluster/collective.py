@@ -22,9 +22,8 @@ from pstranspile.ops.context import Value
 from pstranspile.ops.rows import concat_rows
 from pstranspile.ops.values import SelectedRows
 from pstranspile.run.cluster import codes
-from pstranspile.run.cluster.machine import Machine, Waiting
 from pstranspile.run.cluster.message import COLLECTIVE, COMPLETE, REPLY, Message
-from pstranspile.run.cluster.network import Network
+from pstranspile.run.cluster.network import Machine, Network, Waiting
 from pstranspile.run.cluster.script import Exchange
 from pstranspile.run.cluster.trainer import Action, Trainer
 from pstranspile.run.describe import describe

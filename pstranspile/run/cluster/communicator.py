@@ -24,9 +24,8 @@ from pstranspile.ops.context import Value
 from pstranspile.run.cluster import codes
 from pstranspile.run.cluster.cutting import cut, merged
 from pstranspile.run.cluster.geo import GeoCommunicator
-from pstranspile.run.cluster.machine import Machine, Waiting
 from pstranspile.run.cluster.message import FETCH_BARRIER, NOTIFY, SEND, SEND_BARRIER, Message
-from pstranspile.run.cluster.network import Link
+from pstranspile.run.cluster.network import Link, Machine, Waiting
 from pstranspile.run.cluster.placement import Placement
 from pstranspile.run.cluster.rpc import (
     Servers,

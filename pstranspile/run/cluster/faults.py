@@ -12,21 +12,31 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.expect import expect
 from pstranspile.run.cluster import codes
+from pstranspile.run.cluster.collective import Ring
 from pstranspile.run.cluster.message import COMPLETE, Message, step_told
-from pstranspile.run.cluster.network import RETRY_AFTER, Link
+from pstranspile.run.cluster.network import RETRY_AFTER, Link, Machine, Network
 from pstranspile.run.cluster.report import listed
 from pstranspile.run.cluster.scenario import Crash, Late, Leave, Partition, Rejoin, Scenario, Slow
-from pstranspile.run.cluster.server_fate import ServerFate
+from pstranspile.run.cluster.server import Server
+from pstranspile.run.cluster.server_faults import ServerFaults
 from pstranspile.run.cluster.trainer import Trainer
 from pstranspile.run.feeds import near
 
-if TYPE_CHECKING:
-    from pstranspile.run.cluster.cluster import Cluster
+
+class Machines(Protocol):
+    """What faults need of a cluster; `finishing` says that all trainers have been told to leave."""
+
+    network: Network
+    machines: dict[str, Machine]
+    trainers: list[Trainer]
+    servers: list[Server]
+    rings: dict[str, Ring]
+    finishing: bool
 
 
 class Injector:
@@ -35,11 +45,11 @@ class Injector:
     Raises DiagnosticError (`cluster-scenario`) for machines that the cluster does not have.
     """
 
-    def __init__(self, cluster: Cluster, scenario: Scenario):
+    def __init__(self, cluster: Machines, scenario: Scenario):
         expect(scenario, Scenario, "faults")
         self.cluster = cluster
         self.scenario = scenario
-        self.scheduler = cluster.scheduler
+        self.scheduler = cluster.network.scheduler
         self.network = cluster.network
         self._random = random.Random(scenario.seed)
         self.told: list[tuple[int, str]] = []
@@ -48,8 +58,10 @@ class Injector:
         """Pairs of machines that can't reach each other for good, and when it was found out."""
         self._require()
         self._partitions = [event for event in scenario.events if isinstance(event, Partition)]
-        self.trainers = {trainer.name: _TrainerFate(self, trainer) for trainer in cluster.trainers}
-        self.servers = {server.name: ServerFate(self, server) for server in cluster.servers}
+        self.trainers = {trainer.name: _TrainerFaults(self, trainer) for trainer in cluster.trainers}
+        self.servers = {
+            server.name: ServerFaults(server, scenario, cluster.machines, self.note) for server in cluster.servers
+        }
         self._rejoins = [event for event in scenario.events if isinstance(event, Rejoin)]
         self.network.faults = self
 
@@ -164,7 +176,7 @@ def _parted(partition: Partition, source: str, target: str) -> bool:
     return (source in one and target in other) or (source in other and target in one)
 
 
-class _TrainerFate:
+class _TrainerFaults:
     """What the scenario does to a trainer."""
 
     def __init__(self, injector: Injector, trainer: Trainer):

@@ -25,9 +25,8 @@ from pstranspile.ops.values import Array, LoDTensor, SelectedRows
 from pstranspile.run.cluster import codes
 from pstranspile.run.cluster.asynchronous import AsynchronousServer
 from pstranspile.run.cluster.blocks import Block
-from pstranspile.run.cluster.machine import Machine, Waiting
 from pstranspile.run.cluster.message import GET, GET_ROWS, SEND, Message
-from pstranspile.run.cluster.network import Link
+from pstranspile.run.cluster.network import Link, Machine, Waiting
 from pstranspile.run.cluster.placement import Placement
 from pstranspile.run.cluster.script import Exchange
 from pstranspile.run.cluster.server import Server, pairs

@@ -1,21 +1,24 @@
-"""How messages travel: links from machine to machine, and what may happen to a message on its way.
+"""Machines, the links on which their messages travel, and the scheduler that decides which machine goes on.
 
 On a link messages arrive once and in order. A network without faults and without observers hands a message straight to
 the scheduler; otherwise every message passes `Network.carry`, the one place where it can be seen, delayed, repeated or
 lost.
+
+The scheduler makes one decision after the other, on a virtual clock that counts them (ticks). Nothing sleeps: when all
+that is left to do is due later, the clock jumps there.
 """
 
 from __future__ import annotations
 
+import heapq
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
+from pstranspile.ir.model import Op
 from pstranspile.run.cluster.message import COMPLETE, Message
-
-if TYPE_CHECKING:
-    from pstranspile.run.cluster.machine import Machine
-    from pstranspile.run.cluster.scheduler import Scheduler
+from pstranspile.run.scope import Scope
 
 RETRY_AFTER = 16
 """Ticks after which a sender repeats a message that was lost."""
@@ -146,3 +149,101 @@ class Network:
     def _tell(self, event: str, message: Message) -> None:
         for observer in self.observers:
             observer(event, message)
+
+
+class Waiting(NamedTuple):
+    """Why a machine does not go on: at which op, for what, and which machines have not come."""
+
+    machine: str
+    op: Op | None
+    what: str
+    missing: tuple[str, ...] = ()
+
+
+class Machine(ABC):
+    """A machine with its variables, its inbox, and its links to others."""
+
+    def __init__(self, name: str, network: Network, scope: Scope | None = None):
+        self.name = name
+        self.network = network
+        self.scope = Scope() if scope is None else scope
+        self.inbox: deque[Message] = deque()
+        self.links: dict[str, Link] = {}
+        self.down = False
+        """Whether the machine has crashed."""
+        self.listed = False
+        """Whether the scheduler has the machine on its list already."""
+
+    def run(self) -> None:
+        """Takes every message that has come, and goes on as far as possible without others."""
+        inbox, network, receive = self.inbox, self.network, self.receive
+        if network.direct is not None:
+            while inbox:
+                receive(inbox.popleft())
+            return
+        while inbox:
+            message = inbox.popleft()
+            network.delivered(message)
+            receive(message)
+
+    @abstractmethod
+    def receive(self, message: Message) -> None:
+        """Takes one message."""
+
+    @abstractmethod
+    def waiting(self) -> Waiting | None:
+        """What the machine waits for, None if it is done or paused."""
+
+
+class Scheduler:
+    """Machines in turn: each takes all messages that have come, in the order in which they were sent."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self._due: list[tuple[int, int, Callable[[], object]]] = []
+        self._counted = 0
+        self.queue: deque[Machine] = deque()
+
+    @property
+    def ready(self) -> deque[Machine] | None:
+        """The machines that have something to do, in order; None if messages must pass `deliver`."""
+        return self.queue
+
+    def wake(self, machine: Machine) -> None:
+        """The machine can go on without a message."""
+        if not machine.listed:
+            machine.listed = True
+            self.queue.append(machine)
+
+    def deliver(self, link: Link, message: Message) -> None:
+        """A message has come to the end of its link."""
+        target = link.target
+        target.inbox.append(message)
+        if not target.listed:
+            target.listed = True
+            self.queue.append(target)
+
+    def later(self, ticks: int, action: Callable[[], object]) -> None:
+        """Does something after so many ticks."""
+        self._counted += 1  # tells apart what is due at the same tick
+        heapq.heappush(self._due, (self.now + max(ticks, 1), self._counted, action))
+
+    def forget(self, link: Link) -> None:
+        """What is under way on a link is lost."""
+
+    def run(self) -> None:
+        """Goes on until no machine has anything to do and nothing is due."""
+        queue, due = self.queue, self._due
+        while queue or due:
+            if due and (not queue or due[0][0] <= self.now):
+                self._on_time()
+                continue
+            machine = queue.popleft()
+            machine.listed = False
+            self.now += 1
+            machine.run()
+
+    def _on_time(self) -> None:
+        time, _, action = heapq.heappop(self._due)
+        self.now = max(self.now, time)
+        action()

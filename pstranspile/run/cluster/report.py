@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op, error
 from pstranspile.run.cluster import codes
-from pstranspile.run.cluster.machine import Waiting
+from pstranspile.run.cluster.network import Waiting
 
 
 def stuck(waiting: Sequence[Waiting], now: int, causes: Sequence[str] = ()) -> DiagnosticError:

@@ -13,7 +13,6 @@ from pstranspile.ops.context import Value
 from pstranspile.ops.values import LoDTensor
 from pstranspile.run.cluster import codes
 from pstranspile.run.cluster.cutting import cut, join, route_ids
-from pstranspile.run.cluster.machine import Machine
 from pstranspile.run.cluster.message import (
     CHECKPOINT,
     FETCH_BARRIER,
@@ -25,7 +24,7 @@ from pstranspile.run.cluster.message import (
     SEND,
     SEND_BARRIER,
 )
-from pstranspile.run.cluster.network import Link
+from pstranspile.run.cluster.network import Link, Machine
 from pstranspile.run.cluster.script import Exchange, is_plain
 from pstranspile.run.cluster.trainer import Action, Trainer
 from pstranspile.run.scope import own_copy

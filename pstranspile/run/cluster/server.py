@@ -17,7 +17,6 @@ from pstranspile.ops.context import Value
 from pstranspile.ops.values import SelectedRows
 from pstranspile.run.cluster import codes
 from pstranspile.run.cluster.blocks import Block, block_program, told_of_slices
-from pstranspile.run.cluster.machine import Machine, Waiting
 from pstranspile.run.cluster.message import (
     CHECKPOINT,
     COMPLETE,
@@ -32,7 +31,7 @@ from pstranspile.run.cluster.message import (
     SEND_BARRIER,
     Message,
 )
-from pstranspile.run.cluster.network import Network
+from pstranspile.run.cluster.network import Machine, Network, Waiting
 from pstranspile.run.feeds import near
 from pstranspile.run.frame import Slices
 from pstranspile.run.interpreter import interpret

@@ -26,8 +26,8 @@ from pstranspile.run.cluster import codes
 from pstranspile.run.cluster.blocks import Block, Parts, block_program, part_of, read_first, with_temporaries
 from pstranspile.run.cluster.counters import count_rounds, shared_counters
 from pstranspile.run.cluster.cutting import merged
-from pstranspile.run.cluster.machine import Waiting
 from pstranspile.run.cluster.message import Message, step_told
+from pstranspile.run.cluster.network import Waiting
 from pstranspile.run.cluster.server import Server, pairs
 
 Applied: TypeAlias = "Callable[[Server, list[tuple[str, int, Value]]], object]"

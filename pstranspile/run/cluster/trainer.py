@@ -10,9 +10,8 @@ from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import MAIN, Op, Program, Var
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import Value
-from pstranspile.run.cluster.machine import Machine, Waiting
 from pstranspile.run.cluster.message import COMPLETE, Message, step_told
-from pstranspile.run.cluster.network import Link, Network
+from pstranspile.run.cluster.network import Link, Machine, Network, Waiting
 from pstranspile.run.cluster.script import Coroutine, Exchange, Library, Script, changed_in_place
 from pstranspile.run.feeds import fetched
 from pstranspile.run.frame import Execution

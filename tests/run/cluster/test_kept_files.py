@@ -16,7 +16,7 @@ from pstranspile.run.cluster.kept_files import read_kept, write_kept
 from pstranspile.run.cluster.ledger import UpdateLedger
 from pstranspile.run.cluster.message import SEND, Message
 from pstranspile.run.cluster.scenario import parse_scenario
-from pstranspile.run.cluster.server_fate import ServerFate
+from pstranspile.run.cluster.server_faults import ServerFaults
 from tests.run.cluster.faulty import STEPS, WITH_SERVERS, cluster, ended, equal
 
 NAME = "pserver_0.kept"
@@ -110,14 +110,14 @@ def test_a_server_is_not_started_from_a_bad_file(tmp_path: Path, monkeypatch: py
     """A file that goes away, and one of another server, while the server is down."""
 
     def run(spoil: Any) -> str:
-        crash = ServerFate._crash
+        crash = ServerFaults._crash
 
-        def crashing(self: ServerFate) -> None:
+        def crashing(self: ServerFaults) -> None:
             crash(self)
             spoil()
 
         with monkeypatch.context() as patch:
-            patch.setattr(ServerFate, "_crash", crashing)
+            patch.setattr(ServerFaults, "_crash", crashing)
             with pytest.raises(DiagnosticError) as caught:
                 ended(cluster("sync", f"keep 1 in {tmp_path}\ncrash pserver_0 step 3 restart 9\n"
                               "crash pserver_1 step 6 restart 9"))  # fmt: skip

@@ -1,30 +1,33 @@
-"""What a scenario does to a server, and what it takes to start it again (see `faults`)."""
+"""What a scenario does to a server, and what it takes to start it again."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pstranspile.run.cluster.keeping import Kept, go_back, keep, lose_values
 from pstranspile.run.cluster.kept_files import read_kept, write_kept
 from pstranspile.run.cluster.message import Message
-from pstranspile.run.cluster.network import Link
-from pstranspile.run.cluster.scenario import Crash
+from pstranspile.run.cluster.network import Link, Machine
+from pstranspile.run.cluster.scenario import Crash, Scenario
 from pstranspile.run.cluster.server import Server
 
-if TYPE_CHECKING:
-    from pstranspile.run.cluster.faults import Injector
 
+class ServerFaults:
+    """What the scenario does to a server, and what it needs to be started again.
 
-class ServerFate:
-    """What the scenario does to a server, and what it needs to be started again."""
+    `machines` are all of the cluster, by name; `note` is told what happens.
+    """
 
-    def __init__(self, injector: Injector, server: Server):
-        self.injector = injector
+    def __init__(
+        self, server: Server, scenario: Scenario, machines: Mapping[str, Machine], note: Callable[[str], object]
+    ):
         self.server = server
-        self._crashes = [e for e in injector.scenario.events if isinstance(e, Crash) and e.machine == server.name]
+        self._scenario = scenario
+        self._machines = machines
+        self._note = note
+        self._crashes = [e for e in scenario.events if isinstance(e, Crash) and e.machine == server.name]
         self._restarts = any(event.restart is not None for event in self._crashes)
         self._messages: dict[str, deque[Message]] = {}
         """By source: messages that the kept state does not contain."""
@@ -57,8 +60,7 @@ class ServerFate:
             server.receive(message)
             done = server.updates
             if self._restarts and (
-                len(server.live) != members
-                or done // self.injector.scenario.keep > before // self.injector.scenario.keep
+                len(server.live) != members or done // self._scenario.keep > before // self._scenario.keep
             ):
                 self._keep()
             if self._crashes and self._due():
@@ -76,7 +78,7 @@ class ServerFate:
     @property
     def _file(self) -> Path | None:
         """The file that the state is kept in; None if it is kept in memory."""
-        folder = self.injector.scenario.folder
+        folder = self._scenario.folder
         return Path(folder, f"{self.server.name}.kept") if folder else None
 
     def _keep(self) -> None:
@@ -99,15 +101,15 @@ class ServerFate:
         if self._file is not None:
             lose_values(server)
         told = f"{server.name} crashed in {server.step_told()}"
-        self.injector.note(told)
+        self._note(told)
         if event.restart is None:
             self._ended = f"{told}, and is not started again"
         else:
-            self.injector.scheduler.later(event.restart, self._restart)
+            self.server.network.scheduler.later(event.restart, self._restart)
 
     def _links(self) -> Iterable[Link]:
         """The links that end at the server."""
-        for machine in self.injector.cluster.machines.values():
+        for machine in self._machines.values():
             link = machine.links.get(self.server.name)
             if link is not None:
                 yield link
@@ -117,7 +119,7 @@ class ServerFate:
 
         Raises DiagnosticError if the state's file can't be read.
         """
-        server, network = self.server, self.injector.network
+        server, network = self.server, self.server.network
         kept = self._kept if self._file is None else read_kept(self._file, self.server.name)
         assert kept is not None
         go_back(server, kept)
@@ -126,10 +128,10 @@ class ServerFate:
         self._in_step = -1
         server.inbox.clear()
         for link in self._links():
-            self.injector.scheduler.forget(link)
+            self.server.network.scheduler.forget(link)
             link.expected = kept.taken.get(link.source.name, 0) + 1
             link.held = None
-        self.injector.note(f"{server.name} is started again, in {server.step_told()}")
+        self._note(f"{server.name} is started again, in {server.step_told()}")
         server.go_on_again()
         for link in self._links():
             for message in list(self._messages.get(link.source.name, ())):

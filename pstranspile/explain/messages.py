@@ -1,14 +1,14 @@
-"""Who says what to whom: the messages between trainers and servers, by endpoint and variable."""
+"""The messages between trainers and servers, by endpoint and variable."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
-from pstranspile.explain.job import ExplainedJob, Place
+from pstranspile.explain.place import Place, ops_of
 from pstranspile.ir.attributes import Strings
-from pstranspile.ir.model import MAIN, Op
+from pstranspile.ir.model import MAIN, Op, Program
 
 Key = tuple[str, str]
 """Endpoint and variable."""
@@ -17,7 +17,7 @@ BARRIERS = ("send_barrier", "fetch_barrier")
 
 
 @dataclass
-class Talk:
+class Messages:
     """Every message: (endpoint, variable) -> the ops of trainers that send it, fetch it, or look rows of it up.
 
     `barriers`: endpoint -> the barriers that reach it. `serving`: endpoint -> its listen_and_serv. `about`:
@@ -61,34 +61,34 @@ def _paired(endpoints: Sequence[str], names: Sequence[str]) -> list[Key]:
     return [(endpoint, name) for endpoint, name in zip_longest(endpoints, names) if endpoint and name]
 
 
-def talk_of(job: ExplainedJob) -> Talk:
+def messages_of(machines: Mapping[str, Mapping[str, Program]]) -> Messages:
     """Reads all messages off the programs of a job."""
-    talk = Talk()
-    for machine in job.machines:
-        for place in job.places(machine):
-            _read(talk, place, job.op(place))
-    return talk
+    messages = Messages()
+    for machine, programs in machines.items():
+        for place, op in ops_of(machine, programs):
+            _read(messages, place, op)
+    return messages
 
 
-def _read(talk: Talk, place: Place, op: Op) -> None:
+def _read(messages: Messages, place: Place, op: Op) -> None:
     if op.type == "send":
         for key in sent_by(op):
-            talk.sent.setdefault(key, []).append(place)
+            messages.sent.setdefault(key, []).append(place)
         if op.role_vars:
-            talk.about.setdefault((place.machine, op.role_vars[0]), []).append(place)
+            messages.about.setdefault((place.machine, op.role_vars[0]), []).append(place)
     elif op.type == "recv":
         for key in fetched_by(op):
-            talk.fetched.setdefault(key, []).append(place)
+            messages.fetched.setdefault(key, []).append(place)
     elif op.type == "prefetch" or "table_names" in op.attrs:
         for key in looked_up_by(op):
-            talk.looked_up.setdefault(key, []).append(place)
+            messages.looked_up.setdefault(key, []).append(place)
     elif op.type in BARRIERS:
         for endpoint in texts(op, "endpoints"):
-            talk.barriers.setdefault(endpoint, []).append(place)
+            messages.barriers.setdefault(endpoint, []).append(place)
     elif op.type == "listen_and_serv" and place.program == MAIN:
         endpoint = op.attrs.get("endpoint")
         if isinstance(endpoint, str):
-            talk.serving[endpoint] = place
+            messages.serving[endpoint] = place
 
 
 def blocks_named(op: Op, name: str) -> dict[str, int]:

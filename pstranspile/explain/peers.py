@@ -1,14 +1,15 @@
-"""What an op pairs with: the ops on other machines, and the ones of its own machine that it goes with."""
+"""The peers of an op: the ops on other machines, and on its own, that it works together with."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from pstranspile.explain.answers import Link
-from pstranspile.explain.job import ExplainedJob, Place, line_of
+from pstranspile.explain.job import ExplainedJob, line_of
+from pstranspile.explain.messages import BARRIERS, Key, blocks_named, fetched_by, looked_up_by, sent_by, texts
+from pstranspile.explain.place import Place
 from pstranspile.explain.placement import rows_of
-from pstranspile.explain.talk import BARRIERS, Key, Talk, blocks_named, fetched_by, looked_up_by, sent_by, texts
 from pstranspile.ir.model import MAIN, STARTUP, Op, Origin
 from pstranspile.rules import (
     ADD_CHANGE,
@@ -22,20 +23,20 @@ from pstranspile.rules import (
     UPDATE,
 )
 
-Pair = tuple[str, Place]
+Peer = tuple[str, Place]
 """What the other op does, and where it stands."""
 
 REMOTE_LOOKUPS = ("distributed_lookup_table", "lookup_table", "lookup_table_v2", "nce", "hierarchical_sigmoid")
 SPLITS = ("split_byref", "split_selected_rows", "split_ids")
 
 
-class OtherSide:
-    """Finds the pairs of ops of one job."""
+class Peers:
+    """Finds the peers of the ops of one job."""
 
-    def __init__(self, job: ExplainedJob, talk: Talk):
+    def __init__(self, job: ExplainedJob):
         self.job = job
-        self.talk = talk
-        self._finders: dict[str, Callable[[Place, Op], Iterator[Pair]]] = {
+        self.messages = job.messages
+        self._finders: dict[str, Callable[[Place, Op], Iterator[Peer]]] = {
             "send": self._send,
             "recv": self._recv,
             **dict.fromkeys(SPLITS, self._split),
@@ -55,12 +56,12 @@ class OtherSide:
                     self._alike.setdefault((origin[:3], origin.rule, place.program), []).append(place)
 
     def of(self, place: Place) -> list[Link]:
-        """The pairs of the op at a place, each once."""
+        """The peers of the op at a place, each once."""
         op = self.job.op(place)
         find = self._collective if op.type.startswith("c_") else self._finders.get(op.type)
-        pairs = list(find(place, op)) if find is not None else []
-        pairs += self._on_server(place, op) if place.machine in self.job.servers.values() else self._local(place, op)
-        return [Link(relation, there, line_of(self.job.op(there))) for relation, there in dict.fromkeys(pairs)]
+        peers = list(find(place, op)) if find is not None else []
+        peers += self._on_server(place, op) if place.machine in self.job.servers.values() else self._local(place, op)
+        return [Link(relation, there, line_of(self.job.op(there))) for relation, there in dict.fromkeys(peers)]
 
     def _users(self, place: Place, names: Iterable[str], types: Iterable[str], *, read: bool) -> list[Place]:
         uses = self.job.uses[place.machine]
@@ -80,7 +81,7 @@ class OtherSide:
 
     # Trainers.
 
-    def _send(self, place: Place, op: Op) -> Iterator[Pair]:
+    def _send(self, place: Place, op: Op) -> Iterator[Peer]:
         rule = op.origin.rule if op.origin else ""
         if rule in (TELL_ROWS, TELL_STEP):
             yield from (("then its communicator sends changes for", there) for there in self._added)
@@ -93,10 +94,10 @@ class OtherSide:
         for key in sent_by(op):
             yield from self._received(key)
 
-    def _received(self, key: Key) -> Iterator[Pair]:
+    def _received(self, key: Key) -> Iterator[Peer]:
         """Where a server takes a variable in, and the block that it is meant for."""
         endpoint, name = key
-        serving = self.talk.serving.get(endpoint)
+        serving = self.messages.serving.get(endpoint)
         if serving is None:
             return
         yield f"%{name} is received by", serving
@@ -114,7 +115,7 @@ class OtherSide:
             if op.input("Param") is not None or (op.type == "sum" and op.output("Out") in op.inputs.get("X", ())):
                 yield Place(machine, MAIN, block, number)
 
-    def _recv(self, place: Place, op: Op) -> Iterator[Pair]:
+    def _recv(self, place: Place, op: Op) -> Iterator[Peer]:
         startup = place.program == STARTUP
         for endpoint, name in fetched_by(op):
             machine = self.job.servers.get(endpoint)
@@ -127,7 +128,7 @@ class OtherSide:
         for join in self._readers(place, op.outputs.get("Out", ()), ("concat",)):
             yield "what it fetches is joined by", join
 
-    def _split(self, place: Place, op: Op) -> Iterator[Pair]:
+    def _split(self, place: Place, op: Op) -> Iterator[Peer]:
         for use in self._readers(place, op.outputs["Out"], ("send", "prefetch", "merge_ids")):
             there = self.job.op(use)
             yield "the parts go to", use
@@ -135,25 +136,25 @@ class OtherSide:
                 for join in self._writers(place, [there.role_vars[0]], ("concat",)):
                     yield "the parameter, cut alike, is joined again by", join
 
-    def _concat(self, place: Place, op: Op) -> Iterator[Pair]:
+    def _concat(self, place: Place, op: Op) -> Iterator[Peer]:
         for fetch in self._writers(place, op.inputs["X"], ("recv",)):
             yield "joins what is fetched by", fetch
-        for send in self.talk.about.get((place.machine, op.outputs["Out"][0]), ()):
+        for send in self.messages.about.get((place.machine, op.outputs["Out"][0]), ()):
             for split in self._writers(send, self.job.op(send).inputs.get("X", ()), SPLITS):
                 yield "the gradient is cut alike by", split
 
-    def _barrier(self, place: Place, op: Op) -> Iterator[Pair]:
+    def _barrier(self, place: Place, op: Op) -> Iterator[Peer]:
         for endpoint in texts(op, "endpoints"):
-            serving = self.talk.serving.get(endpoint)
+            serving = self.messages.serving.get(endpoint)
             if serving is not None:
                 yield f"counted, with Fanin {self.job.op(serving).attrs.get('Fanin')}, by", serving
-            for there in self.talk.barriers.get(endpoint, ()):
+            for there in self.messages.barriers.get(endpoint, ()):
                 if there != place and there.program == place.program and self.job.op(there).type == op.type:
                     yield "waits together with", there
 
-    def _lookup(self, place: Place, op: Op) -> Iterator[Pair]:
+    def _lookup(self, place: Place, op: Op) -> Iterator[Peer]:
         for endpoint, name in looked_up_by(op):
-            serving = self.talk.serving.get(endpoint)
+            serving = self.messages.serving.get(endpoint)
             if serving is None:
                 continue
             if op.type == "prefetch":
@@ -165,7 +166,7 @@ class OtherSide:
                 written = [u for u in self.job.uses[serving.machine].written(name) if u.program == MAIN]
                 yield from (("which updates them by", Place(serving.machine, *used)) for used in written[-1:])
         for name in op.inputs.get("W", ()):
-            for send in self.talk.about.get((place.machine, name), ()):
+            for send in self.messages.about.get((place.machine, name), ()):
                 yield "the gradient of the rows is sent by", send
         if op.type == "prefetch":
             for split in self._writers(place, op.inputs["X"], SPLITS):
@@ -173,11 +174,11 @@ class OtherSide:
             for merge in self._readers(place, op.outputs["Out"], ("merge_ids",)):
                 yield "the rows are put in order by", merge
 
-    def _merge_ids(self, place: Place, op: Op) -> Iterator[Pair]:
+    def _merge_ids(self, place: Place, op: Op) -> Iterator[Peer]:
         for fetch in self._writers(place, op.inputs["X"], ("prefetch",)):
             yield "puts in order what is fetched by", fetch
 
-    def _fake(self, place: Place, op: Op) -> Iterator[Pair]:
+    def _fake(self, place: Place, op: Op) -> Iterator[Peer]:
         name = op.outputs["Out"][0]
         for row in rows_of(self.job, name):
             machine = self.job.servers.get(row["endpoint"])
@@ -185,14 +186,14 @@ class OtherSide:
                 if used.program == STARTUP and machine:
                     yield f"%{row['slice']} is initialised by", Place(machine, *used)
 
-    def _collective(self, place: Place, op: Op) -> Iterator[Pair]:
+    def _collective(self, place: Place, op: Op) -> Iterator[Peer]:
         for machine in self.job.trainers:
             program = self.job.machines[machine].get(place.program)
             ops = program.blocks[place.block].ops if program else ()
             if machine != place.machine and place.number < len(ops) and ops[place.number].type == op.type:
                 yield "meets", place._replace(machine=machine)
 
-    def _local(self, place: Place, op: Op) -> Iterator[Pair]:
+    def _local(self, place: Place, op: Op) -> Iterator[Peer]:
         """What the communication of a trainer does with the result of one of its own ops."""
         if op.origin is not None and self.job.plan["mode"] == "geo":
             for there in self._alike.get((op.origin[:3], ADD_CHANGE, MAIN), ()):
@@ -205,35 +206,37 @@ class OtherSide:
 
     # Servers.
 
-    def _serve(self, place: Place, op: Op) -> Iterator[Pair]:
+    def _serve(self, place: Place, op: Op) -> Iterator[Peer]:
         here = str(op.attrs.get("endpoint"))
         for relation, messages in (
-            ("is sent to it by", self.talk.sent),
-            ("is fetched from it by", self.talk.fetched),
-            ("is looked up on it by", self.talk.looked_up),
+            ("is sent to it by", self.messages.sent),
+            ("is fetched from it by", self.messages.fetched),
+            ("is looked up on it by", self.messages.looked_up),
         ):
             for (endpoint, name), places in messages.items():
                 if endpoint == here:
                     yield from ((f"%{name} {relation}", there) for there in places)
-        for there in self.talk.barriers.get(here, ()):
+        for there in self.messages.barriers.get(here, ()):
             yield "a barrier reaches it from", there
 
-    def _on_server(self, place: Place, op: Op) -> Iterator[Pair]:
+    def _on_server(self, place: Place, op: Op) -> Iterator[Peer]:
         if op.type == "listen_and_serv":
             return
         endpoint = next(e for e, machine in self.job.servers.items() if machine == place.machine)
         startup = place.program == STARTUP
         for name in op.input_names:
-            yield from ((f"%{name} is sent by", there) for there in self.talk.sent.get((endpoint, name), ()))
+            yield from ((f"%{name} is sent by", there) for there in self.messages.sent.get((endpoint, name), ()))
             if op.type == "lookup_sparse_table":
-                yield from ((f"%{name} is asked by", there) for there in self.talk.looked_up.get((endpoint, name), ()))
+                yield from (
+                    (f"%{name} is asked by", there) for there in self.messages.looked_up.get((endpoint, name), ())
+                )
         for name in op.output_names:
-            for there in self.talk.fetched.get((endpoint, name), ()):
+            for there in self.messages.fetched.get((endpoint, name), ()):
                 if (there.program == STARTUP) == startup:
                     yield f"%{name} is fetched by", there
             if not startup and op.type != "lookup_sparse_table":
                 yield from (
-                    (f"rows of %{name} are looked up by", t) for t in self.talk.looked_up.get((endpoint, name), ())
+                    (f"rows of %{name} are looked up by", t) for t in self.messages.looked_up.get((endpoint, name), ())
                 )
         rule = op.origin.rule if op.origin else ""
         if rule == MERGE:
@@ -244,7 +247,7 @@ class OtherSide:
             yield from self._changed(op.origin)
         yield from self._same(place, op, rule)
 
-    def _changed(self, origin: Origin) -> Iterator[Pair]:
+    def _changed(self, origin: Origin) -> Iterator[Peer]:
         """Who changes on the trainers what a server adds, and which op lets it be sent."""
         for machine in self.job.trainers:
             for place in self.job.places(machine):
@@ -263,7 +266,7 @@ class OtherSide:
         origin = self.job.op(place).origin
         return origin.rule if origin else ""
 
-    def _same(self, place: Place, op: Op, rule: str) -> Iterator[Pair]:
+    def _same(self, place: Place, op: Op, rule: str) -> Iterator[Peer]:
         """The ops of other servers that were made from the same source op by the same rule."""
         if op.origin is not None and op.origin.op >= 0 and rule not in (COMPENSATE, FILL_BACKUP, MERGE):
             relation = "works on another part:" if rule else "another server holds it too:"
@@ -272,7 +275,7 @@ class OtherSide:
                 if there != place and (rule != UPDATE or there.machine != place.machine):
                     yield relation, there
 
-    def _backups(self, place: Place, op: Op) -> Iterator[Pair]:
+    def _backups(self, place: Place, op: Op) -> Iterator[Peer]:
         uses = self.job.uses[place.machine]
         if op.type == "ref_by_trainer_id":
             for name in op.inputs["X"]:
@@ -282,3 +285,9 @@ class OtherSide:
             for name in op.output_names:
                 for used in uses.read(name):
                     yield f"%{name} is compared with in", Place(place.machine, *used)
+
+
+@lru_cache(maxsize=1)
+def peers_of(job: ExplainedJob) -> Peers:
+    """The peers of a job's ops; kept for the job that was asked about last."""
+    return Peers(job)

@@ -1,0 +1,43 @@
+"""Attributes of ops as a model's script writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pstranspile.ir.attributes import PYTHON_TYPES, AttrKind, AttrValue, Ints, float32
+from pstranspile.ir.types import DType
+from pstranspile.ops import schema_of
+from pstranspile.ops.schema import AttrSpec
+
+
+def attributes(op_type: str, attrs: Mapping[str, object]) -> dict[str, AttrValue]:
+    """Plain Python values as attributes of the kinds that the op type's schema declares.
+
+    Raises KeyError for an attribute that is not declared, TypeError for a value of another kind.
+    """
+    schema = schema_of(op_type)
+    if schema is None:
+        raise KeyError(f"op type {op_type} is not declared")
+    return {name: _typed(op_type, name, value, schema.attrs.get(name)) for name, value in attrs.items()}
+
+
+def _typed(op_type: str, name: str, value: object, spec: AttrSpec | None) -> AttrValue:
+    if isinstance(value, DType):
+        return value.value
+    if spec is None:
+        if name in ("op_namescope", "op_device") and isinstance(value, str):
+            return value
+        raise KeyError(f"{op_type} has no attribute {name}")
+    if spec.kind is AttrKind.FLOAT and isinstance(value, int | float):
+        return float32(float(value))
+    if spec.kind is AttrKind.FLOATS and isinstance(value, Sequence):
+        return PYTHON_TYPES[spec.kind](float32(float(item)) for item in value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    python = PYTHON_TYPES[spec.kind]
+    scalar = isinstance(value, bool | int | float | str)
+    if scalar and spec.kind in (AttrKind.INTS, AttrKind.LONGS) and isinstance(value, int):
+        return Ints((value,)) if spec.kind is AttrKind.INTS else python((value,))
+    if spec.kind in (AttrKind.INT, AttrKind.LONG) and not isinstance(value, int):
+        raise TypeError(f"{op_type}: attribute {name} is an integer, got {value!r}")
+    if spec.kind is AttrKind.STRING and not isinstance(value, str):
+        raise TypeError(f"{op_type}: attribute {name} is a string, got {value!r}")
+    return python(value)
