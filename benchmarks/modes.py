@@ -21,7 +21,7 @@ from programs import embeddings, mlp
 from pstranspile.compile import compile, prepare
 from pstranspile.ir.model import Module
 from pstranspile.job import Job
-from pstranspile.job_modes import MODES
+from pstranspile.job.modes import MODES
 from pstranspile.textual import parse, print_module
 
 

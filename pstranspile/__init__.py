@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pstranspile.ir.roles import OpRole as OpRole
     from pstranspile.job import Job as Job
     from pstranspile.job import JobError as JobError
-    from pstranspile.jobfile import load_job as load_job
+    from pstranspile.job.file import load_job as load_job
     from pstranspile.loading import load as load
     from pstranspile.loading import loads as loads
     from pstranspile.ops.build import make_op as make_op
@@ -96,7 +96,7 @@ _API = {
     "op_graph": "analysis.opgraph:op_graph",
     "load": "loading:load",
     "load_checkpoint": "checkpoint.api:load_checkpoint",
-    "load_job": "jobfile:load_job",
+    "load_job": "job.file:load_job",
     "load_variables": "saving:load_variables",
     "loads": "loading:loads",
     "save_checkpoint": "checkpoint.api:save_checkpoint",

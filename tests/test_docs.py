@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from pstranspile.jobfile import load_job
+from pstranspile.job.file import load_job
 from tests.readme import ROOT, Block, blocks
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

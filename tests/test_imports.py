@@ -15,7 +15,7 @@ LAYERS = (
     ("lazy", "reading"),
     ("ir",),
     ("folders",),
-    ("endpoints", "job_modes", "job", "jobfile"),
+    ("job",),
     ("ops",),
     ("textual", "passes", "rules"),
     ("plugins",),

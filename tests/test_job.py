@@ -7,10 +7,10 @@ import random
 
 import pytest
 
-from pstranspile.endpoints import parse_endpoint
-from pstranspile.job import DEFAULTS, Job, JobError, job_warnings
-from pstranspile.job_modes import MODES, SERVER_MODES, SWITCHES
-from pstranspile.jobfile import load_job, parse_setting
+from pstranspile.job.endpoints import parse_endpoint
+from pstranspile.job.file import load_job, parse_setting
+from pstranspile.job.job import DEFAULTS, Job, JobError, job_warnings
+from pstranspile.job.modes import MODES, SERVER_MODES, SWITCHES
 
 SERVERS = ["a:6174", "b:6174"]
 TRAINERS = ["a:7164", "b:7164", "c:7164", "d:7164"]

@@ -163,7 +163,7 @@ def read_job(options: argparse.Namespace) -> Job:
     """The job of the options; raises JobError. Its warnings are printed."""
     from pstranspile.ir.diagnostics import error
     from pstranspile.job import JobError, job_warnings
-    from pstranspile.jobfile import load_job, parse_setting
+    from pstranspile.job.file import load_job, parse_setting
 
     overrides: dict[str, object] = {"strict": options.strict or None, "allow": list(allowed(options)) or None}
     named = [(key, getattr(options, key)) for key in ("pservers", "trainers", "mode")]

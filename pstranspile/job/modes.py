@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 
-class Mode(NamedTuple):
-    """A mode of distribution. `cause` is the setting that asks for it, in Fluid's words.
+class ModeSettings(NamedTuple):
+    """What a job says of itself in a mode of distribution. `cause` is the setting that asks for it, in Fluid's words.
 
     `flags` are the switches that the mode fixes; `free` those it leaves open, with the value they have when
     the mode is named and they are not.
@@ -40,26 +40,26 @@ def _off(*names: str) -> dict[str, bool]:
 
 _COLLECTIVE = {"sync_mode": True, **_off(*SWITCHES[1:])}
 
-MODES: Mapping[str, Mode] = {
-    "sync": Mode(
+MODES: Mapping[str, ModeSettings] = {
+    "sync": ModeSettings(
         "every step, servers wait for the gradients of all trainers, average them and update once",
         "sync_mode = true",
         {"sync_mode": True, **_off("runtime_split_send_recv", "half_async", "geo_sgd_mode")},
         _off("completely_not_async"),
     ),
-    "async": Mode(
+    "async": ModeSettings(
         "servers update at every gradient that arrives; trainers do not wait for each other",
         "sync_mode = false",
         {"sync_mode": False, **_off("half_async", "completely_not_async", "geo_sgd_mode")},
         _off("runtime_split_send_recv"),
     ),
-    "half-async": Mode(
+    "half-async": ModeSettings(
         "a communicator in every trainer averages the gradients of its threads before it sends them",
         "half_async = true",
         {"sync_mode": False, "half_async": True, **_off("completely_not_async", "geo_sgd_mode")},
         {"runtime_split_send_recv": True},
     ),
-    "fleet-sync": Mode(
+    "fleet-sync": ModeSettings(
         "as half-async, and the communicators wait for each other: the Sync strategy of Fluid's Fleet",
         "completely_not_async = true",
         {
@@ -70,31 +70,31 @@ MODES: Mapping[str, Mode] = {
             "geo_sgd_mode": False,
         },
     ),
-    "geo": Mode(
+    "geo": ModeSettings(
         "trainers update locally and exchange the differences of their parameters every few steps",
         "geo_sgd_mode = true",
         {"sync_mode": False, "geo_sgd_mode": True, **_off("half_async", "completely_not_async")},
         {"runtime_split_send_recv": True},
     ),
-    "nccl2": Mode(
+    "nccl2": ModeSettings(
         "no servers: the trainers' startup programs set up the communicator of a multi-process executor",
         "mode = nccl2",
         _COLLECTIVE,
         servers=False,
     ),
-    "grad-allreduce": Mode(
+    "grad-allreduce": ModeSettings(
         "no servers: gradients are summed over all trainers by collective operators",
         "collective_mode = grad_allreduce",
         _COLLECTIVE,
         servers=False,
     ),
-    "local-sgd": Mode(
+    "local-sgd": ModeSettings(
         "no servers: trainers update locally and average their parameters by collective operators",
         "collective_mode = local_sgd",
         _COLLECTIVE,
         servers=False,
     ),
-    "single-process-multi-thread": Mode(
+    "single-process-multi-thread": ModeSettings(
         "no servers: as grad-allreduce, for the devices of one process",
         "collective_mode = single_process_multi_thread",
         _COLLECTIVE,

@@ -8,16 +8,15 @@ else: every later stage reads `job.mode`.
 from __future__ import annotations
 
 import operator
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import Any, cast
 
-from pstranspile.endpoints import duplicates, local_endpoints, parse_endpoint
 from pstranspile.ir.codes import declare
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, warning
 from pstranspile.ir.severity import wrong_codes
-from pstranspile.job_modes import (
+from pstranspile.job.endpoints import duplicates, endpoints_of, shown, trainers_of
+from pstranspile.job.modes import (
     CONFIG_MODES,
     MODES,
     SERVER_MODES,
@@ -44,9 +43,6 @@ DISTRIBUTED_TABLES = ("modulo", "rows")
 into ranges of rows like other sparse tables, updated as the program says.
 """
 
-MAX_MACHINES = 10_000
-"""More trainers than this, or more servers, are taken for a slip of the hand: every one has programs of its own."""
-
 
 class JobError(DiagnosticError):
     """The job can't be used. The `focus` of each finding is the key it is about."""
@@ -58,7 +54,7 @@ class Job:
 
     `pservers` are endpoints in order of their index. `trainers` is the number of trainers,
     `trainer_endpoints` their endpoints (empty where only the number was given). `mode` is one of
-    `pstranspile.job_modes.MODES`. The other fields are those of Fluid's configuration, with its defaults;
+    `pstranspile.job.modes.MODES`. The other fields are those of Fluid's configuration, with its defaults;
     the switches that choose a mode (`sync_mode`, `half_async`, ...) agree with `mode`.
     """
 
@@ -67,25 +63,25 @@ class Job:
     mode: str
     trainer_endpoints: tuple[str, ...]
     sync_mode: bool
-    slice_var_up: bool
-    split_method: str
-    min_block_size: int
-    distributed_table: str
-    enable_dc_asgd: bool
+    slice_var_up: bool = True
+    split_method: str = "RoundRobin"
+    min_block_size: int = 8192
+    distributed_table: str = "modulo"
+    enable_dc_asgd: bool = False
     runtime_split_send_recv: bool
     half_async: bool
     completely_not_async: bool
     geo_sgd_mode: bool
-    geo_sgd_need_push_nums: int
+    geo_sgd_need_push_nums: int = 100
     collective_mode: str | None
-    nccl_comm_num: int
-    use_hierarchical_allreduce: bool
-    hierarchical_allreduce_inter_nranks: int
-    wait_port: bool
-    strict: bool
-    allow: tuple[str, ...]
-    trainer_id: int
-    current_endpoint: str
+    nccl_comm_num: int = 1
+    use_hierarchical_allreduce: bool = False
+    hierarchical_allreduce_inter_nranks: int = 0
+    wait_port: bool = True
+    strict: bool = False
+    allow: tuple[str, ...] = ()
+    trainer_id: int = 0
+    current_endpoint: str = ""
 
     def __init__(
         self,
@@ -141,36 +137,14 @@ def _plain(value: object) -> object:
     return [*value] if isinstance(value, tuple) else value  # pyright: ignore[reportUnknownVariableType]
 
 
-DEFAULTS: Mapping[str, bool | int | str | tuple[str, ...] | None] = {
-    "slice_var_up": True,
-    "split_method": "RoundRobin",
-    "min_block_size": 8192,
-    "distributed_table": "modulo",
-    "enable_dc_asgd": False,
-    "geo_sgd_need_push_nums": 100,
-    "nccl_comm_num": 1,
-    "use_hierarchical_allreduce": False,
-    "hierarchical_allreduce_inter_nranks": 0,
-    "wait_port": True,
-    "strict": False,
-    "allow": (),
-    "trainer_id": 0,
-    "current_endpoint": "",
-}
+DEFAULTS: Mapping[str, Any] = {f.name: f.default for f in fields(Job) if f.default is not MISSING}
 """Defaults of the keys that do not take part in choosing the mode: Fluid's own."""
 
-BOOLEANS = (
-    "sync_mode",
-    "slice_var_up",
-    "enable_dc_asgd",
-    "runtime_split_send_recv",
-    "half_async",
-    "completely_not_async",
-    "geo_sgd_mode",
-    "use_hierarchical_allreduce",
-    "wait_port",
-    "strict",
-)
+KEYS: tuple[str, ...] = tuple(f.name for f in fields(Job))
+"""Every key of a job."""
+
+BOOLEANS = frozenset(f.name for f in fields(Job) if f.type == "bool")
+STRINGS = frozenset(f.name for f in fields(Job) if f.type in ("str", "str | None"))
 INTEGERS: Mapping[str, tuple[int, int]] = {
     "min_block_size": (1, 2**63 - 1),
     "geo_sgd_need_push_nums": (1, 2**31 - 1),
@@ -179,17 +153,6 @@ INTEGERS: Mapping[str, tuple[int, int]] = {
     "trainer_id": (0, 2**31 - 1),
 }
 """Keys that hold a number, with the smallest and the largest one they take."""
-STRINGS = ("split_method", "distributed_table", "mode", "collective_mode", "current_endpoint")
-KEYS: tuple[str, ...] = (
-    "pservers",
-    "trainers",
-    "trainer_endpoints",
-    *BOOLEANS,
-    *INTEGERS,
-    *STRINGS,
-    "allow",
-)
-"""Every key of a job."""
 
 
 def _resolve(given: Mapping[str, object]) -> dict[str, Any]:
@@ -204,9 +167,9 @@ def _resolve(given: Mapping[str, object]) -> dict[str, Any]:
     codes = allow.split(",") if isinstance(allow, str) else allow
     values["allow"] = tuple([code.strip() for code in codes if code.strip()])
     found += wrong_codes(values["allow"], "allow")
-    current = _endpoints("current_endpoint", values["current_endpoint"] or None, found)
-    pservers = _endpoints("pservers", given.get("pservers"), found)
-    count, trainer_endpoints = _trainers(given, found)
+    current = endpoints_of("current_endpoint", values["current_endpoint"] or None, found)
+    pservers = endpoints_of("pservers", given.get("pservers"), found)
+    count, trainer_endpoints = trainers_of(given, found)
     if mode is None or found:
         raise JobError(found)
     found += (error("job-conflict", d.message, focus=d.key) for d in flag_conflicts(mode, given))
@@ -244,19 +207,6 @@ def _wanted_type(key: str, value: object) -> str | None:
     return None
 
 
-def shown(value: object) -> str:
-    """A value in a few words, however large it is and however deep it nests."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int) and value.bit_length() > 128:
-        return f"a number of {value.bit_length()} bits"
-    if isinstance(value, list | tuple | dict):
-        held = cast("Sequence[object] | dict[object, object]", value)
-        return f"{'a table' if isinstance(value, dict) else 'a list'} of {len(held)}"
-    text = repr(value[:60]) if isinstance(value, str) else repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
 def _with_type(value: object) -> str:
     return f"{shown(value)} ({type(value).__name__})"
 
@@ -286,68 +236,6 @@ def _unknown(key: str, value: str, names: Sequence[str]) -> str:
     near = get_close_matches(value[:60].lower(), [n.lower() for n in names], 1)
     hint = next((f" (did you mean {n}?)" for n in names if near and n.lower() == near[0]), "")
     return f"{key} is {shown(value)}; it takes {', '.join(names[:-1])} or {names[-1]}{hint}"
-
-
-def _endpoints(key: str, value: object, found: list[Diagnostic]) -> tuple[str, ...]:
-    """The endpoints that a value of `pservers` or `trainer_endpoints` means; errors go to `found`."""
-    if value is None:
-        return ()
-    value = _count_if_number(value)
-    if isinstance(value, int):
-        if key != "pservers":
-            message = f"{key} takes host:port, not a number"
-            found.append(error("job-type", message, focus=key))
-            return ()
-        if not 1 <= value <= MAX_MACHINES:
-            limit = "at least 1" if value < 1 else f"at most {MAX_MACHINES}"
-            found.append(error("job-value", f"{key} is {shown(value)}; it must be {limit}", focus=key))
-            return ()
-        return local_endpoints(value)
-    texts: Sequence[str] = value.split(",") if isinstance(value, str) else value  # type: ignore[assignment]
-    if isinstance(value, str) and not value.strip():
-        texts = ()
-    if len(texts) > MAX_MACHINES:
-        message = f"{key} lists {len(texts)} endpoints; it must be at most {MAX_MACHINES}"
-        found.append(error("job-value", message, focus=key))
-        return ()
-    parsed: list[str] = []
-    for text in texts:
-        try:
-            parsed.append(parse_endpoint(text))
-        except ValueError as problem:
-            found.append(error("job-endpoint", f"{key}: {problem}", focus=key))
-    for endpoint in dict.fromkeys(duplicates(parsed)):
-        message = f"{key}: {endpoint} stands there twice; every machine needs an address of its own"
-        found.append(error("job-endpoint", message, focus=key))
-    return tuple(parsed)
-
-
-def _count_if_number(value: object) -> object:
-    return int(value) if isinstance(value, str) and re.fullmatch(r"\s*-?[0-9]{1,4000}\s*", value) else value
-
-
-def _trainers(given: Mapping[str, object], found: list[Diagnostic]) -> tuple[int, tuple[str, ...]]:
-    """The number of trainers and their endpoints, where these are known."""
-    value = given.get("trainers", 1 if "trainer_endpoints" not in given else None)
-    listed = _endpoints("trainer_endpoints", given.get("trainer_endpoints"), found)
-    value = _count_if_number(value)
-    if isinstance(value, int):
-        if not 1 <= value <= MAX_MACHINES:
-            limit = "at least 1" if value < 1 else f"at most {MAX_MACHINES}"
-            found.append(error("job-value", f"trainers is {shown(value)}; it must be {limit}", focus="trainers"))
-        if listed and len(listed) != value:
-            message = f"trainers is {value}, but trainer_endpoints lists {len(listed)}"
-            found.append(error("job-conflict", message, focus="trainer_endpoints"))
-        return value, listed
-    if value is None:
-        return len(listed), listed
-    endpoints = _endpoints("trainers", value, found)
-    if not endpoints and not any(d.focus == "trainers" for d in found):
-        found.append(error("job-value", "trainers is empty; there must be at least 1", focus="trainers"))
-    if listed and listed != endpoints:
-        message = "trainers and trainer_endpoints list different endpoints"
-        found.append(error("job-conflict", message, focus="trainer_endpoints"))
-    return len(endpoints), endpoints
 
 
 def _cluster_errors(values: Mapping[str, Any]) -> Iterable[Diagnostic]:

@@ -15,8 +15,9 @@ from pstranspile.ir.codes import declare
 from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, error, first_findings
 from pstranspile.ir.expect import path_of
 from pstranspile.ir.model import Location
-from pstranspile.job import BOOLEANS, INTEGERS, KEYS, Job, JobError, shown
-from pstranspile.job_modes import MODES, SWITCHES
+from pstranspile.job.endpoints import shown
+from pstranspile.job.job import BOOLEANS, INTEGERS, KEYS, Job, JobError
+from pstranspile.job.modes import MODES, SWITCHES
 from pstranspile.reading import read_named
 
 declare("job-file", "A job file can't be read, or is neither valid TOML nor valid JSON.")
