@@ -26,7 +26,7 @@ from programs import embeddings, mlp
 from pstranspile.compile import compile, prepare
 from pstranspile.ir.model import Module
 from pstranspile.job import Job
-from pstranspile.textual import parse, print_module
+from pstranspile.ops.textual import parse, print_module
 from pstranspile.verify import verify
 
 RECORDED = {100: 8.1, 400: 163.0}

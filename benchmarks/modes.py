@@ -22,7 +22,7 @@ from pstranspile.compile import compile, prepare
 from pstranspile.ir.model import Module
 from pstranspile.job import Job
 from pstranspile.job.modes import MODES
-from pstranspile.textual import parse, print_module
+from pstranspile.ops.textual import parse, print_module
 
 
 def job_of(mode: str, trainers: int, count: int) -> Job:

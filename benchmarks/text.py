@@ -26,7 +26,7 @@ from pstranspile.ir.roles import OpRole
 from pstranspile.ir.text.grammar import parse_module
 from pstranspile.ir.types import DType, VarKind
 from pstranspile.ops import schema_of
-from pstranspile.textual import parse, print_module
+from pstranspile.ops.textual import parse, print_module
 
 
 def best(action: Callable[[], Any], repeat: int) -> float:

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from pstranspile.compile import compile as compile
     from pstranspile.compile import prepare as prepare
     from pstranspile.diff import diff as diff
-    from pstranspile.exporting import export as export
+    from pstranspile.interop.exporting import export as export
+    from pstranspile.interop.loading import load as load
+    from pstranspile.interop.loading import loads as loads
     from pstranspile.ir.diagnostics import Diagnostic as Diagnostic
     from pstranspile.ir.diagnostics import DiagnosticError as DiagnosticError
     from pstranspile.ir.diagnostics import error as error
@@ -39,9 +41,8 @@ if TYPE_CHECKING:
     from pstranspile.job import Job as Job
     from pstranspile.job import JobError as JobError
     from pstranspile.job.file import load_job as load_job
-    from pstranspile.loading import load as load
-    from pstranspile.loading import loads as loads
     from pstranspile.ops.build import make_op as make_op
+    from pstranspile.ops.textual import print_module as dumps
     from pstranspile.ops.values import LoDTensor as LoDTensor
     from pstranspile.ops.values import SelectedRows as SelectedRows
     from pstranspile.plan.dispatch import Dispatcher as Dispatcher
@@ -57,7 +58,6 @@ if TYPE_CHECKING:
     from pstranspile.run.scope import Scope as Scope
     from pstranspile.saving import load_variables as load_variables
     from pstranspile.saving import save_variables as save_variables
-    from pstranspile.textual import print_module as dumps
     from pstranspile.verify import verify as verify
 
 __version__ = "0.1.0"
@@ -89,16 +89,16 @@ _API = {
     "analyze": "analysis.facts:analyze",
     "compile": "compile:compile",
     "diff": "diff:diff",
-    "dumps": "textual:print_module",
+    "dumps": "ops.textual:print_module",
     "error": "ir.diagnostics:error",
-    "export": "exporting:export",
+    "export": "interop.exporting:export",
     "make_op": "ops.build:make_op",
     "op_graph": "analysis.opgraph:op_graph",
-    "load": "loading:load",
+    "load": "interop.loading:load",
     "load_checkpoint": "checkpoint.api:load_checkpoint",
     "load_job": "job.file:load_job",
     "load_variables": "saving:load_variables",
-    "loads": "loading:loads",
+    "loads": "interop.loading:loads",
     "save_checkpoint": "checkpoint.api:save_checkpoint",
     "save_variables": "saving:save_variables",
     "make_plan": "plan.make:make_plan",

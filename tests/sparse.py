@@ -10,7 +10,7 @@ from pstranspile.autodiff import SGD, Optimizer, minimize
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, Module, Op, Program
 from pstranspile.layers.draft import Value
-from pstranspile.textual import parse, print_module
+from pstranspile.ops.textual import parse, print_module
 
 SIZE = (200, 8)
 

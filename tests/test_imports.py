@@ -12,21 +12,18 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "pstranspile"
 
 LAYERS = (
-    ("lazy", "reading"),
+    ("lazy",),
     ("ir",),
-    ("folders",),
     ("job",),
     ("ops",),
-    ("textual", "passes", "rules"),
-    ("plugins",),
+    ("passes",),
     ("layers",),
     ("autodiff",),
     ("analysis",),
     ("plan",),
-    ("modes",),
-    ("emit",),
+    ("modes", "emit"),
     ("interop",),
-    ("exporting", "loading", "outputs", "saving"),
+    ("saving",),
     ("verify", "link", "diff", "run"),
     ("compile",),
     ("checkpoint", "explain"),
@@ -37,7 +34,7 @@ LAYERS = (
 )
 """From the lowest layer up. A module imports from its own layer or from lower ones."""
 
-SEPARATE = ("interop", "loading", "outputs", "verify", "link", "diff", "run")
+SEPARATE = ("interop", "verify", "link", "diff", "run")
 """Parts that know nothing of the transpiler."""
 
 TOGETHER = ("verify", "link", "diff", "run")

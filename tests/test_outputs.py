@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from pstranspile.folders import work_folder
+from pstranspile.interop.folders import work_folder
+from pstranspile.interop.outputs import write_output, write_outputs
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError
 from pstranspile.ir.model import Location
-from pstranspile.outputs import write_output, write_outputs
 
 ROOT = Path(__file__).parents[1]
 
@@ -123,8 +123,8 @@ def test_a_failing_rename_is_undone(tmp_path, monkeypatch, call, failure):
             raise failure
         real(source, target)
 
-    monkeypatch.setattr("pstranspile.outputs.os.rename", rename)
-    monkeypatch.setattr("pstranspile.outputs.exchange", lambda *_: False)
+    monkeypatch.setattr("pstranspile.interop.outputs.os.rename", rename)
+    monkeypatch.setattr("pstranspile.interop.outputs.exchange", lambda *_: False)
     with pytest.raises((DiagnosticError, KeyboardInterrupt)):
         write_outputs(tmp_path, {"plan.json": b"[]", "pserver_0.ir": b"new"})
     assert content(tmp_path) == before
@@ -167,7 +167,7 @@ def test_the_folder_keeps_what_else_it_holds(tmp_path, monkeypatch):
     (folder / "link").symlink_to("notes.txt")
     folder.chmod(0o750)
     before = os.stat(folder / "notes.txt")
-    monkeypatch.setattr("pstranspile.outputs._write_in_place", None)  # it is exchanged
+    monkeypatch.setattr("pstranspile.interop.outputs._write_in_place", None)  # it is exchanged
     write_outputs(folder, {**PLAN, "trainer_0.ir": b"new", "pserver_0.ir": b"new"})
     write_outputs(folder, {**PLAN, "trainer_0.ir": b"newer"})
     assert sorted(os.listdir(folder)) == ["link", "notes.txt", "plan.json", "trainer_0.ir"]
@@ -199,7 +199,7 @@ def test_a_folder_that_somebody_is_in_stays_the_same_one(tmp_path, monkeypatch, 
 
 WRITER = """
 import sys
-from pstranspile.outputs import write_outputs
+from pstranspile.interop.outputs import write_outputs
 letters = sys.argv[2]
 while True:
     for letter in letters:
@@ -250,7 +250,7 @@ def test_several_runs_at_once(tmp_path):
 
 def test_told_to_end(tmp_path):
     """The command takes away what it has begun to write."""
-    script = "from pstranspile import outputs\nimport os, signal\nreal = outputs.os.rename\n"
+    script = "from pstranspile.interop import outputs\nimport os, signal\nreal = outputs.os.rename\n"
     script += "outputs.exchange = lambda *_: os.kill(os.getpid(), signal.SIGTERM)\n"
     script += "import sys\nfrom pstranspile.__main__ import main\nsys.exit(main())"
     write_outputs(tmp_path / "out", {**PLAN, "trainer_0.ir": b"old"})

@@ -13,7 +13,7 @@ from typing import NoReturn
 from pstranspile.checkpoint import codes
 from pstranspile.checkpoint.manifest import FileEntry
 from pstranspile.checkpoint.names import MANIFEST
-from pstranspile.folders import exchange, work_folder
+from pstranspile.interop.folders import exchange, work_folder
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location
 

@@ -15,13 +15,13 @@ from pstranspile.checkpoint.names import require_names
 from pstranspile.checkpoint.state import gather
 from pstranspile.checkpoint.tables import dense, merged
 from pstranspile.compile import Compiled
+from pstranspile.interop.loading import load
 from pstranspile.ir.attributes import BlockRef, BlockRefs, Strings
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op, error, raise_errors
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, Block, Location, Module, Op, Program, Var
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import VarKind
-from pstranspile.loading import load
 from pstranspile.ops import schema_of
 from pstranspile.ops.build import make_op
 from pstranspile.ops.context import Value

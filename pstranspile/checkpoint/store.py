@@ -27,6 +27,7 @@ from pstranspile.checkpoint.state import Copy, State
 from pstranspile.interop.safetensors import safetensors_pieces, tensors_from_bytes
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, first_findings
 from pstranspile.ir.model import Location
+from pstranspile.ir.reading import open_regular, read_regular
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import Value
 from pstranspile.ops.tensor_bytes import (
@@ -40,7 +41,6 @@ from pstranspile.ops.tensor_bytes import (
     require_encodable,
 )
 from pstranspile.ops.values import LoDTensor, SelectedRows
-from pstranspile.reading import open_regular, read_regular
 
 np = lazy_import("numpy")
 

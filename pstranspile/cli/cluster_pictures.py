@@ -76,7 +76,7 @@ def _steps(text: str) -> tuple[int, int] | None:
 
 def show_pictures(recorder: Recorder, cluster: Cluster, options: argparse.Namespace) -> None:
     """Writes what was asked for. Raises DiagnosticError when a file can't be written."""
-    from pstranspile.outputs import write_output
+    from pstranspile.interop.outputs import write_output
     from pstranspile.run.cluster.chart import chart_text
     from pstranspile.run.cluster.chart_svg import chart_svg
     from pstranspile.run.cluster.trace import trace_json

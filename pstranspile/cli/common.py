@@ -185,7 +185,7 @@ def load_input(path: str, startup: str | None = None, meta: str | None = None, *
 
     Raises DiagnosticError, or Reported for what came from stdin.
     """
-    from pstranspile.loading import load, load_bytes, read_stdin
+    from pstranspile.interop.loading import load, load_bytes, read_stdin
 
     if path != "-":
         return load(path, startup, meta, call_stacks=call_stacks, report=report)
@@ -207,7 +207,7 @@ def verified(module: Module, options: argparse.Namespace, job: Job | None = None
     """What `load_verified` gives, of a module that was read before."""
     _verify(module, options, job)
     if options.passes:
-        from pstranspile.plugins import run_passes
+        from pstranspile.cli.plugins import run_passes
 
         with quoting(module.source):
             module = run_passes(module, options.passes)

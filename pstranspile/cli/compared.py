@@ -7,8 +7,8 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from pstranspile.loading import is_text, read_bytes
-from pstranspile.outputs import stale_files
+from pstranspile.interop.loading import is_text, read_bytes
+from pstranspile.interop.outputs import stale_files
 
 
 def differing(folder: str, files: Mapping[str, bytes]) -> Iterator[str]:
@@ -36,7 +36,7 @@ def _unified(path: str, held: bytes, made: bytes) -> str:
 
 def _programs(path: str, made: bytes) -> str:
     from pstranspile.diff import diff_modules, render
-    from pstranspile.loading import load_bytes
+    from pstranspile.interop.loading import load_bytes
 
     def ignored(_: object) -> None:
         """Warnings are for those who read the file, not for those who compare it."""

@@ -46,7 +46,7 @@ def run(arguments: Sequence[str]) -> int:
     if options.output is None and options.check is None:
         _print_roles(result.roles())
     else:
-        from pstranspile.outputs import write_outputs
+        from pstranspile.interop.outputs import write_outputs
 
         with status("compile") as tell:
             files = dict(_files(result, options.emit, tell))
@@ -143,9 +143,9 @@ def _pass_names(parser: argparse.ArgumentParser, asked: Sequence[str]) -> frozen
 
 def _read_plan(path: str) -> PlanFile:
     """The plan in a file; raises DiagnosticError."""
+    from pstranspile.interop.loading import read_bytes
     from pstranspile.ir.diagnostics import DiagnosticError, error
     from pstranspile.ir.model import Location
-    from pstranspile.loading import read_bytes
     from pstranspile.plan.codes import PLAN_SYNTAX
     from pstranspile.plan.edited import read_plan
 
@@ -163,8 +163,8 @@ def _files(result: Compiled, emit: str, tell: Status) -> Iterator[tuple[str, byt
     from pstranspile.interop.program_desc import program_to_bytes
     from pstranspile.ir.frozen import FrozenMap
     from pstranspile.ir.model import MAIN, STARTUP, Module
+    from pstranspile.ops.textual import print_module
     from pstranspile.plan.text import plan_json
-    from pstranspile.textual import print_module
 
     roles = result.roles()
     for number, (name, role) in enumerate(roles.items(), start=1):
@@ -184,7 +184,7 @@ def _files(result: Compiled, emit: str, tell: Status) -> Iterator[tuple[str, byt
 
 
 def _print_roles(roles: Mapping[str, Role]) -> None:
-    from pstranspile.textual import print_module
+    from pstranspile.ops.textual import print_module
 
     for index, (name, role) in enumerate(roles.items()):
         sys.stdout.write(f"{'' if index == 0 else chr(10)}# {name}\n{print_module(role.module)}")

@@ -84,7 +84,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _with_companions(parser: ArgumentParser, options: Namespace) -> tuple[Module, Module]:
     """Both inputs, the serialized ones with their startup programs and metadata. Raises DiagnosticError."""
-    from pstranspile.loading import is_text, load_bytes, read_bytes, read_stdin
+    from pstranspile.interop.loading import is_text, load_bytes, read_bytes, read_stdin
 
     data = [read_stdin() if path == STDIN_ARGUMENT else read_bytes(path) for path in (options.a, options.b)]
     serialized = [number for number, content in enumerate(data) if not is_text(content)]

@@ -20,7 +20,7 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("--to", choices=["pb"], required=True, help="the format; pb: ProgramDesc, as Fluid reads it")
     parser.add_argument("-o", "--output", metavar="DIR", type=folder_name, required=True, help="the folder to write to")
     options = parser.parse_args(arguments)
-    from pstranspile.exporting import export
+    from pstranspile.interop.exporting import export
 
     export(load_input(options.input, options.startup, options.meta), options.output)
     return 0

@@ -30,7 +30,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _format(path: str, check: bool) -> int:
-    from pstranspile.textual import format_text
+    from pstranspile.ops.textual import format_text
 
     name = STDIN if path == "-" else path
     try:
@@ -40,7 +40,7 @@ def _format(path: str, check: bool) -> int:
             formatted = format_text(text, name)
         changed = formatted.encode("utf-8") != data
         if path != "-" and not check and changed:
-            from pstranspile.outputs import write_output
+            from pstranspile.interop.outputs import write_output
 
             write_output(path, formatted.encode("utf-8"))
     except DiagnosticError as problem:
@@ -56,7 +56,7 @@ def _format(path: str, check: bool) -> int:
 
 
 def _read(path: str) -> bytes:
-    from pstranspile.loading import read_bytes, read_stdin
+    from pstranspile.interop.loading import read_bytes, read_stdin
 
     return read_stdin() if path == "-" else read_bytes(path)
 

@@ -35,7 +35,7 @@ def run(arguments: Sequence[str]) -> int:
     except ValueError as problem:
         parser.error(str(problem))
     from pstranspile.autodiff.minimize import train, trained_already
-    from pstranspile.textual import print_module
+    from pstranspile.ops.textual import print_module
 
     module = load_verified(options)
     with quoting(module.source):
@@ -46,7 +46,7 @@ def run(arguments: Sequence[str]) -> int:
     if options.output in (None, "-"):
         sys.stdout.write(text)
     else:
-        from pstranspile.outputs import write_output
+        from pstranspile.interop.outputs import write_output
 
         write_output(options.output, text.encode("utf-8"))
     return 0

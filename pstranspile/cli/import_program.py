@@ -25,13 +25,13 @@ def run(arguments: Sequence[str]) -> int:
         "by default an op keeps the line of your script that made it, and declarations are sorted",
     )
     options = parser.parse_args(arguments)
-    from pstranspile.textual import print_module
+    from pstranspile.ops.textual import print_module
 
     text = print_module(load_input(options.input, options.startup, options.meta, call_stacks=options.call_stacks))
     if options.output in (None, "-"):
         sys.stdout.write(text)
     else:
-        from pstranspile.outputs import write_output
+        from pstranspile.interop.outputs import write_output
 
         write_output(options.output, text.encode("utf-8"))
     return 0

@@ -257,7 +257,7 @@ def _save(
     curves: Mapping[str, Curve],
     title: str,
 ) -> None:
-    from pstranspile.outputs import write_output
+    from pstranspile.interop.outputs import write_output
 
     if options.save:
         from pstranspile.run.files import npz_bytes

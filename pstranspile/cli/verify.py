@@ -50,8 +50,8 @@ def run(arguments: Sequence[str]) -> int:
 def _verify_folder(folder: str, options: argparse.Namespace, allow: Sequence[str]) -> int:
     """The programs of every machine, then, where none has errors, all of them together."""
     from pstranspile.diff.folders import load_role, roles_in
+    from pstranspile.interop.outputs import is_role
     from pstranspile.link import Linked, LinkError, link
-    from pstranspile.outputs import is_role
 
     modules: dict[str, Module] = {}
 

@@ -50,7 +50,7 @@ class Watch:
 def shown(result: object) -> str:
     """The result of a pass as text: programs as they are written, everything else field by field."""
     if isinstance(result, Program):
-        from pstranspile.textual import print_program
+        from pstranspile.ops.textual import print_program
 
         return print_program(result)
     programs = [part for part in _parts(result) if isinstance(part, Program)]

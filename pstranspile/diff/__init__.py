@@ -13,9 +13,9 @@ from typing import TypeAlias
 
 from pstranspile.diff.compare import Comparison
 from pstranspile.diff.difference import Difference, Line, render, summary
+from pstranspile.interop.loading import Report, load
 from pstranspile.ir.expect import wrong_type
 from pstranspile.ir.model import MAIN, Module, Program
-from pstranspile.loading import Report, load
 
 __all__ = ["Difference", "Line", "diff", "diff_folders", "diff_modules", "diff_programs", "render", "summary"]
 

@@ -20,7 +20,7 @@ from pstranspile.ir.text.statements import op_text, var_parts
 from pstranspile.ir.types import DType
 from pstranspile.ops import schema_of
 from pstranspile.ops.schema import GENERIC_ATTRS, AttrSpec
-from pstranspile.textual import LANGUAGE
+from pstranspile.ops.textual import LANGUAGE
 
 IGNORED = frozenset({"op_callstack", "op_namescope", "op_device"})
 """Attributes that change nothing in what an op does."""

@@ -13,7 +13,7 @@ from pstranspile.ir.distribution import Distribution
 from pstranspile.ir.model import Block, Module, Op, Program, Var
 from pstranspile.ir.text.distribution import statements
 from pstranspile.ir.text.literals import name as name_text
-from pstranspile.textual import LANGUAGE
+from pstranspile.ops.textual import LANGUAGE
 
 CONTEXT = 3
 """Equal ops shown before and after those that differ."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from pstranspile.interop.loading import Report, load
 from pstranspile.ir.codes import declare
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module
-from pstranspile.loading import Report, load
 
 NO_PROGRAMS = declare(
     "folder-without-programs", "A folder to compare holds no program: no `.ir` file and no `.pb` file."

@@ -12,6 +12,15 @@ from pstranspile.analysis.collective import Reduction, find_averages, find_reduc
 from pstranspile.emit.family import Prepared, Programs
 from pstranspile.emit.grad_allreduce import sum_gradients, wait_for_rings
 from pstranspile.emit.local_sgd import average_parameters, snapshot_name, take_snapshot
+from pstranspile.emit.rules import (
+    BROADCAST,
+    FIRST_SNAPSHOT,
+    JOIN_DEVICES,
+    JOIN_RING,
+    WAIT_BROADCASTS,
+    made,
+    made_of_program,
+)
 from pstranspile.ir.attributes import Strings
 from pstranspile.ir.diagnostics import Diagnostic, error, raise_errors
 from pstranspile.ir.frozen import FrozenMap
@@ -25,15 +34,6 @@ from pstranspile.plan.names import NameMint
 from pstranspile.plan.plan import DistributedVar, Plan
 from pstranspile.plan.rings import Collective, Summed
 from pstranspile.plan.without_servers import plan_without_servers
-from pstranspile.rules import (
-    BROADCAST,
-    FIRST_SNAPSHOT,
-    JOIN_DEVICES,
-    JOIN_RING,
-    WAIT_BROADCASTS,
-    made,
-    made_of_program,
-)
 
 if TYPE_CHECKING:
     from pstranspile.plan.edited import PlanFile

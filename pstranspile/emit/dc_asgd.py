@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from pstranspile.emit.rules import COMPENSATE, FILL_BACKUP, made
 from pstranspile.emit.server_block import ServerProgram
 from pstranspile.ir.model import Op, Origin, TensorType, Var
 from pstranspile.ir.types import DType
@@ -15,7 +16,6 @@ from pstranspile.ops.build import make_op
 from pstranspile.plan.names import NameMint
 from pstranspile.plan.plan import PlannedParameter, Slice
 from pstranspile.plan.reserved import TRAINER_ID, backup_name
-from pstranspile.rules import COMPENSATE, FILL_BACKUP, made
 
 
 class Compensation:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from pstranspile.emit.geo_trainer import change_of
 from pstranspile.emit.pserver import RPC_THREADS
+from pstranspile.emit.rules import ADD_CHANGE, SERVE, made, made_of_program
 from pstranspile.emit.server_block import ServerMain, ServerProgram
 from pstranspile.ir.attributes import BlockRefs, Strings
 from pstranspile.ir.model import Origin, Program
 from pstranspile.ops.build import make_op
 from pstranspile.plan.plan import Plan, PlannedParameter, Slice
-from pstranspile.rules import ADD_CHANGE, SERVE, made, made_of_program
 
 GEO = 3
 """The value of `distributed_mode` for servers in mode geo."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from pstranspile.analysis.facts import Facts
 from pstranspile.analysis.local_updates import ToldRows
+from pstranspile.emit.rules import BEGIN_EXCHANGE, KEEP_CLIP, LOCAL_LOOKUP, TELL_ROWS, TELL_STEP, made, made_of_program
 from pstranspile.emit.trainer_startup import StartupTemplate, emit_trainer_startup
 from pstranspile.ir.attributes import Longs, Strings
 from pstranspile.ir.frozen import FrozenMap
@@ -15,7 +16,6 @@ from pstranspile.ir.types import DType, VarKind
 from pstranspile.ops.build import make_op
 from pstranspile.plan.geo import delta_name
 from pstranspile.plan.plan import GeoPlan, Plan, PlannedParameter
-from pstranspile.rules import BEGIN_EXCHANGE, KEEP_CLIP, LOCAL_LOOKUP, TELL_ROWS, TELL_STEP, made, made_of_program
 
 BEGIN = "param_init"
 """The variable whose send tells Fluid's communicator that the parameters are there; it looks for this name."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pstranspile.analysis.collective import Reduction, finished_gradients, has_role, is_loss_gradient, reads_of
+from pstranspile.emit.rules import AVERAGE, SUM_GRADIENT, WAIT_SUMS, made, made_of_program
 from pstranspile.ir.attributes import float32
 from pstranspile.ir.model import Op, Origin, Program
 from pstranspile.ir.roles import OpRole
 from pstranspile.ops.build import make_op
-from pstranspile.rules import AVERAGE, SUM_GRADIENT, WAIT_SUMS, made, made_of_program
 
 
 def sum_gradients(program: Program, reductions: Sequence[Reduction], trainers: int, rings: int) -> Program:

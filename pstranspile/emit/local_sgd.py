@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from pstranspile.analysis.collective import Reduction, first_updated
 from pstranspile.emit.grad_allreduce import scale, sum_over_ring, wait_for_computing, wait_for_rings
+from pstranspile.emit.rules import AVERAGE_PARAMETERS, SUM_DIFFERENCES, WAIT_SUMS, made, made_of_program
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op, Origin, Program, TensorType, Var
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import DType
 from pstranspile.ops.build import make_op
-from pstranspile.rules import AVERAGE_PARAMETERS, SUM_DIFFERENCES, WAIT_SUMS, made, made_of_program
 
 SNAPSHOT = "@SNAPSHOT"
 """Added to a parameter's name for the variable that holds its value as it was at the end of the last step."""

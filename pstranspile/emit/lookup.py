@@ -7,12 +7,12 @@ from functools import partial
 
 from pstranspile.analysis.lookup_table import lookups_in
 from pstranspile.analysis.tables import RemoteTable
+from pstranspile.emit.rules import LOOKUP, made
 from pstranspile.emit.table import fetch_table_rows
 from pstranspile.ir.attributes import Longs, Strings
 from pstranspile.ir.model import Op, Program, Var
 from pstranspile.ops.build import make_op
 from pstranspile.plan.plan import Plan, PlannedParameter
-from pstranspile.rules import LOOKUP, made
 
 Insertion = Callable[[int], Sequence[Op]]
 """Ops that a place of a trainer's program holds for each trainer, by its number."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pstranspile.analysis import collective_codes as codes
 from pstranspile.emit.family import Prepared, Programs
+from pstranspile.emit.rules import EXCHANGE_IDS, made_of_program
 from pstranspile.ir.attributes import AttrValue, Strings
 from pstranspile.ir.diagnostics import error, raise_errors
 from pstranspile.ir.frozen import FrozenMap
@@ -19,7 +20,6 @@ from pstranspile.passes import Steps
 from pstranspile.plan.plan import DistributedVar, Plan
 from pstranspile.plan.rings import Collective
 from pstranspile.plan.without_servers import plan_without_servers
-from pstranspile.rules import EXCHANGE_IDS, made_of_program
 
 if TYPE_CHECKING:
     from pstranspile.plan.edited import PlanFile

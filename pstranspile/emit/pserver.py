@@ -8,6 +8,7 @@ from pstranspile.analysis.facts import Facts
 from pstranspile.analysis.updates import Update, UpdateGroup
 from pstranspile.emit.dc_asgd import Compensation
 from pstranspile.emit.rename import rename_vars
+from pstranspile.emit.rules import AFTER_UPDATE, SCHEDULE, SERVE, SHARE_COUNTER, UPDATE, made, made_of_program
 from pstranspile.emit.server_block import ServerMain, ServerProgram, SliceView
 from pstranspile.emit.table import merged_gradient, serve_table
 from pstranspile.emit.trainer import own_gradient_names
@@ -17,7 +18,6 @@ from pstranspile.ir.model import Op, Program, TensorType
 from pstranspile.modes.base import Mode
 from pstranspile.ops.build import make_op
 from pstranspile.plan.plan import Plan, PlannedParameter, Slice
-from pstranspile.rules import AFTER_UPDATE, SCHEDULE, SERVE, SHARE_COUNTER, UPDATE, made, made_of_program
 
 RPC_THREADS = 12
 """Threads of each of a server's pools: Fluid's default for send, get and prefetch (A2.06)."""

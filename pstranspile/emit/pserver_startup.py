@@ -9,12 +9,12 @@ from typing import NamedTuple
 from pstranspile.analysis.uses import sub_blocks
 from pstranspile.emit.dc_asgd import first_backups
 from pstranspile.emit.rename import rename_vars
+from pstranspile.emit.rules import INITIALISE, made
 from pstranspile.emit.server_block import ServerMain
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Op, Program, Var
 from pstranspile.ir.types import DType, VarKind
 from pstranspile.plan.initialisers import sliced
-from pstranspile.rules import INITIALISE, made
 
 _TYPED = frozenset({"fill_constant", "uniform_random", "gaussian_random"})
 """Initialisers from which Fluid infers the element type of what they make."""

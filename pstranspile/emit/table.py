@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pstranspile.emit.server_block import Cut, ServerProgram
-from pstranspile.ir.attributes import AttrValue, Strings
-from pstranspile.ir.model import Op, Origin, TensorType, Var
-from pstranspile.ir.roles import OpRole
-from pstranspile.ir.types import VarKind
-from pstranspile.modes.base import Mode
-from pstranspile.ops.build import make_op
-from pstranspile.plan.plan import Plan, PlannedTable
-from pstranspile.rules import (
+from pstranspile.emit.rules import (
     MERGE_TABLE,
     SAVE_TABLE,
     SEND_TABLE_GRADIENT,
@@ -22,6 +14,14 @@ from pstranspile.rules import (
     UPDATE_TABLE,
     made,
 )
+from pstranspile.emit.server_block import Cut, ServerProgram
+from pstranspile.ir.attributes import AttrValue, Strings
+from pstranspile.ir.model import Op, Origin, TensorType, Var
+from pstranspile.ir.roles import OpRole
+from pstranspile.ir.types import VarKind
+from pstranspile.modes.base import Mode
+from pstranspile.ops.build import make_op
+from pstranspile.plan.plan import Plan, PlannedTable
 
 
 def fetch_table_rows(plan: Plan, table: PlannedTable, lookups: Sequence[Op], trainer: int) -> list[Op]:

@@ -9,15 +9,7 @@ from pstranspile.analysis.facts import Facts
 from pstranspile.analysis.uses import deep_blocks, effects_of
 from pstranspile.emit.lookup import Insertion, insert_lookups, lookup_vars
 from pstranspile.emit.rename import rename_vars
-from pstranspile.emit.table import send_table_gradient, table_vars
-from pstranspile.ir.attributes import AttrValue, Ints, Longs, Strings
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Block, Op, Origin, Program, Slots, TensorType, Var
-from pstranspile.ir.roles import OpRole
-from pstranspile.modes.base import Mode
-from pstranspile.ops.build import OpMaker, make_op
-from pstranspile.plan.plan import Plan, PlannedParameter
-from pstranspile.rules import (
+from pstranspile.emit.rules import (
     JOIN_SLICES,
     KEEP_CLIP,
     RECEIVE_PARAMETER,
@@ -26,6 +18,14 @@ from pstranspile.rules import (
     made,
     made_of_program,
 )
+from pstranspile.emit.table import send_table_gradient, table_vars
+from pstranspile.ir.attributes import AttrValue, Ints, Longs, Strings
+from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.model import Block, Op, Origin, Program, Slots, TensorType, Var
+from pstranspile.ir.roles import OpRole
+from pstranspile.modes.base import Mode
+from pstranspile.ops.build import OpMaker, make_op
+from pstranspile.plan.plan import Plan, PlannedParameter
 
 
 class TrainerTemplate:

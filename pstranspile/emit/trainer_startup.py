@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping
 
+from pstranspile.emit.rules import NO_MEMORY, RECEIVE_FIRST, START_BARRIER, made, made_of_program
 from pstranspile.emit.trainer import join_slices, receiver, without
 from pstranspile.ir.attributes import Longs, Strings
 from pstranspile.ir.frozen import FrozenMap
@@ -11,7 +12,6 @@ from pstranspile.ir.model import STARTUP, Block, Op, Origin, Program, Slots, Ten
 from pstranspile.ir.roles import OpRole
 from pstranspile.ops.build import make_op
 from pstranspile.plan.plan import Plan, PlannedParameter
-from pstranspile.rules import NO_MEMORY, RECEIVE_FIRST, START_BARRIER, made, made_of_program
 
 _AT_ONCE: Slots = FrozenMap({"X": ()})
 """The inputs of a recv that waits for nothing."""

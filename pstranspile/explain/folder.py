@@ -12,11 +12,11 @@ from pstranspile.diff.folders import load_role, roles_in
 from pstranspile.explain.codes import NO_RECORD, OTHER_PROGRAMS
 from pstranspile.explain.job import ExplainedJob
 from pstranspile.explain.record import Record, count_of, read_record, with_origins
+from pstranspile.interop.loading import LARGEST, Report
+from pstranspile.interop.outputs import PLAN_FILE
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location, Program
-from pstranspile.loading import LARGEST, Report
-from pstranspile.outputs import PLAN_FILE
-from pstranspile.reading import read_regular
+from pstranspile.ir.reading import read_regular
 
 _NUMBERED = re.compile(r"(trainer|pserver)_(\d+)")
 _ADVICE = "compile again, or explain the source: pstranspile explain INPUT ...job options..."

@@ -14,7 +14,7 @@ from pstranspile.explain.place import Place, ops_of
 from pstranspile.explain.uses import Uses, uses_of_machine
 from pstranspile.ir.model import MAIN, Module, Op, Origin, Program, SourceText
 from pstranspile.ir.text.statements import op_text
-from pstranspile.textual import LANGUAGE
+from pstranspile.ops.textual import LANGUAGE
 
 if TYPE_CHECKING:
     from pstranspile.compile import Compiled

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from pstranspile.emit.rules import RULES
 from pstranspile.explain.answers import OpAnswer, Source
 from pstranspile.explain.attributes import notes_of
 from pstranspile.explain.job import ExplainedJob, line_of
 from pstranspile.explain.peers import peers_of
 from pstranspile.ir.model import STARTUP, Origin
-from pstranspile.rules import RULES
 
 
 def explain_op(job: ExplainedJob, machine: str, op: str) -> OpAnswer:

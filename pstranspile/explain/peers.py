@@ -5,13 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, lru_cache
 
-from pstranspile.explain.answers import Link
-from pstranspile.explain.job import ExplainedJob, line_of
-from pstranspile.explain.messages import BARRIERS, Key, blocks_named, fetched_by, looked_up_by, sent_by, texts
-from pstranspile.explain.place import Place
-from pstranspile.explain.placement import rows_of
-from pstranspile.ir.model import MAIN, STARTUP, Op, Origin
-from pstranspile.rules import (
+from pstranspile.emit.rules import (
     ADD_CHANGE,
     BEGIN_EXCHANGE,
     COMPENSATE,
@@ -22,6 +16,12 @@ from pstranspile.rules import (
     TELL_STEP,
     UPDATE,
 )
+from pstranspile.explain.answers import Link
+from pstranspile.explain.job import ExplainedJob, line_of
+from pstranspile.explain.messages import BARRIERS, Key, blocks_named, fetched_by, looked_up_by, sent_by, texts
+from pstranspile.explain.place import Place
+from pstranspile.explain.placement import rows_of
+from pstranspile.ir.model import MAIN, STARTUP, Op, Origin
 
 Peer = tuple[str, Place]
 """What the other op does, and where it stands."""

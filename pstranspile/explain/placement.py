@@ -7,13 +7,13 @@ from math import prod
 from typing import Any
 
 from pstranspile.analysis.updates import why_whole
+from pstranspile.emit.rules import UPDATE
 from pstranspile.explain.job import ExplainedJob
 from pstranspile.ir.model import MAIN, STARTUP, Block, Op, Program
 from pstranspile.plan.dispatch import hash_bytes
 from pstranspile.plan.initialisers import can_slice
 from pstranspile.plan.make import send_order
 from pstranspile.plan.slices import cut_rows
-from pstranspile.rules import UPDATE
 
 PARAMETERS = ("Param", "RemotePrefetch")
 """The kinds of variables on servers that are parameters, or slices of one."""

@@ -21,9 +21,9 @@ from itertools import islice
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pstranspile.emit.rules import WHOLE
 from pstranspile.explain.job import Settings, settings_of, source_line_of
 from pstranspile.ir.model import Location, Module, Op, Origin, Program
-from pstranspile.rules import WHOLE
 
 if TYPE_CHECKING:
     from pstranspile.compile import Compiled

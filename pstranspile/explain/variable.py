@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from math import prod
 from typing import Any
 
+from pstranspile.emit.rules import FILL_BACKUP, FIRST_SNAPSHOT, SEND_COUNTER
 from pstranspile.explain.answers import Held, Use, VariableAnswer
 from pstranspile.explain.job import ExplainedJob, Unknown, line_of, near_variables
 from pstranspile.explain.messages import Messages, blocks_named
@@ -14,7 +15,6 @@ from pstranspile.explain.placement import PARAMETERS, rows_held, rows_of, why_cu
 from pstranspile.ir.model import Var
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.text.statements import var_parts
-from pstranspile.rules import FILL_BACKUP, FIRST_SNAPSHOT, SEND_COUNTER
 
 _WHO_ORDERS = ("send", "send_barrier", "fetch_barrier")
 

@@ -15,10 +15,10 @@ from pstranspile.ir.codes import declare
 from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, error, first_findings
 from pstranspile.ir.expect import path_of
 from pstranspile.ir.model import Location
+from pstranspile.ir.reading import read_named
 from pstranspile.job.endpoints import shown
 from pstranspile.job.job import BOOLEANS, INTEGERS, KEYS, Job, JobError
 from pstranspile.job.modes import MODES, SWITCHES
-from pstranspile.reading import read_named
 
 declare("job-file", "A job file can't be read, or is neither valid TOML nor valid JSON.")
 declare("job-code", "A job file names code to run, and nothing says that it may.")

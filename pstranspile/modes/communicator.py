@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pstranspile.emit.rules import COMMUNICATOR_BARRIER, SEND_COUNTER, made
 from pstranspile.ir.attributes import Strings
 from pstranspile.ir.model import Op, Origin
 from pstranspile.ir.roles import OpRole
 from pstranspile.ops.build import make_op
 from pstranspile.plan.plan import Plan
-from pstranspile.rules import COMMUNICATOR_BARRIER, SEND_COUNTER, made
 
 
 def communicator_barrier(plan: Plan, trainer: int, origin: Origin | None) -> Sequence[Op]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pstranspile.analysis.roles import find_roles
+from pstranspile.emit.rules import SHARE_COUNTER, START_COUNTER, made
 from pstranspile.ir.attributes import Longs
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module, Op, Program
@@ -16,7 +17,6 @@ from pstranspile.ir.roles import OpRole
 from pstranspile.ops.build import make_op
 from pstranspile.plan.names import CONTROL, NameMint, trainer_suffix
 from pstranspile.plan.plan import SharedCounter
-from pstranspile.rules import SHARE_COUNTER, START_COUNTER, made
 
 
 def share_step_counters(module: Module, trainers: int) -> tuple[Module, tuple[SharedCounter, ...]]:

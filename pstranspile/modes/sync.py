@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
+from pstranspile.emit.rules import FETCH_BARRIER, MERGE, SEND_BARRIER, made
 from pstranspile.ir.attributes import AttrValue, Strings, float32
 from pstranspile.ir.model import Module, Op, Origin
 from pstranspile.ir.roles import OpRole
 from pstranspile.job import Job
 from pstranspile.ops.build import OpMaker, make_op
 from pstranspile.plan.plan import Plan, PlannedParameter, SharedCounter, Slice
-from pstranspile.rules import FETCH_BARRIER, MERGE, SEND_BARRIER, made
 
 
 @lru_cache(maxsize=16)

@@ -24,11 +24,11 @@ from typing import Any, NoReturn
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location
+from pstranspile.ir.reading import open_regular
 from pstranspile.ir.types import DType
 from pstranspile.lazy import lazy_import
 from pstranspile.ops import codes
 from pstranspile.ops.values import Array, LoDTensor, SelectedRows
-from pstranspile.reading import open_regular
 
 np = lazy_import("numpy")
 

@@ -18,7 +18,7 @@ _BYTES = {"bool": 1, "i8": 1, "u8": 1, "i16": 2, "f16": 2, "i32": 4, "f32": 4, "
 
 def fingerprint(module: Module) -> str:
     """`sha256:` and the hash of the canonical text of @main and @startup: the same for the same programs."""
-    from pstranspile.textual import print_module
+    from pstranspile.ops.textual import print_module
 
     programs = {name: module.programs[name] for name in (MAIN, STARTUP) if name in module.programs}
     text = print_module(Module(type(module.programs)(programs)))

@@ -8,7 +8,7 @@ from pstranspile.compile import compile
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import Module
 from pstranspile.job import Job
-from pstranspile.textual import parse
+from pstranspile.ops.textual import parse
 
 TEXT = """ir 1
 

@@ -128,7 +128,7 @@ def test_internal_errors_are_status_3(monkeypatch, capsys):
     def broken(*_args, **_options):
         raise RuntimeError("the moon is in the wrong phase")
 
-    monkeypatch.setattr("pstranspile.loading.load", broken)
+    monkeypatch.setattr("pstranspile.interop.loading.load", broken)
     assert main(["verify", PROGRAM]) == 3
     err = capsys.readouterr().err
     assert "internal error: RuntimeError: the moon is in the wrong phase" in err
@@ -157,7 +157,7 @@ def test_interrupt(monkeypatch, capsys):
     def interrupted(*_args, **_options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pstranspile.loading.load", interrupted)
+    monkeypatch.setattr("pstranspile.interop.loading.load", interrupted)
     assert main(["verify", PROGRAM]) == 130
     assert capsys.readouterr().err == ""
 

@@ -8,7 +8,7 @@ import pstranspile as ps
 from pstranspile.diff import diff, diff_modules, diff_programs, render
 from pstranspile.diff.align import align
 from pstranspile.ir.model import Module
-from pstranspile.textual import parse
+from pstranspile.ops.textual import parse
 
 BASE = """
 ir 1

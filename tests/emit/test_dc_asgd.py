@@ -11,7 +11,7 @@ from pstranspile.compile import Compiled, compile
 from pstranspile.ir.diagnostics import DiagnosticError, Severity
 from pstranspile.ir.model import Module
 from pstranspile.job import Job, job_warnings
-from pstranspile.textual import parse, print_module
+from pstranspile.ops.textual import parse, print_module
 from tests.link.jobs import several
 from tests.sparse import Look, kinds, model, of_type
 

@@ -15,7 +15,7 @@ from pstranspile.autodiff import L2, Adam, Exponential
 from pstranspile.compile import compile
 from pstranspile.job import Job
 from pstranspile.plan.text import plan_text
-from pstranspile.textual import print_module
+from pstranspile.ops.textual import print_module
 from tests.sparse import Look, after_first, distributed, model
 
 tables = [Look(f"t{i % 5}", f"ids{i % 3}", padding_idx=i % 2) for i in range(11)]

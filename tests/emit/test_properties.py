@@ -13,7 +13,7 @@ from pstranspile.ir.model import Module, TensorType, Var
 from pstranspile.ir.types import DType
 from pstranspile.job import Job
 from pstranspile.ops.build import make_op
-from pstranspile.textual import parse, print_module
+from pstranspile.ops.textual import parse, print_module
 from tests.models import Training
 
 

@@ -5,7 +5,7 @@ import pytest
 from pstranspile.compile import compile
 from pstranspile.ir.types import DType
 from pstranspile.job import Job
-from pstranspile.textual import parse
+from pstranspile.ops.textual import parse
 
 NET = """ir 1
 program @main {{

@@ -19,9 +19,9 @@ from pstranspile.ir.model import Module, Op, Program
 from pstranspile.ir.roles import OpRole
 from pstranspile.job import Job
 from pstranspile.ops.build import make_op
+from pstranspile.ops.textual import parse, print_module
 from pstranspile.plan.edited import read_plan
 from pstranspile.plan.text import plan_text
-from pstranspile.textual import parse, print_module
 from tests import training
 from tests.emit.test_properties import modules
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from pstranspile.compile import Compiled, compile
 from pstranspile.explain import ExplainedJob, of_compiled
 from pstranspile.job import Job
+from pstranspile.ops.textual import parse, print_module
 from pstranspile.plan.dispatch import Dispatcher
-from pstranspile.textual import parse, print_module
 from tests.link import jobs
 
 GOLDEN = Path(__file__).parents[2] / "golden"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from pstranspile.compile import Compiled, compile
+from pstranspile.emit.rules import RULES, WHOLE, made, made_of_program
 from pstranspile.ir.model import Location, Op, Origin
-from pstranspile.rules import RULES, WHOLE, made, made_of_program
 from tests.emit.test_fluid import REFUSED
 from tests.explain.jobs import ALL, compiled
 from tests.fluid import job_names, recording

@@ -6,9 +6,9 @@ from pstranspile.compile import compile, prepare
 from pstranspile.explain import ExplainedJob, Unknown, VariableAnswer, answer_json, answer_text, explain_variable
 from pstranspile.explain import of_compiled as of
 from pstranspile.job import Job
+from pstranspile.ops.textual import parse
 from pstranspile.plan.edited import read_plan
 from pstranspile.plan.text import plan_text
-from pstranspile.textual import parse
 from tests.explain.jobs import ALL, PROGRAMS, TWO, compiled, explained
 from tests.fluid import source
 

@@ -17,7 +17,7 @@ import gc, sys
 import pstranspile as ps
 from pstranspile.interop.program_desc import program_to_bytes
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.loading import load_bytes
+from pstranspile.interop.loading import load_bytes
 from pstranspile.proof.data import make_feeds
 from pstranspile.run.cluster.simulate import cluster_of
 

@@ -12,6 +12,7 @@ from hypothesis import given
 from pstranspile.cli import main
 from pstranspile.compile import compile
 from pstranspile.diff import diff_programs
+from pstranspile.interop.loading import load
 from pstranspile.interop.meta import apply_meta, parse_meta
 from pstranspile.interop.meta_of import meta_of
 from pstranspile.ir.diagnostics import DiagnosticError
@@ -19,7 +20,6 @@ from pstranspile.ir.distribution import DistributedVar, Distribution
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Module, Program
 from pstranspile.job import Job
-from pstranspile.loading import load
 from tests.models import mlp
 from tests.strategies import distributions
 
@@ -75,7 +75,7 @@ def test_a_program_that_is_not_there() -> None:
 def test_compiled_programs_come_back_from_pb_with_their_metadata(job: Job, tmp_path: Path) -> None:
     module = mlp(2, 100)
     source = tmp_path / "net.ir"
-    from pstranspile.textual import print_module
+    from pstranspile.ops.textual import print_module
 
     source.write_text(print_module(module))
     (tmp_path / "job.json").write_text(json.dumps({k: v for k, v in job.as_dict().items() if k in KEPT and v}))
@@ -103,7 +103,7 @@ KEPT = ("pservers", "trainers", "mode", "trainer_endpoints")
 
 def test_export_keeps_it(tmp_path: Path) -> None:
     role = compile(mlp(2, 100), Job("a:1,b:2", 2)).pserver("b:2")
-    from pstranspile.textual import print_module
+    from pstranspile.ops.textual import print_module
 
     (tmp_path / "role.ir").write_text(print_module(role.module))
     assert main(["export", str(tmp_path / "role.ir"), "--to", "pb", "-o", str(tmp_path / "pb")]) == 0

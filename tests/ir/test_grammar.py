@@ -79,7 +79,7 @@ def test_reading_and_printing_a_small_program_does_not_import_lark():
     import sys
 
     code = (
-        "import sys; from pstranspile.textual import parse, print_module;"
+        "import sys; from pstranspile.ops.textual import parse, print_module;"
         "print_module(parse(sys.stdin.read())); print([m for m in ('lark', 'numpy', 'networkx') if m in sys.modules])"
     )
     text = TEXT.split("# a small module\n")[1]

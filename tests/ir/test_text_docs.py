@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from pstranspile.ir.text import codes
-from pstranspile.textual import parse, print_module
+from pstranspile.ops.textual import parse, print_module
 
 DOCS = (Path(__file__).parents[2] / "docs" / "ir.md").read_text(encoding="utf-8")
 

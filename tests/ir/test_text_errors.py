@@ -9,7 +9,7 @@ import pytest
 from pstranspile.ir.diagnostics import DiagnosticError, render
 from pstranspile.ir.text import codes
 from pstranspile.ir.text.diagnose import MAX_FINDINGS
-from pstranspile.textual import parse
+from pstranspile.ops.textual import parse
 
 CASES = sorted((Path(__file__).parent / "rejected").glob("*.ir"))
 HEAD, TAIL = "ir 1\nprogram @main {\nblock ^0 {\n", "}\n}\n"

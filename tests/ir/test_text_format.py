@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pstranspile.textual import format_text, parse, print_module
+from pstranspile.ops.textual import format_text, parse, print_module
 from tests.strategies import exactly, modules
 
 DATA = Path(__file__).parent / "format"

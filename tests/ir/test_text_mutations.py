@@ -10,7 +10,7 @@ from pstranspile.ir.diagnostics import DiagnosticError, render
 from pstranspile.ir.text.fast import parse_quickly
 from pstranspile.ir.text.layout import BLANKS
 from pstranspile.ir.text.parser import parse_plainly
-from pstranspile.textual import LANGUAGE, format_text, parse
+from pstranspile.ops.textual import LANGUAGE, format_text, parse
 from tests.strategies import exactly
 
 TEXT = """# a small module

@@ -11,7 +11,7 @@ from pstranspile.ir.model import Block, Module, Op, ParameterInfo, Program, Tens
 from pstranspile.ir.text.fast import parse_quickly
 from pstranspile.ir.text.parser import parse_plainly
 from pstranspile.ir.types import DType, VarKind
-from pstranspile.textual import LANGUAGE, format_text, parse, print_module, print_program
+from pstranspile.ops.textual import LANGUAGE, format_text, parse, print_module, print_program
 from tests.strategies import exactly, modules
 
 big = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])

@@ -7,10 +7,10 @@ import pytest
 from pstranspile import layers as L
 from pstranspile.autodiff import SGD, minimize
 from pstranspile.compile import compile
+from pstranspile.interop.loading import loads
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import Module
 from pstranspile.job import Job
-from pstranspile.loading import loads
 from tests import training
 
 JOBS = [

@@ -8,7 +8,7 @@ from pstranspile.ir.attributes import AttrKind, BlockRef, Floats, Ints, Long, Lo
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import DTYPES, VarKind, element_type
 from pstranspile.ops.builder import ProgramBuilder, as_attribute, build_module
-from pstranspile.textual import parse
+from pstranspile.ops.textual import parse
 from tests.strategies import exactly
 
 TEXT = """ir 1

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.ops.textual import parse
 from pstranspile.run.api import run
 from pstranspile.run.scope import Scope
-from pstranspile.textual import parse
 from pstranspile.verify import verify
 from tests.ops.computing import compute
 from tests.ops.differences import quick, seeds

@@ -2,10 +2,10 @@
 
 import numpy as np
 
+from pstranspile.ops.textual import parse
 from pstranspile.ops.values import LoDTensor
 from pstranspile.run.api import run
 from pstranspile.run.scope import Scope
-from pstranspile.textual import parse
 from tests.ops.computing import compute
 
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pstranspile.compile import compile
+from pstranspile.interop.loading import loads
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.job import Job
-from pstranspile.loading import loads
 from pstranspile.plan.edited import read_plan
 from pstranspile.plan.slices import cut_rows
 from pstranspile.plan.text import plan_text

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pstranspile as ps
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError
-from pstranspile.textual import parse
+from pstranspile.ops.textual import parse
 from pstranspile.verify import verify
 
 FOLDER = Path(__file__).parents[2] / "golden" / "rejected"

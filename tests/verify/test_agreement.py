@@ -3,7 +3,7 @@
 import pytest
 
 from pstranspile.ir.model import Location
-from pstranspile.textual import parse
+from pstranspile.ops.textual import parse
 from pstranspile.verify import verify
 
 

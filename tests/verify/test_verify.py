@@ -12,7 +12,7 @@ from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Op, Program, TensorType, Var
 from pstranspile.ir.types import DType, VarKind
 from pstranspile.ops.build import make_op
-from pstranspile.textual import parse
+from pstranspile.ops.textual import parse
 from pstranspile.verify import verify, verify_program
 
 ROOT = Path(__file__).parents[2]

@@ -1,6 +1,6 @@
 """The textual form of programs: parsing, printing, formatting.
 
-`pstranspile.textual` holds the functions with the declared op types filled in; those here take them as a
+`pstranspile.ops.textual` holds the functions with the declared op types filled in; those here take them as a
 `Language`.
 """
 

@@ -24,7 +24,7 @@ from typing import NamedTuple, TypeAlias
 from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, DiagnosticError, error, first_findings
 from pstranspile.ir.expect import expect
 from pstranspile.ir.model import Location
-from pstranspile.reading import read_named
+from pstranspile.ir.reading import read_named
 from pstranspile.run.cluster import codes
 from pstranspile.run.feeds import near
 

@@ -10,8 +10,8 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from pstranspile.folders import exchange, locked, work_folder
 from pstranspile.interop import codes
+from pstranspile.interop.folders import exchange, locked, work_folder
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location
 

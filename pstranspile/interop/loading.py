@@ -13,7 +13,7 @@ from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, rende
 from pstranspile.ir.expect import expect, path_of
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Program
-from pstranspile.reading import read_named, read_stream
+from pstranspile.ir.reading import read_named, read_stream
 
 STDIN = "<stdin>"
 """The name that messages give to what is read from stdin."""
@@ -53,7 +53,7 @@ def load(
 def loads(text: str) -> Module:
     """The module in program text. Raises DiagnosticError."""
     expect(text, str, "loads", "text")
-    from pstranspile.textual import parse
+    from pstranspile.ops.textual import parse
 
     return parse(text, "<string>")
 
@@ -161,7 +161,7 @@ def _read_module(
 ) -> tuple[Module, bool]:
     """The module in `data`, and whether its parameters are still to be inferred (text declares them)."""
     if is_text(data):
-        from pstranspile.textual import parse
+        from pstranspile.ops.textual import parse
 
         if file.endswith((".py", ".ipynb")):
             message = "this is a Python script; dump its programs where it runs (docs/from_fluid.md), and import these"

@@ -17,8 +17,8 @@ def export(module: Module, folder: str | os.PathLike[str]) -> None:
     """
     from pstranspile.interop.json_text import json_text
     from pstranspile.interop.meta_of import meta_of
+    from pstranspile.interop.outputs import write_outputs
     from pstranspile.interop.program_desc import program_to_bytes
-    from pstranspile.outputs import write_outputs
 
     expect_module(module, "export")
     path_of(folder, "export")
