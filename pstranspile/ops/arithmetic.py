@@ -63,10 +63,24 @@ def dot(a: Array, b: Array, transpose_a: bool = False, transpose_b: bool = False
         b = b.T
     if _FLUID.get() and a.dtype == b.dtype == np.float32:
         return product_order.product_in_order(a, b, transpose_a, transpose_b, factor)
-    found = np.dot(a, b)
+    found = product(a, b)
     if factor != 1:
         found *= factor
     return found
+
+
+_FEW_ROWS = 8
+_LARGE = 1 << 14
+"""Up to so many rows, and from so many elements on, a row alone times a matrix costs less than its share of a product:
+the library rearranges a matrix before it multiplies several rows by it.
+"""
+
+
+def product(a: Array, b: Array, out: Array | None = None) -> Array:
+    """The product of two matrices as numpy rounds it."""
+    if 1 < len(a) < _FEW_ROWS and b.size >= _LARGE and a.strides[1] == a.itemsize:
+        return np.matmul(a[:, None], b, out=None if out is None else out[:, None])[:, 0]
+    return np.matmul(a, b, out=out) if out is not None else np.dot(a, b)
 
 
 def matmul(a: Array, b: Array, transpose_a: bool = False, transpose_b: bool = False, factor: float = 1.0) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from pstranspile.ir.model import TensorType
@@ -32,7 +33,7 @@ def upper(value: Array, lod: list[list[int]]) -> object:
     return LoDTensor(value, lod[:-1]) if len(lod) > 1 else value
 
 
-def row_counts(offsets: list[int]) -> Array:
+def row_counts(offsets: Sequence[int]) -> Array:
     """The number of rows of every sequence."""
     return np.diff(np.asarray(offsets))
 

@@ -7,6 +7,7 @@ are in the order of their length, longest first, the rows of the next step conti
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -20,30 +21,32 @@ np = lazy_import("numpy")
 
 
 class Activation(NamedTuple):
-    """A function and its derivative, the latter in terms of the function's value."""
+    """A function, which takes an array for its result, and its derivative in terms of the function's value."""
 
-    apply: Callable[[Array], Array]
+    apply: Callable[[Array, Array], Array]
     slope: Callable[[Array], Array]
 
 
-def _sigmoid(x: Array) -> Array:
-    found = np.minimum(x, 13.0)  # Fluid's bounds
-    np.negative(np.maximum(found, -40.0, out=found), out=found)
+def _sigmoid(x: Array, out: Array) -> Array:
+    found = -x
+    np.maximum(found, -13.0, out=found)  # Fluid's bounds
+    np.minimum(found, 40.0, out=found)
     np.exp(found, out=found)
     found += 1
-    return np.divide(1, found, out=found)
+    return np.divide(1, found, out=out)
 
 
-def _same(x: Array) -> Array:
-    return x
+def _same(x: Array, out: Array) -> Array:
+    out[...] = x
+    return out
 
 
-def _tanh(x: Array) -> Array:
-    return np.tanh(x)
+def _tanh(x: Array, out: Array) -> Array:
+    return np.tanh(x, out=out)
 
 
-def _relu(x: Array) -> Array:
-    return np.maximum(x, 0)
+def _relu(x: Array, out: Array) -> Array:
+    return np.maximum(x, 0, out=out)
 
 
 def _flat_slope(y: Array) -> Array:
@@ -83,12 +86,16 @@ class Steps(NamedTuple):
     """Sequences cut into steps.
 
     `rows[i]` is the row that comes at position i of the batch order, `starts` where each step begins there (and the
-    last ends), `order` the numbers of the sequences, longest first (and as they come where they are equally long).
+    last ends), `order` the numbers of the sequences, longest first (and as they come where they are equally long), and
+    `notes` all three as lists. Values of the same LoD share their steps, so nothing of them may be changed.
     """
 
     rows: Array
     starts: list[int]
     order: Array
+    earlier: Array
+    """For every row after the first step where, in batch order, that of the step before lies."""
+    notes: list[list[int]]
 
     def spans(self) -> Iterator[tuple[int, int]]:
         """Start and stop of each step in batch order, first to last."""
@@ -110,11 +117,10 @@ class Steps(NamedTuple):
 
     def before(self, batch: Array, first: Array) -> Array:
         """For every row in batch order the row of the step before; `first` holds those of the first step."""
-        lengths = np.diff(self.starts)
-        after_first = int(lengths[0]) if len(lengths) else 0  # sequences without rows are in no step
+        after_first = len(batch) - len(self.earlier)
         found = np.empty_like(batch)
         found[:after_first] = first[:after_first]
-        found[after_first:] = batch[np.arange(after_first, len(batch)) - np.repeat(lengths[:-1], lengths[1:])]
+        np.take(batch, self.earlier, axis=0, out=found[after_first:], mode="clip")
         return found
 
     def initial_back(self, grad: Array) -> Array:
@@ -125,7 +131,7 @@ class Steps(NamedTuple):
 
     def noted(self, batch: Array) -> LoDTensor:
         """Values in batch order with what Fluid notes in place of their LoD: where steps begin, rows and order."""
-        return LoDTensor(batch, [list(self.starts), self.rows.tolist(), self.order.tolist()])
+        return LoDTensor(batch, self.notes)
 
 
 def steps_of(x: Any, slot: str, reverse: bool) -> tuple[Array, list[list[int]], Steps]:
@@ -136,13 +142,26 @@ def steps_of(x: Any, slot: str, reverse: bool) -> tuple[Array, list[list[int]], 
     data, lod = sequences(x, slot)
     if len(lod) != 1:
         raise ValueError(f"{slot} has {len(lod)} levels of LoD, a recurrent unit takes one")
-    lengths = row_counts(lod[0])
+    return data, lod, _cut(tuple(lod[0]), reverse)
+
+
+@lru_cache(32)
+def _cut(offsets: tuple[int, ...], reverse: bool) -> Steps:
+    """The steps of the sequences between offsets."""
+    lengths = row_counts(offsets)
     order = np.argsort(-lengths, kind="stable")
     going_on = [order[lengths[order] > step] for step in range(int(lengths.max(initial=0)))]
-    first = np.asarray(lod[0][1:], np.int64) - 1 if reverse else np.asarray(lod[0][:-1], np.int64)
+    first = np.asarray(offsets[1:], np.int64) - 1 if reverse else np.asarray(offsets[:-1], np.int64)
     by_step = [first[held] + (-step if reverse else step) for step, held in enumerate(going_on)]
     rows = np.concatenate([np.zeros(0, np.int64), *by_step]).astype(np.int64)
-    return data, lod, Steps(rows, [0, *np.cumsum([len(held) for held in going_on]).tolist()], order)
+    return _steps(rows, [0, *np.cumsum([len(held) for held in going_on]).tolist()], order)
+
+
+def _steps(rows: Array, starts: list[int], order: Array) -> Steps:
+    lengths = np.diff(starts)
+    first = int(lengths[0]) if len(lengths) else 0  # sequences without rows are in no step
+    before = np.arange(first, len(rows)) - np.repeat(lengths[:-1], lengths[1:])
+    return Steps(rows, starts, order, before, [starts, rows.tolist(), order.tolist()])
 
 
 def steps_noted(batch: Any, slot: str) -> Steps:
@@ -153,7 +172,12 @@ def steps_noted(batch: Any, slot: str) -> Steps:
     data, lod = sequences(batch, slot)
     if len(lod) != 3 or len(lod[1]) != len(data):
         raise ValueError(f"{slot} does not say which rows come when: it is no result of a recurrent unit")
-    return Steps(np.asarray(lod[1], np.int64), lod[0], np.asarray(lod[2], np.int64))
+    return _noted(*map(tuple, lod))
+
+
+@lru_cache(32)
+def _noted(starts: tuple[int, ...], rows: tuple[int, ...], order: tuple[int, ...]) -> Steps:
+    return _steps(np.asarray(rows, np.int64), list(starts), np.asarray(order, np.int64))
 
 
 def require_rows(state: Array | None, count: int, width: int, slot: str) -> None:

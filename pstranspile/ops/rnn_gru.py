@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.lazy import lazy_import
+from pstranspile.ops.arithmetic import product
 from pstranspile.ops.kernel import Run, kernel
 from pstranspile.ops.lod import plain
 from pstranspile.ops.numeric import flag
@@ -74,17 +75,19 @@ def _biased(x: Array, bias: Any, weight: Array) -> Array:
     return x.copy() if bias is None else x + plain(bias).reshape(1, -1)
 
 
-def _step(unit: _Unit, held: _Weights, gates: Array, before: Array) -> tuple[Array, Array]:
-    """The reset and the new hidden state; what goes to the gates is replaced by their values in place."""
+def _step(unit: _Unit, held: _Weights, gates: Array, before: Array, reset: Array, hidden: Array) -> None:
+    """Puts the reset and the new hidden state into `reset` and `hidden`, and the gates' values into `gates`."""
     width = len(held.candidate)
-    both, c = gates[:, : 2 * width], gates[:, 2 * width :]
-    both += before @ held.gates
-    both[...] = unit.gate.apply(both)
-    u, r = both[:, :width], both[:, width:]
-    reset = r * before
-    c += reset @ held.candidate
-    c[...] = unit.candidate.apply(c)
-    return reset, c + u * (before - c) if unit.origin else before + u * (c - before)
+    both, u, r, c = gates[:, : 2 * width], gates[:, :width], gates[:, width : 2 * width], gates[:, 2 * width :]
+    both += product(before, held.gates)
+    unit.gate.apply(both, both)
+    np.multiply(r, before, out=reset)
+    c += product(reset, held.candidate)
+    unit.candidate.apply(c, c)
+    start, end = (c, before) if unit.origin else (before, c)
+    np.subtract(end, start, out=hidden)
+    hidden *= u
+    hidden += start
 
 
 class _Slopes(NamedTuple):
@@ -101,30 +104,30 @@ class _Slopes(NamedTuple):
     kept: Array
     reset_gate: Array
 
-    def rows(self, start: int, stop: int) -> _Slopes:
-        """Those of some rows."""
-        return _Slopes(*(slope[start:stop] for slope in self))
-
 
 def _slopes(unit: _Unit, gates: Array, before: Array) -> _Slopes:
-    u, r, c = np.split(gates, 3, axis=1)
+    width = before.shape[1]
+    u, r, c = gates[:, :width], gates[:, width : 2 * width], gates[:, 2 * width :]
     new, kept = (1 - u, u) if unit.origin else (u, 1 - u)
     toward = before - c if unit.origin else c - before
     return _Slopes(toward * unit.gate.slope(u), new * unit.candidate.slope(c), before * unit.gate.slope(r), kept, r)
 
 
-def _step_back(held: _Weights, slopes: _Slopes, grad: Array, found: Array) -> Array:
-    """Puts the gradients of what goes to the gates into `found`; gives that of the hidden state before."""
+def _step_back(held: _Weights, slopes: _Slopes, rows: slice, grad: Array, found: Array) -> Array:
+    """Puts the gradients of what goes to the gates in a step, some rows, into `found`.
+
+    Gives that of the hidden state before.
+    """
     width = len(held.candidate)
-    both, candidate = found[:, : 2 * width], found[:, 2 * width :]
-    np.multiply(grad, slopes.candidate, out=candidate)
-    reset_grad = candidate @ held.candidate.T
-    np.multiply(grad, slopes.update, out=both[:, :width])
-    np.multiply(reset_grad, slopes.reset, out=both[:, width:])
-    through = grad * slopes.kept
-    reset_grad *= slopes.reset_gate
+    both, candidate = found[rows, : 2 * width], found[rows, 2 * width :]
+    np.multiply(grad, slopes.candidate[rows], out=candidate)
+    reset_grad = product(candidate, held.candidate.T)
+    np.multiply(grad, slopes.update[rows], out=both[:, :width])
+    np.multiply(reset_grad, slopes.reset[rows], out=both[:, width:])
+    through = grad * slopes.kept[rows]
+    reset_grad *= slopes.reset_gate[rows]
     through += reset_grad
-    through += both @ held.gates.T
+    through += product(both, held.gates.T)
     return through
 
 
@@ -153,8 +156,9 @@ def _gru(op: Op) -> Run:
         require_rows(state, len(steps.order), len(weight), "H0")
         state = steps.initial(state, len(weight), gates.dtype)
         for start, stop in steps.spans():
-            reset[start:stop], hidden[start:stop] = _step(unit, held, gates[start:stop], state[: stop - start])
-            state = hidden[start:stop]
+            rows = slice(start, stop)
+            _step(unit, held, gates[rows], state[: stop - start], reset[rows], hidden[rows])
+            state = hidden[rows]
         return LoDTensor(steps.back(hidden), lod), steps.noted(gates), reset, steps.noted(hidden)
 
     return run
@@ -181,8 +185,9 @@ def _gru_grad(op: Op) -> Run:
         found = np.empty_like(gates)
         carried = np.zeros((len(steps.order), len(weight)), grad.dtype)
         for start, stop in reversed(list(steps.spans())):
-            now = grad[start:stop] + carried[: stop - start]
-            carried[: stop - start] = _step_back(held, slopes.rows(start, stop), now, found[start:stop])
+            now = carried[: stop - start]
+            now += grad[start:stop]
+            now[...] = _step_back(held, slopes, slice(start, stop), now, found)
         weight_grad = _weight_gradient(weight, found, before, plain(BatchResetHiddenPrev))
         bias = found.sum(axis=0)[None]
         return steps.back(found), weight_grad, steps.initial_back(carried), bias
@@ -197,7 +202,9 @@ def _gru_unit(op: Op) -> Run:
     def run(Input: Array, HiddenPrev: Array, Weight: Array, Bias: Array | None = None) -> tuple[Array, ...]:
         require_rows(HiddenPrev, len(Input), len(Weight), "HiddenPrev")
         gates = _biased(Input, Bias, Weight)
-        return gates, *_step(unit, _weights(Weight), gates, HiddenPrev)
+        reset, hidden = np.empty(HiddenPrev.shape, gates.dtype), np.empty(HiddenPrev.shape, gates.dtype)
+        _step(unit, _weights(Weight), gates, HiddenPrev, reset, hidden)
+        return gates, reset, hidden
 
     return run
 
@@ -210,34 +217,36 @@ def _gru_unit_grad(op: Op) -> Run:
         HiddenPrev: Array, Weight: Array, Gate: Array, ResetHiddenPrev: Array, Hidden_GRAD: Array
     ) -> tuple[Array, ...]:
         found = np.empty_like(Gate)
-        before_grad = _step_back(_weights(Weight), _slopes(unit, Gate, HiddenPrev), Hidden_GRAD, found)
+        before_grad = _step_back(_weights(Weight), _slopes(unit, Gate, HiddenPrev), slice(None), Hidden_GRAD, found)
         weight_grad = _weight_gradient(Weight, found, HiddenPrev, ResetHiddenPrev)
         return found, before_grad, weight_grad, found.sum(axis=0)[None]
 
     return run
 
 
+def _gate(x: Array) -> Array:
+    return activation("sigmoid").apply(x, np.empty_like(x))
+
+
 @kernel("lstm_unit", "C H", lod="none")
 def _lstm_unit(op: Op) -> Run:
     forget_bias = op.attrs["forget_bias"]
-    gate = activation("sigmoid")
 
     def run(X: Array, C_prev: Array) -> tuple[Array, Array]:
         i, f, o, g = _quarters(X, C_prev)
-        cell = C_prev * gate.apply(f + forget_bias) + gate.apply(i) * np.tanh(g)
-        return cell, gate.apply(o) * np.tanh(cell)
+        cell = C_prev * _gate(f + forget_bias) + _gate(i) * np.tanh(g)
+        return cell, _gate(o) * np.tanh(cell)
 
     return run
 
 
 @kernel("lstm_unit_grad", "X@GRAD C_prev@GRAD", lod="none")
 def _lstm_unit_grad(op: Op) -> Run:
-    forget_bias = op.attrs["forget_bias"]
-    gate = activation("sigmoid")
+    forget_bias, gate = op.attrs["forget_bias"], activation("sigmoid")
 
     def run(X: Array, C_prev: Array, C: Array, C_GRAD: Array, H_GRAD: Array) -> tuple[Array, Array]:
         i, f, o, g = _quarters(X, C_prev)
-        i, f, o, g = gate.apply(i), gate.apply(f + forget_bias), gate.apply(o), np.tanh(g)
+        i, f, o, g = _gate(i), _gate(f + forget_bias), _gate(o), np.tanh(g)
         active = np.tanh(C)
         grad = C_GRAD + H_GRAD * o * (1 - active * active)
         parts = [

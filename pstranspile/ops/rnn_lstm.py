@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.lazy import lazy_import
+from pstranspile.ops.arithmetic import product
 from pstranspile.ops.kernel import Run, kernel
 from pstranspile.ops.lod import plain
 from pstranspile.ops.numeric import flag, real
@@ -120,24 +121,24 @@ def _forward(unit: _Unit, held: _Parameters, steps: Steps, x: Array, state: Arra
     given_on = hidden if held.projection is None else np.empty((len(gates), held.projection.shape[1]), gates.dtype)
     for start, stop in steps.spans():
         now = gates[start:stop]
-        now += state[: stop - start] @ held.weight
+        now += product(state[: stop - start], held.weight)
         c, both, o = now[:, :width], now[:, width : 3 * width], now[:, 3 * width :]
         i, f = both[:, :width], both[:, width:]
         before = cell[: stop - start]
-        c[...] = unit.candidate.apply(c)
+        unit.candidate.apply(c, c)
         if held.peepholes is not None:
             i += before * held.peepholes[0]
             f += before * held.peepholes[1]
-        both[...] = unit.gate.apply(both)
+        unit.gate.apply(both, both)
         cell = _clipped(c * i + before * f, unit.cell_clip)
         if held.peepholes is not None:
             o += cell * held.peepholes[2]
-        o[...] = unit.gate.apply(o)
-        cells[start:stop], active[start:stop] = cell, unit.cell.apply(cell)
-        np.multiply(o, active[start:stop], out=hidden[start:stop])
+        unit.gate.apply(o, o)
+        cells[start:stop] = cell
+        np.multiply(o, unit.cell.apply(cell, active[start:stop]), out=hidden[start:stop])
         if held.projection is not None:
-            projected = unit.projection.apply(hidden[start:stop] @ held.projection)
-            given_on[start:stop] = _clipped(projected, unit.projection_clip)
+            projected = product(hidden[start:stop], held.projection)
+            given_on[start:stop] = _clipped(unit.projection.apply(projected, projected), unit.projection_clip)
         state = given_on[start:stop]
     return _Values(gates, cells, active, hidden, given_on)
 
@@ -211,11 +212,11 @@ def _backward(
             now *= unit.projection.slope(values.given_on[start:stop])
             if unit.projection_clip > 0:
                 now *= np.abs(values.given_on[start:stop]) < unit.projection_clip
-            now = now @ held.projection.T
+            now = product(now, held.projection.T)
         carried[: stop - start] = _step_back(
             held, slopes.rows(start, stop), now, carried[: stop - start], found[start:stop]
         )
-        np.matmul(found[start:stop], held.weight.T, out=state_grad[: stop - start])
+        product(found[start:stop], held.weight.T, state_grad[: stop - start])
     peepholes = None
     if held.peepholes is not None:
         products = [found[:, width : 2 * width] * before, found[:, 2 * width : -width] * before]

@@ -10,6 +10,7 @@ the element's place by multiplications and shifts of 32-bit words (the mixing of
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 from pstranspile.lazy import lazy_import
@@ -89,6 +90,8 @@ class RowStream(NamedTuple):
         sizes = self.rows.sizes
         if isinstance(sizes, int):
             return self.rows.arranged(_table(low, high, sizes))
+        if len(sizes) and (sizes == sizes[0]).all():
+            return _table(low, high, int(sizes[0])).reshape(-1)
         within = _within(sizes).astype("uint32") * np.uint32(_GOLDEN32)
         return _mixed(np.repeat(low, sizes), np.repeat(high, sizes), within)
 
@@ -103,25 +106,58 @@ class RowStream(NamedTuple):
         return np.zeros(self.rows.elements, bool) if bound >> 32 else self.words32() >= np.uint32(bound)
 
 
+@cache
+def _numbers(kind: str, *values: int) -> tuple[Array, ...]:
+    """Whole numbers as arrays without dims, which numpy takes faster than others."""
+    return tuple(np.array(value, kind) for value in values)
+
+
 def _row_words(key: int, places: Array) -> tuple[Array, Array]:
     """Two 32-bit words for every row."""
-    word = _mixed64(places.astype("uint64") ^ np.uint64(key >> 64)) ^ np.uint64(key & (2**64 - 1))
-    word = _mixed64(word)
-    return word.astype("uint32"), (word >> np.uint64(32)).astype("uint32")
+    word = places.astype("uint64")
+    word ^= np.uint64(key >> 64)
+    _mix64(word)
+    word ^= np.uint64(key & (2**64 - 1))
+    _mix64(word)
+    low = word.astype("uint32")
+    word >>= _numbers("uint64", 32)[0]
+    return low, word.astype("uint32")
 
 
-def _mixed64(x: Array) -> Array:
-    """The finalizer of SplitMix64, of every element."""
-    x = (x + np.uint64(_GOLDEN64)).astype("uint64")
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
+def _mix64(x: Array) -> None:
+    """The finalizer of SplitMix64, of every element, in place."""
+    golden, first, factor1, second, factor2, third = _numbers(
+        "uint64", _GOLDEN64, 30, 0xBF58476D1CE4E5B9, 27, 0x94D049BB133111EB, 31
+    )
+    x += golden
+    shifted = x >> first
+    x ^= shifted
+    x *= factor1
+    np.right_shift(x, second, shifted)
+    x ^= shifted
+    x *= factor2
+    np.right_shift(x, third, shifted)
+    x ^= shifted
+
+
+_FEW = 1 << 12
+
+
+def _steps(size: int) -> Array:
+    """What tells the elements of a row apart."""
+    return np.arange(size, dtype="uint32") * np.uint32(_GOLDEN32)
+
+
+@cache
+def _first() -> Array:
+    """The same of the first elements of any row."""
+    return _steps(_FEW)
 
 
 def _table(low: Array, high: Array, size: int) -> Array:
     """A row of `size` words for each pair of words."""
     out = np.empty((len(low), size), "uint32")
-    within = np.arange(size, dtype="uint32") * np.uint32(_GOLDEN32)
+    within = _first()[:size] if size <= _FEW else _steps(size)
     step = max(1, _CHUNK // max(size, 1))
     for at in range(0, len(low), step):
         _mixed(low[at : at + step, None], high[at : at + step, None], within, out[at : at + step])
@@ -129,14 +165,15 @@ def _table(low: Array, high: Array, size: int) -> Array:
 
 
 def _mixed(low: Array, high: Array, within: Array, out: Array | None = None) -> Array:
+    half, factor1, odd, factor2 = _numbers("uint32", 16, 0x7FEB352D, 15, 0x846CA68B)
     x = np.bitwise_xor(low, within, out=out)
-    shifted = x >> np.uint32(16)
+    shifted = x >> half
     x ^= shifted
-    x *= np.uint32(0x7FEB352D)
+    x *= factor1
     x += high
-    np.right_shift(x, np.uint32(15), out=shifted)
+    np.right_shift(x, odd, out=shifted)
     x ^= shifted
-    x *= np.uint32(0x846CA68B)
-    np.right_shift(x, np.uint32(16), out=shifted)
+    x *= factor2
+    np.right_shift(x, half, out=shifted)
     x ^= shifted
     return x

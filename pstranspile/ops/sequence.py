@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 from pstranspile.ir.model import Op, TensorType
@@ -104,9 +103,12 @@ def _run_sequence_pool(op: Op) -> Run:
 def _first_rows(x: Array, largest: Array, offsets: list[int]) -> Array:
     """For every sequence the first row, counted over all of x, that holds its largest value; -1 if it is empty."""
     index = np.full(largest.shape, -1, np.int32)
-    for number, (start, stop) in enumerate(pairwise(offsets)):
-        if stop > start:
-            index[number] = start + np.argmax(x[start:stop], axis=0)
+    starts, lengths = _filled(offsets)
+    if len(starts):
+        filled = row_counts(offsets) > 0
+        holds = (x == np.repeat(largest[filled], lengths, axis=0)) | (x != x)  # NaN is the largest of its column
+        rows = np.arange(len(x), dtype=np.int32).reshape(-1, *(1 for _ in x.shape[1:]))
+        index[filled] = np.minimum.reduceat(np.where(holds, rows, np.int32(len(x))), starts, axis=0)
     return index
 
 

@@ -11,7 +11,7 @@ from pstranspile.ops.context import Value
 from pstranspile.ops.rank_table import RankTable
 from pstranspile.ops.row_numbers import Rows
 from pstranspile.ops.values import Array
-from pstranspile.run.batch import Part, part_of, sequence_starts
+from pstranspile.run.batch import Batch, Part, part_of, rows_of, sequence_starts
 from pstranspile.run.batch_axis import UNKNOWN, Axis
 
 np = lazy_import("numpy")
@@ -52,7 +52,11 @@ def _part(name: str, feed: Mapping[str, Any]) -> Part | None:
     """Which rows of the batch were fed to an input (to any, if it has no name: all then have the same)."""
     if name:
         return part_of(feed, name) if name in feed else None
-    parts = [part_of(feed, each) for each in feed]
+    told: Mapping[str, Part | None] = feed.parts if isinstance(feed, Batch) else {}
+    whole = [each for each in feed if each not in told]
+    if len({rows_of(feed[each]) for each in whole}) > 1:
+        return None
+    parts = [part_of(feed, each) for each in feed if each in told or each == whole[0]]  # one stands for those alike
     first = parts[0] if parts else None
     alike = all(p is not None and first is not None and np.array_equal(p.places, first.places) for p in parts)
     return first if alike else None

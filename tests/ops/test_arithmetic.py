@@ -25,6 +25,7 @@ from pstranspile.ops.arithmetic import (
     fluid_arithmetic,
     log,
     matmul,
+    product,
     root,
     root_in_step,
     sigmoid,
@@ -384,3 +385,14 @@ def test_steps_take_roots_that_do_not_depend_on_the_slice(cuts: list[int]):
         np.testing.assert_array_equal(root(x), root_in_step(x, None))
         np.testing.assert_array_equal(root(x)[24:], np.sqrt(x[24:]))
         assert not np.array_equal(root(x)[:24], np.sqrt(x[:24]))
+
+
+def test_few_rows_times_a_large_matrix_and_a_row_alone_are_one_product():
+    random = np.random.RandomState(0)
+    wide = random.randn(5, 300).astype("float32")[:, 100:250]  # rows lie apart
+    matrix = random.randn(150, 200).astype("float32")
+    for matrix_ in (matrix, np.asfortranarray(matrix)):
+        found, into = product(wide, matrix_), np.empty((5, 200), "float32")
+        product(wide, matrix_, into)
+        assert into.tobytes() == found.tobytes() == np.concatenate([np.dot(row, matrix_) for row in wide]).tobytes()
+        np.testing.assert_allclose(found, wide.astype("float64") @ matrix_, rtol=1e-4, atol=1e-4)

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from pstranspile.ops.row_numbers import Rows, RowStream
 from pstranspile.ops.textual import parse
 from pstranspile.ops.values import LoDTensor
 from pstranspile.run.api import run
@@ -45,3 +46,24 @@ def test_the_memory_of_sequences_that_go_on_keeps_its_rows_together():
         assert (out["y"].lod, out["y"].data.tolist()) == ([lod], x.data[: lod[-1]].tolist())
         assert (out["grad"].lod, out["grad"].data.shape) == (x.lod, (6, 2))
         assert not out["grad"].data[lod[-1] :].any()
+
+
+def test_the_largest_rows_of_sequences_are_the_first_that_hold_them():
+    nan = float("nan")
+    x = np.array([[1, 5], [3, 5], [3, 2], [nan, 0], [7, nan], [nan, nan]], "float32")
+    found = compute(
+        "sequence_pool",
+        {"X": LoDTensor(x, [[0, 3, 3, 6]])},
+        {"Out": "out", "MaxIndex": "index"},
+        {"pooltype": "MAX"},
+    )
+    assert found.find("index").tolist() == [[1, 0], [-1, -1], [3, 4]]
+
+
+def test_rows_draw_the_same_whether_all_are_as_long_or_one_is_longer():
+    even = RowStream(1 << 100 | 77, Rows(np.array([4, 0]), np.array([3, 3]))).words()
+    alike = RowStream(1 << 100 | 77, Rows(np.array([4, 0]), 3)).words()
+    longer = RowStream(1 << 100 | 77, Rows(np.array([4, 0, 9]), np.array([3, 3, 5000]))).words()
+    alone = RowStream(1 << 100 | 77, Rows(np.array([9]), 5000)).words()
+    assert even.tolist() == alike.tolist() == longer[:6].tolist()
+    assert longer[6:].tolist() == alone.tolist()
