@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pstranspile.explain.messages import Messages, messages_of
 from pstranspile.explain.place import Place, ops_of
 from pstranspile.explain.uses import Uses, uses_of_machine
+from pstranspile.ir.layout import statement_text
 from pstranspile.ir.model import MAIN, Module, Op, Origin, Program, SourceText
 from pstranspile.ir.text.statements import op_text
 from pstranspile.ops.textual import LANGUAGE
@@ -148,7 +149,8 @@ def source_line_of(module: Module) -> SourceLine:
     def find(origin: Origin) -> str | None:
         place = origin.location
         if place is not None and place.line > 0 and module.source is not None and place.file == module.source.file:
-            return shortened(lines[place.line - 1]) if place.line <= len(lines) else None
+            text = statement_text(lines, place.line - 1) if place.line <= len(lines) else None
+            return shortened(text) if text is not None else None
         program = module.programs.get(origin.program)
         if program is None or origin.op < 0 or origin.block >= len(program.blocks):
             return None

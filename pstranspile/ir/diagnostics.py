@@ -11,6 +11,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from pstranspile.ir.codes import CODES
+from pstranspile.ir.layout import statement_length
 from pstranspile.ir.model import Location, Op, Origin
 
 
@@ -134,6 +135,18 @@ def _in_name(character: str) -> bool:
     return character.isalnum() or character in {"_", ".", "@", "/"}
 
 
+def _focused(location: Location, focus: str, lines: list[str]) -> tuple[Location, int]:
+    """(the line of the statement at a location that holds `focus`, where in it); -1 where no line does."""
+    at, start = location.line - 1, max(location.column - 1, 0)
+    found = _find(lines[at], focus, start) if focus else -1
+    if focus and found < 0:
+        for further in range(at + 1, at + statement_length(lines, at)):
+            found = _find(lines[further], focus, 0)
+            if found >= 0:
+                return location._replace(line=further + 1), found
+    return location, found
+
+
 def _one(
     label: str,
     tag: str,
@@ -147,8 +160,8 @@ def _one(
     quoted: list[str] = []
     column = location.column if location else 0
     if location is not None and 0 < location.line <= len(lines.get(location.file, ())):
+        location, found = _focused(location, focus, lines[location.file])
         text = lines[location.file][location.line - 1]
-        found = _find(text, focus, max(column - 1, 0)) if focus else -1
         start = found if found >= 0 else max(column - 1, 0)
         width = len(focus) if found >= 0 else 1
         if found < 0 and not focus:

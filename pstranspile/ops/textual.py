@@ -7,6 +7,7 @@ from pstranspile.ir.expect import expect_module
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Module, Program
 from pstranspile.ir.text.distribution import STATEMENTS
+from pstranspile.ir.text.printer import module_lines
 from pstranspile.ir.text.schemas import Language, SchemaView
 from pstranspile.ops import schema_of
 from pstranspile.ops.schema import CARRIED_ATTRS, GENERIC_ATTRS
@@ -40,6 +41,11 @@ def print_module(module: Module) -> str:
     """
     expect_module(module, "dumps")
     return _text.print_module(module, LANGUAGE)
+
+
+def one_line_each(module: Module) -> str:
+    """The text of a module with each statement on one line, however long: what hashes are made of."""
+    return "\n".join([*module_lines(module, LANGUAGE).lines, ""])
 
 
 def print_program(program: Program, name: str = "main") -> str:

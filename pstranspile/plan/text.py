@@ -17,11 +17,11 @@ _BYTES = {"bool": 1, "i8": 1, "u8": 1, "i16": 2, "f16": 2, "i32": 4, "f32": 4, "
 
 
 def fingerprint(module: Module) -> str:
-    """`sha256:` and the hash of the canonical text of @main and @startup: the same for the same programs."""
-    from pstranspile.ops.textual import print_module
+    """`sha256:` and the hash of the text of @main and @startup: the same for the same programs."""
+    from pstranspile.ops.textual import one_line_each
 
     programs = {name: module.programs[name] for name in (MAIN, STARTUP) if name in module.programs}
-    text = print_module(Module(type(module.programs)(programs)))
+    text = one_line_each(Module(type(module.programs)(programs)))
     return "sha256:" + sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 

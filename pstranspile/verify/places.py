@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from pstranspile.ir.describe import var_text
 from pstranspile.ir.diagnostics import Diagnostic, Note, Severity, at_op, error, warning
+from pstranspile.ir.layout import statement_text
 from pstranspile.ir.model import Block, Location, Op, Origin, SourceText, Var
 from pstranspile.ir.text.literals import name as name_text
 from pstranspile.ir.text.literals import word
@@ -88,15 +89,15 @@ class Findings:
         self.found.append(finding._replace(subject=f"@{self.program}^{index}"))
 
     def attribute_focus(self, op: Op, attribute: str) -> str:
-        """The piece of the source line where an attribute's value begins: `name=`, or `name:` before its kind."""
+        """The piece of the source statement where an attribute's value begins: `name=`, or `name:` before its kind."""
         location = op.origin.location if op.origin is not None else None
         written = word(attribute)
         if self.source is None or location is None or location.file != self.source.file:
             return f"{written}="
         if self._lines is None:
             self._lines = self.source.text.split("\n")
-        line = self._lines[location.line - 1] if 0 < location.line <= len(self._lines) else ""
-        return f"{written}:" if f"{written}:" in line and f"{written}=" not in line else f"{written}="
+        text = statement_text(self._lines, location.line - 1) if 0 < location.line <= len(self._lines) else None
+        return f"{written}:" if text and f"{written}:" in text and f"{written}=" not in text else f"{written}="
 
     def suggest(self, given: str, known: Iterable[str], sigil: str = "") -> str:
         """As `suggestion`, for the first names of a program; looking at all names for every one takes long."""

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from pstranspile.ir.diagnostics import DiagnosticError, render
+from pstranspile.ir.layout import BLANKS
 from pstranspile.ir.text.fast import parse_quickly
-from pstranspile.ir.text.layout import BLANKS
 from pstranspile.ir.text.parser import parse_plainly
 from pstranspile.ops.textual import LANGUAGE, format_text, parse
 from tests.strategies import exactly
@@ -25,6 +25,11 @@ program @main seed=1 {
     mul(X=%x, Y=%fc_0.w_0) -> Out=%fc_0.tmp_0
     sum(X=[%a, %"a b\\n"]) -> Out=%c : backward  # why
     fill_constant -> Out=%g {shape=[1], value=-1.5, -op_namescope, -str_value} : backward|loss
+    foo(X=[%a, %"a, b",
+        %c, %d]) -> Out=%c {a=1, s="a, (",
+        v=[1,
+        2]} : optimize(%w,
+        %g)
     sgd(Param=%w, Grad=%g, LearningRate=%lr) -> ParamOut=%w : optimize(%w, %g)
     while(X=%i, Condition=%c) -> Out=%i {sub_block=^1, q:longs=[]} : role=77 target
     block ^1 {

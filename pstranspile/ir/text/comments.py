@@ -1,8 +1,7 @@
 """Formatting: the canonical text with the comments and blank lines of the text it was made from.
 
 A comment on lines of its own goes with the statement that follows it, a comment at the end of a line with the
-statement on that line. A statement written on several lines becomes one line; the comments inside it go
-before it.
+statement on that line. The comments inside a statement written on several lines go before it.
 """
 
 from __future__ import annotations
@@ -11,9 +10,9 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from pstranspile.ir.layout import BLANKS, cut_comment, is_head, wrapped
 from pstranspile.ir.model import Block, Module, Op, Program, Var
 from pstranspile.ir.text.distribution import Statement
-from pstranspile.ir.text.layout import BLANKS, cut_comment, is_head
 from pstranspile.ir.text.printer import End, Printed, module_lines
 from pstranspile.ir.text.schemas import Language
 
@@ -115,6 +114,7 @@ def _with_comments(printed: Printed, sources: _Sources) -> Iterator[str]:
     assert sources.version is not None
     for position, (line, value) in enumerate(zip(printed.lines, printed.values, strict=True)):
         written = sources.version if position == 0 else sources.of(value)
+        text = wrapped(line)
         if written is not None:
             indent = line[: len(line) - len(line.lstrip(" "))]
             ends = isinstance(value, End)
@@ -127,8 +127,8 @@ def _with_comments(printed: Printed, sources: _Sources) -> Iterator[str]:
                 above.pop(0)
             yield from (inner + comment if comment else "" for comment in above)
             if written.beside:
-                line = f"{line}  {written.beside}"
-        yield line
+                text = f"{text}  {written.beside}"
+        yield text
     rest = list(sources.last.above)
     while rest and rest[-1] == "":
         rest.pop()

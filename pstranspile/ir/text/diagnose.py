@@ -13,12 +13,12 @@ from typing import cast
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
 from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, DiagnosticError, error, first_findings
+from pstranspile.ir.layout import BLANKS, statement_length
 from pstranspile.ir.model import Location, SourceText
 from pstranspile.ir.text import codes
 from pstranspile.ir.text.context import Context, did_you_mean
 from pstranspile.ir.text.fast import LineReader
 from pstranspile.ir.text.grammar import parse_statement
-from pstranspile.ir.text.layout import BLANKS, statement_length
 from pstranspile.ir.text.literals import quote
 from pstranspile.ir.text.reader import VERSION
 from pstranspile.ir.text.template import Unfit

@@ -10,11 +10,11 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from pstranspile.ir.layout import BLANKS, cut_comment, is_head, statement_length, statement_text
 from pstranspile.ir.model import Location, Module, Op, Origin, SourceText, Var
 from pstranspile.ir.text.assemble import Assembler
 from pstranspile.ir.text.attributes import integer
 from pstranspile.ir.text.context import BlockHead, Context, OpParts, ProgramHead
-from pstranspile.ir.text.layout import BLANKS, cut_comment, is_head, statement_length
 from pstranspile.ir.text.literals import INT_MAX, INT_MIN, unquote
 from pstranspile.ir.text.reader import read_op, read_version
 from pstranspile.ir.text.schemas import Language
@@ -46,6 +46,19 @@ _OP, _DECLARATION, _CLOSE, _BLANK, _VERSION = range(5)
 def _is_plain(line: str) -> bool:
     """Whether a line, its attributes taken out, ends its statement and has no other braces."""
     return "{" not in line.replace(" {}", "", 1) and not line.rstrip(BLANKS).endswith((",", "(", "["))
+
+
+def _joined(lines: list[str], number: int) -> tuple[str, int]:
+    """(a line with those that it goes on in, how many they are); the line as it is where that takes a closer look."""
+    parts: list[str] = []
+    for at in range(number - 1, len(lines)):
+        line = lines[at]
+        parts.append(line.lstrip(BLANKS) if parts else line)
+        if not line.endswith(",") or "#" in line or "\\" in line or line.count('"') % 2:
+            break
+    text = " ".join(parts)
+    balanced = all(text.count(opening) == text.count(closing) for opening, closing in ("()", "[]", "{}"))
+    return (text, len(parts) - 1) if balanced else (lines[number - 1], 0)
 
 
 class _Entry(NamedTuple):
@@ -83,6 +96,11 @@ class LineReader:
         iterator = iter(enumerate(lines, 1))
         script = None
         for number, line in iterator:
+            joined = 0
+            if line.endswith(","):
+                line, joined = _joined(lines, number)
+                for _ in range(joined):
+                    next(iterator)
             if " @" in line:
                 line, script = self._cut(line)
             head, brace, rest = line.partition(" {")
@@ -94,7 +112,7 @@ class LineReader:
             entry = known(tuple(pieces[::2]))
             if '"' in head or "#" in head or (entry is None and not _is_plain(head)):
                 script = None
-                for _ in range(self.carefully(lines, number)):
+                for _ in range(self.carefully(lines, number) - joined):
                     next(iterator)
             else:
                 entry = entry or self.entry(tuple(pieces[::2]))
@@ -229,7 +247,11 @@ class LineReader:
             self._head(code, number)
         elif depth > 0 or code.endswith(","):
             taken = statement_length(lines, number - 1)
-            self._whole("\n".join(lines[number - 1 : number - 1 + taken]), number)
+            code = statement_text(lines, number - 1) if taken > 1 else None
+            if code is not None:
+                self._code(code, number)
+            else:
+                self._whole("\n".join(lines[number - 1 : number - 1 + taken]), number)
         else:
             self._code(code, number)
         return taken

@@ -1,10 +1,11 @@
-"""Printing: the canonical text of a program, one statement per line, each tagged with what it stands for."""
+"""Printing: the canonical text of a program, statement by statement, each tagged with what it stands for."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from pstranspile.ir.layout import all_wrapped
 from pstranspile.ir.model import Block, Module, Program
 from pstranspile.ir.text.assemble import MAX_DEPTH
 from pstranspile.ir.text.distribution import Statement, statements
@@ -20,7 +21,7 @@ class End(NamedTuple):
 
 
 class Printed:
-    """The lines of a text, and for each the value it stands for (None: the version line or an empty line)."""
+    """The statements of a text, and for each the value it stands for (None: the version line or an empty line)."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -32,7 +33,7 @@ class Printed:
         self.values.append(value)
 
     def extend(self, lines: Iterable[str], values: Iterable[object]) -> None:
-        """Many lines."""
+        """Many statements."""
         self.lines += lines
         self.values += values
 
@@ -92,7 +93,7 @@ def program_lines(program: Program, program_name: str, language: Language, print
 
 
 def module_lines(module: Module, language: Language) -> Printed:
-    """The lines of a whole module."""
+    """The statements of a whole module, each in one line however long it is."""
     printed = Printed()
     printed.add("ir 1")
     for program_name, program in module.programs.items():
@@ -103,11 +104,11 @@ def module_lines(module: Module, language: Language) -> Printed:
 
 def print_module(module: Module, language: Language) -> str:
     """The canonical text of a module. Raises ValueError for values that no ProgramDesc can hold."""
-    return "\n".join([*module_lines(module, language).lines, ""])
+    return "\n".join([*all_wrapped(module_lines(module, language).lines), ""])
 
 
 def print_program(program: Program, program_name: str, language: Language) -> str:
     """The canonical text of one program, without the version line. Raises ValueError as `print_module`."""
     printed = Printed()
     program_lines(program, program_name, language, printed)
-    return "\n".join([*printed.lines, ""])
+    return "\n".join([*all_wrapped(printed.lines), ""])

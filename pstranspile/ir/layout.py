@@ -1,0 +1,97 @@
+"""How a text is laid out, without parsing it: blanks, strings, comments, brackets, and which lines belong together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+_STRING = r'"(?:[^"\\\n]|\\[^\n])*"'
+_PIECES = re.compile(_STRING + r"|#[^\n]*|[\[({]|[\])}]")
+
+BLANKS = " \t\r"
+"""The blanks of a line, those of the grammar (`SPACE`); a line ends at a newline alone.
+
+What else Unicode or Python calls a space is a character like any other, so text is never stripped or split without
+naming these.
+"""
+
+
+def cut_comment(line: str) -> tuple[str, str, int]:
+    """(code, comment, brackets opened less brackets closed) of a line."""
+    depth = 0
+    for piece in _PIECES.finditer(line):
+        first = piece.group()[0]
+        if first == "#":
+            return line[: piece.start()].rstrip(BLANKS), piece.group().rstrip(BLANKS), depth
+        depth += (first in "([{") - (first in "])}")
+    return line.rstrip(BLANKS), "", depth
+
+
+_HEAD = re.compile(rf"[{BLANKS}]*(?:block[{BLANKS}]*\^|program[{BLANKS}]*@)").match
+
+
+def is_head(code: str) -> bool:
+    """Whether a line of code opens a block or a program (its last bracket stays open)."""
+    return code.endswith("{") and _HEAD(code) is not None
+
+
+def statement_length(lines: list[str], start: int) -> int:
+    """The number of lines that the statement on line index `start` takes; 1 if its brackets are never closed."""
+    depth = 0
+    for at in range(start, len(lines)):
+        code, _, opened = cut_comment(lines[at])
+        if at == start and is_head(code):
+            return 1
+        depth += opened
+        if code and depth <= 0 and not code.endswith(","):
+            return at - start + 1
+    return 1
+
+
+_CLOSED = re.compile(rf'[^"]*(?:{_STRING}[^"]*)*').fullmatch
+
+
+def statement_text(lines: list[str], start: int) -> str | None:
+    """The statement on line index `start` in one line, without comments; None where its lines can't be put in one.
+
+    They can where every line but the last ends after a comma or an opening bracket, or before a closing one.
+    """
+    length = statement_length(lines, start)
+    if length == 1:
+        return lines[start]
+    codes = [code for line in lines[start : start + length] if (code := cut_comment(line)[0])]
+    if not all(map(_CLOSED, codes)):
+        return None
+    parts = [codes[0], *[code.lstrip(BLANKS) for code in codes[1:]]]
+    for before, after in pairwise(parts):
+        if not before.endswith((",", "(", "[", "{")) and not after.startswith((")", "]", "}")):
+            return None
+    return " ".join(parts)
+
+
+WIDTH = 200
+"""A statement that is longer is printed on several lines."""
+
+_COMMAS = re.compile(rf"""{_STRING}|\[(?!%)[^\]"]*(?:{_STRING}[^\]"]*)*\]|(?P<comma>,) """)
+
+
+def all_wrapped(statements: Sequence[str]) -> Iterable[str]:
+    """Statements, each on as few lines as its width takes."""
+    return map(wrapped, statements) if len(max(statements, key=len, default="")) > WIDTH else statements
+
+
+def wrapped(statement: str) -> str:
+    """A statement on as few lines as its width takes, broken after commas, but never inside a list of literals."""
+    if len(statement) <= WIDTH:
+        return statement
+    margin = " " * (len(statement) - len(statement.lstrip(" ")) + 4)
+    ends = [found.end("comma") for found in _COMMAS.finditer(statement) if found["comma"]]
+    lines: list[str] = []
+    start, end = 0, 0
+    for possible in (*ends, len(statement)):
+        if end > start and possible - start + (len(margin) if lines else 0) > WIDTH:
+            lines.append(statement[start:end])
+            start = end + 1
+        end = possible
+    return f"\n{margin}".join([*lines, statement[start:]])
