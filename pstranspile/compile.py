@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -138,6 +138,12 @@ class Compiled:
         with collector_paused(), _mistakes_told(self.source):
             distribution = self._distributions.of_server(endpoint)
             return self._role(name, with_distribution(self.emitter.pserver(endpoint), distribution))
+
+    def with_roles(self, roles: Mapping[str, Role]) -> Compiled:
+        """The same with other programs for some machines, by role name."""
+        other = replace(self, steps=self.steps)
+        other._made.update(roles)
+        return other
 
     def roles(self) -> dict[str, Role]:
         """Every machine's programs by role name: the trainers, then the servers."""

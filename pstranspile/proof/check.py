@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from pstranspile.compile import Compiled, compile
 from pstranspile.emit.servers import ServerJob
@@ -13,16 +13,17 @@ from pstranspile.job import Job
 from pstranspile.plan.plan import Plan
 from pstranspile.proof import codes
 from pstranspile.proof.causes import Suspicion, server_causes
-from pstranspile.proof.compare import Side, Snapshot, all_verdicts, differ, noise_of, plain
+from pstranspile.proof.compare import Side, Sides, Snapshot, differ, plain, settled, verdicts
 from pstranspile.proof.course import Course, Tell
 from pstranspile.proof.data import make_feeds
 from pstranspile.proof.faults import Sound, check_faults
+from pstranspile.proof.given import Given
+from pstranspile.proof.halves import halves_of
 from pstranspile.proof.ledger import Ledger
 from pstranspile.proof.replay import Replay
 from pstranspile.proof.replays import replay_of
-from pstranspile.proof.report import DIFFERENT, Cause, Report
-from pstranspile.proof.sides import Held, start_cluster, train_alone, train_rounded_otherwise, train_together
-from pstranspile.proof.whole import settled
+from pstranspile.proof.report import Cause, Report
+from pstranspile.proof.sides import Held, start_cluster, train_alone, train_together
 from pstranspile.run.cluster.feeding import divided
 from pstranspile.run.cluster.scenario import Scenario
 from pstranspile.run.files import LENGTHS
@@ -32,9 +33,6 @@ TOGETHER = ("sync", "fleet-sync", "nccl2", "grad-allreduce", "single-process-mul
 
 ALONE = ("async", "half-async")
 """The modes that promise it of a single trainer without a communicator."""
-
-WAYS = 7
-"""Ways to round otherwise that are tried on the single machine, at most."""
 
 ROWS_EACH = 4
 """Rows of a batch that is made, per trainer."""
@@ -74,29 +72,22 @@ def check(
         feeds = _made_feeds(course, batch or ROWS_EACH * job.trainers, seed)
     course.feeds(feeds).require(steps)
     _check_shares(course, job, feeds)
+    given = Given(module, made, course, feeds, init, seed)
     alone = train_alone(module, course, feeds, init, seed)
     cluster = start_cluster(made, course, feeds, init, seed)
     ledger = Ledger(_plans(made)) if job.mode in ALONE else None
     if ledger is not None:
         cluster.network.observers.append(ledger)
     held = Held(made, alone.start)
-    given = [trainer.feed for trainer in cluster.trainers]
-    replay = replay_of(made, cluster, course, seed)
-    together = train_together(cluster, course, held, replay)
+    together = train_together(cluster, course, held)
     ends = cluster.parameters()
     cluster.finish()
-    replay.end()
-    found = all_verdicts(course, together, alone)
-    others: list[Side] = []
-    while job.trainers > 1 and len(others) < WAYS and any(item.equality == DIFFERENT for item in found):
-        others.append(train_rounded_otherwise(module, course, feeds, init, seed, len(others)))
-        noise = noise_of(course, alone, others)
-        found = all_verdicts(course, together, alone, noise)
-        if not noise:
-            break
-    if job.mode in TOGETHER:
-        steps_hold = not replay.problems and not replay.shown and job.trainers > 1
-        found = settled(found, course, together, alone, replay.apart, steps_hold=steps_hold)
+    other_types = held.other_types(cluster)
+    found = verdicts(course, Sides(together, alone))
+    precise = _in_doubles(given)
+    replay = precise.replay
+    if _promises(job) and not precise.refused:
+        found = settled(course, found, precise.sides)
     report = Report(
         mode=job.mode,
         trainers=job.trainers,
@@ -105,22 +96,52 @@ def check(
         verdicts=tuple(found),
         applied=ledger.result() if ledger else None,
         promised=_promises(job),
-        wrong=tuple(replay.problems),
+        wrong=(*other_types, *replay.problems),
         programs=course.text,
         not_run=tuple(name for name in course.known if name not in course.programs),
+        single_precision=precise.refused,
     )
     if schedules and job.mode not in ALONE:
-        differing = _other_schedules(made, course, feeds, init, seed, held, schedules, together.snapshots[-1])
+        differing = _other_schedules(given, held, schedules, together.snapshots[-1])
         report = report._replace(schedules=schedules, schedule_differs=differing)
     different = [verdict.name for verdict in report.different]
     if different and (job.trainers > 1 or len(job.pservers) > 1 or job.mode in ALONE):
-        report = report._replace(causes=tuple(_causes(course, job, replay, alone, feeds, seed, different)))
+        report = report._replace(causes=tuple(_causes(given, replay.shown, alone, different)))
     if faults is not None:
         course.tell("with faults: step", 0, steps)
-        troubled = start_cluster(made, course, feeds, init, seed, watch=False, faults=faults)
-        sound = Sound(ends, given, not report.different) if job.mode in TOGETHER else None
-        report = report._replace(faulty=check_faults(troubled, module, course, sound, init, seed))
+        sound = Sound(ends, not report.different) if job.mode in TOGETHER else None
+        report = report._replace(faulty=check_faults(given, faults, sound))
     return report
+
+
+class _Precise(NamedTuple):
+    """Both sides in double precision, and what holds the cluster's steps to the source there.
+
+    `refused` says why double precision can't be had; then it is single precision.
+    """
+
+    sides: Sides
+    replay: Replay
+    refused: str = ""
+
+
+def _in_doubles(given: Given) -> _Precise:
+    """Trains both sides in double precision, and holds every step of the cluster to the source."""
+    try:
+        return _held_to_steps(given.in_doubles(), ", in double precision")
+    except DiagnosticError as problem:
+        return _held_to_steps(given, "")._replace(refused=problem.diagnostics[0].message)
+
+
+def _held_to_steps(given: Given, how: str) -> _Precise:
+    module, made, course, feeds, init, seed = given
+    alone = train_alone(module, course, feeds, init, seed, how)
+    cluster = start_cluster(made, course, feeds, init, seed)
+    replay = replay_of(made, cluster, course, seed)
+    together = train_together(cluster, course, Held(made, alone.start), replay, how)
+    cluster.finish()
+    replay.end()
+    return _Precise(Sides(together, alone), replay)
 
 
 def _promises(job: Job) -> bool:
@@ -156,17 +177,9 @@ def _check_shares_of(program: Program, job: Job, feeds: Mapping[str, Any]) -> No
             raise DiagnosticError([error(codes.SHARES, message)])
 
 
-def _other_schedules(
-    made: Compiled,
-    course: Course,
-    feeds: Mapping[str, Any],
-    init: Mapping[str, Any],
-    seed: int,
-    held: Held,
-    schedules: int,
-    wanted: Snapshot,
-) -> tuple[tuple[int, str], ...]:
+def _other_schedules(given: Given, held: Held, schedules: int, wanted: Snapshot) -> tuple[tuple[int, str], ...]:
     """The schedules that end with other values, and the first variable that differs."""
+    _, made, course, feeds, init, seed = given
     found: list[tuple[int, str]] = []
     for schedule in range(1, schedules + 1):
         cluster = start_cluster(made, course, feeds, init, seed, schedule, watch=False)
@@ -182,24 +195,17 @@ def _other_schedules(
     return tuple(found)
 
 
-def _causes(
-    course: Course,
-    job: Job,
-    replay: Replay,
-    alone: Side,
-    feeds: Mapping[str, Any],
-    seed: int,
-    different: Sequence[str],
-) -> list[Cause]:
-    """The ops that make the first step of a program differ: on the trainers, then on the servers."""
-    given = course.feeds(feeds)
+def _causes(given: Given, shown: Mapping[str, str], alone: Side, different: Sequence[str]) -> list[Cause]:
+    """The ops that make the first step of a program differ: on the trainers, then on the servers (as was `shown`)."""
+    course, trainers = given.course, given.made.plan.trainers
+    halves, feeds = halves_of(given.made, course), course.feeds(given.feeds)
     found: dict[Cause, None] = {}
     for name in course.programs:
         step = course.first_step(name)
-        if step >= 0 and job.trainers > 1:
+        if step >= 0 and trainers > 1:
             held = alone.snapshots[step - 1] if step else alone.start
-            suspicion = Suspicion(replay.halves[name], held, given.step(step), job.trainers, seed)
+            suspicion = Suspicion(halves[name], held, feeds.step(step), trainers, given.seed)
             found.update(dict.fromkeys(suspicion.causes()))
     for program in course.programs.values():
-        found.update(dict.fromkeys(server_causes(program, replay.shown, different)))
+        found.update(dict.fromkeys(server_causes(program, shown, different)))
     return list(found)

@@ -1,40 +1,32 @@
-"""Comparing the variables of a cluster with those of a single machine, step by step."""
+"""Comparing the variables of a cluster with those of a single machine, step by step.
+
+Rounding is told from a difference by taking it away: what is not bitwise equal is trained again in double precision,
+where the two must be equal but for a tiny part of what was learnt.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import repeat
 from typing import Any, NamedTuple
 
-from pstranspile.ir.model import Program
 from pstranspile.lazy import lazy_import
-from pstranspile.ops import schema_of
 from pstranspile.ops.values import LoDTensor, SelectedRows
 from pstranspile.proof.course import Course
-from pstranspile.proof.report import ADDS_UP, BITWISE, DIFFERENT, ROUNDING, Verdict
+from pstranspile.proof.report import ADDS_UP, BITWISE, DIFFERENT, ROUGH, ROUNDING, Verdict
 
 np = lazy_import("numpy")
 
-LOSS_TOLERANCE = 1e-6
-"""The relative difference of losses that rounding explains."""
+OF_CHANGE = 1e-7
+"""In double precision: the part of what a variable has changed by that it may differ by, or of a loss."""
 
-LINEAR_TOLERANCE = 1e-6
-"""The same of parameters whose update is linear in the gradient."""
+OF_VALUE = 1e-13
+"""In double precision: the part of its value that a variable may differ by. Rounding of the value itself is more."""
 
-AMPLIFIED_TOLERANCE = 1e-4
-"""The same of other parameters and of the state of optimizers, where nearly zero gradients amplify rounding."""
+OF_LARGEST = 1e-8
+"""A parameter that is moved by less than this part of the one that is moved most may be moved by rounding alone."""
 
-NOISE_ALLOWED = 30.0
-"""How many times the difference is allowed that another order of the rows makes on the single machine."""
-
-MOST_EXCUSED = 0.1
-"""What noise may excuse at most: this part of the thing itself, and of how far it has come since the start."""
-
-ORDER_MATTERS = 1e-5
-"""If the order of rows changes the first loss by more than this, it is not rounding that changes it."""
-
-LATER_ORDER_MATTERS = 1e-3
-"""The same of later losses. Without it a run that is chaotic would excuse every difference."""
+OF_STATES = 1e-12
+"""The same for what else is kept."""
 
 SMALL = 1e-2
 """Elements of parameters smaller than this are held against this instead of against themselves."""
@@ -46,16 +38,21 @@ Snapshot = Mapping[str, Any]
 class Side(NamedTuple):
     """One side of a check: values after each step, what was fetched, and what the first step began with.
 
-    `fetched` holds for every loss or result a value for each run of its program: the parts of all trainers; `sizes` the
-    largest number that each is a sum or difference of, which its rounding goes by (0 if it is neither). `counts` holds,
-    after each step of a cluster, what every trainer keeps for metrics, by name.
+    `fetched` holds for every loss or result a value for each run of its program: the parts of all trainers. `counts`
+    holds, after each step of a cluster, what every trainer keeps for metrics, by name.
     """
 
     snapshots: list[Snapshot]
     fetched: dict[str, list[list[Any]]]
     start: Snapshot
-    sizes: dict[str, list[float]]
     counts: Sequence[Mapping[str, Sequence[Any]]] = ()
+
+
+class Sides(NamedTuple):
+    """Both sides of a check, in the same precision."""
+
+    ours: Side
+    theirs: Side
 
 
 def plain(value: Any) -> Any:
@@ -69,11 +66,10 @@ def plain(value: Any) -> Any:
     return value if isinstance(value, np.ndarray) and value.dtype.kind != "O" else None
 
 
-def differ(ours: Any, theirs: Any, *, by_element: bool, size: float = 0.0) -> tuple[bool, float]:
+def differ(ours: Any, theirs: Any, *, by_element: bool) -> tuple[bool, float]:
     """Whether two arrays are bitwise equal, and their largest relative difference (infinite for other dims or NaN).
 
-    `by_element`: relative to each element (but to no less than `SMALL`); otherwise to the largest of the array, or to
-    `size` if that is larger.
+    `by_element`: relative to each element (but to no less than `SMALL`); otherwise to the largest of the array.
     """
     if ours is None or theirs is None or ours.shape != theirs.shape:
         return False, float("inf")
@@ -81,192 +77,159 @@ def differ(ours: Any, theirs: Any, *, by_element: bool, size: float = 0.0) -> tu
         return True, 0.0
     a, b = ours.astype("float64"), theirs.astype("float64")
     if not (np.isfinite(a).all() and np.isfinite(b).all()):
-        return False, float("inf")
-    scale = np.maximum(np.abs(b), SMALL) if by_element else max(float(np.abs(b).max(initial=0.0)), size, 1e-12)
+        return False, 0.0 if np.array_equal(a, b, equal_nan=True) else float("inf")
+    scale = np.maximum(np.abs(b), SMALL) if by_element else max(float(np.abs(b).max(initial=0.0)), 1e-12)
     return False, float((np.abs(a - b) / scale).max(initial=0.0))
 
 
-def excused(ours: Any, theirs: Any, start: Any) -> bool:
-    """Whether a difference is small enough for noise to explain it: a tenth of the largest element, and of the largest
-    change since the start. A larger one says nothing of whether the two do the same.
+def moved(value: Any, start: Any) -> float:
+    """By how much an element of a variable has changed at most; the largest element where there was no value."""
+    if value is None or value.dtype.kind not in "fiu":
+        return 0.0
+    there = start is not None and start.shape == value.shape
+    most = float(np.abs(value.astype("float64") - (start if there else 0)).max(initial=0.0))
+    return most if np.isfinite(most) else 0.0
+
+
+def same_in_doubles(ours: Any, theirs: Any, change: float, floor: float = 0.0) -> bool:
+    """Whether two arrays in double precision are what the same mathematics gives.
+
+    `change` is by how much the variable has changed so far, `floor` what may be rounding alone.
     """
-    if ours is None or theirs is None or ours.shape != theirs.shape:
-        return False
+    if ours is None or theirs is None or ours.shape != theirs.shape or ours.dtype != theirs.dtype:
+        return ours is None and theirs is None
     a, b = ours.astype("float64"), theirs.astype("float64")
-    most = np.abs(b).max(initial=0.0)
-    if start is not None and start.shape == b.shape:
-        most = min(most, np.abs(b - start).max(initial=0.0))
-    return bool(np.abs(a - b).max(initial=0.0) <= MOST_EXCUSED * most)
+    if not (np.isfinite(a).all() and np.isfinite(b).all()):
+        return bool(np.array_equal(a, b, equal_nan=True))
+    return bool((np.abs(a - b) <= OF_CHANGE * change + OF_VALUE * np.abs(b).max(initial=0.0) + floor).all())
 
 
-class Allowed(NamedTuple):
-    """How much two values may differ: by `least`, or by `noise` where that is small beside the value and its change."""
-
-    least: float
-    noise: float = 0.0
-
-    @property
-    def most(self) -> float:
-        """The larger of both, as far as noise may excuse anything."""
-        return max(self.least, min(self.noise, MOST_EXCUSED))
-
-    def covers(self, difference: float, ours: Any, theirs: Any, start: Any) -> bool:
-        """Whether a difference of two values is allowed; `start` is what they began with, None if that is nothing."""
-        return difference <= self.least or (difference <= self.noise and excused(ours, theirs, start))
-
-
-def verdict(
-    name: str,
-    kind: str,
-    allowed: Allowed,
-    ours: Sequence[Any],
-    theirs: Sequence[Any],
-    steps: Sequence[int] | None = None,
-    sizes: Sequence[float] = (),
-    start: Any = None,
-) -> Verdict:
+def verdict(name: str, kind: str, ours: Sequence[Any], theirs: Sequence[Any], steps: Sequence[int] = ()) -> Verdict:
     """The verdict on one variable from its values on the cluster and on the single machine after some steps
-    (default: after each one); `sizes` as in `Side`, `start` is the value before the first step, if there is one.
+    (default: after each one), with `ROUGH` for a bound.
     """
     bitwise, worst, worst_step, first = True, 0.0, 0, -1
-    given = zip(steps or range(1, len(ours) + 1), ours, theirs, sizes or repeat(0.0, len(ours)), strict=True)
-    for step, a, b, size in given:
-        a, b = plain(a), plain(b)
-        same, difference = differ(a, b, by_element=kind == "parameter", size=size)
+    for step, a, b in zip(steps or range(1, len(ours) + 1), ours, theirs, strict=True):
+        same, difference = differ(plain(a), plain(b), by_element=kind == "parameter")
         bitwise &= same
         if difference > worst:
             worst, worst_step = difference, step
-        if first < 0 and not allowed.covers(difference, a, b, plain(start)):
+        if first < 0 and difference > ROUGH:
             first = step
     equality = BITWISE if bitwise else ROUNDING if first < 0 else DIFFERENT
-    return Verdict(name, kind, equality, worst, worst_step, first, allowed.most)
+    return Verdict(name, kind, equality, worst, worst_step, first, ROUGH)
 
 
-def verdicts(course: Course, ours: Side, theirs: Side, noise: Mapping[str, float] | None = None) -> list[Verdict]:
-    """Verdicts on every variable that both sides have, parameters first, each group by name.
-
-    `noise` is by how much rounding alone changes variables; thirty times that is allowed, within bounds (`excused`).
+def verdicts(course: Course, sides: Sides) -> list[Verdict]:
+    """The verdicts on losses and results, then those on the variables that both sides have, parameters first, each
+    group by name.
     """
-    noise = noise or {}
-    main = course.whole
-    parameters = {var.name for var in main.parameters()}
-    linear = linear_parameters(main)
-    snapshots = ours.snapshots, theirs.snapshots
-    names = [name for name in snapshots[0][0] if name in snapshots[1][0]] if ours.snapshots else []
     found: list[Verdict] = []
+    for owner, label, name in _watched(course):
+        kind = "metric" if name in course.metrics else course.kind(owner)
+        pairs = fetched_pairs(sides, label)
+        found.append(verdict(label, kind, *zip(*pairs, strict=True), steps=course.steps_of(owner)))
+    ours, theirs = sides
+    parameters = {var.name for var in course.whole.parameters()}
+    names = [name for name in ours.snapshots[0] if name in theirs.snapshots[0]] if ours.snapshots else []
     for name in sorted(names, key=lambda name: (name not in parameters, name)):
-        mine, wanted = ([snapshot.get(name) for snapshot in side] for side in snapshots)
-        start = theirs.start.get(name)
+        mine, wanted = ([snapshot.get(name) for snapshot in side.snapshots] for side in sides)
         if name in course.metrics:
-            found.append(metric_verdict(name, [parts[name] for parts in ours.counts], mine, wanted, start))
-            continue
-        kind = "parameter" if name in parameters else "state"
-        least = LINEAR_TOLERANCE if name in linear else AMPLIFIED_TOLERANCE
-        allowed = Allowed(least, NOISE_ALLOWED * noise.get(name, 0.0))
-        found.append(verdict(name, kind, allowed, mine, wanted, start=start))
+            parts = [values[name] for values in ours.counts]
+            found.append(metric_verdict(name, parts, mine, wanted, theirs.start.get(name)))
+        else:
+            found.append(verdict(name, "parameter" if name in parameters else "state", mine, wanted))
     return found
 
 
+def settled(course: Course, found: Sequence[Verdict], precise: Sides) -> list[Verdict]:
+    """The verdicts, where training in double precision says which differences are none of rounding."""
+    parameters = {var.name for var in course.whole.parameters()}
+    floors = _floors(course, precise, parameters)
+    labels = {label: course.steps_of(owner) for owner, label, _ in _watched(course)}
+    result: list[Verdict] = []
+    for item in found:
+        if item.kind != "metric" and item.equality != BITWISE:
+            if item.name in labels and item.kind != "parameter":
+                pairs = fetched_pairs(precise, item.name)
+                bad = [
+                    step
+                    for step, (a, b) in zip(labels[item.name], pairs, strict=True)
+                    if not same_in_doubles(a, b, moved(b, None), OF_STATES)
+                ]
+            else:
+                bad = _bad_steps(item.name, precise, floors[item.name in parameters])
+            item = item._replace(
+                equality=DIFFERENT if bad else ROUNDING, first=bad[0] if bad else -1, tolerance=OF_CHANGE
+            )
+        result.append(item)
+    return result
+
+
+def _bad_steps(name: str, precise: Sides, floors: Sequence[float]) -> list[int]:
+    """The steps after which a variable is another one."""
+    bad: list[int] = []
+    change, start = 0.0, plain(precise.theirs.start.get(name))
+    pairs = zip(precise.ours.snapshots, precise.theirs.snapshots, floors, strict=True)
+    for step, (ours, theirs, floor) in enumerate(pairs, 1):
+        a, b = plain(ours.get(name)), plain(theirs.get(name))
+        change = max(change, moved(b, start))
+        if not same_in_doubles(a, b, change, floor):
+            bad.append(step)
+    return bad
+
+
+def _floors(course: Course, precise: Sides, parameters: set[str]) -> dict[bool, list[float]]:
+    """After each step, what rounding alone may have moved parameters (True) and other variables by."""
+    start = precise.theirs.start
+    floors: dict[bool, list[float]] = {True: [], False: []}
+    for snapshot in precise.theirs.snapshots:
+        largest = {True: 0.0, False: 0.0}
+        for name, value in snapshot.items():
+            if name not in course.metrics:
+                mine = name in parameters
+                largest[mine] = max(largest[mine], moved(plain(value), plain(start.get(name))))
+        for mine, part in ((True, OF_LARGEST), (False, OF_STATES)):
+            floors[mine].append(part * largest[mine])
+    return floors
+
+
 def metric_verdict(
-    name: str,
-    parts: Sequence[Sequence[Any]],
-    ours: Sequence[Any],
-    wanted: Sequence[Any],
-    start: Any,
+    name: str, parts: Sequence[Sequence[Any]], ours: Sequence[Any], wanted: Sequence[Any], start: Any
 ) -> Verdict:
     """The verdict on what is kept for a metric: equal, or, as each trainer counts its share, equal in the sum.
 
     `parts` are the values of all trainers after each step.
     """
-    alike = verdict(name, "metric", Allowed(LINEAR_TOLERANCE), ours, wanted)
+    alike = verdict(name, "metric", ours, wanted)
     if alike.equality != DIFFERENT or start is None or any(value is None for values in parts for value in values):
         return alike
     sums = [start + sum(plain(value) - start for value in values) for values in parts]
-    added = verdict(name, "metric", Allowed(LINEAR_TOLERANCE), sums, wanted)
+    added = verdict(name, "metric", sums, wanted)
     return alike if added.equality == DIFFERENT else added._replace(equality=ADDS_UP)
 
 
-def linear_parameters(main: Program) -> set[str]:
-    """The parameters whose every update is linear in their gradient."""
-    found: dict[str, bool] = {}
-    for op in main.main_block.ops:
-        schema = schema_of(op.type)
-        name = op.input("Param")
-        if schema is not None and schema.is_optimizer and name is not None:
-            found[name] = found.get(name, True) and schema.linear
-    return {name for name, linear in found.items() if linear}
+def _watched(course: Course) -> list[tuple[str, str, str]]:
+    """What is fetched: its program, what it is called, its name there."""
+    return [
+        (owner, course.label(owner, name), name)
+        for owner, names in course.watched.items()
+        for name in (names if course.steps_of(owner) else ())
+    ]
 
 
-def all_verdicts(course: Course, ours: Side, theirs: Side, noise: Mapping[str, float] | None = None) -> list[Verdict]:
-    """The verdicts on losses and results, and those on the variables; `noise` as in `verdicts`."""
-    noise = noise or {}
-    found: list[Verdict] = []
-    for owner, names in course.watched.items():
-        kind, steps = course.kind(owner), course.steps_of(owner)
-        for name in names if steps else ():
-            label = course.label(owner, name)
-            allowed = Allowed(LOSS_TOLERANCE, NOISE_ALLOWED * noise.get(label, 0.0))
-            if kind == "result":  # of parameters that are equal within rounding only
-                allowed = Allowed(AMPLIFIED_TOLERANCE, NOISE_ALLOWED * max(noise.values(), default=0.0))
-            pairs = zip(ours.fetched[label], theirs.fetched[label], strict=True)
-            values = [_together(parts, whole) for parts, (whole,) in pairs]
-            wanted = [_single(whole) for (whole,) in theirs.fetched[label]]
-            of = "metric" if name in course.metrics else kind
-            found.append(verdict(label, of, allowed, values, wanted, steps, theirs.sizes[label]))
-    return found + verdicts(course, ours, theirs, noise)
+def fetched_pairs(sides: Sides, label: str) -> list[tuple[Any, Any]]:
+    """What the cluster and the single machine have fetched in each run of a program."""
+    pairs = zip(sides.ours.fetched[label], sides.theirs.fetched[label], strict=True)
+    return [(_together(parts, whole), plain(whole)) for parts, (whole,) in pairs]
 
 
 def _together(parts: Sequence[Any], whole: Any) -> Any:
     """What trainers have fetched, as one value: their rows one after the other, or the mean of their values."""
     values, wanted = [plain(part) for part in parts], plain(whole)
     if len(values) == 1 or any(value is None for value in (*values, wanted)):
-        return _single(values[0])
+        return values[0]
     if any(value.shape != wanted.shape for value in values):
         rows = wanted.ndim and all(value.shape[1:] == wanted.shape[1:] for value in values)
-        return _single(np.concatenate(values)) if rows else None
-    return _single(np.mean([value.astype("float64") for value in values], axis=0))
-
-
-def _single(value: Any) -> Any:
-    """A value in one precision: those of a cluster are means over its trainers."""
-    found = plain(value)
-    return None if found is None else found.astype("float64").astype("float32")
-
-
-def order_matters(course: Course, alone: Side, other: Side) -> bool:
-    """Whether the order of rows means something to a program, so that what another way to train changes is no rounding.
-
-    The first loss tells most, as no update has had a part in it; later ones also show what updates make of rounding.
-    """
-    labels = [
-        course.label(owner, name)
-        for owner, names in course.watched.items()
-        if course.kind(owner) == "loss" and course.steps_of(owner)
-        for name in names
-    ]
-    for label in labels:
-        ours, theirs = other.fetched[label], alone.fetched[label]
-        sizes = alone.sizes[label] or repeat(0.0, len(theirs))
-        for run, ((a,), (b,), size) in enumerate(zip(ours, theirs, sizes, strict=True)):
-            change = differ(_single(a), _single(b), by_element=False, size=size)[1]
-            if change > (LATER_ORDER_MATTERS if run else ORDER_MATTERS):
-                return True
-    return False
-
-
-def noise_of(course: Course, alone: Side, others: Sequence[Side]) -> dict[str, float]:
-    """By how much rounding alone changes each variable: the single machine against itself with rows in other orders.
-
-    Empty if the order of rows means something to a program, or if a program trains on a loss that is not known, so that
-    it can't be said.
-    """
-    noise: dict[str, float] = {}
-    if any(course.trains(owner) and not course.losses[owner] for owner in course.programs):
-        return {}
-    for other in others:
-        if order_matters(course, alone, other):
-            return {}
-        for item in all_verdicts(course, other, alone):
-            if item.kind not in ("result", "metric") and item.worst < float("inf"):
-                noise[item.name] = max(noise.get(item.name, 0.0), item.worst)
-    return noise
+        return np.concatenate(values) if rows else None
+    return np.mean([value.astype("float64") for value in values], axis=0).astype(wanted.dtype)

@@ -7,7 +7,7 @@ from functools import cached_property
 from itertools import repeat
 from typing import Any, TypeAlias
 
-from pstranspile.ir.model import MAIN, Block, Module, Op, Program
+from pstranspile.ir.model import MAIN, Block, Module, Program
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import VarKind
 from pstranspile.run.files import Feeds
@@ -23,30 +23,6 @@ def loss_of(main: Program) -> str | None:
         if op.role is not None and op.role == OpRole.FORWARD | OpRole.LOSS:
             return next(iter(op.output_names), None)
     return None
-
-
-ADDING = ("elementwise_add", "elementwise_sub", "sum", "scale")
-"""Op types whose results are sums or differences of their inputs."""
-
-
-def terms_of(program: Program, loss: str) -> tuple[str, ...]:
-    """What a loss is the sum or difference of, down to what is made otherwise; empty if it is neither."""
-    makers = {name: op for op in program.main_block.ops for name in op.output_names if _is_forward(op)}
-    found: dict[str, None] = {}
-    open_names = [loss]
-    while open_names:
-        name = open_names.pop()
-        op = makers.get(name)
-        if op is None or op.type not in ADDING:
-            found[name] = None
-        else:
-            open_names += (n for n in op.input_names if n in makers and n not in found)
-    found.pop(loss, None)
-    return tuple(sorted(found))
-
-
-def _is_forward(op: Op) -> bool:
-    return op.role is None or not op.role & (OpRole.BACKWARD | OpRole.OPTIMIZE)
 
 
 def results_of(program: Program) -> tuple[str, ...]:
@@ -176,14 +152,6 @@ class Course:
         """What is fetched of each program: its loss; of one that trains nothing, its results where several are run."""
         return {
             name: (loss,) if (loss := self.losses[name]) else results_of(program) if self.text else ()
-            for name, program in self.programs.items()
-        }
-
-    @cached_property
-    def terms(self) -> dict[str, tuple[str, ...]]:
-        """What the loss of each program is a sum or difference of."""
-        return {
-            name: terms_of(program, loss) if (loss := self.losses[name]) else ()
             for name, program in self.programs.items()
         }
 

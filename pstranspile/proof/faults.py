@@ -6,90 +6,92 @@ are of what the others sent: then it must end, within rounding, as a single mach
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.ir.model import STARTUP, Module
+from pstranspile.ir.model import STARTUP
 from pstranspile.lazy import lazy_import
-from pstranspile.proof.compare import (
-    AMPLIFIED_TOLERANCE,
-    LINEAR_TOLERANCE,
-    NOISE_ALLOWED,
-    Allowed,
-    Snapshot,
-    differ,
-    linear_parameters,
-    plain,
-)
-from pstranspile.proof.course import Course
-from pstranspile.proof.report import BITWISE, DIFFERENT, ROUNDING, Away, Faulty
+from pstranspile.proof.compare import OF_LARGEST, Snapshot, differ, moved, plain, same_in_doubles
+from pstranspile.proof.given import Given
+from pstranspile.proof.report import BITWISE, DIFFERENT, ROUGH, ROUNDING, Away, Faulty
+from pstranspile.proof.sides import start_cluster
 from pstranspile.run.api import run
-from pstranspile.run.batch import joined, reordered
+from pstranspile.run.batch import joined
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.codes import STUCK
 from pstranspile.run.cluster.feeding import divided
 from pstranspile.run.cluster.ledger import UpdateLedger
 from pstranspile.run.cluster.message import COLLECTIVE, SEND, Message, step_told
+from pstranspile.run.cluster.scenario import Scenario
 from pstranspile.run.scope import Scope, own_copy
 
 np = lazy_import("numpy")
 
-FeedOf: TypeAlias = "Callable[[int], Mapping[str, Any] | None]"
-
 
 class Sound(NamedTuple):
-    """The run without faults: its parameters at the end, what each trainer was fed, and whether it was as promised."""
+    """The run without faults: its parameters at the end, and whether it was as promised."""
 
     parameters: Snapshot
-    feeds: Sequence[FeedOf]
     holds: bool
 
 
-def check_faults(
-    cluster: Cluster, module: Module, course: Course, sound: Sound | None, init: Mapping[str, Any], seed: int
-) -> Faulty:
-    """Runs a cluster that has not started yet, with the faults that it was made with, and says what came of it.
+def check_faults(given: Given, faults: Scenario, sound: Sound | None) -> Faulty:
+    """Runs a cluster with faults, and says what came of it.
 
     `sound` is None for modes that promise no equality. Raises DiagnosticError, but not for a cluster that gets stuck.
     """
-    assert cluster.injector is not None
-    books = UpdateLedger(cluster)
-    rings = _Rings()
-    gradients = _Gradients()
-    cluster.network.observers += [rings, gradients]
-    scenario = str(cluster.injector.scenario)
-    stuck: tuple[str, ...] = ()
-    ends: Snapshot = {}
-    try:
-        cluster.run_to(course.steps)
-        ends = _parameters(cluster)
-        cluster.finish()
-    except DiagnosticError as problem:
-        if [finding.code for finding in problem.diagnostics] != [STUCK]:
-            raise
-        stuck = tuple(note.message for finding in problem.diagnostics for note in finding.notes)
-    told = tuple(f"tick {tick}: {text}" for tick, text in cluster.injector.told)
-    wrong = tuple(books.problems(ended=not stuck))
-    if sound is None:
-        wrong += () if stuck else tuple(gradients.problems(restarts=cluster.injector.scenario.restarts))
-    found = Faulty(scenario, told, stuck, wrong)
-    if stuck or sound is None:
+    course = given.course
+    run = _Troubled(given, faults)
+    found = Faulty(str(faults), run.told, run.stuck, run.wrong(counting=sound is None))
+    if run.stuck or sound is None:
         return found
-    counted = _counted(books, rings, cluster, course.steps)
+    counted = _counted(run.books, run.rings, run.cluster, course.steps)
     if isinstance(counted, str):
         return found._replace(not_compared=counted)
-    everybody = frozenset(range(len(cluster.trainers)))
-    away = tuple(_away(counted, cluster))
+    everybody = frozenset(range(len(run.cluster.trainers)))
+    away = tuple(_away(counted, run.cluster))
     if all(names == everybody for names in counted):
-        return _compared(found, ends, sound.parameters, {}, course, exactly=True)
+        return _compared_bitwise(found, run.ends, sound.parameters)
     found = found._replace(away=away)
     if not sound.holds:
         return found._replace(not_compared="without faults, too, it is not what a single machine gives")
-    alone = _train(module, course, sound.feeds, counted, init, seed)
-    again = _train(module, course, sound.feeds, counted, init, seed, backwards=True)
-    noise = {name: differ(plain(again[name]), plain(value), by_element=True)[1] for name, value in alone.items()}
-    return _compared(found, ends, alone, noise, course, exactly=False)
+    try:
+        precise = given.in_doubles()
+        ours, wanted, start = _Troubled(precise, faults).ends, *_train(precise, counted)
+    except DiagnosticError:
+        ours, wanted, start = run.ends, *_train(given, counted)
+    return _compared(found, ours, wanted, start)
+
+
+class _Troubled:
+    """A run with faults, up to its end, or to where it gets stuck."""
+
+    def __init__(self, given: Given, faults: Scenario):
+        _, made, course, feeds, init, seed = given
+        self.cluster = start_cluster(made, course, feeds, init, seed, watch=False, faults=faults)
+        assert self.cluster.injector is not None
+        self.books = UpdateLedger(self.cluster)
+        self.rings = _Rings()
+        self.gradients = _Gradients()
+        self.cluster.network.observers += [self.rings, self.gradients]
+        self.stuck: tuple[str, ...] = ()
+        self.ends: Snapshot = {}
+        try:
+            self.cluster.run_to(course.steps)
+            self.ends = _parameters(self.cluster)
+            self.cluster.finish()
+        except DiagnosticError as problem:
+            if [finding.code for finding in problem.diagnostics] != [STUCK]:
+                raise
+            self.stuck = tuple(note.message for finding in problem.diagnostics for note in finding.notes)
+        self.told = tuple(f"tick {tick}: {text}" for tick, text in self.cluster.injector.told)
+        self.restarts = self.cluster.injector.scenario.restarts
+
+    def wrong(self, *, counting: bool) -> tuple[str, ...]:
+        """What was lost or doubled; with `counting` also of what no step is fixed for."""
+        found = tuple(self.books.problems(ended=not self.stuck))
+        return found + (tuple(self.gradients.problems(restarts=self.restarts)) if counting and not self.stuck else ())
 
 
 def _parameters(cluster: Cluster) -> Snapshot:
@@ -101,22 +103,31 @@ def _parameters(cluster: Cluster) -> Snapshot:
     return {name: own_copy(trainer.scope[name]) for name in found}
 
 
-def _compared(
-    found: Faulty, ours: Snapshot, wanted: Snapshot, noise: Mapping[str, float], course: Course, *, exactly: bool
-) -> Faulty:
-    """With the worst verdict on the parameters at the end."""
-    linear = linear_parameters(course.whole)
+def _compared_bitwise(found: Faulty, ours: Snapshot, wanted: Snapshot) -> Faulty:
+    """With whether the parameters end with the same bytes, and the first that does not."""
     equality, worst, variable = BITWISE, 0.0, ""
     for name in sorted(set(ours) & set(wanted)):
         same, difference = differ(plain(ours[name]), plain(wanted[name]), by_element=True)
-        least = LINEAR_TOLERANCE if name in linear else AMPLIFIED_TOLERANCE
-        allowed = Allowed(least, NOISE_ALLOWED * noise.get(name, 0.0))
-        fits = not exactly and allowed.covers(difference, plain(ours[name]), plain(wanted[name]), None)
-        if not same and equality != DIFFERENT:
-            equality = ROUNDING if fits else DIFFERENT
-            variable = variable if fits else name
+        if not same and equality == BITWISE:
+            equality, variable = DIFFERENT, name
         worst = max(worst, difference)
     return found._replace(equality=equality, worst=worst, variable=variable)
+
+
+def _compared(found: Faulty, ours: Snapshot, wanted: Snapshot, start: Snapshot) -> Faulty:
+    """With the worst verdict on the parameters at the end, in double precision where that could be had."""
+    changes = {name: moved(plain(wanted[name]), plain(start.get(name))) for name in wanted}
+    floor = OF_LARGEST * max(changes.values(), default=0.0)
+    found = found._replace(equality=BITWISE)
+    for name in sorted(set(ours) & set(wanted)):
+        a, b = plain(ours[name]), plain(wanted[name])
+        same, difference = differ(a, b, by_element=True)
+        if not same and found.equality != DIFFERENT:
+            wide = b is not None and b.dtype == "float64"
+            fits = same_in_doubles(a, b, changes[name], floor) if wide else difference <= ROUGH
+            found = found._replace(equality=ROUNDING if fits else DIFFERENT, variable="" if fits else name)
+        found = found._replace(worst=max(found.worst, difference))
+    return found
 
 
 # What counted
@@ -198,31 +209,22 @@ def _away(counted: Sequence[frozenset[int]], cluster: Cluster) -> Iterable[Away]
 # The single machine on the rows that counted
 
 
-def _train(
-    module: Module,
-    course: Course,
-    feeds: Sequence[FeedOf],
-    counted: Sequence[frozenset[int]],
-    init: Mapping[str, Any],
-    seed: int,
-    *,
-    backwards: bool = False,
-) -> Snapshot:
-    """The parameters of a single machine that is fed, in each step, the shares that counted; with `backwards`, their
-    rows in the other order, which changes nothing but rounding. Steps of nobody are left out.
+def _train(given: Given, counted: Sequence[frozenset[int]]) -> tuple[Snapshot, Snapshot]:
+    """The parameters of a single machine that is fed, in each step, the shares that counted, and what they were before.
+    Steps of nobody are left out.
     """
+    module, made, course, feeds, init, seed = given
+    trainers = start_cluster(made, course, feeds, init, seed, watch=False).trainers
     scope = Scope()
     run(module[STARTUP], scope=scope, seed=seed)
     for name, value in init.items():
         scope[name] = value
-    for step, trainers in enumerate(counted):
-        shares = [share for trainer in sorted(trainers) if (share := feeds[trainer](step)) is not None]
-        if not shares:
-            continue
-        program = course.programs[course.turns.program(step)]
-        names = [name for name in shares[0] if divided(program, name)]
-        feed = joined(shares, names)
-        if backwards:
-            feed = reordered(feed, names, lambda size: range(size - 1, -1, -1))
-        run(program, feed=feed, scope=scope, seed=seed, step=step)
-    return {var.name: own_copy(scope[var.name]) for var in course.whole.parameters() if var.name in scope}
+    names = [var.name for var in course.whole.parameters() if var.name in scope]
+    start = {name: own_copy(scope[name]) for name in names}
+    for step, present in enumerate(counted):
+        shares = [share for index in sorted(present) if (share := trainers[index].feed(step)) is not None]
+        if shares:
+            program = course.programs[course.turns.program(step)]
+            feed = joined(shares, [name for name in shares[0] if divided(program, name)])
+            run(program, feed=feed, scope=scope, seed=seed, step=step)
+    return {name: own_copy(scope[name]) for name in names}, start

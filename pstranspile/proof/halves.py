@@ -107,16 +107,6 @@ class Evaluation:
         for name, value in {**values, **check_feeds(program, feed or {})}.items():
             self.give(name, value)
 
-    @classmethod
-    def after(cls, other: Evaluation) -> Evaluation:
-        """One that goes on where another stands, and leaves it as it is."""
-        execution = other.execution
-        again = cls(execution.program, {}, seed=execution.base_seed, stream=execution.machine, step=execution.step)
-        again.execution.begin(execution.feed)
-        for name, value in (*other.execution.scope.items(), *other.frame.local.items()):
-            again.give(name, value)
-        return again
-
     def give(self, name: str, value: Value) -> None:
         """Sets a variable to a copy of a value."""
         self.frame.write(name, own_copy(value))

@@ -2,7 +2,7 @@
 
 A run may go anywhere: rounding is amplified, trainers are ahead of each other, shares are not the whole. A single step
 may not: from the values before it, the source program says what comes next, and that is what must be there. So a
-difference is found where it is made, with bounds of a few units in the last place, in every mode.
+difference is found where it is made, in every mode; in double precision, with next to no bounds.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from pstranspile.compile import Compiled
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import Value
 from pstranspile.ops.values import LoDTensor, SelectedRows
-from pstranspile.proof.compare import Snapshot, plain
+from pstranspile.proof.compare import Snapshot, moved, plain
 from pstranspile.proof.course import Course
 from pstranspile.proof.halves import Evaluation, Halves, combined, halves_of
+from pstranspile.proof.report import ROUGH
 from pstranspile.proof.slices import Place, SliceUpdates, owned_slices, piece_of
-from pstranspile.proof.whole import apart
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.scope import own_copy
 
 np = lazy_import("numpy")
 
-UNITS = 8.0
-"""How many units in the last place the same maths may differ by: of the value, and of its largest change."""
+PRECISE = 1e-12
+"""The part of a value, and of the largest change in a step, by which doubles of the same maths may differ."""
 
-SHIFT = 1e-6
-"""The part of the largest gradient of a trainer by which sums of gradients may differ, added up in another order."""
+LATE = 1e-9
+"""The part of a machine's largest change in a step that rounding may make, where trainers scale before they add up."""
 
 LEFT_ALONE = "a server leaves its slice alone in a step that brings no rows of it; one machine updates the table"
 OWN_NORM = "each server uses the norm of its own slice"
@@ -53,8 +53,6 @@ class Replay:
         self.layout = layout_of(made)
         self.halves: dict[str, Halves] = halves_of(made, course)
         self.problems: list[str] = []
-        self.apart: set[str] = set()
-        """What the shares do not come to the whole of, in a step (`whole.apart`), where gradients are combined."""
         self.shown: dict[str, str] = {}
         """Parameters whose updates on servers are others than the source's, and why: so they fit."""
         self.updates = {name: SliceUpdates(h, self.layout, seed) for name, h in self.halves.items() if h.facts}
@@ -66,7 +64,7 @@ class Replay:
             for placed in self.layout.variables.values()
             for part in placed.holders
         }
-        self.gradients: Mapping[str, tuple[Value, float]] = {}
+        self.gradients: Mapping[str, Value] = {}
         """The mean gradients of the last step, where trainers combine them."""
         self.averages = {p for p, _ in _averaged(made)}
 
@@ -93,11 +91,11 @@ class Replay:
         for place, value in self.before.items():
             placed, part = self.origin[place]
             wanted = start.get(placed.name)
-            if placed.name in own and not close(value, np.ones_like(value), None):
+            if placed.name in own and not close(value, np.ones_like(value)):
                 self.tell(0, place, "does not start to count with 1")
             if wanted is None or placed.table or placed.name in counters:
                 continue
-            if not close(value, part_of(placed, part, wanted), None):
+            if not close(value, part_of(placed, part, wanted)):
                 self.tell(0, place, "does not start as on a single machine")
 
     @property
@@ -141,13 +139,18 @@ class Replay:
             self.tell(step + 1, place, "is not what the source program makes of the values before the step")
         self.before = now
 
-    def _misfits(self, now: Mapping[Place, Value], wanted: Mapping[Place, tuple[Value, Any]]) -> list[Place]:
-        return [p for p, (value, slack) in wanted.items() if p in now and not self.fits(p, now[p], value, slack)]
+    def _misfits(self, now: Mapping[Place, Value], wanted: Mapping[Place, Value]) -> list[Place]:
+        scaled = not self.made.plan.pservers and not self.averages and len(self.feeds) > 1
+        floors: dict[str, float] = {}
+        for (machine, name), value in wanted.items() if scaled else ():
+            change = moved(plain(value), plain(self.before.get((machine, name))))
+            floors[machine] = max(floors.get(machine, 0.0), LATE * change)
+        return [p for p, v in wanted.items() if p in now and not self.fits(p, now[p], v, floors.get(p[0], 0.0))]
 
     def _by_slices(
         self,
         now: Mapping[Place, Value],
-        wanted: dict[Place, tuple[Value, Any]],
+        wanted: dict[Place, Value],
         wrong: list[Place],
         updates: SliceUpdates,
         step: int,
@@ -167,38 +170,34 @@ class Replay:
             other: dict[Place, Value] = {place: self.before[place] for place in places if place in self.before}
             left = False
             for owned in slices:
-                piece = piece_of(gradient[0], owned.slice)
+                piece = piece_of(gradient, owned.slice)
                 if isinstance(piece, SelectedRows) and not len(piece.rows):
                     left = True
                 else:
                     other.update(updates.apply(self.before, owned, piece, step))
             whole = np.concatenate([other[o.server, o.slice.name] for o in slices])
             other.update((place, whole) for place in places if place[0].startswith("trainer"))
-            if all(self.fits(place, now[place], value, None) for place, value in other.items() if place in now):
+            if all(self.fits(place, now[place], value) for place, value in other.items() if place in now):
                 self.shown[parameter.name] = LEFT_ALONE if left else OWN_NORM
                 bad -= places
         return [place for place in wrong if place in bad]
 
-    def fits(self, place: Place, value: Value, wanted: Value, slack: Any) -> bool:
+    def fits(self, place: Place, value: Value, wanted: Value, floor: float = 0.0) -> bool:
         """Whether a machine's value is what is wanted. What is made anew before it is used may be anything."""
         declared = self.course.whole.main_block.vars.get(self.origin[place][0].name)
         passing = declared is not None and not declared.persistable
-        return passing or close(value, wanted, self.before.get(place), slack)
+        return passing or close(value, wanted, self.before.get(place), floor)
 
     def end(self) -> None:
         """After the last step, when all trainers have left."""
 
-    def expected(self, half: Halves, step: int) -> dict[Place, tuple[Value, Any]]:
-        """What every machine must hold after a step, and by how much more than rounding it may differ."""
-        found: dict[Place, tuple[Value, Any]] = {place: (value, None) for place, value in self.before.items()}
+    def expected(self, half: Halves, step: int) -> dict[Place, Value]:
+        """What every machine must hold after a step."""
+        found = dict(self.before)
         runs = [self.share(half, trainer, step) for trainer in range(len(self.feeds))]
         for trainer, run in enumerate(runs):
             self.kept(found, run, f"trainer_{trainer}")
             self.results(run, trainer, step)
-        if len(runs) > 1 and not self.averages:
-            values = self._known(half, {**self.whole(), **self.values_of("trainer_0")})
-            losses = [name for name in self.course.losses.values() if name and name in half.program.main_block.vars]
-            self.apart |= apart(half, runs, values, losses)
         if not self.made.plan.pservers:
             self._on_trainers(found, half, runs)
         elif half.facts is not None:
@@ -221,60 +220,51 @@ class Replay:
         """Compares what a trainer has fetched in a step."""
         for name, value in self.cluster.trainers[trainer].results[step].items():
             wanted = run[name]
-            if wanted is not None and not close(value, wanted, None):
+            if wanted is not None and not close(value, wanted):
                 self.tell(step + 1, (f"trainer_{trainer}", name), "is fetched with another value than the source makes")
 
-    def kept(self, found: dict[Place, tuple[Value, Any]], run: Evaluation, machine: str, slack: Any = None) -> None:
+    def kept(self, found: dict[Place, Value], run: Evaluation, machine: str) -> None:
         """Notes what a run has made of the variables of a trainer."""
         for place in found:
             if place[0] == machine and (value := run[place[1]]) is not None:
-                found[place] = own_copy(value), slack
+                found[place] = own_copy(value)
 
-    def _on_trainers(self, found: dict[Place, tuple[Value, Any]], half: Halves, runs: list[Evaluation]) -> None:
+    def _on_trainers(self, found: dict[Place, Value], half: Halves, runs: list[Evaluation]) -> None:
         """The second half on every trainer: of the mean gradients, or, where parameters are averaged, of its own."""
         gradients = {} if self.averages else means(half, runs)
         for trainer, run in enumerate(runs):
-            shifted = [_finished(half, run, gradients, sign) for sign in (0.0, 1.0, -1.0)]
-            for place in found:
-                if place[0] == f"trainer_{trainer}" and (value := shifted[0][place[1]]) is not None:
-                    found[place] = own_copy(value), _spread(place[1], shifted)
+            self.kept(found, _finished(half, run, gradients), f"trainer_{trainer}")
         for name in self.averages:
             places = [(f"trainer_{trainer}", name) for trainer in range(len(runs))]
-            learnt = [self.before[place] - found[place][0] for place in places]
+            learnt = [self.before[place] - found[place] for place in places]
             mean = self.before[places[0]] - combined(learnt)
             for trainer, place in enumerate(places):
-                found[place] = mean, None
+                found[place] = mean
                 snapshot = f"trainer_{trainer}", f"{name}@SNAPSHOT"
                 if snapshot in found:
-                    found[snapshot] = mean, None
+                    found[snapshot] = mean
 
-    def _on_servers(
-        self, found: dict[Place, tuple[Value, Any]], half: Halves, runs: list[Evaluation], step: int
-    ) -> None:
+    def _on_servers(self, found: dict[Place, Value], half: Halves, runs: list[Evaluation], step: int) -> None:
         """The second half on the whole of what the servers hold."""
-        values, gradients = self._known(half, self.whole()), means(half, runs)
-        self.gradients = gradients
-        base = Evaluation(half.program, values, seed=self.seed, step=step)
-        shifted = [_finished(half, base, gradients, sign) for sign in (0.0, 1.0, -1.0)]
+        values, self.gradients = self._known(half, self.whole()), means(half, runs)
+        run = _finished(half, Evaluation(half.program, values, seed=self.seed, step=step), self.gradients)
         written = {name for index in half.second for name in half.program.main_block.ops[index].output_names}
         trained = {p.name for p in half.plan.parameters} if half.plan is not None else set[str]()
         for place in found:
             placed, part = self.origin[place]
-            if placed.name not in written or placed.table or (value := shifted[0][placed.name]) is None:
+            if placed.name not in written or placed.table or (value := run[placed.name]) is None:
                 continue
             if place[0].startswith("pserver") or placed.name in trained:
-                spread = _spread(placed.name, shifted)
-                slack = spread if spread is None else part_of(placed, part, spread)
-                found[place] = own_copy(part_of(placed, part, value)), slack
+                found[place] = own_copy(part_of(placed, part, value))
         table = None if half.plan is None else half.plan.table
-        if table is not None and table.gradient in gradients:
+        if table is not None and table.gradient in self.gradients:
             self.shown[table.name] = BY_ID
-            mean = gradients[table.gradient][0]
+            mean = self.gradients[table.gradient]
             total = mean._replace(value=mean.value * mean.value.dtype.type(len(runs)))
             for number in range(len(self.made.plan.pservers)):
                 place = f"pserver_{number}", table.name
-                rate, updates = shifted[0][table.learning_rate], self.updates[self.course.turns.program(step)]
-                found[place] = updates.update_table(self.before[place], total, rate, number), None
+                rate, updates = run[table.learning_rate], self.updates[self.course.turns.program(step)]
+                found[place] = updates.update_table(self.before[place], total, rate, number)
 
     def tell(self, step: int, place: Place, what: str) -> None:
         """Notes a difference."""
@@ -288,55 +278,36 @@ def _averaged(made: Compiled) -> Iterable[tuple[str, str]]:
         yield from ((summed.parameter, summed.variable) for summed in collective.summed)
 
 
-def means(half: Halves, runs: list[Evaluation]) -> dict[str, tuple[Value, float]]:
-    """The mean of the trainers' gradients, by name, and by how much it may be off for being added up otherwise."""
-    found: dict[str, tuple[Value, float]] = {}
+def means(half: Halves, runs: list[Evaluation]) -> dict[str, Value]:
+    """The mean of the trainers' gradients, by name."""
+    found: dict[str, Value] = {}
     for gradient in half.sent.values():
         values = [value for run in runs if (value := run[gradient]) is not None]
         if values:
-            size = max(float(np.abs(_data(value)).max(initial=0.0)) for value in values)
-            found[gradient] = combined(values), SHIFT * size if len(values) > 1 else 0.0
-    largest = max((shift for _, shift in found.values()), default=0.0)
-    return {name: (value, max(shift, 1e-2 * largest)) for name, (value, shift) in found.items()}
+            found[gradient] = combined(values)
+    return found
 
 
-def _data(value: Value) -> Any:
-    return value.value if isinstance(value, SelectedRows) else plain(value)
+def _finished(half: Halves, run: Evaluation, gradients: Mapping[str, Value]) -> Evaluation:
+    """The second half after a run of the first, with other gradients."""
+    for name, value in gradients.items():
+        run.give(name, value)
+    return run.go(half.second)
 
 
-def _finished(half: Halves, run: Evaluation, gradients: Mapping[str, tuple[Value, float]], sign: float) -> Evaluation:
-    """The second half after a run of the first, with all gradients moved by what they may be off by."""
-    again = Evaluation.after(run)
-    for name, (value, shift) in gradients.items():
-        moved = own_copy(value)
-        data = _data(moved)
-        if data.dtype.kind == "f":
-            data += data.dtype.type(sign * shift)
-        again.give(name, moved)
-    return again.go(half.second)
-
-
-def _spread(name: str, shifted: list[Evaluation]) -> Any:
-    """By how much a result moves when the gradients do."""
-    middle, *others = (plain(run[name]) for run in shifted)
-    if middle is None or middle.dtype.kind != "f" or any(other is None for other in others):
-        return None
-    return np.max([np.abs(other - middle) for other in others], axis=0)
-
-
-def close(ours: Value, theirs: Value, before: Value, slack: Any = None) -> bool:
-    """Whether a value is another one, up to a few units in the last place of itself and of its largest change."""
+def close(ours: Value, theirs: Value, before: Value = None, floor: float = 0.0) -> bool:
+    """Whether a value is another one, up to rounding of itself and of its largest change, and to `floor`."""
     if isinstance(ours, LoDTensor) and isinstance(theirs, LoDTensor) and ours.lod != theirs.lod:
         return False
     a, b, c = (plain(value) for value in (ours, theirs, before))
     if a is None or b is None or a.shape != b.shape:
         return a is None and b is None
     if a.dtype != b.dtype:
-        return False  # the units below are those of the element type that the source program gives
+        return False
     if a.tobytes() == b.tobytes():
         return True
     if a.dtype.kind != "f" or not (np.isfinite(a).all() and np.isfinite(b).all()):
         return bool(np.array_equal(a, b, equal_nan=a.dtype.kind == "f"))
-    change = float(np.abs(b - c).max(initial=0.0)) if c is not None and c.shape == b.shape else 0.0
-    allowed = UNITS * np.finfo(a.dtype).eps * (np.abs(b) + change)
-    return bool((np.abs(a - b) <= allowed + (0.0 if slack is None else slack)).all())
+    change = moved(b, c) if c is not None else 0.0
+    part = PRECISE if a.dtype == "float64" else ROUGH
+    return bool((np.abs(a - b) <= part * (np.abs(b) + change) + floor).all())

@@ -75,7 +75,7 @@ class AsyncReplay(EventReplay):
         self.start = {name: own_copy(start[name]) for name in self.counters if name in start}
         self.taken()
 
-    def expected(self, half: Halves, step: int) -> dict[Place, tuple[Value, Any]]:
+    def expected(self, half: Halves, step: int) -> dict[Place, Value]:
         """What every machine must hold after the step."""
         window = _Window(self, half, step)
         for event in self.taken():
@@ -225,16 +225,16 @@ class _Window:
         owned = self.own.get(place)
         return "" if owned is None or self.half.plan is None else self.half.plan.sent_name(owned.slice, trainer)
 
-    def close(self) -> dict[Place, tuple[Value, Any]]:
+    def close(self) -> dict[Place, Value]:
         """What must be there now."""
-        found: dict[Place, tuple[Value, Any]] = {place: (value, None) for place, value in self.now.items()}
+        found = dict(self.now)
         for trainer in range(len(self.replay.feeds)):
             machine = f"trainer_{trainer}"
             self.replay.kept(found, self.run(trainer), machine)
             self.replay.results(self.run(trainer), trainer, self.step)
             for name, value in self._parameters(trainer).items():
                 if (machine, name) in found:
-                    found[machine, name] = value, None
+                    found[machine, name] = value
             self._complete(trainer)
         self._count(found)
         return found
@@ -274,7 +274,7 @@ class _Window:
                     if self.noticed.get((trainer, (server, counter.own[trainer])), 0) != 1:
                         told.append(f"{who} did not tell {server} of its step once in %{counter.own[trainer]}")
 
-    def _count(self, found: dict[Place, tuple[Value, Any]]) -> None:
+    def _count(self, found: dict[Place, Value]) -> None:
         """The counters of schedules, and those of every trainer on a server."""
         replay = self.replay
         for server in replay.servers if replay.counters else ():
@@ -283,13 +283,13 @@ class _Window:
                 run = updates.rates(self.now, server, self.step, replay.counted(server, replay.start))
                 for name in {name for i in updates.rate_ops() for name in ops[i].output_names}:
                     if (server, name) in found and run[name] is not None:
-                        found[server, name] = own_copy(run[name]), None
+                        found[server, name] = own_copy(run[name])
         for server in replay.servers:
             for name, value in replay.counted(server, replay.start).items() if replay.counters else ():
                 if (server, name) in found:
-                    found[server, name] = value, None
+                    found[server, name] = value
                 for own in replay.counters[name].own:
                     if (server, own) in found:
                         before = replay.before[server, own]
                         count = sum(n for (_, place), n in self.noticed.items() if place == (server, own))
-                        found[server, own] = before + np.asarray(count, before.dtype), None
+                        found[server, own] = before + np.asarray(count, before.dtype)

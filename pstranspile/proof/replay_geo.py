@@ -35,9 +35,9 @@ class GeoReplay(EventReplay):
         self.every = geo.need_push_nums
         self.deltas = {(owned.server, delta_name(owned.slice.name)): owned for owned in self.slices.values()}
 
-    def expected(self, half: Halves, step: int) -> dict[Place, tuple[Value, Any]]:
+    def expected(self, half: Halves, step: int) -> dict[Place, Value]:
         """What every machine must hold after the step."""
-        found: dict[Place, tuple[Value, Any]] = {place: (value, None) for place, value in self.before.items()}
+        found = dict(self.before)
         for trainer in self.trainers:
             run = self.share(half, trainer, step)
             self.results(run, trainer, step)
@@ -46,20 +46,20 @@ class GeoReplay(EventReplay):
             for name, gradient in half.sent.items():
                 if isinstance(value := run[gradient], SelectedRows):
                     self.touched.setdefault((trainer, name), []).append(np.array(value.rows))
-        self.since += 1
+        self.since += bool(half.sent)
         self._exchange(found, due=self.since >= self.every, step=step + 1)
         return found
 
     def end(self) -> None:
         """When trainers leave, they send what they have learnt since the last exchange."""
-        found: dict[Place, tuple[Value, Any]] = {place: (value, None) for place, value in self.before.items()}
+        found = dict(self.before)
         self._exchange(found, due=self.since > 0, step=self.course.steps)
         now = self.look()
-        for place, (value, slack) in found.items():
-            if place in now and not self.fits(place, now[place], value, slack):
+        for place, value in found.items():
+            if place in now and not self.fits(place, now[place], value):
                 self.tell(self.course.steps, place, "does not end as what trainers have learnt comes to")
 
-    def _exchange(self, found: dict[Place, tuple[Value, Any]], *, due: bool, step: int) -> None:
+    def _exchange(self, found: dict[Place, Value], *, due: bool, step: int) -> None:
         sent: dict[tuple[int, Place], int] = {}
         got: dict[int, dict[Place, Value]] = {}
         deltas: dict[tuple[int, str], Value] = {}
@@ -70,9 +70,9 @@ class GeoReplay(EventReplay):
                 home = owned.server, owned.slice.name
                 sent[event.trainer, home] = sent.get((event.trainer, home), 0) + 1
                 delta = self._delta(found, deltas, event.trainer, owned.parameter.name)
-                found[home] = found[home][0] + delta[owned.slice.start : owned.slice.stop], None
+                found[home] = found[home] + delta[owned.slice.start : owned.slice.stop]
             elif event.kind in ANSWERED and place in self.slices:
-                got.setdefault(event.trainer, {})[place] = found[place][0]
+                got.setdefault(event.trainer, {})[place] = found[place]
         self._complete(sent, got, due, step)
         for trainer, places in got.items():
             for place, value in places.items():
@@ -80,13 +80,11 @@ class GeoReplay(EventReplay):
         if due:
             self.since = 0
 
-    def _delta(
-        self, found: Mapping[Place, tuple[Value, Any]], deltas: dict[Any, Value], trainer: int, name: str
-    ) -> Any:
+    def _delta(self, found: Mapping[Place, Value], deltas: dict[Any, Value], trainer: int, name: str) -> Any:
         """What a trainer has learnt of a parameter since the last exchange, its share of it; noted as exchanged."""
         if (trainer, name) not in deltas:
             old = self.old[trainer, name]
-            delta = (found[f"trainer_{trainer}", name][0] - old) / old.dtype.type(len(self.trainers))
+            delta = (found[f"trainer_{trainer}", name] - old) / old.dtype.type(len(self.trainers))
             if any(owned.parameter.sparse for owned in self.slices.values() if owned.parameter.name == name):
                 used = np.zeros(len(delta), "bool")
                 for rows in self.touched.pop((trainer, name), []):
@@ -96,15 +94,15 @@ class GeoReplay(EventReplay):
             deltas[trainer, name] = delta
         return deltas[trainer, name]
 
-    def _take_over(self, found: dict[Place, tuple[Value, Any]], trainer: int, owned: Owned, value: Value) -> None:
+    def _take_over(self, found: dict[Place, Value], trainer: int, owned: Owned, value: Value) -> None:
         """A trainer adds what others have changed."""
         place = f"trainer_{trainer}", owned.parameter.name
-        train, slack = own_copy(found[place][0]), found[place][1]
+        train = own_copy(found[place])
         here = slice(owned.slice.start, owned.slice.stop)
         old = self.old[trainer, owned.parameter.name]
         train[here] += value - old[here]
         old[here] = value
-        found[place] = train, slack
+        found[place] = train
 
     def _complete(self, sent: Mapping[Any, int], got: Mapping[int, Any], due: bool, step: int) -> None:
         wanted = int(due)

@@ -7,11 +7,12 @@ from typing import NamedTuple
 BITWISE = "bitwise equal"
 ROUNDING = "equal within rounding"
 DIFFERENT = "different"
-STEPWISE = "equal step by step"
-"""More than rounding over the run, but every step from the same values is equal within rounding: it was amplified."""
 ADDS_UP = "adds up over the trainers"
 """What trainers keep for a metric: each counts its share, and all together what a single machine counts."""
 
+
+ROUGH = 1e-4
+"""Where double precision can't be had: the relative difference of anything that is taken for rounding."""
 
 SHOWN = 5
 """How many wrong steps a report for a reader shows."""
@@ -114,6 +115,8 @@ class Report(NamedTuple):
     """The programs of the module that no step ran."""
     faulty: Faulty | None = None
     """What came of a run with faults, if one was asked for."""
+    single_precision: str = ""
+    """Why double precision could not be had; then rounding is allowed for by a bound."""
     wrong: tuple[str, ...] = ()
     """Where a step of a machine is not what the source program makes of the values that the machines had before it."""
 
@@ -161,6 +164,8 @@ def _conclusion(report: Report) -> list[str]:
     lines: list[str] = []
     if report.not_run:
         lines.append(f"not run: {', '.join(f'@{name}' for name in report.not_run)} (--program says what is)")
+    if report.single_precision:
+        lines.append(f"not in double precision, so {ROUGH:.0e} is taken for rounding: {report.single_precision}")
     lines += [f"WRONG: {line}" for line in report.wrong[:SHOWN]]
     if len(report.wrong) > SHOWN:
         lines.append(f"WRONG: and {len(report.wrong) - SHOWN} more")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,14 +12,12 @@ from pstranspile.checkpoint.state import gather
 from pstranspile.compile import Compiled
 from pstranspile.ir.model import STARTUP, Module
 from pstranspile.lazy import lazy_import
-from pstranspile.ops.arithmetic import fluid_arithmetic, rounds_as_fluid
+from pstranspile.ops.values import SelectedRows
 from pstranspile.proof.compare import Side, Snapshot, plain
 from pstranspile.proof.course import Course
 from pstranspile.proof.replay import Replay
 from pstranspile.run.api import run
-from pstranspile.run.batch import reordered, rows_of
 from pstranspile.run.cluster.cluster import Cluster
-from pstranspile.run.cluster.feeding import divided
 from pstranspile.run.cluster.scenario import Scenario
 from pstranspile.run.cluster.simulate import cluster_of
 from pstranspile.run.scope import Scope, own_copy
@@ -28,17 +26,9 @@ np = lazy_import("numpy")
 
 
 def train_alone(
-    module: Module,
-    course: Course,
-    feeds: Mapping[str, Any],
-    init: Mapping[str, Any],
-    seed: int,
-    order: Callable[[int], Any] | None = None,
-    what: str = "the single machine: step",
+    module: Module, course: Course, feeds: Mapping[str, Any], init: Mapping[str, Any], seed: int, how: str = ""
 ) -> Side:
-    """The single machine. `order` gives another order for the rows of a batch, from how many there are; `what` says
-    what it is trained for.
-    """
+    """The single machine; `how` is told with its steps."""
     scope = Scope()
     run(module[STARTUP], scope=scope, seed=seed)
     for name, value in init.items():
@@ -49,36 +39,15 @@ def train_alone(
     def held() -> Snapshot:
         return {name: own_copy(scope[name]) for name in names if isinstance(scope.get(name), np.ndarray)}
 
-    side = Side([], {}, held(), {})
-    for step in course.each_step(what):
+    side = Side([], {}, held())
+    for step in course.each_step(f"the single machine{how}: step"):
         owner = course.turns.program(step)
-        watched, terms = course.watched[owner], course.terms[owner]
-        fetch = dict.fromkeys((*watched, *terms))
-        program, feed = course.programs[owner], given.step(step)
-        if order is not None:
-            feed = reordered(feed, [name for name in feed if divided(program, name) and rows_of(feed[name])], order)
-        out = run(program, feed=feed, fetch=tuple(fetch), scope=scope, seed=seed, step=step)
+        watched, program = course.watched[owner], course.programs[owner]
+        out = run(program, feed=given.step(step), fetch=watched, scope=scope, seed=seed, step=step)
         side.snapshots.append(held())
-        numbers = [found for name in terms if (found := plain(out[name])) is not None]
-        size = max((float(np.abs(found).max(initial=0.0)) for found in numbers), default=0.0)
         for name in watched:
-            label = course.label(owner, name)
-            side.fetched.setdefault(label, []).append([out[name]])
-            side.sizes.setdefault(label, []).append(size)
+            side.fetched.setdefault(course.label(owner, name), []).append([out[name]])
     return side
-
-
-def train_rounded_otherwise(
-    module: Module, course: Course, feeds: Mapping[str, Any], init: Mapping[str, Any], seed: int, way: int
-) -> Side:
-    """The single machine, with what changes nothing but rounding: the rows of every batch backwards (way 0), Fluid's
-    arithmetic in place of numpy's or the other way round (1), or the rows moved on by 1, 2, ... (2, 3, ...).
-    """
-    what = f"the single machine, rounded in another way ({way + 1}): step"
-    if way == 1:
-        with fluid_arithmetic(not rounds_as_fluid()):
-            return train_alone(module, course, feeds, init, seed, what=what)
-    return train_alone(module, course, feeds, init, seed, lambda size: _order(size, max(way - 1, 0)), what)
 
 
 def start_cluster(
@@ -122,16 +91,30 @@ class Held:
             found.setdefault(copy.origin, copy.value)
         return found
 
+    def other_types(self, cluster: Cluster) -> list[str]:
+        """What machines hold in other element types than the single machine, in words."""
+        scopes, found = scopes_of(cluster), list[str]()
+        for name, placed in self.layout.variables.items():
+            wanted = plain(self.start[name])
+            for part in placed.holders:
+                held = scopes[part.machine].get(part.name)
+                data = held.value if isinstance(held, SelectedRows) else plain(held)
+                if data is not None and wanted is not None and data.dtype != wanted.dtype:
+                    found.append(f"%{part.name} on {part.machine} is {data.dtype}, not {wanted.dtype}")
+        return found
 
-def train_together(cluster: Cluster, course: Course, held: Held, replay: Replay) -> Side:
-    """The cluster, stopped after every step to look at its variables, and to hold the step to the source."""
+
+def train_together(cluster: Cluster, course: Course, held: Held, replay: Replay | None = None, how: str = "") -> Side:
+    """The cluster, stopped after every step to look at its variables, and to hold the step to the source (`replay`)."""
     cluster.start()
-    replay.begin(held.start)
+    if replay is not None:
+        replay.begin(held.start)
     counts: list[Mapping[str, list[Any]]] = []
-    side = Side([], {}, {}, {}, counts)
-    for step in course.each_step("the cluster: step"):
+    side = Side([], {}, {}, counts)
+    for step in course.each_step(f"the cluster{how}: step"):
         cluster.run_to(step + 1)
-        replay.hold(step)
+        if replay is not None:
+            replay.hold(step)
         side.snapshots.append(held(cluster))
         counts.append(
             {name: [own_copy(trainer.scope.get(name)) for trainer in cluster.trainers] for name in course.metrics}
@@ -141,8 +124,3 @@ def train_together(cluster: Cluster, course: Course, held: Held, replay: Replay)
             shares = [trainer.results[step][name] for trainer in cluster.trainers]
             side.fetched.setdefault(course.label(owner, name), []).append(shares)
     return side
-
-
-def _order(size: int, way: int) -> Any:
-    """An order of so many rows."""
-    return np.arange(size)[::-1] if way == 0 else np.roll(np.arange(size), way)

@@ -262,9 +262,7 @@ def _op(roles: Mapping[str, Role], place: Place) -> Op:
 
 def as_compiled(made: Compiled, mutant: Mutant) -> Compiled:
     """A compile that gives the mutant's programs."""
-    changed = Compiled(made.source, made.plan, made.emitter, made.warnings, made.steps, made.job)
-    changed._made.update(mutant.roles)
-    return changed
+    return made.with_roles(mutant.roles)
 
 
 def refused(mutant: Mutant) -> bool:

@@ -24,12 +24,8 @@ from pstranspile.cli import main
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Module
-from pstranspile.ops.arithmetic import rounds_as_fluid
 from pstranspile.proof import check, make_feeds
-from pstranspile.proof.compare import Side, noise_of, order_matters
-from pstranspile.proof.course import Course
 from pstranspile.proof.report import BITWISE, DIFFERENT, report_text
-from pstranspile.proof.sides import train_alone, train_rounded_otherwise
 
 GOLDEN = Path(__file__).parent.parent.parent / "golden"
 
@@ -116,24 +112,6 @@ def named_causes(module: Module, **settings: object) -> list[tuple[str, str]]:
     report = check(module, job(**settings))
     assert not report.holds
     return [(cause.op_type, cause.why) for cause in report.causes]
-
-
-@pytest.mark.parametrize(
-    ("changes", "matters"),
-    [((0, 0, 0), False), ((2e-5, 0, 0), True), ((5e-6, 5e-4, 5e-4), False), ((5e-6, 5e-4, 2e-3), True)],
-)
-def test_an_order_of_rows_that_matters_is_not_rounding(changes: tuple[float, ...], matters: bool):
-    """The first loss must be nearly the same in another order; later ones may show what Adam makes of rounding."""
-    course = Course(dense(), None, len(changes))
-    ((owner, (loss,)),) = course.watched.items()
-    label = course.label(owner, loss)
-
-    def side(*values: float) -> Side:
-        return Side([], {label: [[np.array([value], "float32")] for value in values]}, {}, {label: []})
-
-    alone, other = side(*(1.0 for _ in changes)), side(*(1 + change for change in changes))
-    assert order_matters(course, alone, other) == matters
-    assert bool(noise_of(course, alone._replace(snapshots=[]), [other])) != matters
 
 
 def test_batch_statistics_are_named():
@@ -238,19 +216,6 @@ def test_other_ops_that_read_readers_are_refused():
     with pytest.raises(DiagnosticError, match="odd_read reads %r, which is a reader") as refused:
         make_feeds(reading("odd_read").main, 1, 2)
     assert refused.value.diagnostics[0].code == "check-no-data"
-
-
-@pytest.mark.parametrize("way", range(4))
-def test_the_single_machine_rounded_otherwise(way: int):
-    """Every way gives other bits, and hardly other numbers; the second with rows where they were."""
-    module = dense(Adam(0.01))
-    course, feeds = Course(module, None, 3), make_feeds(module.main, 3, 8, seed=1)
-    alone = train_alone(module, course, feeds, {}, 1)
-    other = train_rounded_otherwise(module, course, feeds, {}, 1, way)
-    assert any(alone.snapshots[-1][name].tobytes() != value.tobytes() for name, value in other.snapshots[-1].items())
-    noise = noise_of(course, alone, [other])
-    assert 0 < max(noise.values()) < 1e-4
-    assert not rounds_as_fluid()
 
 
 # The command

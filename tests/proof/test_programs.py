@@ -16,7 +16,6 @@ from pstranspile.cli import main
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import Module
 from pstranspile.proof import check, make_feeds
-from pstranspile.proof.course import terms_of
 from pstranspile.proof.report import BITWISE, DIFFERENT, report_text
 from tests.emit.several import DISCRIMINATOR, GENERATOR, adversarial, joined, two_tasks, with_evaluation
 
@@ -43,14 +42,6 @@ def test_both_sides_are_equal(make: Any, mode: str, trainers: int):
     assert [name.partition("/")[0] for name in losses] == ["main", "generator"]
     if trainers == 1:
         assert {verdict.equality for verdict in report.verdicts} == {BITWISE}
-
-
-def test_a_difference_of_losses_is_rounded_as_its_terms_are():
-    """The discriminator's loss is nearly nothing, the difference of two means that are not."""
-    program = sgd().main
-    terms = [op.outputs["Out"][0] for op in program.main_block.ops if op.type == "mean"]
-    assert terms_of(program, "tmp_0") == tuple(sorted(terms))
-    assert terms_of(program, terms[0]) == ()
 
 
 def test_fifty_schedules_end_alike():

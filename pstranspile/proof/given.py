@@ -1,0 +1,29 @@
+"""What a check is given, and the same in double precision."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from pstranspile.compile import Compiled
+from pstranspile.ir.model import Module
+from pstranspile.proof.course import Course
+from pstranspile.proof.doubles import compiled_in_doubles, module_in_doubles, values_in_doubles
+
+
+class Given(NamedTuple):
+    """A module, what was compiled of it, the steps, the data, what to start from, and the seed."""
+
+    module: Module
+    made: Compiled
+    course: Course
+    feeds: Mapping[str, Any]
+    init: Mapping[str, Any]
+    seed: int
+
+    def in_doubles(self) -> Given:
+        """The same in double precision. Raises DiagnosticError where an op does not take it."""
+        module = module_in_doubles(self.module)
+        made = compiled_in_doubles(self.made, module)
+        course = Course(module, self.course.text or None, self.course.steps, self.course.tell)
+        return Given(module, made, course, values_in_doubles(self.feeds), values_in_doubles(self.init), self.seed)
