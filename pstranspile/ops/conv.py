@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from typing import NamedTuple, TypeAlias
 
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.lazy import lazy_import
-from pstranspile.ops.arithmetic import matmul, sum_of_products
+from pstranspile.ops.arithmetic import matmul, rounds_as_fluid, sum_of_products
+from pstranspile.ops.conv_depthwise import depthwise_gradients
+from pstranspile.ops.conv_windows import Dims, Padding, Windows
 from pstranspile.ops.kernel import Run, kernel, wanted
 from pstranspile.ops.schema import declare, declare_gradient, floats, ints
 from pstranspile.ops.shapes import ShapeError, Types, describe, int_attr, ints_attr, one, shape_rule
 from pstranspile.ops.values import Array
 
 np = lazy_import("numpy")
-
-Dims: TypeAlias = "tuple[int, ...]"
 
 _CONV = {
     "is_test": False,
@@ -165,9 +163,6 @@ def convolution_types(op: Op, types: Types, spatial: int) -> Types:
 
 # Kernels
 
-Padding: TypeAlias = "tuple[tuple[int, int], ...]"
-"""How many elements to put before and after each spatial dim."""
-
 
 def dilations_of(op: Op) -> Dims:
     """The distances between the elements of a kernel: as listed, but 1 for SAME padding."""
@@ -211,52 +206,6 @@ def as_asked(op: Op, x: Array) -> Array:
     return np.ascontiguousarray(np.moveaxis(x, 1, -1)) if channels_last(op) else x
 
 
-class Windows(NamedTuple):
-    """The windows of a convolution over images of the dims `shape` (channels first); `counts` is how many there are.
-
-    There may be any number of spatial dims. As columns of matrices they are
-    [images, groups, channels of a group * size, windows].
-    """
-
-    shape: Dims
-    size: Dims
-    groups: int
-    strides: Dims
-    dilations: Dims
-    padding: Padding
-    counts: Dims
-
-    def columns(self, x: Array) -> Array:
-        """The windows of images."""
-        padded = np.pad(x, ((0, 0), (0, 0), *self.padding)) if any(map(any, self.padding)) else x
-        images, channels, *spatial = padded.strides
-        in_window = (stride * dilation for stride, dilation in zip(spatial, self.dilations, strict=True))
-        to_next = (stride * step for stride, step in zip(spatial, self.strides, strict=True))
-        windows = np.lib.stride_tricks.as_strided(
-            padded,
-            (*x.shape[:2], *self.size, *self.counts),
-            (images, channels, *in_window, *to_next),
-            writeable=False,
-        )
-        terms = x.shape[1] // self.groups * math.prod(self.size)
-        return windows.reshape(x.shape[0], self.groups, terms, math.prod(self.counts))
-
-    def images(self, columns: Array) -> Array:
-        """The images whose every element is the sum of all its places in the windows."""
-        dims = self.shape[2:]
-        padded = (before + dim + after for dim, (before, after) in zip(dims, self.padding, strict=True))
-        whole = np.zeros((*self.shape[:2], *padded), columns.dtype)
-        parts = columns.reshape(*self.shape[:2], *self.size, *self.counts)
-        for element in itertools.product(*map(range, self.size)):
-            place = tuple(
-                slice(at * dilation, at * dilation + (count - 1) * stride + 1, stride)
-                for at, dilation, count, stride in zip(element, self.dilations, self.counts, self.strides, strict=True)
-            )
-            whole[(..., *place)] += parts[(slice(None), slice(None), *element)]
-        inner = (slice(before, before + dim) for dim, (before, _) in zip(dims, self.padding, strict=True))
-        return whole[(..., *inner)]
-
-
 def _windows(op: Op, x: Array, filters: Array) -> Windows:
     size, dims = filters.shape[2:], x.shape[2:]
     dilations = dilations_of(op)
@@ -292,6 +241,9 @@ def _conv_grad(op: Op) -> Run:
     def run(Input: Array, Filter: Array, Output_GRAD: Array) -> tuple[Array | None, Array | None]:
         x = channels_first(op, Input)
         windows = _windows(op, x, Filter)
+        if windows.groups == x.shape[1] == len(Filter) and not rounds_as_fluid():
+            parts = depthwise_gradients(windows, x, Filter, channels_first(op, Output_GRAD), wants_input, wants_filter)
+            return None if parts[0] is None else as_asked(op, parts[0]), parts[1]
         filters = filter_matrices(Filter, windows.groups)
         gradient = channels_first(op, Output_GRAD).reshape(len(x), *filters.shape[:2], math.prod(windows.counts))
         input_grad = filter_grad = None

@@ -8,8 +8,6 @@ from pstranspile.ir.model import Op, TensorType
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.arithmetic import matmul, sum_of_products
 from pstranspile.ops.conv import (
-    Dims,
-    Windows,
     as_asked,
     channels_first,
     dilations_of,
@@ -19,6 +17,7 @@ from pstranspile.ops.conv import (
     padding_of,
     padding_to_last,
 )
+from pstranspile.ops.conv_windows import Dims, Windows
 from pstranspile.ops.kernel import Run, kernel, wanted
 from pstranspile.ops.schema import INTS, declare, declare_gradient, ints
 from pstranspile.ops.shapes import ShapeError, Types, describe, int_attr, ints_attr, one, shape_rule

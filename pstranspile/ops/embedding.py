@@ -5,10 +5,11 @@ from __future__ import annotations
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
 from pstranspile.lazy import lazy_import
+from pstranspile.ops.arithmetic import rounds_as_fluid
 from pstranspile.ops.context import ExecutionContext
 from pstranspile.ops.kernel import Run, kernel
 from pstranspile.ops.numeric import flag
-from pstranspile.ops.rows import add_rows, find_rows, positions
+from pstranspile.ops.rows import add_rows, find_rows, merge_rows, positions
 from pstranspile.ops.schema import declare, declare_gradient, long, longs, strings
 from pstranspile.ops.shapes import ShapeError, Types, describe, int_attr, one, shape_rule
 from pstranspile.ops.values import Array, SelectedRows
@@ -111,9 +112,15 @@ def _lookup(op: Op) -> Run:
     return run
 
 
-@kernel("lookup_table_grad lookup_table_v2_grad", "W@GRAD", lod="none")
+LOOKUP_GRADIENTS = ("lookup_table_grad", "lookup_table_v2_grad")
+
+AS_ROWS = "@as_rows"
+"""The attribute of a lookup's gradient that has it give, of a dense gradient, the rows that the lookup had alone."""
+
+
+@kernel(" ".join(LOOKUP_GRADIENTS), "W@GRAD", lod="none")
 def _lookup_grad(op: Op) -> Run:
-    padding, sparse = int_attr(op, "padding_idx", -1), flag(op, "is_sparse")
+    padding, sparse, as_rows = int_attr(op, "padding_idx", -1), flag(op, "is_sparse"), AS_ROWS in op.attrs
 
     def run(W: Array | SelectedRows, Ids: Array, Out_GRAD: Array) -> Array | SelectedRows:
         rows = Ids.reshape(-1).astype("int64", copy=False)
@@ -121,8 +128,10 @@ def _lookup_grad(op: Op) -> Run:
         value = Out_GRAD.reshape(len(rows), *held.shape[1:])
         if sparse:
             return SelectedRows(rows, value, height)
-        total = np.zeros((height, *held.shape[1:]), held.dtype)
         kept = rows != padding if padding >= 0 else slice(None)
+        if as_rows and not rounds_as_fluid():  # Fluid's library takes roots of rows in another way
+            return merge_rows([SelectedRows(rows[kept], value[kept], height)])
+        total = np.zeros((height, *held.shape[1:]), held.dtype)
         add_rows(total, rows[kept], value[kept])
         return total
 

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from pstranspile.ir.model import Op
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.conv import (
-    Padding,
     as_asked,
     channels_first,
     image_dims,
@@ -20,6 +19,7 @@ from pstranspile.ops.conv import (
     padding_to_last,
     window_counts,
 )
+from pstranspile.ops.conv_windows import Padding
 from pstranspile.ops.kernel import Run, kernel
 from pstranspile.ops.numeric import flag, text
 from pstranspile.ops.schema import INTS, STRING, declare, declare_gradient, ints

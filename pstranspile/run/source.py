@@ -27,9 +27,11 @@ from pstranspile.ir.types import VarKind
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.arithmetic import FUNCTIONS
 from pstranspile.ops.context import Value
+from pstranspile.ops.embedding import AS_ROWS, LOOKUP_GRADIENTS
 from pstranspile.ops.feeding import FEEDING
 from pstranspile.ops.kernel import kernel_of
 from pstranspile.run.bound import EMPTY_NAME, BoundOp, bind, with_defaults
+from pstranspile.run.row_gradients import gradients_as_rows
 from pstranspile.run.together import Group, find_groups
 
 np = lazy_import("numpy")
@@ -87,6 +89,7 @@ class Source:
         self.fetches = fetches
         self.odd = odd
         self._read = {name for each in program.blocks for op in each.ops for name in op.input_names}.union(fetches)
+        self.as_rows = gradients_as_rows(program, fetches) if not block else frozenset[str]()
         self.bound = [self.bind(op) for op in self.block.ops]
         self.touched = [self._touched(op) for op in self.block.ops]
         self.groups: dict[int, tuple[list[int], Group]] = {}
@@ -117,6 +120,8 @@ class Source:
         for slot in kernel.spares if kernel else ():
             if not any(name in self._read or self._persistable(name) for name in op.outputs.get(slot, ())):
                 op = op._replace(outputs=FrozenMap({**op.outputs, slot: ()}))
+        if op.type in LOOKUP_GRADIENTS and not self.as_rows.isdisjoint(op.output_names):
+            op = op._replace(attrs=FrozenMap({**op.attrs, AS_ROWS: True}))
         return bind(op)
 
     def _touched(self, op: Op) -> list[str]:

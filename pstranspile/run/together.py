@@ -25,7 +25,7 @@ from pstranspile.run.bound import BoundOp
 
 np = lazy_import("numpy")
 
-_LARGEST = 1 << 15
+LARGEST = 1 << 15
 """Elements of the largest parameter that is taken: beyond, the arithmetic costs more than the calls."""
 
 _FEWEST = 3
@@ -188,8 +188,7 @@ def _groups_of(program: Program, ops: Sequence[BoundOp], run: range) -> Iterator
 def _is_small(program: Program, name: str) -> bool:
     var = program.main_block.vars[name]
     return (
-        var.tensor is not None
-        and 0 <= prod(max(dim, _LARGEST + 1) if dim < 0 else dim for dim in var.shape) <= _LARGEST
+        var.tensor is not None and 0 <= prod(max(dim, LARGEST + 1) if dim < 0 else dim for dim in var.shape) <= LARGEST
     )
 
 

@@ -1,0 +1,69 @@
+"""Gradients of tables that stay the rows they have, where nothing would see the zeros of all other rows.
+
+An optimizer that leaves alone what has the gradient 0 gives bitwise the same from the rows, and a step then costs what
+the rows cost that it looked up.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+from math import prod
+
+from pstranspile.ir.model import Op, Program
+from pstranspile.ir.types import VarKind
+from pstranspile.ops.embedding import LOOKUP_GRADIENTS
+from pstranspile.ops.numeric import real
+from pstranspile.run.bound import with_defaults
+from pstranspile.run.together import LARGEST
+
+
+def gradients_as_rows(program: Program, fetches: Collection[str]) -> frozenset[str]:
+    """The gradients that may be rows: lookups make them, alone or added up, for an update of a large table."""
+    written: dict[str, list[Op]] = defaultdict(list)
+    read: dict[str, list[Op]] = defaultdict(list)
+    for block in program.blocks:
+        for op in block.ops:
+            for name in op.output_names:
+                written[name].append(op)
+            for name in op.input_names:
+                read[name].append(op)
+    found: set[str] = set()
+    for op in program.main_block.ops:
+        if not _leaves_zeros_alone(op) or not _is_large(program, op.inputs["Param"][0]):
+            continue
+        names = list(_made_from(op.inputs["Grad"][0], written))
+        alone = all(len(written[name]) == len(read[name]) == 1 and name not in fetches for name in names)
+        if alone and all(_is_temporary(program, name) for name in names):
+            found.update(names)
+    return frozenset(found)
+
+
+def _leaves_zeros_alone(op: Op) -> bool:
+    return op.type == "sgd" or (op.type == "adagrad" and real(with_defaults(op), "epsilon") > 0)
+
+
+def _made_from(gradient: str, written: dict[str, list[Op]]) -> Iterator[str]:
+    """The gradient and what it is the sum of; one that no lookup makes is given as "", which nothing writes."""
+    makers = written[gradient]
+    yield gradient
+    for maker in makers:
+        if maker.type == "sum":
+            for term in maker.inputs["X"]:
+                yield term if _is_lookup(written[term]) else ""
+        elif not _is_lookup(makers):
+            yield ""
+
+
+def _is_lookup(makers: list[Op]) -> bool:
+    return len(makers) == 1 and makers[0].type in LOOKUP_GRADIENTS
+
+
+def _is_large(program: Program, name: str) -> bool:
+    var = program.main_block.vars[name]
+    return var.kind is VarKind.LOD_TENSOR and var.tensor is not None and prod(var.shape) > LARGEST
+
+
+def _is_temporary(program: Program, name: str) -> bool:
+    var = program.main_block.vars.get(name)
+    return var is not None and not var.persistable and var.kind is VarKind.LOD_TENSOR

@@ -1,0 +1,74 @@
+"""Gradients of large tables that stay rows give bitwise what dense ones give."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pstranspile import layers as L
+from pstranspile.autodiff import L2, SGD, Adagrad, Adam, minimize
+from pstranspile.ir.model import Program
+from pstranspile.ir.types import DType
+from pstranspile.ops.arithmetic import fluid_arithmetic
+from pstranspile.run.api import run
+from pstranspile.run.frame import Execution
+from pstranspile.run.interpreter import interpret
+from pstranspile.run.prepared import Prepared
+from pstranspile.run.scope import Scope
+from tests.run.feeding import same
+
+FEED = {"a": np.array([[3], [3999], [3], [0]]), "b": np.array([[7], [3], [3], [3]])}
+
+
+def program(optimizer: Any, *, rows: int = 5000, lookups: str = "ab") -> tuple[Program, str, Scope]:
+    model = L.Draft(seed=1)
+    ids = [L.data(model, name, [-1, 1], dtype=DType.INT64) for name in lookups]
+    found = [L.embedding(each, (rows, 8), param_attr=L.ParamAttr("table"), padding_idx=0) for each in ids]
+    loss = L.mean(L.fc(L.concat(found, axis=1), 2, act="tanh"))
+    minimize(loss, optimizer)
+    module, scope = model.module(), Scope()
+    run(module["startup"], scope=scope)
+    return module.main, loss.name, scope
+
+
+def steps_alike(main: Program, plain: Scope, fetches: tuple[str, ...], names: str = "ab") -> Prepared:
+    """Takes some steps in both ways, compares what they give, and gives the fast one."""
+    fast, feed = Scope(), {name: FEED[name] for name in names}
+    fast.update(plain)
+    execution, prepared = Execution(main, plain), Prepared(Execution(main, fast), tuple(names), fetches)
+    for _ in range(3):
+        want, got = interpret(execution, feed, fetches), prepared.step(feed)
+        assert all(same(got[name], want[name]) for name in fetches)
+        assert [name for name in plain if not same(plain[name], fast[name])] == []
+    assert prepared.source is not None
+    return prepared
+
+
+@pytest.mark.parametrize("optimizer", [SGD(0.1), Adagrad(0.1)], ids=["sgd", "adagrad"])
+@pytest.mark.parametrize("lookups", ["a", "ab"])
+def test_rows_give_what_dense_gradients_give(optimizer: Any, lookups: str):
+    main, loss, scope = program(optimizer, lookups=lookups)
+    before = scope["table"].copy()
+    source = steps_alike(main, scope, (loss,), lookups).source
+    assert source is not None
+    assert len(source.as_rows) == (3 if lookups == "ab" else 1)
+    changed = (scope["table"] != before).any(axis=1)
+    assert np.flatnonzero(changed).tolist() == ([3, 7, 3999] if lookups == "ab" else [3, 3999])
+
+
+def test_they_are_dense_where_somebody_sees_the_zeros():
+    main, loss, scope = program(SGD(0.1))
+    assert steps_alike(main, scope, (loss, "table@GRAD")).source.as_rows == frozenset()  # pyright: ignore
+    for optimizer in (Adam(0.1), SGD(0.1, regularizer=L2(0.1)), Adagrad(0.1, epsilon=0.0)):
+        main, loss, scope = program(optimizer)
+        assert steps_alike(main, scope, (loss,)).source.as_rows == frozenset()  # pyright: ignore
+    main, loss, scope = program(SGD(0.1), rows=4000)  # 32,000 elements
+    assert steps_alike(main, scope, (loss,)).source.as_rows == frozenset()  # pyright: ignore
+
+
+def test_fluids_arithmetic_may_be_chosen_for_a_prepared_program():
+    main, loss, scope = program(Adagrad(0.1))
+    with fluid_arithmetic():
+        steps_alike(main, scope, (loss,))
