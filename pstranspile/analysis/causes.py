@@ -11,7 +11,7 @@ from itertools import chain
 
 from pstranspile.analysis import codes
 from pstranspile.analysis.roles import find_roles
-from pstranspile.analysis.uses import mentioned
+from pstranspile.analysis.uses import effects_of, mentioned
 from pstranspile.ir.attributes import Ints, Longs
 from pstranspile.ir.describe import type_text, var_text
 from pstranspile.ir.diagnostics import Diagnostic, Note, at_op
@@ -57,7 +57,7 @@ def _is_optimizer(op: Op) -> bool:
 
 def _not_initialised(main: Program, startup: Program, moved: list[Op]) -> Iterator[Diagnostic]:
     """What ops that move to servers read, but no machine gives a value before."""
-    given = set(chain.from_iterable(mentioned([op.outputs for op in block.ops]) for block in startup.blocks))
+    given = set(chain.from_iterable(effects_of(startup, op).writes for op in startup.main_block.ops))
     moving = set(map(id, moved))
     on_trainer = set(mentioned([op.outputs for op in main.main_block.ops if id(op) not in moving]))
     reported: set[str] = set()
@@ -137,11 +137,20 @@ def _updated_twice(updates: list[Op]) -> Iterator[Diagnostic]:
 def _mistaken_rates(main: Program, parameters: set[str | None]) -> Iterator[Diagnostic]:
     """Ops that compute learning rates, which every server does before its updates, and are no such ops."""
     ops, roles = main.main_block.ops, find_roles(main.main_block)
+    gradients = {gradient: parameter for op in ops for parameter, gradient in op.role_pairs}
     makers = {name: ops[index] for index in roles.optimize for name in ops[index].output_names}
     for op in (ops[index] for index in roles.learning_rate):
+        counter = main.find_var(op.output("Out") or "") if op.type == "increment" else None
+        if counter is not None and counter.kind is not VarKind.LOD_TENSOR:
+            message = f"it counts steps in {var_text(counter.name)}, declared {type_text(counter)}: it must be a tensor"
+            yield at_op(codes.UPDATE, message, op, focus=var_text(counter.name))
         for name in (name for name in op.output_names if name in parameters):
             message = f"its role is that of a learning rate, but it writes the parameter {var_text(name)}"
             yield at_op(codes.OVERWRITTEN, message, op, focus=var_text(name))
+        for name in (name for name in op.output_names if name in gradients):
+            what = f"{var_text(name)}, the gradient of {var_text(gradients[name])}"
+            message = f"its role is that of a learning rate, but it writes {what}"
+            yield at_op(codes.ROLE, message, op, focus=var_text(name))
         for slot, name in ((slot, name) for slot, names in op.inputs.items() for name in names if name in makers):
             message = (
                 f"its role is that of a learning rate, which servers compute first, but {slot} is {var_text(name)}, "

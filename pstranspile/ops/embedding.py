@@ -89,11 +89,16 @@ def _looked_up(table: Array | SelectedRows, ids: Array) -> Array:
     if isinstance(table, SelectedRows):
         return table.value[positions(table, ids.astype("int64", copy=False), "W")]
     ids = np.ascontiguousarray(ids)
+    _require_rows(table, ids)
+    return table[ids]
+
+
+def _require_rows(table: Array, ids: Array) -> None:
+    """Raises ValueError for an id that the table does not have."""
     # as unsigned numbers, negative ids are too large as well, so one comparison finds both
     if ids.size and ids.view(f"u{ids.itemsize}").max() >= len(table):
         wrong = ids[(ids < 0) | (ids >= len(table))][0]
         raise ValueError(f"Ids holds {int(wrong)}, but W has {len(table)} rows")
-    return table[ids]
 
 
 @kernel("lookup_table lookup_table_v2")
@@ -127,6 +132,8 @@ def _lookup_grad(op: Op) -> Run:
         height, held = (W.height, W.value) if isinstance(W, SelectedRows) else (len(W), W)
         value = Out_GRAD.reshape(len(rows), *held.shape[1:])
         if sparse:
+            if held is W:
+                _require_rows(held, rows)
             return SelectedRows(rows, value, height)
         kept = rows != padding if padding >= 0 else slice(None)
         if as_rows and not rounds_as_fluid():  # Fluid's library takes roots of rows in another way

@@ -8,6 +8,7 @@ difference is found where it is made, in every mode; in double precision, with n
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import prod
 from typing import Any
 
 from pstranspile.checkpoint.api import scopes_of
@@ -95,7 +96,7 @@ class Replay:
                 self.tell(0, place, "does not start to count with 1")
             if wanted is None or placed.table or placed.name in counters:
                 continue
-            if not close(value, part_of(placed, part, wanted)):
+            if wanted.size != prod(placed.shape) or not close(value, part_of(placed, part, wanted)):
                 self.tell(0, place, "does not start as on a single machine")
 
     @property

@@ -76,6 +76,11 @@ class BoundOp(NamedTuple):
         return [name for name in self.reads if name not in lacking]
 
     @property
+    def makes(self) -> list[str]:
+        """Every variable that run gives a value: no slot that the kernel does not know is among them."""
+        return [name for each in self.results for name in (each.names if each.duplicable else each.names[:1])]
+
+    @property
     def looks(self) -> bool:
         """Whether run may look at variables that are not among its arguments."""
         return any(argument.slot == CONTEXT for argument in self.arguments)

@@ -107,6 +107,8 @@ class Source:
         """What the function's globals are."""
         self.locals: dict[str, str] = {}
         self.holds: dict[str, Holds] = {}
+        self.loaded: list[str] = []
+        """What is read of the scope."""
         self.unsure: set[str] = set()
         """Variables whose local may be None: not written after all."""
         self.last: dict[str, int] = {}
@@ -192,13 +194,14 @@ class Source:
                 if name in written or name in self.holds:
                     continue
                 self._add(f"{self._local(name)} = find({name!r})")
+                self.loaded.append(name)
                 if looks or name in self.odd or name not in bound.needs:  # it may do without
                     self.holds[name] = Holds.ANYTHING
                     self.unsure.add(name)
                 else:
                     self.holds[name] = Holds.ARRAY
                     plain.append(name)
-            written.update(bound.op.output_names)
+            written.update(bound.op.output_names if looks else bound.makes)
         if plain:
             classes = " is ".join(f"{self._local(name)}.__class__" for name in plain)
             self._add(f"if not (ndarray is {classes}): raise Deviation")

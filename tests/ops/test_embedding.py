@@ -62,6 +62,13 @@ def test_ids_outside_the_table_are_refused(wrong, dtype):
         compute("lookup_table_v2", {"W": TABLE, "Ids": np.array([1, wrong], dtype)}, {"Out": "out"})
 
 
+@pytest.mark.parametrize("wrong", [5, -1])
+def test_a_sparse_gradient_has_no_rows_outside_the_table(wrong: int):
+    inputs = {"W": TABLE, "Ids": np.array([[1], [wrong]]), "Out@GRAD": np.ones((2, 3))}
+    with pytest.raises(DiagnosticError, match=f"Ids holds {wrong}, but W has 5 rows"):
+        compute("lookup_table_grad", inputs, {"W@GRAD": "out"}, {"is_sparse": True})
+
+
 def test_an_id_that_sparse_rows_lack_is_refused():
     table = SelectedRows(np.array([4, 0]), TABLE[:2], 9)
     with pytest.raises(DiagnosticError, match="W has no row 3"):

@@ -15,7 +15,7 @@ import pytest
 
 from tests.structure.edits import edited
 from tests.structure.sources import SOURCES
-from tests.structure.trial import limited, survives
+from tests.structure.trial import JOBS, limited, survives
 
 COUNT = int(os.environ.get("PSTRANSPILE_EDITS", "320"))
 PARTS = 4
@@ -32,7 +32,7 @@ def memory() -> int:
 @pytest.mark.parametrize("name", SOURCES)
 def test_what_is_edited_is_sound(name: str):
     with limited(60):
-        assert survives(SOURCES[name](), random.Random(0)) == "ran"
+        assert survives(SOURCES[name](), random.Random(0), len(JOBS)) == "ran"
 
 
 @pytest.mark.parametrize("part", range(PARTS))

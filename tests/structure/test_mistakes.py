@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,9 @@ from tests.structure.trial import JOBS, limited
 ROOT = Path(__file__).parents[2]
 MOMENTUM = (ROOT / "golden" / "momentum_weight_decay.ir").read_text(encoding="utf-8")
 SPARSE = (ROOT / "golden" / "sparse_sync.ir").read_text(encoding="utf-8")
-LINES = {"momentum": MOMENTUM, "sparse": SPARSE}
+PIECEWISE = (ROOT / "golden" / "piecewise_decay.ir").read_text(encoding="utf-8")
+LINEAR = (ROOT / "golden" / "linear_regression.ir").read_text(encoding="utf-8")
+COUNTER = "%@LR_DECAY_COUNTER@"
 
 MOVED = "scale(X=%w) -> Out=%decay {scale=0.0001} : optimize(%w, %w@GRAD)"
 ADADELTA = MOMENTUM.replace(
@@ -73,6 +76,28 @@ CASES = {
         "async",
         "needs-trainer-value",
         "sum(X=[%w@GRAD, %decay])",
+    ),
+    "only a block of @startup that never runs initialises a parameter": (
+        edited(
+            MOMENTUM,
+            "    uniform_random() -> Out=%w {max=0.15309311, min=-0.15309311, seed=1, shape=[128, 128]}\n",
+            "    block ^1 {\n      fill_constant -> Out=%w {shape=[128, 128]}\n    }\n",
+        ),
+        "sync",
+        "not-initialised",
+        "scale(X=%w)",
+    ),
+    "an op of a schedule writes the gradient of a parameter": (
+        edited(PIECEWISE.replace("    temp  %rate1 : f32[1]\n", ""), "%rate1", "%b@GRAD"),
+        "async",
+        "role-gradient",
+        "Out=%b@GRAD {shape=[1]",
+    ),
+    "steps are counted in what is no tensor": (
+        PIECEWISE.replace(f"state {COUNTER} : i64[1]", f"temp {COUNTER} : step_scopes", 1),
+        "async",
+        "update-variables",
+        "increment(",
     ),
     "the slots of Adadelta are swapped": (ADADELTA, "sync", "update-variables", "adadelta("),
 }
@@ -129,6 +154,54 @@ def test_gradients_of_a_program_that_updates_nothing_are_averaged():
     lines = [line for line in lines if ": optimize" not in line]
     ops = ps.compile(ps.loads("\n".join(lines)), JOBS["grad-allreduce"]).trainer(0).main.main_block.ops
     assert ops[-1].type == "c_sync_comm_stream"
+
+
+def test_an_output_slot_that_nothing_declares_takes_no_value_from_others():
+    """What stands in it is given no value there, so ops that follow read what it had before."""
+    text = edited(LINEAR, "mul(X=%x, Y=%w) -> Out=%xw", "mul(X=%x, Y=%w) -> Out=%xw, Nothing=[%b, %lr]")
+    trained: list[dict[str, Any]] = []
+    for module in map(ps.loads, (LINEAR, text)):
+        scope = ps.Scope()
+        ps.run(module["startup"], scope=scope)
+        for step in range(3):  # the first runs op by op
+            feeds = {name: array[step] for name, array in make_feeds(module.main, 3, 4).items()}
+            ps.run(module.main, feeds, scope=scope)
+        trained.append({name: scope[name].tolist() for name in ("w", "b")})
+    assert trained[0] == trained[1]
+
+
+def test_a_step_in_which_an_op_gives_no_value_to_what_it_names_ends():
+    """On trainers of a cluster, for which code is made anew until what it assumes of values holds."""
+    module = fluid.source("hsigmoid_sparse")
+    block = module.main.main_block
+    ops = [op._replace(type="mean") if op.type == "hierarchical_sigmoid" else op for op in block.ops]
+    main = module.main._replace(blocks=(block._replace(ops=tuple(ops)), *module.main.blocks[1:]))
+    module = Module(module.programs | {"main": main})
+    assert is_clean(module)
+    compiled = ps.compile(module, JOBS["nccl2"])
+    with limited(), pytest.raises(DiagnosticError, match=r"hierarchical_sigmoid_0.tmp_1 \(PreOut\) has no value"):
+        ps.simulate(compiled, make_feeds(module.main, 2, 4), steps=2)
+
+
+@pytest.mark.parametrize("mode", JOBS)
+def test_a_start_up_program_makes_other_dims_than_declared(mode: str):
+    """Those of a parameter; only when the program runs is it known."""
+    module = ps.loads(edited(LINEAR, "uniform_random() -> Out=%w", "uniform_random(ShapeTensorList=%lr) -> Out=%w"))
+    assert is_clean(module)
+    feeds = make_feeds(module.main, 2, 4)
+    told = r"it makes w\S* on \w:1, f32\[0\], but its dims are" if JOBS[mode].pservers else "mul: "
+    with pytest.raises(DiagnosticError, match=told):
+        ps.simulate(ps.compile(module, JOBS[mode]), feeds, steps=2)
+
+
+@pytest.mark.parametrize("mode", ["sync", "geo"])
+def test_a_parameter_is_made_as_one_number(mode: str):
+    """On one machine; servers make slices of the dims that are declared."""
+    text = ps.dumps(fluid.source("sparse_l2"))
+    module = ps.loads(edited(text, "Out=%fc_0.b_0 {shape=[32]}", "Out=%fc_0.b_0"))
+    assert is_clean(module)
+    with contextlib.suppress(DiagnosticError):  # a step of geo may find it first
+        assert check(module, JOBS[mode], steps=2).different
 
 
 def test_state_that_can_only_be_made_whole_keeps_its_parameter_whole():

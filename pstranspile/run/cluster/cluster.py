@@ -222,6 +222,7 @@ class Cluster:
         for server in self.servers:
             placed = self.placement
             server.initialise(placed.slices(server.endpoint), placed.last_alone(server.endpoint))
+            placed.require_dims(server.endpoint, server.startup, server.scope)
         fill_tables(self.tables)
         tables = {table.name: table for table in self.tables}
         for name, value in self.init.items():

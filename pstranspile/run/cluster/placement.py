@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import Any
 
-from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.diagnostics import DiagnosticError, at_op, error
 from pstranspile.ir.distribution import DistributedVar
 from pstranspile.ir.model import Program
 from pstranspile.lazy import lazy_import
@@ -92,6 +92,17 @@ class Placement:
                 size, whole = prod(row.slice_shape), prod(row.origin_shape)
                 found[row.slice] = max(0, min(size, row.offset + size - (whole - whole % 8)))
         return found
+
+    def require_dims(self, endpoint: str, startup: Program, scope: Scope) -> None:
+        """Raises DiagnosticError unless what the start-up program of a server has made has the dims of its slices."""
+        for row in self.by_endpoint.get(endpoint, ()):
+            value = scope.get(row.slice)
+            if not isinstance(value, np.ndarray) or value.shape == row.slice_shape:
+                continue
+            message = f"it makes {row.slice} on {endpoint}, {describe(value)}, but its dims are {list(row.slice_shape)}"
+            maker = next((op for op in reversed(startup.main_block.ops) if row.slice in op.output_names), None)
+            found = at_op(codes.PLACEMENT, message, maker) if maker else error(codes.PLACEMENT, message)
+            raise DiagnosticError([found])
 
     def origins(self) -> list[str]:
         """The parameters on servers, whole, in order."""

@@ -307,6 +307,8 @@ class Script(Prepared):
         for op in self.rewritten.main_block.ops:
             odd.update(name for name in op.input_names if name not in written and not _is_array(scope.get(name)))
             written.update(op.output_names)
+        # an op may give no value to what it names as its output
+        odd.update(name for name in (self.source.loaded if self.source else ()) if not _is_array(scope.get(name)))
         return frozenset(odd)
 
     def _compile(self, odd: frozenset[str]) -> None:
