@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from pstranspile.run.cluster.scenario import parse_scenario as parse_scenario
     from pstranspile.run.cluster.simulate import simulate as simulate
     from pstranspile.run.scope import Scope as Scope
+    from pstranspile.run.step_arrays import save_feeds as save_feeds
     from pstranspile.saving import load_variables as load_variables
     from pstranspile.saving import save_variables as save_variables
     from pstranspile.verify import verify as verify
@@ -100,6 +101,7 @@ _API = {
     "load_variables": "saving:load_variables",
     "loads": "interop.loading:loads",
     "save_checkpoint": "checkpoint.api:save_checkpoint",
+    "save_feeds": "run.step_arrays:save_feeds",
     "save_variables": "saving:save_variables",
     "make_plan": "plan.make:make_plan",
     "parse_scenario": "run.cluster.scenario:parse_scenario",
@@ -152,6 +154,7 @@ __all__ = [
     "prepare",
     "run",
     "save_checkpoint",
+    "save_feeds",
     "save_variables",
     "simulate",
     "verify",

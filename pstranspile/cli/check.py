@@ -27,7 +27,7 @@ def run(arguments: Sequence[str]) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     refuse_empty(parser, options, "feed", "init", "faults")
-    if options.steps < 1:
+    if options.steps is not None and options.steps < 1:
         parser.error("--steps takes a number of at least 1")
     if options.schedules < 0:
         parser.error("--schedules takes a number of at least 0")
@@ -40,7 +40,7 @@ def run(arguments: Sequence[str]) -> int:
     from pstranspile.cli.progress import status
     from pstranspile.cli.run_cluster import read_faults
     from pstranspile.compile import compile
-    from pstranspile.proof.check import check
+    from pstranspile.proof.check import STEPS, check
     from pstranspile.proof.report import report_text
     from pstranspile.run.blas import use_threads
     from pstranspile.run.files import initial_values, read_arrays, read_initial
@@ -52,7 +52,7 @@ def run(arguments: Sequence[str]) -> int:
         turns_asked(options, module)  # what can't be read is told before anything else
         result = compile(module, job)
         report(result.warnings, [module.source])
-        faults = read_faults(options.faults, result, options.steps) if options.faults else None
+        faults = read_faults(options.faults, result, options.steps or STEPS) if options.faults else None
     with quoting(module.source), status("check") as tell:
         found = check(
             module,
@@ -101,7 +101,7 @@ def _parser() -> argparse.ArgumentParser:
     add_input(parser)
     add_job(parser)
     group = parser.add_argument_group("the check")
-    group.add_argument("--steps", type=int, default=5, metavar="N", help="steps to train (default 5)")
+    group.add_argument("--steps", type=int, metavar="N", help="steps to train (default: as many as are fed, at most 5)")
     group.add_argument(
         "--schedules",
         type=int,
@@ -115,7 +115,7 @@ def _parser() -> argparse.ArgumentParser:
         help="also run the cluster with what goes wrong as a file says or a seed draws it (docs/faults.md)",
     )
     group.add_argument("--program", metavar="TURNS", help=TURNS_HELP)
-    group.add_argument("--feed", metavar="FILE.npz", help="data: arrays by input, [steps, batch, ...]")
+    group.add_argument("--feed", metavar="FILE.npz", help="data: arrays by input, as for run")
     group.add_argument("--init", metavar="FILE.npz|DIR", help="values to start from, as for run")
     group.add_argument("--seed", type=int, metavar="N", help="takes the place of the programs' random seeds")
     group.add_argument("--batch", type=int, metavar="N", help="rows of a batch that is made (default: 4 per trainer)")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from pstranspile.cli.cluster_pictures import add_pictures, check_pictures
 from pstranspile.cli.common import add_input, add_job, load_verified, make_parser, read_job, refuse_empty
 from pstranspile.cli.report import quoting
 from pstranspile.cli.turns import TURNS_HELP, fetches_asked, turns_asked
-from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.diagnostics import DiagnosticError, Note, error
 from pstranspile.run.blas import use_rounded_products, use_threads
 
 if TYPE_CHECKING:
@@ -26,8 +27,10 @@ the job is compiled, and all machines of the cluster run in this process: always
 that --schedule seeds.
 
 The feed file holds an array for every input, with a leading axis for the steps. A ragged input (LoD level 1) is the
-concatenated rows of all sequences of all steps, with their lengths in `<feed>@LENS`: [steps, batch]. In a cluster the
-batch is divided over the trainers, in order; an array named `trainer_<i>/<feed>` is for one trainer.
+concatenated rows of all sequences of all steps, with their lengths in `<feed>@LENS`: [steps, batch]. Where shapes
+change from step to step, or sequences are nested, each step has arrays of its own: `3|<feed>` for step 3 (the first is
+1), and `3|<feed>|0`, `3|<feed>|1`, ... for the lengths of its sequences, the outermost first. In a cluster the batch is
+divided over the trainers, in order; an array named `trainer_<i>/<feed>` is for one trainer.
 
 A module may have several programs (a generator and a discriminator, an evaluation), which take turns as --program says;
 a step is one run of one program. An array is then for every program that has such an input, or for one
@@ -61,7 +64,7 @@ def run(arguments: Sequence[str]) -> int:
         module = without_dropout(module)
     from pstranspile.ops.arithmetic import fluid_arithmetic
 
-    with quoting(module.source), fluid_arithmetic(as_fluid):
+    with quoting(module.source), fluid_arithmetic(as_fluid), _suggesting_feed(options):
         if job is not None:
             _run_cluster(module, job, options, kind)
             return 0
@@ -169,8 +172,9 @@ def _add_results(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--save",
         metavar="FILE.npz",
-        help="write `step/<fetch>`: [steps, ...] (in a cluster `trainer_<i>/step/<fetch>`; with --program "
-        "`<program>/step/<fetch>`), and the final value of every parameter, `param/<name>`",
+        help="write `step/<fetch>`: [steps, ...], or `step/3|<fetch>` for each step as in a feed file (in a cluster "
+        "`trainer_<i>/step/<fetch>`; with --program `<program>/step/<fetch>`), and the final value of every parameter, "
+        "`param/<name>`",
     )
     group.add_argument("--plot", metavar="FILE.png|svg", help="draw the fetched numbers over the steps")
     group = parser.add_argument_group("stopping and going on")
@@ -218,6 +222,21 @@ def _job_of(options: argparse.Namespace) -> Job | None:
     if options.trace == "":
         raise DiagnosticError([error(CLUSTER, "--trace needs the name of a FILE for the trace of a cluster")])
     return job
+
+
+@contextmanager
+def _suggesting_feed(options: argparse.Namespace) -> Generator[None]:
+    """Says how inputs are fed, where they are missing and no file was given."""
+    from pstranspile.run.codes import FEED_MISSING
+
+    try:
+        yield
+    except DiagnosticError as problem:
+        *others, last = problem.diagnostics
+        if options.feed or last.code != FEED_MISSING:
+            raise
+        note = Note("--feed FILE.npz gives the inputs of all steps; `pstranspile run --help` says what it holds")
+        raise DiagnosticError([*others, last._replace(notes=(*last.notes, note))]) from None
 
 
 def _require_one_machine(options: argparse.Namespace) -> None:

@@ -14,10 +14,10 @@ from pstranspile.ir.model import MAIN
 
 if TYPE_CHECKING:
     from pstranspile.ir.model import Module, Program
-    from pstranspile.run.files import Feeds
     from pstranspile.run.plot import Curve
     from pstranspile.run.program_feeds import ProgramFeeds
     from pstranspile.run.scope import Scope
+    from pstranspile.run.step_feeds import Feeds
     from pstranspile.run.turns import Turns
     from pstranspile.run.watchers import Profile
 
@@ -26,9 +26,10 @@ class Session:
     """A module being run: its scope, its feeds, and who watches."""
 
     def __init__(self, module: Module, options: argparse.Namespace):
-        from pstranspile.run.files import Feeds, read_arrays
+        from pstranspile.run.files import read_arrays
         from pstranspile.run.program_feeds import ProgramFeeds
         from pstranspile.run.scope import Scope
+        from pstranspile.run.step_feeds import Feeds
         from pstranspile.run.turns import step_programs, union_of
         from pstranspile.run.watchers import Profile, Trace
 
@@ -38,11 +39,9 @@ class Session:
         self.programs: dict[str, Program] = step_programs(module)
         self.program: Program = union_of(self.programs.values()) if self.turns else module.main
         self.scope: Scope = Scope()
-        arrays = read_arrays(options.feed) if options.feed else {}
+        arrays: dict[str, Any] = read_arrays(options.feed) if options.feed else {}
         self.feeds: Feeds | ProgramFeeds = (
-            ProgramFeeds(self.programs, self.turns, arrays, options.feed or "")
-            if self.turns
-            else Feeds(self.program, arrays, options.feed or "")
+            ProgramFeeds(self.programs, self.turns, arrays) if self.turns else Feeds(self.program, arrays)
         )
         self.first = 0
         self.did: dict[str, list[int]] = {}
@@ -131,7 +130,7 @@ class Session:
 
     def arrays(self, values: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
         """What `--save` writes: the fetched values of all steps, and every parameter."""
-        from pstranspile.run.files import stacked
+        from pstranspile.run.step_arrays import stacked
 
         arrays: dict[str, Any] = {}
         for owner, names in self.fetches.items():

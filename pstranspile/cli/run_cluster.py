@@ -76,12 +76,6 @@ def curves_of(done: Simulated) -> dict[str, Curve]:
     return found
 
 
-def _steps_of_trainers(feeds: Mapping[str, Any]) -> int:
-    """The most steps that any trainer is fed by arrays of its own; 1 if there are none."""
-    ragged = {name.removesuffix("@LENS") for name in feeds if name.endswith("@LENS")}
-    return max((len(array) for name, array in feeds.items() if "/" in name and name not in ragged), default=1)
-
-
 def read_faults(given: str, result: Compiled, steps: int) -> Scenario:
     """The scenario of a file, or the one that a seed draws, which is printed on stderr. Raises DiagnosticError."""
     from pstranspile.run.cluster.scenario import random_scenario, read_scenario
@@ -101,27 +95,22 @@ def _tell_faults(cluster: Cluster) -> None:
         print(f"tick {tick}: {text}", file=sys.stderr)
 
 
-def _steps_with_turns(module: Module, turns: Turns, options: argparse.Namespace, feeds: Mapping[str, Any]) -> int:
+def _steps(
+    module: Module, trainers: int, turns: Turns | None, options: argparse.Namespace, feeds: Mapping[str, Any]
+) -> int:
     """How many steps are asked for, or else fed to any trainer; 1 if nothing is fed. Raises DiagnosticError."""
-    from pstranspile.run.program_feeds import ProgramFeeds, arrays_of_trainers
+    from pstranspile.run.cluster.feeding import Planned, feeds_of
+    from pstranspile.run.program_feeds import ProgramFeeds, of_everybody
+    from pstranspile.run.step_feeds import Feeds
     from pstranspile.run.turns import step_programs
 
     programs = step_programs(module)
-    given = [ProgramFeeds(programs, turns, arrays, options.feed or "") for arrays in arrays_of_trainers(feeds)]
     if options.steps:
-        given[0].require(options.steps)
-    return options.steps or max((feeds.steps or 0 for feeds in given), default=0) or 1
-
-
-def _steps_of_main(module: Module, options: argparse.Namespace, feeds: Mapping[str, Any]) -> int:
-    """The same where all steps run the main program."""
-    from pstranspile.run.files import Feeds
-
-    whole = {name: array for name, array in feeds.items() if "/" not in name}
-    given = Feeds(module.main, whole, options.feed or "")
-    if options.steps:
+        common = of_everybody(feeds)
+        given = ProgramFeeds(programs, turns, common) if turns else Feeds(module.main, common)
         given.require(options.steps)
-    return options.steps or given.steps or _steps_of_trainers(feeds)
+        return options.steps
+    return feeds_of(feeds, [Planned(programs, turns)] * trainers)[1] or 1
 
 
 def run_cluster(
@@ -146,10 +135,9 @@ def run_cluster(
     declaring = module.main if turns is None else union_of(step_programs(module).values())
     arrays = read_initial(options.init) if options.init else {}
     init = initial_values(declaring, arrays, options.init or "", module.startup)
-    if turns is None:
-        steps, fetch = _steps_of_main(module, options, feeds), fetches[MAIN]
-    else:
-        steps = _steps_with_turns(module, turns, options, feeds)
+    steps = _steps(module, result.plan.trainers, turns, options, feeds)
+    fetch: Sequence[str] = fetches[MAIN] if turns is None else ()
+    if turns is not None:
         fetch = [f"{owner}/{name}" for owner, names in fetches.items() for name in names]
     kept = None
     if options.checkpoint or options.resume:

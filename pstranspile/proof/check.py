@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from pstranspile.compile import Compiled, compile
 from pstranspile.emit.servers import ServerJob
 from pstranspile.ir.diagnostics import DiagnosticError, error
-from pstranspile.ir.model import STARTUP, Module, Program
+from pstranspile.ir.model import STARTUP, Module
 from pstranspile.job import Job
 from pstranspile.plan.plan import Plan
 from pstranspile.proof import codes
@@ -24,15 +24,20 @@ from pstranspile.proof.replay import Replay
 from pstranspile.proof.replays import replay_of
 from pstranspile.proof.report import Cause, Report
 from pstranspile.proof.sides import Held, start_cluster, train_alone, train_together
+from pstranspile.run.batch import rows_of
 from pstranspile.run.cluster.feeding import divided
 from pstranspile.run.cluster.scenario import Scenario
-from pstranspile.run.files import LENGTHS
+from pstranspile.run.program_feeds import ProgramFeeds
+from pstranspile.run.step_feeds import Feeds, GivenFeeds
 
 TOGETHER = ("sync", "fleet-sync", "nccl2", "grad-allreduce", "single-process-multi-thread")
 """The modes that promise what a single machine gives on the whole batch."""
 
 ALONE = ("async", "half-async")
 """The modes that promise it of a single trainer without a communicator."""
+
+STEPS = 5
+"""Steps of a check that is not told how many, at most."""
 
 ROWS_EACH = 4
 """Rows of a batch that is made, per trainer."""
@@ -42,8 +47,8 @@ def check(
     module: Module,
     job: Job,
     *,
-    feeds: Mapping[str, Any] | None = None,
-    steps: int = 5,
+    feeds: GivenFeeds | None = None,
+    steps: int | None = None,
     schedules: int = 0,
     init: Mapping[str, Any] | None = None,
     seed: int = 0,
@@ -55,9 +60,10 @@ def check(
 ) -> Report:
     """Trains on one machine and on the cluster, from the same start on the same data, and compares after every step.
 
-    `feeds` are arrays by input with a leading step axis (as in a feed file); without them data are made from what the
-    program declares, `batch` rows a step (default: 4 per trainer). `schedules` more runs of the cluster, each with
-    another order of events, must end bitwise alike where the mode is synchronous. `seed` takes the place of the
+    `feeds` are arrays by input as in a feed file, or a mapping for each step; without them data are made from what the
+    program declares, `batch` rows a step (default: 4 per trainer). `steps` is how many to train (default: as many as
+    are fed, at most 5). `schedules` more runs of the cluster, each with another order of events, must end bitwise
+    alike where the mode is synchronous. `seed` takes the place of the
     programs' own if it is not 0. `result` is a compile of the module for the job, if there is one already. `programs`
     says which program each step runs, where the module has several (`main*5,generator`); feeds are then for every
     program that has such an input, or for one (`PROGRAM/INPUT`). With `faults` the cluster is run once more, with what
@@ -67,11 +73,15 @@ def check(
     made = result or compile(module, job)
     init = init or {}
     seed = seed or module[STARTUP].random_seed or module.main.random_seed or 1
-    course = Course(module, programs, steps, tell)
+    course = Course(module, programs, steps or STEPS, tell)
+    if steps is None and feeds is not None:
+        steps = course.steps = min(course.feeds(feeds).steps or STEPS, STEPS)
+    steps = course.steps
     if feeds is None:
         feeds = _made_feeds(course, batch or ROWS_EACH * job.trainers, seed)
-    course.feeds(feeds).require(steps)
-    _check_shares(course, job, feeds)
+    given_feeds = course.feeds(feeds)
+    given_feeds.require(steps)
+    _check_shares(course, job, given_feeds)
     given = Given(module, made, course, feeds, init, seed)
     alone = train_alone(module, course, feeds, init, seed)
     cluster = start_cluster(made, course, feeds, init, seed)
@@ -163,18 +173,15 @@ def _plans(made: Compiled) -> list[Plan]:
     return [part.plan for part in emitter.parts] if isinstance(emitter, ServerJob) else [made.plan]
 
 
-def _check_shares(course: Course, job: Job, feeds: Mapping[str, Any]) -> None:
+def _check_shares(course: Course, job: Job, feeds: Feeds | ProgramFeeds) -> None:
     """Raises DiagnosticError when a batch can't be divided evenly, so that a mean of means is no mean."""
-    for owner, some in course.by_program(feeds).items():
-        _check_shares_of(course.programs[owner], job, some)
-
-
-def _check_shares_of(program: Program, job: Job, feeds: Mapping[str, Any]) -> None:
-    for name, array in feeds.items():
-        size = feeds[name + LENGTHS].shape[1] if name + LENGTHS in feeds else array.shape[1] if array.ndim > 1 else 0
-        if not name.endswith(LENGTHS) and divided(program, name) and size % job.trainers:
-            message = f"{name} has {size} rows a step, which can't be divided evenly over {job.trainers} trainers"
-            raise DiagnosticError([error(codes.SHARES, message)])
+    for step in range(course.steps):
+        program = course.programs[course.turns.program(step)]
+        for name, value in feeds.step(step).items():
+            if divided(program, name) and rows_of(value) % job.trainers:
+                rows = f"{name} has {rows_of(value)} rows in step {step + 1}"
+                message = f"{rows}, which can't be divided evenly over {job.trainers} trainers"
+                raise DiagnosticError([error(codes.SHARES, message)])
 
 
 def _other_schedules(given: Given, held: Held, schedules: int, wanted: Snapshot) -> tuple[tuple[int, str], ...]:

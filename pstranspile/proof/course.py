@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 from pstranspile.ir.model import MAIN, Block, Module, Program
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import VarKind
-from pstranspile.run.files import Feeds
-from pstranspile.run.program_feeds import ProgramFeeds, arrays_by_program
+from pstranspile.run.program_feeds import ProgramFeeds
+from pstranspile.run.step_feeds import Feeds, GivenFeeds
 from pstranspile.run.turns import Turns, parse_turns, step_programs, union_of
 
 FLOATS = ("f16", "f32", "f64")
@@ -78,8 +78,7 @@ def _tell_nobody(what: str, done: int, of: int) -> None:
 class Course:
     """The steps of a check. `text` says which program each runs (`main*5,generator`), None for always @main.
 
-    `feeds` are arrays by input, or by `PROGRAM/INPUT`, with a leading axis for the runs of the program. Raises
-    DiagnosticError.
+    Raises DiagnosticError.
     """
 
     def __init__(self, module: Module, text: str | None, steps: int, tell: Tell | None = None):
@@ -115,21 +114,15 @@ class Course:
         """The steps that run a program, counted from 1."""
         return [step + 1 for step in range(self.steps) if self.turns.program(step) == program]
 
-    def by_program(self, feeds: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-        """The arrays that each program is fed."""
-        if not self.text:
-            return {MAIN: dict(feeds)}
-        return arrays_by_program(feeds, self.known, self.programs)
-
     def joined(self, feeds: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         """The arrays of all programs under one name each, as a cluster takes them."""
         return {self.label(owner, name): array for owner, arrays in feeds.items() for name, array in arrays.items()}
 
-    def feeds(self, feeds: Mapping[str, Any]) -> Feeds | ProgramFeeds:
-        """The feeds of all steps."""
+    def feeds(self, feeds: GivenFeeds) -> Feeds | ProgramFeeds:
+        """The feeds of all steps, given as arrays by input (or by `PROGRAM/INPUT`), or for each step."""
         if not self.text:
-            return Feeds(self.programs[MAIN], feeds, "")
-        return ProgramFeeds(self.known, self.turns, feeds, "")
+            return Feeds(self.programs[MAIN], feeds)
+        return ProgramFeeds(self.known, self.turns, feeds)
 
     @cached_property
     def metrics(self) -> frozenset[str]:

@@ -12,9 +12,10 @@ from pstranspile.ir.model import Op, Program, Var
 from pstranspile.ir.types import VarKind
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.tensor_bytes import NUMPY_TYPES
+from pstranspile.ops.values import LoDTensor
 from pstranspile.proof import codes
 from pstranspile.run.feeds import declared
-from pstranspile.run.files import LENGTHS
+from pstranspile.run.step_arrays import LENGTHS, arrays_of
 from pstranspile.run.terms import without_unmade_terms
 
 np = lazy_import("numpy")
@@ -24,6 +25,9 @@ LARGEST = 1 << 27
 
 LONGEST = 5
 """Rows of the longest sequence that is made."""
+
+LONGEST_NESTED = 3
+"""Parts of the longest sequence that is made of sequences, and rows of those."""
 
 _SAME_NUMBERS = frozenset(
     {
@@ -50,7 +54,7 @@ _PROBABILITIES = {
 
 
 def make_feeds(main: Program, steps: int, batch: int, seed: int = 0) -> dict[str, Any]:
-    """Arrays for every input of a program, in the form of a feed file: [steps, batch, ...] by name.
+    """Arrays for every input of a program, in the form of a feed file (`run.step_arrays`), by name.
 
     Integers lie in the range that the ops which read them take; sequences have 1 to 5 rows, the same number on every
     machine in turn; other numbers are between -1 and 1. The same arguments give the same data. Raises DiagnosticError
@@ -96,20 +100,34 @@ def inputs_of(main: Program) -> list[Var]:
 
 def _input(var: Var, steps: int, batch: int, limits: _Limits, random: Any) -> dict[str, Any]:
     tensor = var.tensor
-    if var.kind is not VarKind.LOD_TENSOR or tensor is None or tensor.lod_level > 1:
+    if var.kind is not VarKind.LOD_TENSOR or tensor is None:
         message = f"no data can be made for %{var.name}, declared {declared(var)}; give it with --feed"
         raise DiagnosticError([error(codes.NO_DATA, message, var.location, focus=f"%{var.name}")])
     inner = tuple(dim if dim >= 0 else LONGEST for dim in tensor.shape[1:])
     leading = batch if not tensor.shape or tensor.shape[0] < 0 else tensor.shape[0]
-    if math.prod(inner) * steps * (batch * LONGEST if tensor.lod_level else leading) > LARGEST:
+    if math.prod(inner) * steps * (batch * LONGEST**tensor.lod_level if tensor.lod_level else leading) > LARGEST:
         message = f"%{var.name}, declared {declared(var)}, takes more data than is made; give it with --feed"
         raise DiagnosticError([error(codes.NO_DATA, message, var.location, focus=f"%{var.name}")])
+    if tensor.lod_level > 1:
+        return arrays_of(var.name, [_nested(var, step, batch, limits, random) for step in range(steps)])
     if tensor.lod_level:
         lengths = 1 + (np.arange(steps * batch).reshape(steps, batch) + np.arange(steps)[:, None]) % LONGEST
         rows = limits.draw(var.name, tensor.dtype, (int(lengths.sum()), *inner), random)
         return {var.name: rows, var.name + LENGTHS: lengths.astype("int64")}
     shape = (steps, leading, *inner) if tensor.shape else (steps,)
     return {var.name: limits.draw(var.name, tensor.dtype, shape, random)}
+
+
+def _nested(var: Var, step: int, batch: int, limits: _Limits, random: Any) -> LoDTensor:
+    """Sequences of sequences for one step."""
+    assert var.tensor is not None
+    lod: list[list[int]] = []
+    count = batch
+    for level in range(var.tensor.lod_level):
+        lod.append([0, *np.cumsum(1 + (np.arange(count) + step + level) % LONGEST_NESTED).tolist()])
+        count = lod[-1][-1]
+    inner = tuple(dim if dim >= 0 else LONGEST for dim in var.tensor.shape[1:])
+    return LoDTensor(limits.draw(var.name, var.tensor.dtype, (count, *inner), random), lod)
 
 
 class _Limits:

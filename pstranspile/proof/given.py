@@ -9,6 +9,7 @@ from pstranspile.compile import Compiled
 from pstranspile.ir.model import Module
 from pstranspile.proof.course import Course
 from pstranspile.proof.doubles import compiled_in_doubles, module_in_doubles, values_in_doubles
+from pstranspile.run.step_feeds import GivenFeeds
 
 
 class Given(NamedTuple):
@@ -17,7 +18,7 @@ class Given(NamedTuple):
     module: Module
     made: Compiled
     course: Course
-    feeds: Mapping[str, Any]
+    feeds: GivenFeeds
     init: Mapping[str, Any]
     seed: int
 
@@ -26,4 +27,6 @@ class Given(NamedTuple):
         module = module_in_doubles(self.module)
         made = compiled_in_doubles(self.made, module)
         course = Course(module, self.course.text or None, self.course.steps, self.course.tell)
-        return Given(module, made, course, values_in_doubles(self.feeds), values_in_doubles(self.init), self.seed)
+        given = self.feeds
+        feeds = values_in_doubles(given) if isinstance(given, Mapping) else [values_in_doubles(each) for each in given]
+        return Given(module, made, course, feeds, values_in_doubles(self.init), self.seed)

@@ -21,12 +21,13 @@ from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.scenario import Scenario
 from pstranspile.run.cluster.simulate import cluster_of
 from pstranspile.run.scope import Scope, own_copy
+from pstranspile.run.step_feeds import GivenFeeds
 
 np = lazy_import("numpy")
 
 
 def train_alone(
-    module: Module, course: Course, feeds: Mapping[str, Any], init: Mapping[str, Any], seed: int, how: str = ""
+    module: Module, course: Course, feeds: GivenFeeds, init: Mapping[str, Any], seed: int, how: str = ""
 ) -> Side:
     """The single machine; `how` is told with its steps."""
     scope = Scope()
@@ -53,7 +54,7 @@ def train_alone(
 def start_cluster(
     result: Compiled,
     course: Course,
-    feeds: Mapping[str, Any],
+    feeds: GivenFeeds,
     init: Mapping[str, Any],
     seed: int,
     schedule: int | None = None,
@@ -66,7 +67,7 @@ def start_cluster(
     cluster = cluster_of(
         result, fetch=fetch, init=init, seed=seed, schedule=schedule, programs=course.given_turns, faults=faults
     )
-    cluster.feed(course.joined(course.by_program(feeds)))
+    cluster.feed(feeds)
     return cluster
 
 

@@ -1,6 +1,7 @@
 """Feeds of several programs: `x` is for every program that has such an input, `generator/x` for one.
 
-The leading axis of an array counts the runs of the program that it is fed to.
+The steps of an array are the runs of the program that it is fed to. What is given for each step, without arrays of
+several, goes by the steps of the run.
 """
 
 from __future__ import annotations
@@ -10,25 +11,28 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
-from pstranspile.ir.model import Location, Program
+from pstranspile.ir.model import Program
 from pstranspile.ops.context import Value
 from pstranspile.run import codes
 from pstranspile.run.feeds import near, written_names
-from pstranspile.run.files import LENGTHS, Feeds
+from pstranspile.run.files import ArrayFile, place_of
+from pstranspile.run.step_arrays import variable_of
+from pstranspile.run.step_feeds import Feeds, GivenFeeds, batches_of
 from pstranspile.run.turns import Turns
 
 _TRAINER = re.compile(r"trainer_\d+/")
 
 
 def arrays_by_program(
-    arrays: Mapping[str, Any], programs: Mapping[str, Program], run: Iterable[str], file: str = ""
-) -> dict[str, dict[str, Any]]:
+    arrays: Mapping[str, Any], programs: Mapping[str, Program], run: Iterable[str]
+) -> dict[str, ArrayFile]:
     """The arrays of each program in `run`, under the names they have there (a `trainer_<i>/` stays in front).
 
     `programs` are all that there are; what is for one that is not run is left out. Raises DiagnosticError for an array
     that is for none.
     """
-    found: dict[str, dict[str, Any]] = {name: {} for name in run}
+    place = place_of(arrays)
+    found = {name: ArrayFile({}, place.file if place else "") for name in run}
     special: set[tuple[str, str]] = set()
     inputs = {name: _inputs(program) for name, program in programs.items()}
     for key in sorted(arrays, key=lambda key: not _owner(key, programs)):  # those for one program come first
@@ -38,19 +42,17 @@ def arrays_by_program(
         owner = _owner(key, programs)
         if owner:
             name = name[len(owner) + 1 :]
-            special.add((owner, _base(name)))
-        places = [owner] if owner else [place for place, known in inputs.items() if _base(name) in known]
+            special.add((owner, variable_of(name, inputs[owner])))
+        of = {other: variable_of(name, known) for other, known in inputs.items()}
+        places = [owner] if owner else [other for other, known in inputs.items() if of[other] in known]
         if not places:
-            _refuse(name, programs, file)
-        for place in places:
-            if place in found and (owner or (place, _base(name)) not in special):
-                found[place][prefix + name] = arrays[key]
+            known = [other for program in programs.values() for other in program.main_block.vars]
+            message = f"no program has an input {name}{near(name, known)}"
+            raise DiagnosticError([error(codes.FILE_UNUSABLE, message, place)])
+        for other in places:
+            if other in found and (owner or (other, of[other]) not in special):
+                found[other][prefix + name] = arrays[key]
     return found
-
-
-def _base(name: str) -> str:
-    """The input that an array is for; lengths are for that of the rows."""
-    return name.removesuffix(LENGTHS)
 
 
 def _owner(key: str, programs: Mapping[str, Program]) -> str:
@@ -66,18 +68,10 @@ def _inputs(program: Program) -> set[str]:
     return {name for name, var in program.main_block.vars.items() if not var.persistable and name not in written}
 
 
-def _refuse(name: str, programs: Mapping[str, Program], file: str) -> None:
-    known = [other for program in programs.values() for other in program.main_block.vars]
-    message = f"no program has an input {name}{near(name, known)}"
-    raise DiagnosticError([error(codes.FILE_UNUSABLE, message, Location(file) if file else None)])
-
-
-def arrays_of_trainers(arrays: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The arrays for all trainers, then for each trainer that has arrays of its own all that it gets."""
-    common = {key: array for key, array in arrays.items() if not _TRAINER.match(key)}
-    prefixes = dict.fromkeys(match[0] for key in arrays if (match := _TRAINER.match(key)))
-    own = [{key[len(p) :]: array for key, array in arrays.items() if key.startswith(p)} for p in prefixes]
-    return [common, *({**common, **mine} for mine in own)]
+def of_everybody(arrays: Mapping[str, Any]) -> ArrayFile:
+    """The arrays that are for all trainers."""
+    place = place_of(arrays)
+    return ArrayFile({k: array for k, array in arrays.items() if not _TRAINER.match(k)}, place.file if place else "")
 
 
 class ProgramFeeds:
@@ -86,24 +80,31 @@ class ProgramFeeds:
     Raises DiagnosticError.
     """
 
-    def __init__(self, programs: Mapping[str, Program], turns: Turns, arrays: Mapping[str, Any], file: str):
-        by_program = arrays_by_program(arrays, programs, turns.names, file)
+    def __init__(self, programs: Mapping[str, Program], turns: Turns, given: GivenFeeds):
         self._turns = turns
-        self._file = file
-        self.of = {name: Feeds(programs[name], by_program[name], file) for name in turns.names}
-        self.steps = turns.steps_within({name: feeds.steps for name, feeds in self.of.items()})
+        self._place = place_of(given)
+        self._batches = batches_of(given, "Feeds")
+        self.of: dict[str, Feeds] = {}
+        self.steps = len(self._batches) if self._batches is not None else None
+        if isinstance(given, Mapping):
+            by_program = arrays_by_program(given, programs, turns.names)
+            self.of = {name: Feeds(programs[name], by_program[name]) for name in turns.names}
+            self.steps = turns.steps_within({name: feeds.steps for name, feeds in self.of.items()})
 
     def step(self, number: int) -> dict[str, Value]:
         """The feed of a step, counted from 0."""
+        if self._batches is not None:
+            return dict(self._batches[number])
         return self.of[self._turns.program(number)].step(self._turns.runs_before(number))
 
     def require(self, steps: int) -> None:
         """Raises DiagnosticError if some program is fed for fewer steps."""
         if self.steps is None or self.steps >= steps:
             return
-        name = self._turns.program(self.steps)
-        message = (
-            f"the file feeds @{name} {self.of[name].steps} times, which is enough for {self.steps} steps; "
-            f"{steps} are asked for"
-        )
-        raise DiagnosticError([error(codes.FILE_UNUSABLE, message, Location(self._file) if self._file else None)])
+        if self._batches is not None:
+            message = f"{self.steps} steps are fed, {steps} are asked for"
+        else:
+            name = self._turns.program(self.steps)
+            enough = f"which is enough for {self.steps} steps; {steps} are asked for"
+            message = f"@{name} is fed {self.of[name].steps} times, {enough}"
+        raise DiagnosticError([error(codes.FILE_UNUSABLE, message, self._place)])

@@ -181,7 +181,7 @@ def test_feeds_that_do_not_fit(net: str, capsys: pytest.CaptureFixture[str], arr
         (np.array([[2.0, 2.0], [1.0, 1.0]]), "must hold lengths"),
         (np.array([[8, -2]]), "must hold lengths"),
         (np.array([3, 3]), "must hold lengths"),
-        (None, "1 LoD level: the file needs x@LENS, the lengths of its sequences: [steps, batch]"),
+        (None, "1 LoD level, and comes without x@LENS, the lengths of its sequences: [steps, batch]"),
     ],
 )
 def test_lengths_that_do_not_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str], lengths: Any, told: str):
@@ -201,23 +201,14 @@ CTR = str(Path(__file__).parents[2] / "examples" / "ctr_dnn.ir")
 def test_a_mistake_in_the_lengths_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     feeds = make_feeds(ps.load(CTR).main, 3, 4)
     for left_out, told in (
-        ("dnn_data@LENS", "dnn_data is declared i64[-1, 1] with 1 LoD level: the file needs dnn_data@LENS, "),
-        ("dnn_data", "dnn_data@LENS holds lengths of sequences, but the file has no dnn_data"),
+        ("dnn_data@LENS", "dnn_data is declared i64[-1, 1] with 1 LoD level, and comes without dnn_data@LENS, "),
+        ("dnn_data", "dnn_data@LENS holds lengths of sequences, but there is no dnn_data"),
     ):
         np.savez(tmp_path / "feed.npz", **{name: array for name, array in feeds.items() if name != left_out})
         for job in ([], ["--pservers", "2", "--trainers", "2"]):
             status, _, err = result(capsys, CTR, "--feed", str(tmp_path / "feed.npz"), *job)
             assert (status, err.count("error[")) == (1, 1)
             assert f"feed.npz: error[run-file-unusable]: {told}" in err
-
-
-def test_sequences_of_sequences_are_for_python(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    text = Path(ragged(tmp_path)).read_text().replace("lod=1", "lod=2", 1)
-    (tmp_path / "deep.ir").write_text(text)
-    np.savez(tmp_path / "feed.npz", x=np.zeros((6, 1), "float32"))
-    status, _, err = result(capsys, str(tmp_path / "deep.ir"), "--feed", str(tmp_path / "feed.npz"))
-    assert (status, err.count("error[")) == (1, 1)
-    assert "2 LoD levels: an .npz file can't hold sequences of sequences" in err
 
 
 def test_files_that_can_not_be_used(net: str, capsys: pytest.CaptureFixture[str]):
@@ -246,7 +237,7 @@ def test_files_that_can_not_be_used(net: str, capsys: pytest.CaptureFixture[str]
 @pytest.mark.parametrize(
     ("arguments", "status", "told"),
     [
-        (["--steps", "9"], 1, "the file feeds 4 steps, 9 are asked for"),
+        (["--steps", "9"], 1, "4 steps are fed, 9 are asked for"),
         (["--fetch", "los"], 1, "los is fetched, but the program declares no such variable; did you mean loss?"),
         (["--pservers", "2", "--profile"], 1, "error[run-cluster]: --profile looks at one machine"),
         (["--plot", "loss.gif"], 2, "--plot loss.gif: the name must end in .png or .svg"),

@@ -77,7 +77,7 @@ def test_a_trainer_with_less_data_leaves(net: str, capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--steps", "9"], "the file feeds 4 steps, 9 are asked for"),
+        (["--steps", "9"], "4 steps are fed, 9 are asked for"),
         (["--fetch", "los"], "did you mean loss?"),
         (["--check-nan"], "error[run-cluster]: --check-nan looks at one machine"),
         (["--init", "feed.npz"], "the program declares no persistable variable x"),

@@ -121,8 +121,8 @@ def test_arrays_of_trainers():
         (["--program", ""], "error[program-turns]"),
         (["--program", "main", "--fetch", "nix"], "nix is fetched, but no program that is run declares nix"),
         (["--program", "main", "--fetch", "generator/mean_2.tmp_0"], "error[run-fetch-unknown]"),
-        (["--program", "main,generator", "--steps", "99"], "feeds @main 6 times, which is enough for 12 steps"),
-        (["--program", "main,generator", "--steps", "99", *CLUSTER], "feeds @main 6 times"),
+        (["--program", "main,generator", "--steps", "99"], "@main is fed 6 times, which is enough for 12 steps"),
+        (["--program", "main,generator", "--steps", "99", *CLUSTER], "@main is fed 6 times"),
         (
             ["--program", "main,generator", "--trainers", "a:1,b:1", "--mode", "grad-allreduce"],
             "error[cluster-no-program]: trainer_0 has no program @generator, just @main",

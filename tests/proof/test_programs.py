@@ -101,10 +101,10 @@ def test_given_data():
     feeds = {f"main/{name}": array for name, array in make_feeds(module.main, 2, 8).items()}
     feeds |= make_feeds(module["generator"], 1, 8, seed=3)
     assert check(module, job(), feeds=feeds, steps=3, programs=TURNS).holds
-    with pytest.raises(DiagnosticError, match="feeds @main 2 times, which is enough for 3 steps; 4 are asked for"):
+    with pytest.raises(DiagnosticError, match="@main is fed 2 times, which is enough for 3 steps; 4 are asked for"):
         check(module, job(), feeds=feeds, steps=4, programs=TURNS)
     odd = {**feeds, "noise": feeds["noise"][:, :7]}
-    with pytest.raises(DiagnosticError, match="noise has 7 rows a step"):
+    with pytest.raises(DiagnosticError, match="noise has 7 rows in step 3"):
         check(module, job(), feeds=odd, steps=3, programs=TURNS)
 
 

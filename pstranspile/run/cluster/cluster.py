@@ -202,9 +202,9 @@ class Cluster:
 
     # steps
 
-    def feed(self, feeds: ClusterFeeds | None, file: str = "") -> None:
+    def feed(self, feeds: ClusterFeeds | None) -> None:
         """Sets what is fed: arrays with a step axis, a mapping per step, or a function of trainer and step."""
-        given, self.steps = feeds_of(feeds, self.trainers, file)
+        given, self.steps = feeds_of(feeds, self.trainers)
         for trainer, feed in zip(self.trainers, given, strict=True):
             trainer.feed = feed
 

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
-from pstranspile.ir.expect import expect
-from pstranspile.ir.model import MAIN, Location, Program
+from pstranspile.ir.model import MAIN, Program
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.values import LoDTensor
 from pstranspile.run.batch import Batch, Part, chosen, rows_of
 from pstranspile.run.cluster import codes
 from pstranspile.run.feeds import near
-from pstranspile.run.files import Feeds
+from pstranspile.run.files import ArrayFile, place_of
 from pstranspile.run.program_feeds import arrays_by_program
-
-if TYPE_CHECKING:
-    from pstranspile.run.cluster.trainer import Trainer
+from pstranspile.run.step_arrays import variable_of
+from pstranspile.run.step_feeds import Feeds, batches_of
+from pstranspile.run.turns import Turns
 
 np = lazy_import("numpy")
 
@@ -28,6 +27,20 @@ ClusterFeeds: TypeAlias = (
     "Mapping[str, Any] | Sequence[Mapping[str, Any]] | Callable[[int, int], Mapping[str, Any] | None]"
 )
 """Arrays with a leading step axis (as in a feed file), a mapping per step, or a function of trainer and step."""
+
+
+class Runs(Protocol):
+    """What a trainer runs: programs by name, and which of them each step runs (None: always the main one)."""
+
+    programs: dict[str, Program]
+    turns: Turns | None
+
+
+class Planned(NamedTuple):
+    """What a trainer is going to run."""
+
+    programs: dict[str, Program]
+    turns: Turns | None
 
 
 def share(size: int, trainer: int, trainers: int) -> tuple[int, int]:
@@ -56,9 +69,10 @@ def divided(program: Program, name: str) -> bool:
     return var is None or not var.shape or var.shape[0] < 0
 
 
-def feeds_of(
-    feeds: ClusterFeeds | None, trainers: Sequence[Trainer], file: str = ""
-) -> tuple[list[FeedOf], int | None]:
+WANTED = "what is fed as arrays by name, a list of mappings (one for each step), or a function of trainer and step"
+
+
+def feeds_of(feeds: ClusterFeeds | None, trainers: Sequence[Runs | Planned]) -> tuple[list[FeedOf], int | None]:
     """What each trainer is fed, and of how many steps at most (None: of any number). Raises DiagnosticError."""
     if feeds is None:
         return [_nothing for _ in trainers], None
@@ -66,21 +80,18 @@ def feeds_of(
         given = feeds
         return [_bind(given, trainer) for trainer in range(len(trainers))], None
     if isinstance(feeds, Mapping):
-        if any(trainer.named for trainer in trainers):
-            return _by_program(feeds, trainers, file)
-        return _of_arrays(feeds, [trainer.main for trainer in trainers], file)
-    wanted = "what is fed as arrays by name, a list of mappings (one for each step), or a function of trainer and step"
-    expect(feeds, Sequence, "feed", wanted)
-    batches = list(feeds)
-    for batch in batches:
-        expect(batch, Mapping, "feed", wanted)
+        if any(trainer.turns is not None for trainer in trainers):
+            return _by_program(feeds, trainers)
+        return _of_arrays(feeds, [trainer.programs[MAIN] for trainer in trainers])
+    batches = batches_of(feeds, "feed", WANTED)
+    assert batches is not None
     count = len(trainers)
 
-    def of(trainer: int, machine: Trainer) -> FeedOf:
+    def of(trainer: int, machine: Runs | Planned) -> FeedOf:
         def feed(step: int) -> Mapping[str, Any] | None:
             if step >= len(batches):
                 return None
-            program = machine.programs[machine.program_of(step)]
+            program = machine.programs[machine.turns.program(step) if machine.turns is not None else MAIN]
             return share_of(batches[step], program, trainer, count)
 
         return feed
@@ -88,14 +99,17 @@ def feeds_of(
     return [of(index, trainer) for index, trainer in enumerate(trainers)], len(batches)
 
 
-def _by_program(arrays: Mapping[str, Any], trainers: Sequence[Trainer], file: str) -> tuple[list[FeedOf], int | None]:
+def _by_program(arrays: Mapping[str, Any], trainers: Sequence[Runs | Planned]) -> tuple[list[FeedOf], int | None]:
     """Arrays of several programs: each has batches of its own, one for every step that runs it."""
     first = trainers[0]
-    names = [name for name in first.programs if any(name in trainer.scheduled for trainer in trainers)]
-    split = arrays_by_program(arrays, first.programs, names, file)
-    of = {name: _of_arrays(split[name], [t.programs[name] for t in trainers], file) for name in names}
+    scheduled = {
+        name for trainer in trainers for name in (trainer.turns.names if trainer.turns is not None else (MAIN,))
+    }
+    names = [name for name in first.programs if name in scheduled]
+    split = arrays_by_program(arrays, first.programs, names)
+    of = {name: _of_arrays(split[name], [t.programs[name] for t in trainers]) for name in names}
 
-    def bound(index: int, trainer: Trainer) -> FeedOf:
+    def bound(index: int, trainer: Runs | Planned) -> FeedOf:
         turns = trainer.turns
         if turns is None:
             return of[MAIN][0][index]
@@ -114,20 +128,27 @@ def _bind(given: Callable[[int, int], Mapping[str, Any] | None], trainer: int) -
     return lambda step: given(trainer, step)
 
 
-def _of_arrays(arrays: Mapping[str, Any], mains: Sequence[Program], file: str) -> tuple[list[FeedOf], int | None]:
-    count = len(mains)
+def _of_arrays(arrays: Mapping[str, Any], mains: Sequence[Program]) -> tuple[list[FeedOf], int | None]:
+    count, place = len(mains), place_of(arrays)
+    file, known_names = place.file if place else "", mains[0].main_block.vars
     for name in arrays:
         owner, slash, rest = name.partition("/")
         known = [f"trainer_{i}/{rest}" for i in range(count)]
-        if slash and name not in known and name not in mains[0].main_block.vars:
-            where = Location(file) if file else None
+        if slash and name not in known and variable_of(name, known_names) not in known_names:
             message = f"{name} is for {owner}, which is none of {count} trainers{near(name, known)}"
-            raise DiagnosticError([error(codes.FEEDS, message, where)])
+            raise DiagnosticError([error(codes.FEEDS, message, place)])
     own = [{name[len(p) :]: array for name, array in arrays.items() if name.startswith(p)} for p in _prefixes(count)]
-    special = frozenset(name for mine in own for name in mine)
-    common = {name: array for name, array in arrays.items() if name not in special and not _is_own(name)}
-    whole = Feeds(mains[0], common, file)
-    feeds = [Feeds(main, {**common, **mine}, file) if mine else whole for main, mine in zip(mains, own, strict=True)]
+    special = frozenset(variable_of(name, known_names) for mine in own for name in mine)
+    common = {
+        name: array
+        for name, array in arrays.items()
+        if variable_of(name, known_names) not in special and not _is_own(name)
+    }
+    whole = Feeds(mains[0], ArrayFile(common, file))
+    feeds = [
+        Feeds(main, ArrayFile({**common, **mine}, file)) if mine else whole
+        for main, mine in zip(mains, own, strict=True)
+    ]
     steps = [feed.steps for feed in feeds if feed.steps is not None]
 
     def of(trainer: int) -> FeedOf:

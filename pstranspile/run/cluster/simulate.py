@@ -12,7 +12,7 @@ from pstranspile.run.cluster.communicator import Settings
 from pstranspile.run.cluster.feeding import ClusterFeeds
 from pstranspile.run.cluster.scenario import Scenario
 from pstranspile.run.cluster.trainer import Trainer
-from pstranspile.run.files import stacked
+from pstranspile.run.step_arrays import stacked
 from pstranspile.run.turns import GivenTurns
 
 

@@ -19,7 +19,7 @@ from pstranspile.ops.values import LoDTensor
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.communicator import AsyncCommunicator, Settings
 from pstranspile.run.cluster.geo import GeoCommunicator
-from pstranspile.run.files import Feeds
+from pstranspile.run.step_feeds import Feeds
 from tests.run.cluster.recorded import arrays, files, loss_of, placed, roles
 from tests.run.cluster.test_recorded import check, run
 
@@ -35,7 +35,7 @@ def module(case: str) -> Module:
 
 
 def batches(case: str, size: int = 12, steps: int = 8) -> list[dict[str, Any]]:
-    feeds = Feeds(module(case).main, arrays(case, "feeds"), "")
+    feeds = Feeds(module(case).main, arrays(case, "feeds"))
     return [{name: value[:size] for name, value in feeds.step(step).items()} for step in range(steps)]
 
 

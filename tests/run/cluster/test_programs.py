@@ -15,6 +15,7 @@ from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import Module
 from pstranspile.run.cluster.scenario import parse_scenario
 from pstranspile.run.cluster.simulate import Simulated, cluster_of, simulate
+from pstranspile.run.files import ArrayFile
 from pstranspile.run.program_feeds import ProgramFeeds, arrays_by_program
 from pstranspile.run.turns import parse_turns, step_programs
 from tests.emit.several import DISCRIMINATOR, GENERATOR, adversarial, two_tasks, with_evaluation
@@ -48,7 +49,7 @@ def compiled(trainers: int = 2, mode: str = "sync") -> Compiled:
 def alone(module: Module, feeds: dict[str, Any], text: str, steps: int) -> ps.Scope:
     programs = step_programs(module)
     turns = parse_turns(text, programs)
-    given = ProgramFeeds(programs, turns, feeds, "")
+    given = ProgramFeeds(programs, turns, feeds)
     scope = ps.Scope()
     ps.run(module["startup"], scope=scope, seed=SEED)
     for step in range(steps):
@@ -319,7 +320,8 @@ class TestFeeds:
 
     def test_too_few_for_the_steps(self):
         programs = step_programs(adversarial())
-        given = ProgramFeeds(programs, parse_turns(TURNS, programs), adversarial_feeds(), "data.npz")
+        given = ProgramFeeds(programs, parse_turns(TURNS, programs), ArrayFile(adversarial_feeds(), "data.npz"))
         assert given.steps == 9
-        with pytest.raises(DiagnosticError, match="feeds @main 6 times, which is enough for 9 steps; 10 are asked for"):
+        told = "data.npz: .*@main is fed 6 times, which is enough for 9 steps; 10 are asked for"
+        with pytest.raises(DiagnosticError, match=told):
             given.require(10)
