@@ -148,10 +148,12 @@ def _sum_of_arrays(arrays: list[list[Any]]) -> list[Any]:
     return found
 
 
-@kernel("sum", inline=_plain_sum)
+@kernel("sum", inline=_plain_sum, may_lack="X")
 def _sum_values(_op: Op) -> Run:
     def run(X: list[Any]) -> Any:
         terms = [term for term in X if term is not None]
+        if not terms:
+            raise ValueError("none of X has a value")
         if terms and isinstance(terms[0], list):
             return _sum_of_arrays(terms)
         sparse = [term for term in terms if isinstance(term, SelectedRows)]

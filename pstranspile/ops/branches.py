@@ -88,14 +88,14 @@ def _split(op: Op) -> Run:
     return run
 
 
-@kernel("merge_lod_tensor merge_lod_tensor_infer", lod="own")
+@kernel("merge_lod_tensor merge_lod_tensor_infer", lod="own", may_lack="InTrue InFalse")
 def _merge(op: Op) -> Run:
     level = int_attr(op, "level")
 
     def run(X: Any, Mask: Any, InTrue: Any, InFalse: Any) -> Value:
         _, chosen = _pieces(X, level, Mask)
         sides = {True: InTrue, False: InFalse}
-        starts = {side: _offsets(value, level) for side, value in sides.items()}
+        starts = {side: [0] if value is None else _offsets(value, level) for side, value in sides.items()}
         taken = {True: 0, False: 0}
         rows: list[Array] = []
         for side in chosen:
@@ -104,7 +104,9 @@ def _merge(op: Op) -> Run:
                 raise ValueError(f"{'InTrue' if side else 'InFalse'} has fewer pieces than Mask asks of it")
             rows.append(plain(sides[side])[offsets[number] : offsets[number + 1]])
             taken[side] = number + 1
-        out = np.concatenate(rows) if rows else plain(InTrue).copy()
+        if InTrue is None and InFalse is None:
+            raise ValueError("neither InTrue nor InFalse has a value")
+        out = np.concatenate(rows) if rows else plain(InFalse if InTrue is None else InTrue).copy()
         if isinstance(InTrue, LoDTensor) or isinstance(InFalse, LoDTensor):
             return LoDTensor(out, [[0, *np.cumsum([len(piece) for piece in rows]).tolist()]])
         return out

@@ -11,7 +11,8 @@ The decorated function is called once per op, when a program is prepared; what i
 
 * `run`'s parameters are named after input slots (`Out@GRAD` is `Out_GRAD`) and passed by position. A slot that is
   missing or empty gives None; a duplicable slot gives a list.
-* A variable without a value is an error, unless its slot is among `may_lack`: that gives None as well.
+* A variable without a value is an error, unless its slot is among `may_lack`: that gives None as well (in the list of
+  a duplicable slot).
 * It returns the value of the output slot named in the decorator, or, if several are named, a tuple in that order; a
   duplicable slot takes a list; None leaves a variable as it is. Slots that the op does not have are dropped, so a
   costly one should be asked for with `wanted(op, slot)`.

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, NoReturn, Protocol, TypeAlias
 from pstranspile.ir.attributes import AttrKind, AttrValue, float32
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op
 from pstranspile.ir.frozen import EMPTY, FrozenMap
-from pstranspile.ir.model import Op
+from pstranspile.ir.model import Op, Program
 from pstranspile.lazy import lazy_import
 from pstranspile.ops import schema_of
 from pstranspile.ops.context import Value
@@ -37,7 +37,7 @@ class Argument(NamedTuple):
     names: tuple[str, ...]
     duplicable: bool
     may_lack: bool = False
-    """Whether the variable may be without a value, which gives None."""
+    """Whether its variables may be without a value, which gives None."""
 
     @property
     def is_frame(self) -> bool:
@@ -112,6 +112,19 @@ def bind(op: Op) -> BoundOp:
     )
 
 
+def present(op: Op, program: Program, block: int) -> Op:
+    """The op of a block without what fills no slot: undeclared variables in slots that may be empty, as in Fluid."""
+    schema = schema_of(op.type)
+    slots: Mapping[str, Slot] = schema.inputs if schema else EMPTY
+    optional = {name for name, slot in slots.items() if slot.dispensable and not slot.duplicable}
+    absent = {s for s in optional & op.inputs.keys() if not all(_declared(n, program, block) for n in op.inputs[s])}
+    return op._replace(inputs=FrozenMap({**op.inputs, **dict.fromkeys(absent, ())})) if absent else op
+
+
+def _declared(name: str, program: Program, block: int) -> bool:
+    return name == EMPTY_NAME or program.find_var(name, block) is not None
+
+
 def with_defaults(op: Op) -> Op:
     """The op with its schema's defaults in place of attributes that it does not carry.
 
@@ -167,6 +180,8 @@ def gather(bound: BoundOp, context: Reader) -> list[Value]:
         slot, names, duplicable, may_lack = argument
         if argument.is_frame:
             values.append(context)
+        elif may_lack and duplicable:
+            values.append([None if name == EMPTY_NAME else context.find(name) for name in names])
         elif may_lack:
             values.append(context.find(names[0]) if names else None)
         elif duplicable:

@@ -18,7 +18,7 @@ from pstranspile.ops.row_numbers import Rows, RowStream
 from pstranspile.run.batch import Batch
 from pstranspile.run.batch_axis import BatchAxes
 from pstranspile.run.batch_rows import find_rows
-from pstranspile.run.bound import BoundOp, bind, call, gather
+from pstranspile.run.bound import BoundOp, bind, call, gather, present
 from pstranspile.run.feeds import missing
 from pstranspile.run.loop_gradients import KEPT, with_loop_terms
 from pstranspile.run.old_values import is_copy, with_old_values
@@ -77,7 +77,9 @@ class Execution:
         """The ops of a block, bound to their kernels at the first use."""
         found = self._bound.get(block)
         if found is None:
-            found = self._bound[block] = [bind(op) for op in self.program.blocks[block].ops]
+            found = self._bound[block] = [
+                bind(present(op, self.program, block)) for op in self.program.blocks[block].ops
+            ]
         return found
 
     def ops_with_copies(self) -> list[list[BoundOp]]:

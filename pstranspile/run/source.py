@@ -15,7 +15,7 @@ only where it can be.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from types import FunctionType, TracebackType
 from typing import Any
@@ -30,7 +30,7 @@ from pstranspile.ops.context import Value
 from pstranspile.ops.embedding import AS_ROWS, LOOKUP_GRADIENTS
 from pstranspile.ops.feeding import FEEDING
 from pstranspile.ops.kernel import kernel_of
-from pstranspile.run.bound import EMPTY_NAME, BoundOp, bind, with_defaults
+from pstranspile.run.bound import EMPTY_NAME, BoundOp, bind, present, with_defaults
 from pstranspile.run.row_gradients import gradients_as_rows
 from pstranspile.run.together import Group, find_groups
 
@@ -84,13 +84,13 @@ class Source:
         block: int = 0,
     ):
         self.program = program
-        self.block = program.blocks[block]
+        self.number, self.block = block, program.blocks[block]
         self.feeds = feeds
         self.fetches = fetches
         self.odd = odd
         self._read = {name for each in program.blocks for op in each.ops for name in op.input_names}.union(fetches)
         self.as_rows = gradients_as_rows(program, fetches) if not block else frozenset[str]()
-        self.bound = [self.bind(op) for op in self.block.ops]
+        self.bound = list(self._sure(map(self.bind, self.block.ops)))
         self.touched = [self._touched(op) for op in self.block.ops]
         self.groups: dict[int, tuple[list[int], Group]] = {}
         """Number of the last op of a group -> the numbers of all, and the group."""
@@ -124,7 +124,18 @@ class Source:
                 op = op._replace(outputs=FrozenMap({**op.outputs, slot: ()}))
         if op.type in LOOKUP_GRADIENTS and not self.as_rows.isdisjoint(op.output_names):
             op = op._replace(attrs=FrozenMap({**op.attrs, AS_ROWS: True}))
-        return bind(op)
+        return bind(present(op, self.program, self.number))
+
+    def _sure(self, ops: Iterable[BoundOp]) -> Iterator[BoundOp]:
+        """The ops; one that may leave out variables without a value needs them all where ops before write all."""
+        written = {EMPTY_NAME, *self.feeds}
+        for bound in ops:
+            if any(each.may_lack and each.duplicable for each in bound.arguments) and all(
+                name in written or self._persistable(name) for name in bound.reads
+            ):
+                bound = bound._replace(arguments=tuple([each._replace(may_lack=False) for each in bound.arguments]))
+            written.update(bound.op.output_names)
+            yield bound
 
     def _touched(self, op: Op) -> list[str]:
         """The variables the op and its sub-blocks mention."""
@@ -369,6 +380,8 @@ def inline_text(bound: BoundOp, local: Any) -> str | None:
     inline = kernel.inline if kernel else None
     text = inline(with_defaults(bound.op)) if callable(inline) else inline
     names = bound.results[0].names if bound.results else ()
+    if any(argument.may_lack for argument in bound.arguments):
+        return None
     if text is None or len(bound.results) != 1 or len(names) != 1 or EMPTY_NAME in (*names, *bound.op.input_names):
         return None
     values: Mapping[str, str | list[str]] = {

@@ -17,6 +17,7 @@ from pstranspile.ir.severity import weighed
 from pstranspile.verify import codes
 from pstranspile.verify.agreement import check_agreement
 from pstranspile.verify.forms import report_unknown_op
+from pstranspile.verify.kinds import check_kinds
 from pstranspile.verify.places import Findings
 from pstranspile.verify.references import check_blocks, check_references
 from pstranspile.verify.training import check_training
@@ -68,6 +69,7 @@ def _verify(
         return _in_order(findings), EMPTY
     walk = Walk(findings, kept)
     walk.run()
+    check_kinds(walk)
     _check_gradients(walk)
     check_references(findings, walk.referring)
     for places in walk.unknown_ops.values():

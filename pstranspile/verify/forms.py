@@ -32,6 +32,10 @@ MAY_BE_EMPTY = frozenset(
 )
 """Ops whose list slots only say what is read or written elsewhere (by a block, after another op): may be empty."""
 
+UNDECLARED_SLOTS = frozenset({("create_py_reader", "blocking_queue"), ("rnn_memory_helper_grad", "Out@GRAD")})
+"""(op type, slot) whose variables need no declaration: the queue of a reader is made by the process that feeds
+it, and the gradient of a memory that nobody needs after the last step counts as zero."""
+
 _CONVERTED = frozenset((AttrKind[a], AttrKind[b]) for a in ("INT", "LONG") for b in ("FLOAT", "BOOLEAN"))
 """(given kind, kind of the schema) where Fluid converts the value: whole numbers to others, and to true or false."""
 
@@ -53,6 +57,20 @@ def missing_slots(op: Op, schema: OpSchema) -> list[tuple[Slot, bool]]:
             if not (is_output and schema.forward):
                 found.append((slot, is_output))
     return found
+
+
+def needed_variables(op: Op, reading: bool) -> set[str]:
+    """The variables an op can't do without: not those of slots that may be empty, unless they are lists.
+
+    A gradient op with several gradients makes those that are asked for.
+    """
+    schema = schema_of(op.type)
+    held = op.inputs if reading else op.outputs
+    slots = schema.inputs if schema is not None and reading else EMPTY
+    optional = {slot.name for slot in slots.values() if slot.dispensable and not slot.duplicable}
+    if schema is not None and not reading and schema.forward and len(schema.outputs) > 1:
+        optional = {slot.name for slot in schema.outputs.values() if not slot.duplicable}
+    return {name for slot, names in held.items() if slot not in optional for name in names}
 
 
 def slots_fit(op: Op, schema: OpSchema) -> bool:

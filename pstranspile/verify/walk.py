@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from functools import cached_property
 from itertools import chain, compress
@@ -12,49 +12,19 @@ from pstranspile.ir.attributes import Strings
 from pstranspile.ir.describe import var_text
 from pstranspile.ir.diagnostics import Note, Severity
 from pstranspile.ir.frozen import EMPTY
-from pstranspile.ir.model import Block, Op, TensorType, Var
-from pstranspile.ir.types import VarKind
+from pstranspile.ir.model import Op, TensorType, Var
 from pstranspile.ops import schema_of
+from pstranspile.ops.kernel import kernel_of
 from pstranspile.ops.shapes import ShapeProblem
 from pstranspile.verify import codes, forms
 from pstranspile.verify.flow import Given, Held, TypeTable
+from pstranspile.verify.frame import VALUES, Frame
 from pstranspile.verify.places import Findings, declared_here, slot_text
 from pstranspile.verify.references import references
 from pstranspile.verify.roles import check_number, check_role_vars, is_sound_pair
 
 EMPTY_NAME = "@EMPTY@"
 """The name that Fluid's gradient makers write where there is no variable."""
-
-UNDECLARED_SLOTS = frozenset({("create_py_reader", "blocking_queue"), ("rnn_memory_helper_grad", "Out@GRAD")})
-"""(op type, slot) whose variables need no declaration: the queue of a reader is made by the process that feeds
-it, and the gradient of a memory that nobody needs after the last step counts as zero."""
-
-_VALUES = frozenset({VarKind.LOD_TENSOR, VarKind.SELECTED_ROWS})
-"""Kinds whose variables hold nothing before they are written; the others exist empty."""
-
-
-class Frame:
-    """A block while it is walked.
-
-    `ready` are the names known to hold a value, with the numbers of the types they hold; `type_of` gives the number of
-    the type that any name is declared with, None for those without a declaration.
-    `injected` are names that the op which runs the block brings in; `carried` what its loop body writes.
-    """
-
-    def __init__(
-        self,
-        index: int,
-        block: Block,
-        ready: dict[str, int | None],
-        type_of: Callable[[str], int | None],
-        injected: frozenset[str],
-    ):
-        self.index = index
-        self.block = block
-        self.ready = ready
-        self.type_of = type_of
-        self.injected = injected
-        self.carried: frozenset[str] = frozenset()
 
 
 class _SubBlockTypes(dict[str, "int | None"]):
@@ -165,7 +135,7 @@ class Walk:
         ready: dict[str, int | None] = {EMPTY_NAME: None}
         if index == 0:
             types = dict(zip(block.vars, map(self.types.declared, block.vars.values()), strict=True))
-            held = [var.persistable or var.kind not in _VALUES for var in block.vars.values()]
+            held = [var.persistable or var.kind not in VALUES for var in block.vars.values()]
             ready.update(compress(types.items(), held))
             for name in self.kept.keys() & ready.keys():
                 ready[name] = self.types.number(Held(self.kept[name], self.kept[name]))
@@ -173,7 +143,7 @@ class Walk:
         else:
             type_of = _SubBlockTypes(self, index).__getitem__
             for name, var in block.vars.items():
-                if var.persistable or var.kind not in _VALUES or name in injected:
+                if var.persistable or var.kind not in VALUES or name in injected:
                     ready[name] = type_of(name)
         self._ready[index] = ready
         return Frame(index, block, ready if index == 0 else dict(ready), type_of, injected)
@@ -314,7 +284,10 @@ class Walk:
                     continue
                 owner = self.owner(name, frame.index)
                 if owner is not None and not self._holds_value(name, owner, frame, op):
-                    self._report_unwritten(op, name, owner, place)
+                    if self._does_without(op, slot, frame):
+                        self._report_unwritten(op, name, owner, place, Severity.WARNING)
+                        continue
+                    self._report_unwritten(op, name, owner, place, Severity.ERROR)
                 elif owner is None and not self._needs_no_declaration(op, slot, frame.index):
                     missing.add(name)
                 if owner is not None:
@@ -329,11 +302,27 @@ class Walk:
         Besides UNDECLARED_SLOTS these are gradients of outputs that nothing uses, where the gradient op runs blocks
         and another output has a gradient: Fluid names them all, and declares those that something computes.
         """
-        if (op.type, slot) in UNDECLARED_SLOTS:
+        if (op.type, slot) in forms.UNDECLARED_SLOTS:
             return True
         if not slot.endswith("@GRAD") or not references(op):
             return False
         return any(self.owner(name, block) is not None for name in op.inputs[slot])
+
+    def _does_without(self, op: Op, slot: str, frame: Frame) -> bool:
+        """Whether Fluid runs the op although a variable of a slot has no value.
+
+        Ops that run blocks only name what their blocks read; others leave it out, if any other has a value.
+        """
+        if references(op) or (op.type, slot) == ("select_input", "X"):
+            return True
+        kernel = kernel_of(op.type)
+        if kernel is None or slot not in kernel.may_lack:
+            return False
+        owners = {name: self.owner(name, frame.index) for each in kernel.may_lack for name in op.inputs.get(each, ())}
+        return any(
+            name in frame.ready or (owner is not None and self._holds_value(name, owner, frame, op))
+            for name, owner in owners.items()
+        )
 
     def _holds_value(self, name: str, owner: int, frame: Frame, op: Op) -> bool:
         known = self._ready.get(owner)
@@ -345,10 +334,9 @@ class Walk:
             return True  # written by an earlier turn of the loop
         return any(0 <= i < len(self.blocks) and name in self.written(i) for _, i in references(op))
 
-    def _report_unwritten(self, op: Op, name: str, owner: int, place: tuple[int, int]) -> None:
-        if ("unwritten", owner, name) in self._reported:
+    def _report_unwritten(self, op: Op, name: str, owner: int, place: tuple[int, int], severity: Severity) -> None:
+        if self._is_reported(f"unwritten {severity.value}", owner, name):
             return
-        self._reported.add(("unwritten", owner, name))
         writer = self._first_writer(name, owner)
         what = "nothing has written it before, and nothing brings it into this block"
         notes: tuple[Note, ...] = ()
@@ -360,7 +348,16 @@ class Walk:
             if name in op.output_names and writer is op:
                 what, notes = "this op itself is the first to write it", ()
         message = f"{var_text(name)} is read, but {what}"
-        self.findings.op(codes.READ_BEFORE_WRITE, message, place, focus=var_text(name), notes=notes)
+        if severity is Severity.WARNING:
+            message += "; it is left out"
+        self.findings.op(codes.READ_BEFORE_WRITE, message, place, focus=var_text(name), severity=severity, notes=notes)
+
+    def _is_reported(self, what: str, owner: int | None, name: str) -> bool:
+        """Whether this has been reported before; from now on it has."""
+        key = (what, owner, name)
+        known = key in self._reported
+        self._reported.add(key)
+        return known
 
     def _first_writer(self, name: str, owner: int) -> Op | None:
         for index in (owner, *range(owner + 1, len(self.blocks))):
@@ -369,19 +366,24 @@ class Walk:
         return None
 
     def _report_undeclared(self, op: Op, reading: bool, names: set[str], place: tuple[int, int]) -> None:
-        """Reports names without a declaration, each where it is first used."""
+        """Reports names without a declaration, each where it is first used.
+
+        In a slot that may be empty one counts as no variable, but not in a list.
+        """
         block = place[0]
+        needed = forms.needed_variables(op, reading)
         for name in dict.fromkeys(op.input_names if reading else op.output_names):
-            if name not in names or ("undeclared", None, name) in self._reported:
+            severity = Severity.ERROR if name in needed else Severity.WARNING
+            if name not in names or self._is_reported(f"undeclared {severity.value}", None, name):
                 continue
-            self._reported.add(("undeclared", None, name))
             elsewhere = next((i for i, other in enumerate(self.blocks) if name in other.vars), None)
             if elsewhere is not None:
                 hint = f"; block ^{elsewhere} declares one, but it does not enclose this block"
             else:
                 hint = self.findings.suggest(name, self._visible(block), "%")
-            message = f"{var_text(name)} is not declared{hint}"
-            self.findings.op(codes.UNDECLARED, message, place, focus=var_text(name))
+            what = "" if severity is Severity.ERROR else "; it counts as no variable"
+            message = f"{var_text(name)} is not declared{what}{hint}"
+            self.findings.op(codes.UNDECLARED, message, place, focus=var_text(name), severity=severity)
 
     def _visible(self, index: int) -> Iterator[str]:
         while index >= 0:
@@ -392,6 +394,6 @@ class Walk:
         """Role variables are pairs of declared names. On a server they name variables of the trainers."""
         if not check_number(op, place, self.findings) or self.is_server:
             return
-        if any(("undeclared", None, name) in self._reported for name in op.role_vars or ()):
+        if any(("undeclared error", None, name) in self._reported for name in op.role_vars or ()):
             return
         check_role_vars(op, place, self.findings, lambda name: self.find(name, place[0]), self._visible(place[0]))
