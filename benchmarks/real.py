@@ -6,7 +6,7 @@ A folder (or a folder of such) holds `main.pb`, `startup.pb` and `case.json` (wh
 may hold `init.npz` (every persistable variable after start-up) and `feeds_steps.npz` (`STEP|NAME`, and offsets
 `STEP|NAME|LEVEL`). Without them the start-up program is run here, and data is made as `check` makes it. `--fluid`
 names a Python that has Fluid 1.8, which runs the same steps from the same start. Steps written by hand are in
-`by_hand.py`, by the name of the folder.
+`by_hand.py` and `by_hand_recurrent.py`, by the name of the folder.
 
 The table gives milliseconds of CPU time (medians over the steps, so that other work on the machine counts little), and
 how many steps are made here while Fluid, or the step by hand, makes one.
@@ -35,13 +35,16 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from by_hand import STEPS
+import by_hand
+import by_hand_recurrent
 
 import pstranspile as ps
 from pstranspile.ops.tensor_bytes import NUMPY_TYPES
 from pstranspile.ops.values import LoDTensor
 from pstranspile.proof.data import make_feeds
 from pstranspile.run.files import Feeds
+
+STEPS = {**by_hand.STEPS, **by_hand_recurrent.STEPS}
 
 IN_FLUID = r"""
 import json, sys, time

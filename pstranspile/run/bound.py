@@ -249,7 +249,8 @@ def _wrapper(
         if a0.__class__ is LoDTensor: a0, l0 = a0
         if a1.__class__ is LoDTensor: a1, l1 = a1
         r0 = run(a0, a1)
-        if (lod := l0 or l1): r0 = with_lod(r0, lod)
+        if r0.__class__ is ndarray and (lod := l0 or l1) and r0.ndim and len(r0) == lod[-1][-1]:
+            r0 = new(LoDTensor, (r0, lod))
         return r0
     """
     names = ", ".join(f"a{place}" for place in range(len(arguments)))
@@ -265,13 +266,25 @@ def _wrapper(
     for place, (is_list, given) in enumerate(zip(results, sources, strict=True)):
         if given:
             found = " or ".join(f"l{source}" for source in given)
-            value = f"[with_lod(each, lod) for each in r{place}]" if is_list else f"with_lod(r{place}, lod)"
-            lines.append(f"    if r{place} is not None and (lod := {found}): r{place} = {value}")
+            if is_list:
+                lines.append(f"    if r{place} is not None and (lod := {found}):")
+                lines.append(f"        r{place} = [with_lod(each, lod) for each in r{place}]")
+            else:
+                fits = f"r{place}.ndim and len(r{place}) == lod[-1][-1]"  # as with_lod says, without the call
+                lines.append(f"    if r{place}.__class__ is ndarray and (lod := {found}) and {fits}:")
+                lines.append(f"        r{place} = new(LoDTensor, (r{place}, lod))")
     text = "\n".join([*lines, f"    return {made or '()'}"])
     code = compile(text, "<LoD>", "exec")
 
     def wrap(run: Run) -> Run:
-        scope: dict[str, Any] = {"run": run, "LoDTensor": LoDTensor, "with_lod": with_lod, "apart": _apart}
+        scope: dict[str, Any] = {
+            "run": run,
+            "ndarray": np.ndarray,
+            "new": vars(tuple)["__new__"],
+            "LoDTensor": LoDTensor,
+            "with_lod": with_lod,
+            "apart": _apart,
+        }
         exec(code, scope)
         return scope["with_lods"]
 

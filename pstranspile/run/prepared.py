@@ -9,10 +9,10 @@ from types import FunctionType
 from typing import Any
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
-from pstranspile.ir.model import Op, Program, Var
-from pstranspile.ir.types import VarKind
+from pstranspile.ir.model import Op, Program
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import Value
+from pstranspile.ops.values import LoDTensor
 from pstranspile.run import codes
 from pstranspile.run.block_source import BlockCode
 from pstranspile.run.bound import arguments_of, fail, slot_of
@@ -37,8 +37,7 @@ class Prepared:
         self.fetches = tuple(fetches)
         self.source: Source | None = None
         variables = self.program.main_block.vars
-        self._last: dict[str, Any] = dict.fromkeys(self.feeds)  # dims and element type of the last value of each feed
-        self._plain = frozenset(name for name in self.feeds if name in variables and _is_plain(variables[name]))
+        self._last: dict[str, Any] = dict.fromkeys(self.feeds)  # what `_form` gave for the last value of each feed
         changed = changed_names(self.program)
         self._copied = frozenset(
             name for name in self.feeds if name in changed or (name in variables and variables[name].persistable)
@@ -55,7 +54,7 @@ class Prepared:
         return {name: fetched(self.program, name, value) for name, value in zip(self.fetches, found, strict=True)}
 
     def _values(self, feed: Mapping[str, Any]) -> list[Value]:
-        """The fed values in order, checked; a plain array like the one of the step before needs no second look."""
+        """The fed values in order, checked; one like that of the step before needs no second look."""
         if feed.keys() != self._last.keys():
             other = sorted(self._last.keys() ^ feed.keys())
             message = f"the program was prepared for the feeds {', '.join(self.feeds) or '(none)'}; {other[0]} differs"
@@ -63,10 +62,10 @@ class Prepared:
         values: list[Value] = []
         for name, last in self._last.items():
             value = feed[name]
-            if last is None or value.__class__ is not np.ndarray or last != (value.shape, value.dtype):
+            if last is None or last != _form(value):
                 value = check_feeds(self.program, {name: value})[name]
-                if name in self._plain:
-                    self._last[name] = (value.shape, value.dtype)
+                form = _form(value)
+                self._last[name] = None if form is None else (*form[:2], *([*level] for level in form[2:]))
             values.append(own_copy(value) if name in self._copied else value)
         return values
 
@@ -148,8 +147,15 @@ def keep_freed_memory() -> None:
     np.empty(_KEPT_BYTES, "uint8")
 
 
-def _is_plain(var: Var) -> bool:
-    return var.kind is VarKind.LOD_TENSOR and var.tensor is not None and not var.tensor.lod_level
+def _form(value: Any) -> tuple[Any, ...] | None:
+    """Dims, element type and LoD levels of a fed tensor, None of anything else."""
+    if value.__class__ is np.ndarray:
+        return value.shape, value.dtype
+    if value.__class__ is LoDTensor and value.data.__class__ is np.ndarray:
+        data, lod = value
+        if [level.__class__ for level in lod] == [list] * len(lod):  # arrays don't compare so
+            return data.shape, data.dtype, *lod
+    return None
 
 
 def prepare(

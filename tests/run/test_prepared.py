@@ -100,6 +100,34 @@ def test_a_feed_of_other_dims_is_taken():
     assert prepared.step({"x": np.ones((7, 3), "float32")})["y"].shape == (7, 2)
 
 
+RAGGED = """ir 1
+program @main {
+  block ^0 {
+    temp %x : f32[-1, 3] lod=1 feed
+    temp %y : f32[-1, 3] lod=1
+    relu(X=%x) -> Out=%y
+  }
+}
+"""
+
+
+def test_a_ragged_feed_is_looked_at_again_when_it_changes_where_it_is():
+    prepared = prepare(loads(RAGGED).main, ("x",), ("y",))
+    levels, data = [[0, 1, 4]], np.ones((4, 3), "float32")
+    for _ in range(2):
+        assert prepared.step({"x": LoDTensor(data, levels)})["y"].lod == [[0, 1, 4]]
+    levels[0][1] = 2
+    assert prepared.step({"x": LoDTensor(data, levels)})["y"].lod == [[0, 2, 4]]
+    levels[0][1] = 5
+    with pytest.raises(DiagnosticError, match="must rise from 0 to 4"):
+        prepared.step({"x": LoDTensor(data, levels)})
+    tuples: Any = [(0, 3, 4)]
+    for _ in range(2):
+        assert prepared.step({"x": LoDTensor(data, tuples)})["y"].lod == [[0, 3, 4]]
+    with pytest.raises(DiagnosticError, match="without LoD"):
+        prepared.step({"x": data})
+
+
 @pytest.mark.parametrize(
     ("change", "feed"),
     [
