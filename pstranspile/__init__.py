@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from pstranspile.checkpoint.api import load_checkpoint as load_checkpoint
     from pstranspile.checkpoint.api import save_checkpoint as save_checkpoint
     from pstranspile.compile import Compiled as Compiled
-    from pstranspile.compile import Role as Role
     from pstranspile.compile import compile as compile
     from pstranspile.compile import prepare as prepare
     from pstranspile.diff import diff as diff
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from pstranspile.ir.model import Module as Module
     from pstranspile.ir.model import Op as Op
     from pstranspile.ir.model import Program as Program
+    from pstranspile.ir.model import Role as Role
     from pstranspile.ir.model import Var as Var
     from pstranspile.ir.roles import OpRole as OpRole
     from pstranspile.job import Job as Job
@@ -82,7 +82,7 @@ _API = {
     "OpRole": "ir.roles:OpRole",
     "Plan": "plan.plan:Plan",
     "Program": "ir.model:Program",
-    "Role": "compile:Role",
+    "Role": "ir.model:Role",
     "Scenario": "run.cluster.scenario:Scenario",
     "Scope": "run.scope:Scope",
     "SelectedRows": "ops.values:SelectedRows",

@@ -6,31 +6,25 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from pstranspile.analysis.declarations import declared_alike
-from pstranspile.analysis.distributed import already_distributed
-from pstranspile.analysis.self_updates import self_updates
 from pstranspile.emit.distribution import Distributions, with_distribution
-from pstranspile.emit.family import Emitter, Prepare, Programs
-from pstranspile.ir.codes import declare
 from pstranspile.ir.collector import collector_paused
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise_errors
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, raise_errors
 from pstranspile.ir.expect import expect, expect_module, expect_number
-from pstranspile.ir.frozen import EMPTY, FrozenMap
-from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Program
+from pstranspile.ir.model import Module, Role
+from pstranspile.ir.passes import Observer, Steps
 from pstranspile.ir.severity import weighed
 from pstranspile.job import Job
-from pstranspile.link import Linked, LinkError, link
-from pstranspile.passes import PASSES, Observer, Steps
+from pstranspile.link import LinkError
+from pstranspile.modes.base import Emitter
+from pstranspile.pipeline import PASSES, distribute, link_roles
 from pstranspile.plan.plan import DistributedVar, Plan
 
 if TYPE_CHECKING:
     from pstranspile.plan.edited import PlanFile
 
-__all__ = ["PASSES", "Compiled", "Role", "compile", "prepare"]
-
-NO_PROGRAM = declare("no-program", "The module lacks a program that compiling needs: @main or @startup.")
+__all__ = ["PASSES", "Compiled", "compile", "prepare"]
 
 
 @contextmanager
@@ -50,24 +44,6 @@ def _mistakes_told(module: Module) -> Generator[None]:
         raise_errors(verify(module, strict=True))  # also what Fluid runs, alone, may keep it from being compiled
         raise_errors(causes(module))
         raise
-
-
-class Role(NamedTuple):
-    """The programs of one machine, `trainer_<i>` or `pserver_<j>`; on trainers also the job's other ones, by name."""
-
-    name: str
-    main: Program
-    startup: Program
-    others: FrozenMap[str, Program] = EMPTY
-
-    def __repr__(self) -> str:
-        """`<Role trainer_0: @main 87 ops, 120 variables; @startup 12 ops, 12 variables>`."""
-        return repr(self.module).replace("<Module", f"<Role {self.name}", 1)
-
-    @property
-    def module(self) -> Module:
-        """The programs as a module, as it is written to `<role>.ir`."""
-        return Module(FrozenMap({MAIN: self.main, STARTUP: self.startup, **self.others}))
 
 
 @dataclass(frozen=True)
@@ -99,7 +75,7 @@ class Compiled:
 
     @cached_property
     def distributed_vars(self) -> tuple[DistributedVar, ...]:
-        """Every variable on the servers: Fluid's overview (A1.23)."""
+        """Every variable on the servers: Fluid's overview."""
         return self.emitter.distributed_vars()
 
     @cached_property
@@ -109,9 +85,6 @@ class Compiled:
     @cached_property
     def _made(self) -> dict[str, Role]:
         return {}
-
-    def _role(self, name: str, programs: Programs) -> Role:
-        return self._made.setdefault(name, Role(name, *programs))
 
     def trainer(self, index: int) -> Role:
         """The programs of trainer `index`. Raises IndexError if there is no such trainer."""
@@ -123,7 +96,7 @@ class Compiled:
             return self._made[name]
         with collector_paused(), _mistakes_told(self.source):
             distribution = self._distributions.of_trainer(index)
-            return self._role(name, with_distribution(self.emitter.trainer(index), distribution))
+            return self._made.setdefault(name, with_distribution(self.emitter.trainer(index), distribution))
 
     def pserver(self, endpoint: str) -> Role:
         """The programs of the server at `endpoint`. Raises KeyError if the job has no such server."""
@@ -137,7 +110,7 @@ class Compiled:
             return self._made[name]
         with collector_paused(), _mistakes_told(self.source):
             distribution = self._distributions.of_server(endpoint)
-            return self._role(name, with_distribution(self.emitter.pserver(endpoint), distribution))
+            return self._made.setdefault(name, with_distribution(self.emitter.pserver(endpoint), distribution))
 
     def with_roles(self, roles: Mapping[str, Role]) -> Compiled:
         """The same with other programs for some machines, by role name."""
@@ -152,25 +125,6 @@ class Compiled:
         return {role.name: role for role in roles}
 
 
-def family_of(job: Job) -> Prepare:
-    """How a job's mode is prepared."""
-    if job.mode in ("sync", "async", "half-async", "fleet-sync"):
-        from pstranspile.emit.servers import prepare_servers
-
-        return prepare_servers
-    if job.mode == "geo":
-        from pstranspile.emit.geo import prepare_geo
-
-        return prepare_geo
-    if job.mode == "nccl2":
-        from pstranspile.emit.nccl2 import prepare_nccl2
-
-        return prepare_nccl2
-    from pstranspile.emit.collective import prepare_collective
-
-    return prepare_collective
-
-
 def prepare(
     module: Module, job: Job, *, plan: Plan | PlanFile | None = None, on_pass: Observer | None = None
 ) -> Compiled:
@@ -182,19 +136,8 @@ def prepare(
     expect_module(module, "compile")
     expect(job, Job, "compile")
     with collector_paused(), _mistakes_told(module):
-        missing = [name for name in (MAIN, STARTUP) if name not in module.programs]
-        if missing:
-            location = Location(module.source.file) if module.source else None
-            names = " and ".join(f"@{name}" for name in missing)
-            hint = "; that of a serialized main program is given with --startup FILE" if missing == [STARTUP] else ""
-            raise DiagnosticError([error(NO_PROGRAM, f"the module has no program {names}{hint}", location)])
-        module = declared_alike(module)
-        for name, program in module.programs.items():
-            raise_errors(already_distributed(program, name))
-        if job.pservers and job.mode != "geo":
-            raise_errors(self_updates(module))
         steps = Steps(on_pass)
-        prepared = family_of(job)(module, job, plan, steps)
+        module, prepared = distribute(module, job, plan, steps)
         warnings = tuple(weighed(prepared.warnings, allow=job.allow))
         return Compiled(module, prepared.plan, prepared.emitter, warnings, steps, job)
 
@@ -210,7 +153,7 @@ def compile(
     """
     with collector_paused():
         compiled = prepare(module, job, plan=plan, on_pass=on_pass)
-        roles = [Linked(*role) for role in compiled.roles().values()]
+        roles = compiled.roles().values()
         with _mistakes_told(module):
-            compiled.steps.run("link", link, roles)
+            link_roles(roles, compiled.steps)
     return compiled

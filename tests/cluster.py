@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pstranspile.compile import Compiled, Role
-from pstranspile.ir.model import Module
+from pstranspile.compile import Compiled
+from pstranspile.ir.model import Module, Role
 from pstranspile.run.api import run
 from pstranspile.run.cluster.feeding import share_of
 from pstranspile.run.cluster.simulate import cluster_of

@@ -16,15 +16,16 @@ LAYERS = (
     ("ir",),
     ("job",),
     ("ops",),
-    ("passes",),
     ("layers",),
     ("autodiff",),
     ("analysis",),
     ("plan",),
-    ("modes", "emit"),
+    ("emit",),
+    ("modes",),
     ("interop",),
     ("saving",),
     ("verify", "link", "diff", "run"),
+    ("pipeline",),
     ("compile",),
     ("checkpoint", "explain"),
     ("proof",),
@@ -40,7 +41,7 @@ SEPARATE = ("interop", "verify", "link", "diff", "run")
 TOGETHER = ("verify", "link", "diff", "run")
 """Parts of one layer that do not import each other."""
 
-TRANSPILER = ("analysis", "plan", "modes", "emit", "compile")
+TRANSPILER = ("analysis", "plan", "modes", "emit", "pipeline", "compile")
 
 HEAVY = ("numpy", "networkx", "lark", "google.protobuf")
 

@@ -12,7 +12,7 @@ from pstranspile.analysis.uses import Uses, names_in, uses_of
 from pstranspile.ir.diagnostics import Diagnostic, raise_errors
 from pstranspile.ir.expect import expect_program
 from pstranspile.ir.model import Program
-from pstranspile.passes import Steps
+from pstranspile.ir.passes import Steps
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from math import prod
 from typing import NamedTuple, TypeAlias
 
 from pstranspile.checkpoint import codes
-from pstranspile.compile import Compiled, Role
+from pstranspile.compile import Compiled
 from pstranspile.ir.attributes import Strings
 from pstranspile.ir.diagnostics import DiagnosticError, error
-from pstranspile.ir.model import MAIN, STARTUP, Module, Program, TensorType, Var
+from pstranspile.ir.model import MAIN, STARTUP, Module, Program, Role, TensorType, Var
 from pstranspile.ir.types import DType, VarKind
 from pstranspile.plan.names import slice_name, trainer_suffix
 from pstranspile.plan.plan import DistributedVar, PlannedParameter, Slice

@@ -14,7 +14,8 @@ from pstranspile.cli.watch import Watch
 from pstranspile.interop.json_text import json_text
 
 if TYPE_CHECKING:
-    from pstranspile.compile import Compiled, Role
+    from pstranspile.compile import Compiled
+    from pstranspile.ir.model import Role
     from pstranspile.plan.edited import PlanFile
 
 DESCRIPTION = """\
@@ -129,7 +130,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _pass_names(parser: argparse.ArgumentParser, asked: Sequence[str]) -> frozenset[str]:
     """The passes to print after; one that does not exist is a usage error."""
-    from pstranspile.passes import NAMES
+    from pstranspile.pipeline import NAMES
 
     for name in asked:
         if name not in NAMES:

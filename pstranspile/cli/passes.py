@@ -16,7 +16,7 @@ def run(arguments: Sequence[str]) -> int:
     parser = make_parser("passes", DESCRIPTION, [""])
     parser.parse_args(arguments)
     from pstranspile.cli.plugins import offered
-    from pstranspile.passes import PASSES
+    from pstranspile.pipeline import PASSES
 
     others = [(name, f"from {point.value}; runs first, with --pass {name}") for name, point in offered().items()]
     rows = [*others, *((step.name, step.doc) for step in PASSES)]

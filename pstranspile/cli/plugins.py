@@ -17,7 +17,7 @@ from typing import cast
 from pstranspile.ir.codes import declare
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error
 from pstranspile.ir.model import Module
-from pstranspile.passes import NAMES
+from pstranspile.pipeline import NAMES
 
 SourcePass = Callable[[Module], Module]
 """A pass of a third party: the module as it is to be compiled."""

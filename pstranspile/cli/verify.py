@@ -12,7 +12,7 @@ from pstranspile.cli.common import STDIN, add_companions, add_severity, allowed,
 from pstranspile.cli.report import Reported, report, status_of
 from pstranspile.ir.diagnostics import DiagnosticError, Severity
 from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import MAIN, STARTUP, Module, Program
+from pstranspile.ir.model import MAIN, STARTUP, Module, Program, Role
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -51,7 +51,7 @@ def _verify_folder(folder: str, options: argparse.Namespace, allow: Sequence[str
     """The programs of every machine, then, where none has errors, all of them together."""
     from pstranspile.diff.folders import load_role, roles_in
     from pstranspile.interop.outputs import is_role
-    from pstranspile.link import Linked, LinkError, link
+    from pstranspile.link import LinkError, link
 
     modules: dict[str, Module] = {}
 
@@ -72,7 +72,7 @@ def _verify_folder(folder: str, options: argparse.Namespace, allow: Sequence[str
     if any(statuses) or not whole:
         return max(statuses)
     roles = [
-        Linked(name, module[MAIN], module[STARTUP], _without(module.programs, MAIN, STARTUP))
+        Role(name, module[MAIN], module[STARTUP], _without(module.programs, MAIN, STARTUP))
         for name, module in modules.items()
     ]
     try:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 
-from pstranspile.emit.family import Programs
 from pstranspile.ir.distribution import DistributedVar, Distribution
+from pstranspile.ir.model import Role
 from pstranspile.plan.make import placed_parameters
 from pstranspile.plan.plan import Plan
 
@@ -67,8 +67,8 @@ class Distributions:
         )
 
 
-def with_distribution(programs: Programs, distribution: Distribution | None) -> Programs:
+def with_distribution(role: Role, distribution: Distribution | None) -> Role:
     """The programs of a machine with what is known of its part on the main program."""
     if distribution is None:
-        return programs
-    return programs._replace(main=programs.main._replace(distribution=distribution))
+        return role
+    return role._replace(main=role.main._replace(distribution=distribution))

@@ -11,11 +11,11 @@ from pstranspile.emit.rename import rename_vars
 from pstranspile.emit.rules import AFTER_UPDATE, SCHEDULE, SERVE, SHARE_COUNTER, UPDATE, made, made_of_program
 from pstranspile.emit.server_block import ServerMain, ServerProgram, SliceView
 from pstranspile.emit.table import merged_gradient, serve_table
+from pstranspile.emit.timing import Timing
 from pstranspile.emit.trainer import own_gradient_names
 from pstranspile.ir.attributes import AttrValue, BlockRef, BlockRefs, Strings
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op, Program, TensorType
-from pstranspile.modes.base import Mode
 from pstranspile.ops.build import make_op
 from pstranspile.plan.plan import Plan, PlannedParameter, Slice
 
@@ -26,10 +26,10 @@ RPC_THREADS = 12
 class ServerTemplate:
     """What all servers of a job share, worked out once: the updates, who owns what, and the copied ops."""
 
-    def __init__(self, facts: Facts, plan: Plan, mode: Mode):
+    def __init__(self, facts: Facts, plan: Plan, timing: Timing):
         self.facts = facts
         self.plan = plan
-        self.mode = mode
+        self.timing = timing
         self.updates = {update.parameter: update for update in facts.updates}
         self.group_of = {name: group for group in facts.groups for name in group.parameters}
         self.owned: dict[str, list[tuple[PlannedParameter, Slice]]] = {endpoint: [] for endpoint in plan.pservers}
@@ -151,7 +151,7 @@ def emit_pserver(templates: Sequence[ServerTemplate], plan: Plan, source: Progra
         "dc_asgd": plan.dc_asgd,
         "sparse_grad_to_param": Strings(served.sparse_pairs),
         **serving,
-        **templates[0].mode.server_attrs(plan),
+        **templates[0].timing.server_attrs(plan),
     }
     origin = made_of_program(source, SERVE)
     server.blocks[0].ops.append(make_op("listen_and_serv", {"X": served.inputs}, {}, attrs, origin=origin))
@@ -175,7 +175,7 @@ def _declare_gradients(
 ) -> Sequence[str]:
     """Declares the merged gradient and what is received for it; returns the names received (A2.90)."""
     gradient = template.facts.program.main_block.vars[parameter.gradient]
-    received = template.mode.server_inputs(template.plan, s)
+    received = template.timing.server_inputs(template.plan, s)
     tensor = TensorType(gradient.dtype or parameter.dtype, s.shape)
     server.declare_tensor(s.gradient, tensor, gradient.kind, persistable=True)
     for name in received:
@@ -268,7 +268,7 @@ def _emit_unit(
     shared = {p.name for p, _ in unit}
     several = template.several[unit[0][1].endpoint]
     for parameter, s in unit:
-        ops += template.mode.merge(template.plan, s, template.finished[parameter.name])
+        ops += template.timing.merge(template.plan, s, template.finished[parameter.name])
         update: Update = template.updates[parameter.name]
         alone = parameter.name not in several
         view = SliceView(parameter, s, alone, frozenset() if alone else _counted(template, update))

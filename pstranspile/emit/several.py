@@ -20,8 +20,8 @@ from pstranspile.ir.codes import declare
 from pstranspile.ir.diagnostics import Diagnostic, at_op, error
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module, Op, Program, Var
+from pstranspile.ir.passes import Steps
 from pstranspile.job import Job
-from pstranspile.passes import Steps
 from pstranspile.plan.plan import SharedCounter
 
 SCHEDULES = declare(

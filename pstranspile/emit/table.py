@@ -15,11 +15,11 @@ from pstranspile.emit.rules import (
     made,
 )
 from pstranspile.emit.server_block import Cut, ServerProgram
+from pstranspile.emit.timing import Timing
 from pstranspile.ir.attributes import AttrValue, Strings
 from pstranspile.ir.model import Op, Origin, TensorType, Var
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import VarKind
-from pstranspile.modes.base import Mode
 from pstranspile.ops.build import make_op
 from pstranspile.plan.plan import Plan, PlannedTable
 
@@ -40,7 +40,7 @@ def fetch_table_rows(plan: Plan, table: PlannedTable, lookups: Sequence[Op], tra
 
 
 def send_table_gradient(
-    plan: Plan, mode: Mode, table: PlannedTable, trainer: int, *, origin: Origin | None
+    plan: Plan, timing: Timing, table: PlannedTable, trainer: int, *, origin: Origin | None
 ) -> list[Op]:
     """Deals the rows of the table's gradient out by id and sends them (A2.75)."""
     parts = sent_gradients(plan, table, trainer)
@@ -54,7 +54,7 @@ def send_table_gradient(
     send = make_op(
         "send",
         {"X": parts},
-        {"Out": [table.send_control] if mode.orders_table_send else []},
+        {"Out": [table.send_control] if timing.orders_table_send else []},
         {"epmap": Strings(plan.pservers), "trainer_id": trainer},
         role=OpRole.RPC,
         role_vars=(table.name, table.gradient),

@@ -19,11 +19,11 @@ from pstranspile.emit.rules import (
     made_of_program,
 )
 from pstranspile.emit.table import send_table_gradient, table_vars
+from pstranspile.emit.timing import Timing
 from pstranspile.ir.attributes import AttrValue, Ints, Longs, Strings
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Op, Origin, Program, Slots, TensorType, Var
 from pstranspile.ir.roles import OpRole
-from pstranspile.modes.base import Mode
 from pstranspile.ops.build import OpMaker, make_op
 from pstranspile.plan.plan import Plan, PlannedParameter
 
@@ -38,14 +38,14 @@ class TrainerTemplate:
     program as a whole. `arrivals` are the servers and the outputs of each parameter's recv.
     """
 
-    def __init__(self, facts: Facts, plan: Plan, mode: Mode, job_plan: Plan | None = None):
+    def __init__(self, facts: Facts, plan: Plan, timing: Timing, job_plan: Plan | None = None):
         """`plan` is this program's share of `job_plan`, which is the same if the job has but one program."""
         self.facts = facts
         self.plan = plan
-        self.mode = mode
+        self.timing = timing
         self.job_plan = job_plan or plan
         self.dropped_vars = dropped_vars(facts, plan)
-        self.layout = _layout(facts, plan, mode, self.job_plan)
+        self.layout = _layout(facts, plan, timing, self.job_plan)
         own = own_gradient_names(plan, 0)
         self.mentions = _mentions(self.layout, own)
         ops = facts.program.main_block.ops
@@ -65,7 +65,7 @@ def without(variables: Mapping[str, Var], dropped: frozenset[str]) -> dict[str, 
 Layout = list[Op | Insertion]
 
 
-def _layout(facts: Facts, plan: Plan, mode: Mode, job_plan: Plan) -> Layout:
+def _layout(facts: Facts, plan: Plan, timing: Timing, job_plan: Plan) -> Layout:
     """The ops that stay, the sends, and the lookups on servers in place of local ones.
 
     A send stands right after the last writer of its gradient (A2.49). Fluid inserts at the writer in send order, so of
@@ -83,7 +83,7 @@ def _layout(facts: Facts, plan: Plan, mode: Mode, job_plan: Plan) -> Layout:
         inserted.setdefault(writer, []).insert(0, send)
     if plan.table is not None:
         writer = facts.uses.last_writer(plan.table.gradient)
-        send = partial(send_table_gradient, plan, mode, plan.table, origin=ops[writer].origin)
+        send = partial(send_table_gradient, plan, timing, plan.table, origin=ops[writer].origin)
         inserted.setdefault(writer, []).append(send)
     fused = insert_lookups(inserted, ops, facts.tables, job_plan, facts.moved)
     gone = facts.moved.union(fused) if fused else facts.moved
@@ -148,7 +148,7 @@ def dropped_vars(facts: Facts, plan: Plan) -> frozenset[str]:
 
 def emit_trainer(template: TrainerTemplate, trainer: int) -> Program:
     """The main program of one trainer."""
-    facts, plan, mode = template.facts, template.plan, template.mode
+    facts, plan, timing = template.facts, template.plan, template.timing
     renames = own_gradient_names(plan, trainer)
     layout = list(template.layout)
     if renames:
@@ -162,16 +162,16 @@ def emit_trainer(template: TrainerTemplate, trainer: int) -> Program:
             ops.append(item)
         else:
             ops += item(trainer)
-    ops += mode.after_sends(plan, trainer, template.whole)
+    ops += timing.after_sends(plan, trainer, template.whole)
     received: list[str] = []
     fetched = [parameter for parameter in plan.parameters if not parameter.prefetched]
     waits: dict[str, Slots] = {}
     for parameter in fetched:
-        control = mode.recv_after(plan, parameter)
+        control = timing.recv_after(plan, parameter)
         after = waits.get(control) or waits.setdefault(control, FrozenMap({"X": (control,)}))
         ops.append(receive_parameter(template, parameter, trainer, renames, after))
         received += ops[-1].outputs["Out"]
-    ops += mode.after_recvs(plan, trainer, received, template.whole)
+    ops += timing.after_recvs(plan, trainer, received, template.whole)
     if not plan.runtime_split:
         ops += (join_slices(p, OpRole.DIST, template.received[p.name]) for p in fetched if p.is_cut)
     variables = trainer_vars(template, trainer, renames)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pstranspile.fluid.config import DistributeTranspilerConfig
 from pstranspile.fluid.transpiler import DistributeTranspiler
 from pstranspile.ir.model import Program
-from pstranspile.plan.geo import vars_info
+from pstranspile.plan.text import vars_info
 
 
 class GeoSgdTranspiler(DistributeTranspiler):

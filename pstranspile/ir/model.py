@@ -266,3 +266,21 @@ class Module:
     def startup(self) -> Program | None:
         """The program `@startup`, None when the module has none."""
         return self.programs.get(STARTUP)
+
+
+class Role(NamedTuple):
+    """The programs of one machine, `trainer_<i>` or `pserver_<j>`; on trainers also the job's other ones, by name."""
+
+    name: str
+    main: Program
+    startup: Program
+    others: FrozenMap[str, Program] = EMPTY
+
+    def __repr__(self) -> str:
+        """`<Role trainer_0: @main 87 ops, 120 variables; @startup 12 ops, 12 variables>`."""
+        return repr(self.module).replace("<Module", f"<Role {self.name}", 1)
+
+    @property
+    def module(self) -> Module:
+        """The programs as a module, as it is written to `<role>.ir`."""
+        return Module(FrozenMap({MAIN: self.main, STARTUP: self.startup, **self.others}))

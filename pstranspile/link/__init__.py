@@ -6,7 +6,7 @@ code 3).
 
 from __future__ import annotations
 
-from pstranspile.link.base import Linked, LinkError
+from pstranspile.link.base import LinkError
 from pstranspile.link.check import link
 
-__all__ = ["LinkError", "Linked", "link"]
+__all__ = ["LinkError", "link"]

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from pstranspile.ir.diagnostics import Diagnostic
-from pstranspile.ir.model import Op
-from pstranspile.link.base import Linked, finding, number, strings
+from pstranspile.ir.model import Op, Role
+from pstranspile.link.base import finding, number, strings
 from pstranspile.link.codes import BARRIER, IDENTITY, ORDER
 from pstranspile.link.collect import Cluster, Placed, Server, Trainer
 
@@ -63,7 +63,7 @@ def _has_communicator(trainer: Trainer) -> bool:
 
 
 def _check_one(
-    role: Linked, found: list[Placed], kind: str, servers: Mapping[str, Server], when: str
+    role: Role, found: list[Placed], kind: str, servers: Mapping[str, Server], when: str
 ) -> Iterator[Diagnostic]:
     endpoints = [strings(op, "endpoints") for _, op in found]
     if len(found) != 1 or len(endpoints[0]) != len(servers) or set(endpoints[0]) != set(servers):

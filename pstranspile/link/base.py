@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from pstranspile.ir.attributes import Ints, Longs, Strings
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op
-from pstranspile.ir.frozen import EMPTY, FrozenMap
-from pstranspile.ir.model import Op, Program, Var
+from pstranspile.ir.model import Op, Role, Var
 
 
 class LinkError(DiagnosticError):
     """The emitted programs of a job do not fit together: a fault of the compiler."""
 
 
-class Linked(NamedTuple):
-    """One machine's programs, as the link check sees them."""
-
-    name: str
-    main: Program
-    startup: Program
-    others: FrozenMap[str, Program] = EMPTY
-
-
-def finding(code: str, role: Linked, op: Op, message: str, name: str = "") -> Diagnostic:
+def finding(code: str, role: Role, op: Op, message: str, name: str = "") -> Diagnostic:
     """A finding about `op` in the programs of `role`; `name` is the variable in question, if it is one."""
     return at_op(code, f"in {role.name}: {message}", op, focus=f"%{name}" if name else "")
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from pstranspile.ir.diagnostics import Diagnostic
+from pstranspile.ir.model import Role
 from pstranspile.link.backups import check_backups
 from pstranspile.link.barriers import GEO, check_alike, check_barriers, check_fan_in, check_identities
-from pstranspile.link.base import Linked, LinkError
+from pstranspile.link.base import LinkError
 from pstranspile.link.collect import Cluster, collect
 from pstranspile.link.collective import check_collectives
 from pstranspile.link.counters import check_counters, check_notices
@@ -24,7 +25,7 @@ from pstranspile.link.serving import check_merges, check_server
 from pstranspile.link.tables import check_lookups
 
 
-def link(roles: Iterable[Linked]) -> None:
+def link(roles: Iterable[Role]) -> None:
     """Checks all emitted programs of a job together. Raises LinkError with every finding."""
     found = list(_findings(collect(roles)))
     if found:

@@ -12,8 +12,8 @@ from itertools import chain
 from typing import NamedTuple
 
 from pstranspile.ir.attributes import BlockRefs
-from pstranspile.ir.model import Block, Op, Program, Var
-from pstranspile.link.base import Linked, number, strings
+from pstranspile.ir.model import Block, Op, Program, Role, Var
+from pstranspile.link.base import number, strings
 
 TALK = frozenset({
     "send", "recv", "send_barrier", "fetch_barrier", "concat", "split_byref", "split_selected_rows", "split_ids",
@@ -80,7 +80,7 @@ class Trainer(NamedTuple):
     startup program, the names of its slices on the servers in the order of rows; the checks of receives fill them in.
     """
 
-    role: Linked
+    role: Role
     number: int
     main: Calls
     startup: Calls
@@ -119,7 +119,7 @@ class Server:
     * `notices`: step counter -> the trainers that send it; `fetched_at_startup`: variable -> how many fetch it
     """
 
-    role: Linked
+    role: Role
     op: Op
     endpoint: str
     mode: int
@@ -230,7 +230,7 @@ def remade(calls: Calls) -> list[tuple[Op, str]]:
     return [(op, name) for op, name in arrivals if name in written]
 
 
-def collect(roles: Iterable[Linked]) -> Cluster:
+def collect(roles: Iterable[Role]) -> Cluster:
     """Reads all programs once."""
     trainers: list[Trainer] = []
     servers: dict[str, Server] = {}
@@ -268,7 +268,7 @@ def _parts(trainers: list[Trainer]) -> list[list[Trainer]]:
     return parts
 
 
-def _server(role: Linked, op: Op) -> Server:
+def _server(role: Role, op: Op) -> Server:
     program, listed = role.main, op.attrs.get("optimize_blocks")
     variables = program.blocks[0].vars
     blocks = tuple(listed) if isinstance(listed, BlockRefs) else ()

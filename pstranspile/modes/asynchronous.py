@@ -10,17 +10,16 @@ from pstranspile.ir.model import Module, Op, Origin
 from pstranspile.job import Job
 from pstranspile.modes.communicator import communicator_barrier, send_counters
 from pstranspile.modes.own_clips import clip_on_trainers
+from pstranspile.modes.servers import ServerMode
 from pstranspile.modes.step_counter import share_step_counters
 from pstranspile.plan.plan import Plan, PlannedParameter, SharedCounter, Slice
 
 
-class Async:
+class Async(ServerMode):
     """Gradients travel under one name and are applied one by one (FEATURES A2.55, A2.60, A2.97)."""
 
-    name = "async"
     compensates = True
     orders_table_send = False
-    doc = "servers update at every gradient that arrives; trainers do not wait for each other"
 
     def rewrite(self, module: Module, job: Job) -> tuple[Module, tuple[SharedCounter, ...]]:
         """Schedules run on counters that the trainers send; trainers clip by the norm of all gradients themselves."""

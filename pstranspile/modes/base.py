@@ -1,62 +1,55 @@
-"""What a mode of distribution decides: when data moves, and under which names it is sent."""
+"""What a mode of distribution is: what it looks for in a program, what it plans, and which programs it makes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
-from pstranspile.ir.attributes import AttrValue
-from pstranspile.ir.model import Module, Op, Origin
+from pstranspile.ir.diagnostics import Diagnostic
+from pstranspile.ir.model import Module, Role
+from pstranspile.ir.passes import Steps
 from pstranspile.job import Job
-from pstranspile.plan.plan import Plan, PlannedParameter, SharedCounter, Slice
+from pstranspile.plan.plan import DistributedVar, Plan
+
+if TYPE_CHECKING:
+    from pstranspile.plan.edited import PlanFile
+
+F = TypeVar("F")
 
 
-class Mode(Protocol):
-    """One file per mode implements this; emitters ask it and decide nothing about time themselves.
+class Emitter(Protocol):
+    """Makes the programs of one job's machines, each on its own and in any order."""
 
-    `origin` is the source op (or program) that the ops are made for; the mode adds its rule.
+    def trainer(self, index: int) -> Role:
+        """The programs of trainer `index`."""
+        ...
+
+    def pserver(self, endpoint: str) -> Role:
+        """The programs of the server at `endpoint`. Raises KeyError in modes without servers."""
+        ...
+
+    def distributed_vars(self) -> tuple[DistributedVar, ...]:
+        """Every variable on the servers."""
+        ...
+
+
+class Prepared(NamedTuple):
+    """A job planned for a module, before any program is made."""
+
+    plan: Plan
+    emitter: Emitter
+    warnings: tuple[Diagnostic, ...] = ()
+
+
+class Mode(Protocol[F]):
+    """A mode of distribution; `F` are the facts that it needs to know of a module.
+
+    One file per mode implements this; `job/modes.py` says by which settings a job asks for it.
     """
 
-    name: str
-    doc: str
-    compensates: bool
-    """Whether gradients are applied one by one, so that their delay can be compensated (DC-ASGD)."""
-
-    orders_table_send: bool
-    """Whether the send of the distributed lookup table's gradient has a control variable (A2.75)."""
-
-    def rewrite(self, module: Module, job: Job) -> tuple[Module, tuple[SharedCounter, ...]]:
-        """The source as this mode needs it, and the step counters that trainers send. Raises DiagnosticError."""
+    def analyze(self, module: Module, job: Job, steps: Steps) -> F:
+        """The facts of a module that has @main and @startup. Raises DiagnosticError."""
         ...
 
-    def check(self, plan: Plan) -> None:
-        """Raises DiagnosticError when the plan can't be carried out in this mode."""
-        ...
-
-    def per_trainer(self, job: Job) -> bool:
-        """Whether every trainer sends its gradients under names of its own."""
-        ...
-
-    def after_sends(self, plan: Plan, trainer: int, origin: Origin | None) -> Sequence[Op]:
-        """Ops of a trainer between the last send and the first recv."""
-        ...
-
-    def recv_after(self, plan: Plan, parameter: PlannedParameter) -> str:
-        """The control variable that the recv of a parameter waits for."""
-        ...
-
-    def after_recvs(self, plan: Plan, trainer: int, received: Sequence[str], origin: Origin | None) -> Sequence[Op]:
-        """Ops of a trainer after its recvs, before slices are joined."""
-        ...
-
-    def server_inputs(self, plan: Plan, slice_: Slice) -> Sequence[str]:
-        """Names under which a server receives the gradient of a slice."""
-        ...
-
-    def merge(self, plan: Plan, slice_: Slice, origin: Origin | None) -> Sequence[Op]:
-        """Ops of a server that make the merged gradient of a slice from what was received."""
-        ...
-
-    def server_attrs(self, plan: Plan) -> Mapping[str, AttrValue]:
-        """Attributes of listen_and_serv that depend on the mode."""
+    def prepare(self, facts: F, job: Job, given: Plan | PlanFile | None, steps: Steps) -> Prepared:
+        """The job, planned; a plan that is given is used instead of a new one. Raises DiagnosticError."""
         ...

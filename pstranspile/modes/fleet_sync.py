@@ -15,9 +15,7 @@ from pstranspile.plan.plan import Plan, PlannedParameter, SharedCounter
 class FleetSync(Sync):
     """Servers work as in sync mode; the trainers' programs leave the waiting to their communicators (A2.52, A2.60)."""
 
-    name = "fleet-sync"
     orders_table_send = False
-    doc = "as sync, with a communicator in every trainer that sends, waits and receives"
 
     def rewrite(self, module: Module, job: Job) -> tuple[Module, tuple[SharedCounter, ...]]:
         """Learning-rate schedules run on counters that the trainers send."""

@@ -7,6 +7,3 @@ from pstranspile.modes.asynchronous import Async
 
 class HalfAsync(Async):
     """A trainer waits for its own communicator; nobody waits for another trainer (FEATURES A2.54, A2.60)."""
-
-    name = "half-async"
-    doc = "a communicator in every trainer averages the gradients of its threads before it sends them"

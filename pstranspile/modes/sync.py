@@ -10,6 +10,7 @@ from pstranspile.ir.attributes import AttrValue, Strings, float32
 from pstranspile.ir.model import Module, Op, Origin
 from pstranspile.ir.roles import OpRole
 from pstranspile.job import Job
+from pstranspile.modes.servers import ServerMode
 from pstranspile.ops.build import OpMaker, make_op
 from pstranspile.plan.plan import Plan, PlannedParameter, SharedCounter, Slice
 
@@ -20,21 +21,15 @@ def _mean_of(trainers: int) -> tuple[OpMaker, OpMaker]:
     return OpMaker("sum"), OpMaker("scale", {"scale": float32(1.0 / trainers)})
 
 
-class Sync:
+class Sync(ServerMode):
     """Servers average the trainers' gradients of each step (FEATURES A2.53 to A2.57, A2.90, A2.97)."""
 
-    name = "sync"
-    compensates = False
     orders_table_send = True
-    doc = "servers wait for all trainers, average their gradients, update once; trainers wait for the result"
 
     def rewrite(self, module: Module, job: Job) -> tuple[Module, tuple[SharedCounter, ...]]:
         """The source as it is: barriers mark the steps."""
         del job
         return module, ()
-
-    def check(self, plan: Plan) -> None:
-        """Any plan will do."""
 
     def per_trainer(self, job: Job) -> bool:
         """Only with several trainers; one trainer sends under the plain name.

@@ -12,10 +12,10 @@ from pstranspile.analysis.updates import Update, follows_parameter
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity, at_op, error, raise_errors
 from pstranspile.ir.expect import expect
 from pstranspile.ir.model import Op, Program, TensorType, Var
+from pstranspile.ir.passes import Steps
 from pstranspile.job import Job
 from pstranspile.ops import schema_of
 from pstranspile.ops.schema import Slicing
-from pstranspile.passes import Steps
 from pstranspile.plan import codes
 from pstranspile.plan.dispatch import Placeable, dispatch, make_dispatcher
 from pstranspile.plan.initialisers import can_slice

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from math import prod
 from typing import Any
 
 from pstranspile.ir.model import MAIN, STARTUP, Module
-from pstranspile.plan.geo import geo_json
-from pstranspile.plan.plan import DistributedVar, Plan, PlannedParameter
+from pstranspile.plan.plan import DistributedVar, GeoPlan, Plan, PlannedParameter
 from pstranspile.plan.rings import collective_json, collective_lines
 
 _BYTES = {"bool": 1, "i8": 1, "u8": 1, "i16": 2, "f16": 2, "i32": 4, "f32": 4, "i64": 8, "f64": 8, "size_t": 8}
@@ -96,6 +95,29 @@ def plan_json(plan: Plan, source: str, distributed_vars: Iterable[DistributedVar
             for v in distributed_vars
         ],
         "groups": [list(group.parameters) for group in plan.groups],
-        **geo_json(plan.geo, plan.parameters),
+        **_geo_json(plan.geo, plan.parameters),
         **collective_json(plan.collective, plan.trainer_endpoints),
     }
+
+
+def vars_info(parameters: Sequence[PlannedParameter]) -> dict[str, dict[str, list[str]]]:
+    """Per parameter what Fluid's communicator is told of it, as `_get_vars_info` gives it: all values are texts.
+
+    `var_names`: its slices; `sections`: the rows of each; `epmap`: the server of each; `is_sparse`: "True" or "False".
+    """
+    return {
+        parameter.name: {
+            "var_names": [s.name for s in parameter.slices],
+            "sections": [str(s.stop - s.start) for s in parameter.slices],
+            "epmap": [s.endpoint for s in parameter.slices],
+            "is_sparse": [str(parameter.sparse)],
+        }
+        for parameter in parameters
+    }
+
+
+def _geo_json(geo: GeoPlan | None, parameters: Sequence[PlannedParameter]) -> dict[str, Any]:
+    """What communicators are told as `plan.json` has it, under the key `geo`; nothing in other modes."""
+    if geo is None:
+        return {}
+    return {"geo": {"need_push_nums": geo.need_push_nums, "vars_info": vars_info(parameters)}}

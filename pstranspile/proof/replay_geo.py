@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from pstranspile.lazy import lazy_import
+from pstranspile.modes.geo.trainer import delta_name
 from pstranspile.ops.context import Value
 from pstranspile.ops.values import SelectedRows
-from pstranspile.plan.geo import delta_name
 from pstranspile.proof.halves import Halves
 from pstranspile.proof.replay_async import ANSWERED, EventReplay
 from pstranspile.proof.slices import Owned, Place

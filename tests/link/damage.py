@@ -7,12 +7,11 @@ from typing import Any
 
 from pstranspile.ir.attributes import Strings
 from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Block, Op, Program, TensorType
+from pstranspile.ir.model import Block, Op, Program, Role, TensorType
 from pstranspile.ir.types import DType, VarKind
-from pstranspile.link import Linked
 
 Change = Callable[[Op], Op | None]
-Damage = Callable[[Linked], Linked]
+Damage = Callable[[Role], Role]
 
 
 def strings(*names: str) -> Strings:
@@ -29,7 +28,7 @@ def mentions(op: Op, name: str) -> bool:
 def on(kind: str, change: Change, *, about: str = "", startup: bool = False, block: int = 0) -> Damage:
     """Changes the ops of a type (that mention the variable `about`) in one block. There must be one."""
 
-    def damage(role: Linked) -> Linked:
+    def damage(role: Role) -> Role:
         program = role.startup if startup else role.main
         met = [op for op in program.blocks[block].ops if op.type == kind and (not about or mentions(op, about))]
         assert met, f"{role.name} has no {kind} about {about!r}"
@@ -39,7 +38,7 @@ def on(kind: str, change: Change, *, about: str = "", startup: bool = False, blo
     return damage
 
 
-def _with(role: Linked, block: Block, startup: bool, index: int = 0) -> Linked:
+def _with(role: Role, block: Block, startup: bool, index: int = 0) -> Role:
     program = role.startup if startup else role.main
     blocks = list(program.blocks)
     blocks[index] = block
@@ -90,7 +89,7 @@ def reversed_slot(name: str) -> Change:
 def moved(kind: str, *, about: str = "", to: int, startup: bool = False) -> Damage:
     """The first op of a type (that mentions `about`) at another position of block 0; -1 is the end."""
 
-    def damage(role: Linked) -> Linked:
+    def damage(role: Role) -> Role:
         block = (role.startup if startup else role.main).main_block
         op = next(op for op in block.ops if op.type == kind and (not about or mentions(op, about)))
         ops = [other for other in block.ops if other is not op]
@@ -103,7 +102,7 @@ def moved(kind: str, *, about: str = "", to: int, startup: bool = False) -> Dama
 def repeated(kind: str, *, about: str = "", startup: bool = False, block: int = 0) -> Damage:
     """The first op of a type (that mentions `about`) twice, one after the other."""
 
-    def damage(role: Linked) -> Linked:
+    def damage(role: Role) -> Role:
         found = (role.startup if startup else role.main).blocks[block]
         op = next(op for op in found.ops if op.type == kind and (not about or mentions(op, about)))
         ops = [item for other in found.ops for item in ((other, other) if other is op else (other,))]
@@ -115,7 +114,7 @@ def repeated(kind: str, *, about: str = "", startup: bool = False, block: int = 
 def swapped(kind: str, first: str, second: str) -> Damage:
     """Two ops of a type (that mention one variable each) in each other's place."""
 
-    def damage(role: Linked) -> Linked:
+    def damage(role: Role) -> Role:
         block = role.main.main_block
         at = [
             next(i for i, op in enumerate(block.ops) if op.type == kind and mentions(op, name))
@@ -138,7 +137,7 @@ def declared(
 ) -> Damage:
     """A variable of block 0 declared with another type."""
 
-    def damage(role: Linked) -> Linked:
+    def damage(role: Role) -> Role:
         block = (role.startup if startup else role.main).main_block
         var = block.vars[name]
         tensor = TensorType(dtype or var.dtype or DType.FP32, var.shape if shape is None else tuple(shape))
@@ -151,7 +150,7 @@ def declared(
 def undeclared(name: str, *, startup: bool = False) -> Damage:
     """A variable of block 0 that is not declared."""
 
-    def damage(role: Linked) -> Linked:
+    def damage(role: Role) -> Role:
         block = (role.startup if startup else role.main).main_block
         kept = {key: var for key, var in block.vars.items() if key != name}
         assert len(kept) < len(block.vars), f"{role.name} has no {name}"
@@ -163,7 +162,7 @@ def undeclared(name: str, *, startup: bool = False) -> Damage:
 def in_program(name: str, damage: Damage) -> Damage:
     """A damage to another program of the machine than the main one."""
 
-    def changed(role: Linked) -> Linked:
+    def changed(role: Role) -> Role:
         main = damage(role._replace(main=role.others[name])).main
         return role._replace(others=FrozenMap({**role.others, name: main}))
 
@@ -173,7 +172,7 @@ def in_program(name: str, damage: Damage) -> Damage:
 def both(*damages: Damage) -> Damage:
     """Several damages."""
 
-    def damage(role: Linked) -> Linked:
+    def damage(role: Role) -> Role:
         for each in damages:
             role = each(role)
         return role

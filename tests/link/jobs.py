@@ -12,9 +12,9 @@ from pstranspile import layers as L
 from pstranspile.autodiff import SGD, Adam, Exponential, minimize
 from pstranspile.compile import compile
 from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import MAIN, STARTUP, Module
+from pstranspile.ir.model import MAIN, STARTUP, Module, Role
 from pstranspile.job import Job
-from pstranspile.link import Linked, LinkError, link
+from pstranspile.link import LinkError, link
 from tests.link.damage import Damage
 from tests.link.recorded import recorded
 
@@ -112,12 +112,12 @@ JOBS: dict[str, Callable[[], tuple[Module, Job]]] = {
 
 
 @cache
-def roles(name: str) -> dict[str, Linked]:
+def roles(name: str) -> dict[str, Role]:
     """The programs of a job, by role: one of JOBS, or a recorded one."""
     if name not in JOBS:
         return recorded(name)
     module, job = JOBS[name]()
-    return {role: Linked(*programs) for role, programs in compile(module, job).roles().items()}
+    return compile(module, job).roles()
 
 
 class Case(NamedTuple):

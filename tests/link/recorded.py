@@ -7,8 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from pstranspile.interop.program_desc import program_from_bytes
-from pstranspile.ir.model import Program
-from pstranspile.link import Linked
+from pstranspile.ir.model import Program, Role
 
 ARCHIVE = Path(__file__).parents[1] / "data" / "fluid" / "link.tar.xz"
 
@@ -31,8 +30,8 @@ def program(name: str, role: str, part: str) -> Program:
 
 
 @cache
-def recorded(name: str) -> dict[str, Linked]:
+def recorded(name: str) -> dict[str, Role]:
     """The programs of one recorded job, by role."""
     paths = (path.rpartition("/") for path in files())
     roles = sorted({file.split(".")[0] for folder, _, file in paths if folder == name})
-    return {role: Linked(role, program(name, role, "main"), program(name, role, "startup")) for role in roles}
+    return {role: Role(role, program(name, role, "main"), program(name, role, "startup")) for role in roles}

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from pstranspile.compile import Compiled, Role
+from pstranspile.compile import Compiled
 from pstranspile.ir.attributes import Floats, Ints, Longs, Strings
 from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Block, Module, Op, Program, Var
-from pstranspile.link import Linked, LinkError, link
+from pstranspile.ir.model import Block, Module, Op, Program, Role, Var
+from pstranspile.link import LinkError, link
 
 Random: TypeAlias = random.Random
 
@@ -268,7 +268,7 @@ def as_compiled(made: Compiled, mutant: Mutant) -> Compiled:
 def refused(mutant: Mutant) -> bool:
     """Whether the link check finds that the programs do not fit together."""
     try:
-        link([Linked(*role) for role in mutant.roles.values()])
+        link(mutant.roles.values())
     except LinkError:
         return True
     return False

@@ -14,13 +14,12 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.distribution import DistributedVar
 from pstranspile.ir.expect import wrong_type
-from pstranspile.ir.frozen import EMPTY
-from pstranspile.ir.model import Program
+from pstranspile.ir.model import Program, Role
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import Value
 from pstranspile.run.cluster import codes
@@ -59,25 +58,6 @@ if TYPE_CHECKING:
     from pstranspile.run.cluster.scenario import Scenario
 
 np = lazy_import("numpy")
-
-
-class Role(Protocol):
-    """The two programs of a machine."""
-
-    @property
-    def main(self) -> Program:
-        """The main program."""
-        ...
-
-    @property
-    def startup(self) -> Program:
-        """The start-up program."""
-        ...
-
-
-def others_of(role: Role) -> Mapping[str, Program]:
-    """The programs of a role beside its two, by name; roles of other origin may have none."""
-    return getattr(role, "others", EMPTY)
 
 
 _NUMBER = re.compile(r"(\d+)$")
@@ -163,7 +143,7 @@ class Cluster:
             self.injector = Injector(self, faults)
 
     def _trainer(self, name: str, index: int, role: Role, folder: str) -> Trainer:
-        startup, main, others = role.startup, role.main, others_of(role)
+        startup, main, others = role.startup, role.main, role.others
         if plays_executor(startup):
             startup, main = with_broadcasts(startup, union_of((main, *others.values()))), with_averages(main)
             others = {other: with_averages(program) for other, program in others.items()}

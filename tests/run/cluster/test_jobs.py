@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pstranspile as ps
-from pstranspile.compile import Compiled, Role, compile
+from pstranspile.compile import Compiled, compile
 from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.ir.model import Role
 from pstranspile.job import Job
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.simulate import cluster_of, simulate

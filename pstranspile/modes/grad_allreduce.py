@@ -1,15 +1,35 @@
-"""The main program under grad-allreduce: gradients are averaged over all trainers before they are applied."""
+"""Mode grad-allreduce: gradients are averaged over all trainers before they are applied."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pstranspile.analysis.collective import Reduction, finished_gradients, has_role, is_loss_gradient, reads_of
+from pstranspile.analysis.collective import (
+    Reduction,
+    find_reductions,
+    finished_gradients,
+    has_role,
+    is_loss_gradient,
+    reads_of,
+)
+from pstranspile.emit.collective import scale, sum_over_ring, wait_for_computing, wait_for_rings
 from pstranspile.emit.rules import AVERAGE, SUM_GRADIENT, WAIT_SUMS, made, made_of_program
-from pstranspile.ir.attributes import float32
-from pstranspile.ir.model import Op, Origin, Program
+from pstranspile.ir.diagnostics import Diagnostic
+from pstranspile.ir.model import Module, Op, Origin, Program
 from pstranspile.ir.roles import OpRole
-from pstranspile.ops.build import make_op
+from pstranspile.modes.collective import CollectiveMode
+
+
+class GradAllreduce(CollectiveMode):
+    """Every trainer applies the sum of all trainers' gradients of a loss divided by their number."""
+
+    def find(self, module: Module, rings: int) -> tuple[tuple[Reduction, ...], list[Diagnostic]]:
+        """The gradients."""
+        return find_reductions(module.main, rings)
+
+    def emit_main(self, program: Program, reductions: Sequence[Reduction], trainers: int, rings: int) -> Program:
+        """The source's, with sums of gradients."""
+        return sum_gradients(program, reductions, trainers, rings)
 
 
 def sum_gradients(program: Program, reductions: Sequence[Reduction], trainers: int, rings: int) -> Program:
@@ -54,30 +74,3 @@ def _with_sums(program: Program, reductions: Sequence[Reduction], trainers: int,
 
 def _divide(name: str, trainers: int, origin: Origin | None) -> Op:
     return scale(name, trainers, OpRole.BACKWARD, made(origin, AVERAGE))
-
-
-def scale(name: str, trainers: int, role: OpRole, origin: Origin | None) -> Op:
-    """Divides a variable, in place, by the number of trainers."""
-    return make_op(
-        "scale", {"X": [name]}, {"Out": [name]}, {"scale": float32(1.0 / trainers)}, role=role, origin=origin
-    )
-
-
-def wait_for_computing(name: str, role: OpRole, origin: Origin | None = None) -> Op:
-    """Lets communication start after all computations before this."""
-    return make_op("c_sync_calc_stream", {"X": [name]}, {"Out": [name]}, role=role, origin=origin)
-
-
-def sum_over_ring(reduction: Reduction, role: OpRole, origin: Origin | None = None) -> Op:
-    """Sums a variable, in place, over all trainers of its ring."""
-    names = [reduction.variable]
-    return make_op(
-        "c_allreduce_sum", {"X": names}, {"Out": names}, {"ring_id": reduction.ring}, role=role, origin=origin
-    )
-
-
-def wait_for_rings(name: str, rings: int, role: OpRole, origin: Origin | None = None) -> Iterator[Op]:
-    """Lets computation go on after all communications of every ring; `name` only carries the order."""
-    for ring in range(rings):
-        attrs = {"ring_id": ring}
-        yield make_op("c_sync_comm_stream", {"X": [name]}, {"Out": [name]}, attrs, role=role, origin=origin)

@@ -8,21 +8,26 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from pstranspile.analysis.facts import Facts
-from pstranspile.analysis.local_updates import ToldRows, find_local_updates, find_told_rows
 from pstranspile.analysis.tables import is_sparse
-from pstranspile.emit.family import Prepared, Programs
-from pstranspile.emit.geo_server import emit_geo_server
-from pstranspile.emit.geo_trainer import BEGIN, GeoStartupTemplate, emit_geo_trainer, emit_geo_trainer_startup
 from pstranspile.emit.pserver_startup import Initialisers, emit_pserver_startup
 from pstranspile.emit.several import together, training_names
 from pstranspile.ir.codes import declare
 from pstranspile.ir.diagnostics import Diagnostic, error, raise_errors, warning
 from pstranspile.ir.frozen import EMPTY, FrozenMap
-from pstranspile.ir.model import MAIN, STARTUP, Module, Origin, Program
+from pstranspile.ir.model import MAIN, STARTUP, Module, Origin, Program, Role
+from pstranspile.ir.passes import Steps
 from pstranspile.job import Job
-from pstranspile.passes import Steps
-from pstranspile.plan.geo import delta_name
-from pstranspile.plan.geo_pieces import cut_for_geo
+from pstranspile.modes.base import Prepared
+from pstranspile.modes.geo.local_updates import ToldRows, find_local_updates, find_told_rows
+from pstranspile.modes.geo.server import emit_geo_server
+from pstranspile.modes.geo.slices import cut_for_geo
+from pstranspile.modes.geo.trainer import (
+    BEGIN,
+    GeoStartupTemplate,
+    delta_name,
+    emit_geo_trainer,
+    emit_geo_trainer_startup,
+)
 from pstranspile.plan.make import assemble, overview, place
 from pstranspile.plan.names import CONTROL, NameMint
 from pstranspile.plan.plan import DistributedVar, GeoPlan, Plan, PlannedParameter, Slice
@@ -104,7 +109,7 @@ class GeoJob:
             for update in part.facts.updates
         }
 
-    def trainer(self, index: int) -> Programs:
+    def trainer(self, index: int) -> Role:
         """The programs of trainer `index`. Programs that update nothing are as they were."""
         mains = self.steps.run("emit-trainers", lambda: self._mains)
         others = {name: mains.get(name, program) for name, program in self.module.programs.items()}
@@ -112,46 +117,62 @@ class GeoJob:
         startup = self.steps.run(
             "emit-trainer-startups", lambda: emit_geo_trainer_startup(self._startup_template, index)
         )
-        return Programs(mains[MAIN], startup, FrozenMap(others) if others else EMPTY)
+        return Role(f"trainer_{index}", mains[MAIN], startup, FrozenMap(others) if others else EMPTY)
 
-    def pserver(self, endpoint: str) -> Programs:
+    def pserver(self, endpoint: str) -> Role:
         """The programs of the server at `endpoint`."""
         owned, source = self._owned[endpoint], self.facts.program
         run = self.steps.run
         server = run("emit-pservers", emit_geo_server, self.plan, source, owned, self._updated_by, endpoint)
-        return Programs(server.program, run("emit-pserver-startups", emit_pserver_startup, server, self._initialisers))
+        startup = run("emit-pserver-startups", emit_pserver_startup, server, self._initialisers)
+        return Role(f"pserver_{self.plan.pservers.index(endpoint)}", server.program, startup)
 
     def distributed_vars(self) -> tuple[DistributedVar, ...]:
         """The parameters; the state of their optimizers never leaves the trainers (A3.42)."""
         return overview(self.plan, ())
 
 
-def prepare_geo(module: Module, job: Job, plan: Plan | PlanFile | None, steps: Steps) -> Prepared:
-    """Facts and plan of a job in mode geo. Raises DiagnosticError."""
-    parts: dict[str, Part] = {}
-    for name in training_names(module):
-        facts = find_local_updates(module[name], steps)
-        parts[name] = Part(facts, steps.run("find-tables", find_told_rows, facts))
-    facts = together([part.facts for part in parts.values()])
-    sparse = _sparse(facts, parts)
-    warnings: list[Diagnostic] = []
-    if not isinstance(plan, Plan):
-        pieces, findings = steps.run("slice-variables", cut_for_geo, facts, sparse, module.startup, job)
-        raise_errors(findings)
-        warnings += findings
-        if plan is None:
-            order = tuple(range(len(pieces)))
-            placed = steps.run("place-slices", place, facts, job, pieces, order)
-            plan = steps.run("mint-names", assemble, facts, job, pieces, order, placed, False)
-        else:
-            from pstranspile.plan.edited import apply_plan
-            from pstranspile.plan.text import fingerprint
+class GeoFacts(NamedTuple):
+    """What is known of a module in mode geo: each training program, main first, and what they have together."""
 
-            plan = apply_plan(plan, fingerprint(module), facts, job, pieces, False)
-    plan = replace(plan, geo=_geo(module, job, parts.values()), send_order=tuple(range(len(plan.parameters))))
-    raise_errors(_taken(module, plan))
-    warnings += _hard_to_tell(plan)
-    return Prepared(plan, GeoJob(module, facts, plan, parts, steps), tuple(warnings))
+    module: Module
+    parts: dict[str, Part]
+    whole: Facts
+
+
+class Geo:
+    """Trainers update their own parameters, and exchange with the servers what changed every few steps."""
+
+    def analyze(self, module: Module, job: Job, steps: Steps) -> GeoFacts:
+        """The facts of all training programs. Raises DiagnosticError."""
+        del job
+        parts: dict[str, Part] = {}
+        for name in training_names(module):
+            facts = find_local_updates(module[name], steps)
+            parts[name] = Part(facts, steps.run("find-tables", find_told_rows, facts))
+        return GeoFacts(module, parts, together([part.facts for part in parts.values()]))
+
+    def prepare(self, facts: GeoFacts, job: Job, given: Plan | PlanFile | None, steps: Steps) -> Prepared:
+        """The plan of a job in mode geo, and its emitter. Raises DiagnosticError."""
+        module, parts, whole = facts
+        plan, warnings = given, list[Diagnostic]()
+        if not isinstance(plan, Plan):
+            sparse = _sparse(whole, parts)
+            pieces, warnings = steps.run("slice-variables", cut_for_geo, whole, sparse, module.startup, job)
+            raise_errors(warnings)
+            if plan is None:
+                order = tuple(range(len(pieces)))
+                placed = steps.run("place-slices", place, whole, job, pieces, order)
+                plan = steps.run("mint-names", assemble, whole, job, pieces, order, placed, False)
+            else:
+                from pstranspile.plan.edited import apply_plan
+                from pstranspile.plan.text import fingerprint
+
+                plan = apply_plan(plan, fingerprint(module), whole, job, pieces, False)
+        plan = replace(plan, geo=_geo(module, job, parts.values()), send_order=tuple(range(len(plan.parameters))))
+        raise_errors(_taken(module, plan))
+        warnings += _hard_to_tell(plan)
+        return Prepared(plan, GeoJob(module, whole, plan, parts, steps), tuple(warnings))
 
 
 def _sparse(facts: Facts, parts: dict[str, Part]) -> frozenset[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pstranspile.analysis.facts import Facts
-from pstranspile.analysis.local_updates import ToldRows
 from pstranspile.emit.rules import BEGIN_EXCHANGE, KEEP_CLIP, LOCAL_LOOKUP, TELL_ROWS, TELL_STEP, made, made_of_program
 from pstranspile.emit.trainer_startup import StartupTemplate, emit_trainer_startup
 from pstranspile.ir.attributes import Longs, Strings
@@ -13,12 +12,17 @@ from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import STARTUP, Op, Program, TensorType, Var
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import DType, VarKind
+from pstranspile.modes.geo.local_updates import ToldRows
 from pstranspile.ops.build import make_op
-from pstranspile.plan.geo import delta_name
 from pstranspile.plan.plan import GeoPlan, Plan, PlannedParameter
 
 BEGIN = "param_init"
 """The variable whose send tells Fluid's communicator that the parameters are there; it looks for this name."""
+
+
+def delta_name(variable: str) -> str:
+    """Under which name the change of a parameter or slice travels; Fluid's communicators and servers make it so."""
+    return f"{variable}.delta"
 
 
 def change_of(name: str, dtype: DType, shape: tuple[int, ...], *, sparse: bool) -> Var:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pstranspile.emit.geo_trainer import change_of
 from pstranspile.emit.pserver import RPC_THREADS
 from pstranspile.emit.rules import ADD_CHANGE, SERVE, made, made_of_program
 from pstranspile.emit.server_block import ServerMain, ServerProgram
 from pstranspile.ir.attributes import BlockRefs, Strings
 from pstranspile.ir.model import Origin, Program
+from pstranspile.modes.geo.trainer import change_of
 from pstranspile.ops.build import make_op
 from pstranspile.plan.plan import Plan, PlannedParameter, Slice
 

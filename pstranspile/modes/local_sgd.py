@@ -1,16 +1,19 @@
-"""The main program under local-sgd: trainers update by themselves, then their parameters are averaged."""
+"""Mode local-sgd: trainers update by themselves, then their parameters are averaged."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pstranspile.analysis.collective import Reduction, first_updated
-from pstranspile.emit.grad_allreduce import scale, sum_over_ring, wait_for_computing, wait_for_rings
-from pstranspile.emit.rules import AVERAGE_PARAMETERS, SUM_DIFFERENCES, WAIT_SUMS, made, made_of_program
+from pstranspile.analysis import collective_codes as codes
+from pstranspile.analysis.collective import Reduction, find_averages, first_updated
+from pstranspile.emit.collective import scale, sum_over_ring, wait_for_computing, wait_for_rings
+from pstranspile.emit.rules import AVERAGE_PARAMETERS, FIRST_SNAPSHOT, SUM_DIFFERENCES, WAIT_SUMS, made, made_of_program
+from pstranspile.ir.diagnostics import Diagnostic, error
 from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Op, Origin, Program, TensorType, Var
+from pstranspile.ir.model import STARTUP, Module, Op, Origin, Program, TensorType, Var
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import DType
+from pstranspile.modes.collective import CollectiveMode
 from pstranspile.ops.build import make_op
 
 SNAPSHOT = "@SNAPSHOT"
@@ -20,6 +23,25 @@ SNAPSHOT = "@SNAPSHOT"
 def snapshot_name(parameter: str) -> str:
     """The variable that keeps what all trainers held when the step began."""
     return parameter + SNAPSHOT
+
+
+class LocalSgd(CollectiveMode):
+    """Every trainer updates its own parameters; at the end of a step all take the average."""
+
+    def find(self, module: Module, rings: int) -> tuple[tuple[Reduction, ...], list[Diagnostic]]:
+        """The parameters."""
+        averages, findings = find_averages(module.main, rings)
+        return averages, [*findings, *_name_problems(module, averages)]
+
+    def emit_main(self, program: Program, reductions: Sequence[Reduction], trainers: int, rings: int) -> Program:
+        """The source's, with averages at its end."""
+        return average_parameters(program, reductions, trainers, rings)
+
+    def snapshot(self, var: Var, origin: Origin | None) -> tuple[Var, Op]:
+        """What all trainers begin with."""
+        name = snapshot_name(var.name)
+        op = take_snapshot(var.name, OpRole.FORWARD, made(origin, FIRST_SNAPSHOT))
+        return Var(name, var.kind, var.tensor, persistable=True), op
 
 
 def average_parameters(program: Program, averages: Sequence[Reduction], trainers: int, rings: int) -> Program:
@@ -82,3 +104,21 @@ def _difference(parameter: str, origin: Origin | None) -> Op:
 def take_snapshot(parameter: str, role: OpRole, origin: Origin | None = None) -> Op:
     """Snapshot = parameter."""
     return make_op("assign", {"X": [parameter]}, {"Out": [snapshot_name(parameter)]}, role=role, origin=origin)
+
+
+def _name_problems(module: Module, averages: tuple[Reduction, ...]) -> list[Diagnostic]:
+    """Errors for variables of the program that have the name of a snapshot."""
+    named = [average.parameter for average in averages]
+    known = {var.name for program in (module.main, module[STARTUP]) for var in program.parameters()}
+    named += [name for name in module[STARTUP].main_block.vars if name in known]
+    taken = {name for program in module.programs.values() for block in program.blocks for name in block.vars}
+    return [
+        error(
+            codes.NAME,
+            f"%{snapshot_name(name)} is the name of the snapshot of %{name} in mode local-sgd; "
+            "the program uses it for something else: rename it",
+            focus=f"%{snapshot_name(name)}",
+        )
+        for name in dict.fromkeys(named)
+        if snapshot_name(name) in taken
+    ]

@@ -7,16 +7,16 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from pstranspile.analysis import collective_codes as codes
-from pstranspile.emit.family import Prepared, Programs
 from pstranspile.emit.rules import EXCHANGE_IDS, made_of_program
 from pstranspile.ir.attributes import AttrValue, Strings
 from pstranspile.ir.diagnostics import error, raise_errors
 from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import STARTUP, Block, Module, Program, Var
+from pstranspile.ir.model import STARTUP, Block, Module, Program, Role, Var
+from pstranspile.ir.passes import Steps
 from pstranspile.ir.types import VarKind
 from pstranspile.job import Job
+from pstranspile.modes.base import Prepared
 from pstranspile.ops.build import make_op
-from pstranspile.passes import Steps
 from pstranspile.plan.plan import DistributedVar, Plan
 from pstranspile.plan.rings import Collective
 from pstranspile.plan.without_servers import plan_without_servers
@@ -44,10 +44,10 @@ class Nccl2Job:
     def _collective(self) -> Collective:
         return self.plan.collective or Collective()
 
-    def trainer(self, index: int) -> Programs:
+    def trainer(self, index: int) -> Role:
         """The programs of trainer `index`."""
         startup = self.steps.run("emit-trainer-startups", self._emit_startup, index)
-        return Programs(self.module.main, startup)
+        return Role(f"trainer_{index}", self.module.main, startup)
 
     def _emit_startup(self, index: int) -> Program:
         """The source's start-up program, then the exchange of ids (A3.01 to A3.03)."""
@@ -64,7 +64,7 @@ class Nccl2Job:
         exchange = make_op("gen_nccl_id", {}, {"NCCLID": [FIRST_ID]}, attrs, origin=origin)
         return source._replace(blocks=(block._replace(ops=(*block.ops, exchange)), *source.blocks[1:]))
 
-    def pserver(self, endpoint: str) -> Programs:
+    def pserver(self, endpoint: str) -> Role:
         """There are no servers. Raises KeyError."""
         raise KeyError(endpoint)
 
@@ -87,20 +87,31 @@ def id_names(settings: Collective) -> tuple[str, ...]:
     return tuple(names)
 
 
-def prepare_nccl2(module: Module, job: Job, plan: Plan | PlanFile | None, steps: Steps) -> Prepared:
-    """The plan of a job in mode nccl2. Raises DiagnosticError when the program uses a name that the ids need."""
-    settings = Collective(job.nccl_comm_num, job.use_hierarchical_allreduce, job.hierarchical_allreduce_inter_nranks)
-    declared = module[STARTUP].main_block.vars
-    raise_errors(
-        error(
-            codes.NAME,
-            f"%{name} is the name under which Fluid's executor looks for the id of a communicator in mode nccl2; "
-            "the program uses it for something else: rename it",
-            declared[name].location,
-            focus=f"%{name}",
+class Nccl2:
+    """Trainers without servers, whose sums are left to Fluid's executor; their start-up programs exchange ids."""
+
+    def analyze(self, module: Module, job: Job, steps: Steps) -> Module:
+        """The module itself. Raises DiagnosticError when it uses a name that the ids need."""
+        del steps
+        declared = module[STARTUP].main_block.vars
+        raise_errors(
+            error(
+                codes.NAME,
+                f"%{name} is the name under which Fluid's executor looks for the id of a communicator in mode nccl2; "
+                "the program uses it for something else: rename it",
+                declared[name].location,
+                focus=f"%{name}",
+            )
+            for name in id_names(_settings(job))
+            if name in declared
         )
-        for name in id_names(settings)
-        if name in declared
-    )
-    plan = plan_without_servers(module, job, plan, settings)
-    return Prepared(plan, Nccl2Job(module, plan, steps))
+        return module
+
+    def prepare(self, facts: Module, job: Job, given: Plan | PlanFile | None, steps: Steps) -> Prepared:
+        """The plan of the job, and its emitter. Raises DiagnosticError."""
+        plan = plan_without_servers(facts, job, given, _settings(job))
+        return Prepared(plan, Nccl2Job(facts, plan, steps))
+
+
+def _settings(job: Job) -> Collective:
+    return Collective(job.nccl_comm_num, job.use_hierarchical_allreduce, job.hierarchical_allreduce_inter_nranks)

@@ -18,8 +18,8 @@ from pstranspile.analysis.uses import uses_of
 from pstranspile.ir.codes import declare
 from pstranspile.ir.diagnostics import Diagnostic, at_op, error, raise_errors
 from pstranspile.ir.model import Op, Program
+from pstranspile.ir.passes import Steps
 from pstranspile.ops import schema_of
-from pstranspile.passes import Steps
 
 UNKNOWN_ROWS = declare(
     "geo-rows",

@@ -1,0 +1,1 @@
+"""Mode geo: trainers update their own parameters and exchange what changed every few steps."""

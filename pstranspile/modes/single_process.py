@@ -1,0 +1,11 @@
+"""Mode single-process-multi-thread: as grad-allreduce, for the devices of one process."""
+
+from __future__ import annotations
+
+from pstranspile.modes.grad_allreduce import GradAllreduce
+
+
+class SingleProcess(GradAllreduce):
+    """The devices of one process join one ring by themselves, and have their parameters in common."""
+
+    in_one_process = True
