@@ -60,7 +60,7 @@ def run(arguments: Sequence[str]) -> int:
             feeds=read_arrays(options.feed) if options.feed else None,
             steps=options.steps,
             schedules=options.schedules,
-            init=initial_values(declaring, read_initial(options.init), options.init, module.startup)
+            init=initial_values(declaring, read_initial(options.init, declaring), options.init, module.startup)
             if options.init
             else None,
             programs=options.program,

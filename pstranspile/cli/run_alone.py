@@ -80,7 +80,7 @@ class Session:
         """Runs the startup program, then sets what `--init` gives, or what the checkpoint holds."""
         from pstranspile.run.files import initial_values, read_initial
 
-        arrays = read_initial(self.options.init) if self.options.init else {}
+        arrays = read_initial(self.options.init, self.program) if self.options.init else {}
         values = initial_values(self.program, arrays, self.options.init or "", self.module.startup)
         if self.module.startup is not None:
             self._run(self.module.startup, {}, ())

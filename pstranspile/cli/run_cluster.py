@@ -133,7 +133,7 @@ def run_cluster(
     report(result.warnings)
     feeds: Mapping[str, Any] = read_arrays(options.feed) if options.feed else {}
     declaring = module.main if turns is None else union_of(step_programs(module).values())
-    arrays = read_initial(options.init) if options.init else {}
+    arrays = read_initial(options.init, declaring) if options.init else {}
     init = initial_values(declaring, arrays, options.init or "", module.startup)
     steps = _steps(module, result.plan.trainers, turns, options, feeds)
     fetch: Sequence[str] = fetches[MAIN] if turns is None else ()

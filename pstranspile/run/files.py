@@ -66,15 +66,31 @@ def read_arrays(path: str | os.PathLike[str]) -> ArrayFile:
         raise _refuse(file, f"not an .npz file, or a damaged one{reason}") from None
 
 
-def read_initial(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Values to start from, by variable: the arrays of an `.npz` file, or the files of a folder that Fluid saved.
+def _is_combined(path: str | os.PathLike[str]) -> bool:
+    """Whether a file begins as a tensor that Fluid saved: with the version 0."""
+    if not os.path.isfile(path):
+        return False
+    try:
+        with open(path, "rb") as file:
+            return file.read(4) == bytes(4)
+    except OSError:
+        return False
 
-    In such a folder, as `save_persistables` makes it, a file is called like its variable; a `/` in the name is a
-    folder. Raises DiagnosticError when something can't be read.
+
+def read_initial(path: str | os.PathLike[str], program: Program) -> dict[str, Any]:
+    """Values to start from, by variable: the arrays of an `.npz` file, or what `save_persistables` of Fluid wrote.
+
+    In a folder of it a file is called like its variable; a `/` in the name is a folder. One combined file (its
+    `filename`) holds the program's persistable variables by order of their names, and no names. Raises DiagnosticError
+    when something can't be read.
     """
+    from pstranspile.interop.tensor_files import read_combined, read_tensor
+
     if not os.path.isdir(path):
-        return read_arrays(path)
-    from pstranspile.interop.tensor_files import read_tensor
+        if not _is_combined(path):
+            return read_arrays(path)
+        held = program.main_block.vars.values()
+        return dict(read_combined(path, sorted(v.name for v in held if v.persistable and v.tensor is not None)))
 
     files = [os.path.join(at, name) for at, _, names in os.walk(path) for name in names]
     if not files:

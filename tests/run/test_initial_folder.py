@@ -23,6 +23,7 @@ def saved(tmp_path):
     draw = np.random.default_rng(1)
     scope["w"] = draw.normal(size=scope["w"].shape).astype("float32")
     ps.save_variables(module["main"], scope, tmp_path / "persistables")
+    ps.save_variables(module["main"], scope, tmp_path / "combined", layout="combined")
     x = draw.normal(size=(2, 4, 1000)).astype("float32")
     np.savez(tmp_path / "data.npz", x=x, y=x[:, :, :20])
     np.savez(tmp_path / "same.npz", **{n: scope[n] for n in ps.load(PROGRAM).main.main_block.vars if n in ("w", "b")})
@@ -32,13 +33,13 @@ def saved(tmp_path):
 @pytest.mark.parametrize("job", [[], ["--pservers", "2", "--trainers", "2"]])
 def test_a_folder_gives_what_a_file_gives(saved, job, capsys):
     shown = []
-    for init in ("persistables", "same.npz"):
+    for init in ("persistables", "combined", "same.npz"):
         command = ["run", PROGRAM, *job, "--feed", str(saved / "data.npz"), "--init", str(saved / init)]
         assert main([*command, "--save", str(saved / f"{init}.out.npz")]) == 0
         shown.append(capsys.readouterr().out)
-    assert shown[0] == shown[1]
-    one, other = (np.load(saved / f"{init}.out.npz") for init in ("persistables", "same.npz"))
-    assert all(np.array_equal(one[name], other[name]) for name in one.files)
+    assert shown[0] == shown[1] == shown[2]
+    one, *others = (np.load(saved / f"{init}.out.npz") for init in ("persistables", "combined", "same.npz"))
+    assert all(np.array_equal(one[name], other[name]) for name in one.files for other in others)
 
 
 def test_check_takes_a_folder(saved):
@@ -56,16 +57,16 @@ def test_a_file_that_is_no_variable(saved, capsys):
 def test_names_with_folders(saved):
     (saved / "persistables" / "emb").mkdir()
     (saved / "persistables" / "w").rename(saved / "persistables" / "emb" / "w")
-    assert "emb/w" in read_initial(saved / "persistables")
+    assert "emb/w" in read_initial(saved / "persistables", ps.load(PROGRAM).main)
 
 
 def test_what_is_no_such_folder(saved):
     (saved / "empty").mkdir()
     with pytest.raises(DiagnosticError, match="the folder is empty"):
-        read_initial(saved / "empty")
+        read_initial(saved / "empty", ps.load(PROGRAM).main)
     (saved / "persistables" / "w").write_bytes(b"no tensor")
     with pytest.raises(DiagnosticError, match="persistables/w"):
-        read_initial(saved / "persistables")
+        read_initial(saved / "persistables", ps.load(PROGRAM).main)
 
 
 def test_the_scripts_for_fluid_are_written_for_its_python():
@@ -74,3 +75,15 @@ def test_the_scripts_for_fluid_are_written_for_its_python():
     assert len(scripts) == 2
     for script in scripts:
         ast.parse(script, feature_version=(3, 7))
+
+
+def test_a_combined_file_of_another_program(saved, capsys):
+    (saved / "combined").write_bytes((saved / "combined").read_bytes()[:-10])
+    assert main(["run", PROGRAM, "--feed", str(saved / "data.npz"), "--init", str(saved / "combined")]) == 1
+    assert "error[values-damaged]" in capsys.readouterr().err
+
+
+def test_a_python_script_in_place_of_a_program(tmp_path, capsys):
+    (tmp_path / "train.py").write_text("import paddle.fluid as fluid\n")
+    assert main(["verify", str(tmp_path / "train.py")]) == 1
+    assert "this is a Python script; dump its programs where it runs" in capsys.readouterr().err
