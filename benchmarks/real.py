@@ -42,7 +42,7 @@ import pstranspile as ps
 from pstranspile.ops.tensor_bytes import NUMPY_TYPES
 from pstranspile.ops.values import LoDTensor
 from pstranspile.proof.data import make_feeds
-from pstranspile.run.files import Feeds
+from pstranspile.run.step_feeds import Feeds
 
 STEPS = {**by_hand.STEPS, **by_hand_recurrent.STEPS}
 
@@ -109,7 +109,7 @@ def load(folder: Path, batch: int) -> Case:
     if (folder / "feeds_steps.npz").exists():
         feeds = recorded(folder / "feeds_steps.npz", module.main)
     else:
-        made = Feeds(module.main, make_feeds(module.main, 4, batch), "")
+        made = Feeds(module.main, make_feeds(module.main, 4, batch))
         feeds = [made.step(number) for number in range(4)]
     return Case(folder.name, folder, module, feeds, init, about["loss"] or about["fetches"][0])
 
