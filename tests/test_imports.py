@@ -16,6 +16,7 @@ LAYERS = (
     ("ir",),
     ("job",),
     ("ops",),
+    ("gradients",),
     ("layers",),
     ("autodiff",),
     ("analysis",),

@@ -10,15 +10,29 @@ from typing import NamedTuple
 from pstranspile.autodiff import codes
 from pstranspile.autodiff.declare import declare_gradients
 from pstranspile.autodiff.fanout import sum_partial_gradients
+from pstranspile.autodiff.own_names import give_own_names
 from pstranspile.autodiff.paths import ops_to, unread_outputs
 from pstranspile.autodiff.prune import without_unconnected, without_unwanted
+from pstranspile.gradients.audit import wrong_gradients
+from pstranspile.gradients.loop_terms import with_loop_terms
+from pstranspile.gradients.old_values import with_old_values
+from pstranspile.gradients.versions import FLOATS
 from pstranspile.ir.attributes import BlockRef, Longs
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity, at_op
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity, at_op, raise_errors
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import Op, Origin
 from pstranspile.ir.roles import OpRole
+from pstranspile.ir.types import VarKind
 from pstranspile.layers.draft import Draft
-from pstranspile.ops.gradient import SUFFIX, GradientBlock, Wanted, differentiated, gradient_name, gradient_rule
+from pstranspile.ops.gradient import (
+    SUFFIX,
+    GradientBlock,
+    Wanted,
+    bare_op,
+    differentiated,
+    gradient_name,
+    gradient_rule,
+)
 
 LOSS_GRADIENT = OpRole.BACKWARD | OpRole.LOSS
 """The role of the op that starts the backward part."""
@@ -41,11 +55,41 @@ def append_backward(
     `draft.stop_gradient` get no gradient, nor do parameters that are not trainable.
     Raises DiagnosticError when the loss can't be differentiated.
     """
-    block = draft.blocks[0]
-    earlier = sum(1 for op in block.all_ops() if op.role == LOSS_GRADIENT)
+    earlier = sum(1 for op in draft.blocks[0].all_ops() if op.role == LOSS_GRADIENT)
     _flush(draft)
+    before, stopped = draft.copy(), list(no_grad)
+    found = _append(draft, loss, parameters, stopped, earlier)
+    if not _wrong(draft, stopped):
+        return found
+    draft.restore(before)
+    if not earlier:
+        meant = give_own_names(draft)
+        stopped += [name for name, variable in meant.items() if variable in stopped]
+        found = _append(draft, loss, parameters, stopped, earlier, own_names=True)
+    raise_errors(_wrong(draft, stopped))
+    return found
+
+
+def _wrong(draft: Draft, no_grad: Iterable[str]) -> list[Diagnostic]:
+    """Findings on gradients that are not those of the values they should be of."""
+    frozen = {var.name for var in draft.parameters() if var.parameter and not var.parameter.trainable}
+    stopped = frozen.union(no_grad, draft.stop_gradient)
+    return wrong_gradients(with_old_values(with_loop_terms(draft.main())), stopped.__contains__)
+
+
+def _append(
+    draft: Draft,
+    loss: str,
+    parameters: Iterable[str] | None,
+    no_grad: Iterable[str],
+    earlier: int,
+    *,
+    own_names: bool = False,
+) -> tuple[ParamGrad, ...]:
+    """Appends the gradient ops; `own_names` when overwritten variables have been given names of their own."""
+    block = draft.blocks[0]
     _mark_loss(draft, loss)
-    unwanted = _unwanted(draft)
+    unwanted = _unwanted(draft, floats=own_names)
     unwanted[0] |= {gradient_name(name) for name in no_grad}
     names = {differentiated(name) for name in unwanted[0]}
     path = ops_to(block.ops, {loss}, names)
@@ -53,7 +97,7 @@ def append_backward(
     unwanted[0] |= {gradient_name(name) for name in names}
     start = len(block.ops)
     block.ops.append(_loss_gradient(draft, loss))
-    made = _Backward(draft, unwanted, earlier)
+    made = _Backward(draft, unwanted, earlier, own_names)
     made.append(0, path, {gradient_name(loss)} if earlier else None)
     _mint_again(draft, start, made)
     grads = declare_gradients(draft, 0, start, made.variable_of)
@@ -88,11 +132,14 @@ def _not_scalar(op: Op, loss: str, shape: tuple[int, ...]) -> Diagnostic:
     return at_op(codes.LOSS_SHAPE, message, op, focus=f"%{loss}")
 
 
-def _unwanted(draft: Draft) -> dict[int, set[str]]:
-    """For each block the gradients that are not wanted of the variables it declares."""
+def _unwanted(draft: Draft, *, floats: bool) -> dict[int, set[str]]:
+    """For each block the gradients that are not wanted of the variables it declares; with `floats` only those of
+    numbers with a fraction are (Fluid makes some of indices, which nothing uses)."""
     found: dict[int, set[str]] = {}
     for index, block in enumerate(draft.blocks):
         found[index] = {gradient_name(name) for name in draft.stop_gradient & block.vars.keys()}
+        whole = (var.name for var in block.vars.values() if floats and var.dtype not in FLOATS)
+        found[index] |= {gradient_name(name) for name in whole}
     frozen = (var.name for var in draft.blocks[0].vars.values() if var.parameter and not var.parameter.trainable)
     found[0] |= {gradient_name(name) for name in frozen}
     return found
@@ -120,17 +167,21 @@ def _derived(origin: Origin | None) -> Origin | None:
 class _Backward:
     """Appends the gradient ops of one call, block by block."""
 
-    def __init__(self, draft: Draft, unwanted: dict[int, set[str]], earlier: int):
+    def __init__(self, draft: Draft, unwanted: dict[int, set[str]], earlier: int, own_names: bool):
         self.draft = draft
+        self.own_names = own_names
         self.unwanted = unwanted
         self.earlier = earlier
         self.variable_of: dict[str, str] = {}
         self.renamed: dict[str, str] = {}
 
-    def append(self, block: int, path: Sequence[Op], reached: set[str] | None, into: int = 0) -> None:
+    def append(
+        self, block: int, path: Sequence[Op], reached: set[str] | None, into: int = 0, given: Iterable[str] = ()
+    ) -> None:
         """Appends the gradient ops of `path`, ops of `block`, to the block `into`.
 
         `reached` holds the gradients that lead back to the loss, and grows; None takes every op as leading there.
+        `given` are gradients that a sub-block starts with.
         """
         ops: list[Op] = []
         for forward in reversed(path):
@@ -142,7 +193,7 @@ class _Backward:
             self._note(forward, made, block)
         ops = sum_partial_gradients(ops, block)
         ops = without_unwanted(ops, self.unwanted.setdefault(block, set()))
-        ops = without_unconnected(ops, path, reached or ())
+        ops = without_unconnected(ops, path, reached or given)
         self.draft.blocks[into].ops += [op._replace(role=OpRole.BACKWARD) for op in ops]
 
     def _of(self, forward: Op, block: int) -> tuple[Op, ...]:
@@ -164,7 +215,10 @@ class _Backward:
         index = draft.new_block(forward_block=block)
         parent = draft.blocks[index].parent
         with draft.inside(index):
-            self.append(block, _inner_path(draft, forward, block), None, into=index)
+            given = map(gradient_name, forward.output_names) if self.own_names else ()
+            self.append(block, _inner_path(draft, forward, block), None, into=index, given=given)
+            if self.own_names:
+                draft.blocks[index].ops += _ended(draft, index, forward)
 
         def sees(name: str) -> bool:
             return draft.find(name, block) is not None or draft.find(name, parent) is not None
@@ -215,6 +269,21 @@ def _inner_path(draft: Draft, forward: Op, block: int) -> list[Op]:
     wanted = {name for op in assigns for name in op.input_names if name in draft.blocks[block].vars}
     path = ops_to(ops, wanted, set())
     return path + [op for op in assigns if not any(op is found for found in path)]
+
+
+def _ended(draft: Draft, block: int, forward: Op) -> list[Op]:
+    """Zeros for the gradients of what a sub-block overwrites without having read it."""
+    written = {name for op in draft.blocks[block].ops for name in op.output_names}
+    found: list[Op] = []
+    for name in forward.output_names:
+        gradient, var = gradient_name(name), draft.find(name, block)
+        if var is None or var.kind is not VarKind.LOD_TENSOR or var.dtype not in FLOATS or name in draft.stop_gradient:
+            continue
+        if name in [*forward.input_names] and gradient not in written:
+            like = gradient if forward.type == "while" else name  # a loop takes what its block reads
+            zeros = bare_op("fill_zeros_like", {"X": (like,)}, {"Out": (gradient,)})
+            found.append(zeros._replace(role=OpRole.BACKWARD, origin=_derived(forward.origin)))
+    return found
 
 
 def _mapped(slots: FrozenMap[str, tuple[str, ...]], names: dict[str, str]) -> FrozenMap[str, tuple[str, ...]]:

@@ -46,7 +46,8 @@ class _FanOut:
         if len(parts) > 1:
             self._sum(name, parts, index)
             self.parts[name] = [name]
-        self.mentions.setdefault(name, []).append(index)
+        if parts:  # what is read before is another gradient of that name, which the block was given
+            self.mentions.setdefault(name, []).append(index)
 
     def _sum(self, name: str, parts: list[str], before: int) -> None:
         self.sum_of[name] = len(self.sums)

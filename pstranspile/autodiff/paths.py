@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 
+from pstranspile.gradients.versions import FLOATS
 from pstranspile.ir.attributes import BlockRef
 from pstranspile.ir.model import Op, Program
 from pstranspile.ir.types import DType
@@ -78,7 +79,8 @@ def stopped_by_default(program: Program) -> set[str]:
     """Variables of a program that Fluid's layers would have marked as getting no gradient.
 
     A ProgramDesc does not say. They are what no op writes and is no parameter (feeds, counters), what holds a
-    constant, an index or a truth value, and persistable variables that are not parameters.
+    constant, an index or a truth value, and persistable variables that are not parameters. What starts as a constant
+    and is given other numbers by another op does get one.
     """
     written: set[str] = set()
     constant: set[str] = set()
@@ -91,6 +93,7 @@ def stopped_by_default(program: Program) -> set[str]:
             if var.parameter is not None or SUFFIX in var.name:
                 continue
             untouched = index == 0 and var.name not in written
-            if untouched or var.persistable or var.dtype is DType.BOOL or var.name in constant:
+            fixed = var.name in constant and not (var.name in written and var.dtype in FLOATS)
+            if untouched or var.persistable or var.dtype is DType.BOOL or fixed:
                 found.add(var.name)
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TypeAlias, TypeGuard
+from typing import NamedTuple, TypeAlias, TypeGuard
 
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Block, Module, Op, Origin, Program, TensorType, Var
@@ -40,6 +40,14 @@ class BlockDraft:
     def freeze(self) -> Block:
         """The block as a value."""
         return Block(FrozenMap(self.vars), tuple(self.all_ops()), self.parent, self.forward_block)
+
+
+class DraftState(NamedTuple):
+    """The main program of a draft at a time, and which names were taken."""
+
+    blocks: tuple[Block, ...]
+    names: dict[str, int]
+    stopped: frozenset[str]
 
 
 class Draft:
@@ -90,6 +98,18 @@ class Draft:
     def main(self) -> Program:
         """The main program as it stands now."""
         return self._main._replace(blocks=tuple(block.freeze() for block in self.blocks))
+
+    def copy(self) -> DraftState:
+        """What the main program is now, for `restore`."""
+        return DraftState(
+            tuple(block.freeze() for block in self.blocks), self.names.copy(), frozenset(self.stop_gradient)
+        )
+
+    def restore(self, state: DraftState) -> None:
+        """Makes the main program again what it was."""
+        self.blocks[:] = [BlockDraft(block) for block in state.blocks]
+        self.names.restore(state.names)
+        self.stop_gradient = set(state.stopped)
 
     def beside(self) -> Draft:
         """A draft of another, empty main program with the same startup program, names and scopes."""

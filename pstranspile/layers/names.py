@@ -23,6 +23,14 @@ class Names:
         self._next[key] = number + 1
         return f"{key}_{number}"
 
+    def copy(self) -> dict[str, int]:
+        """The counters as they are now, for `restore`."""
+        return dict(self._next)
+
+    def restore(self, counters: dict[str, int]) -> None:
+        """Makes the counters again what they were."""
+        self._next = dict(counters)
+
     def skip(self, name: str) -> None:
         """Takes note of a name that is in use, and of the layer's name in front of its first dot.
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 from pstranspile.ir.model import Op
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import ExecutionContext, Value
-from pstranspile.ops.gradient import Wanted, gradient, like_forward, output_gradients
+from pstranspile.ops.gradient import SUFFIX, Wanted, gradient, like_forward, output_gradients
 from pstranspile.ops.kernel import Run, kernel
 from pstranspile.ops.schema import declare
 from pstranspile.ops.shapes import outputs_like, shape_rule
@@ -61,16 +61,24 @@ def _copy(value: Value) -> Value:
     return LoDTensor(value.data.copy(), value.lod) if isinstance(value, LoDTensor) else value.copy()
 
 
+def _plus(held: Any, more: Any) -> Value:
+    if isinstance(held, LoDTensor):
+        return LoDTensor(held.data + (more.data if isinstance(more, LoDTensor) else more), held.lod)
+    return held + (more.data if isinstance(more, LoDTensor) else more)
+
+
 @kernel("write_to_array", lod="own")
 def _run_write_to_array(op: Op) -> Run:
     array = op.outputs["Out"][0]
+    adds = SUFFIX in array  # the gradient of an element is that of all who read it
 
     def run(X: Value, I: Any, context: ExecutionContext) -> list[Value]:  # noqa: E741 (Fluid's name of the slot)
         index = _index(I)
         found = context.find(array)
         items = cast("list[Value]", found) if isinstance(found, list) else []
         items += [None] * (index + 1 - len(items))
-        items[index] = _copy(X)
+        held = items[index]
+        items[index] = _copy(X) if held is None or not adds else _plus(held, X)
         return items
 
     return run
@@ -79,6 +87,7 @@ def _run_write_to_array(op: Op) -> Run:
 @kernel("read_from_array", lod="own", may_lack="X X_W")
 def _run_read_from_array(op: Op) -> Run:
     like = op.input("X_W")
+    takes = SUFFIX in (op.input("X") or "")  # what was in the element before it was written has another gradient
 
     def run(I: Any, X: Value | None, X_W: Value | None) -> Value:  # noqa: E741
         index = _index(I)
@@ -86,7 +95,11 @@ def _run_read_from_array(op: Op) -> Run:
             raise ValueError("X must be an array of tensors")
         items = cast("list[Value]", X or [])  # a gradient that no step has written yet is an empty array
         if index < len(items) and items[index] is not None:
-            return _copy(items[index])
+            found = items[index]
+            if not takes:
+                return _copy(found)
+            items[index] = None
+            return found
         if like is None:
             raise ValueError(f"X has no element {index}; it has {len(items)} elements")
         # a gradient that nothing has asked for: zeros like what was written

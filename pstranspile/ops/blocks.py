@@ -167,7 +167,7 @@ def _run_while_grad(op: Op) -> Run:
                 if value is None:  # nothing after the loop uses the variable
                     value = _zeros_like(context.find(taken.removesuffix(SUFFIX)))
                 if value is not None:
-                    backward.keep(taken, list(value) if isinstance(value, list) else value)  # pyright: ignore
+                    backward.keep(taken, value)  # an array of gradients is the same one in all steps
             backward.execute()
             ended = _ended(step.context.ops(), backward.ops(), inside)
             for given, taken in zip(outside, inside, strict=False):

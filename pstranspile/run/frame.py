@@ -10,7 +10,10 @@ from pathlib import Path
 from time import perf_counter
 from typing import Protocol, TypeAlias
 
-from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.gradients.audit import wrong_gradients
+from pstranspile.gradients.loop_terms import KEPT, with_loop_terms
+from pstranspile.gradients.old_values import is_copy, with_old_values
+from pstranspile.ir.diagnostics import DiagnosticError, raise_errors
 from pstranspile.ir.model import Block, Op, Program, Var
 from pstranspile.ops.context import Value
 from pstranspile.ops.random_numbers import Key, stream_key
@@ -20,8 +23,6 @@ from pstranspile.run.batch_axis import BatchAxes
 from pstranspile.run.batch_rows import find_rows
 from pstranspile.run.bound import BoundOp, bind, call, gather, present
 from pstranspile.run.feeds import missing
-from pstranspile.run.loop_gradients import KEPT, with_loop_terms
-from pstranspile.run.old_values import is_copy, with_old_values
 from pstranspile.run.scope import Scope
 from pstranspile.run.terms import without_unmade_terms
 from pstranspile.run.together import Group
@@ -56,6 +57,7 @@ class Execution:
         folder: str | Path = ".",
     ):
         self.program = with_old_values(with_loop_terms(without_unmade_terms(program)))
+        raise_errors(wrong_gradients(self.program))
         self.scope = scope
         self.base_seed = program.random_seed if seed is None else seed
         self.machine = stream

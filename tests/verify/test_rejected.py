@@ -50,7 +50,10 @@ OTHER_INPUTS = {
 }
 """Codes (or how they begin) that need another input than a text worth reading, and where they are tested."""
 
-OTHER_MODULES = {"pstranspile.autodiff.codes": "tests/autodiff"}  # a text together with a loss to differentiate
+OTHER_MODULES = {
+    "pstranspile.autodiff.codes": "tests/autodiff",  # a text together with a loss to differentiate
+    "pstranspile.gradients.codes": "tests/autodiff",  # found when a program is run
+}
 """Modules all of whose codes need another input."""
 
 

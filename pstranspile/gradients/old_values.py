@@ -20,12 +20,13 @@ _PAIRS = {"write_to_array": "read_from_array", "read_from_array": "write_to_arra
 """Op types that are each other's gradient."""
 
 
-_OLD = "@OLD@"
+OLD = "@OLD@"
+"""In the names of copies."""
 
 
 def is_copy(op: Op) -> bool:
     """Whether an op keeps a value that another op overwrites."""
-    return op.type == "assign" and any(_OLD in name for name in op.output_names)
+    return op.type == "assign" and any(OLD in name for name in op.output_names)
 
 
 class Version(NamedTuple):
@@ -37,7 +38,7 @@ class Version(NamedTuple):
     @property
     def copy(self) -> str:
         """The variable that keeps it."""
-        return f"{self.name}{_OLD}{self.writes}"
+        return f"{self.name}{OLD}{self.writes}"
 
 
 def with_old_values(program: Program) -> Program:

@@ -7,11 +7,11 @@ as well, the gradient of that use takes the place of the loop's. Here they are a
 
 from __future__ import annotations
 
+from pstranspile.gradients.old_values import History, is_backward
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Op, Program
 from pstranspile.ir.roles import OpRole
 from pstranspile.ops.gradient import SUFFIX
-from pstranspile.run.old_values import History, is_backward
 
 KEPT = "@OF@LOOP"
 """Ends the names of gradients as loops give them."""

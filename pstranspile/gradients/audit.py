@@ -1,0 +1,285 @@
+"""Whether the gradients that a program computes are those of its values.
+
+Fluid names a gradient after its variable. Where ops give a variable several values (a loop its loop variables, a
+branch what came before it), one name stands for the gradients of all of them, and a gradient op may find that of
+another value, or the value itself replaced. Here the backward pass is followed term by term: every gradient that is
+read must be the sum of all uses of just the value that it is of, and every value read must be the one of that moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from pstranspile.gradients import codes
+from pstranspile.gradients.frames import Frame, Values
+from pstranspile.gradients.inner import Pass, through_branch, through_loop, through_steps
+from pstranspile.gradients.loop_terms import KEPT
+from pstranspile.gradients.needs import Needs, Terms
+from pstranspile.gradients.old_values import OLD, is_backward
+from pstranspile.gradients.versions import (
+    WITH_BLOCKS,
+    Expected,
+    Forward,
+    Use,
+    fits,
+    inner_block,
+    is_forward,
+    placed,
+    signature,
+)
+from pstranspile.ir.diagnostics import Diagnostic, Note, at_op
+from pstranspile.ir.model import Op, Program, Slots
+from pstranspile.ir.roles import OpRole
+from pstranspile.ir.types import VarKind
+from pstranspile.ops.gradient import EMPTY_NAME, SUFFIX, differentiated, gradient_name
+
+LOSS = OpRole.BACKWARD | OpRole.LOSS
+
+_SKIPPED = OpRole.OPTIMIZE | OpRole.RPC | OpRole.DIST | OpRole.LR_SCHED
+
+
+def wrong_gradients(program: Program, stopped: Callable[[str], bool] | None = None) -> list[Diagnostic]:
+    """Findings on gradient ops whose result is not the derivative, as a variable has several values.
+
+    `stopped` tells which variables are to have no gradient, by default all that have none.
+    """
+    if not _overwrites(program):
+        return []
+    seeds = [op for op in program.main_block.ops if op.role == LOSS]
+    if not seeds:
+        return []
+    if len(seeds) > 1:
+        return [
+            at_op(
+                codes.GRADIENT_OF_ANOTHER, "starts a second backward pass over variables with several values", seeds[1]
+            )
+        ]
+    loss = differentiated(next(iter(seeds[0].output_names), ""))
+    made = {
+        differentiated(name)
+        for block in program.blocks
+        for op in block.ops
+        if is_backward(op)
+        for name in op.output_names
+        if SUFFIX in name
+    }
+    needs = Needs(program, loss, stopped or (lambda name: name not in made))
+    audit = Audit(needs)
+    audit.follow()
+    return audit.found
+
+
+def _overwrites(program: Program) -> bool:
+    """Whether a variable that gradients depend on may have several values."""
+    read: set[str] | None = None
+    for number, block in enumerate(program.blocks):
+        if number and block.forward_block >= 0:
+            continue
+        seen: set[str] = set()
+        for op in block.ops:
+            if not is_forward(op):
+                continue
+            for name in op.output_names:
+                if name in seen or (number and name not in block.vars):
+                    if read is None:
+                        read = _of_gradients(program)
+                    if name in read and not _is_state(program, name, number):
+                        return True
+            seen.update(op.input_names)
+            seen.update(op.output_names)
+    return False
+
+
+def _is_state(program: Program, name: str, block: int) -> bool:
+    var = program.find_var(name, block)
+    return var is None or var.kind is not VarKind.LOD_TENSOR or var.parameter is not None
+
+
+def _of_gradients(program: Program) -> set[str]:
+    """What gradient ops read, and what they give gradients of."""
+    ops = [
+        op for block in program.blocks for op in block.ops if is_backward(op) and not (op.role or 0) & OpRole.OPTIMIZE
+    ]
+    found = {name for op in ops for name in op.input_names}
+    return found | {differentiated(name) for op in ops for name in op.output_names}
+
+
+class Audit:
+    """One walk over the gradient ops of a program."""
+
+    def __init__(self, needs: Needs):
+        self.needs = needs
+        self.program = needs.program
+        self.found: list[Diagnostic] = []
+
+    def follow(self) -> None:
+        """Follows the gradient ops of block 0, and ends with the gradients of what no op makes."""
+        forward = self.needs.forward(0)
+        frame = Frame(None, frozenset(self.program.main_block.vars))
+        ops = [op for op in self.program.main_block.ops if is_backward(op) and not (op.role or 0) & _SKIPPED]
+        here = self._pass(forward, self.needs.terms, frame, Values(forward, None, {}), ops)
+        self._ops(here, ops)
+        if self.found:
+            return
+        for (name, version), uses in sorted(self.needs.terms.items(), key=lambda item: item[0]):
+            given = frame.find(gradient_name(name))
+            var = self.program.main_block.vars.get(name)
+            asked = given is not None or (var is not None and var.parameter is not None)
+            if version == 0 and name not in forward.last and asked and given != frozenset(uses) and ops:
+                self._wrong(here, ops[-1], name, given, uses)
+
+    def _pass(self, forward: Forward, terms: Terms, frame: Frame, values: Values, ops: Sequence[Op]) -> Pass:
+        by_signature: dict[tuple[object, ...], list[Expected]] = {}
+        for asked in self.needs.expected(forward.number):
+            for expected in reversed(asked):
+                by_signature.setdefault(signature(expected.op), []).append(expected)
+        for index, op in enumerate(forward.ops):
+            if op.type in WITH_BLOCKS:
+                by_signature.setdefault((f"{op.type}_grad", _scopes(op.outputs)), []).append(Expected(index, 0, op))
+        made = frozenset(name for op in ops for name in op.output_names)
+        return Pass(forward, terms, frame, values, by_signature, made)
+
+    def _ops(self, here: Pass, ops: Sequence[Op]) -> None:
+        frame = here.frame
+        for op in ops:
+            if self.found:
+                return
+            if op.role == LOSS:
+                for name in op.output_names:
+                    frame.write(name, frozenset())
+                continue
+            key = signature(op)
+            if op.type.endswith("_grad") and op.type.removesuffix("_grad") in WITH_BLOCKS:
+                key = op.type, _scopes(op.inputs)
+            matching = [] if _adds_up(op) else here.by_signature.get(key, [])
+            expected = next((each for each in reversed(matching) if fits(each, op)), None)
+            if expected is not None:
+                matching.remove(expected)
+                forward = here.forward.ops[expected.number]
+                if forward.type in WITH_BLOCKS:
+                    _THROUGH[forward.type](self, here, op, expected.number)
+                else:
+                    self._plain(here, op, expected)
+            else:
+                self._other(here, op)
+
+    def _other(self, here: Pass, op: Op) -> None:
+        """Ops that are no op's gradient: sums of terms, copies, zeros, and what a user does to gradients."""
+        frame = here.frame
+        for name in op.output_names:
+            if SUFFIX not in name or name == EMPTY_NAME:
+                continue
+            terms = [
+                (given, frame.find(given))
+                for given in op.input_names
+                if differentiated(given) == differentiated(name) and SUFFIX in given and op.type != "fill_zeros_like"
+            ]
+            total: frozenset[Use] = frozenset()
+            for _, held in terms:
+                if held and total & held:
+                    self.report(here, op, name, "adds the same term of %s twice")
+                total |= held or frozenset()
+            frame.write(name, total)
+
+    def _plain(self, here: Pass, op: Op, expected: Expected) -> None:
+        forward, index = here.forward, expected.number
+        source = forward.ops[index]
+        if source.type == "assign" and source.inputs.get("X") == source.outputs.get("Out"):
+            return
+        if source.type == "increment":  # what counts steps is counted back
+            for name in source.output_names:
+                here.values.back(name)
+            return
+        for slot, names in op.inputs.items():
+            for name in names:
+                if SUFFIX in name and OLD not in name:
+                    self.complete(here, op, index, name)
+                elif here.forward.kind(name.partition(OLD)[0]) is VarKind.LOD_TENSOR:
+                    self._found(here, op, slot, name, index)
+        for use, name in placed(expected, op):
+            if SUFFIX in name:
+                self.give(here, name, use, differentiated(name))
+
+    def _found(self, here: Pass, op: Op, slot: str, name: str, index: int) -> None:
+        """Holds a value that a gradient op reads to the version that its forward op read or made."""
+        source, base = here.forward.ops[index], name.partition(OLD)[0]
+        made = slot in source.outputs if slot not in source.inputs else False
+        versions = here.forward.after if made or base not in source.input_names else here.forward.before
+        wanted = versions[index].get(base)
+        if wanted is not None and here.values.seen(name) != wanted:
+            self.report(here, op, base, "finds another value of %s than its forward op had")
+
+    def complete(self, here: Pass, op: Op, index: int, name: str, *, of: str = "") -> None:
+        """Holds a gradient that is read to the uses of the value that it should be of."""
+        of = of or differentiated(name)
+        if not here.forward.is_float(of):
+            return
+        version = here.forward.after[index].get(of)
+        if version is None:
+            return
+        wanted = frozenset(here.terms.get((of, version), ()))
+        held = here.frame.find(name)
+        if of == self.needs.loss and not wanted and here.forward.number == 0:
+            return
+        if (held or frozenset()) != wanted:
+            self._wrong(here, op, of, held, wanted)
+
+    def whole(self, within: Pass, op: Op, name: str, held: frozenset[Use]) -> None:
+        """Holds the gradient that a sub-block gives for what it found of a variable to the uses of that."""
+        wanted = frozenset(within.terms.get((name, 0), ()))
+        if held != wanted:
+            self._wrong(within, op, name, held, wanted)
+
+    def give(self, here: Pass, gradient: str, use: Use, of: str) -> None:
+        """Sets a gradient to a term; to none where the use does not lead to the loss, so that it is zero."""
+        version = here.forward.before[use.op].get(of, 0)
+        here.frame.write(gradient, frozenset({use}.intersection(here.terms.get((of, version), ()))))
+
+    def ends(self, here: Pass, index: int) -> frozenset[str]:
+        """The variables of a sub-block whose last values lead to the loss."""
+        return self.needs.inner(here.forward.ops[index], self.needs.active(here.forward, here.terms, index))[1]
+
+    def within(self, here: Pass, op: Op, index: int, given: dict[str, frozenset[Use]]) -> Pass:
+        """Follows the gradient block of an op over its forward op's sub-block; `given` are gradients it starts with."""
+        source = here.forward.ops[index]
+        forward = self.needs.forward(inner_block(self.program, source))
+        terms, _ = self.needs.inner(source, self.needs.active(here.forward, here.terms, index))
+        block = self.program.blocks[inner_block(self.program, op)]
+        frame = Frame(here.frame.steps(), frozenset(block.vars))
+        frame.local.update(given)
+        kept = set(source.inputs.get("X", ())) if source.type == "while" else None
+        values = Values(forward, here.values, dict(here.forward.before[index]), dict(here.forward.after[index]), kept)
+        ops = [each for each in block.ops if is_backward(each)]
+        inside = self._pass(forward, terms, frame, values, ops)
+        self._ops(inside, ops)
+        return inside
+
+    def _wrong(self, here: Pass, op: Op, name: str, held: frozenset[Use] | None, wanted: Iterable[Use]) -> None:
+        lacking = sorted(set(wanted) - (held or frozenset()))
+        text = (
+            "lacks a term of the gradient of %s" if lacking else "takes the gradient of another value of %s for its own"
+        )
+        uses = lacking or sorted((held or frozenset()) - set(wanted))
+        self.report(here, op, name, text, uses)
+
+    def report(self, here: Pass, op: Op, name: str, text: str, uses: Iterable[Use] = ()) -> None:
+        """Adds a finding on a gradient op; `text` has `%s` for the variable, `uses` are of the forward block."""
+        notes = [
+            Note(f"used by {source.type} here", source.origin.location if source.origin else None)
+            for source in (here.forward.ops[use.op] for use in list(uses)[:2] if 0 <= use.op < len(here.forward.ops))
+        ]
+        message = f"{text.replace('%s', '%' + name)}; give the values of %{name} names of their own"
+        self.found.append(at_op(codes.GRADIENT_OF_ANOTHER, message, op, focus=f"%{name}", notes=notes))
+
+
+def _scopes(slots: Slots) -> tuple[str, ...]:
+    """What tells ops with sub-blocks apart, and is in the slots of their gradient ops: where steps are kept."""
+    return slots.get("StepScopes") or slots.get("Scope") or slots.get("step_scopes") or ()
+
+
+def _adds_up(op: Op) -> bool:
+    names = {differentiated(name) for name in (*op.input_names, *op.output_names)}
+    return (op.type == "sum" or any(KEPT in n for n in op.output_names)) and len(names) == 1
+
+
+_THROUGH = {"while": through_loop, "conditional_block": through_branch, "recurrent": through_steps}

@@ -1,0 +1,89 @@
+"""Where gradients and values are found while gradient blocks run, as `run.frame` and the kernels have it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+
+from pstranspile.gradients.old_values import OLD
+from pstranspile.gradients.versions import Forward, Use
+
+Held = frozenset[Use]
+
+
+class Frame:
+    """The gradients that one execution of a block holds, as sets of terms."""
+
+    def __init__(self, parent: Frame | None, declared: AbstractSet[str]):
+        self.parent = parent
+        self.declared = declared
+        self.local: dict[str, Held] = {}
+        self.forward: Frame | None = parent
+
+    def steps(self) -> Frame:
+        """The frame in which steps of this block's ops run: gradient blocks see those of the forward pass."""
+        return self.forward if self.forward is not None else self
+
+    def find(self, name: str) -> Held | None:
+        """The terms of a gradient here or further out, None if it is not made yet."""
+        frame: Frame | None = self
+        while frame is not None:
+            if name in frame.local:
+                return frame.local[name]
+            frame = frame.parent
+        return None
+
+    def write(self, name: str, terms: Held) -> None:
+        """Sets a gradient where it is held or declared, here if nowhere."""
+        frame: Frame | None = self
+        while frame is not None:
+            if name in frame.local or name in frame.declared:
+                frame.local[name] = terms
+                return
+            frame = frame.parent
+        self.local[name] = terms
+
+
+class Values:
+    """Which version of each variable gradient ops find.
+
+    `around` are the values of the block around, `before` and `after` the versions that the op with the sub-block reads
+    and writes there, `kept` the variables whose values each step of a loop keeps (None: no loop).
+    """
+
+    def __init__(
+        self,
+        forward: Forward,
+        around: Values | None,
+        before: Mapping[str, int],
+        after: Mapping[str, int] | None = None,
+        kept: AbstractSet[str] | None = None,
+    ):
+        self.forward = forward
+        self.around = around
+        self._before = before
+        self._after = after or {}
+        self._kept = kept
+        self._updated = forward.updated_in_place() if kept is not None else set[str]()
+        self._back: dict[str, int] = {}
+
+    def back(self, name: str) -> None:
+        """A gradient op has taken back the last update of a variable."""
+        self._back[name] = self._back.get(name, 0) + 1
+
+    def seen(self, name: str) -> int | None:
+        """The version that a name has here; None if it is the value of no version of this block."""
+        base, copy, writes = name.partition(OLD)
+        if copy:
+            if base in self.forward.last or base in self.forward.block.vars or self.around is None:
+                return self.forward.version(base, int(writes))
+            return 0 if self.around.seen(name) == self._before.get(base, 0) else None
+        last = self.forward.last.get(name, 0) - self._back.get(name, 0)
+        if self.around is None or name in self.forward.block.vars:
+            return last
+        if name not in self.forward.last:
+            around = self.around.seen(name)
+            return 0 if around is not None and around == self._before.get(name, around) else None
+        if self._kept is not None and name in self._kept and name not in self._updated:
+            return 0
+        return last if self.around.seen(name) == self._after.get(name) else None

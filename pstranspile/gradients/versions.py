@@ -1,0 +1,176 @@
+"""The ops of a forward block, which value of each variable they read and write, and the gradient ops they ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from pstranspile.gradients.old_values import OLD, is_backward, is_copy
+from pstranspile.ir.attributes import BlockRef
+from pstranspile.ir.model import Op, Program
+from pstranspile.ir.roles import OpRole
+from pstranspile.ir.types import DType, VarKind
+from pstranspile.ops.gradient import EMPTY_NAME, SUFFIX, Wanted, differentiated, gradient_name, gradient_rule
+
+WITH_BLOCKS = ("while", "conditional_block", "recurrent")
+"""Ops with a sub-block that have a gradient."""
+
+FLOATS = (DType.FP16, DType.FP32, DType.FP64)
+"""Element types that can have gradients."""
+
+
+class Use(NamedTuple):
+    """One way by which a value leads to the loss: an op (its index), the gradient op that follows it back, the slot of
+    the gradient there and its place in it. Op -1 is the end of the block, whose `slot` is the variable."""
+
+    op: int
+    part: int
+    slot: str
+    place: int
+
+
+END = -1
+
+
+def end_of(name: str) -> Use:
+    """The use of the last value of a variable behind its block."""
+    return Use(END, 0, name, 0)
+
+
+def inner_block(program: Program, op: Op) -> int:
+    """The sub-block of an op, 0 if it has none."""
+    block = op.attrs.get("sub_block")
+    return int(block) if isinstance(block, BlockRef) and 0 < block < len(program.blocks) else 0
+
+
+def outside_names(program: Program, op: Op) -> tuple[list[str], list[str]]:
+    """The variables of the blocks around it that an op with a sub-block reads, and those it writes."""
+    reads, writes = dict.fromkeys(op.input_names), dict.fromkeys(op.output_names)
+    inner = inner_block(program, op)
+    if inner:
+        block = program.blocks[inner]
+        for each in block.ops:
+            read, written = outside_names(program, each) if inner_block(program, each) else _names(each)
+            reads.update((name, None) for name in read if name not in block.vars)
+            writes.update((name, None) for name in written if name not in block.vars)
+    return list(reads), list(writes)
+
+
+def _names(op: Op) -> tuple[list[str], list[str]]:
+    return list(op.input_names), list(op.output_names)
+
+
+class Forward:
+    """The forward ops of a block. `before` and `after` are the versions of what each reads and writes.
+
+    A version counts the writes to a variable, 0 is what the block found. An op that gives a variable its own value
+    makes none.
+    """
+
+    def __init__(self, program: Program, number: int):
+        self.program = program
+        self.number = number
+        self.block = program.blocks[number]
+        self.ops = [op for op in self.block.ops if is_forward(op)]
+        self.last: dict[str, int] = {}
+        self._counted: dict[tuple[str, int], int] = {}
+        writes: dict[str, int] = {}
+        self.before: list[Mapping[str, int]] = []
+        self.after: list[Mapping[str, int]] = []
+        for op in self.ops:
+            read, written = outside_names(program, op) if inner_block(program, op) else _names(op)
+            self.before.append({name: self.last.get(name, 0) for name in dict.fromkeys([*read, *written])})
+            same = op.type == "assign" and op.inputs.get("X") == op.outputs.get("Out")
+            for name in dict.fromkeys(written):
+                writes[name] = writes.get(name, 0) + 1
+                if not same:
+                    self.last[name] = self.last.get(name, 0) + 1
+                self._counted[name, writes[name]] = self.last.get(name, 0)
+            self.after.append({name: self.last.get(name, 0) for name in written})
+
+    def version(self, name: str, writes: int) -> int:
+        """The version after so many writes."""
+        return self._counted.get((name, writes), 0)
+
+    def updated_in_place(self) -> set[str]:
+        """Variables that an op both reads and writes: a loop does not keep their values."""
+        return {name for op in self.ops for name in op.input_names if name in [*op.output_names]}
+
+    def kind(self, name: str) -> VarKind | None:
+        """What kind of variable a name means here."""
+        var = self.program.find_var(name, self.number)
+        return var.kind if var else None
+
+    def is_float(self, name: str) -> bool:
+        """Whether a name is a tensor that can have a gradient."""
+        var = self.program.find_var(name, self.number)
+        return var is not None and var.kind is VarKind.LOD_TENSOR and var.dtype in FLOATS
+
+
+def is_forward(op: Op) -> bool:
+    """Whether an op belongs to the forward pass (what keeps values for gradients does not)."""
+    return not is_backward(op) and not is_copy(op) and not (op.role or 0) & (OpRole.RPC | OpRole.DIST)
+
+
+class Expected(NamedTuple):
+    """A gradient op that a forward op asks for; `number` is that op's, `part` counts those of one op."""
+
+    number: int
+    part: int
+    op: Op
+
+    def uses(self) -> Iterator[tuple[Use, str]]:
+        """Every gradient it gives, with the variable it is of."""
+        for slot, names in self.op.outputs.items():
+            for place, name in enumerate(names):
+                if SUFFIX in name:
+                    yield Use(self.number, self.part, slot, place), differentiated(name)
+
+
+def expected_of(op: Op, index: int) -> list[Expected]:
+    """The gradient ops that an op without a sub-block asks for."""
+    rule = gradient_rule(op.type)
+    if rule is None or inner_in(op):
+        return []
+    return [Expected(index, part, made) for part, made in enumerate(rule(op, Wanted()))]
+
+
+def inner_in(op: Op) -> bool:
+    """Whether an op has a sub-block."""
+    return isinstance(op.attrs.get("sub_block"), BlockRef)
+
+
+def plain(name: str) -> str:
+    """A name without what marks copies, and terms of gradients."""
+    if OLD in name:
+        return name.partition(OLD)[0]
+    return gradient_name(differentiated(name)) if SUFFIX in name else name
+
+
+def signature(op: Op) -> tuple[object, ...]:
+    """What tells gradient ops apart: type, what they read."""
+    read = tuple((slot, tuple(map(plain, names))) for slot, names in sorted(op.inputs.items()) if names)
+    return op.type, read
+
+
+def fits(expected: Expected, op: Op) -> bool:
+    """Whether all that an op writes was expected of it."""
+    if inner_in(expected.op):
+        return True
+    asked = {(slot, plain(name)) for slot, names in expected.op.outputs.items() for name in names}
+    return all((slot, plain(n)) in asked for slot, names in op.outputs.items() for n in names if n != EMPTY_NAME)
+
+
+def placed(expected: Expected, op: Op) -> Iterator[tuple[Use, str]]:
+    """The gradients an op gives of those that were expected of it, under the names it gives them."""
+    for slot, names in op.outputs.items():
+        asked = expected.op.outputs.get(slot, ())
+        place = 0
+        for name in names:
+            while place < len(asked) and name != EMPTY_NAME and plain(asked[place]) != plain(name):
+                place += 1
+            if place >= len(asked):
+                break
+            if name != EMPTY_NAME:
+                yield Use(expected.number, expected.part, slot, place), name
+            place += 1

@@ -1,0 +1,85 @@
+"""Programs whose gradients are named after variables that are overwritten: run if they are right, refused if not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import pstranspile as ps
+from pstranspile.autodiff import SGD, train
+from pstranspile.ir.diagnostics import DiagnosticError
+
+FORWARD = """ir 1
+
+program @main {
+  block ^0 {
+    param %w : f32[2, 2]
+    temp %x : f32[2, 2]
+    temp %y : f32[2, 2]
+    temp %loss : f32[1]
+    tanh(X=%w) -> Out=%x
+    elementwise_mul(X=%x, Y=%x) -> Out=%y
+    square(X=%y) -> Out=%x
+    elementwise_add(X=%x, Y=%y) -> Out=%y
+    reduce_sum(X=%y) -> Out=%loss {reduce_all=true}
+  }
+}
+"""
+
+AS_FLUID = """ir 1
+
+program @main {
+  block ^0 {
+    param %w : f32[2, 2]
+    temp %w@GRAD : f32[2, 2]
+    temp %x : f32[2, 2]
+    temp %x@GRAD : f32[2, 2]
+    temp %loss : f32[1]
+    temp %loss@GRAD : f32[1]
+    tanh(X=%w) -> Out=%x
+    sigmoid(X=%x) -> Out=%x
+    reduce_sum(X=%x) -> Out=%loss {reduce_all=true} : loss
+    fill_constant() -> Out=%loss@GRAD {shape=[1], value=1.0} : backward|loss
+    reduce_sum_grad(X=%x, Out@GRAD=%loss@GRAD) -> X@GRAD=%x@GRAD {reduce_all=true} : backward
+    SIGMOID
+    tanh_grad(Out=%x, Out@GRAD=%x@GRAD) -> X@GRAD=%w@GRAD : backward
+  }
+}
+"""
+SIGMOID = "sigmoid_grad(Out=%x, Out@GRAD=%x@GRAD) -> X@GRAD=%x@GRAD : backward"
+
+
+def gradient(main: ps.Program, w: np.ndarray) -> np.ndarray:
+    scope = ps.Scope()
+    scope.update({"w": w})
+    return ps.run(main, {}, ["w@GRAD"], scope)["w@GRAD"]
+
+
+def test_a_model_that_overwrites_is_given_names():
+    made = train(ps.loads(FORWARD), "loss", SGD(0.0)).main
+    assert {"x@VALUE_0", "y@VALUE_0"} <= made.main_block.vars.keys()
+    ops = tuple(op for op in made.main_block.ops if op.type != "sgd")
+    w = np.array([[0.1, 0.2], [0.3, 0.4]], "float32")
+    t = np.tanh(w)
+    wanted = (2 * t + 4 * t**3) * (1 - t * t)  # of t**2 + t**4
+    found = gradient(made._replace(blocks=(made.main_block._replace(ops=ops),)), w)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
+def test_a_value_that_a_gradient_needs_is_kept():
+    w = np.array([[0.1, 0.2], [0.3, 0.4]], "float32")
+    t = np.tanh(w)
+    s = 1 / (1 + np.exp(-t))
+    found = gradient(ps.loads(AS_FLUID.replace("SIGMOID", SIGMOID)).main, w)
+    np.testing.assert_allclose(found, s * (1 - s) * (1 - t * t), rtol=1e-5)
+
+
+def test_a_gradient_of_another_value_is_refused():
+    main = ps.loads(AS_FLUID.replace("SIGMOID", "")).main
+    with pytest.raises(DiagnosticError) as refused:
+        gradient(main, np.zeros((2, 2), "float32"))
+    (found,) = refused.value.diagnostics
+    assert found.code == "gradient-of-another-value"
+    assert found.message.startswith("tanh_grad: lacks a term of the gradient of %x")
+    assert found.location is not None
+    assert found.location.line == 17
