@@ -38,7 +38,8 @@ class Placed(NamedTuple):
     `parts` make up the whole, in order; the value of a checkpoint comes from them. `others` are further copies (of
     parts, or of the whole). Without `parts` the `others` have nothing in common but their name. `table`: sparse rows,
     shared out by id modulo the number of servers. `optional`: it need not have a value (the source program
-    does not keep it from step to step).
+    does not keep it from step to step). `started` are the dims that the start-up program gives it, where it declares
+    others than the program that uses it.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Placed(NamedTuple):
     others: tuple[Part, ...]
     table: bool = False
     optional: bool = False
+    started: tuple[int, ...] = ()
 
     @property
     def holders(self) -> tuple[Part, ...]:
@@ -99,7 +101,7 @@ def layout_of(job: Compiled | Module) -> Layout:
         from pstranspile.plan.text import fingerprint
 
         held = [_whole(var, MACHINE) for var in _kept(sources_of(job))]
-        return Layout(fingerprint(job), "alone", (), 0, (MACHINE,), _put_together(held, sources_of(job)))
+        return Layout(fingerprint(job), "alone", (), 0, (MACHINE,), _put_together(held, job))
     plan = job.plan
     held = [one for number in range(len(plan.pservers)) for one in _on_server(job, number)]
     elsewhere = {v.origin for v in job.distributed_vars if v.vtype == "RemotePrefetch"}
@@ -109,7 +111,7 @@ def layout_of(job: Compiled | Module) -> Layout:
         # of what is looked up on the servers, a trainer has the declaration only
         held += (_whole(var, role.name) for var in _kept(trainer_variables(role)) if var.name not in elsewhere)
     machines = (*(f"pserver_{j}" for j in range(len(plan.pservers))), *(f"trainer_{i}" for i in range(plan.trainers)))
-    variables = _put_together(held, sources_of(job.source))
+    variables = _put_together(held, job.source)
     return Layout(job.fingerprint, plan.mode, plan.pservers, plan.trainers, machines, variables)
 
 
@@ -267,11 +269,19 @@ def _cut_like(
 # All machines
 
 
-def _put_together(held: Iterable[_Held], source: Mapping[str, Var]) -> dict[str, Placed]:
+def _put_together(held: Iterable[_Held], module: Module) -> dict[str, Placed]:
+    source = sources_of(module)
+    startup = module.programs.get(STARTUP)
     by_origin: dict[str, list[_Held]] = {}
     for one in held:
         by_origin.setdefault(one.origin, []).append(one)
-    return {name: _placed(name, by_origin[name], source.get(name)) for name in sorted(by_origin)}
+    found = {name: _placed(name, by_origin[name], source.get(name)) for name in sorted(by_origin)}
+    for name, placed in found.items():
+        started = startup.main_block.vars.get(name) if startup is not None else None
+        shape = started.shape if started is not None else ()
+        if shape and shape != placed.shape and not placed.table:
+            found[name] = placed._replace(started=shape)
+    return found
 
 
 def _placed(name: str, held: list[_Held], declared: Var | None) -> Placed:

@@ -134,9 +134,11 @@ def misfit(placed: Placed, part: Part, value: Value) -> str:
         data = value.data if isinstance(value, LoDTensor) else value
         if not isinstance(data, np.ndarray):
             return "holds no tensor"
+        whole = part.shape == placed.shape
         fits = len(data.shape) == len(part.shape) and all(
             want in (-1, have) for have, want in zip(data.shape, part.shape, strict=True)
         )
+        fits = fits or (whole and data.shape == placed.started)
         dims = part.shape
     # what a mode adds to a program (the snapshots of local SGD) may be declared carelessly, as in Fluid
     if fits and (placed.optional or data.dtype.name == NUMPY_TYPES[placed.dtype]):

@@ -74,8 +74,12 @@ def at_op(
     CODES[code]
     origin: Origin | None = op.origin
     location = origin.location if origin else None
-    subject = f"{origin} {op.type}" if origin else op.type
-    return Diagnostic(code, f"{op.type}: {message}", location, focus, severity, tuple(notes), subject)
+    return Diagnostic(code, f"{op.type}: {message}", location, focus, severity, tuple(notes), subject_of(op))
+
+
+def subject_of(op: Op) -> str:
+    """The place of an op in words, as findings about it have it."""
+    return f"{op.origin} {op.type}" if op.origin else op.type
 
 
 class DiagnosticError(Exception):

@@ -15,11 +15,11 @@ from pstranspile.proof import codes
 from pstranspile.proof.causes import Suspicion, server_causes
 from pstranspile.proof.compare import Side, Sides, Snapshot, differ, plain, settled, verdicts
 from pstranspile.proof.course import Course, Tell
-from pstranspile.proof.data import make_feeds
 from pstranspile.proof.faults import Sound, check_faults
 from pstranspile.proof.given import Given
 from pstranspile.proof.halves import halves_of
 from pstranspile.proof.ledger import Ledger
+from pstranspile.proof.made import made_feeds, naming_inputs, unstarted
 from pstranspile.proof.replay import Replay
 from pstranspile.proof.replays import replay_of
 from pstranspile.proof.report import Cause, Report
@@ -71,25 +71,28 @@ def check(
     much of it, and of how much. Raises DiagnosticError.
     """
     made = result or compile(module, job)
-    init = init or {}
     seed = seed or module[STARTUP].random_seed or module.main.random_seed or 1
     course = Course(module, programs, steps or STEPS, tell)
     if steps is None and feeds is not None:
         steps = course.steps = min(course.feeds(feeds).steps or STEPS, STEPS)
     steps = course.steps
+    init = {**unstarted(module, course, init or {}), **(init or {})}
+    with_made = feeds is None
     if feeds is None:
-        feeds = _made_feeds(course, batch or ROWS_EACH * job.trainers, seed)
+        feeds = made_feeds(course, batch or ROWS_EACH * job.trainers, seed, job.trainers)
     given_feeds = course.feeds(feeds)
     given_feeds.require(steps)
     _check_shares(course, job, given_feeds)
     given = Given(module, made, course, feeds, init, seed)
-    alone = train_alone(module, course, feeds, init, seed)
+    with naming_inputs(course, made=with_made):
+        alone = train_alone(module, course, feeds, init, seed)
     cluster = start_cluster(made, course, feeds, init, seed)
     ledger = Ledger(_plans(made)) if job.mode in ALONE else None
     if ledger is not None:
         cluster.network.observers.append(ledger)
     held = Held(made, alone.start)
-    together = train_together(cluster, course, held)
+    with naming_inputs(course, made=with_made):
+        together = train_together(cluster, course, held)
     ends = cluster.parameters()
     cluster.finish()
     other_types = held.other_types(cluster)
@@ -98,6 +101,8 @@ def check(
     replay = precise.replay
     if _promises(job) and not precise.refused:
         found = settled(course, found, precise.sides)
+    fed = {name for step in range(steps) for name in given_feeds.step(step)}
+    shared = job.trainers > 1 and bool(fed) and not any(divided(course.whole, name) for name in fed)
     report = Report(
         mode=job.mode,
         trainers=job.trainers,
@@ -108,6 +113,7 @@ def check(
         promised=_promises(job),
         wrong=(*other_types, *replay.problems),
         programs=course.text,
+        whole=tuple(sorted(fed)) if shared else (),
         not_run=tuple(name for name in course.known if name not in course.programs),
         single_precision=precise.refused,
     )
@@ -156,15 +162,6 @@ def _held_to_steps(given: Given, how: str) -> _Precise:
 
 def _promises(job: Job) -> bool:
     return job.mode in TOGETHER or (job.mode in ALONE and job.trainers == 1 and not job.runtime_split_send_recv)
-
-
-def _made_feeds(course: Course, batch: int, seed: int) -> dict[str, Any]:
-    """Data for as many runs of each program as there are; every program gets others."""
-    found = {
-        name: make_feeds(program, len(course.steps_of(name)), batch, seed + place)
-        for place, (name, program) in enumerate(course.programs.items())
-    }
-    return course.joined(found)
 
 
 def _plans(made: Compiled) -> list[Plan]:

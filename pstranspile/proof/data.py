@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.expect import expect_program
-from pstranspile.ir.model import Op, Program, Var
+from pstranspile.ir.model import Program, Var
 from pstranspile.ir.types import VarKind
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.tensor_bytes import NUMPY_TYPES
 from pstranspile.ops.values import LoDTensor
 from pstranspile.proof import codes
+from pstranspile.proof.dims import Lod, Term, divisors, evaluated
+from pstranspile.proof.use_rules import RULES
+from pstranspile.proof.uses import Uses
+from pstranspile.proof.values import Limits
 from pstranspile.run.feeds import declared
 from pstranspile.run.step_arrays import LENGTHS, arrays_of
 from pstranspile.run.terms import without_unmade_terms
@@ -24,48 +27,30 @@ LARGEST = 1 << 27
 """Numbers that are made for one input, at most: half a gigabyte of f32."""
 
 LONGEST = 5
-"""Rows of the longest sequence that is made."""
+"""Rows of the longest sequence that is made, unless the program asks for others."""
 
 LONGEST_NESTED = 3
 """Parts of the longest sequence that is made of sequences, and rows of those."""
 
-_SAME_NUMBERS = frozenset(
-    {
-        *("assign", "cast", "concat", "expand", "flatten", "flatten2", "lod_reset", "reshape", "reshape2", "slice"),
-        *("sequence_concat", "sequence_expand", "sequence_pad", "sequence_reshape", "sequence_slice", "split", "stack"),
-        *("squeeze", "squeeze2", "transpose", "transpose2", "unsqueeze", "unsqueeze2", "unstack"),
-    }
-)
-"""Op types whose outputs hold the numbers of their inputs, so that what reads the outputs limits the inputs."""
-
 _OF_READERS = frozenset({"create_py_reader", "create_double_buffer_reader", "read"})
 """Op types that make readers, or give what a reader holds."""
 
-_PROBABILITIES = {
-    "sigmoid_cross_entropy_with_logits": "Label",
-    "log_loss": "Labels",
-    "bce_loss": "Label",
-    "modified_huber_loss": "Y",
-    "rank_loss": "Label",
-    "margin_rank_loss": "Label",
-    "hinge_loss": "Labels",
-}
-"""Op type -> the slot that takes 0 or 1."""
 
-
-def make_feeds(main: Program, steps: int, batch: int, seed: int = 0) -> dict[str, Any]:
+def make_feeds(main: Program, steps: int, batch: int, seed: int = 0, shares: int = 1) -> dict[str, Any]:
     """Arrays for every input of a program, in the form of a feed file (`run.step_arrays`), by name.
 
-    Integers lie in the range that the ops which read them take; sequences have 1 to 5 rows, the same number on every
-    machine in turn; other numbers are between -1 and 1. The same arguments give the same data. Raises DiagnosticError
+    Inputs have the rows, dims and sequences by which they fit together, and the numbers that the ops which read them
+    take. `shares` is among how many machines a batch will be divided: what indexes rows of the batch stays within a
+    share, and each has its longest sequences. The same arguments give the same data. Raises DiagnosticError
     (`check-no-data`) for inputs of other kinds.
     """
     expect_program(main, "make_feeds")
     random = np.random.Generator(np.random.Philox(key=seed))
-    limits = _Limits(main)
+    inputs = inputs_of(main)
+    maker = _Maker(without_unmade_terms(main), inputs, steps, batch, shares)
     feeds: dict[str, Any] = {}
-    for var in inputs_of(main):
-        feeds.update(_input(var, steps, batch, limits, random))
+    for var in inputs:
+        feeds.update(maker.input(var, random))
     return feeds
 
 
@@ -98,141 +83,128 @@ def inputs_of(main: Program) -> list[Var]:
     return list(found.values())
 
 
-def _input(var: Var, steps: int, batch: int, limits: _Limits, random: Any) -> dict[str, Any]:
-    tensor = var.tensor
-    if var.kind is not VarKind.LOD_TENSOR or tensor is None:
-        message = f"no data can be made for %{var.name}, declared {declared(var)}; give it with --feed"
-        raise DiagnosticError([error(codes.NO_DATA, message, var.location, focus=f"%{var.name}")])
-    inner = tuple(dim if dim >= 0 else LONGEST for dim in tensor.shape[1:])
-    leading = batch if not tensor.shape or tensor.shape[0] < 0 else tensor.shape[0]
-    if math.prod(inner) * steps * (batch * LONGEST**tensor.lod_level if tensor.lod_level else leading) > LARGEST:
-        message = f"%{var.name}, declared {declared(var)}, takes more data than is made; give it with --feed"
-        raise DiagnosticError([error(codes.NO_DATA, message, var.location, focus=f"%{var.name}")])
-    if tensor.lod_level > 1:
-        return arrays_of(var.name, [_nested(var, step, batch, limits, random) for step in range(steps)])
-    if tensor.lod_level:
-        lengths = 1 + (np.arange(steps * batch).reshape(steps, batch) + np.arange(steps)[:, None]) % LONGEST
-        rows = limits.draw(var.name, tensor.dtype, (int(lengths.sum()), *inner), random)
+def _is_nested(var: Var) -> bool:
+    return var.tensor is not None and var.tensor.lod_level > 1
+
+
+class _Maker:
+    """Makes inputs of a program that fit together."""
+
+    def __init__(self, main: Program, inputs: list[Var], steps: int, batch: int, shares: int):
+        self.limits = Limits(main)
+        self.uses = Uses(main, inputs, RULES)
+        self.steps = steps
+        self.shares = shares
+        self.batch = batch
+        equations = self.uses.equations
+        self.multiples = divisors(equations, (dim for known in self.uses.known.values() for dim in known.dims))
+        self.values: dict[int, int] = {}
+        """The number of each symbol that counts rows of the batch, or another dim of an input."""
+        given = self.uses.inputs.values()
+        flat = [known for var in inputs if (known := self.uses.inputs.get(var.name)) and not _is_nested(var)]
+        self._set((known.lod.sequences if known.lod else known.dims[0] for known in flat if known.dims), batch)
+        self.rows = frozenset(self.values)
+        for (whole, cut), short in self.uses.shorter.items():
+            if any(equations.resolved(dim) == equations.resolved(short) for known in given for dim in known.dims[1:]):
+                self._set((whole,), LONGEST)
+                self._set((short,), (self.number(whole) or cut) - cut)
+        self._set((dim for known in given for dim in known.dims[1:]), LONGEST)
+        for dim, least in self.uses.least:  # in every share
+            term = equations.resolved(dim)
+            symbols = [symbol for symbol, _ in term.powers if symbol in self.values]
+            if len(symbols) == 1 and (self.number(dim) or least) < least * shares:
+                self.values[symbols[0]] *= math.ceil(least * shares / (self.number(dim) or least))
+        padded = {equations.resolved(lod.rows): self.number(dim) for lod, dim in self.uses.padded.values()}
+        self.longest = {rows: number for rows, number in padded.items() if number}
+        """Rows of sequences -> how long the longest one has to be."""
+
+    def _set(self, terms: Any, value: int) -> None:
+        """Gives the symbols of terms a number, unless they have one: a multiple of what they must be divided by."""
+        for term in terms:
+            for symbol, _ in self.uses.equations.resolved(term).powers:
+                multiple = self.multiples.get(symbol, 1)
+                fits = value % (multiple * (self.shares if value % self.shares == 0 else 1)) == 0
+                self.values.setdefault(symbol, value if fits else value * multiple)
+
+    def number(self, term: Term) -> int | None:
+        """The number of a dim, None where rows of sequences are free."""
+        return evaluated(self.uses.equations, term, self.values)
+
+    def input(self, var: Var, random: Any) -> dict[str, Any]:
+        """The arrays of an input. Raises DiagnosticError."""
+        tensor, known = var.tensor, self.uses.inputs.get(var.name)
+        if known is None or tensor is None:
+            raise self._refused(var, f"no data can be made for %{var.name}, declared {declared(var)}")
+        numbers = [self.number(dim) for dim in known.dims]
+        inner = tuple(number for number in numbers[1:] if number is not None)
+        kind = np.dtype(NUMPY_TYPES[tensor.dtype])
+        if tensor.lod_level > 1 and len(inner) == len(numbers) - 1:
+            shapes = [self._nested(var, step, inner) for step in range(self.steps)]
+            self._bounded(var, sum(math.prod(shape) for shape, _ in shapes))
+            drawn = [LoDTensor(self._drawn(var.name, kind, shape, random), lod) for shape, lod in shapes]
+            return arrays_of(var.name, drawn)
+        if len(inner) < len(numbers) - 1 or (known.lod is None and None in numbers[:1]):
+            raise self._refused(var, f"it can't be told how many rows %{var.name}, declared {declared(var)}, has")
+        if known.lod is None:
+            shape = (self.steps, *(number or 0 for number in numbers[:1]), *inner)
+            self._bounded(var, math.prod(shape))
+            return {var.name: self._drawn(var.name, kind, shape, random)}
+        lengths = self._lengths(var, known.lod)
+        self._bounded(var, int(lengths.sum()) * math.prod(inner))
+        rows = self._drawn(var.name, kind, (int(lengths.sum()), *inner), random)
         return {var.name: rows, var.name + LENGTHS: lengths.astype("int64")}
-    shape = (steps, leading, *inner) if tensor.shape else (steps,)
-    return {var.name: limits.draw(var.name, tensor.dtype, shape, random)}
 
+    def _nested(self, var: Var, step: int, inner: tuple[int, ...]) -> tuple[tuple[int, ...], list[list[int]]]:
+        """The dims of sequences of sequences for one step, and their LoD."""
+        assert var.tensor is not None
+        lod: list[list[int]] = []
+        count = self.batch
+        for level in range(var.tensor.lod_level):
+            lod.append([0, *np.cumsum(1 + (np.arange(count) + step + level) % LONGEST_NESTED).tolist()])
+            count = lod[-1][-1]
+        return (count, *inner), lod
 
-def _nested(var: Var, step: int, batch: int, limits: _Limits, random: Any) -> LoDTensor:
-    """Sequences of sequences for one step."""
-    assert var.tensor is not None
-    lod: list[list[int]] = []
-    count = batch
-    for level in range(var.tensor.lod_level):
-        lod.append([0, *np.cumsum(1 + (np.arange(count) + step + level) % LONGEST_NESTED).tolist()])
-        count = lod[-1][-1]
-    inner = tuple(dim if dim >= 0 else LONGEST for dim in var.tensor.shape[1:])
-    return LoDTensor(limits.draw(var.name, var.tensor.dtype, (count, *inner), random), lod)
+    def _lengths(self, var: Var, lod: Lod) -> Any:
+        """The lengths of the sequences of an input: [steps, batch]."""
+        sequences, rows = self.number(lod.sequences), self.number(lod.rows)
+        if not sequences or (rows is not None and rows < sequences):
+            raise self._refused(var, f"it can't be told how many sequences %{var.name}, declared {declared(var)}, has")
+        if rows is not None:
+            even = np.full(sequences, rows // sequences)
+            even[: rows % sequences] += 1
+            return np.tile(even, (self.steps, 1))
+        term = self.uses.equations.resolved(lod.rows)
+        factor = math.prod([1, *(self.multiples.get(symbol, 1) for symbol, _ in term.powers)]) * term.factor
+        longest = self.longest.get(term)
+        turns = np.arange(self.steps * sequences).reshape(self.steps, sequences) + np.arange(self.steps)[:, None]
+        lengths = (1 + turns % (longest or LONGEST)) * math.ceil(factor)
+        if longest:  # every share has a sequence that is so long
+            lengths[:, :: max(sequences // self.shares, 1)] = longest
+        return lengths
 
+    def _drawn(self, name: str, kind: Any, shape: tuple[int, ...], random: Any) -> Any:
+        """Numbers for an input: lengths of sequences, rows of the batch, or what else its readers take."""
+        lengths = [(self.number(dim), reached) for dim, reached in self.uses.lengths.get(name, ())]
+        most = min((number for number, _ in lengths if number), default=0)
+        if most:
+            found = random.integers(1, most + 1, shape).astype(kind)
+            if any(reached for _, reached in lengths):
+                found[:, :: max(shape[1] // self.shares, 1)] = most
+            return found
+        below: int | None = None
+        for _, dim in self.uses.below.get(name, ()):
+            limit = self.number(dim)
+            if limit:
+                of_batch = any(symbol in self.rows for symbol, _ in self.uses.equations.resolved(dim).powers)
+                limit = max(limit // self.shares, 1) if of_batch else limit
+                below = limit if below is None else min(below, limit)
+        return self.limits.draw(name, kind, shape, random, below)
 
-class _Limits:
-    """What numbers an input may hold, by what reads it."""
+    def _bounded(self, var: Var, count: int) -> None:
+        if count > LARGEST:
+            raise self._refused(var, f"%{var.name}, declared {declared(var)}, takes more data than is made")
 
-    def __init__(self, main: Program):
-        self.main = main
-        self.readers: dict[str, list[Op]] = {}
-        for block in main.blocks:
-            for op in block.ops:
-                for name in op.input_names:
-                    self.readers.setdefault(name, []).append(op)
-
-    def draw(self, name: str, dtype: Any, shape: tuple[int, ...], random: Any) -> Any:
-        """Numbers for an input, of its element type."""
-        kind = np.dtype(NUMPY_TYPES[dtype])
-        limit = self._limit(name, set())
-        if kind.kind in "iu":
-            return random.integers(0, limit or 2, shape).astype(kind)
-        if kind.kind == "b":
-            return random.integers(0, 2, shape).astype(kind)
-        if self._is_probability(name, set()):
-            return random.integers(0, 2, shape).astype(kind)
-        return random.uniform(-1.0, 1.0, shape).astype(kind)
-
-    def _limit(self, name: str, seen: set[str]) -> int | None:
-        """One more than the largest integer that every reader takes; None if no reader sets a limit."""
-        if name in seen:
-            return None
-        seen.add(name)
-        found: list[int] = []
-        for op in self.readers.get(name, ()):
-            bound = _bound(op, name, self.main)
-            if bound is not None:
-                found.append(bound)
-            elif op.type in _SAME_NUMBERS:
-                found += (b for out in op.output_names if (b := self._limit(out, seen)) is not None)
-        return min(found, default=None)
-
-    def _is_probability(self, name: str, seen: set[str]) -> bool:
-        if name in seen:
-            return False
-        seen.add(name)
-        for op in self.readers.get(name, ()):
-            slot = _PROBABILITIES.get(op.type)
-            if slot is not None and name in op.inputs.get(slot, ()):
-                return True
-            if op.type in _SAME_NUMBERS and any(self._is_probability(out, seen) for out in op.output_names):
-                return True
-        return False
-
-
-_ROWS: Mapping[tuple[str, str], str] = {
-    ("lookup_table", "Ids"): "W",
-    ("lookup_table_v2", "Ids"): "W",
-    ("distributed_lookup_table", "Ids"): "W",
-    ("gather", "Index"): "X",
-}
-"""(Op type, slot of indices) -> the slot whose rows they count."""
-
-_CLASSES: Mapping[tuple[str, str], str] = {
-    ("cross_entropy", "Label"): "X",
-    ("cross_entropy2", "Label"): "X",
-    ("softmax_with_cross_entropy", "Label"): "Logits",
-    ("bpr_loss", "Label"): "X",
-    ("sigmoid_focal_loss", "Label"): "X",
-    ("sample_logits", "Labels"): "Logits",
-    ("accuracy", "Label"): "Out",
-}
-"""(Op type, slot of labels) -> the slot whose last dim counts the classes."""
-
-_CHANNELS: Mapping[tuple[str, str], str] = {("nll_loss", "Label"): "X"}
-"""(Op type, slot of labels) -> the slot whose dim 1 counts the classes."""
-
-_COUNTS: Mapping[tuple[str, str], str] = {
-    ("nce", "Label"): "num_total_classes",
-    ("hierarchical_sigmoid", "Label"): "num_classes",
-    ("center_loss", "Label"): "cluster_num",
-    ("mean_iou", "Predictions"): "num_classes",
-    ("mean_iou", "Labels"): "num_classes",
-    ("precision_recall", "Indices"): "class_number",
-    ("precision_recall", "Labels"): "class_number",
-    ("one_hot", "X"): "depth",
-    ("one_hot_v2", "X"): "depth",
-    ("sampled_softmax_with_cross_entropy", "Labels"): "num_classes",
-}
-"""(Op type, slot) -> the attribute that counts the classes."""
-
-
-def _bound(op: Op, name: str, main: Program) -> int | None:
-    for slot, names in op.inputs.items():
-        if name not in names:
-            continue
-        key = (op.type, slot)
-        count = op.attrs.get(_COUNTS[key]) if key in _COUNTS else None
-        if isinstance(count, int):
-            return count
-        for slots, axis in ((_ROWS, 0), (_CLASSES, -1), (_CHANNELS, 1)):
-            dim = _dim(op, slots.get(key), main, axis)
-            if dim:
-                return dim
-    return None
-
-
-def _dim(op: Op, slot: str | None, main: Program, axis: int) -> int | None:
-    var = main.find_var(op.input(slot) or "") if slot else None
-    shape = var.shape if var is not None else ()
-    return shape[axis] if shape and shape[axis] > 0 else None
+    def _refused(self, var: Var, why: str) -> DiagnosticError:
+        return DiagnosticError(
+            [error(codes.NO_DATA, f"{why}; give it with --feed", var.location, focus=f"%{var.name}")]
+        )

@@ -120,6 +120,9 @@ class Report(NamedTuple):
     wrong: tuple[str, ...] = ()
     """Where a step of a machine is not what the source program makes of the values that the machines had before it."""
 
+    whole: tuple[str, ...] = ()
+    """The inputs, if all declare their batch size, so that every trainer was given the same data."""
+
     @property
     def different(self) -> tuple[Verdict, ...]:
         """The variables that are different, the one that differed first in front."""
@@ -169,6 +172,11 @@ def _conclusion(report: Report) -> list[str]:
     lines += [f"WRONG: {line}" for line in report.wrong[:SHOWN]]
     if len(report.wrong) > SHOWN:
         lines.append(f"WRONG: and {len(report.wrong) - SHOWN} more")
+    if report.whole:
+        told = ", ".join(f"%{name}" for name in report.whole[:SHOWN]) + (", ..." if len(report.whole) > SHOWN else "")
+        lines.append(
+            f"every trainer was given the same data: {told} declare{'s' * (len(report.whole) == 1)} the batch size"
+        )
     if not report.wrong:
         lines.append("every step of every machine is what the source program makes of the values before it")
     if report.schedules:
@@ -196,6 +204,10 @@ def _conclusion(report: Report) -> list[str]:
         lines.append(f"DIFFERENT: first %{first.name}, after step {first.first}")
     elif report.wrong:
         lines.append("the machines do not do what the source program says")
+    elif report.whole and (report.faulty is None or report.faulty.holds):
+        lines.append(
+            "given the same data, the trainers learn what one does; of batches that are shared this says nothing"
+        )
     elif report.faulty is None or report.faulty.holds:
         lines.append("the cluster trains as the single machine does")
     else:

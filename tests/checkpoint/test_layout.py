@@ -110,7 +110,7 @@ def test_parts_that_do_not_make_up_the_whole():
     whole = TensorType(DType.FP32, (6, 10))
     held = [_Held("fc_0.w_0", Part(f"pserver_{n}", f"w.block{n}", 30 * n, (2, 10)), whole) for n in (0, 1)]
     with pytest.raises(DiagnosticError, match="30 to 50 on pserver_1") as problem:
-        _put_together(held, model().main.main_block.vars)
+        _put_together(held, model())
     assert codes(problem.value) == {"checkpoint-place"}
 
 

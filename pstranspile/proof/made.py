@@ -1,0 +1,69 @@
+"""What a check makes where nothing is given: batches, and the start of counters that nothing starts."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, subject_of
+from pstranspile.ir.model import STARTUP, Module, Op, Program
+from pstranspile.ir.types import VarKind
+from pstranspile.lazy import lazy_import
+from pstranspile.ops.tensor_bytes import NUMPY_TYPES
+from pstranspile.proof.course import Course
+from pstranspile.proof.data import inputs_of, make_feeds
+
+np = lazy_import("numpy")
+
+
+def made_feeds(course: Course, batch: int, seed: int, shares: int) -> dict[str, Any]:
+    """Data for as many runs of each program as there are; every program gets others."""
+    found = {
+        name: make_feeds(program, len(course.steps_of(name)), batch, seed + place, shares)
+        for place, (name, program) in enumerate(course.programs.items())
+    }
+    return course.joined(found)
+
+
+def unstarted(module: Module, course: Course, init: Mapping[str, Any]) -> dict[str, Any]:
+    """Zeros for what is kept for metrics only and has no start: scripts reset it beside the start-up program."""
+    started = {name for op in module[STARTUP].main_block.ops for name in op.output_names}
+    found: dict[str, Any] = {}
+    for name in sorted(course.metrics - started - init.keys()):
+        var = course.whole.main_block.vars.get(name)
+        whole = var is not None and var.persistable and var.kind is VarKind.LOD_TENSOR and var.tensor is not None
+        if var is not None and var.tensor is not None and whole and min(var.shape, default=0) > 0:
+            found[name] = np.zeros(var.shape, NUMPY_TYPES[var.tensor.dtype])
+    return found
+
+
+@contextmanager
+def naming_inputs(course: Course, *, made: bool) -> Generator[None, None, None]:
+    """Where an op fails on data that were made, tells which inputs it works on, so that they can be given."""
+    try:
+        yield
+    except DiagnosticError as problem:
+        if not made:
+            raise
+        raise DiagnosticError(_with_inputs(course, item) for item in problem.diagnostics) from None
+
+
+def _with_inputs(course: Course, problem: Diagnostic) -> Diagnostic:
+    for program in course.programs.values():
+        for index, op in enumerate(program.main_block.ops):
+            if problem.subject == subject_of(op):
+                names = _reached(program, index, op)
+                told = ", ".join(f"%{name}" for name in names[:8]) + (", ..." if len(names) > 8 else "")
+                note = Note(f"the data were made and do not suit it; give those of its inputs with --feed: {told}")
+                return problem._replace(notes=(*problem.notes, note)) if names else problem
+    return problem
+
+
+def _reached(program: Program, index: int, op: Op) -> list[str]:
+    """The inputs of a program that an op's are made of."""
+    wanted = set(op.input_names)
+    for before in reversed(program.main_block.ops[:index]):
+        if not wanted.isdisjoint(before.output_names):
+            wanted.update(before.input_names)
+    return [var.name for var in inputs_of(program) if var.name in wanted]
