@@ -24,12 +24,12 @@ class Reduction(NamedTuple):
 
 
 def has_role(op: Op, role: OpRole) -> bool:
-    """Whether an op's role has all the bits of `role`; the collective modes test bits (FEATURES A3.13, A3.14)."""
+    """Whether an op's role has all the bits of `role`; the collective modes test bits."""
     return op.role is not None and op.role & role == role
 
 
 def is_loss_gradient(op: Op) -> bool:
-    """Whether the op starts the backward pass: it makes the gradient of the loss (A3.13)."""
+    """Whether the op starts the backward pass: it makes the gradient of the loss."""
     return has_role(op, OpRole.BACKWARD | OpRole.LOSS)
 
 
@@ -45,7 +45,7 @@ def finished_gradients(op: Op) -> tuple[tuple[str, str], ...]:
 
 
 def find_reductions(program: Program, rings: int) -> tuple[tuple[Reduction, ...], list[Diagnostic]]:
-    """The gradients to sum, the last one first, dealt out to the rings in this order (A3.14), and findings.
+    """The gradients to sum, the last one first, dealt out to the rings in this order, and findings.
 
     An undeclared gradient is an error. Sparse gradients, parameters left out, a loss gradient that is not to be found
     and a program without gradients are warnings.
@@ -98,7 +98,7 @@ def _never_summed(program: Program) -> Iterator[Diagnostic]:
 
 
 def find_averages(program: Program, rings: int) -> tuple[tuple[Reduction, ...], list[Diagnostic]]:
-    """The parameters to average after their updates, the last one first, dealt out to the rings in this order (A3.15).
+    """The parameters to average after their updates, the last one first, dealt out to the rings in this order.
 
     Each is averaged after the last op that updates or uses it in the step. Findings: an error when the program updates
     no parameter; warnings for parameters left out.

@@ -12,7 +12,7 @@ from pstranspile.ir.diagnostics import Diagnostic, Severity, at_op
 from pstranspile.ir.model import Op, Program
 
 LOOKUP = "lookup_table"
-"""The op type whose `is_distributed` makes a table distributed; Fluid ignores the flag of others (A2.72)."""
+"""The op type whose `is_distributed` makes a table distributed; Fluid ignores the flag of others."""
 
 _REMEDY = "; distributed_table=rows distributes it by ranges of rows instead"
 
@@ -29,7 +29,7 @@ class LookupTable(NamedTuple):
 def find_lookup_table(
     program: Program, updates: Sequence[Update], moved: Container[int]
 ) -> tuple[LookupTable | None, list[Diagnostic]]:
-    """The distributed lookup table of a program, if it has one that it trains (A2.72 to A2.76).
+    """The distributed lookup table of a program, if it has one that it trains.
 
     Findings are errors for what Fluid's rewrite can't do: two tables, other readers of the table, ids that depend
     on an earlier lookup, updates joined with those of other parameters.
@@ -89,7 +89,7 @@ def _late_ids(program: Program, table: LookupTable) -> list[Diagnostic]:
 
 
 def _joined(program: Program, table: LookupTable, updates: Sequence[Update]) -> list[Diagnostic]:
-    """Errors for optimize ops of other parameters that need what the table's make, which are not run (A2.76)."""
+    """Errors for optimize ops of other parameters that need what the table's make, which are not run."""
     if len(table.update.ops) == 1:
         return []
     owner = {index: update.parameter for update in updates for index in update.ops}
@@ -103,7 +103,7 @@ def _joined(program: Program, table: LookupTable, updates: Sequence[Update]) -> 
 
 
 def table_warnings(program: Program, table: LookupTable, trainers: int) -> list[Diagnostic]:
-    """How the table is looked up and updated otherwise than the program says, as in Fluid (A2.76, A2.77)."""
+    """How the table is looked up and updated otherwise than the program says, as in Fluid."""
     return [*_padding(program, table), *_update(program, table, trainers)]
 
 

@@ -8,7 +8,7 @@ from pstranspile.ir.model import Block
 from pstranspile.ir.roles import LR_ROLES, OpRole
 
 TRAINER_CLIP_SCOPE = "@CLIP"
-"""Name-scope marker of gradient clips set with `set_gradient_clip`, which stay on the trainer (A2.16)."""
+"""Name-scope marker of gradient clips set with `set_gradient_clip`, which stay on the trainer."""
 
 
 class Roles(NamedTuple):
@@ -29,7 +29,7 @@ class Roles(NamedTuple):
 
 
 def find_roles(block: Block) -> Roles:
-    """Sorts a block's ops by their role (FEATURES A2.15, A2.16, A2.23; tests are equality tests, A1.13)."""
+    """Sorts a block's ops by their role."""
     optimize: list[int] = []
     rates: list[int] = []
     clips: list[int] = []

@@ -7,7 +7,7 @@ from pstranspile.ir.diagnostics import Diagnostic, at_op
 from pstranspile.ir.model import STARTUP, Module, Op
 
 ATTRIBUTE = "distribute_update_vars"
-"""Names the parameters that such an op updates, with commas between them (A2.26)."""
+"""Names the parameters that such an op updates, with commas between them."""
 
 
 def updated_by_itself(op: Op) -> list[str]:

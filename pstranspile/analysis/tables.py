@@ -58,7 +58,7 @@ def sparse_parameters(program: Program, updates: Sequence[Update]) -> list[str]:
 def find_remote_tables(
     program: Program, sparse: Sequence[str], moved: Container[int], *, distributed: bool = False
 ) -> RemoteTables:
-    """Those of the sparse parameters whose lookups are fetched from the servers (FEATURES A2.64 to A2.68).
+    """Those of the sparse parameters whose lookups are fetched from the servers.
 
     A parameter that another op reads too, or whose lookups Fluid can't fuse, is no such table: the trainers hold and
     receive it whole. If it has lookups marked for remote prefetch, a warning says so.

@@ -101,7 +101,7 @@ def _attribute_by_connection(program: Program, roles: Roles, owner: dict[int, st
 def _gradients_finished(program: Program, roles: Roles) -> dict[str, str]:
     """Parameter -> gradient, by the role variables of the ops that stay on the trainer (the last one counts).
 
-    With clips given to the optimizer (A2.17) the gradient that an optimize op names first is the clip's output,
+    With clips given to the optimizer the gradient that an optimize op names first is the clip's output,
     which the server computes; what a trainer can send is the gradient that its own ops finish.
     """
     moved = roles.moved
@@ -142,7 +142,7 @@ def why_whole(program: Program, op_indices: Iterable[int]) -> str:
 def find_updates(program: Program, roles: Roles, uses: Uses) -> tuple[tuple[Update, ...], list[Diagnostic]]:
     """The update of every optimised parameter, in the order of their first optimize op, and findings.
 
-    Parameters marked not trainable are left out (A2.27).
+    Parameters marked not trainable are left out.
     """
     ops = program.main_block.ops
     by_parameter, gradients, findings = _attribute(program, roles)

@@ -1,4 +1,4 @@
-"""The optimizers of Fluid 1.8.5: their update ops, their state, and how it starts (FEATURES A1.10).
+"""The optimizers of Fluid 1.8.5: their update ops, their state, and how it starts.
 
 An optimizer is a frozen value. What `minimize` emits for it is its `Update`: an op type, the state variables the op
 keeps for each parameter, and its attributes.

@@ -1,4 +1,4 @@
-"""Weight decay: terms added to gradients (FEATURES A2: regularisation)."""
+"""Weight decay: terms added to gradients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Learning-rate schedules: ops of role `lr_sched` that compute the rate from a step counter (FEATURES A3)."""
+"""Learning-rate schedules: ops of role `lr_sched` that compute the rate from a step counter."""
 
 from __future__ import annotations
 

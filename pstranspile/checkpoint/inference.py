@@ -47,7 +47,7 @@ class InferenceModel(NamedTuple):
 def inference_program(program: Program, feeds: Sequence[str], targets: Sequence[str]) -> InferenceModel:
     """The part of a program that computes `targets` from `feeds`, set to testing, with feed and fetch ops.
 
-    Each target is fetched through a `scale` by 1, as Fluid does (the program given is not touched: A6.21). Raises
+    Each target is fetched through a `scale` by 1, as Fluid does (the program given is not touched). Raises
     DiagnosticError (`inference-program`) for a target that nothing computes, and for an input that is not to be fed.
     """
     block = program.main_block

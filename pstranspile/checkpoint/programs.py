@@ -21,7 +21,7 @@ from pstranspile.ops.build import make_op
 
 
 def save_program(job: Compiled, folder: str, trainer: int = 0) -> Program:
-    """What a trainer runs to save the variables of the source program into `folder` (A6.04 to A6.09).
+    """What a trainer runs to save the variables of the source program into `folder`.
 
     Every trainer may save what it holds itself; trainer 0 also what the servers hold. A variable of which several
     servers have a copy is fetched from the first (Fluid's file repeats it), and learning rates and counters that
@@ -86,7 +86,7 @@ def _notify(job: Compiled, table: Placed, folder: str) -> Op:
 
 
 def load_program(job: Compiled, machine: str, folder: str) -> Program:
-    """What the server at an endpoint runs to load its variables from `folder` (A6.13, A6.14).
+    """What the server at an endpoint runs to load its variables from `folder`.
 
     `seek` and `shape` of a `load` are the slice's place in the whole variable, in elements. Parts of tables are
     loaded too (Fluid leaves them out), by as many servers as saved them. `machine` may also be a role's name: a

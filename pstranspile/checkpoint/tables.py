@@ -50,7 +50,7 @@ def with_room(part: SelectedRows, room: SelectedRows) -> SelectedRows:
 
 
 def dense(table: SelectedRows, height: int) -> Array:
-    """All rows of a table from id 0 on; zeros for ids that were never looked up, as when testing (A2.76)."""
+    """All rows of a table from id 0 on; zeros for ids that were never looked up, as when testing."""
     whole = np.zeros((height, *table.value.shape[1:]), table.value.dtype)
     known = table.rows < height
     whole[table.rows[known]] = table.value[: len(table.rows)][known]

@@ -61,7 +61,7 @@ class StartupTemplate:
         self.variables = FrozenMap(variables)
 
     def of_trainer(self, rank: int, endpoints: tuple[str, ...]) -> Program:
-        """The start-up program of trainer `rank`: initialisers, rings, rank 0's parameters (A3.11, A3.12, A3.16)."""
+        """The start-up program of trainer `rank`: initialisers, rings, rank 0's parameters."""
         block = self.source.main_block
         if self.ids:
             rings = _join_rings(self.ids, rank, endpoints, made(self.whole, JOIN_RING))

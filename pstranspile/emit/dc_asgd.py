@@ -1,7 +1,6 @@
 """Delay-compensated ASGD: a gradient corrected for what its parameter has moved since the trainer fetched it.
 
-g' = g + g * g * (w - w_backup), elementwise, with the backup of the trainer that sent g (FEATURES A2.113, A2.114;
-Zheng et al., "Asynchronous Stochastic Gradient Descent with Delay Compensation", with lambda = 1).
+g' = g + g * g * (w - w_backup), elementwise, with the backup of the trainer that sent g.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ class Compensation:
 
 
 def first_backups(backups: Iterable[tuple[str, str]], makers: Mapping[str, Origin | None]) -> list[Op]:
-    """Start-up ops that fill every trainer's backup with the parameter as it is initialised (A2.112).
+    """Start-up ops that fill every trainer's backup with the parameter as it is initialised.
 
     `makers` says where the op comes from that initialises each parameter.
     """

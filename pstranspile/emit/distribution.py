@@ -1,4 +1,4 @@
-"""What emitted main programs carry of their part in the cluster, as Fluid keeps it on its programs (FEATURES 1c)."""
+"""What emitted main programs carry of their part in the cluster, as Fluid keeps it on its programs."""
 
 from __future__ import annotations
 

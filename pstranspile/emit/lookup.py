@@ -51,7 +51,7 @@ def lookup_vars(program: Program, plan: Plan, moved: Container[int]) -> dict[str
 
 
 def fetch_rows(table: PlannedParameter, lookups: Sequence[Op], trainer: int) -> list[Op]:
-    """One `distributed_lookup_table` in place of lookups of one kind and one padding (A2.68)."""
+    """One `distributed_lookup_table` in place of lookups of one kind and one padding."""
     first = lookups[0]
     attrs = {
         "table_names": Strings(s.name for s in table.slices),

@@ -20,7 +20,7 @@ from pstranspile.ops.build import make_op
 from pstranspile.plan.plan import Plan, PlannedParameter, Slice
 
 RPC_THREADS = 12
-"""Threads of each of a server's pools: Fluid's default for send, get and prefetch (A2.06)."""
+"""Threads of each of a server's pools: Fluid's default for send, get and prefetch."""
 
 
 class ServerTemplate:
@@ -48,7 +48,7 @@ class ServerTemplate:
         self.row_updates = frozenset(p.name for p in plan.parameters if p.sparse and self._reads_rows(p))
 
     def _reads_rows(self, parameter: PlannedParameter) -> bool:
-        """Whether the sparse gradient reaches the optimizer as it is (weight decay makes a dense one of it, A2.20)."""
+        """Whether the sparse gradient reaches the optimizer as it is (weight decay makes a dense one of it)."""
         ops = self.facts.program.main_block.ops
         return any(parameter.gradient in ops[i].inputs["Grad"] for i in self.updates[parameter.name].optimizer)
 
@@ -72,7 +72,7 @@ def _copied(op: Op, names: dict[str, str], rule: str) -> Op:
 
 
 def _update_order(facts: Facts) -> list[str]:
-    """Parameters in the order of their optimizer ops, which is the order of the blocks on a server (A2.96)."""
+    """Parameters in the order of their optimizer ops, which is the order of the blocks on a server."""
     first = {update.parameter: update.optimizer[0] for update in facts.updates}
     return sorted(first, key=first.__getitem__)
 
@@ -91,7 +91,7 @@ class _Served:
         self.sparse_pairs: list[str] = []
 
     def add_rates(self, templates: Sequence[ServerTemplate]) -> None:
-        """One block with the learning-rate ops of all programs, if there are any (A2.93)."""
+        """One block with the learning-rate ops of all programs, if there are any."""
         with_rates = [template for template in templates if template.facts.roles.learning_rate]
         if with_rates:
             self.rate_block = self.server.new_block(0)
@@ -100,7 +100,7 @@ class _Served:
             _copy_rates(self.server, template, self.rate_block)
 
     def add_updates(self, template: ServerTemplate, parent: int) -> None:
-        """A block per slice or group that a program updates here (A2.96)."""
+        """A block per slice or group that a program updates here."""
         for unit, after in _units(template, self.endpoint):
             block = self.server.new_block(parent)
             self.blocks.append(block)
@@ -173,7 +173,7 @@ def _in_placed_order(
 def _declare_gradients(
     server: ServerProgram, template: ServerTemplate, parameter: PlannedParameter, s: Slice
 ) -> Sequence[str]:
-    """Declares the merged gradient and what is received for it; returns the names received (A2.90)."""
+    """Declares the merged gradient and what is received for it; returns the names received."""
     gradient = template.facts.program.main_block.vars[parameter.gradient]
     received = template.timing.server_inputs(template.plan, s)
     tensor = TensorType(gradient.dtype or parameter.dtype, s.shape)
@@ -185,7 +185,7 @@ def _declare_gradients(
 
 
 def _copy_rates(server: ServerProgram, template: ServerTemplate, block: int) -> None:
-    """The learning-rate ops with their sub-blocks, in program order (A2.93, A2.94)."""
+    """The learning-rate ops with their sub-blocks, in program order."""
     for index in template.facts.roles.learning_rate:
         op = template.copied[index]
         for name in (*op.input_names, *op.output_names):
@@ -213,7 +213,7 @@ def _with_sub_blocks(server: ServerProgram, template: ServerTemplate, op: Op, bl
 
 
 def _clone_block(server: ServerProgram, template: ServerTemplate, source: int, parent: int, owner: Op) -> int:
-    """Clones a sub-block: its own variables, and, as Fluid does (A2.94), the outer ones its ops mention.
+    """Clones a sub-block: its own variables, and, as Fluid does, the outer ones its ops mention.
 
     The outer ones are persistable there, which in Fluid's executor makes them the outer variable itself.
     """

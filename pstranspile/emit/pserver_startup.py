@@ -59,7 +59,7 @@ class Initialisers:
 
 
 def emit_pserver_startup(server: ServerMain, initialisers: Initialisers) -> Program:
-    """The start-up program that goes with a server's main program (A2.109 to A2.111).
+    """The start-up program that goes with a server's main program.
 
     It declares all of the main program's block-0 variables as persistable, and runs the source's initialisers of
     those in source order, each making just the slice that the server holds, with all that they need.

@@ -19,11 +19,10 @@ NAMED_RINGS = ("grad-allreduce", "local-sgd")
 
 
 class Rule(NamedTuple):
-    """One rule: its name, why it makes an op (a sentence), the FEATURES rows or a paper, the modes it works in."""
+    """One rule: its name, why it makes an op (a sentence), the modes it works in."""
 
     name: str
     reason: str
-    reference: str
     modes: tuple[str, ...]
 
 
@@ -31,11 +30,11 @@ RULES: dict[str, Rule] = {}
 """Every rule by name, in the order in which docs/explain.md lists them."""
 
 
-def _declare(name: str, modes: tuple[str, ...], reference: str, reason: str) -> str:
+def _declare(name: str, modes: tuple[str, ...], reason: str) -> str:
     """Adds a rule and returns its name. Raises ValueError if there is one of that name."""
     if name in RULES:
         raise ValueError(f"the rule {name} is declared twice")
-    RULES[name] = Rule(name, reason, reference, modes)
+    RULES[name] = Rule(name, reason, modes)
     return name
 
 
@@ -65,209 +64,209 @@ def made_of_program(program: Program, rule: str, name: str = "") -> Origin:
 
 # Trainers' main programs.
 KEEP_CLIP = _declare(
-    "keep-clip", (*SERVERS, "geo"), "A2.16",
+    "keep-clip", (*SERVERS, "geo"),
     "A clip that reads only what the trainer has stays on it, as a part of the backward pass, so that what is "
     "sent is clipped.",
 )  # fmt: skip
 SPLIT_GRADIENT = _declare(
-    "split-gradient", SERVERS, "A2.50",
+    "split-gradient", SERVERS,
     "The parameter is cut into slices that lie on several servers, so its gradient is cut in the same way "
     "before it is sent.",
 )  # fmt: skip
 SEND_GRADIENT = _declare(
-    "send-gradient", SERVERS, "A2.49, A2.51, A2.52",
+    "send-gradient", SERVERS,
     "The update of the parameter moved to its servers, so the gradient is sent to them as soon as it is complete.",
 )  # fmt: skip
 SEND_COUNTER = _declare(
-    "send-step-counter", UNWAITING, "A2.24",
+    "send-step-counter", UNWAITING,
     "No barrier tells the servers that a step is over, so every trainer counts its steps and sends its count "
     "to all servers.",
 )  # fmt: skip
 SEND_BARRIER = _declare(
-    "send-barrier", ("sync",), "A2.53",
+    "send-barrier", ("sync",),
     "The trainer has sent all gradients of the step; every server updates when all trainers have said so.",
 )  # fmt: skip
 COMMUNICATOR_BARRIER = _declare(
-    "communicator-barrier", UNWAITING, "A2.54",
+    "communicator-barrier", UNWAITING,
     "The trainer waits until its own communicator has sent what it was given, so that no step overtakes the last one.",
 )  # fmt: skip
 RECEIVE_PARAMETER = _declare(
-    "receive-parameter", SERVERS, "A2.55, A2.56",
+    "receive-parameter", SERVERS,
     "The parameter is updated on its servers, so the trainer fetches its new value from them for the next step.",
 )  # fmt: skip
 FETCH_BARRIER = _declare(
-    "fetch-barrier", ("sync",), "A2.57",
+    "fetch-barrier", ("sync",),
     "The trainer has fetched all parameters; no server takes gradients of the next step before all trainers have.",
 )  # fmt: skip
 JOIN_SLICES = _declare(
-    "join-slices", (*SERVERS, "geo"), "A2.58, A2.86",
+    "join-slices", (*SERVERS, "geo"),
     "The parameter arrives in slices from several servers; joined along dim 0 they are the parameter again.",
 )  # fmt: skip
 LOOKUP = _declare(
-    "lookup-on-servers", SERVERS, "A2.66, A2.68",
+    "lookup-on-servers", SERVERS,
     "The table has a sparse gradient and stays on the servers; the trainer looks up just the rows that it needs, "
     "for all lookups of one kind at once.",
 )  # fmt: skip
 TABLE_LOOKUP = _declare(
-    "table-lookup", SERVERS, "A2.74, A2.79",
+    "table-lookup", SERVERS,
     "The distributed lookup table is dealt out over the servers by id: ids go to their servers, rows come back, "
     "and each lookup gets what it asked for.",
 )  # fmt: skip
 SPLIT_TABLE_GRADIENT = _declare(
-    "split-table-gradient", SERVERS, "A2.75, A2.79",
+    "split-table-gradient", SERVERS,
     "The rows of the table's gradient are dealt out by id, as the table is.",
 )  # fmt: skip
 SEND_TABLE_GRADIENT = _declare(
-    "send-table-gradient", SERVERS, "A2.75",
+    "send-table-gradient", SERVERS,
     "The distributed lookup table is updated on the servers, so each gets the rows of the gradient that belong to it.",
 )  # fmt: skip
 
 TELL_ROWS = _declare(
-    "tell-rows", ("geo",), "A3.35",
+    "tell-rows", ("geo",),
     "The step is over: the trainer's communicator is told the ids of the table rows that the step may have changed.",
 )  # fmt: skip
 TELL_STEP = _declare(
-    "tell-step", ("geo",), "A3.35, A3.36",
+    "tell-step", ("geo",),
     "The step is over: the trainer's communicator counts steps, and takes no notice of a send without a variable.",
 )  # fmt: skip
 LOCAL_LOOKUP = _declare(
-    "look-up-locally", ("geo",), "A3.35",
+    "look-up-locally", ("geo",),
     "The trainer has the whole table and updates it, so the lookup needs no rows from the servers.",
 )  # fmt: skip
 
 # Trainers' start-up programs.
 RECEIVE_FIRST = _declare(
-    "receive-first-value", (*SERVERS, "geo"), "A2.83, A2.84",
+    "receive-first-value", (*SERVERS, "geo"),
     "All trainers start from what the servers initialised; the trainer's own initial value is overwritten.",
 )  # fmt: skip
 START_BARRIER = _declare(
-    "start-barrier", (*SERVERS, "geo"), "A2.85",
+    "start-barrier", (*SERVERS, "geo"),
     "The trainer has fetched all first values; synchronous servers take no gradient before all trainers have.",
 )  # fmt: skip
 NO_MEMORY = _declare(
-    "remote-table", SERVERS, "A2.62, A2.87",
+    "remote-table", SERVERS,
     "The table stays on the servers; on the trainer it gets its dims and no memory.",
 )  # fmt: skip
 BEGIN_EXCHANGE = _declare(
-    "begin-exchange", ("geo",), "A3.40",
+    "begin-exchange", ("geo",),
     "The parameters are there: the trainer's communicator keeps a copy, to find out later what the trainer changed.",
 )  # fmt: skip
 
 # Servers' main programs.
 SERVE = _declare(
-    "serve", (*SERVERS, "geo"), "A2.88, A2.107, A2.108",
+    "serve", (*SERVERS, "geo"),
     "The server's only op in its main block: it waits for messages of the trainers and runs the block each is "
     "meant for.",
 )  # fmt: skip
 SCHEDULE = _declare(
-    "schedule-on-servers", SERVERS, "A2.93, A2.94",
+    "schedule-on-servers", SERVERS,
     "The learning rate is needed where the updates are, so every server computes its schedule, before any update.",
 )  # fmt: skip
 SHARE_COUNTER = _declare(
-    "share-step-counter", UNWAITING, "A2.24",
+    "share-step-counter", UNWAITING,
     "No barrier marks the steps, so the schedule runs on the sum of what the trainers count instead of an increment.",
 )  # fmt: skip
 START_COUNTER = _declare(
-    "start-step-counter", UNWAITING, "A2.24",
+    "start-step-counter", UNWAITING,
     "Every trainer's count of steps starts at 1, and the shared one at minus the number of trainers.",
 )  # fmt: skip
 MERGE = _declare(
-    "merge-gradients", WAITING, "A2.90, A2.97",
+    "merge-gradients", WAITING,
     "The gradients of all trainers are averaged: summed, then divided by the number of trainers.",
 )  # fmt: skip
 UPDATE = _declare(
-    "update-slice", SERVERS, "A2.97, A2.98, A2.99, A2.100",
+    "update-slice", SERVERS,
     "The update of the parameter, on the part of it that this server owns: weight decay, clips and the optimizer.",
 )  # fmt: skip
 AFTER_UPDATE = _declare(
-    "follow-update", WAITING, "A2.31",
+    "follow-update", WAITING,
     "The op changes a parameter after its update, so it follows the update on the parameter's server.",
 )  # fmt: skip
 COMPENSATE = _declare(
-    "compensate-delay", ("async", "half-async"), "A2.113, A2.115; Zheng et al. 2017, arXiv:1609.08326",
+    "compensate-delay", ("async", "half-async"),
     "The gradient was computed with an older value of the parameter: g + g * g * (w - w_backup) corrects it "
-    "to first order.",
+    "to first order (Zheng et al. 2017, arXiv:1609.08326).",
 )  # fmt: skip
 MERGE_TABLE = _declare(
-    "merge-table-gradients", WAITING, "A2.76",
+    "merge-table-gradients", WAITING,
     "The gradients of all trainers for this server's part of the table are added up (Fluid does not divide them).",
 )  # fmt: skip
 UPDATE_TABLE = _declare(
-    "update-table", SERVERS, "A2.76",
+    "update-table", SERVERS,
     "The distributed lookup table is updated by sgd with the learning rate of the source's update, whatever that was.",
 )  # fmt: skip
 SERVE_ROWS = _declare(
-    "serve-rows", SERVERS, "A2.77",
+    "serve-rows", SERVERS,
     "Looks up the rows of the distributed lookup table that trainers ask this server for.",
 )  # fmt: skip
 SAVE_TABLE = _declare(
-    "save-table", SERVERS, "A2.78",
+    "save-table", SERVERS,
     "Saves this server's part of the distributed lookup table when a trainer asks for a checkpoint.",
 )  # fmt: skip
 ADD_CHANGE = _declare(
-    "add-change", ("geo",), "A3.41",
+    "add-change", ("geo",),
     "Trainers update the parameter themselves and send what they changed; the server adds it to its slice.",
 )  # fmt: skip
 
 # Servers' start-up programs.
 INITIALISE = _declare(
-    "initialise-slice", (*SERVERS, "geo"), "A2.110, A2.111",
+    "initialise-slice", (*SERVERS, "geo"),
     "The source's initialiser, of the part of the variable that this server owns.",
 )  # fmt: skip
 FILL_BACKUP = _declare(
-    "fill-backup", ("async", "half-async"), "A2.112, A2.114",
+    "fill-backup", ("async", "half-async"),
     "Every trainer's backup starts as the parameter is initialised; the compensation of delay compares with it.",
 )  # fmt: skip
 
 # Modes without servers.
 EXCHANGE_IDS = _declare(
-    "exchange-ids", ("nccl2",), "A3.01, A3.02, A3.03, A3.08",
+    "exchange-ids", ("nccl2",),
     "The trainers agree on the ids of their communicators; Fluid's executor then adds the sums of gradients itself.",
 )  # fmt: skip
 JOIN_RING = _declare(
-    "join-ring", NAMED_RINGS, "A3.11",
+    "join-ring", NAMED_RINGS,
     "The trainer joins a ring: it learns the ring's id from trainer 0 and says which rank it has.",
 )  # fmt: skip
 JOIN_DEVICES = _declare(
-    "join-devices", ("single-process-multi-thread",), "A3.16",
+    "join-devices", ("single-process-multi-thread",),
     "All devices of the process form one ring.",
 )  # fmt: skip
 BROADCAST = _declare(
-    "broadcast-parameter", NAMED_RINGS, "A3.12",
+    "broadcast-parameter", NAMED_RINGS,
     "All trainers start from the parameters that trainer 0 initialised; the rings take turns.",
 )  # fmt: skip
 WAIT_BROADCASTS = _declare(
-    "wait-for-broadcasts", NAMED_RINGS, "A3.12, A3.20",
+    "wait-for-broadcasts", NAMED_RINGS,
     "The step must not begin before the broadcasts of this ring are over.",
 )  # fmt: skip
 AVERAGE = _declare(
-    "average-gradients", ("grad-allreduce", "single-process-multi-thread"), "A3.13",
+    "average-gradients", ("grad-allreduce", "single-process-multi-thread"),
     "The gradient of the loss is divided by the number of trainers, which makes the sums of all gradients means.",
 )  # fmt: skip
 SUM_GRADIENT = _declare(
-    "sum-gradient", ("grad-allreduce", "single-process-multi-thread"), "A3.14",
+    "sum-gradient", ("grad-allreduce", "single-process-multi-thread"),
     "The gradient is complete; it is summed over all trainers, once what computes it is done. The rings take turns.",
 )  # fmt: skip
 WAIT_SUMS = _declare(
-    "wait-for-sums", SUMMING, "A3.14, A3.15, A3.20",
+    "wait-for-sums", SUMMING,
     "What follows reads what is summed, so the sums of this ring must be over.",
 )  # fmt: skip
 SUM_DIFFERENCES = _declare(
-    "sum-differences", ("local-sgd",), "A3.15",
+    "sum-differences", ("local-sgd",),
     "How far the parameter moved in this step (snapshot less value) is summed over all trainers.",
 )  # fmt: skip
 AVERAGE_PARAMETERS = _declare(
-    "average-parameters", ("local-sgd",), "A3.15",
+    "average-parameters", ("local-sgd",),
     "The snapshot less the mean of what the trainers moved is the mean of their parameters; it is the next "
     "snapshot too.",
 )  # fmt: skip
 FIRST_SNAPSHOT = _declare(
-    "first-snapshot", ("local-sgd",), "A3.15",
+    "first-snapshot", ("local-sgd",),
     "The snapshot that the first step compares with is the parameter as it starts out.",
 )  # fmt: skip
 
 # Before compiling.
 GRADIENT = _declare(
-    "gradient", (), "A1.15",
+    "gradient", (),
     "Not of the compiler: `pstranspile grad` made the op, as the backward pass of the source op.",
 )  # fmt: skip

@@ -77,7 +77,7 @@ class ServerProgram:
         return len(self.blocks) - 1
 
     def finish(self, backups: Iterable[tuple[str, str]] = ()) -> ServerMain:
-        """The program, with the source's random seed (A1.11)."""
+        """The program, with the source's random seed."""
         blocks = tuple(Block(FrozenMap(b.vars), tuple(b.ops), b.parent) for b in self.blocks)
         return ServerMain(
             Program(blocks, self.source.random_seed, self.source.version), FrozenMap(self.cuts), tuple(backups)
@@ -88,7 +88,7 @@ class ServerProgram:
         self.blocks[0].vars[name] = Var(name, kind, tensor, persistable)
 
     def declare_parameter(self, parameter: PlannedParameter, s: Slice) -> None:
-        """Declares a parameter's slice, persistable (A2.89)."""
+        """Declares a parameter's slice, persistable."""
         source = self.source.main_block.vars[parameter.name]
         tensor = TensorType(parameter.dtype, s.shape, parameter.lod_level)
         self.blocks[0].vars[s.name] = source._replace(name=s.name, tensor=tensor, persistable=True, location=None)
@@ -114,7 +114,7 @@ class ServerProgram:
         )
 
     def on_slice(self, op: Op, view: SliceView) -> Op:
-        """An optimize op as it runs on one slice, its variables declared (A2.97 to A2.100).
+        """An optimize op as it runs on one slice, its variables declared.
 
         The parameter and its gradient become the slice's. Other variables keep their names; those of the
         parameter's shape are cut like it where the op's schema says so: the slots of an optimizer that follow

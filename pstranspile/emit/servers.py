@@ -96,5 +96,5 @@ class ServerJob:
         return Role(f"pserver_{self.plan.pservers.index(endpoint)}", server.program, startup)
 
     def distributed_vars(self) -> tuple[DistributedVar, ...]:
-        """Every variable on the servers: parameters, then the state of their optimizers (A1.23)."""
+        """Every variable on the servers: parameters, then the state of their optimizers."""
         return overview(self.plan, [part.facts for part in self.parts])

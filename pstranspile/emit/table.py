@@ -1,4 +1,4 @@
-"""The distributed lookup table in the programs of trainers and servers (FEATURES A2.72 to A2.79)."""
+"""The distributed lookup table in the programs of trainers and servers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pstranspile.plan.plan import Plan, PlannedTable
 
 
 def fetch_table_rows(plan: Plan, table: PlannedTable, lookups: Sequence[Op], trainer: int) -> list[Op]:
-    """All lookups at once: ids to their servers, rows back, and to each lookup what it asked for (A2.74)."""
+    """All lookups at once: ids to their servers, rows back, and to each lookup what it asked for."""
     del trainer  # the same on all
     ids = [op.inputs["Ids"][0] for op in lookups]
     results = [op.outputs["Out"][0] for op in lookups]
@@ -42,7 +42,7 @@ def fetch_table_rows(plan: Plan, table: PlannedTable, lookups: Sequence[Op], tra
 def send_table_gradient(
     plan: Plan, timing: Timing, table: PlannedTable, trainer: int, *, origin: Origin | None
 ) -> list[Op]:
-    """Deals the rows of the table's gradient out by id and sends them (A2.75)."""
+    """Deals the rows of the table's gradient out by id and sends them."""
     parts = sent_gradients(plan, table, trainer)
     split = make_op(
         "split_ids",
@@ -64,7 +64,7 @@ def send_table_gradient(
 
 
 def sent_gradients(plan: Plan, table: PlannedTable, trainer: int) -> list[str]:
-    """The names under which a trainer sends its gradient of the table, one per server (A2.39)."""
+    """The names under which a trainer sends its gradient of the table, one per server."""
     who = trainer if _named_by_trainer(plan) else None
     return [table.sent_name(who, server) for server in range(len(plan.pservers))]
 
@@ -79,7 +79,7 @@ def table_vars(plan: Plan, table: PlannedTable, trainer: int) -> dict[str, Var]:
 
 
 def serve_table(server: ServerProgram, plan: Plan, number: int, parent: int) -> dict[str, AttrValue]:
-    """The table on server `number`: blocks that update it, look rows up and save it (A2.76 to A2.78).
+    """The table on server `number`: blocks that update it, look rows up and save it.
 
     Returns what listen_and_serv is told of them; the update's block is the first of the three.
     """

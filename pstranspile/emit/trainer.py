@@ -68,9 +68,9 @@ Layout = list[Op | Insertion]
 def _layout(facts: Facts, plan: Plan, timing: Timing, job_plan: Plan) -> Layout:
     """The ops that stay, the sends, and the lookups on servers in place of local ones.
 
-    A send stands right after the last writer of its gradient (A2.49). Fluid inserts at the writer in send order, so of
-    several gradients with one writer the last dealt out comes first; likewise with lookups of several tables (A2.68).
-    Clips that stay become part of the backward pass (A2.16).
+    A send stands right after the last writer of its gradient. Fluid inserts at the writer in send order, so of
+    several gradients with one writer the last dealt out comes first; likewise with lookups of several tables.
+    Clips that stay become part of the backward pass.
     """
     ops = facts.program.main_block.ops
     inserted: dict[int, list[Insertion]] = {}
@@ -119,7 +119,7 @@ def _mentions(layout: Layout, gradients: Collection[str]) -> list[int]:
 
 
 def dropped_vars(facts: Facts, plan: Plan) -> frozenset[str]:
-    """Variables that leave the trainer with the updates (A2.62).
+    """Variables that leave the trainer with the updates.
 
     Those are the inputs of optimize ops other than parameters and gradients, and all that only ops which follow
     an update mention; none that an op on the trainer still uses.
@@ -190,9 +190,9 @@ def _other_blocks(template: TrainerTemplate) -> Sequence[Block]:
 
 
 def own_gradient_names(plan: Plan, trainer: int) -> dict[str, str]:
-    """Gradients that are sent whole under a trainer's own name, and that name (A2.38).
+    """Gradients that are sent whole under a trainer's own name, and that name.
 
-    A communicator gives the names itself, as it sends (A2.52).
+    A communicator gives the names itself, as it sends.
     """
     if not plan.per_trainer or plan.runtime_split:
         return {}
@@ -202,7 +202,7 @@ def own_gradient_names(plan: Plan, trainer: int) -> dict[str, str]:
 def send_gradient(
     plan: Plan, parameter: PlannedParameter, trainer: int, *, origins: tuple[Origin | None, Origin]
 ) -> list[Op]:
-    """Splits a gradient if its parameter is cut, and sends it (A2.50 to A2.52); `origins` are of split and send."""
+    """Splits a gradient if its parameter is cut, and sends it; `origins` are of split and send."""
     sent = [plan.sent_name(s, trainer) for s in parameter.slices]
     endpoints = tuple([s.endpoint for s in parameter.slices])
     role_vars = (parameter.name, parameter.gradient if parameter.is_cut or plan.runtime_split else sent[0])
@@ -248,7 +248,7 @@ def _arrivals(parameter: PlannedParameter, plan: Plan) -> tuple[tuple[str, ...],
 def receive_parameter(
     template: TrainerTemplate, parameter: PlannedParameter, trainer: int, renames: Mapping[str, str], after: Slots
 ) -> Op:
-    """Fetches every slice of a parameter from its server (A2.55, A2.56); `after` are its inputs."""
+    """Fetches every slice of a parameter from its server; `after` are its inputs."""
     endpoints, outputs = template.arrivals[parameter.name]
     role_vars = (parameter.name, renames.get(parameter.gradient, parameter.gradient))
     if template.plan.runtime_split:
@@ -264,7 +264,7 @@ def receive_parameter(
 
 
 def join_slices(parameter: PlannedParameter, role: OpRole, origin: Origin | None) -> Op:
-    """Puts the received slices of a parameter together along dim 0 (A2.58); `origin` is that of its source op."""
+    """Puts the received slices of a parameter together along dim 0; `origin` is that of its source op."""
     slices = [s.name for s in parameter.slices]
     made_by = made(origin, JOIN_SLICES)
     return make_op("concat", {"X": slices}, {"Out": [parameter.name]}, {"axis": 0}, role=role, origin=made_by)

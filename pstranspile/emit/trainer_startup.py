@@ -53,11 +53,11 @@ class StartupTemplate:
 
 
 def emit_trainer_startup(template: StartupTemplate, trainer: int) -> Program:
-    """The start-up program of one trainer (A2.83 to A2.86).
+    """The start-up program of one trainer.
 
     Initialisers of what left with the updates are dropped; those of parameters stay and are overwritten by what
     is received. Tables that stay on the servers get their dims only. The closing fetch_barrier is the first one the
-    synchronous servers wait for (A2.85).
+    synchronous servers wait for.
     """
     startup, plan = template.startup, template.plan
     ops = list(template.kept)
@@ -105,5 +105,5 @@ def _kept(block: Block, gone: Container[str], received: Container[str]) -> tuple
 
 
 def _without_memory(table: str, shape: tuple[int, ...], origin: Origin) -> Op:
-    """Gives a table that stays on the servers its dims, and no memory (A2.62, A2.87)."""
+    """Gives a table that stays on the servers its dims, and no memory."""
     return make_op("fake_init", {}, {"Out": [table]}, {"shape": Longs(shape)}, origin=origin)

@@ -44,7 +44,6 @@ class OpAnswer(NamedTuple):
     text: str
     rule: str
     reason: str
-    reference: str
     source: Source | None
     links: tuple[Link, ...]
     attributes: tuple[Noted, ...]

@@ -19,13 +19,11 @@ def explain_op(job: ExplainedJob, machine: str, op: str) -> OpAnswer:
     found = job.op(place)
     origin = found.origin
     rule = RULES.get(origin.rule) if origin else None
-    reason, reference = (rule.reason, rule.reference) if rule else kept(job, place.machine, place.program)
     return OpAnswer(
         place,
         line_of(found),
         rule.name if rule else "",
-        reason,
-        reference,
+        rule.reason if rule else why_kept(job, place.machine, place.program),
         source_of(job, origin),
         tuple(peers_of(job).of(place)),
         notes_of(found),
@@ -42,17 +40,14 @@ def source_of(job: ExplainedJob, origin: Origin | None) -> Source | None:
     return Source(str(origin), place.file if place else "", place.line if place else 0, text, script)
 
 
-def kept(job: ExplainedJob, machine: str, program: str) -> tuple[str, str]:
-    """Why an op of the source is on a machine as it is, and the rows that say so."""
+def why_kept(job: ExplainedJob, machine: str, program: str) -> str:
+    """Why an op of the source is on a machine as it is."""
     if machine in job.servers.values():
-        return "An initialiser of the source, of a variable that this server holds whole.", "A2.110"
+        return "An initialiser of the source, of a variable that this server holds whole."
     if not job.servers:
-        return "An op of the source; every trainer runs it, on its own part of the data.", "A3.10"
+        return "An op of the source; every trainer runs it, on its own part of the data."
     if program == STARTUP:
-        return (
-            "An initialiser of the source, of a variable that the trainer has; the servers' value may follow.",
-            "A2.83",
-        )
+        return "An initialiser of the source, of a variable that the trainer has; the servers' value may follow."
     if job.plan["mode"] == "geo":
-        return "An op of the source; in this mode trainers run all of them.", "A3.34, A3.35"
-    return "An op of the source that needs nothing which moved to the servers, so it stays on the trainer.", "A2.61"
+        return "An op of the source; in this mode trainers run all of them."
+    return "An op of the source that needs nothing which moved to the servers, so it stays on the trainer."

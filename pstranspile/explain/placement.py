@@ -25,7 +25,7 @@ def rows_of(job: ExplainedJob, origin: str) -> list[dict[str, Any]]:
 
 
 def why_cut(job: ExplainedJob, origin: str) -> str:
-    """The slice formula with the numbers of a parameter, and what overrode it (FEATURES A2.32, A2.33)."""
+    """The slice formula with the numbers of a parameter, and what overrode it."""
     rows = rows_of(job, origin)
     shape = tuple(rows[0]["origin_shape"])
     servers = len(job.plan["pservers"]) if job.settings.slice_var_up else 1
@@ -46,7 +46,7 @@ def _formula(shape: tuple[int, ...], servers: int, minimum: int, slices: int, sl
     what = f"{dims} = {elements}" if len(shape) > 1 else str(elements)
     what = f"{what} {_plural(elements, 'element')}"
     if not slicing:
-        return f"slice_var_up is false, so its {what} are one slice (A2.33)."
+        return f"slice_var_up is false, so its {what} are one slice."
     if elements == 0:
         return "It has no elements, so it is one slice."
     fit = max(1, elements // minimum)
@@ -60,7 +60,7 @@ def _formula(shape: tuple[int, ...], servers: int, minimum: int, slices: int, sl
     if len(shape) > 1:
         rows = -(-size // width)
         text += f", which is {rows} {_plural(rows, 'row')} of {width}"
-    return f"{text}: {slices} {_plural(slices, 'slice')} (A2.32)."
+    return f"{text}: {slices} {_plural(slices, 'slice')}."
 
 
 def _why_whole(job: ExplainedJob, origin: str) -> str:
@@ -101,7 +101,7 @@ def rows_held(row: dict[str, Any]) -> tuple[int, int]:
 
 
 def why_there(job: ExplainedJob, row: dict[str, Any]) -> str:
-    """Why a slice lies on its server: the dispatcher's turn or hash (FEATURES A2.43 to A2.46)."""
+    """Why a slice lies on its server: the dispatcher's turn or hash."""
     servers, method = job.plan["pservers"], job.settings.split_method
     number = servers.index(row["endpoint"])
     for group in job.plan.get("groups", ()):
@@ -110,14 +110,14 @@ def why_there(job: ExplainedJob, row: dict[str, Any]) -> str:
     if method == "HashName":
         code = zlib.crc32(hash_bytes(row["slice"]))
         there = code % len(servers)
-        text = f"HashName: crc32({row['slice']!r}) = {code}, modulo {len(servers)} servers = {there} (A2.44)"
+        text = f"HashName: crc32({row['slice']!r}) = {code}, modulo {len(servers)} servers = {there}"
     elif method == "RoundRobin":
         turn, count = _turn(job, row)
         there = turn % len(servers)
-        shuffled = "" if job.settings.slice_var_up else " (parameters shuffled with the program's seed, A2.46)"
+        shuffled = "" if job.settings.slice_var_up else " (parameters shuffled with the program's seed)"
         text = (
             f"RoundRobin: dealt out as number {turn} of 0 to {count - 1}, in the order of sends{shuffled}; "
-            f"{turn} modulo {len(servers)} servers = {there} (A2.43, A2.45)"
+            f"{turn} modulo {len(servers)} servers = {there}"
         )
     else:
         return f"the dispatcher {method} chose server {number}"

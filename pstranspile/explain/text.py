@@ -27,7 +27,7 @@ def _op(answer: OpAnswer, everything: bool) -> Iterator[str]:
     yield f"{answer.place}"
     yield f"    {answer.text}"
     yield ""
-    yield f"rule {answer.rule} ({answer.reference})" if answer.rule else f"the source's own op ({answer.reference})"
+    yield f"rule {answer.rule}" if answer.rule else "the source's own op"
     yield f"    {answer.reason}"
     if answer.source is not None:
         yield ""

@@ -84,7 +84,7 @@ def _parameter_of(job: ExplainedJob, messages: Messages, name: str, rows: list[d
             part = _updated_with(job, messages, endpoint, name)
             known = {row["slice"]: row["origin"] for row in job.plan["distributed_vars"] if row["vtype"] in PARAMETERS}
             if job.plan["mode"] == "geo":
-                return known.get(part, ""), part, f"What a trainer changed of %{part}, as {endpoint} adds it (A3.41)."
+                return known.get(part, ""), part, f"What a trainer changed of %{part}, as {endpoint} adds it."
             return known.get(part, ""), part, f"The gradient of %{part} on {endpoint}, as its update uses it."
     return "", "", ""
 
@@ -111,7 +111,7 @@ def _about(
     yield from _about_rows(job, name, rows)
     if name == job.plan.get("distributed_lookup_table"):
         count = len(job.plan["pservers"])
-        yield f"The distributed lookup table: row i lies on server i modulo {count} (A2.76, A2.79)."
+        yield f"The distributed lookup table: row i lies on server i modulo {count}."
     if gradient:
         yield gradient
     by_type, rules = _writers(job, name)
@@ -119,11 +119,11 @@ def _about(
     if orders:
         yield "It carries no value, only an order: what reads it runs after what writes it."
     if FILL_BACKUP in rules:
-        yield "A trainer's backup: the parameter as it fetched it last, to compensate its delay by (A2.114)."
+        yield "A trainer's backup: the parameter as it fetched it last, to compensate its delay by."
     if FIRST_SNAPSHOT in rules:
-        yield "A snapshot: the parameter as all trainers had it when the step began (A3.15)."
+        yield "A snapshot: the parameter as all trainers had it when the step began."
     if any(_rule(job, place) == SEND_COUNTER for key, at in messages.sent.items() if key[1] == name for place in at):
-        yield "A trainer's own count of its steps (A2.24)."
+        yield "A trainer's own count of its steps."
     if not rows and not gradient and not orders and job.servers:
         yield from _about_place(job, name)
 
@@ -147,7 +147,7 @@ def _about_rows(job: ExplainedJob, name: str, rows: list[dict[str, Any]]) -> Ite
         if any(row["is_slice"] for row in own):
             yield "State of an optimizer, cut like its parameter: each server keeps the part that goes with its slice."
         else:
-            yield "State of an optimizer; every server that updates a part of its parameter has its own (A2.102)."
+            yield "State of an optimizer; every server that updates a part of its parameter has its own."
 
 
 def _about_place(job: ExplainedJob, name: str) -> Iterator[str]:
@@ -159,7 +159,7 @@ def _about_place(job: ExplainedJob, name: str) -> Iterator[str]:
         why = "it belongs to the learning rate" if schedule else "only what moved to the servers uses it"
         yield f"It is on the servers only: {why}."
     elif not here and job.plan["mode"] == "geo":
-        yield "No op uses it; the trainer's communicator does (A3.38, A3.40)."
+        yield "No op uses it; the trainer's communicator does."
     elif here and not here & servers:
         yield "It is on the trainers only: nothing that moved to the servers uses it."
 

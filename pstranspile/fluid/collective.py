@@ -1,4 +1,4 @@
-"""Fluid's collective transpilers over this compiler (FEATURES A3.09 to A3.16).
+"""Fluid's collective transpilers over this compiler.
 
 startup, main = GradAllReduce(nrings=2).transpile(startup, main, rank, endpoints, endpoints[rank], wait_port=False)
 """

@@ -1,4 +1,4 @@
-"""Fluid's `DistributeTranspilerConfig` (FEATURES A2.01, A2.04, A2.05)."""
+"""Fluid's `DistributeTranspilerConfig`."""
 
 from __future__ import annotations
 

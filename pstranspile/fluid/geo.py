@@ -1,4 +1,4 @@
-"""Fluid's `GeoSgdTranspiler` over this compiler (FEATURES 3e)."""
+"""Fluid's `GeoSgdTranspiler` over this compiler."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class GeoSgdTranspiler(DistributeTranspiler):
     ) -> None:
         """Compiles the main `program` and its `startup_program`, as `DistributeTranspiler.transpile` does.
 
-        Geo-SGD is always asynchronous: `sync_mode` True, which Fluid ignores (A3.34), raises DiagnosticError.
+        Geo-SGD is always asynchronous: `sync_mode` True, which Fluid ignores, raises DiagnosticError.
         """
         super().transpile(trainer_id, program, pservers, trainers, sync_mode, startup_program, current_endpoint)
 
@@ -41,5 +41,5 @@ class GeoSgdTranspiler(DistributeTranspiler):
         return self.get_trainer_startup_program()
 
     def _get_vars_info(self) -> dict[str, dict[str, list[str]]]:
-        """What Fluid's communicator is told of every parameter (A3.39)."""
+        """What Fluid's communicator is told of every parameter."""
         return vars_info(self.result.plan.parameters)

@@ -1,4 +1,4 @@
-"""Fluid's `DistributeTranspiler` over this compiler (FEATURES A2.08, A2.10, A2.12)."""
+"""Fluid's `DistributeTranspiler` over this compiler."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class DistributeTranspiler:
         In the modes `nccl2` and `collective` there are no servers: `trainers` are endpoints, comma-separated, and
         `current_endpoint`, where it is given, must be that of trainer `trainer_id` (ValueError).
         `sync_mode` defaults to the config's, and that to True; where both are given they must agree (Fluid builds
-        trainers after the one and servers after the other, A2.07). Raises DiagnosticError when the program can't be
+        trainers after the one and servers after the other). Raises DiagnosticError when the program can't be
         distributed or the job contradicts itself, TypeError without a start-up program.
         """
         if startup_program is None:

@@ -1,4 +1,4 @@
-"""What a transpiler knows of a program's part in a cluster: what Fluid keeps on its Python object (FEATURES 1c)."""
+"""What a transpiler knows of a program's part in a cluster: what Fluid keeps on its Python object."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class DistributedVar(NamedTuple):
-    """One variable held by a server: Fluid's overview of variables on pservers (A1.21). Offset in elements."""
+    """One variable held by a server: Fluid's overview of variables on pservers. Offset in elements."""
 
     origin: str
     origin_shape: tuple[int, ...]
@@ -20,7 +20,7 @@ class DistributedVar(NamedTuple):
 
 
 class Distribution(NamedTuple):
-    """The part of a program in a cluster, under Fluid's names and with its defaults (A1.20).
+    """The part of a program in a cluster, under Fluid's names and with its defaults.
 
     `endpoints` are the parameter servers; `ps_endpoint` the one that this program is, or loads from. `is_chief` is
     trainer 0. `variables` are variables on the servers: those that a trainer fetches, or those that a server holds.

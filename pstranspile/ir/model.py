@@ -57,7 +57,7 @@ class Origin(NamedTuple):
 
 
 class ParameterInfo(NamedTuple):
-    """What Fluid keeps of a parameter beside its ProgramDesc entry (FEATURES A1.07)."""
+    """What Fluid keeps of a parameter beside its ProgramDesc entry."""
 
     trainable: bool = True
     learning_rate: float = 1.0

@@ -9,7 +9,7 @@ class OpRole(IntFlag):
     """The role of an op (Fluid's attribute `op_role`); combinations occur, such as `LOSS | BACKWARD`.
 
     The transpiler tests roles by equality, as Fluid does: OPTIMIZE alone is an update of a parameter,
-    OPTIMIZE | LR_SCHED computes a learning rate (FEATURES A1.13).
+    OPTIMIZE | LR_SCHED computes a learning rate.
     """
 
     FORWARD = 0

@@ -12,7 +12,7 @@ _NUMBERED = re.compile(r"(.*)_(\d+)\Z", re.DOTALL)
 
 
 class Names:
-    """Mints `key_0`, `key_1`, ... for each key (FEATURES A1.12: `unique_name`)."""
+    """Mints `key_0`, `key_1`, ... for each key."""
 
     def __init__(self) -> None:
         self._next: dict[str, int] = {}

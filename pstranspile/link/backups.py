@@ -1,7 +1,7 @@
 """Delay compensation: a server keeps, for each trainer, a copy of every slice as that trainer saw it last.
 
-The server's loop refreshes the copies under the names `<slice>.trainer_<i>_bak` when trainer i fetches the slice
-(FEATURES A2.112 to A2.115), so these names are part of the protocol.
+The server's loop refreshes the copies under the names `<slice>.trainer_<i>_bak` when trainer i fetches the slice, so
+these names are part of the protocol.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ def _check_rings_used(trainer: Trainer) -> Iterator[Diagnostic]:
 
 
 def _check_streams(trainer: Trainer) -> Iterator[Diagnostic]:
-    """What is reduced is computed before, and there before it is used: the two streams wait for each other (A3.20).
+    """What is reduced is computed before, and there before it is used: the two streams wait for each other.
 
     A c_sync_calc_stream waits for all computations before it, whatever variable it names.
     """
@@ -150,7 +150,7 @@ def _check_reduced(trainer: Trainer, trainers: int) -> Iterator[Diagnostic]:
 
     The gradient is what the backward pass finishes for the parameter, each time it does: what is clipped or decayed
     afterwards is another variable. Parameters that are dealt out over machines (`is_distributed`) are left out, as
-    Fluid does (A3.14).
+    Fluid does.
     """
     role, ops = trainer.role, trainer.main.program.main_block.ops
     reduced: dict[str, int] = {}

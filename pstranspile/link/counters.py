@@ -1,7 +1,7 @@
 """Step counters in asynchronous jobs: each trainer tells all servers its own, every server adds all of them up.
 
 A trainer sends its counter past the communicator (`use_send_handler` false, `merge_add`); a server's learning-rate
-block begins with a `sum` over the counters of all trainers (FEATURES A2.24).
+block begins with a `sum` over the counters of all trainers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A table that is dealt out by id: every server has the rows whose id modulo the number of servers is its number.
 
 The trainer splits the ids (`split_ids`), has each server look its part up (`prefetch`) and puts the rows together
-(`merge_ids`); it splits and sends the gradient in the same way (FEATURES A2.72 to A2.79).
+(`merge_ids`); it splits and sends the gradient in the same way.
 """
 
 from __future__ import annotations

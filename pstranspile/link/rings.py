@@ -12,11 +12,11 @@ from pstranspile.link.codes import COLLECTIVE, RING
 from pstranspile.link.collect import Cluster, Trainer
 
 SHARED = ("trainers", "nccl_comm_num", "use_hierarchical_allreduce", "hierarchical_allreduce_inter_nranks")
-"""What all trainers must say alike in gen_nccl_id (FEATURES A3.03)."""
+"""What all trainers must say alike in gen_nccl_id."""
 
 
 def check_meeting(trainers: Sequence[Trainer]) -> Iterator[Diagnostic]:
-    """Mode nccl2: one gen_nccl_id per trainer, alike but for the rank; the steps are the same ops (A3.01 to A3.08)."""
+    """Mode nccl2: one gen_nccl_id per trainer, alike but for the rank; the steps are the same ops."""
     model: tuple[Trainer, Op] | None = None
     taken: dict[int, str] = {}
     if not any(trainer.startup.of("gen_nccl_id") for trainer in trainers):
@@ -46,7 +46,7 @@ def check_meeting(trainers: Sequence[Trainer]) -> Iterator[Diagnostic]:
 
 
 def _check_ids(trainer: Trainer, op: Op) -> Iterator[Diagnostic]:
-    """A RAW variable for the id of every communicator, for both levels of a hierarchy (A3.06, A3.07)."""
+    """A RAW variable for the id of every communicator, for both levels of a hierarchy."""
     count, inner = number(op, "nccl_comm_num", 1), number(op, "hierarchical_allreduce_inter_nranks")
     names = ["NCCLID", *[f"NCCLID_{i}" for i in range(1, count)]]
     if op.attrs.get("use_hierarchical_allreduce") is True:
@@ -77,7 +77,7 @@ def _check_same_step(trainer: Trainer, model: Trainer) -> Iterator[Diagnostic]:
 
 
 def check_rings(cluster: Cluster) -> Iterator[Diagnostic]:
-    """Mode collective: every ring is joined once, by every trainer, under the same list of endpoints (A3.11)."""
+    """Mode collective: every ring is joined once, by every trainer, under the same list of endpoints."""
     model: tuple[Trainer, dict[int, tuple[str, ...]]] | None = None
     ranks: dict[int, str] = {}
     for trainer in cluster.trainers:

@@ -91,7 +91,7 @@ def _check_sections(
 
 
 def check_senders(server: Server, trainers: int) -> Iterator[Diagnostic]:
-    """What a server receives is sent by as many trainers as it takes (FEATURES A2.90): one in a synchronous job.
+    """What a server receives is sent by as many trainers as it takes: one in a synchronous job.
 
     A synchronous server that has the variable merged by nobody takes it from every trainer: the gradient of a
     table under completely_not_async, which Fluid sends under one name.

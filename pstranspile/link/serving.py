@@ -15,7 +15,7 @@ from pstranspile.ops import schema_of
 from pstranspile.ops.schema import Slicing
 
 FILLED_BY_THE_SERVER = frozenset({"@TRAINER_ID@"})
-"""Variables that the server's loop writes itself (FEATURES A2.115)."""
+"""Variables that the server's loop writes itself."""
 
 
 def check_server(server: Server) -> Iterator[Diagnostic]:
@@ -103,10 +103,10 @@ def _check_reads(server: Server) -> Iterator[Diagnostic]:
 
 
 def check_merges(server: Server, trainers: int) -> Iterator[Diagnostic]:
-    """What the server adds up, of the gradients that are sent in one part of the job (FEATURES A2.97).
+    """What the server adds up, of the gradients that are sent in one part of the job.
 
     One gradient of every trainer, and their mean where the server waits for them. (The gradients of a table that is
-    dealt out by id are not inputs of the server; they are only added up: A2.76.)
+    dealt out by id are not inputs of the server; they are only added up.)
     """
     listed, everyone = set(server.op.inputs.get("X", ())), list(range(trainers))
     for merged in server.merges if server.mode == 0 else ():

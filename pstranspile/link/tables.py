@@ -1,6 +1,6 @@
 """Lookups of rows of a table whose slices are on servers: the slices exist there, and are the table's rows in order.
 
-This is Fluid's remote prefetch: an op with `table_names`, `height_sections` and `endpoints` (FEATURES A2.66 to A2.71).
+This is Fluid's remote prefetch: an op with `table_names`, `height_sections` and `endpoints`.
 """
 
 from __future__ import annotations

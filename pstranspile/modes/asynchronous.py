@@ -16,7 +16,7 @@ from pstranspile.plan.plan import Plan, PlannedParameter, SharedCounter, Slice
 
 
 class Async(ServerMode):
-    """Gradients travel under one name and are applied one by one (FEATURES A2.55, A2.60, A2.97)."""
+    """Gradients travel under one name and are applied one by one."""
 
     compensates = True
     orders_table_send = False

@@ -13,7 +13,7 @@ from pstranspile.plan.plan import Plan
 
 
 def communicator_barrier(plan: Plan, trainer: int, origin: Origin | None) -> Sequence[Op]:
-    """Waits until the trainer's communicator has sent what it was given, if the job has such a barrier (A2.54)."""
+    """Waits until the trainer's communicator has sent what it was given, if the job has such a barrier."""
     if not plan.communicator_barrier:
         return []
     controls = [*plan.send_controls, *(counter.control for counter in plan.counters)]
@@ -30,7 +30,7 @@ def communicator_barrier(plan: Plan, trainer: int, origin: Origin | None) -> Seq
 
 
 def send_counters(plan: Plan, trainer: int, origin: Origin | None) -> Sequence[Op]:
-    """Sends the trainer's own step counters to every server (A2.24)."""
+    """Sends the trainer's own step counters to every server."""
     sends: list[Op] = []
     for counter in plan.counters:
         own = counter.own[trainer]

@@ -13,7 +13,7 @@ from pstranspile.plan.plan import Plan, PlannedParameter, SharedCounter
 
 
 class FleetSync(Sync):
-    """Servers work as in sync mode; the trainers' programs leave the waiting to their communicators (A2.52, A2.60)."""
+    """Servers work as in sync mode; the trainers' programs leave the waiting to their communicators."""
 
     orders_table_send = False
 

@@ -33,7 +33,7 @@ class GradAllreduce(CollectiveMode):
 
 
 def sum_gradients(program: Program, reductions: Sequence[Reduction], trainers: int, rings: int) -> Program:
-    """The main program of every trainer (A3.13, A3.14).
+    """The main program of every trainer.
 
     The gradient of the loss is divided by `trainers`. Each gradient in `reductions` is summed right after the op that
     finishes it; before anything reads one, before the first update, and at the end of a program that does neither, the

@@ -6,4 +6,4 @@ from pstranspile.modes.asynchronous import Async
 
 
 class HalfAsync(Async):
-    """A trainer waits for its own communicator; nobody waits for another trainer (FEATURES A2.54, A2.60)."""
+    """A trainer waits for its own communicator; nobody waits for another trainer."""

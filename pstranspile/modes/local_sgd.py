@@ -45,7 +45,7 @@ class LocalSgd(CollectiveMode):
 
 
 def average_parameters(program: Program, averages: Sequence[Reduction], trainers: int, rings: int) -> Program:
-    """The main program of every trainer (A3.15).
+    """The main program of every trainer.
 
     After its update a parameter is replaced by how far it moved (its snapshot less its value), which is summed over
     the trainers. At the end of the step, snapshot less the mean of these sums is the average of all trainers' values:

@@ -1,4 +1,4 @@
-"""Mode nccl2: start-up programs exchange ids; Fluid's multi-process executor does the rest (FEATURES 3a)."""
+"""Mode nccl2: start-up programs exchange ids; Fluid's multi-process executor does the rest."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Nccl2Job:
         return Role(f"trainer_{index}", self.module.main, startup)
 
     def _emit_startup(self, index: int) -> Program:
-        """The source's start-up program, then the exchange of ids (A3.01 to A3.03)."""
+        """The source's start-up program, then the exchange of ids."""
         settings = self._collective
         attrs: dict[str, AttrValue] = {
             "trainers": Strings(self.plan.trainer_endpoints),
@@ -78,7 +78,7 @@ FIRST_ID = "NCCLID"
 
 
 def id_names(settings: Collective) -> tuple[str, ...]:
-    """The variables that hold the ids of all communicators (A3.06, A3.07)."""
+    """The variables that hold the ids of all communicators."""
     count = settings.nccl_comm_num
     names = [FIRST_ID, *(f"{FIRST_ID}_{i}" for i in range(1, count))]
     if settings.use_hierarchical_allreduce:

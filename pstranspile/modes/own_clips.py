@@ -7,7 +7,7 @@ from pstranspile.ir.model import MAIN, Module, Op
 from pstranspile.ir.roles import OpRole
 
 CLIP_SCOPE = "gradient_clip"
-"""Name scope of the clips that an optimizer was given (A2.17)."""
+"""Name scope of the clips that an optimizer was given."""
 
 
 def clip_on_trainers(module: Module) -> Module:

@@ -1,7 +1,7 @@
 """The step counter of a learning-rate schedule when no barrier tells the servers that a step is over.
 
 Every trainer keeps a counter of its own, sends it to all servers each step, and the schedule on a server runs on
-the sum of what came in (FEATURES A2.24).
+the sum of what came in.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ def _mean_of(trainers: int) -> tuple[OpMaker, OpMaker]:
 
 
 class Sync(ServerMode):
-    """Servers average the trainers' gradients of each step (FEATURES A2.53 to A2.57, A2.90, A2.97)."""
+    """Servers average the trainers' gradients of each step."""
 
     orders_table_send = True
 
@@ -34,7 +34,7 @@ class Sync(ServerMode):
     def per_trainer(self, job: Job) -> bool:
         """Only with several trainers; one trainer sends under the plain name.
 
-        (Fluid's server expects `.trainer_0` even of a single trainer, who never sends it: A2.91.)
+        (Fluid's server expects `.trainer_0` even of a single trainer, who never sends it.)
         """
         return job.trainers > 1
 

@@ -8,7 +8,7 @@ own beside the op's declaration:
     def _assign_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
         return (bare_op("assign", {"X": outputs_of(op, "Out")}, {"Out": wanted.kept(op, "X")}),)
 
-Rules are pure; the caller sets role, origin and device. Facts: FEATURES A2 and Fluid's recorded programs.
+Rules are pure; the caller sets role, origin and device. They are held to Fluid's recorded programs.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ class Placeable(NamedTuple):
 
 
 class Dispatcher:
-    """What every dispatcher is a subclass of, as of Fluid's PSDispatcher (A2.43). Made with the servers' endpoints."""
+    """What every dispatcher is a subclass of, as of Fluid's PSDispatcher. Made with the servers' endpoints."""
 
     def __init__(self, pserver_endpoints: Sequence[str]):
         self.endpoints = tuple(pserver_endpoints)
@@ -52,7 +52,7 @@ def hash_bytes(name: str) -> bytes:
 class HashName(Dispatcher):
     """Server index = crc32 of the slice's name modulo the number of servers.
 
-    Fluid's own HashName does not run (A2.44); this hash is the same on every machine and in every process.
+    Fluid's own HashName does not run; this hash is the same on every machine and in every process.
     """
 
     def dispatch(self, varlist: Sequence[Placeable]) -> Sequence[str]:

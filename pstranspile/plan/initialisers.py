@@ -25,7 +25,7 @@ def sliced(op: Op, shape: tuple[int, ...], offset: int) -> Op:
     """The op that makes `prod(shape)` elements from element `offset` on, in place of the whole variable.
 
     Generators and constants take the slice's shape; `assign_value` the slice's values (Fluid keeps the whole
-    array, A2.111); `load` reads from `offset` on. Raises ValueError for an op that `can_slice` refuses.
+    array); `load` reads from `offset` on. Raises ValueError for an op that `can_slice` refuses.
     """
     if not can_slice(op):
         raise ValueError(f"{op.type} can't make a slice")

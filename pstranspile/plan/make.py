@@ -129,7 +129,7 @@ def _tensor_of(facts: Facts, update: Update, var: Var | None) -> tuple[TensorTyp
 
 
 def _norm_warnings(facts: Facts, update: Update) -> list[Diagnostic]:
-    """Warnings for the optimizers of a cut parameter that read a norm over the whole of it (A2.101)."""
+    """Warnings for the optimizers of a cut parameter that read a norm over the whole of it."""
     found: list[Diagnostic] = []
     for index in update.optimizer:
         op = facts.program.main_block.ops[index]
@@ -154,7 +154,7 @@ def _initialisers_that_need_the_whole(startup: Program | None) -> dict[str, Op]:
 def send_order(count: int, random_seed: int, slice_var_up: bool) -> tuple[int, ...]:
     """The order in which gradients are dealt out: parameter order, shuffled when nothing is sliced.
 
-    Fluid shuffles with numpy's legacy generator, seeded with the program's random seed (A2.46); ours is a
+    Fluid shuffles with numpy's legacy generator, seeded with the program's random seed; ours is a
     generator of its own, so the caller's global state is left alone. Raises DiagnosticError for a seed that it
     does not take.
     """
@@ -249,7 +249,7 @@ def _parameter(mint: NameMint, piece: Piece, endpoints: tuple[str, ...], suffixe
 
 
 def placed_parameters(plan: Plan) -> list[DistributedVar]:
-    """The parameters on the servers, slice by slice, in parameter order (A1.23)."""
+    """The parameters on the servers, slice by slice, in parameter order."""
     rows: list[DistributedVar] = []
     for p in plan.parameters:
         kind = "RemotePrefetch" if p.prefetched else "Param"
@@ -260,7 +260,7 @@ def placed_parameters(plan: Plan) -> list[DistributedVar]:
 
 
 def overview(plan: Plan, parts: Sequence[Facts]) -> tuple[DistributedVar, ...]:
-    """Every variable on the servers: parameters in order, then per server the state of their optimizers (A1.23).
+    """Every variable on the servers: parameters in order, then per server the state of their optimizers.
 
     `parts` are the facts of the job's training programs.
     """
@@ -291,7 +291,7 @@ def optimizer_states(program: Program, update: Update) -> list[tuple[Var, bool]]
 
 
 NOT_STATE = frozenset({"Param", "Grad", "LearningRate", "Beta1Tensor", "Beta2Tensor"})
-"""Optimizer slots that hold no state of their own (A2.116)."""
+"""Optimizer slots that hold no state of their own."""
 
 
 def _state_row(p: PlannedParameter, s: Slice, var: Var, follows: bool) -> DistributedVar:

@@ -1,11 +1,11 @@
-"""Every generated name, minted here once and looked up afterwards, never parsed (FEATURES A2.37 to A2.41)."""
+"""Every generated name, minted here once and looked up afterwards, never parsed."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
 
 CONTROL = "__control_var@"
-"""Prefix of variables that only carry an order between ops; Fluid's send skips them by this prefix (A1.19)."""
+"""Prefix of variables that only carry an order between ops; Fluid's send skips them by this prefix."""
 
 
 class NameMint:

@@ -54,7 +54,7 @@ class PlannedParameter(NamedTuple):
 
 
 class PlannedTable(NamedTuple):
-    """The distributed lookup table: row i is on server i modulo the number of servers (A2.72 to A2.79).
+    """The distributed lookup table: row i is on server i modulo the number of servers.
 
     `rows_each` is the room a server gives it, `learning_rate` the variable that its update reads. `ids_sent` and
     `rows_got` are the variables, one per server, that carry the ids of a trainer's lookups there and the rows back,
@@ -77,7 +77,7 @@ class PlannedTable(NamedTuple):
     looked_up_by: Origin | None = None
 
     def sent_name(self, trainer: int | None, server: int) -> str:
-        """The name under which a gradient goes to a server; `trainer` None: all trainers use one (A2.39)."""
+        """The name under which a gradient goes to a server; `trainer` None: all trainers use one."""
         who = "" if trainer is None else f".trainer_{trainer}"
         return f"{self.sent}{who}.pserver_{server}"
 
@@ -116,7 +116,7 @@ class Plan:
     `parameters` are in parameter order (of the first optimize op that names each); `send_order` holds indices
     into it, in the order in which gradients were dealt out to the servers. `per_trainer` says that every trainer
     sends under a name of its own; `runtime_split`, that the trainers' communicators cut gradients and join parameters
-    as they send and receive, instead of ops (A2.52, A2.56); `communicator_barrier`, that a trainer waits for its
+    as they send and receive, instead of ops; `communicator_barrier`, that a trainer waits for its
     communicator in every step; `dc_asgd`, that servers compensate gradients for their delay.
     """
 

@@ -9,14 +9,14 @@ from pstranspile.plan.names import trainer_suffix
 from pstranspile.plan.plan import Plan, Slice
 
 TRAINER_ID = "@TRAINER_ID@"
-"""The variable in which a server finds the number of the trainer whose gradient it applies (A2.115)."""
+"""The variable in which a server finds the number of the trainer whose gradient it applies."""
 
 TABLE_PATH = "kLookupTablePath"
-"""The variable through which a server is told where to save its part of the distributed lookup table (A2.78)."""
+"""The variable through which a server is told where to save its part of the distributed lookup table."""
 
 
 def backup_name(s: Slice, trainer: int) -> str:
-    """The copy of a slice that a server keeps for a trainer, and refreshes when that trainer fetches it (A2.114)."""
+    """The copy of a slice that a server keeps for a trainer, and refreshes when that trainer fetches it."""
     return f"{s.name}{trainer_suffix(trainer)}_bak"
 
 

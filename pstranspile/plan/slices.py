@@ -1,4 +1,4 @@
-"""How a variable is cut into slices of whole rows (FEATURES A2.32)."""
+"""How a variable is cut into slices of whole rows."""
 
 from __future__ import annotations
 

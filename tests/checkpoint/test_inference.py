@@ -56,7 +56,7 @@ def test_a_model_of_a_cluster(params_filename: str | None, tmp_path: Path):
 
 
 def test_the_source_is_not_touched(tmp_path: Path):
-    """Fluid inserts its scale ops into the user's own program (A6.21)."""
+    """Fluid inserts its scale ops into the user's own program."""
     before = ps.dumps(model())
     save_inference_model(machines(started(job())), job(), tmp_path, ["x"], [PREDICTION])
     assert ps.dumps(model()) == before

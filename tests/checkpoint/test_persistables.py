@@ -48,7 +48,7 @@ def test_exactly_the_persistables_of_the_source(tmp_path: Path):
 
 
 def test_a_value_of_several_servers_is_written_once(tmp_path: Path):
-    """Fluid's file repeats it and can't be read (A6.08)."""
+    """Fluid's file repeats it and can't be read."""
     compiled = job(2, 2)
     cluster = started(compiled, 2)
     holders = [m for m in cluster.servers.values() if POWER in m.scope]

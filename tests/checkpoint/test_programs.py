@@ -22,7 +22,7 @@ def test_loading_is_fluids():
         ours = recorded.ops_by_variable(load_program(compiled, endpoint, "model"), "load")
         fluids = recorded.ops_by_variable(recorded.program(f"persistables/{name}.pb"), "load")
         assert len(fluids) >= 10
-        assert set(ours) - set(fluids) == {COUNTER}  # which Fluid forgets (A6.10)
+        assert set(ours) - set(fluids) == {COUNTER}  # which Fluid forgets
         for path, op in fluids.items():
             made = ours[path]
             assert made.outputs == op.outputs
@@ -38,7 +38,7 @@ def test_fetching_from_servers_is_fluids():
     for path, op in fluids.items():
         made = ours[path]
         for attr in ("shape", "slice_shapes", "remote_varnames", "endpoints"):
-            # Fluid's repeats a value that several servers have, after a header for one (A6.08)
+            # Fluid's repeats a value that several servers have, after a header for one
             kept = 1 if path in POWERS and attr != "shape" else None
             assert tuple(made.attrs[attr]) == tuple(op.attrs[attr])[:kept], (path, attr)
     assert [len(fluids[path].attrs["endpoints"]) for path in sorted(POWERS)] == [2, 2]
@@ -60,7 +60,7 @@ def test_elements_are_of_the_variables_type():
 
 
 def test_parameters_of_asynchronous_jobs_come_from_the_servers():
-    """The trainer's own may be old (A6.07)."""
+    """The trainer's own may be old."""
     compiled = job(2, 2, "sgd", mode="async")
     made = save_program(compiled, "m")
     assert "m/fc_0.w_0" in recorded.ops_by_variable(made, "recv_save")

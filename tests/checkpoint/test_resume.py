@@ -83,7 +83,7 @@ def test_more_trainers_start_from_the_first_trainers_values(tmp_path: Path):
 
 
 def test_state_of_the_learning_rate_is_kept(tmp_path: Path):
-    """Fluid loses the counter, and starts the schedule again (A6.10)."""
+    """Fluid loses the counter, and starts the schedule again."""
     cluster = started(job(2, 2, "adam with decay"), 4)
     save_checkpoint(machines(cluster), job(2, 2, "adam with decay"), tmp_path / "c", step=4)
     again = started(job(3, 2, "adam with decay"))

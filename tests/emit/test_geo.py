@@ -313,7 +313,7 @@ def assert_follows(compiled: Compiled, module: Module, feeds: dict[str, Any], pu
 
 
 def test_a_dense_model_exchanges() -> None:
-    """In Fluid nothing is pushed or pulled (A3.36)."""
+    """In Fluid nothing is pushed or pulled."""
     module = line()
     compiled = ps.compile(module, job(trainers=1, pservers=3))
     main = compiled.trainer(0).main
@@ -371,7 +371,7 @@ def test_one_server_holds_everything_whole() -> None:
 
 
 def test_the_server_is_told_apart_from_others_by_its_mode() -> None:
-    """`pserver_id` stays -1, as in Fluid: nobody watches the trainers' heartbeats (A3.41)."""
+    """`pserver_id` stays -1, as in Fluid: nobody watches the trainers' heartbeats."""
     compiled = ps.compile(embedded(), job())
     serve = compiled.pserver("127.0.0.1:6175").main.main_block.ops[0]
     assert (serve.attrs["distributed_mode"], serve.attrs["Fanin"], serve.attrs["pserver_id"]) == (3, 2, -1)
@@ -379,7 +379,7 @@ def test_the_server_is_told_apart_from_others_by_its_mode() -> None:
 
 
 def test_tables_that_trainers_initialise_are_the_servers() -> None:
-    """Fluid's trainers do not fetch a table either (A3.40), but its initialisers do not agree."""
+    """Fluid's trainers do not fetch a table either, but its initialisers do not agree."""
     compiled = ps.compile(embedded(), job())
     startup = compiled.trainer(1).startup
     assert {name for op in ops_of(startup, "recv") for name in op.output_names} == {"w"}

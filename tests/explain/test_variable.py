@@ -52,7 +52,7 @@ def test_the_formula_with_its_numbers():
     answer = explain_variable(explained("mlp_adam"), "w1")
     assert answer.why_cut == (
         "128 x 128 = 16384 elements; min_block_size 8192 lets max(1, 16384 // 8192) = 2 fit; min(2 servers, 2) = 2 "
-        "parts; ceil(16384 / 2) = 8192 elements, which is 64 rows of 128: 2 slices (A2.32)."
+        "parts; ceil(16384 / 2) = 8192 elements, which is 64 rows of 128: 2 slices."
     )
     assert answer.parts[0].why.startswith("RoundRobin: dealt out as number ")
     assert explain_variable(explained("mlp_adam"), "b2").why_cut.startswith("10 elements; min_block_size 8192")
@@ -62,7 +62,7 @@ def test_dispatchers():
     hashed = explain_variable(job_of("mlp_adam", Job(TWO, 2, split_method="HashName")), "w1")
     assert all(part.why.startswith("HashName: crc32('w1.block") for part in hashed.parts)
     whole = explain_variable(job_of("mlp_adam", Job(TWO, 2, slice_var_up=False)), "w1")
-    assert whole.why_cut == "slice_var_up is false, so its 128 x 128 = 16384 elements are one slice (A2.33)."
+    assert whole.why_cut == "slice_var_up is false, so its 128 x 128 = 16384 elements are one slice."
     assert "shuffled with the program's seed" in whole.parts[0].why
     assert "edited" not in whole.parts[0].why
     own = job_of("mlp_adam", Job(TWO, 2, split_method="tests.explain.jobs:Last"))
@@ -135,7 +135,7 @@ def test_what_a_variable_is(job: str, name: str, said: str):
 def test_step_counters():
     job = explained("async")
     name = compiled("async").plan.counters[0].own[0]
-    assert "A trainer's own count of its steps (A2.24)." in explain_variable(job, name).about
+    assert "A trainer's own count of its steps." in explain_variable(job, name).about
 
 
 def test_state_of_an_optimizer():
@@ -145,7 +145,7 @@ def test_state_of_an_optimizer():
     scalar = next(name for name, row in states.items() if not row["is_slice"] and "beta1" in name)
     assert "cut like its parameter" in explain_variable(job, following).about[0]
     assert len(explain_variable(job, following).parts) == 2
-    assert "has its own (A2.102)" in explain_variable(job, scalar).about[0]
+    assert "has its own" in explain_variable(job, scalar).about[0]
 
 
 def test_uses_on_one_machine():

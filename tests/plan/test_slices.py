@@ -19,7 +19,7 @@ from pstranspile.plan.slices import cut_rows
 from pstranspile.plan.text import plan_text
 from tests.conftest import ROOT
 
-# FEATURES V1.01 to V1.03: shape -> elements of every slice.
+# Shape -> elements of every slice.
 VECTORS = [
     (1024, 10, [3, 5], [15]),
     (1024, 10, [1024], [1024]),

@@ -42,10 +42,10 @@ class ToldRows(NamedTuple):
 
 
 def find_local_updates(program: Program, steps: Steps) -> Facts:
-    """The facts of a training program whose updates stay where they are (A2.15, A3.35). Raises DiagnosticError.
+    """The facts of a training program whose updates stay where they are. Raises DiagnosticError.
 
     The pair of a parameter is that of the first optimize op that names it; parameters that are not trainable, and
-    optimize ops that name none, are left to the trainers. Parameters that an op updates by itself follow (A2.26).
+    optimize ops that name none, are left to the trainers. Parameters that an op updates by itself follow.
     """
     roles = steps.run("find-roles", find_roles, program.main_block)
     uses = steps.run("find-uses", uses_of, program.main_block, frozenset[int]())
@@ -75,7 +75,7 @@ def _trained(program: Program, roles: Roles) -> tuple[Update, ...]:
 
 
 def find_told_rows(facts: Facts) -> tuple[ToldRows, ...]:
-    """The ids of the rows of sparse tables that a step changes, in the order of the ops that use them (A3.35).
+    """The ids of the rows of sparse tables that a step changes, in the order of the ops that use them.
 
     As in Fluid, ids are told once more if another table is looked up at them in between. Raises DiagnosticError
     (`geo-rows`) when an op changes rows of which no variable tells the numbers.

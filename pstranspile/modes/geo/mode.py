@@ -1,4 +1,4 @@
-"""Mode geo: trainers update their own parameters and exchange what changed every few steps (FEATURES 3e)."""
+"""Mode geo: trainers update their own parameters and exchange what changed every few steps."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class GeoJob:
         return Role(f"pserver_{self.plan.pservers.index(endpoint)}", server.program, startup)
 
     def distributed_vars(self) -> tuple[DistributedVar, ...]:
-        """The parameters; the state of their optimizers never leaves the trainers (A3.42)."""
+        """The parameters; the state of their optimizers never leaves the trainers."""
         return overview(self.plan, ())
 
 
@@ -211,7 +211,7 @@ def _taken(module: Module, plan: Plan) -> list[Diagnostic]:
 
 
 def _hard_to_tell(plan: Plan) -> Sequence[Diagnostic]:
-    """Warnings for names that hold what separates them in the text that Fluid's communicator reads (A3.39)."""
+    """Warnings for names that hold what separates them in the text that Fluid's communicator reads."""
     return [
         warning(NAME, f"Fluid's communicator can't be told of %{p.name}: its name has # or & in it", focus=f"%{p.name}")
         for p in plan.parameters

@@ -1,4 +1,4 @@
-"""Mode geo on a server: it adds the changes that trainers send to the slices that it holds (FEATURES A3.41)."""
+"""Mode geo on a server: it adds the changes that trainers send to the slices that it holds."""
 
 from __future__ import annotations
 

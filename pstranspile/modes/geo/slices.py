@@ -1,4 +1,4 @@
-"""How mode geo cuts parameters: by their size alone, since no server updates them (FEATURES A3.37)."""
+"""How mode geo cuts parameters: by their size alone, since no server updates them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mode geo on a trainer: it keeps its updates, and tells its communicator of every step (FEATURES A3.35, A3.40)."""
+"""Mode geo on a trainer: it keeps its updates, and tells its communicator of every step."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def delta_name(variable: str) -> str:
 
 
 def change_of(name: str, dtype: DType, shape: tuple[int, ...], *, sparse: bool) -> Var:
-    """The variable for the change of a parameter or slice: of a sparse one, rows (A3.38)."""
+    """The variable for the change of a parameter or slice: of a sparse one, rows."""
     kind = VarKind.SELECTED_ROWS if sparse else VarKind.LOD_TENSOR
     return Var(delta_name(name), kind, TensorType(dtype, shape))
 
@@ -37,7 +37,7 @@ def emit_geo_trainer(
     """The main program of every trainer: the source's, and a `send` that ends the step.
 
     `told` are the ids of changed rows that the send tells, `parameters` those whose changes the program declares. Where
-    no table is sparse the send has a token, for Fluid's communicator takes no notice of one that sends nothing (A3.36).
+    no table is sparse the send has a token, for Fluid's communicator takes no notice of one that sends nothing.
     """
     program, block = facts.program, facts.program.main_block
     variables = dict(block.vars)
@@ -74,7 +74,7 @@ def emit_geo_trainer(
 
 
 def _on_trainer(op: Op, *, is_clip: bool) -> Op:
-    """The op as trainers have it: clips belong to the backward pass (A2.16), lookups find their rows here."""
+    """The op as trainers have it: clips belong to the backward pass, lookups find their rows here."""
     if is_clip:
         return op._replace(role=OpRole.BACKWARD, origin=made(op.origin, KEEP_CLIP))
     if op.type == "lookup_table" and op.attrs.get("remote_prefetch") is True:
@@ -87,7 +87,7 @@ class GeoStartupTemplate:
     """What the start-up programs of all trainers of a geo job share: `variables`, and `begin`, their last op.
 
     Beside the source's they have the parameters as the servers have them, and `param_init`. `received` is the plan with
-    just the parameters that are received. Fluid has looked-up tables initialised by each trainer (A3.40); their
+    just the parameters that are received. Fluid has looked-up tables initialised by each trainer; their
     initialisers make the same values here as on the servers.
     """
 

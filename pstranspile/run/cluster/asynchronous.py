@@ -1,4 +1,4 @@
-"""A server that applies every gradient as it comes (FEATURES A4.13, A4.14, A4.17, A4.22).
+"""A server that applies every gradient as it comes.
 
 Other than in Fluid one message is taken after the other, so that updates of one parameter never interleave; and a
 schedule of the learning rate counts as `counters` says.

@@ -1,4 +1,4 @@
-"""Trainers among themselves: sums, averages and broadcasts over the trainers of a ring (FEATURES 3a, 3b).
+"""Trainers among themselves: sums, averages and broadcasts over the trainers of a ring.
 
 A ring is a machine of its own to which every trainer sends its value and which answers all of them when the last one
 has come. Values are added in the order of the trainers, so a result depends on no schedule.
@@ -221,7 +221,7 @@ def make_collective(trainer: Trainer, exchange: Exchange, rings: Mapping[str, Ri
 
 
 def plays_executor(startup: Program) -> bool:
-    """Whether a trainer leaves it to Fluid's multi-process executor to average gradients (mode nccl2, A3.01)."""
+    """Whether a trainer leaves it to Fluid's multi-process executor to average gradients (mode nccl2)."""
     return any(op.type == "gen_nccl_id" for op in startup.main_block.ops)
 
 

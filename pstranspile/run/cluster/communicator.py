@@ -1,4 +1,4 @@
-"""The communicator of a trainer whose `send` and `recv` carry the names of slices (FEATURES 4d).
+"""The communicator of a trainer whose `send` and `recv` carry the names of slices.
 
 Which kind it is follows from the programs, as Fluid's user would have to choose it: servers that wait for barriers make
 it synchronous, a `send_barrier` of a trainer's own makes it half-asynchronous, and otherwise it is asynchronous.
@@ -7,8 +7,8 @@ A trainer here is one training thread, so the synchronous and the half-asynchron
 (the average of one) and the trainer waits meanwhile; they need no machine of their own. The asynchronous kind is a
 machine beside the trainer, with a queue for every gradient.
 
-Other than in Fluid: what is in the queues when a trainer leaves is sent (A4.47); step counters are sent, so that
-schedules go on (A5.16); parameters are pulled after every round in which something was sent (A4.46).
+Other than in Fluid: what is in the queues when a trainer leaves is sent; step counters are sent, so that
+schedules go on; parameters are pulled after every round in which something was sent.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ np = lazy_import("numpy")
 
 
 class Settings(NamedTuple):
-    """How communicators work. The first three are flags of Fluid's, with the defaults of one training thread (A4.42).
+    """How communicators work. The first three are flags of Fluid's, with the defaults of one training thread.
 
     `max_merge_var_num` gradients of one variable at most are sent as one; a trainer waits when `send_queue_size` are in
-    a queue; `merge_add` adds them up, otherwise they are averaged (an op with `merge_add` is added up in any case,
-    A4.45). `push_every`: geo-SGD exchanges what was learnt every so many steps (`geo_sgd_need_push_nums`).
+    a queue; `merge_add` adds them up, otherwise they are averaged (an op with `merge_add` is added up in any case).
+    `push_every`: geo-SGD exchanges what was learnt every so many steps (`geo_sgd_need_push_nums`).
     """
 
     max_merge_var_num: int = 1
@@ -156,7 +156,7 @@ class _Queued(NamedTuple):
 
 
 class AsyncCommunicator(Machine):
-    """Sends and fetches beside the trainer, in rounds; the trainer waits only if a queue is full (A4.43 to A4.46).
+    """Sends and fetches beside the trainer, in rounds; the trainer waits only if a queue is full.
 
     It writes what it fetches into the trainer's scope; a step computes with the parameters that it began with.
     """
@@ -188,7 +188,7 @@ class AsyncCommunicator(Machine):
         if self._trainer.name_of(program) is None:
             return None
         if exchange.kind == "send" and exchange.op.attrs.get("send_varnames"):
-            return self._push(exchange)  # without these names it goes straight to the servers (A4.34)
+            return self._push(exchange)  # without these names it goes straight to the servers
         if exchange.kind == "recv":
             return self._pulled(exchange, program)
         return None
@@ -221,7 +221,7 @@ class AsyncCommunicator(Machine):
         return run
 
     def _pulled(self, exchange: Exchange, program: Program) -> Action:
-        """The trainer does not fetch itself (A4.41); it goes on with what was fetched last."""
+        """The trainer does not fetch itself; it goes on with what was fetched last."""
         trainer, outputs = self._trainer, exchange.outputs
         requests, counts = requests_of(trainer, exchange.ops, self._servers)
         self._posts += [(self.network.link(self, link.target, self.index), kind, name) for link, kind, name in requests]

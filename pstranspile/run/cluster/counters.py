@@ -1,4 +1,4 @@
-"""Step counters of learning-rate schedules on servers (FEATURES A2.24, A4.22, A5.16).
+"""Step counters of learning-rate schedules on servers.
 
 In the modes without barriers every trainer sends a counter of its own in each step, and a schedule begins with the sum
 of these: `sum(counter.trainer_0, counter.trainer_1, ...) -> counter`. The start-up program sets the shared counter to

@@ -1,4 +1,4 @@
-"""Values cut for servers and put together again, by rows along dim 0 (FEATURES A4.36)."""
+"""Values cut for servers and put together again, by rows along dim 0."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def route_ids(ids: Array, ends: Array) -> tuple[list[Array], Array]:
 
 
 def merged(values: Sequence[Value], *, adds: bool) -> Value:
-    """Several gradients of one variable as one: their sum or their average; rows of one number are added up (A4.45)."""
+    """Several gradients of one variable as one: their sum or their average; rows of one number are added up."""
     if len(values) == 1:
         return values[0]
     if isinstance(values[0], SelectedRows):

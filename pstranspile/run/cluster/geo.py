@@ -1,4 +1,4 @@
-"""Geo-SGD: trainers learn on their own and exchange what they have learnt every so many steps (FEATURES 3e, A4.51-53).
+"""Geo-SGD: trainers learn on their own and exchange what they have learnt every so many steps.
 
 After `push_every` steps a trainer's communicator sends, for every slice of every parameter, the difference to what it
 had after the last exchange, divided by the number of trainers; the servers add it. Then it fetches the servers' values
@@ -8,8 +8,8 @@ and takes over what others have changed, without undoing what its trainer has le
 
 Of sparse tables only the rows that the trainer has used are sent, and the rows that anybody has changed come back.
 
-Other than in Fluid all ids count, not the first half of each batch (A4.51); models without sparse tables exchange, too
-(A3.36); what a trainer has learnt since the last exchange is sent when it leaves (A4.47).
+Other than in Fluid all ids count, not the first half of each batch; models without sparse tables exchange, too; what a
+trainer has learnt since the last exchange is sent when it leaves.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class GeoServer(AsynchronousServer):
         self.changed: dict[str, dict[int, set[int]]] = {table: {index: set() for index in trainers} for table in tables}
 
     def after_send(self, message: Message, block: Block) -> None:
-        """Notes rows that have changed, for all trainers; the sender itself is among them (A4.53)."""
+        """Notes rows that have changed, for all trainers; the sender itself is among them."""
         if message.payload.__class__ is not SelectedRows:
             return
         rows = message.payload.rows.tolist()

@@ -1,4 +1,4 @@
-"""Writing a variable to a file as its slices come from the servers (`recv_save`, FEATURES A6.06)."""
+"""Writing a variable to a file as its slices come from the servers (`recv_save`)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def write_whole(
     """What to do with the slices, in the order asked for: write them to the op's file, one after another.
 
     Raises DiagnosticError if the op's lists don't go together, or the slices don't make up the whole (which Fluid does
-    not look at: its file of a value that several servers have is too long, A6.08).
+    not look at: its file of a value that several servers have is too long).
     """
     attrs: dict[str, Any] = {**op.attrs}
     shape = tuple(map(int, attrs.get("shape", ())))

@@ -1,4 +1,4 @@
-"""What a trainer's ops do that talk to servers directly, without a communicator (FEATURES A4.34, A4.35)."""
+"""What a trainer's ops do that talk to servers directly, without a communicator."""
 
 from __future__ import annotations
 
@@ -366,7 +366,7 @@ def _checkpoint(trainer: Trainer, exchange: Exchange, program: Program, servers:
 
 
 def _recv_save(trainer: Trainer, exchange: Exchange, program: Program, servers: Servers) -> Action:
-    """Fetches the slices of a variable as they are now, and writes the whole to a file (A6.06)."""
+    """Fetches the slices of a variable as they are now, and writes the whole to a file."""
     from pstranspile.run.cluster.receiving import write_whole
 
     op = exchange.op

@@ -48,7 +48,7 @@ TOGETHER = ("recv", "distributed_lookup_table")
 """Ops that may ask together with others of their type right before them."""
 
 PARAM_INIT = "param_init"
-"""What a geo-SGD trainer's start-up program sends: no variable, but a sign for its communicator (A3.40)."""
+"""What a geo-SGD trainer's start-up program sends: no variable, but a sign for its communicator."""
 
 EXCHANGE = "exchange"
 """The op type that stands for an exchange in a rewritten program."""

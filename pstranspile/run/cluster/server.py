@@ -1,4 +1,4 @@
-"""A server: its start-up program, then `listen_and_serv` until all trainers have left (FEATURES 4a).
+"""A server: its start-up program, then `listen_and_serv` until all trainers have left.
 
 What all kinds of servers share is here; `synchronous` and `asynchronous` say what a gradient does.
 """
@@ -40,7 +40,7 @@ from pstranspile.run.scope import Scope, own_copy
 np = lazy_import("numpy")
 
 LOOKUP_TABLE_PATH = "kLookupTablePath"
-"""The variable that holds the folder a table is saved to (A4.21)."""
+"""The variable that holds the folder a table is saved to."""
 
 
 def listening_op(program: Program) -> Op | None:
@@ -277,7 +277,7 @@ class Server(Machine):
         return blocks
 
     def on_checkpoint(self, message: Message) -> None:
-        """Runs the save block, with the path that the message brings (A4.21)."""
+        """Runs the save block, with the path that the message brings."""
         index = int(self.op.attrs.get("checkpint_block_id", -1))  # pyright: ignore[reportArgumentType]
         if index < 0:
             raise self.unknown(message, "has no block that saves, but is told to save")

@@ -1,13 +1,13 @@
-"""A synchronous server: every step one update, made of what all trainers sent (FEATURES A4.08 to A4.11).
+"""A synchronous server: every step one update, made of what all trainers sent.
 
 The loop of Fluid: serve variables until all trainers have reported their fetch barrier (the first is that of their
 start-up programs); then take gradients until all have reported their send barrier; update; and so on. What comes early
 waits. Other than in Fluid:
 
-* A trainer that has left is not waited for, and the average is over the trainers whose gradients came (A4.12).
-* Rows of tables are looked up between updates only, as the trainer that asks would see them (A4.20).
+* A trainer that has left is not waited for, and the average is over the trainers whose gradients came.
+* Rows of tables are looked up between updates only, as the trainer that asks would see them.
 * What several trainers send under one name is added up; the last one does not hide the others.
-* A gradient that no trainer sent, while all are there, is an error and not the one of the step before (A4.11).
+* A gradient that no trainer sent, while all are there, is an error and not the one of the step before.
 * Where trainers have several programs, an update is that of one program, which all trainers name with their send
   barrier: the blocks of gradients that just other programs send are left out. Fluid runs all blocks in every round.
 """

@@ -1,4 +1,4 @@
-"""Distributed lookup tables: row i lies on server i modulo the number of servers (FEATURES A2.72 to A2.79).
+"""Distributed lookup tables: row i lies on server i modulo the number of servers.
 
 A server's start-up program makes room for so many rows; Fluid gives them to ids in the order in which these come, so
 what a row starts with depends on who asks first. Here every row starts with what it has on one machine.
