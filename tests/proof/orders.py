@@ -1,0 +1,78 @@
+"""Whether servers without barriers might have taken messages in the order in which they did.
+
+What comes of a step is fixed by the order in which each slice meets the messages that concern it. Messages of one
+trainer must come in the order in which it sends them; all else may happen. So an order may be taken if, together with
+what each trainer sends one after the other, it goes round in no circle.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+from pstranspile.compile import Compiled
+from pstranspile.ir.model import Module
+from pstranspile.proof.course import Course
+from pstranspile.proof.data import make_feeds
+from pstranspile.proof.replays import replay_of
+from pstranspile.proof.sides import start_cluster
+from pstranspile.run.cluster.message import GET, GET_NOW, GET_ROWS, LOOKUP, NOTIFY, SEND, Message
+
+CONCERNING = (SEND, GET, GET_NOW, GET_ROWS, LOOKUP, NOTIFY)
+
+Taken: TypeAlias = "tuple[int, str, str, str, int]"
+"""A message by its trainer, kind, server and variable, and how many like it that trainer has sent before."""
+
+
+def _messages(made: Compiled, course: Course, feeds: Any) -> tuple[dict[Any, list[Taken]], dict[int, list[Taken]]]:
+    """The messages that concern each slice in the order in which they are taken, and those of each trainer in the order
+    in which it sends them.
+    """
+    cluster = start_cluster(made, course, feeds, {}, 5)
+    replay: Any = replay_of(made, cluster, course, 5)
+    slices = {place: (o.server, o.slice.name) for place, (_, o) in replay.sent.items()}
+    taken: dict[Any, list[Taken]] = {}
+    sent: dict[int, list[Taken]] = {}
+    counts: Counter[tuple[str, Any]] = Counter()
+
+    def watch(event: str, message: Message) -> None:
+        if message.kind in CONCERNING and event in ("post", "deliver"):
+            key = message.trainer, message.kind, message.target, message.variable
+            number = counts[event, key]
+            counts[event, key] += 1
+            if event == "post":
+                sent.setdefault(message.trainer, []).append((*key, number))
+            else:
+                place = message.target, message.variable
+                about = message.target if message.kind == NOTIFY else slices.get(place, place)
+                taken.setdefault(about, []).append((*key, number))
+
+    cluster.network.observers.append(watch)
+    cluster.start()
+    cluster.run_to(course.steps)
+    cluster.finish()
+    return taken, sent
+
+
+def may_be_taken(made: Compiled, changed: Compiled, module: Module, turns: str | None, steps: int) -> bool:
+    """Whether the servers of a compile might take the messages that those of a changed one take, in that order."""
+    course = Course(module, turns, steps)
+    given = {
+        name: make_feeds(program, len(course.steps_of(name)), 3 * made.plan.trainers, 77)
+        for name, program in course.programs.items()
+    }
+    _, sent = _messages(made, course, course.joined(given))
+    taken, others = _messages(changed, course, course.joined(given))
+    if {t: Counter(messages) for t, messages in sent.items()} != {t: Counter(m) for t, m in others.items()}:
+        return False
+    graph: TopologicalSorter[Taken] = TopologicalSorter()
+    for order in (*taken.values(), *sent.values()):
+        for first, second in pairwise(order):
+            graph.add(second, first)
+    try:
+        graph.prepare()
+    except CycleError:
+        return False
+    return True
