@@ -178,10 +178,11 @@ def _backups(role: Role, cuts: Mapping[str, Place], source: Mapping[str, Var]) -
     """The copies of parameters that a server keeps for each trainer (DC-ASGD), as parts of whole copies."""
     here = role.main.main_block.vars
     numbers: dict[str, int] = {}
-    for op in role.startup.main_block.ops:
-        parameter, copy = op.input("X") or "", op.output("Out") or ""
+    ops = role.startup.main_block.ops
+    copies = {op.output("Out") or "": op.input("X") or "" for op in ops if op.type == "assign"}
+    for copy, parameter in copies.items():
         origin, offset = cuts.get(parameter, (parameter, 0))
-        if op.type == "assign" and copy in here and not here[copy].persistable and origin in source:
+        if copy in here and not here[copy].persistable and origin in source:
             number = numbers[parameter] = numbers.get(parameter, -1) + 1
             part = Part(role.name, copy, offset, here[copy].shape)
             yield _Held(f"{origin}{trainer_suffix(number)}_bak", part, _type(source[origin]))

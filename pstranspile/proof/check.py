@@ -13,7 +13,7 @@ from pstranspile.job import Job
 from pstranspile.plan.plan import Plan
 from pstranspile.proof import codes
 from pstranspile.proof.causes import Suspicion, server_causes
-from pstranspile.proof.compare import Side, Sides, Snapshot, differ, plain, settled, verdicts
+from pstranspile.proof.compare import Side, Sides, Snapshot, differ, learnt, plain, settled, verdicts
 from pstranspile.proof.course import Course, Tell
 from pstranspile.proof.faults import Sound, check_faults
 from pstranspile.proof.given import Given
@@ -115,6 +115,7 @@ def check(
         programs=course.text,
         whole=tuple(sorted(fed)) if shared else (),
         not_run=tuple(name for name in course.known if name not in course.programs),
+        learnt=learnt(course, alone),
         single_precision=precise.refused,
     )
     if schedules and job.mode not in ALONE:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.values import LoDTensor, SelectedRows
 from pstranspile.proof.course import Course
-from pstranspile.proof.report import ADDS_UP, BITWISE, DIFFERENT, ROUGH, ROUNDING, Verdict
+from pstranspile.proof.report import ADDS_UP, BITWISE, DIFFERENT, ROUGH, ROUNDING, Learnt, Verdict
 
 np = lazy_import("numpy")
 
@@ -192,6 +192,19 @@ def _floors(course: Course, precise: Sides, parameters: set[str]) -> dict[bool, 
         for mine, part in ((True, OF_LARGEST), (False, OF_STATES)):
             floors[mine].append(part * largest[mine])
     return floors
+
+
+def learnt(course: Course, alone: Side) -> tuple[Learnt, ...]:
+    """What the steps have changed of every parameter that they update, at some time."""
+    updated = {name for owner in course.programs if course.steps_of(owner) for name in course.updated(owner)}
+    found: list[Learnt] = []
+    for name in sorted(updated & alone.start.keys()):
+        start = plain(alone.start[name])
+        rows = np.zeros(start.shape[:1] or (1,), "bool")
+        for snapshot in alone.snapshots:
+            rows |= (plain(snapshot[name]) != start).reshape(len(rows), -1).any(1)
+        found.append(Learnt(name, int(rows.sum()), len(rows)))
+    return tuple(found)
 
 
 def metric_verdict(

@@ -134,11 +134,10 @@ class Course:
         """The loss of each program, as far as it is known."""
         return {name: loss_of(program) for name, program in self.programs.items()}
 
-    def trains(self, program: str) -> bool:
-        """Whether a program changes parameters."""
+    def updated(self, program: str) -> set[str]:
+        """The parameters that the ops of a program write."""
         parameters = {var.name for var in self.whole.parameters()}
-        ops = self.programs[program].main_block.ops
-        return any(not parameters.isdisjoint(op.output_names) for op in ops)
+        return {n for op in self.programs[program].main_block.ops for n in op.output_names} & parameters
 
     @cached_property
     def watched(self) -> dict[str, tuple[str, ...]]:

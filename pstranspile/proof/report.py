@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 BITWISE = "bitwise equal"
@@ -91,6 +92,14 @@ class Faulty(NamedTuple):
         return not self.stuck and not self.wrong and self.equality != DIFFERENT
 
 
+class Learnt(NamedTuple):
+    """What the steps have changed of a parameter: so many of its rows."""
+
+    parameter: str
+    changed: int
+    rows: int
+
+
 class Report(NamedTuple):
     """The result of a check.
 
@@ -115,6 +124,8 @@ class Report(NamedTuple):
     """The programs of the module that no step ran."""
     faulty: Faulty | None = None
     """What came of a run with faults, if one was asked for."""
+    learnt: tuple[Learnt, ...] = ()
+    """What a single machine has changed, of every parameter that the programs update: nothing is shown of the rest."""
     single_precision: str = ""
     """Why double precision could not be had; then rounding is allowed for by a bound."""
     wrong: tuple[str, ...] = ()
@@ -130,13 +141,19 @@ class Report(NamedTuple):
         return tuple(sorted(found, key=lambda verdict: (verdict.first, verdict.kind != "parameter", verdict.name)))
 
     @property
+    def nothing_learnt(self) -> bool:
+        """Whether programs that train have changed no parameter, so that nothing is shown."""
+        return bool(self.learnt) and not any(item.changed for item in self.learnt)
+
+    @property
     def holds(self) -> bool:
-        """Whether what the mode promises holds."""
+        """Whether what the mode promises holds, and was shown."""
         lost = self.applied is not None and self.applied.applied != self.applied.sent
         faultless = self.faulty is None or self.faulty.holds
         return (
             faultless
             and not lost
+            and not self.nothing_learnt
             and not self.wrong
             and not self.schedule_differs
             and not (self.promised and self.different)
@@ -177,6 +194,7 @@ def _conclusion(report: Report) -> list[str]:
         lines.append(
             f"every trainer was given the same data: {told} declare{'s' * (len(report.whole) == 1)} the batch size"
         )
+    lines += _not_learnt(report.learnt)
     if not report.wrong:
         lines.append("every step of every machine is what the source program makes of the values before it")
     if report.schedules:
@@ -195,7 +213,9 @@ def _conclusion(report: Report) -> list[str]:
         lines.append(f"{where}{cause.op_type} makes %{cause.variable} differ: {cause.why}")
     lines += _faults_told(report.faulty) if report.faulty is not None else ()
     different = report.different
-    if not report.promised and report.wrong:
+    if not report.promised and report.nothing_learnt and not report.wrong:
+        lines.append("NOTHING LEARNT: no parameter changed, so nothing is shown")
+    elif not report.promised and report.wrong:
         lines.append("the machines do not do what the source program says")
     elif not report.promised:
         lines.append("mode gives no equality with a single machine" if different else "equal to a single machine")
@@ -204,6 +224,8 @@ def _conclusion(report: Report) -> list[str]:
         lines.append(f"DIFFERENT: first %{first.name}, after step {first.first}")
     elif report.wrong:
         lines.append("the machines do not do what the source program says")
+    elif report.nothing_learnt:
+        lines.append("NOTHING LEARNT: no parameter changed, so nothing is shown")
     elif report.whole and (report.faulty is None or report.faulty.holds):
         lines.append(
             "given the same data, the trainers learn what one does; of batches that are shared this says nothing"
@@ -213,6 +235,17 @@ def _conclusion(report: Report) -> list[str]:
     else:
         lines.append("without faults the cluster trains as the single machine does")
     return lines
+
+
+def _not_learnt(learnt: Sequence[Learnt]) -> Iterator[str]:
+    """The parameters, and rows, of which nothing is shown."""
+    still = [f"%{item.parameter}" for item in learnt if not item.changed]
+    if still:
+        more = f" and {len(still) - SHOWN} more" if len(still) > SHOWN else ""
+        yield f"unchanged, so that nothing is shown of their updates: {', '.join(still[:SHOWN])}{more}"
+    for item in learnt:
+        if 0 < item.changed < item.rows:
+            yield f"{item.changed} of {item.rows} rows of %{item.parameter} changed; nothing is shown of the others"
 
 
 def _faults_told(found: Faulty) -> list[str]:

@@ -10,9 +10,10 @@ import pytest
 import pstranspile as ps
 from pstranspile import layers as L
 from pstranspile.autodiff import SGD, Adam, Momentum, minimize
+from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Module
 from pstranspile.layers.parameters import create_parameter
-from pstranspile.proof import check
+from pstranspile.proof import check, given
 from pstranspile.proof.compare import moved, same_in_doubles
 from pstranspile.proof.course import metrics_of
 from pstranspile.proof.report import ADDS_UP, ROUNDING, report_text
@@ -140,3 +141,34 @@ def test_servers_that_get_rows_in_every_step_are_no_cause():
     report = check(draft.module(), job(), batch=64, steps=2)
     assert report.causes
     assert not [cause for cause in report.causes if cause.op_type == "momentum"]
+
+
+def lookups(rate: float) -> Module:
+    draft = L.Draft(seed=3)
+    words = L.embedding(L.data(draft, "ids", [-1, 1], "i64"), (50, 8), is_sparse=True)
+    minimize(L.mean(L.square_error_cost(L.fc(words, 1), L.data(draft, "y", [-1, 1]))), SGD(rate))
+    return draft.module()
+
+
+@pytest.mark.parametrize("mode", ["sync", "async", "geo", "nccl2"])
+def test_what_was_not_learnt_is_told(mode: str):
+    jobs = ps.Job(trainers=("a:1", "b:1"), mode=mode) if mode == "nccl2" else ps.Job(2, 2, mode=mode, min_block_size=40)
+    feeds = {"ids": np.array([[[1], [2], [3], [3]]] * 2), "y": np.ones((2, 4, 1), "float32")}
+    report = check(lookups(0.1), jobs, feeds=feeds, steps=2)
+    assert report.holds, report_text(report)
+    assert "3 of 50 rows of %embedding_0.w_0 changed; nothing is shown of the others" in report_text(report)
+    report = check(lookups(0.0), jobs, feeds=feeds, steps=2)
+    assert not report.holds
+    assert report.nothing_learnt
+    assert "unchanged, so that nothing is shown of their updates: %embedding_0.w_0, %fc_0.b_0" in report_text(report)
+    assert report_text(report).endswith("NOTHING LEARNT: no parameter changed, so nothing is shown\n")
+
+
+def test_what_cannot_be_had_in_double_precision_is_told(monkeypatch: pytest.MonkeyPatch):
+    def refused(_: Module) -> Module:
+        raise DiagnosticError([error("check-no-data", "there are no doubles")])
+
+    monkeypatch.setattr(given, "module_in_doubles", refused)
+    report = check(clicks(), job(), steps=2)
+    assert report.holds
+    assert "not in double precision, so 1e-04 is taken for rounding: there are no doubles" in report_text(report)

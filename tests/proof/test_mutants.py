@@ -29,7 +29,7 @@ from pstranspile.proof.replays import replay_of
 from pstranspile.proof.sides import start_cluster
 from pstranspile.run.cluster.scenario import Scenario, random_scenario
 from tests.emit.several import adversarial, two_tasks, with_evaluation
-from tests.proof.mutants import Mutant, as_compiled, mutants, refused
+from tests.proof.mutants import CHANGES, Mutant, as_compiled, mutants, places_of, programs_of, refused, with_ops
 from tests.proof.orders import may_be_taken
 from tests.proof.test_check import dense, sparse
 from tests.proof.test_excuses import clicks
@@ -210,8 +210,11 @@ def drawn(count: int, seed: int) -> Any:
         count -= 1
 
 
-ROUNDING = 1e-9
+ROUNDING = 1e-11
 """The difference of two traces in double precision that is nothing but rounding."""
+
+VISIBLE = 1e-4
+"""The difference of two traces that is more than rounding in single precision."""
 
 
 @cache
@@ -235,14 +238,13 @@ def verdict(name: str, mode: str, made: Compiled, mutant: Mutant) -> tuple[str, 
     changed = as_compiled(made, mutant)
     found = held(changed, name, mode)
     apart = largest(sound, trace(changed, name, mode))
-    if found != "yes":
-        return ("killed", found.split()[0]) if apart > 0 else ("false alarm", found)
-    if apart == 0:
+    if found == "yes" and apart == 0:
         return "equivalent", "the same bytes"
-    if np.isfinite(apart):
-        both = [trace(one, name, mode, precise=True) for one in (made, changed)]
-        if largest(*both) <= ROUNDING:
-            return "equivalent", "but for rounding"
+    small = apart < VISIBLE and largest(*(trace(one, name, mode, precise=True) for one in (made, changed))) <= ROUNDING
+    if found != "yes":
+        return ("false alarm", found) if small else ("killed", found.split()[0])
+    if small:
+        return "equivalent", "but for rounding"
     if MODES[mode].get("mode", mode) in ("async", "half-async") and may_be_taken(made, changed, *source(name), STEPS):
         return "equivalent", "in another order"
     return "missed", f"{apart:.1e}"
@@ -268,3 +270,33 @@ def test_programs_without_a_mutation_pass(mode: str):
     for name in ("dense", "clicks", "adversarial"):
         if compiled(name, mode, 2) is not None:
             assert unmutated(name, mode, 2)[0] == "yes"
+
+
+def chosen(name: str, mode: str, role: str, which: str, op_type: str, change: str) -> tuple[Compiled, Mutant]:
+    """The model for two trainers, and the mutant by a change to the first op of a type in which it can be made."""
+    made = compiled(name, mode, 2)
+    assert made is not None
+    roles = made.roles()
+    for place in places_of({role: roles[role]}):
+        block = programs_of(roles[role])[place.program].blocks[place.block]
+        if place.program == which and block.ops[place.index].type == op_type:
+            found = CHANGES[change](block.ops, place.index, block, random.Random(1))
+            if found is not None:
+                return made, Mutant(found[0], {**roles, role: with_ops(roles[role], place, found[1])})
+    raise AssertionError(f"no {op_type} in {role}")
+
+
+@pytest.mark.parametrize(
+    ("place", "change", "wanted"),
+    [
+        (("two-tasks", "dc-asgd", "trainer_0", "others.second", "recv"), "later", "equivalent"),
+        (("wide_bias", "dc-asgd", "pserver_1", "main", "ref_by_trainer_id"), "halve", "killed"),
+        (("wide_bias", "dc-asgd", "pserver_1", "startup", "assign"), "twice", "equivalent"),
+        (("clip_global_norm", "single-process-multi-thread", "trainer_0", "main", "sum"), "swap-names", "equivalent"),
+        (("clip_global_norm", "local-sgd", "trainer_0", "main", "sum"), "swap-names", "equivalent"),
+    ],
+)
+def test_mutants_that_are_hard_to_tell(place: tuple[str, str, str, str, str], change: str, wanted: str):
+    """Other orders, of sums and of messages, are the same mathematics; what is less than rounding is not."""
+    made, mutant = chosen(*place, change)
+    assert verdict(*place[:2], made, mutant)[0] == wanted, mutant.told
