@@ -259,6 +259,8 @@ def _faults_told(found: Faulty) -> list[str]:
     for trainer, first, last in found.away:
         when = f"step {first}" if first == last else f"steps {first} to {last}"
         lines.append(f"  the share of {trainer} in {when} is missing: it was away")
+    if not found.equality and not found.not_compared:
+        lines.append("  in this mode values are not compared with faults, only counted")
     whom = "a single machine without the missing shares" if found.away else "the run without faults"
     if found.not_compared:
         lines.append(f"  the parameters are not compared: {found.not_compared}")
