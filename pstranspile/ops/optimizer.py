@@ -23,7 +23,6 @@ declare(
     "sgd",
     "Param Grad LearningRate -> ParamOut",
     follows="Param Grad ParamOut",
-    linear=True,
     doc="ParamOut = Param - LearningRate * Grad",
 )
 declare(
@@ -31,7 +30,6 @@ declare(
     "Param Grad LearningRate Velocity -> ParamOut VelocityOut",
     {"mu": FLOAT, "use_nesterov": False},
     follows="Param Grad Velocity ParamOut VelocityOut",
-    linear=True,
     doc="VelocityOut = mu * Velocity + Grad; ParamOut = Param - LearningRate * VelocityOut, or Nesterov's form",
 )
 declare(

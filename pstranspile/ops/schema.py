@@ -66,7 +66,6 @@ class OpSchema(NamedTuple):
     `whole_norm`: the result depends on a norm over the whole tensor, so a slice, computed alone, differs.
     `never_cut`: a parameter that this optimizer updates stays whole. (Of the optimizers with `whole_norm` Fluid cuts
     some, which is kept, and refuses others, which are then not cut.)
-    `linear`: the new parameter is linear in the gradients (so that rounding is not amplified).
     `forward` is the op type that this one is the gradient of, "" for all others.
     `table_lookup`: the op looks rows of the table W up at Ids, and may do so on a server that has the table.
     """
@@ -84,7 +83,6 @@ class OpSchema(NamedTuple):
     never_cut: bool = False
     forward: str = ""
     table_lookup: bool = False
-    linear: bool = False
 
     @property
     def is_optimizer(self) -> bool:
@@ -194,7 +192,6 @@ def declare(
     never_cut: bool = False,
     forward: str = "",
     table_lookup: bool = False,
-    linear: bool = False,
     doc: str = "",
 ) -> OpSchema:
     """Declares an op type and returns its schema. Raises ValueError if the type is already declared.
@@ -222,7 +219,6 @@ def declare(
         never_cut=never_cut,
         forward=forward,
         table_lookup=table_lookup,
-        linear=linear,
     )
     _REGISTRY[op_type] = schema
     return schema

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pstranspile.lazy import lazy_import
@@ -88,16 +88,6 @@ def chosen(value: Value, order: Sequence[int] | Array, part: Part | None = None)
     assert old.sizes is not None
     made = Part(old.places[numbers], old.total, old.starts[numbers], old.sizes[numbers])
     return LoDTensor(array[_as_slice(inner)], lod), made
-
-
-def reordered(feed: Mapping[str, Any], names: Iterable[str], order: Callable[[int], Sequence[int] | Array]) -> Batch:
-    """A batch with the rows of the inputs `names` in the order that a function gives for so many rows."""
-    values, parts = dict(feed), dict(feed.parts) if isinstance(feed, Batch) else {}
-    for name in names:
-        part = part_of(feed, name)
-        values[name], made = chosen(feed[name], order(rows_of(feed[name])), part)
-        parts[name] = made if part else None
-    return Batch(values, parts)
 
 
 def joined(shares: Sequence[Mapping[str, Any]], names: Container[str]) -> Batch:

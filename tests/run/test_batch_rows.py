@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import pstranspile as ps
 from pstranspile.ops.row_numbers import Rows, RowStream
-from pstranspile.run.batch import Batch, Part, joined, part_of, reordered
+from pstranspile.run.batch import Batch, Part, chosen, joined, part_of, rows_of
 from pstranspile.run.cluster.feeding import share_of
 from tests.run.test_interpreter import program
 
@@ -34,6 +34,16 @@ DRAWS = {
         "random_crop(X=%x, Seed=%s) -> Out=%out, SeedOut=%t {shape=[4]}",
     ),
 }
+
+
+def reordered(feed: Any, names: list[str], order: Any) -> Batch:
+    """A batch with the rows of the inputs `names` in the order that a function gives for so many rows."""
+    values, parts = dict(feed), dict(feed.parts) if isinstance(feed, Batch) else {}
+    for name in names:
+        part = part_of(feed, name)
+        values[name], made = chosen(feed[name], order(rows_of(feed[name])), part)
+        parts[name] = made if part else None
+    return Batch(values, parts)
 
 
 def text(name: str) -> Any:
