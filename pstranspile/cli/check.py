@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from pstranspile.cli.common import add_input, add_job, load_verified, make_parser, read_job, refuse_empty
+from pstranspile.cli.common import add_input, add_job, add_shares, load_verified, make_parser, read_job, refuse_empty
 from pstranspile.cli.report import quoting, report
 from pstranspile.cli.turns import TURNS_HELP, turns_asked
 
@@ -68,6 +68,7 @@ def run(arguments: Sequence[str]) -> int:
             batch=options.batch,
             result=result,
             faults=faults,
+            shares=options.shares,
             tell=tell,
         )
     if options.json:
@@ -119,6 +120,7 @@ def _parser() -> argparse.ArgumentParser:
     group.add_argument("--init", metavar="FILE.npz|DIR", help="values to start from, as for run")
     group.add_argument("--seed", type=int, metavar="N", help="takes the place of the programs' random seeds")
     group.add_argument("--batch", type=int, metavar="N", help="rows of a batch that is made (default: 4 per trainer)")
+    add_shares(group)
     group.add_argument("--no-dropout", action="store_true", help="leave out what dropout ops do, on both sides")
     group.add_argument("--json", action="store_true", help="print the report as JSON")
     return parser

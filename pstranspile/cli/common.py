@@ -51,6 +51,18 @@ def make_parser(verb: str, description: str, examples: Sequence[str]) -> argpars
     return parser
 
 
+def add_shares(group: Any) -> None:
+    """`--shares`, how much the trainers' shares of a batch count."""
+    group.add_argument(
+        "--shares",
+        choices=("equal", "weighted"),
+        default="equal",
+        help="in a cluster: how much a trainer's share of a batch counts if shares have different numbers of rows; "
+        "equal (default): as much as any other, as in Fluid; weighted: by its rows, so that the cluster trains as one "
+        "machine does",
+    )
+
+
 def refuse_empty(parser: argparse.ArgumentParser, options: argparse.Namespace, *names: str) -> None:
     """Ends the command if an option that names a file or folder is given an empty name (of an unset shell variable)."""
     for name in names:

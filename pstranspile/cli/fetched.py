@@ -31,8 +31,14 @@ class Shown(NamedTuple):
         return f"{self.form} min {self.low:.6g} mean {self.mean:.6g} max {self.high:.6g}".lstrip()
 
 
+NOTHING = Shown("no rows")
+"""What is shown of a trainer that was fed no rows."""
+
+
 def shown(value: Any) -> Shown:
-    """What is shown of one fetched value: an array, a LoDTensor, SelectedRows or anything else."""
+    """What is shown of one fetched value: an array, a LoDTensor, SelectedRows or anything else; None had no rows."""
+    if value is None:
+        return NOTHING
     from pstranspile.run.describe import describe, is_number, numbers_of
 
     numbers = numbers_of(value)
@@ -45,7 +51,7 @@ def shown(value: Any) -> Shown:
 
 def together(values: Iterable[Shown]) -> Shown:
     """What is shown of the values of one name on several trainers."""
-    known = list(values)
+    known = [value for value in values if value is not NOTHING] or [NOTHING]
     forms = list(dict.fromkeys(value.form for value in known if value.form))
     form = forms[0] + (" ..." if len(forms) > 1 else "") if forms else ""
     means = [value.mean for value in known if value.mean is not None]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.cli.cluster_pictures import add_pictures, check_pictures
-from pstranspile.cli.common import add_input, add_job, load_verified, make_parser, read_job, refuse_empty
+from pstranspile.cli.common import add_input, add_job, add_shares, load_verified, make_parser, read_job, refuse_empty
 from pstranspile.cli.report import quoting
 from pstranspile.cli.turns import TURNS_HELP, fetches_asked, turns_asked
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error
@@ -150,6 +150,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         metavar="FILE|SEED",
         help="in a cluster: what goes wrong, as a file says or as a seed draws it (docs/faults.md); told on stderr",
     )
+    add_shares(group)
     group.add_argument(
         "--threads",
         type=_count,
@@ -249,10 +250,11 @@ def _require_one_machine(options: argparse.Namespace) -> None:
         "--traffic": options.traffic,
         "--faults": options.faults,
         "--schedule": options.schedule is not None,
+        "--shares": options.shares != "equal",
     }
     for name, value in asked.items():
         if value:
-            what = "is for" if name in ("--faults", "--schedule") else "shows the messages of"
+            what = "is for" if name in ("--faults", "--schedule", "--shares") else "shows the messages of"
             message = f"{name} {what} a cluster; describe one (--pservers, --trainers, --config)"
             raise DiagnosticError([error(CLUSTER, message)])
 

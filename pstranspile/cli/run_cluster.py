@@ -72,7 +72,8 @@ def curves_of(done: Simulated) -> dict[str, Curve]:
         for name, values in fetched.items():
             program = name.partition("/")[0] if trainer.named else ""
             steps = [step + 1 for step, ran in zip(trainer.did, trainer.ran, strict=True) if program in ("", ran)]
-            found[f"{trainer.name} {name}"] = steps, values
+            given = [(step, value) for step, value in zip(steps, values, strict=True) if value is not None]
+            found[f"{trainer.name} {name}"] = [step for step, _ in given], [value for _, value in given]
     return found
 
 
@@ -170,11 +171,13 @@ def run_cluster(
             on_step=progress,
             run=run,
             faults=faults,
+            shares=options.shares,
         )
     finally:
         progress.end()
         for cluster in clusters:
             _tell_faults(cluster)
+    report(done.warnings)
     for recorder in recorders:
         show_pictures(recorder, done.cluster, options)
     return done

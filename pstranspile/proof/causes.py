@@ -20,7 +20,7 @@ from pstranspile.ops.values import LoDTensor, SelectedRows
 from pstranspile.proof.compare import plain
 from pstranspile.proof.halves import Evaluation, Halves
 from pstranspile.proof.report import Cause
-from pstranspile.run.cluster.feeding import share_of
+from pstranspile.run.batch import Batch
 
 np = lazy_import("numpy")
 
@@ -35,15 +35,23 @@ TRIED = 12
 
 
 class Suspicion:
-    """A step of a training program, on the whole batch and on the shares of so many trainers.
+    """A step of a training program, on the whole batch and on the trainers' shares of it.
 
-    `half` says which ops the trainers do, `held` is what the scope starts with.
+    `half` says which ops the trainers do, `held` is what the scope starts with. Shares without rows are left out.
     """
 
-    def __init__(self, half: Halves, held: Mapping[str, Any], feed: Mapping[str, Any], trainers: int, seed: int):
+    def __init__(
+        self,
+        half: Halves,
+        held: Mapping[str, Any],
+        feed: Mapping[str, Any],
+        shares: Sequence[Mapping[str, Any]],
+        seed: int,
+    ):
         main = half.program
-        shares = [share_of(feed, main, i, trainers) for i in range(trainers)]
+        shares = [share for share in shares if not (isinstance(share, Batch) and share.rows == 0)]
         self.half = half
+        self.weights = [share.weight if isinstance(share, Batch) else 1.0 for share in shares]
         self.held = {name: value for name, value in held.items() if name in main.main_block.vars}
         self.feeds = [feed, *shares]
         self.seed = seed
@@ -67,7 +75,9 @@ class Suspicion:
             for run in runs:
                 run.go((index,))
             made = {name: (runs[0][name], [run[name] for run in runs[1:]]) for name in names}
-            unfit = [n for n, (whole, parts) in made.items() if not fits(whole, parts, state=n in self.held)]
+            unfit = [
+                n for n, (whole, parts) in made.items() if not fits(whole, parts, self.weights, state=n in self.held)
+            ]
             if unfit and all(name in kept for name in ops[index].input_names if name and name not in names):
                 forced = {name: forced_parts(*made[name], gradient="@GRAD" in name) for name in names}
                 if not any(same_rows(*made[name]) for name in unfit) and all(forced[name] for name in unfit):
@@ -116,9 +126,10 @@ def _kept(main: Program, name: str) -> bool:
     return var is not None and var.persistable
 
 
-def fits(whole: Any, shares: Sequence[Any], *, state: bool = False) -> bool:
+def fits(whole: Any, shares: Sequence[Any], weights: Sequence[float], *, state: bool = False) -> bool:
     """Whether a value on the whole batch is what its values on the shares come to.
 
+    A mean is one of gradients, which are weighted already, or of other values, with these `weights`.
     Integers are positions, masks and the like, which nothing is said of, unless they are `state` that is kept.
     """
     if isinstance(whole, SelectedRows) and all(isinstance(share, SelectedRows) for share in shares):
@@ -131,7 +142,8 @@ def fits(whole: Any, shares: Sequence[Any], *, state: bool = False) -> bool:
         return True
     if all(part.shape == value.shape for part in parts):
         mean = sum(part.astype("float64") for part in parts) / len(parts)
-        return _close(value, mean) or all(_close(value, part) for part in parts)
+        weighted = np.average([part.astype("float64") for part in parts], axis=0, weights=weights)
+        return _close(value, mean) or _close(value, weighted) or all(_close(value, part) for part in parts)
     axis = _axis(value, parts)
     if axis is None:
         return False

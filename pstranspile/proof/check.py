@@ -7,11 +7,10 @@ from typing import Any, NamedTuple
 
 from pstranspile.compile import Compiled, compile
 from pstranspile.emit.servers import ServerJob
-from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import STARTUP, Module
 from pstranspile.job import Job
 from pstranspile.plan.plan import Plan
-from pstranspile.proof import codes
 from pstranspile.proof.causes import Suspicion, server_causes
 from pstranspile.proof.compare import Side, Sides, Snapshot, differ, learnt, plain, settled, verdicts
 from pstranspile.proof.course import Course, Tell
@@ -24,11 +23,10 @@ from pstranspile.proof.replay import Replay
 from pstranspile.proof.replays import replay_of
 from pstranspile.proof.report import Cause, Report
 from pstranspile.proof.sides import Held, start_cluster, train_alone, train_together
-from pstranspile.run.batch import rows_of
-from pstranspile.run.cluster.feeding import divided
+from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.scenario import Scenario
-from pstranspile.run.program_feeds import ProgramFeeds
-from pstranspile.run.step_feeds import Feeds, GivenFeeds
+from pstranspile.run.cluster.shares import Weighing
+from pstranspile.run.step_feeds import GivenFeeds
 
 TOGETHER = ("sync", "fleet-sync", "nccl2", "grad-allreduce", "single-process-multi-thread")
 """The modes that promise what a single machine gives on the whole batch."""
@@ -56,6 +54,7 @@ def check(
     result: Compiled | None = None,
     programs: str | None = None,
     faults: Scenario | None = None,
+    shares: Weighing = "equal",
     tell: Tell | None = None,
 ) -> Report:
     """Trains on one machine and on the cluster, from the same start on the same data, and compares after every step.
@@ -67,8 +66,9 @@ def check(
     programs' own if it is not 0. `result` is a compile of the module for the job, if there is one already. `programs`
     says which program each step runs, where the module has several (`main*5,generator`); feeds are then for every
     program that has such an input, or for one (`PROGRAM/INPUT`). With `faults` the cluster is run once more, with what
-    goes wrong in that scenario, and must keep its promise. `tell` is told how far the check is: what is being done, how
-    much of it, and of how much. Raises DiagnosticError.
+    goes wrong in that scenario, and must keep its promise. `shares` says how much the trainers' shares of a batch count
+    if they have different numbers of rows: the same, or "weighted" by these. `tell` is told how far the check is: what
+    is being done, how much of it, and of how much. Raises DiagnosticError.
     """
     made = result or compile(module, job)
     seed = seed or module[STARTUP].random_seed or module.main.random_seed or 1
@@ -80,9 +80,8 @@ def check(
     with_made = feeds is None
     if feeds is None:
         feeds = made_feeds(course, batch or ROWS_EACH * job.trainers, seed, job.trainers)
-    given_feeds = course.feeds(feeds)
-    given_feeds.require(steps)
-    _check_shares(course, job, given_feeds)
+    course.feeds(feeds).require(steps)
+    course.shares = shares
     given = Given(module, made, course, feeds, init, seed)
     with naming_inputs(course, made=with_made):
         alone = train_alone(module, course, feeds, init, seed)
@@ -117,16 +116,17 @@ def check(
         not_run=tuple(name for name in course.known if name not in course.programs),
         learnt=learnt(course, alone),
         single_precision=precise.refused,
+        shares=uneven.told(shares) if cluster.shares is not None and (uneven := cluster.shares.uneven()) else "",
     )
     if schedules and job.mode not in ALONE:
         differing = _other_schedules(given, held, schedules, together.snapshots[-1])
         report = report._replace(schedules=schedules, schedule_differs=differing)
     different = [verdict.name for verdict in report.different]
     if different and (job.trainers > 1 or len(job.pservers) > 1 or job.mode in ALONE):
-        report = report._replace(causes=tuple(_causes(given, replay.shown, alone, different)))
+        report = report._replace(causes=tuple(_causes(given, cluster, replay.shown, alone, different)))
     if faults is not None:
         course.tell("with faults: step", 0, steps)
-        sound = Sound(ends, not report.different) if job.mode in TOGETHER else None
+        sound = Sound(ends, not report.different, bool(report.shares)) if job.mode in TOGETHER else None
         report = report._replace(faulty=check_faults(given, faults, sound))
     return report
 
@@ -171,17 +171,6 @@ def _plans(made: Compiled) -> list[Plan]:
     return [part.plan for part in emitter.parts] if isinstance(emitter, ServerJob) else [made.plan]
 
 
-def _check_shares(course: Course, job: Job, feeds: Feeds | ProgramFeeds) -> None:
-    """Raises DiagnosticError when a batch can't be divided evenly, so that a mean of means is no mean."""
-    for step in range(course.steps):
-        program = course.programs[course.turns.program(step)]
-        for name, value in feeds.step(step).items():
-            if divided(program, name) and rows_of(value) % job.trainers:
-                rows = f"{name} has {rows_of(value)} rows in step {step + 1}"
-                message = f"{rows}, which can't be divided evenly over {job.trainers} trainers"
-                raise DiagnosticError([error(codes.SHARES, message)])
-
-
 def _other_schedules(given: Given, held: Held, schedules: int, wanted: Snapshot) -> tuple[tuple[int, str], ...]:
     """The schedules that end with other values, and the first variable that differs."""
     _, made, course, feeds, init, seed = given
@@ -200,16 +189,20 @@ def _other_schedules(given: Given, held: Held, schedules: int, wanted: Snapshot)
     return tuple(found)
 
 
-def _causes(given: Given, shown: Mapping[str, str], alone: Side, different: Sequence[str]) -> list[Cause]:
+def _causes(
+    given: Given, cluster: Cluster, shown: Mapping[str, str], alone: Side, different: Sequence[str]
+) -> list[Cause]:
     """The ops that make the first step of a program differ: on the trainers, then on the servers (as was `shown`)."""
-    course, trainers = given.course, given.made.plan.trainers
+    course, trainers = given.course, cluster.trainers
+    given_to = [cluster.shares.of(trainer.index) for trainer in trainers] if cluster.shares is not None else []
     halves, feeds = halves_of(given.made, course), course.feeds(given.feeds)
     found: dict[Cause, None] = {}
     for name in course.programs:
         step = course.first_step(name)
-        if step >= 0 and trainers > 1:
+        if step >= 0 and len(trainers) > 1:
             held = alone.snapshots[step - 1] if step else alone.start
-            suspicion = Suspicion(halves[name], held, feeds.step(step), trainers, given.seed)
+            shares = [share for feed in given_to if (share := feed(step)) is not None]
+            suspicion = Suspicion(halves[name], held, feeds.step(step), shares, given.seed)
             found.update(dict.fromkeys(suspicion.causes()))
     for program in course.programs.values():
         found.update(dict.fromkeys(server_causes(program, shown, different)))

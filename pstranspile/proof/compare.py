@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from pstranspile.ir.frozen import EMPTY
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.values import LoDTensor, SelectedRows
 from pstranspile.proof.course import Course
@@ -39,13 +40,15 @@ class Side(NamedTuple):
     """One side of a check: values after each step, what was fetched, and what the first step began with.
 
     `fetched` holds for every loss or result a value for each run of its program: the parts of all trainers. `counts`
-    holds, after each step of a cluster, what every trainer keeps for metrics, by name.
+    holds, after each step of a cluster, what every trainer keeps for metrics, by name; `weights` how much what each of
+    them has fetched counts.
     """
 
     snapshots: list[Snapshot]
     fetched: dict[str, list[list[Any]]]
     start: Snapshot
     counts: Sequence[Mapping[str, Sequence[Any]]] = ()
+    weights: Mapping[str, list[list[float]]] = EMPTY
 
 
 class Sides(NamedTuple):
@@ -238,16 +241,25 @@ def _watched(course: Course) -> list[tuple[str, str, str]]:
 
 def fetched_pairs(sides: Sides, label: str) -> list[tuple[Any, Any]]:
     """What the cluster and the single machine have fetched in each run of a program."""
-    pairs = zip(sides.ours.fetched[label], sides.theirs.fetched[label], strict=True)
-    return [(_together(parts, whole), plain(whole)) for parts, (whole,) in pairs]
+    ours = sides.ours.fetched[label]
+    weights = sides.ours.weights.get(label) or [[1.0] * len(parts) for parts in ours]
+    pairs = zip(ours, weights, sides.theirs.fetched[label], strict=True)
+    return [_together(parts, weight, whole) for parts, weight, (whole,) in pairs]
 
 
-def _together(parts: Sequence[Any], whole: Any) -> Any:
-    """What trainers have fetched, as one value: their rows one after the other, or the mean of their values."""
-    values, wanted = [plain(part) for part in parts], plain(whole)
-    if len(values) == 1 or any(value is None for value in (*values, wanted)):
-        return values[0]
+def _together(parts: Sequence[Any], weights: Sequence[float], whole: Any) -> tuple[Any, Any]:
+    """What trainers have fetched, as one value: their rows one after the other, or the mean of their values; and what
+    it is held against. Where nobody had rows there is nothing.
+    """
+    values, wanted = [plain(part) for part in parts if part is not None], plain(whole)
+    if not values:
+        return np.zeros(0), np.zeros(0)
+    if len(parts) == 1 or any(value is None for value in (*values, wanted)):
+        return values[0], wanted
     if any(value.shape != wanted.shape for value in values):
         rows = wanted.ndim and all(value.shape[1:] == wanted.shape[1:] for value in values)
-        return np.concatenate(values) if rows else None
-    return np.mean([value.astype("float64") for value in values], axis=0).astype(wanted.dtype)
+        return np.concatenate(values) if rows else None, wanted
+    counting = [weight for weight, part in zip(weights, parts, strict=True) if part is not None]
+    return np.average([value.astype("float64") for value in values], axis=0, weights=counting).astype(
+        wanted.dtype
+    ), wanted

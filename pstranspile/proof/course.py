@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from pstranspile.ir.model import MAIN, Block, Module, Program
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import VarKind
+from pstranspile.run.cluster.shares import Weighing
 from pstranspile.run.program_feeds import ProgramFeeds
 from pstranspile.run.step_feeds import Feeds, GivenFeeds
 from pstranspile.run.turns import Turns, parse_turns, step_programs, union_of
@@ -85,6 +86,8 @@ class Course:
         self.text = text or ""
         self.tell: Tell = tell or _tell_nobody
         self.steps = steps
+        self.shares: Weighing = "equal"
+        """How much the shares of a batch count."""
         known = step_programs(module)
         self.turns = Turns(repeat(MAIN), (MAIN,)) if text is None else parse_turns(text, known)
         self.known = known

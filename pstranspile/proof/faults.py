@@ -20,20 +20,24 @@ from pstranspile.run.api import run
 from pstranspile.run.batch import joined
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.codes import STUCK
-from pstranspile.run.cluster.feeding import divided
 from pstranspile.run.cluster.ledger import UpdateLedger
 from pstranspile.run.cluster.message import COLLECTIVE, SEND, Message, step_told
 from pstranspile.run.cluster.scenario import Scenario
+from pstranspile.run.loss_rows import divided
 from pstranspile.run.scope import Scope, own_copy
 
 np = lazy_import("numpy")
 
 
 class Sound(NamedTuple):
-    """The run without faults: its parameters at the end, and whether it was as promised."""
+    """The run without faults: its parameters at the end, and whether it was as promised.
+
+    `uneven`: whether shares had different numbers of rows.
+    """
 
     parameters: Snapshot
     holds: bool
+    uneven: bool = False
 
 
 def check_faults(given: Given, faults: Scenario, sound: Sound | None) -> Faulty:
@@ -56,6 +60,8 @@ def check_faults(given: Given, faults: Scenario, sound: Sound | None) -> Faulty:
     found = found._replace(away=away)
     if not sound.holds:
         return found._replace(not_compared="without faults, too, it is not what a single machine gives")
+    if sound.uneven:
+        return found._replace(not_compared="shares have different numbers of rows, and count as if nobody were away")
     try:
         precise = given.in_doubles()
         ours, wanted, start = _Troubled(precise, faults).ends, *_train(precise, counted)

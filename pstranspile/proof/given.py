@@ -27,6 +27,7 @@ class Given(NamedTuple):
         module = module_in_doubles(self.module)
         made = compiled_in_doubles(self.made, module)
         course = Course(module, self.course.text or None, self.course.steps, self.course.tell)
+        course.shares = self.course.shares
         given = self.feeds
         feeds = values_in_doubles(given) if isinstance(given, Mapping) else [values_in_doubles(each) for each in given]
         return Given(module, made, course, feeds, values_in_doubles(self.init), self.seed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pstranspile.analysis.facts import Facts
@@ -15,9 +15,11 @@ from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import Value
 from pstranspile.plan.plan import Plan
 from pstranspile.proof.course import Course
+from pstranspile.run.batch import Batch
 from pstranspile.run.feeds import check_feeds
 from pstranspile.run.frame import Execution, Frame
 from pstranspile.run.scope import Scope, own_copy
+from pstranspile.run.seeds import apart_from, scaled, seeds_of
 from pstranspile.run.terms import without_unmade_terms
 
 np = lazy_import("numpy")
@@ -100,7 +102,12 @@ class Evaluation:
         stream: int = 0,
         step: int = 0,
     ):
+        self.weight = feed.weight if isinstance(feed, Batch) else 1.0
+        self.idle = isinstance(feed, Batch) and feed.rows == 0
+        """Whether there are no rows: then nothing is done that needs them."""
+        self._seeds = seeds_of(program) if self.weight != 1.0 else {}
         self.execution = Execution(program, Scope(), seed=seed, stream=stream)
+        self.program = program
         self.execution.step = step
         self.execution.begin(feed)
         self.frame = Frame(self.execution)
@@ -112,32 +119,40 @@ class Evaluation:
         self.frame.write(name, own_copy(value))
 
     def go(self, indices: Iterable[int]) -> Evaluation:
-        """Runs some of the ops. Raises DiagnosticError."""
+        """Runs some of the ops. What gradients begin with is weighted. Raises DiagnosticError."""
         ops = self.execution.ops_with_copies()
         with np.errstate(all="ignore"):
             for index in indices:
                 for bound in ops[index]:
                     for name, value in self.frame.run_op(bound):
                         self.frame.write(name, value)
+                if index in self._seeds:
+                    self.frame.write(self._seeds[index], scaled({"": self[self._seeds[index]]}, self.weight)[""])
         return self
+
+    def without(self, indices: Sequence[int]) -> Evaluation:
+        """Runs those of the ops that need no rows."""
+        return self.go(apart_from(self.program, self.execution.feed, indices))
 
     def __getitem__(self, name: str) -> Value:
         """The value of a variable now, None if it has none."""
         return self.frame.find(name)
 
 
-def combined(values: list[Value]) -> Value:
-    """The mean of the gradients of several trainers, added up in their order; rows one after the other."""
+def combined(values: list[Value], count: int = 0) -> Value:
+    """The mean of the gradients of `count` trainers (0: of all that are given), added up in their order; rows one after
+    the other.
+    """
     from pstranspile.ops.values import SelectedRows
 
-    first = values[0]
-    if len(values) == 1:
+    first, count = values[0], count or len(values)
+    if count == 1:
         return first
     if isinstance(first, SelectedRows):
         rows = np.concatenate([value.rows for value in values])
         data = np.concatenate([value.value[: len(value.rows)] for value in values])
-        return SelectedRows(rows, data * data.dtype.type(1 / len(values)), first.height)
+        return SelectedRows(rows, data * data.dtype.type(1 / count), first.height)
     total = own_copy(first)
     for value in values[1:]:
         total += value
-    return total * total.dtype.type(1 / len(values))
+    return total * total.dtype.type(1 / count)

@@ -25,6 +25,7 @@ from pstranspile.proof.report import ROUGH
 from pstranspile.proof.slices import Place, SliceUpdates, owned_slices, piece_of
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.scope import own_copy
+from pstranspile.run.seeds import nothing_of
 
 np = lazy_import("numpy")
 
@@ -45,6 +46,9 @@ class Replay:
 
     `problems` says what does not fit, in words.
     """
+
+    waits = True
+    """Whether machines wait for each other, so that a trainer without rows takes part in a step."""
 
     def __init__(self, made: Compiled, cluster: Cluster, course: Course, seed: int):
         self.made = made
@@ -212,7 +216,9 @@ class Replay:
         values = {**(self.whole() if beside is None else beside), **self.values_of(machine)}
         feed = self.feeds[trainer](step) or {}
         run = Evaluation(half.program, self._known(half, values), feed, seed=self.seed, stream=trainer, step=step)
-        return run.go(half.first)
+        if not run.idle:
+            return run.go(half.first)
+        return run.without(half.first) if self.waits else run
 
     def _known(self, half: Halves, values: Mapping[str, Value]) -> dict[str, Value]:
         variables = half.program.main_block.vars
@@ -281,12 +287,14 @@ def _averaged(made: Compiled) -> Iterable[tuple[str, str]]:
 
 
 def means(half: Halves, runs: list[Evaluation]) -> dict[str, Value]:
-    """The mean of the trainers' gradients, by name."""
+    """The mean of the trainers' gradients, by name; those without rows have zeros."""
     found: dict[str, Value] = {}
     for gradient in half.sent.values():
         values = [value for run in runs if (value := run[gradient]) is not None]
         if values:
-            found[gradient] = combined(values)
+            found[gradient] = combined(values, len(runs) if any(run.idle for run in runs) else 0)
+        elif runs and all(run.idle for run in runs):
+            found[gradient] = nothing_of(half.program, next(iter(half.program.main_block.ops)), gradient)
     return found
 
 
@@ -294,7 +302,7 @@ def _finished(half: Halves, run: Evaluation, gradients: Mapping[str, Value]) -> 
     """The second half after a run of the first, with other gradients."""
     for name, value in gradients.items():
         run.give(name, value)
-    return run.go(half.second)
+    return run.go(half.second) if gradients or not run.idle else run.without(half.second)
 
 
 def close(ours: Value, theirs: Value, before: Value = None, floor: float = 0.0) -> bool:

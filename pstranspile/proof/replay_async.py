@@ -58,6 +58,8 @@ class EventReplay(Replay):
 class AsyncReplay(EventReplay):
     """Servers in the modes `async` and `half-async`."""
 
+    waits = False
+
     def __init__(self, *arguments: Any):
         super().__init__(*arguments)
         self.sent: dict[Place, tuple[str, Owned]] = {}
@@ -254,7 +256,9 @@ class _Window:
         return found
 
     def _complete(self, trainer: int) -> None:
-        """Everything must have been sent, and fetched anew, once."""
+        """Everything must have been sent, and fetched anew, once; a trainer without rows makes no step."""
+        if self.run(trainer).idle:
+            return
         told = self.replay.problems
         who = f"step {self.step + 1}: trainer_{trainer}"
         for owned in owned_slices(_plan(self.half)) if self.half.facts is not None else ():

@@ -41,10 +41,13 @@ class GeoReplay(EventReplay):
         for trainer in self.trainers:
             run = self.share(half, trainer, step)
             self.results(run, trainer, step)
-            run.go(half.second)
+            if run.idle:
+                run.without(half.second)
+            else:
+                run.go(half.second)
             self.kept(found, run, f"trainer_{trainer}")
             for name, gradient in half.sent.items():
-                if isinstance(value := run[gradient], SelectedRows):
+                if not run.idle and isinstance(value := run[gradient], SelectedRows):
                     self.touched.setdefault((trainer, name), []).append(np.array(value.rows))
         self.since += bool(half.sent)
         self._exchange(found, due=self.since >= self.every, step=step + 1)

@@ -130,6 +130,8 @@ class Report(NamedTuple):
     """Why double precision could not be had; then rounding is allowed for by a bound."""
     wrong: tuple[str, ...] = ()
     """Where a step of a machine is not what the source program makes of the values that the machines had before it."""
+    shares: str = ""
+    """What is to be told of trainers whose losses are means over different numbers of rows."""
 
     whole: tuple[str, ...] = ()
     """The inputs, if all declare their batch size, so that every trainer was given the same data."""
@@ -186,6 +188,7 @@ def _conclusion(report: Report) -> list[str]:
         lines.append(f"not run: {', '.join(f'@{name}' for name in report.not_run)} (--program says what is)")
     if report.single_precision:
         lines.append(f"not in double precision, so {ROUGH:.0e} is taken for rounding: {report.single_precision}")
+    lines += [report.shares] if report.shares else []
     lines += [f"WRONG: {line}" for line in report.wrong[:SHOWN]]
     if len(report.wrong) > SHOWN:
         lines.append(f"WRONG: and {len(report.wrong) - SHOWN} more")

@@ -17,6 +17,7 @@ from pstranspile.proof.compare import Side, Snapshot, plain
 from pstranspile.proof.course import Course
 from pstranspile.proof.replay import Replay
 from pstranspile.run.api import run
+from pstranspile.run.batch import Batch
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.scenario import Scenario
 from pstranspile.run.cluster.simulate import cluster_of
@@ -65,7 +66,14 @@ def start_cluster(
     """The cluster, before its first step; with `watch`, losses and results are fetched. `faults` go wrong."""
     fetch = [course.label(owner, name) for owner, names in course.watched.items() for name in names] if watch else []
     cluster = cluster_of(
-        result, fetch=fetch, init=init, seed=seed, schedule=schedule, programs=course.given_turns, faults=faults
+        result,
+        fetch=fetch,
+        init=init,
+        seed=seed,
+        schedule=schedule,
+        programs=course.given_turns,
+        faults=faults,
+        shares=course.shares,
     )
     cluster.feed(feeds)
     return cluster
@@ -111,7 +119,8 @@ def train_together(cluster: Cluster, course: Course, held: Held, replay: Replay 
     if replay is not None:
         replay.begin(held.start)
     counts: list[Mapping[str, list[Any]]] = []
-    side = Side([], {}, {}, counts)
+    weights: dict[str, list[list[float]]] = {}
+    side = Side([], {}, {}, counts, weights)
     for step in course.each_step(f"the cluster{how}: step"):
         cluster.run_to(step + 1)
         if replay is not None:
@@ -122,6 +131,8 @@ def train_together(cluster: Cluster, course: Course, held: Held, replay: Replay 
         )
         owner = course.turns.program(step)
         for name in course.watched[owner]:
-            shares = [trainer.results[step][name] for trainer in cluster.trainers]
-            side.fetched.setdefault(course.label(owner, name), []).append(shares)
+            label = course.label(owner, name)
+            side.fetched.setdefault(label, []).append([t.results[step][name] for t in cluster.trainers])
+            fed = [trainer.feed(step) for trainer in cluster.trainers]
+            weights.setdefault(label, []).append([f.weight if isinstance(f, Batch) else 1.0 for f in fed])
     return side

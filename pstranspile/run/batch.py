@@ -27,12 +27,22 @@ class Part(NamedTuple):
 
 class Batch(dict[str, Any]):
     """What is fed in a step, by name. `parts` tells of an input which rows of the whole batch it is (default: all;
-    None: nobody knows).
+    None: nobody knows). `rows` is how many rows the loss is a mean of (None: that isn't known), `weight` by how much
+    more than 1 they count.
     """
 
-    def __init__(self, values: Mapping[str, Any], parts: Mapping[str, Part | None]):
+    def __init__(
+        self,
+        values: Mapping[str, Any],
+        parts: Mapping[str, Part | None],
+        *,
+        rows: int | None = None,
+        weight: float = 1.0,
+    ):
         super().__init__(values)
         self.parts = parts
+        self.rows = rows
+        self.weight = weight
 
 
 def rows_of(value: Value) -> int:

@@ -20,4 +20,9 @@ FILE_UNUSABLE = declare("run-file-unusable", "A file of feeds or of initial valu
 SAVE_IMPOSSIBLE = declare("run-save-impossible", "A fetched value can't be written to the file of results.")
 CLUSTER = declare("run-cluster", "An option of `run` looks at one machine only, but the job describes a cluster.")
 PLOT_IMPOSSIBLE = declare("run-plot-impossible", "The fetched values can't be drawn.")
+SHARES = declare(
+    "feed-shares",
+    "Trainers are fed shares of a batch with different numbers of rows, which count the same (a warning); or shares "
+    "are to count by their rows where that can't be done.",
+)
 TURNS = declare("program-turns", "Which program is to be run in which step can't be read, or names no such program.")

@@ -34,7 +34,7 @@ def arrays_by_program(
     place = place_of(arrays)
     found = {name: ArrayFile({}, place.file if place else "") for name in run}
     special: set[tuple[str, str]] = set()
-    inputs = {name: _inputs(program) for name, program in programs.items()}
+    inputs = {name: inputs_of(program) for name, program in programs.items()}
     for key in sorted(arrays, key=lambda key: not _owner(key, programs)):  # those for one program come first
         match = _TRAINER.match(key)
         prefix = match[0] if match else ""
@@ -62,7 +62,7 @@ def _owner(key: str, programs: Mapping[str, Program]) -> str:
     return name if slash and name in programs else ""
 
 
-def _inputs(program: Program) -> set[str]:
+def inputs_of(program: Program) -> set[str]:
     """What can be fed to a program: what no op of it writes, and it does not keep."""
     written = written_names(program)
     return {name for name, var in program.main_block.vars.items() if not var.persistable and name not in written}

@@ -37,6 +37,7 @@ from pstranspile.run.cluster.communicator import Communicator, Settings, make_co
 from pstranspile.run.cluster.faults import Injector
 from pstranspile.run.cluster.feeding import ClusterFeeds, feeds_of
 from pstranspile.run.cluster.foresee import require_barriers, require_collectives, require_servers
+from pstranspile.run.cluster.forms import SENDING, Forms
 from pstranspile.run.cluster.geo import GeoServer
 from pstranspile.run.cluster.network import Machine, Network, Scheduler
 from pstranspile.run.cluster.placement import Placement, infer_placement
@@ -46,12 +47,15 @@ from pstranspile.run.cluster.rpc import link_to, make_rpc, text_list
 from pstranspile.run.cluster.scheduler import SeededScheduler
 from pstranspile.run.cluster.script import Exchange, Library
 from pstranspile.run.cluster.server import Server, listening_op, mode_of
+from pstranspile.run.cluster.shares import Shares, Weighing
 from pstranspile.run.cluster.synchronous import SynchronousServer
 from pstranspile.run.cluster.tables import fill_tables, find_tables
 from pstranspile.run.cluster.trainer import Action, Trainer
 from pstranspile.run.cluster.wellformed import require_lists, require_one_mode, require_order, require_servers_listen
 from pstranspile.run.feeds import near
+from pstranspile.run.program_feeds import inputs_of
 from pstranspile.run.scope import Scope, own_copy
+from pstranspile.run.seeds import without_rows
 from pstranspile.run.turns import GivenTurns, union_of
 
 if TYPE_CHECKING:
@@ -93,6 +97,7 @@ class Cluster:
         folder: str = ".",
         faults: Scenario | None = None,
         programs: GivenTurns | None = None,
+        shares: Weighing = "equal",
     ):
         if not isinstance(roles, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise wrong_type("Cluster", "programs by role name", roles, "Roles")
@@ -115,6 +120,12 @@ class Cluster:
             for index, name in enumerate(sorted(training, key=_by_number))
         ]
         give_turns(self.trainers, programs, fetch)
+        self.weighing: Weighing = shares
+        self.shares: Shares | None = None
+        """How much the trainers' shares count, once something is fed."""
+        asynchronous = any(server.mode not in (0, 3) for server in self.servers)
+        for trainer in self.trainers:
+            trainer.forms = Forms(waited_for=not asynchronous)
         self.by_endpoint: dict[str, Server] = {server.endpoint: server for server in self.servers}
         rows = self._written() if distributed_vars is None else list(distributed_vars)
         self.placement = Placement(rows)
@@ -185,8 +196,16 @@ class Cluster:
     def feed(self, feeds: ClusterFeeds | None) -> None:
         """Sets what is fed: arrays with a step axis, a mapping per step, or a function of trainer and step."""
         given, self.steps = feeds_of(feeds, self.trainers)
-        for trainer, feed in zip(self.trainers, given, strict=True):
-            trainer.feed = feed
+        self.shares = Shares(given, self.trainers, self.weighing, together=self._averages_gradients())
+        for trainer in self.trainers:
+            trainer.feed = self.shares.of(trainer.index)
+
+    def _averages_gradients(self) -> bool:
+        """Whether what trainers make of their shares is averaged in every step."""
+        if self.servers:
+            return all(server.mode == 0 for server in self.servers)
+        main = self.trainers[0].main
+        return bool(without_rows(main, inputs_of(main), SENDING)[1])
 
     def start(self) -> None:
         """Runs the start-up programs: the servers', then the trainers', which fetch the parameters."""

@@ -13,6 +13,7 @@ from pstranspile.run.batch import Batch, Part, chosen, rows_of
 from pstranspile.run.cluster import codes
 from pstranspile.run.feeds import near
 from pstranspile.run.files import ArrayFile, place_of
+from pstranspile.run.loss_rows import divided
 from pstranspile.run.program_feeds import arrays_by_program
 from pstranspile.run.step_arrays import variable_of
 from pstranspile.run.step_feeds import Feeds, batches_of
@@ -61,12 +62,6 @@ def share_of(feed: Mapping[str, Any], program: Program, trainer: int, trainers: 
             rows = range(*share(rows_of(value), trainer, trainers))
             values[name], parts[name] = chosen(value, rows)
     return Batch(values, parts)
-
-
-def divided(program: Program, name: str) -> bool:
-    """Whether an input is divided: its first dim is open. One with fixed dims is given whole to every trainer."""
-    var = program.main_block.vars.get(name)
-    return var is None or not var.shape or var.shape[0] < 0
 
 
 WANTED = "what is fed as arrays by name, a list of mappings (one for each step), or a function of trainer and step"

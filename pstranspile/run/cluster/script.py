@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import Op, Program
 from pstranspile.ir.types import VarKind
 from pstranspile.lazy import lazy_import
@@ -256,12 +256,15 @@ class Script(Prepared):
         self._library = library
         self.frame: Frame | None = None
 
-    def begin(self, feed: Mapping[str, Any] | None = None) -> tuple[Coroutine, tuple[int, tuple[Value, ...]] | None]:
+    def begin(
+        self, feed: Mapping[str, Any] | None = None, beside: Mapping[str, Any] = EMPTY
+    ) -> tuple[Coroutine, tuple[int, tuple[Value, ...]] | None]:
         """The program under way, with its first exchange; None if it has none and has ended. Raises DiagnosticError.
 
-        What ended without an exchange has left what is fetched in `ended`.
+        What is given `beside` the feed is no part of the batch. What ended without an exchange has left what is fetched
+        in `ended`.
         """
-        values = self._values(feed or {})
+        values = self._values({**(feed or {}), **beside} if beside else feed or {})
         execution, scope = self.execution, self.execution.scope
         execution.begin(feed)
         frame = self.frame = Frame(execution)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.expect import expect, expect_number, names_of, wrong_type
 from pstranspile.ir.model import Role
 from pstranspile.ops.context import Value
@@ -12,6 +13,7 @@ from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.communicator import Settings
 from pstranspile.run.cluster.feeding import ClusterFeeds
 from pstranspile.run.cluster.scenario import Scenario
+from pstranspile.run.cluster.shares import Weighing
 from pstranspile.run.cluster.trainer import Trainer
 from pstranspile.run.step_arrays import stacked
 from pstranspile.run.turns import GivenTurns
@@ -44,12 +46,14 @@ def results_of(trainer: Trainer) -> dict[str, list[Value]]:
 class Simulated(NamedTuple):
     """What came of a run: `fetched[i][name]` holds what trainer i fetched, a value per step; `parameters` are whole.
 
-    Where several programs take turns, the names are `PROGRAM/NAME`, with a value for every step of that program.
+    Where several programs take turns, the names are `PROGRAM/NAME`, with a value for every step of that program. A
+    value is None where a trainer had no rows. `warnings` tell of shares that have different numbers of rows.
     """
 
     fetched: tuple[dict[str, list[Value]], ...]
     parameters: dict[str, Any]
     cluster: Cluster
+    warnings: tuple[Diagnostic, ...] = ()
 
     def arrays(self) -> dict[str, Any]:
         """The results as `run --save` writes them: `trainer_<i>/step/<name>`, and `param/<name>`.
@@ -91,6 +95,7 @@ def simulate(
     run: Callable[[Cluster, int], object] | None = None,
     faults: Scenario | None = None,
     programs: GivenTurns | None = None,
+    shares: Weighing = "equal",
     **options: Any,
 ) -> Simulated:
     """Runs a job on a cluster in this process, from the start-up programs to the end of the servers.
@@ -103,7 +108,8 @@ def simulate(
     of every step a trainer has done. `run` takes the place of `Cluster.run_to`: it may also save, or begin where
     another run was saved. `faults` are things that go wrong (`parse_scenario`, `random_scenario`). `programs`
     says which program each step runs, where a job has several (`main*5,generator`, or a function of trainer and step).
-    Raises DiagnosticError.
+    `shares` says whether the trainers' shares of a batch count the same, as Fluid has it, or "weighted" by their rows;
+    a function of trainer and step is then called for all trainers. Raises DiagnosticError.
     """
     if not isinstance(result, Mapping) and not hasattr(result, "roles"):
         raise wrong_type("simulate", "what a compile gives, or programs by role name", result, "Compiled")
@@ -112,7 +118,13 @@ def simulate(
     if init is not None:
         expect(init, Mapping, "simulate", "a mapping of initial values, by name")
     options.update(
-        fetch=names_of(fetch, "simulate"), init=init, schedule=schedule, seed=seed, faults=faults, programs=programs
+        fetch=names_of(fetch, "simulate"),
+        init=init,
+        schedule=schedule,
+        seed=seed,
+        faults=faults,
+        programs=programs,
+        shares=shares,
     )
     cluster = cluster_of(result, **options)
     cluster.feed(feeds)
@@ -121,4 +133,5 @@ def simulate(
     (run or Cluster.run_to)(cluster, steps or cluster.steps or 1)
     cluster.finish()
     fetched = tuple(results_of(trainer) for trainer in cluster.trainers)
-    return Simulated(fetched, cluster.parameters(), cluster)
+    warnings = cluster.shares.warnings() if cluster.shares else ()
+    return Simulated(fetched, cluster.parameters(), cluster, tuple(warnings))

@@ -10,6 +10,7 @@ from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import MAIN, Op, Program, Var
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import Value
+from pstranspile.run.cluster.forms import Forms
 from pstranspile.run.cluster.message import COMPLETE, Message, step_told
 from pstranspile.run.cluster.network import Link, Machine, Network, Waiting
 from pstranspile.run.cluster.script import Coroutine, Exchange, Library, Script, changed_in_place
@@ -91,8 +92,10 @@ class Trainer(Machine):
         """The variables that the trainer's programs may change in place, so that it must have them to itself."""
         self._library = library
         self._script: Script | None = None
-        self._scripts: dict[str, Script] = {}
-        """The programs made ready to run, by name."""
+        self._scripts: dict[tuple[str, str], Script] = {}
+        """The programs made ready to run, by name and form."""
+        self.forms = Forms()
+        """What is run of a program, by what is fed."""
         self._running = MAIN
         self._actions: dict[int, list[Action]] = {}
         self._coroutine: Coroutine | None = None
@@ -259,11 +262,11 @@ class Trainer(Machine):
         """Begins what comes next: the start-up program, a step, or leaving."""
         if not self._begun:
             self._begun = True
-            self._begin(self._prepared(self.startup, (), (), {}), {})
+            self._begin(self._prepared(self.startup), {})
             return
         if self._asked is not None:
             program, self._asked = self._asked, None
-            self._extra = self._prepared(program, (), (), {})
+            self._extra = self._prepared(program)
             self._begin(self._extra, {})
             return
         if self.step >= self.limit:
@@ -273,16 +276,23 @@ class Trainer(Machine):
             self.leave()
             return
         name = self._running = MAIN if self.turns is None else self.turns.program(self.step)
-        script = self._scripts.get(name)
-        if script is None or script.feeds != tuple(feed):
-            script = self._prepared(self.programs[name], tuple(feed), self.fetches.get(name, ()), {})
-            self._scripts[name] = script
-        elif self.turns is not None:
-            script.execution.step = self.step
-        self._begin(script, feed)
+        form = self.forms.of(self.programs[name], feed)
+        if form is None:
+            self._did({})
+            return
+        script, feeds = self._scripts.get((name, form.kind)), (*form.feed, *form.beside)
+        if script is None or script.feeds != feeds:
+            fetches = self.fetches.get(name, ()) if form.fetches else ()
+            script = self._prepared(self.programs[name], feeds, fetches, form.program)
+            self._scripts[name, form.kind] = script
+        script.execution.step = self.step
+        self._begin(script, form.feed, form.beside)
 
-    def _prepared(self, program: Program, feeds: Sequence[str], fetches: Sequence[str], slices: Any) -> Script:
-        execution = Execution(program, self.scope, seed=self.seed, stream=self.index, slices=slices, folder=self.folder)
+    def _prepared(
+        self, program: Program, feeds: Sequence[str] = (), fetches: Sequence[str] = (), form: Program | None = None
+    ) -> Script:
+        """A program ready to run, in another form of it if there is one."""
+        execution = Execution(form or program, self.scope, seed=self.seed, stream=self.index, folder=self.folder)
         execution.step = max(self.step, 0)
         script = Script(execution, feeds, fetches, self._library)
         assert self.make_action is not None
@@ -290,10 +300,10 @@ class Trainer(Machine):
         self._script = script
         return script
 
-    def _begin(self, script: Script, feed: Mapping[str, Any]) -> None:
+    def _begin(self, script: Script, feed: Mapping[str, Any], beside: Mapping[str, Any] = EMPTY) -> None:
         self._script = script
         try:
-            coroutine, first = script.begin(feed)
+            coroutine, first = script.begin(feed, beside)
         except DiagnosticError as problem:
             raise self._told(problem) from None
         if first is None:
@@ -349,17 +359,22 @@ class Trainer(Machine):
             return
         if self.step >= 0:
             values = zip(script.fetches, found, strict=True)
-            self.results.append({name: fetched(script.execution.program, name, value) for name, value in values})
-            self.ran.append(self._running)
-            self.did.append(self.step)
-        starting = self.step < 0
-        self.step = self._first if starting else self.step + 1
-        if starting:
-            if self.on_started is not None:
-                self.on_started(self)
-            if self.before_steps is not None:
-                self.before_steps()
-        elif self.on_step is not None:
+            self._did({name: fetched(script.execution.program, name, value) for name, value in values})
+            return
+        self.step = self._first
+        if self.on_started is not None:
+            self.on_started(self)
+        if self.before_steps is not None:
+            self.before_steps()
+        self.network.scheduler.wake(self)
+
+    def _did(self, found: dict[str, Value]) -> None:
+        """A step has ended, and gave these values; None where there were no rows."""
+        self.results.append({**dict.fromkeys(self.fetches.get(self._running, ())), **found})
+        self.ran.append(self._running)
+        self.did.append(self.step)
+        self.step += 1
+        if self.on_step is not None:
             self.on_step(self, self.step - 1)
         self.network.scheduler.wake(self)
 
