@@ -26,6 +26,7 @@ from pstranspile.proof.sides import Held, start_cluster, train_alone, train_toge
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.scenario import Scenario
 from pstranspile.run.cluster.shares import Weighing
+from pstranspile.run.loss_rows import divided
 from pstranspile.run.step_feeds import GivenFeeds
 
 TOGETHER = ("sync", "fleet-sync", "nccl2", "grad-allreduce", "single-process-multi-thread")
@@ -80,7 +81,8 @@ def check(
     with_made = feeds is None
     if feeds is None:
         feeds = made_feeds(course, batch or ROWS_EACH * job.trainers, seed, job.trainers)
-    course.feeds(feeds).require(steps)
+    given_feeds = course.feeds(feeds)
+    given_feeds.require(steps)
     course.shares = shares
     given = Given(module, made, course, feeds, init, seed)
     with naming_inputs(course, made=with_made):

@@ -186,10 +186,13 @@ def test_data_fit_what_reads_them():
     assert not np.array_equal(feeds["label"], make_feeds(sparse().main, 3, 6, seed=2)["label"])
 
 
-def test_batches_that_cannot_be_shared_evenly_are_refused():
-    with pytest.raises(DiagnosticError, match="can't be divided evenly over 4 trainers") as refused:
-        check(dense(), job(4), batch=6)
-    assert refused.value.diagnostics[0].code == "check-shares"
+def test_uneven_shares_are_told():
+    report = check(dense(), job(4), batch=6, steps=1)
+    assert not report.holds
+    assert "means over different numbers of rows: 1, 2, 1, 2; each counts the same, as in Fluid" in report_text(report)
+    weighted = check(dense(), job(4), batch=6, steps=1, shares="weighted")
+    assert weighted.holds, report_text(weighted)
+    assert "they are weighted by these" in report_text(weighted)
 
 
 def reading(op: str) -> Module:
