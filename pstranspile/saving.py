@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, MutableMapping
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, TypeAlias
 
+from pstranspile.interop.outputs import write_variables
 from pstranspile.interop.safetensors import read_safetensors, write_safetensors
 from pstranspile.interop.tensor_files import read_combined, read_selected_rows, read_tensor, write_combined
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error
@@ -23,7 +24,7 @@ from pstranspile.ir.model import Location, Program, Var
 from pstranspile.ir.types import VarKind
 from pstranspile.lazy import lazy_import
 from pstranspile.ops import codes
-from pstranspile.ops.tensor_bytes import NUMPY_TYPES, encode, require_encodable, write_files
+from pstranspile.ops.tensor_bytes import NUMPY_TYPES, encode, require_encodable
 from pstranspile.ops.values import Array, LoDTensor, SelectedRows
 
 np = lazy_import("numpy")
@@ -73,7 +74,8 @@ def save_variables(
     else:
         for name, value in values.items():
             require_encodable(value, name, str(target))
-        write_files({_file_of(target, name): encode(value, as_fp16) for name, value in values.items()})
+        files = {str(_file_of(target, name).relative_to(target)): value for name, value in values.items()}
+        write_variables(target, {file: list(encode(value, as_fp16)) for file, value in files.items()})
 
 
 def load_variables(

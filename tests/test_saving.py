@@ -1,5 +1,7 @@
 """Saving and loading the persistable variables of a program."""
 
+import contextlib
+import os
 from pathlib import Path
 
 import numpy as np
@@ -113,6 +115,31 @@ def test_half_precision(tmp_path):
     assert read_tensor(tmp_path / "half" / "w").dtype == np.float16
     with pytest.raises(ValueError, match="safetensors stores elements as they are"):
         save_variables(DENSE, VALUES, tmp_path / "st", layout="safetensors", as_fp16=True)
+
+
+@pytest.mark.parametrize("renamed", [0, 1, 2, 3])
+def test_a_folder_holds_the_old_values_or_the_new_ones(tmp_path, monkeypatch, renamed):
+    """Also when the process ends after so many files have got their names."""
+    old = {name: np.zeros_like(value) for name, value in VALUES.items() if name != "ragged"}
+    save_variables(DENSE, old, tmp_path / "kept", names=["w", "b", "step"])
+    calls: list[object] = []
+
+    def ending(rename):
+        def stop(*paths):
+            if len(calls) == renamed:
+                raise SystemExit
+            calls.append(paths)
+            return rename(*paths)
+
+        return stop
+
+    monkeypatch.setattr(os, "replace", ending(os.replace))
+    monkeypatch.setattr(os, "rename", ending(os.rename))
+    with contextlib.suppress(SystemExit):
+        save_variables(DENSE, VALUES, tmp_path / "kept", names=["w", "b", "step"])
+    found = [read_tensor(tmp_path / "kept" / name).any() for name in ("w", "b", "step")]
+    assert all(found) or not any(found)
+    assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == ["b", "step", "w"]
 
 
 def test_names_with_slashes_make_folders_and_never_leave_them(tmp_path):

@@ -16,6 +16,7 @@ from pstranspile.checkpoint.state import gather
 from pstranspile.checkpoint.tables import dense, merged
 from pstranspile.compile import Compiled
 from pstranspile.interop.loading import load
+from pstranspile.interop.outputs import write_variables
 from pstranspile.ir.attributes import BlockRef, BlockRefs, Strings
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op, error, raise_errors
 from pstranspile.ir.frozen import FrozenMap
@@ -25,7 +26,7 @@ from pstranspile.ir.types import VarKind
 from pstranspile.ops import schema_of
 from pstranspile.ops.build import make_op
 from pstranspile.ops.context import Value
-from pstranspile.ops.tensor_bytes import encode, require_encodable, write_files
+from pstranspile.ops.tensor_bytes import encode, require_encodable
 from pstranspile.plan.names import NameMint
 from pstranspile.saving import load_variables, persistable_names
 
@@ -190,11 +191,8 @@ def save_inference_model(
     require_names([*names, model_filename], (), str(folder))
     for name, value in values.items():
         require_encodable(value, name, str(folder))
-    place = Path(folder)
-    files: dict[Path, Iterable[bytes | memoryview]] = {
-        place / path: [piece for name in held for piece in encode(values[name])] for path, held in names.items()
-    }
-    write_files({**files, place / model_filename: [program_to_bytes(model.program)]})
+    files = {path: [piece for name in held for piece in encode(values[name])] for path, held in names.items()}
+    write_variables(folder, {**files, model_filename: [program_to_bytes(model.program)]})
     return model.targets
 
 

@@ -15,12 +15,13 @@ from pstranspile.checkpoint.layout import Layout, Placed, layout_of
 from pstranspile.checkpoint.names import TABLES, require_names, table_file
 from pstranspile.checkpoint.state import State, assign, gather, require_machines
 from pstranspile.compile import Compiled
+from pstranspile.interop.outputs import write_variables
 from pstranspile.interop.tensor_files import read_combined, read_selected_rows
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error
 from pstranspile.ir.model import Location, Module
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import Value
-from pstranspile.ops.tensor_bytes import decode_tensor, encode, end, most_bytes, opened, require_encodable, write_files
+from pstranspile.ops.tensor_bytes import decode_tensor, encode, end, most_bytes, opened, require_encodable
 
 np = lazy_import("numpy")
 
@@ -42,9 +43,8 @@ def save_persistables(
     require_names([*files, *parts], files if filename is None else (), str(folder))
     for name, value in {**values, **parts}.items():
         require_encodable(value, name, str(folder))
-    place = Path(folder)
-    pieces = {place / file: [p for name in names for p in encode(values[name])] for file, names in files.items()}
-    write_files({**pieces, **{place / file: encode(part) for file, part in parts.items()}})
+    pieces = {file: [p for name in names for p in encode(values[name])] for file, names in files.items()}
+    write_variables(folder, {**pieces, **{file: list(encode(part)) for file, part in parts.items()}})
 
 
 def load_persistables(

@@ -6,9 +6,10 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from pathlib import Path, PurePath
+from typing import TypeAlias
 
 from pstranspile.interop import codes
 from pstranspile.interop.folders import exchange, locked, work_folder
@@ -22,7 +23,32 @@ _WORK_PREFIX = ".pstranspile-"
 _ROLE_FILE = re.compile(r"(trainer|pserver)_(0|[1-9][0-9]*)\.(ir|main\.pb|startup\.pb|meta\.json)")
 
 
-def write_outputs(folder: str | os.PathLike[str], files: Mapping[str, bytes]) -> None:
+Content: TypeAlias = bytes | Sequence[bytes | memoryview]
+"""What a file holds, in one piece or in several, one after another."""
+
+
+def write_variables(folder: str | os.PathLike[str], files: Mapping[str, Sequence[bytes | memoryview]]) -> None:
+    """Writes the files of variables as `write_outputs` does a set; where a `/` in a name makes folders, one by one.
+
+    Raises DiagnosticError.
+    """
+    if any(len(PurePath(name).parts) > 1 for name in files):
+        from pstranspile.ops.tensor_bytes import write_files
+
+        write_files({Path(folder, name): pieces for name, pieces in files.items()})
+    else:
+        write_outputs(folder, files)
+
+
+def _write(path: Path, data: Content) -> None:
+    if isinstance(data, bytes):
+        path.write_bytes(data)
+        return
+    with open(path, "wb") as file:
+        file.writelines(data)
+
+
+def write_outputs(folder: str | os.PathLike[str], files: Mapping[str, Content]) -> None:
     """Writes `files` (name -> content) into `folder`, which is made if there is none.
 
     All are first written beside it, into a folder that then takes its place at once, with everything else that it
@@ -45,7 +71,7 @@ def write_outputs(folder: str | os.PathLike[str], files: Mapping[str, bytes]) ->
             _write_in_place(target, files)
 
 
-def _require_names(folder: str | os.PathLike[str], files: Mapping[str, bytes]) -> None:
+def _require_names(folder: str | os.PathLike[str], files: Mapping[str, Content]) -> None:
     for name in files:
         if not name or name in (".", "..") or "/" in name or os.sep in name or "\0" in name:
             raise DiagnosticError(
@@ -53,7 +79,7 @@ def _require_names(folder: str | os.PathLike[str], files: Mapping[str, bytes]) -
             )
 
 
-def _require_no_folders(folder: Path, files: Mapping[str, bytes]) -> None:
+def _require_no_folders(folder: Path, files: Mapping[str, Content]) -> None:
     for name in files:
         if (folder / name).is_dir():
             raise IsADirectoryError(21, "there is a folder of this name", str(folder / name))
@@ -122,7 +148,7 @@ def is_role(name: str) -> bool:
     return _ROLE_FILE.fullmatch(f"{name}.ir") is not None
 
 
-def stale_files(folder: Path, files: Mapping[str, bytes]) -> list[str]:
+def stale_files(folder: Path, files: Mapping[str, Content]) -> list[str]:
     """The files of roles that an earlier compile left in a folder, and that `files`, those of another, do not have."""
     if PLAN_FILE not in files or not (folder / PLAN_FILE).is_file():
         return []
@@ -134,17 +160,17 @@ def stale_files(folder: Path, files: Mapping[str, bytes]) -> list[str]:
         )
 
 
-def _write_new(target: Path, files: Mapping[str, bytes]) -> None:
+def _write_new(target: Path, files: Mapping[str, Content]) -> None:
     """Writes a folder that is not there yet."""
     with work_folder(target.parent, _WORK_PREFIX) as work:
         new = work / "new"
         new.mkdir()
         for name, data in files.items():
-            (new / name).write_bytes(data)
+            _write(new / name, data)
         os.rename(new, target)
 
 
-def _write_exchanged(folder: Path, files: Mapping[str, bytes]) -> bool:
+def _write_exchanged(folder: Path, files: Mapping[str, Content]) -> bool:
     """Writes a folder beside it that takes its place, if that can be done; its other files are then in both."""
     if not _is_exchangeable(folder):
         return False
@@ -153,7 +179,7 @@ def _write_exchanged(folder: Path, files: Mapping[str, bytes]) -> bool:
         new = work / "new"
         new.mkdir()
         for name, data in files.items():
-            (new / name).write_bytes(data)
+            _write(new / name, data)
             _keep_permissions(folder / name, new / name)
         try:
             shutil.copystat(folder, new)
@@ -181,7 +207,7 @@ def _is_exchangeable(folder: Path) -> bool:
         )
 
 
-def _write_in_place(folder: Path, files: Mapping[str, bytes]) -> None:
+def _write_in_place(folder: Path, files: Mapping[str, Content]) -> None:
     """Writes into a folder within it (same file system), then renames, undoing it on failure."""
     stale = stale_files(folder, files)
     with work_folder(folder, _WORK_PREFIX) as work:
@@ -189,7 +215,7 @@ def _write_in_place(folder: Path, files: Mapping[str, bytes]) -> None:
         new.mkdir()
         old.mkdir()
         for name, data in files.items():
-            (new / name).write_bytes(data)
+            _write(new / name, data)
             _keep_permissions(folder / name, new / name)
         _commit(folder, list(files), stale, new, old)
 

@@ -9,11 +9,13 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error
 from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import Location, Program, Var
+from pstranspile.ir.reading import open_regular
 from pstranspile.lazy import lazy_import
 from pstranspile.run import codes
 from pstranspile.run.feeds import declared, mismatch, near
@@ -36,6 +38,10 @@ _DAMAGE = (
 """What reading a damaged archive raises: RuntimeError, too, for what is taken as encrypted or as of a later version."""
 
 
+_ALWAYS, _TIMES = 1 << 30, 64
+"""What a compressed archive may expand to: so many bytes, or so many times its size if that is more."""
+
+
 class ArrayFile(dict[str, Any]):
     """Arrays by name, with the name of the file that they come from ("": of none)."""
 
@@ -50,14 +56,20 @@ def place_of(given: object) -> Location | None:
 
 
 def read_arrays(path: str | os.PathLike[str]) -> ArrayFile:
-    """The arrays of an `.npz` file by name. Raises DiagnosticError when it can't be read."""
+    """The arrays of an `.npz` file by name. Raises DiagnosticError when it can't be read.
+
+    So it does, before anything is expanded, when a compressed archive says that it expands to more than 1 GiB and to
+    more than 64 times its size, or an array says that it is larger than what the archive holds of it.
+    """
     file = os.fspath(path)
     try:
-        loaded = np.load(file, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            raise _refuse(file, "a single array (.npy); several arrays by name (.npz) are needed")
-        with loaded as archive:
-            return ArrayFile({name: _array(file, archive, name) for name in archive.files}, file)
+        with open_regular(file) as stream:
+            loaded = np.load(stream, allow_pickle=False)
+            if isinstance(loaded, np.ndarray):
+                raise _refuse(file, "a single array (.npy); several arrays by name (.npz) are needed")
+            with loaded as archive:
+                _require_sizes(file, archive.zip)
+                return ArrayFile({name: _array(file, archive, name) for name in archive.files}, file)
     except OSError as problem:
         raise _refuse(file, f"the file can't be read: {problem.strerror or problem}") from None
     except _DAMAGE as problem:
@@ -75,6 +87,29 @@ def _is_combined(path: str | os.PathLike[str]) -> bool:
             return file.read(4) == bytes(4)
     except OSError:
         return False
+
+
+def _require_sizes(file: str, archive: zipfile.ZipFile) -> None:
+    """Raises DiagnosticError for an archive whose arrays, by what its headers say, are too large."""
+    members = archive.infolist()
+    total, size = sum(member.file_size for member in members), os.path.getsize(file)
+    if total > max(_ALWAYS, _TIMES * size):
+        message = f"it has {size} bytes, and would expand to {total}, more than {_TIMES} times as many"
+        raise _refuse(file, f"{message}; an archive that is not compressed (np.savez) is read whatever its size")
+    for member in members:
+        with archive.open(member) as stream:
+            try:
+                version = np.lib.format.read_magic(stream)
+                reader = (
+                    np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+                )
+                shape, _, dtype = reader(stream)
+            except _DAMAGE:
+                continue  # told when it is read
+        claimed = prod(shape) * dtype.itemsize
+        if claimed > member.file_size and not dtype.hasobject:
+            name = member.filename.removesuffix(".npy")
+            raise _refuse(file, f"the array {name} says that it has {claimed} bytes; the file holds {member.file_size}")
 
 
 def read_initial(path: str | os.PathLike[str], program: Program) -> dict[str, Any]:

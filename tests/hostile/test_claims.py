@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import struct
+import zipfile
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -168,3 +170,26 @@ def test_a_hash_does_not_vouch_for_what_is_kept(tmp_path: Path):
     (tmp_path / "kept").write_bytes(f"{FORM} {sha256(body).hexdigest()}\n".encode() + body)
     with pytest.raises(DiagnosticError, match="is no state that a server kept"):
         read_kept(tmp_path / "kept", "pserver_0")
+
+
+def npy(shape: tuple[int, ...], data: bytes) -> bytes:
+    """A `.npy` file that says it holds so many f32."""
+    head = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}".ljust(117).encode() + b"\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head + data
+
+
+def test_arrays_that_expand_to_more_than_their_file_can_hold(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    os.mkfifo(tmp_path / "pipe.npz")
+    with zipfile.ZipFile(tmp_path / "claim.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x.npy", npy((10**12,), bytes(16)))
+    with zipfile.ZipFile(tmp_path / "bomb.npz", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for number in range(300):  # several times the same: what they take together counts
+            archive.writestr(f"x{number}.npy", npy((1 << 20,), bytes(4 << 20)))
+    told = {"pipe": "it is a pipe or a device", "claim": "the array x says that it has 4000000000000 bytes"}
+    told["bomb"] = "more than 64 times as many"
+    for name, message in told.items():
+        for option in ("--feed", "--init"):
+            assert main(["run", NET, option, str(tmp_path / f"{name}.npz")]) == 1
+            assert message in capsys.readouterr().err
+    np.savez_compressed(tmp_path / "zeros.npz", x=np.zeros((2, 4, 13), "float32"), y=np.zeros((2, 4, 1), "float32"))
+    assert main(["run", NET, "--feed", str(tmp_path / "zeros.npz")]) == 0
