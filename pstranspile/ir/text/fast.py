@@ -71,6 +71,10 @@ class _Entry(NamedTuple):
     op_type: str
 
 
+_KEPT_TEXT = 2000
+"""Characters of a text between braces from which what it stands for is not kept: it hardly occurs again."""
+
+
 class LineReader:
     """The skeletons of one text, and the module that grows from its lines."""
 
@@ -205,7 +209,8 @@ class LineReader:
             after = pieces[2] if text is None else pieces[2].replace("{}", f"{{{text}}}", 1)
             template = self.declarations.read((pieces[0], after))
             made = (template[1:_LOCATION], template[_LOCATION + 1 :])
-        entry.values[text] = made
+        if text is None or len(text) < _KEPT_TEXT:
+            entry.values[text] = made
         return made
 
     def other(self, kind: int, number: int, code: str) -> None:

@@ -8,7 +8,7 @@ the numbers turn up in the values is where the names of any other statement of t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from pstranspile.ir.attributes import PYTHON_TYPES, AttrKind, AttrValue, kind_of
@@ -30,6 +30,10 @@ class Unfit(Exception):
 _CUT_LITERALS = re.compile(
     r'("(?:[^"\\\n]|\\[^\n])*"|(?<![-A-Za-z0-9_.@])-?[0-9]+(?:\.[0-9]*(?:[eE][+-]?[0-9]+)?|[eE][+-]?[0-9]+)?)'
 )
+_LONG = 2000
+"""Characters from which a list of numbers is read by itself, as they come: the pieces of a text take many times it."""
+_LONG_LIST = re.compile(rf"(?<![^{{, \n])([A-Za-z_][A-Za-z0-9_.@]*)((?::[a-z]+)?=)\[([-+0-9.eE, \n]{{{_LONG},}})\]")
+_NEXT_NUMBER = re.compile(r"[ \n]*(-?[0-9]+(?:\.[0-9]*(?:[eE][+-]?[0-9]+)?|[eE][+-]?[0-9]+)?)[ \n]*(,|\Z)")
 _ONLY_ATTRIBUTES = re.compile(r'(?:[^"{}#\n]|"(?:[^"\\\n]|\\[^\n])*")*').fullmatch
 
 
@@ -168,6 +172,18 @@ def _convert(kind: AttrKind, literal: str) -> Any:
     return integer(literal, INT_MIN, INT_MAX)
 
 
+def _numbers(text: str, start: int, end: int, kind: AttrKind) -> Iterator[int | float]:
+    """The numbers between two places of a text, with commas between. Raises Unfit, OverflowError or ValueError."""
+    more = ","
+    while more:
+        number = _NEXT_NUMBER.match(text, start, end)
+        if number is None:
+            raise Unfit
+        literal, more = number.groups()
+        start = number.end()
+        yield _convert(kind, literal)
+
+
 class AttributeReader:
     """Reads the text between the braces of ops, once for each text and by skeleton where it is new."""
 
@@ -177,6 +193,8 @@ class AttributeReader:
 
     def read(self, op_type: str, text: str) -> tuple[Attrs, tuple[str, ...] | None]:
         """(attributes, `()` or None where the op carries no role variables). Raises Unfit."""
+        if len(text) > _LONG and '"' not in text and _LONG_LIST.search(text):
+            return self._read_long(op_type, text)
         if not _ONLY_ATTRIBUTES(text):
             raise Unfit
         schema = self.language.schema_of(op_type)
@@ -192,6 +210,30 @@ class AttributeReader:
         else:
             given, absent = self._filled(template, literals), template.absent
         return merge_attributes(given, absent, self.language.defaults(schema))
+
+    def _read_long(self, op_type: str, text: str) -> tuple[Attrs, tuple[str, ...] | None]:
+        """The same for a text with long lists: it is read with one number in each, then what they hold is put there."""
+        found: dict[str, tuple[int, int]] = {}
+
+        def cut(match: re.Match[str]) -> str:
+            if match[1] in found:
+                raise Unfit
+            found[match[1]] = start, end = match.span(3)
+            whole = all(text.find(mark, start, end) < 0 for mark in ".eE")
+            return f"{match[1]}{match[2]}[{'0' if whole else '0.5'}]"
+
+        attrs, role_vars = self.read(op_type, _LONG_LIST.sub(cut, text))
+        values: dict[str, AttrValue] = {**attrs}
+        for name, span in found.items():
+            kind = kind_of(values[name]) if name in values else AttrKind.BOOLEAN
+            element = ELEMENT_KIND.get(kind)
+            if element is None or len(values[name]) != 1:  # pyright: ignore[reportArgumentType]
+                raise Unfit
+            try:
+                values[name] = PYTHON_TYPES[kind](_numbers(text, *span, element))
+            except (OverflowError, ValueError):
+                raise Unfit from None
+        return FrozenMap(values), role_vars
 
     def _given(self, op_type: str, schema: SchemaView | None, text: str) -> tuple[dict[str, AttrValue], frozenset[str]]:
         tree = read_line(f"x {{{text}}}")
