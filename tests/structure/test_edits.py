@@ -1,4 +1,4 @@
-"""Thousands of edits of valid modules: verified, compiled in every mode, run; nothing but diagnostics comes of them.
+"""Thousands of edits of valid modules: verified, compiled in modes of all kinds, run; nothing but diagnostics results.
 
 `PSTRANSPILE_EDITS=50000 pytest -s tests/structure` draws as many as that.
 """
