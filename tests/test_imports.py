@@ -28,7 +28,7 @@ LAYERS = (
     ("verify", "link", "diff", "run"),
     ("pipeline",),
     ("compile",),
-    ("checkpoint", "explain"),
+    ("checkpoint", "explain", "net"),
     ("proof",),
     ("fluid",),
     ("cli",),

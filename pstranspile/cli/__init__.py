@@ -32,6 +32,8 @@ VERBS: Mapping[str, Verb] = {
     "compile": Verb("compile", "the programs of every trainer and parameter server of a cluster"),
     "plan": Verb("plan", "the distribution plan: what is sliced, and which server holds what"),
     "run": Verb("run", "run a program on this machine, step by step"),
+    "launch": Verb("launch", "run a job for real: all its machines as processes on this host"),
+    "start": Verb("start", "one machine of a compiled job as a process"),
     "check": Verb("check", "does the cluster train as the single machine does"),
     "verify": Verb("verify", "check that programs are well formed"),
     "fmt": Verb("fmt", "rewrite programs in canonical text"),

@@ -50,7 +50,7 @@ def run(arguments: Sequence[str]) -> int:
         from pstranspile.interop.outputs import write_outputs
 
         with status("compile") as tell:
-            files = dict(_files(result, options.emit, tell))
+            files = dict(files_of(result, options.emit, tell))
         if options.output is None:
             code = _check(options.check, files)
         else:
@@ -157,7 +157,7 @@ def _read_plan(path: str) -> PlanFile:
         raise DiagnosticError([error(PLAN_SYNTAX, message, Location(path))]) from None
 
 
-def _files(result: Compiled, emit: str, tell: Status) -> Iterator[tuple[str, bytes]]:
+def files_of(result: Compiled, emit: str, tell: Status) -> Iterator[tuple[str, bytes]]:
     """Name and contents of every output file."""
     from pstranspile.explain.record import record
     from pstranspile.interop.meta_of import meta_of

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.distribution import DistributedVar
 from pstranspile.ir.expect import wrong_type
-from pstranspile.ir.model import Program, Role
+from pstranspile.ir.model import Op, Program, Role
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import Value
 from pstranspile.run.cluster import codes
@@ -183,13 +183,15 @@ class Cluster:
 
     def _rings(self) -> dict[str, Ring]:
         """The rings that the trainers' programs name."""
-        names: dict[str, dict[int, Machine]] = {}
+        members: dict[str, dict[int, Machine]] = {}
+        ops: dict[str, dict[str, Op]] = {}
         for trainer in self.trainers:
             for program in trainer.everything:
                 for op in program.main_block.ops:
                     if op.type in COLLECTIVES:
-                        names.setdefault(ring_of(op), {})[trainer.index] = trainer
-        return {name: Ring(name, self.network, names[name]) for name in sorted(names)}
+                        members.setdefault(ring_of(op), {})[trainer.index] = trainer
+                        ops.setdefault(ring_of(op), {}).setdefault(op.inputs["X"][0], op)
+        return {name: Ring(name, self.network, members[name], ops[name]) for name in sorted(members)}
 
     # steps
 
@@ -209,39 +211,47 @@ class Cluster:
 
     def start(self) -> None:
         """Runs the start-up programs: the servers', then the trainers', which fetch the parameters."""
+        self.require_sound()
+        self.begin(self.servers, self.trainers)
+        self._go_on()
+
+    def require_sound(self) -> None:
+        """Raises DiagnosticError if the programs can't work together, or `init` names what no machine has."""
         require_lists(self.trainers, self.servers)
         require_one_mode(self.servers)
         require_servers(self.trainers, self.by_endpoint)
         require_barriers(self.trainers, self.servers)
         require_order(self.trainers, self.servers)
         require_collectives(self.trainers)
-        self.network.settle()
-        scopes = {server.endpoint: server.scope for server in self.servers}
         self._check_init()
-        for server in self.servers:
+
+    def begin(self, servers: Sequence[Server], trainers: Sequence[Trainer]) -> None:
+        """Makes machines ready to run: servers have run their start-up programs and listen, trainers come to theirs."""
+        self.network.settle()
+        scopes = {server.endpoint: server.scope for server in servers}
+        for server in servers:
             placed = self.placement
             server.initialise(placed.slices(server.endpoint), placed.last_alone(server.endpoint))
             placed.require_dims(server.endpoint, server.startup, server.scope)
-        fill_tables(self.tables)
+        fill_tables(self.tables, servers)
         tables = {table.name: table for table in self.tables}
         for name, value in self.init.items():
             if name in tables:
-                tables[name].fill(value)
+                tables[name].fill(value, servers)
             elif not self.placement.set_whole(name, value, scopes):
                 for scope in scopes.values():
                     if name in scope:
                         scope[name] = value
         names = {trainer.index: trainer.name for trainer in self.trainers}
-        for server in self.servers:
+        for server in servers:
             server.known.update(self.machines)
             if any(len(trainer.programs) > 1 for trainer in self.trainers):
                 server.said = said_by_program(self.trainers, server.endpoint)
             server.open(names)
-        for trainer in self.trainers:
+        for trainer in trainers:
             self._connect(trainer)
             self.scheduler.wake(trainer)
         self.started = True
-        self._go_on()
 
     def _connect(self, trainer: Trainer) -> None:
         """Links the trainer to every server that its programs name, so that it can tell them when it leaves."""

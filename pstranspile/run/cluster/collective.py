@@ -44,25 +44,26 @@ REDUCE_TYPES = ("c_allreduce_sum", "c_allreduce_prod", "c_allreduce_max", "c_all
 
 
 class Part(NamedTuple):
-    """A trainer's part in an operation: what to do, and its value."""
+    """A trainer's part in an operation: what to do, and its value.
+
+    `root` is the trainer whose value a broadcast hands on. `averages`: whether a sum is one of gradients or of updates,
+    which the program divides by the number of trainers.
+    """
 
     kind: str
-    op: Op
+    root: int
+    averages: bool
     value: Value
-
-    @property
-    def averages(self) -> bool:
-        """Whether a sum is one of gradients or of updates, which the program divides by the number of trainers."""
-        role = self.op.role or OpRole.FORWARD
-        return bool(role & (OpRole.BACKWARD | OpRole.OPTIMIZE))
 
 
 class Ring(Machine):
     """The trainers that take part in the collective operations of one `ring_id`."""
 
-    def __init__(self, name: str, network: Network, trainers: Mapping[int, Machine]):
+    def __init__(self, name: str, network: Network, trainers: Mapping[int, Machine], ops: Mapping[str, Op]):
         super().__init__(name, network)
         self._trainers = dict(trainers)
+        self._ops = ops
+        """An op of the ring for each variable that it works on, for messages."""
         self._count = len(self._trainers)
         self._queues: dict[int, deque[Message]] = {index: deque() for index in sorted(self._trainers)}
         self.live = set(self._trainers)
@@ -112,7 +113,8 @@ class Ring(Machine):
 
     def _answer(self, messages: Mapping[int, Message]) -> None:
         parts = {index: message.payload for index, message in messages.items()}
-        results = combine(self.name, parts, self._count)
+        op = self._ops[next(iter(messages.values())).variable]
+        results = combine(self.name, parts, self._count, op)
         for index, message in messages.items():
             link = self.network.link(self, self._trainers[index], index)
             link.post(REPLY, message.step, message.variable, results[index], message.slot)
@@ -122,27 +124,28 @@ class Ring(Machine):
         come = [index for index, queue in self._queues.items() if queue]
         if not come or not self.live:
             return None
-        part: Part = self._queues[come[0]][0].payload
+        message = self._queues[come[0]][0]
+        part: Part = message.payload
         missing = tuple(self._trainers[index].name for index in sorted(self._needed()) if not self._queues[index])
-        return Waiting(self.name, part.op, f"the parts of all trainers in {part.kind}", missing)
+        op = self._ops[message.variable]
+        return Waiting(self.name, op, f"the parts of all trainers in {part.kind}", missing)
 
 
-def combine(ring: str, parts: Mapping[int, Part], count: int) -> dict[int, Value]:
-    """What each trainer gets. `count`: how many trainers the ring had at first. Raises DiagnosticError."""
+def combine(ring: str, parts: Mapping[int, Part], count: int, op: Op) -> dict[int, Value]:
+    """What each trainer gets. `count`: how many trainers the ring had at first. Raises DiagnosticError, at the op."""
     first = next(iter(parts.values()))
     kinds = {part.kind for part in parts.values()}
     forms = {describe(part.value) for part in parts.values()}
     if len(kinds) > 1 or (len(forms) > 1 and _must_agree(first)):
         told = [f"trainer {index}: {part.kind} of {describe(part.value)}" for index, part in parts.items()]
         message = f"the trainers of {ring} do not do the same"
-        raise DiagnosticError([at_op(codes.COLLECTIVE, message, first.op, notes=[Note(line) for line in told])])
+        raise DiagnosticError([at_op(codes.COLLECTIVE, message, op, notes=[Note(line) for line in told])])
     values = [part.value for part in parts.values()]
     if first.kind == "c_broadcast":
-        root: Any = first.op.attrs.get("root", 0)
-        if int(root) not in parts:
-            message = f"trainer {root}, whose value all others are to get, takes no part in {ring}"
-            raise DiagnosticError([at_op(codes.COLLECTIVE, message, first.op)])
-        return dict.fromkeys(parts, parts[int(root)].value)
+        if first.root not in parts:
+            message = f"trainer {first.root}, whose value all others are to get, takes no part in {ring}"
+            raise DiagnosticError([at_op(codes.COLLECTIVE, message, op)])
+        return dict.fromkeys(parts, parts[first.root].value)
     if first.kind == "c_allgather":
         return dict.fromkeys(parts, np.concatenate(values))
     total = _REDUCE[first.kind](values)
@@ -153,7 +156,7 @@ def combine(ring: str, parts: Mapping[int, Part], count: int) -> dict[int, Value
     if first.kind == "c_reducescatter":
         if len(total) % len(values):
             message = f"{len(total)} rows cannot be divided among {len(values)} trainers"
-            raise DiagnosticError([at_op(codes.COLLECTIVE, message, first.op)])
+            raise DiagnosticError([at_op(codes.COLLECTIVE, message, op)])
         return dict(zip(parts, np.split(total, len(values)), strict=True))
     if total.__class__ is np.ndarray:
         total.flags.writeable = False  # all trainers get the same array
@@ -209,12 +212,14 @@ def make_collective(trainer: Trainer, exchange: Exchange, rings: Mapping[str, Ri
     link = trainer.network.link(trainer, rings[ring_of(op)], trainer.index)
     (name,), (output,) = exchange.inputs, exchange.outputs
     owned = output in trainer.changes
+    root: Any = op.attrs.get("root", 0)
+    averages = bool((op.role or OpRole.FORWARD) & (OpRole.BACKWARD | OpRole.OPTIMIZE))
 
     def finish(answers: list[Value]) -> list[Value]:
         return [own_copy(answers[0])] if owned else answers
 
     def run(values: tuple[Value, ...]) -> Sequence[Value]:
-        link.post(COLLECTIVE, trainer.step, name, Part(kind, op, values[0]), 0)
+        link.post(COLLECTIVE, trainer.step, name, Part(kind, int(root), averages, values[0]), 0)
         return trainer.expect(1, finish)
 
     return run

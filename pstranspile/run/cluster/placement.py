@@ -109,7 +109,7 @@ class Placement:
         return list(dict.fromkeys(row.origin for row in self.rows if row.vtype != "Optimizer"))
 
     def set_whole(self, name: str, value: Array, scopes: Mapping[str, Scope]) -> bool:
-        """Sets a variable on every server that holds (a part of) it; False if none does.
+        """Sets a variable on each of the servers of `scopes` that holds (a part of) it; False if no server does.
 
         Raises DiagnosticError if the value has not as many elements as the whole.
         """
@@ -120,7 +120,8 @@ class Placement:
             if len(flat) != prod(row.origin_shape):
                 message = f"{name} has dims {list(row.origin_shape)}, but is given {describe(np.asarray(value))}"
                 raise DiagnosticError([error(codes.PLACEMENT, message)])
-            scopes[row.endpoint][row.slice] = flat[row.offset : row.offset + size].reshape(row.slice_shape)
+            if row.endpoint in scopes:
+                scopes[row.endpoint][row.slice] = flat[row.offset : row.offset + size].reshape(row.slice_shape)
         return bool(rows)
 
     def whole(self, name: str, scopes: Mapping[str, Scope]) -> Value:

@@ -15,7 +15,7 @@ def stuck(waiting: Sequence[Waiting], now: int, causes: Sequence[str] = ()) -> D
     `causes`: what is known to have gone wrong.
     """
     notes = [Note(cause) for cause in causes]
-    notes += [Note(_sentence(w), w.op.origin.location if w.op and w.op.origin else None) for w in waiting]
+    notes += [Note(sentence(w), w.op.origin.location if w.op and w.op.origin else None) for w in waiting]
     message = f"no machine can go on (at tick {now}): {len(waiting)} wait, and nothing is under way"
     first = next((w.op for w in waiting if w.op is not None), None)
     if first is None:
@@ -23,7 +23,8 @@ def stuck(waiting: Sequence[Waiting], now: int, causes: Sequence[str] = ()) -> D
     return DiagnosticError([at_op(codes.STUCK, message, first, notes=notes)])
 
 
-def _sentence(waiting: Waiting) -> str:
+def sentence(waiting: Waiting) -> str:
+    """Who waits, at which op, for what, and who has not come."""
     place = f" at {waiting.op.type}" if waiting.op else ""
     text = f"{waiting.machine} waits{place} for {waiting.what}"
     if waiting.missing:

@@ -6,7 +6,7 @@ what a row starts with depends on who asks first. Here every row starts with wha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from pstranspile.ir.attributes import Longs
@@ -32,9 +32,11 @@ class Table(NamedTuple):
     shape: tuple[int, ...]
     servers: tuple[Server, ...]
 
-    def fill(self, whole: Array) -> None:
-        """Gives every server its rows of the whole."""
+    def fill(self, whole: Array, servers: Collection[Server]) -> None:
+        """Gives each of these servers its rows of the whole."""
         for number, server in enumerate(self.servers):
+            if server not in servers:
+                continue
             rows = np.arange(number, len(whole), len(self.servers), dtype="int64")
             server.scope.put(self.name, SelectedRows(rows, np.array(whole[rows]), len(whole)))
 
@@ -96,11 +98,11 @@ def initial_table(table: Table) -> Array | None:
     return scope.get(table.name)
 
 
-def fill_tables(tables: Sequence[Table]) -> None:
-    """Gives every table that has no rows yet its first values."""
+def fill_tables(tables: Sequence[Table], servers: Collection[Server]) -> None:
+    """Gives every table that has no rows yet its first values, on these servers."""
     for table in tables:
-        parts = [server.scope.get(table.name) for server in table.servers]
-        if all(isinstance(part, SelectedRows) and not len(part.rows) for part in parts):
+        parts = [server.scope.get(table.name) for server in table.servers if server in servers]
+        if parts and all(isinstance(part, SelectedRows) and not len(part.rows) for part in parts):
             whole = initial_table(table)
             if whole is not None:
-                table.fill(whole)
+                table.fill(whole, servers)

@@ -210,6 +210,10 @@ class Trainer(Machine):
         self.down = True
         self.inbox.clear()
 
+    def lives_before(self, lives: int) -> None:
+        """How often the trainer was started before, in other processes."""
+        self._lives = lives
+
     def restart(self, step: int) -> None:
         """Begins anew with the start-up program, and goes on with this step. Its number during start-up is like no
         other, so that answers to an earlier life are told apart.

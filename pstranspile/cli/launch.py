@@ -1,0 +1,223 @@
+"""`pstranspile launch`: all machines of a job as processes on this host."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import secrets
+import signal
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pstranspile.cli.common import add_input, add_job, load_verified, make_parser, read_job
+from pstranspile.cli.fetched import Shown, together, told
+from pstranspile.cli.progress import Lines, Progress, is_terminal, status
+from pstranspile.cli.report import quoting, report
+from pstranspile.cli.start import add_patience, add_run, fetches_of
+from pstranspile.ir.diagnostics import DiagnosticError, Note, error
+
+if TYPE_CHECKING:
+    from pstranspile.net.job import JobFolder
+    from pstranspile.net.supervisor import Member, Supervisor
+
+DESCRIPTION = """\
+Runs a compiled job for real: every machine is a process on this host, on ports that are free. INPUT is a folder that
+`compile -o` wrote, or a program with the options of a job, which is then compiled first.
+
+What steps fetch is shown as `run` shows it. The output of every process is in a log. If one ends before its part is
+done, it is started again as often as --restarts says; after that the others are ended too, and what they waited for is
+reported. An interrupt ends all of them."""
+
+MOST_SHOWN = 8
+"""Trainers whose numbers are shown one by one."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Runs all machines until the job is done."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    from pstranspile.net.job import load_job_folder
+    from pstranspile.net.missing import require_grpc
+    from pstranspile.run.files import read_arrays
+
+    require_grpc()
+    with tempfile.TemporaryDirectory(prefix="pstranspile-") as work:
+        folder = options.input if os.path.isdir(options.input) else _compiled(options, Path(work, "job"))
+        job = load_job_folder(folder)
+        options.fetch = fetches_of(options.fetch, job)
+        cluster = job.cluster(fetch=options.fetch, seed=options.seed)
+        cluster.require_sound()
+        cluster.feed(read_arrays(options.feed) if options.feed else None)
+        return _launch(options, folder, job, Path(work), options.steps or cluster.steps or 1)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = make_parser(
+        "launch",
+        DESCRIPTION,
+        [
+            "net.ir --pservers 2 --trainers 2 --feed data.npz --steps 100 --fetch loss",
+            "out --feed data.npz --state kept --restarts 3 --save results.npz",
+        ],
+    )
+    add_input(parser, "DIR|INPUT", "what `compile -o` wrote, or a training program to compile")
+    add_job(parser)
+    add_run(parser)
+    parser.add_argument("--save", metavar="FILE.npz", help="write what was fetched and all parameters, as `run --save`")
+    parser.add_argument("--logs", metavar="DIR", help="keep the output of the processes there")
+    group = parser.add_argument_group("staying alive")
+    group.add_argument("--restarts", type=int, default=0, metavar="N", help="how often each process is started again")
+    group.add_argument(
+        "--state", metavar="DIR", help="where servers keep their state (default: with --restarts, a folder for the run)"
+    )
+    add_patience(group)
+    return parser
+
+
+def _compiled(options: argparse.Namespace, target: Path) -> str:
+    """Compiles the program into a folder. Raises DiagnosticError."""
+    from pstranspile.cli.compile import files_of
+    from pstranspile.compile import compile
+    from pstranspile.interop.outputs import write_outputs
+
+    job = read_job(options)
+    module = load_verified(options, job)
+    with quoting(module.source):
+        result = compile(module, job)
+    report(result.warnings, [module.source])
+    with status("launch") as tell:
+        write_outputs(target, dict(files_of(result, "ir", tell)))
+    return str(target)
+
+
+def _launch(options: argparse.Namespace, folder: str, job: JobFolder, work: Path, steps: int) -> int:
+    from pstranspile.net.supervisor import Member, Ports, Supervisor, command_of
+
+    names = sorted(job.roles, key=lambda name: (not name.startswith("pserver"), len(name), name))
+    ports = Ports(len(names))
+    addresses = dict(zip(names, ports.addresses, strict=True))
+    logs = Path(options.logs) if options.logs else work / "logs"
+    results = {name: str(work / f"{name}.result") for name in names}
+    state = options.state or (str(work / "state") if options.restarts else "")
+    if state:
+        Path(state).mkdir(parents=True, exist_ok=True)
+    shared = _shared(options)
+    members: dict[str, Member] = {}
+    for name in names:
+        own = ["--result", results[name], *(["--state", state] if state else []), *shared]
+        members[name] = Member(name, command_of(name, folder, addresses, own), logs / f"{name}.log")
+    os.environ.setdefault("PSTRANSPILE_TOKEN", secrets.token_hex(16))
+    view = _View(members, [name for name in names if name.startswith("trainer")], steps)
+    supervisor = Supervisor(members, restarts=options.restarts, on_told=view.told, on_look=view.look)
+    try:
+        done = supervisor.run()
+    finally:
+        view.end()
+        ports.close()
+    if not done:
+        raise _failed(supervisor)
+    if options.save:
+        from pstranspile.interop.outputs import write_output
+        from pstranspile.net.outcome import gather
+        from pstranspile.run.files import npz_bytes
+
+        outcome = gather(job.cluster(fetch=options.fetch, seed=options.seed), results)
+        write_output(options.save, npz_bytes(outcome.arrays()))
+    return 0
+
+
+def _shared(options: argparse.Namespace) -> list[str]:
+    """The options that every process is given as well."""
+    given: list[str] = []
+    for name in ("steps", "feed", "init", "seed", "threads", "state_every", "lease", "patience"):
+        value = getattr(options, name)
+        if value is not None:
+            given += [f"--{name.replace('_', '-')}", os.path.abspath(value) if name in ("feed", "init") else str(value)]
+    return [*given, *(part for name in options.fetch for part in ("--fetch", name))]
+
+
+def _failed(supervisor: Supervisor) -> DiagnosticError:
+    """What to say of a job that did not come to its end: who ended, and what the others waited for."""
+    from pstranspile.net.codes import ENDED
+
+    found = [
+        error(ENDED, f"{member.role} has ended{_how(status)}", notes=[Note(line) for line in _end_of_log(member)])
+        for member, status in supervisor.failed
+    ]
+    ended = {member.role for member, _ in supervisor.failed}
+    waiting = [
+        line
+        for member in supervisor.members.values()
+        if member.role not in ended
+        for line in member.told.get("waiting", ())
+    ]
+    return DiagnosticError([*found[:-1], found[-1]._replace(notes=(*found[-1].notes, *map(Note, waiting)))])
+
+
+def _how(status: int) -> str:
+    return f" by {signal.Signals(-status).name}" if status < 0 else f" with status {status}"
+
+
+def _end_of_log(member: Member) -> list[str]:
+    words = member.last_words()
+    return words.splitlines()
+
+
+class _View:
+    """What the processes tell, as it comes: on a terminal a line for each machine, elsewhere a line for each step."""
+
+    def __init__(self, members: Mapping[str, Member], trainers: Sequence[str], steps: int):
+        self._members = members
+        self._trainers = trainers
+        self._lines = Lines(sys.stdout) if is_terminal(sys.stdout) else None
+        self._steps: dict[int, dict[str, dict[str, Shown]]] = {}
+        self._progress = Progress(steps, live=False)
+
+    def told(self, member: Member, fields: Mapping[str, Any]) -> None:
+        """A process has told something."""
+        if "values" not in fields or self._lines is not None:
+            return
+        by_trainer = self._steps.setdefault(fields["step"], {})
+        by_trainer[member.role] = _shown(fields)
+        if len(by_trainer) == len(self._trainers):
+            self._show(fields["step"])
+
+    def _show(self, step: int) -> None:
+        by_trainer = self._steps.pop(step)
+        if len(by_trainer) > MOST_SHOWN:
+            names = dict.fromkeys(name for values in by_trainer.values() for name in values)
+            by_trainer = {"": {n: together(v[n] for v in by_trainer.values() if n in v) for n in names}}
+        self._progress.step(step, dict(sorted(by_trainer.items())))
+
+    def look(self) -> None:
+        """Draws the table."""
+        if self._lines is None:
+            return
+        width = max(map(len, self._members))
+        self._lines.draw([f"{name:<{width}}  {_line(member)}" for name, member in self._members.items()])
+
+    def end(self) -> None:
+        """The job is over."""
+        if self._lines is not None:
+            self.look()
+            self._lines.leave()
+        for step in sorted(self._steps):
+            self._show(step)
+
+
+def _shown(fields: Mapping[str, Any]) -> dict[str, Shown]:
+    """What a step has fetched, as a process has told it."""
+    values: Mapping[str, Any] = fields.get("values", {})
+    return {name: Shown(form, tuple(few), *rest) for name, (form, few, *rest) in values.items()}
+
+
+def _line(member: Member) -> str:
+    fields = member.told
+    state = str(fields.get("state", "starting")) if member.ended is None else "ended" if not member.ended else "failed"
+    again = f"  started {member.starts} times" if member.starts > 1 else ""
+    step = f"  {'update' if member.role.startswith('pserver') else 'step'} {fields['step']}" if "step" in fields else ""
+    shown = told(_shown(fields))
+    return f"{state:<9}{step}{again}  {shown}".rstrip()

@@ -1,0 +1,176 @@
+"""`pstranspile start`: one machine of a compiled job as a process."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pstranspile.cli.common import make_parser
+from pstranspile.cli.fetched import shown
+from pstranspile.ir.diagnostics import DiagnosticError, Note, error
+
+if TYPE_CHECKING:
+    from pstranspile.net.job import JobFolder
+    from pstranspile.net.status import StatusPipe
+    from pstranspile.run.cluster.cluster import Cluster
+
+DESCRIPTION = """\
+Plays one machine of a compiled job: a parameter server until all trainers have left, or a trainer for so many steps.
+DIR is what `compile -o` wrote; every process of the job is given the same one, and is found by the others at the
+address that the job gives it, or that --address says.
+
+Without --role the environment tells who this is, as Fluid's launchers set it: TRAINING_ROLE (PSERVER or TRAINER) with
+PADDLE_TRAINER_ID, or with POD_IP and PADDLE_PORT; PADDLE_PSERVERS_IP_PORT_LIST then gives the servers' addresses.
+
+A server that is given --state keeps its state there. Started again after its process has ended, it goes on from it, and
+the trainers send again what it had not kept. A trainer that is started again takes part from the next step on."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Plays the machine until its part is done."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    from pstranspile.net.environment import role_of_environment
+    from pstranspile.net.job import load_job_folder
+    from pstranspile.net.missing import require_grpc
+    from pstranspile.net.status import StatusPipe, end_with_parent
+    from pstranspile.run.blas import use_threads
+
+    require_grpc()
+    end_with_parent()
+    use_threads(options.threads)
+    folder = load_job_folder(options.folder)
+    role, given = role_of_environment(os.environ, folder.addresses()) if options.role is None else (options.role, {})
+    if role not in folder.roles:
+        raise _unknown(role, folder)
+    addresses = {**folder.addresses(), **given, **_addresses(parser, options.address)}
+    return _play(options, folder, role, addresses, StatusPipe())
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = make_parser(
+        "start",
+        DESCRIPTION,
+        ["out --role pserver_0 --state kept", "out --role trainer_1 --feed data.npz --steps 100 --fetch loss"],
+    )
+    parser.add_argument("folder", metavar="DIR", help="what `compile -o` wrote: the programs of all machines")
+    parser.add_argument("--role", metavar="NAME", help="which machine: pserver_0, trainer_1, ...")
+    parser.add_argument(
+        "--address",
+        action="append",
+        default=[],
+        metavar="ROLE=HOST:PORT",
+        help="where a machine listens, if not where the job says; may be repeated",
+    )
+    add_run(parser)
+    parser.add_argument("--result", metavar="FILE", help="write what the machine holds at the end, for `launch`")
+    group = parser.add_argument_group("staying alive")
+    group.add_argument("--state", metavar="DIR", default="", help="where a server keeps its state, to go on from it")
+    add_patience(group)
+    return parser
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """The options of a run that every machine is given."""
+    group = parser.add_argument_group("the run")
+    group.add_argument("--steps", type=int, metavar="N", help="how many steps (default: as many as are fed, or 1)")
+    group.add_argument("--feed", metavar="FILE.npz", help="the inputs of all steps; each trainer takes its share")
+    group.add_argument("--init", metavar="FILE.npz|DIR", help="persistable variables by name, set after the start-up")
+    group.add_argument(
+        "--fetch", metavar="VAR", action="append", default=[], help="what to keep of every step (default: the loss)"
+    )
+    group.add_argument("--seed", type=int, metavar="N", help="the seed of random numbers, the same on all machines")
+    group.add_argument("--threads", type=int, default=1, metavar="N", help="threads of matrix products (default: 1)")
+
+
+def add_patience(group: Any) -> None:
+    """The options that say how long machines wait for each other, and how often servers keep their state."""
+    group.add_argument("--state-every", type=int, default=20, metavar="N", help="after how many updates (default: 20)")
+    group.add_argument(
+        "--lease",
+        type=float,
+        default=30.0,
+        metavar="SECONDS",
+        help="a trainer that was not heard for so long is given up (default: 30)",
+    )
+    group.add_argument(
+        "--patience",
+        type=float,
+        default=60.0,
+        metavar="SECONDS",
+        help="how long a trainer waits for a server that is not there (default: 60)",
+    )
+
+
+def _addresses(parser: argparse.ArgumentParser, given: Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in given:
+        role, _, address = text.partition("=")
+        if not role or ":" not in address:
+            parser.error(f"--address {text}: give it as ROLE=HOST:PORT")
+        found[role] = address
+    return found
+
+
+def _unknown(role: str, folder: JobFolder) -> DiagnosticError:
+    from pstranspile.net.codes import ROLE
+    from pstranspile.run.cluster.report import listed
+    from pstranspile.run.feeds import near
+
+    notes = [Note(f"the machines of the job: {listed(list(folder.roles))}")]
+    return DiagnosticError([error(ROLE, f"the job has no machine {role}{near(role, folder.roles)}", notes=notes)])
+
+
+def _play(
+    options: argparse.Namespace, folder: JobFolder, role: str, addresses: Mapping[str, str], tell: StatusPipe
+) -> int:
+    from pstranspile.net.process import Place, play_server, play_trainer
+    from pstranspile.net.site import Refused, Terms
+
+    place = Place(addresses, options.state, options.state_every, options.patience)
+    terms = Terms(folder.hash, os.environ.get("PSTRANSPILE_TOKEN", ""), options.lease)
+    cluster = _cluster(options, folder)
+    try:
+        if any(server.name == role for server in cluster.servers):
+            server = play_server(cluster, role, terms, place, tell)
+            if options.result:
+                from pstranspile.net.outcome import write_server
+
+                write_server(options.result, server)
+        else:
+            for trainer in cluster.trainers:
+                trainer.on_step = lambda trainer, step: tell(
+                    step=step + 1, values={name: shown(value) for name, value in trainer.results[-1].items()}
+                )
+            trainer = play_trainer(cluster, role, terms, place, options.steps or cluster.steps or 1, tell)
+            if options.result:
+                from pstranspile.net.outcome import write_trainer
+
+                write_trainer(options.result, trainer)
+    except Refused as problem:
+        print(f"pstranspile start: {role}: {problem}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def fetches_of(given: Sequence[str], folder: JobFolder) -> list[str]:
+    """What is fetched of every step: what was asked for, else the loss."""
+    from pstranspile.cli.turns import loss_names
+
+    first = next(role for name, role in folder.roles.items() if name.startswith("trainer"))
+    return list(given) or list(loss_names(first.main))
+
+
+def _cluster(options: argparse.Namespace, folder: JobFolder) -> Cluster:
+    """The machines, none of which has begun, with what they are fed."""
+    from pstranspile.run.files import initial_values, read_arrays, read_initial
+
+    first = next(role for name, role in folder.roles.items() if name.startswith("trainer"))
+    arrays = read_initial(options.init, first.main) if options.init else {}
+    init = initial_values(first.main, arrays, options.init or "", first.startup)
+    cluster: Cluster = folder.cluster(fetch=fetches_of(options.fetch, folder), seed=options.seed, init=init)
+    cluster.feed(read_arrays(options.feed) if options.feed else None)
+    return cluster

@@ -1,0 +1,7 @@
+"""The codes of findings about processes."""
+
+from pstranspile.ir.codes import declare
+
+ROLE = declare("start-role", "A process is to play a machine that its job does not have, or nothing says which.")
+MISSING = declare("start-library", "A library that processes need to talk to each other is not installed.")
+ENDED = declare("launch-ended", "A process of a job has ended before its part was done.")

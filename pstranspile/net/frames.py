@@ -1,0 +1,149 @@
+"""Frames: what two processes of a job send each other, in one direction or the other.
+
+A frame is a header and a body, each with its check sum. The first frames of a connection greet; those after it carry
+messages between machines, numbered from 1 in each direction, or nothing but the news that the sender is alive.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+from pstranspile.net.values import Buffers, Reader, WireError, Writer
+from pstranspile.run.cluster.message import KINDS, Message
+
+PROTOCOL = 1
+"""The version of this protocol; machines of different versions don't talk."""
+
+HELLO, WELCOME, REFUSED, MESSAGES, ALIVE, ASK, TELL, BYE = range(1, 9)
+"""Kinds of frames: greetings, messages, a sign of life, a question and its answer (JSON), the end of a connection."""
+
+_MAGIC = b"PSTW"
+_HEADER = struct.Struct("<4sBBHQQQQII")
+"""Magic, protocol, kind, 0, number, received, durable, size of the body, check sum of the body, of the header."""
+
+_MESSAGE = struct.Struct("<BxxxIIiiqQ")
+"""Kind, source, target, trainer, slot, step, sequence."""
+
+_KIND_NUMBERS = {kind: number for number, kind in enumerate(KINDS)}
+
+MOST_GREETING = 1 << 20
+"""Bytes of a frame that holds JSON."""
+
+
+class Header(NamedTuple):
+    """What stands before the body of a frame.
+
+    `number` counts the frames of messages in one direction, 0 for others. `received` is the last such frame that the
+    sender has taken from the other side; `durable` the last one that it could not lose even if its process ended.
+    """
+
+    kind: int
+    number: int
+    received: int
+    durable: int
+
+
+class Body(NamedTuple):
+    """The pieces of a body, and the check sum over them."""
+
+    buffers: Buffers
+    size: int
+    check_sum: int
+
+
+def body_of(*buffers: Any) -> Body:
+    """A body of these pieces, in order."""
+    check_sum = size = 0
+    for piece in buffers:
+        check_sum = zlib.crc32(piece, check_sum)
+        size += len(piece)
+    return Body(list(buffers), size, check_sum)
+
+
+EMPTY_BODY = Body([], 0, 0)
+
+
+def frame(header: Header, body: Body) -> bytes:
+    """The bytes of a frame."""
+    fields = _HEADER.pack(
+        _MAGIC, PROTOCOL, header.kind, 0, header.number, header.received, header.durable, body.size, body.check_sum, 0
+    )
+    fields = fields[:-4] + struct.pack("<I", zlib.crc32(fields[:-4]))
+    return b"".join([fields, *body.buffers])
+
+
+def read_header(data: bytes) -> Header:
+    """The header of a frame whose bytes are whole and undamaged. Raises WireError."""
+    if len(data) < _HEADER.size:
+        raise WireError(f"a frame of {len(data)} bytes is shorter than a header")
+    magic, protocol, kind, zero, number, received, durable, size, check_sum, own = _HEADER.unpack_from(data)
+    if magic != _MAGIC or zero:
+        raise WireError("the bytes are no frame of this protocol")
+    if protocol != PROTOCOL:
+        raise WireError(f"the frame is of version {protocol} of the protocol, this is version {PROTOCOL}")
+    if zlib.crc32(memoryview(data)[: _HEADER.size - 4]) != own:
+        raise WireError("the header of a frame is damaged: its check sum is another")
+    if size != len(data) - _HEADER.size:
+        raise WireError(f"a frame has {len(data) - _HEADER.size} bytes where {size} are announced")
+    if zlib.crc32(memoryview(data)[_HEADER.size :]) != check_sum:
+        raise WireError("a frame is damaged: its check sum is another")
+    if kind not in range(HELLO, BYE + 1):
+        raise WireError(f"there is no kind {kind} of frames")
+    return Header(kind, number, received, durable)
+
+
+def json_body(fields: Mapping[str, Any]) -> Body:
+    """A body of JSON: of a greeting, a question or an answer."""
+    return body_of(json.dumps(fields, sort_keys=True, separators=(",", ":")).encode())
+
+
+def read_json(data: bytes) -> dict[str, Any]:
+    """The fields of a frame whose body is JSON. Raises WireError."""
+    if len(data) > MOST_GREETING:
+        raise WireError(f"a greeting of {len(data)} bytes is too long")
+    try:
+        fields = json.loads(data[_HEADER.size :])
+    except (ValueError, RecursionError):
+        raise WireError("a greeting is no JSON") from None
+    if not isinstance(fields, dict):
+        raise WireError("a greeting is no mapping")
+    return cast("dict[str, Any]", fields)
+
+
+def messages_body(messages: Sequence[Message], machines: Mapping[str, int]) -> Body:
+    """A body of messages, in order. `machines` numbers the job's machines. Raises WireError for what can't be sent."""
+    writer = Writer()
+    offset = _HEADER.size
+    writer.size = offset  # arrays are aligned in the whole frame
+    writer.add(struct.pack("<I", len(messages)))
+    for kind, source, target, trainer, step, sequence, variable, payload, slot in messages:
+        numbers = _KIND_NUMBERS[kind], machines[source], machines[target], trainer, slot, step, sequence
+        writer.add(_MESSAGE.pack(*numbers))
+        writer.text(variable)
+        writer.value(payload)
+    return body_of(*writer.buffers)
+
+
+def read_messages(data: bytes, machines: Sequence[str]) -> list[Message]:
+    """The messages of a frame. Raises WireError, before anything was taken, if one of them is not well-formed."""
+    reader = Reader(data, _HEADER.size)
+    (count,) = reader.unpack(struct.Struct("<I"))
+    if count * _MESSAGE.size > len(data):
+        raise WireError(f"{count} messages are announced in a frame of {len(data)} bytes")
+    messages: list[Message] = []
+    for _ in range(count):
+        numbers: tuple[int, ...] = reader.unpack(_MESSAGE)
+        kind, source, target, trainer, slot, step, sequence = numbers
+        if kind >= len(KINDS) or source >= len(machines) or target >= len(machines) or not sequence:
+            raise WireError("a message is of no known kind, or of machines that the job does not have")
+        variable = reader.text()
+        payload = reader.value()
+        kind_name, source_name, target_name = KINDS[kind], machines[source], machines[target]
+        messages.append(Message(kind_name, source_name, target_name, trainer, step, sequence, variable, payload, slot))
+    if reader.at != len(data):
+        raise WireError(f"{len(data) - reader.at} bytes are left behind the messages of a frame")
+    return messages

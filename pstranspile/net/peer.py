@@ -1,0 +1,107 @@
+"""Another process of the job, as this one sees it: what was sent to it and may have to be sent again."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple, Protocol
+
+from pstranspile.net.frames import ALIVE, EMPTY_BODY, MESSAGES, Body, Header, frame
+
+
+class Connection(Protocol):
+    """A way to another process that is open, or was."""
+
+    @property
+    def address(self) -> str:
+        """Where the other process is, for messages to a person."""
+        ...
+
+    def send(self, data: bytes) -> None:
+        """Hands a frame to the connection, which sends it when it can; nothing happens if it is closed."""
+        ...
+
+    def close(self) -> None:
+        """Ends the connection."""
+        ...
+
+
+class Unconfirmed(NamedTuple):
+    """A frame of messages that the other side has not made durable yet."""
+
+    number: int
+    body: Body
+
+
+class Peer:
+    """A process: `role` names it, `machines` are those that run in it, `index` is a trainer's number (-1: a server).
+
+    Frames of messages are numbered in each direction, and kept until the other side could no longer lose them. A
+    connection that breaks is followed by another one on which what did not arrive is sent again.
+    """
+
+    def __init__(self, role: str, machines: frozenset[str], index: int):
+        self.role = role
+        self.machines = machines
+        self.index = index
+        self.incarnation = ""
+        """Which of the processes that played the role one after the other it is; empty: none has come."""
+        self.life = 0
+        """How many processes played the role before."""
+        self.sent = 0
+        """The number of the last frame sent."""
+        self.received = 0
+        """The number of the last frame taken."""
+        self.durable = 0
+        """The last of the frames taken that this process could not lose."""
+        self.unconfirmed: deque[Unconfirmed] = deque()
+        self.connection: Connection | None = None
+        self.heard = 0.0
+        """When something came from it last, by the process's clock."""
+        self.told = 0.0
+        """When something was sent to it last."""
+        self.left = False
+        """Whether it takes no part any more: it has said so, or was given up."""
+        self.last_step = -1
+        """The last step that a message of it was about."""
+
+    def post(self, body: Body, now: float) -> None:
+        """Sends messages; they are kept until they are durable on the other side."""
+        self.sent += 1
+        self.unconfirmed.append(Unconfirmed(self.sent, body))
+        self._send(MESSAGES, self.sent, body, now)
+
+    def sign_of_life(self, now: float) -> None:
+        """Tells the other side that this one is there, and what it has received."""
+        self._send(ALIVE, 0, EMPTY_BODY, now)
+
+    def _send(self, kind: int, number: int, body: Body, now: float) -> None:
+        if self.connection is not None:
+            self.told = now
+            self.connection.send(frame(Header(kind, number, self.received, self.durable), body))
+
+    def confirmed(self, durable: int) -> None:
+        """The other side can't lose frames up to this number."""
+        while self.unconfirmed and self.unconfirmed[0].number <= durable:
+            self.unconfirmed.popleft()
+
+    def connect(self, connection: Connection, received: int, now: float) -> None:
+        """A connection is open. What the other side has not received is sent again."""
+        self.connection = connection
+        self.heard = now
+        for number, body in self.unconfirmed:
+            if number > received:
+                self._send(MESSAGES, number, body, now)
+
+    def begin_anew(self, incarnation: str) -> None:
+        """Another process plays the role, which knows nothing of what was said before."""
+        self.incarnation = incarnation
+        self.life += 1
+        self.sent = self.received = self.durable = 0
+        self.unconfirmed.clear()
+        self.left = False
+
+    def renumber(self) -> None:
+        """This process counts anew: what may have to be sent again is numbered from 1."""
+        bodies = [item.body for item in self.unconfirmed]
+        self.unconfirmed = deque(Unconfirmed(number, body) for number, body in enumerate(bodies, 1))
+        self.sent = len(bodies)

@@ -1,0 +1,187 @@
+"""A machine of a job as a process: it begins, takes part until the job is over, and ends."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from pstranspile.net.peer import Peer
+from pstranspile.net.site import Refused, Site, Terms
+from pstranspile.net.state import StateKeeper
+from pstranspile.net.status import DONE, SERVING, TRAINING, WAITING, StatusPipe
+from pstranspile.net.transport import Dialer, Listener
+from pstranspile.run.cluster.cluster import Cluster
+from pstranspile.run.cluster.report import sentence
+from pstranspile.run.cluster.server import Server
+from pstranspile.run.cluster.trainer import Trainer
+
+
+class Place(NamedTuple):
+    """Where a process listens and finds the others: addresses (host:port) by role; `state` is the folder in which a
+    server keeps its state, "" for none, `every` after how many updates. `patience`: how many seconds a trainer waits
+    for a server that is not there.
+    """
+
+    addresses: Mapping[str, str]
+    state: str = ""
+    every: int = 20
+    patience: float = 60.0
+
+
+def play_server(cluster: Cluster, role: str, terms: Terms, place: Place, tell: StatusPipe) -> Server:
+    """Plays a server until all trainers have left. Raises DiagnosticError, Refused."""
+    server = next(server for server in cluster.servers if server.name == role)
+    site = Site(cluster, role, terms)
+    keeper = StateKeeper(site, server, place.state, place.every) if place.state else None
+    site.answer = lambda peer, question: _answer(site, server, peer, question)
+    server.on_update = lambda _server, update: tell(step=update + 1)
+    cluster.begin([server], [])
+    if keeper is not None:
+        keeper.begin()
+        site.on_turn, site.on_event = keeper.look, keeper.written
+    else:
+        site.on_turn = lambda: _all_durable(site)
+    listener = _listen(site, place.addresses[role])
+    tell(state=SERVING)
+    try:
+        with _last_words(site, tell):
+            site.run(lambda: server.ended and all(peer.left for peer in site.peers.values() if peer.index >= 0))
+            if keeper is not None:
+                keeper.end()
+            _all_durable(site)
+            for peer in site.peers.values():
+                peer.sign_of_life(site.now())
+            site.run(lambda: not any(peer.connection for peer in site.peers.values()), timeout=terms.lease)
+            tell(state=DONE, refused=site.refused)
+    finally:
+        site.say_goodbye()
+        listener.close()
+    return server
+
+
+def _listen(site: Site, address: str) -> Listener:
+    try:
+        return Listener(address, site.events, 2 * len(site.peers) + 4)
+    except OSError as problem:
+        raise Refused(f"it can't listen at {address}: {problem}") from None
+
+
+@contextmanager
+def _last_words(site: Site, tell: StatusPipe) -> Generator[None]:
+    """Tells the parent what the machines wait for, when nothing happens for a while and when the process is ended."""
+    site.on_idle = lambda: tell(waiting=[sentence(w) for w in site.waiting()])
+    try:
+        yield
+    except SystemExit:
+        tell(waiting=[sentence(w) for w in site.waiting()])
+        raise
+
+
+def _all_durable(site: Site) -> None:
+    for peer in site.peers.values():
+        peer.durable = peer.received
+
+
+def _answer(site: Site, server: Server, peer: Peer, question: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a server tells a trainer that comes back: how far it is, or whether the trainer may come in at a step."""
+    step = question.get("rejoin")
+    if step is None:
+        return {"updates": server.updates, "step": peer.last_step}
+    if not isinstance(step, int) or peer.index < 0:
+        return {"joined": False}
+    if server.mode == 0 and any(
+        other.index >= 0 and not other.left for other in site.peers.values() if other is not peer
+    ):
+        late = step < server.updates or (step == server.updates and getattr(server, "sending", False))
+        if late:
+            return {"joined": False}
+    if peer.index in server.live:
+        peer.left = False
+        site.give_up(peer)
+        site.run_machines()
+    peer.left = False
+    server.announce(peer.index, step)
+    return {"joined": True}
+
+
+def play_trainer(cluster: Cluster, role: str, terms: Terms, place: Place, steps: int, tell: StatusPipe) -> Trainer:
+    """Plays a trainer for so many steps. Raises DiagnosticError, Refused."""
+    trainer = next(trainer for trainer in cluster.trainers if trainer.name == role)
+    site = Site(cluster, role, terms)
+    host = cluster.trainers[0].name
+    targets = [server.name for server in cluster.servers]
+    listener: Listener | None = None
+    if cluster.rings and role == host:
+        listener = _listen(site, place.addresses[role])
+    elif cluster.rings:
+        targets.append(host)
+    dialers = {target: Dialer(place.addresses[target], site.events) for target in targets}
+    site.dial = lambda target: dialers[target].dial()
+    site.patience = place.patience
+    site.on_turn = lambda: _all_durable(site)
+    tell(state=WAITING)
+    try:
+        with _last_words(site, tell):
+            life = _greet(site, targets, place)
+            first = _rejoin(site, [server.name for server in cluster.servers], place.patience) if life else 0
+            trainer.receive_carefully()
+            cluster.begin([], [trainer])
+            trainer.limit = steps
+            if life:
+                _start_again(site, trainer, life, first)
+            tell(state=TRAINING)
+            site.run(lambda: trainer.gone or trainer.step >= steps)
+            trainer.feed = lambda step: None
+            trainer.limit = max(trainer.limit, trainer.step + 1)
+            cluster.scheduler.wake(trainer)
+            site.run(lambda: trainer.left)
+            if listener is not None:
+                site.run(lambda: all(peer.left for peer in site.peers.values()))
+            site.run(lambda: site.confirmed, place.patience)
+            tell(state=DONE)
+    finally:
+        site.say_goodbye()
+        for dialer in dialers.values():
+            dialer.close()
+        if listener is not None:
+            listener.close()
+    return trainer
+
+
+def _greet(site: Site, targets: Sequence[str], place: Place) -> int:
+    """Waits until all that this process goes to have let it in; gives how often its role was played before."""
+    lives: dict[str, int] = {}
+    site.on_welcome = lambda peer, fields: lives.setdefault(peer.role, int(fields.get("life", 0)))
+    for target in targets:
+        site.go_to(target)
+    if not site.run(lambda: len(lives) == len(targets), place.patience):
+        missing = ", ".join(f"{target} at {place.addresses[target]}" for target in targets if target not in lives)
+        raise Refused(f"nobody answers for {place.patience:g} seconds: {missing}")
+    return max(lives.values(), default=0)
+
+
+def _rejoin(site: Site, servers: list[str], patience: float) -> int:
+    """Announces that this trainer, which was here before, takes part again; gives the first step in which it does.
+
+    That is a step which no server has begun to serve.
+    """
+    ahead = 1
+    while True:
+        told = [site.ask(server, {"rejoin": None}, patience) for server in servers]
+        if any(server.mode == 0 for server in site.cluster.servers):
+            step = max(int(answer["updates"]) for answer in told) + ahead
+        else:
+            step = max(int(answer["step"]) for answer in told) + 1
+        if all(site.ask(server, {"rejoin": step}, patience)["joined"] for server in servers):
+            return step
+        ahead *= 2
+
+
+def _start_again(site: Site, trainer: Trainer, life: int, step: int) -> None:
+    """Makes the trainer, and what is beside it, one that was started again."""
+    trainer.lives_before(life - 1)
+    trainer.restart(step)
+    beside: Any = site.cluster.machines.get(f"{trainer.name}/communicator")
+    if beside is not None:
+        beside.restart()

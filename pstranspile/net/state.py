@@ -1,0 +1,138 @@
+"""What a server keeps of itself on disk, so that a process started in its place goes on where it was.
+
+The state is taken between two turns of the machines: every frame received is then taken in whole, and what was posted
+is among the frames sent. With it is kept how far each connection was, and the frames that the others may not have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import numpy as np
+
+from pstranspile.net.frames import Body, body_of
+from pstranspile.net.peer import Unconfirmed
+from pstranspile.net.site import Site
+from pstranspile.net.transport import WRITTEN, Event
+from pstranspile.run.cluster.keeping import Kept, go_back, keep
+from pstranspile.run.cluster.kept_files import read_kept, write_kept
+from pstranspile.run.cluster.server import Server
+
+_PEERS, _IN, _OUT, _ANNOUNCED = "@peers", "@in", "@out", "@announced"
+"""What is kept beside the server's own state: peers, links to it and from it, trainers that are to come back."""
+
+MOST_BYTES = 1 << 26
+"""Bytes of messages after which the state is kept anyway: the others have to keep them until then."""
+
+
+class StateKeeper:
+    """Keeps the state of a server in `folder`, after every `every` updates and when who takes part changes."""
+
+    def __init__(self, site: Site, server: Server, folder: str, every: int):
+        self.site = site
+        self.server = server
+        self.file = Path(folder, f"{server.name}.kept")
+        self.every = every
+        self._last = (0, -1)
+        """Updates, and how many trainers took part, when the state was kept last."""
+        self._writing: dict[str, int] | None = None
+        """The frames of each peer that the state being written contains."""
+
+    def begin(self) -> bool:
+        """Goes back to the kept state, if there is one. Raises DiagnosticError if it can't be read."""
+        if not self.file.exists():
+            return False
+        kept = read_kept(self.file, self.server.name)
+        state = dict(kept.state)
+        peers: Mapping[str, Mapping[str, Any]] = state.pop(_PEERS)
+        links_in, links_out = state.pop(_IN), state.pop(_OUT)
+        self.server.announced = list(state.pop(_ANNOUNCED))
+        go_back(self.server, kept._replace(state=state))
+        for role, fields in peers.items():
+            peer = self.site.peers[role]
+            peer.heard = self.site.now()
+            peer.incarnation, peer.life, peer.left = fields["incarnation"], fields["life"], fields["left"]
+            peer.received = peer.durable = fields["received"]
+            peer.last_step = fields["last_step"]
+            peer.unconfirmed.extend(Unconfirmed(0, body_of(data.tobytes())) for data in fields["frames"])
+            peer.renumber()
+        machines, network = self.site.cluster.machines, self.site.cluster.network
+        for source, (expected, trainer) in links_in.items():
+            network.link(machines[source], self.server, trainer).expected = expected
+        for target, (sequence, trainer) in links_out.items():
+            network.link(self.server, machines[target], trainer).sequence = sequence
+        self.server.go_on_again()
+        self._last = self._now()
+        return True
+
+    def _now(self) -> tuple[int, int]:
+        return self.server.updates, len(self.server.live)
+
+    def look(self) -> None:
+        """Keeps the state if it is time, and none is being written."""
+        if self._writing is not None:
+            return
+        updates, members = self._now()
+        behind = sum(peer.received - peer.durable for peer in self.site.peers.values())
+        if not behind:
+            return
+        if members != self._last[1] or updates - self._last[0] >= self.every or self.site.bytes_since_kept > MOST_BYTES:
+            self._keep()
+
+    def _keep(self) -> None:
+        kept = self._state()
+        self._last = self._now()
+        self.site.bytes_since_kept = 0
+        self._writing = {role: peer.received for role, peer in self.site.peers.items()}
+        Thread(target=self._write, args=(kept,), daemon=True).start()
+
+    def _write(self, kept: Kept) -> None:
+        reason = ""
+        try:
+            write_kept(self.file, self.server.name, kept)
+        except Exception as problem:
+            reason = str(problem)
+        self.site.events.put(Event(WRITTEN, None, reason=reason))
+
+    def written(self, event: Event) -> None:
+        """The state is on disk: what it contains needs not be sent again."""
+        assert self._writing is not None
+        if not event.reason:
+            for role, received in self._writing.items():
+                self.site.peers[role].durable = received
+        self._writing = None
+
+    def end(self) -> None:
+        """The job is over: the state is needed no more."""
+        self.file.unlink(missing_ok=True)
+
+    def _state(self) -> Kept:
+        machines = self.site.cluster.machines
+        peers = {
+            role: {
+                "incarnation": peer.incarnation,
+                "life": peer.life,
+                "left": peer.left,
+                "received": peer.received,
+                "last_step": peer.last_step,
+                "frames": [np.frombuffer(_bytes(item.body), "uint8") for item in peer.unconfirmed],
+            }
+            for role, peer in self.site.peers.items()
+        }
+        name = self.server.name
+        links_in = {
+            source: (machine.links[name].expected, machine.links[name].trainer)
+            for source, machine in machines.items()
+            if name in machine.links
+        }
+        links_out = {target: (link.sequence, link.trainer) for target, link in self.server.links.items()}
+        kept = keep(self.server, {})
+        own = {_PEERS: peers, _IN: links_in, _OUT: links_out, _ANNOUNCED: list(self.server.announced)}
+        return kept._replace(state={**kept.state, **own})
+
+
+def _bytes(body: Body) -> bytes:
+    return b"".join(body.buffers)

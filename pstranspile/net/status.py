@@ -1,0 +1,45 @@
+"""What a process of a job tells the one that started it: lines of JSON on a pipe."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from typing import Any, TextIO
+
+STATUS, PARENT = "PSTRANSPILE_STATUS", "PSTRANSPILE_PARENT"
+"""Environment variables: the number of the pipe to write to; whether stdin ends when the parent does."""
+
+LISTENING, WAITING, TRAINING, SERVING, DONE = "listening", "waiting", "training", "serving", "done"
+"""What a process may be doing."""
+
+
+class StatusPipe:
+    """Tells the parent how it goes; without a parent, nothing."""
+
+    def __init__(self) -> None:
+        number = os.environ.get(STATUS, "")
+        self._stream: TextIO | None = os.fdopen(int(number), "w", buffering=1) if number.isdecimal() else None
+
+    def __call__(self, **fields: Any) -> None:
+        """Sends one line. A parent that is gone is not missed: this process then ends anyway."""
+        if self._stream is None:
+            return
+        try:
+            self._stream.write(json.dumps(fields, separators=(",", ":")) + "\n")
+        except OSError:
+            self._stream = None
+
+
+def end_with_parent() -> None:
+    """Has this process end as by SIGTERM when the parent's end of its stdin is closed, however the parent ends."""
+    if os.environ.get(PARENT) != "1":
+        return
+
+    def watch() -> None:
+        while os.read(0, 1024):  # not through sys.stdin, whose lock would keep the process from ending
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()

@@ -1,0 +1,187 @@
+"""All machines of a job as processes on this host: started, watched, started again, ended."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from pstranspile.net.status import PARENT, STATUS
+
+GRACE = 5.0
+"""Seconds that a process has to end when it is told to."""
+
+
+class Member:
+    """A machine's process: the last that it told, and how it ended."""
+
+    def __init__(self, role: str, command: Sequence[str], log: Path):
+        self.role = role
+        self.command = list(command)
+        self.log = log
+        self.process: subprocess.Popen[bytes] | None = None
+        self.pipe: IO[bytes] | None = None
+        self.told: dict[str, Any] = {}
+        self.starts = 0
+        self.ended: int | None = None
+        """Its exit status, below 0 for a signal; None while it runs."""
+        self._rest = b""
+
+    def start(self) -> None:
+        """Starts the process; its output goes to the log."""
+        reading, writing = os.pipe()
+        environment = {**os.environ, STATUS: str(writing), PARENT: "1"}
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command, stdin=subprocess.PIPE, stdout=log, stderr=log, pass_fds=[writing], env=environment,
+                start_new_session=True,
+            )  # fmt: skip
+        os.close(writing)
+        self.pipe = os.fdopen(reading, "rb", buffering=0)
+        self.starts += 1
+        self.ended, self._rest = None, b""
+
+    def read(self) -> list[dict[str, Any]]:
+        """What the process has told since; nothing once its end of the pipe is closed."""
+        assert self.pipe is not None
+        data = self.pipe.read(1 << 16) or b""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        found = [json.loads(line) for line in lines if line]
+        for fields in found:
+            self.told.update(fields)
+        if not data:
+            self.pipe.close()
+            self.pipe = None
+        return found
+
+    def last_words(self, lines: int = 3) -> str:
+        """The end of its log."""
+        try:
+            text = self.log.read_text(errors="replace").splitlines()
+        except OSError:
+            return ""
+        return "\n".join(text[-lines:])
+
+
+class Supervisor:
+    """Runs the machines of a job until all have ended; `restarts` is how often each may be started again.
+
+    `on_told` is called with what a process tells. The servers are started first, but nothing depends on it.
+    """
+
+    def __init__(
+        self,
+        members: Mapping[str, Member],
+        *,
+        restarts: int = 0,
+        on_told: Callable[[Member, dict[str, Any]], object] | None = None,
+        on_look: Callable[[], object] | None = None,
+    ):
+        self.members = dict(members)
+        self.restarts = restarts
+        self.on_told = on_told
+        self.on_look = on_look
+        self.failed: list[tuple[Member, int]] = []
+        """The processes that ended with an error and were not started again, each with its status."""
+        self._selector = selectors.DefaultSelector()
+
+    def run(self) -> bool:
+        """Whether all machines did their work. Whatever happens, no process is left when this returns."""
+        try:
+            for member in self.members.values():
+                self._start(member)
+            while any(member.ended is None for member in self.members.values()) and not self.failed:
+                self._read(0.1)
+                for member in self.members.values():
+                    self._look_after(member)
+                if self.on_look is not None:
+                    self.on_look()
+        finally:
+            self.end_all()
+        return not self.failed
+
+    def _start(self, member: Member) -> None:
+        member.start()
+        self._selector.register(member.pipe, selectors.EVENT_READ, member)  # pyright: ignore[reportArgumentType]
+
+    def _read(self, timeout: float) -> None:
+        for key, _ in self._selector.select(timeout):
+            member: Member = key.data
+            pipe = member.pipe
+            for fields in member.read():
+                if self.on_told is not None:
+                    self.on_told(member, fields)
+            if member.pipe is None and pipe is not None:
+                self._selector.unregister(pipe)
+
+    def _look_after(self, member: Member) -> None:
+        if member.ended is not None or member.process is None:
+            return
+        status = member.process.poll()
+        if status is None:
+            return
+        if member.pipe is not None:
+            self._read_to_the_end([member])
+        if status and member.starts <= self.restarts:
+            self._start(member)
+            return
+        member.ended = status
+        if status:
+            self.failed.append((member, status))
+
+    def _read_to_the_end(self, members: Sequence[Member]) -> None:
+        while any(member.pipe is not None for member in members):
+            self._read(0)
+
+    def end_all(self) -> None:
+        """Ends every process that still runs: told to first, then made to."""
+        running = [m.process for m in self.members.values() if m.process is not None and m.process.poll() is None]
+        for process in running:
+            with contextlib.suppress(OSError):
+                process.send_signal(signal.SIGTERM)
+        end = time.monotonic() + GRACE
+        for process in running:
+            try:
+                process.wait(max(end - time.monotonic(), 0.01))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._read_to_the_end(list(self.members.values()))
+        for member in self.members.values():
+            if member.process is not None:
+                if member.process.stdin is not None:
+                    with contextlib.suppress(OSError):
+                        member.process.stdin.close()
+                member.ended = member.process.returncode
+
+
+class Ports:
+    """Free ports of this host, kept for the processes that will listen on them."""
+
+    def __init__(self, count: int, host: str = "127.0.0.1"):
+        self._sockets = [socket.socket() for _ in range(count)]
+        for each in self._sockets:
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            each.bind((host, 0))
+        self.addresses = [f"{host}:{each.getsockname()[1]}" for each in self._sockets]
+
+    def close(self) -> None:
+        """The ports are needed no more."""
+        for each in self._sockets:
+            each.close()
+
+
+def command_of(role: str, folder: str, addresses: Mapping[str, str], options: Sequence[str]) -> list[str]:
+    """The command line of a machine's process."""
+    given = [part for name, address in addresses.items() for part in ("--address", f"{name}={address}")]
+    return [sys.executable, "-m", "pstranspile", "start", folder, "--role", role, *given, *options]

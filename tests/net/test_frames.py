@@ -1,0 +1,153 @@
+"""Frames: what is written is read again, and nothing else is."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from pstranspile.net.frames import MESSAGES, Header, frame, messages_body, read_header, read_messages
+from pstranspile.net.values import WireError
+from pstranspile.ops.values import LoDTensor, SelectedRows
+from pstranspile.run.cluster.collective import Part
+from pstranspile.run.cluster.message import KINDS, Message
+
+MACHINES = ["pserver_0", "trainer_0", "trainer_1"]
+NUMBERS = {name: number for number, name in enumerate(MACHINES)}
+
+TENSORS = arrays.arrays(
+    st.sampled_from(["float32", "float64", "int64", "int32", "bool", "uint8"]),
+    arrays.array_shapes(min_dims=0, min_side=0),
+)
+
+
+@st.composite
+def ragged(draw: st.DrawFn) -> LoDTensor:
+    lengths = draw(st.lists(st.integers(0, 4), min_size=1, max_size=5))
+    return LoDTensor(np.ones((sum(lengths), 2), "float32"), [[0, *np.cumsum(lengths).tolist()]])
+
+
+@st.composite
+def rows(draw: st.DrawFn) -> SelectedRows:
+    numbers = draw(st.lists(st.integers(0, 9), max_size=6))
+    return SelectedRows(np.array(numbers, "int64"), np.arange(len(numbers) * 3, dtype="float32").reshape(-1, 3), 10)
+
+
+PAYLOADS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(allow_nan=False),
+    st.text(),
+    TENSORS,
+    ragged(),
+    rows(),
+    st.tuples(TENSORS, st.text()),
+    st.builds(Part, st.just("c_allreduce_sum"), st.integers(0, 3), st.booleans(), TENSORS),
+)
+
+SENT = st.lists(
+    st.builds(
+        Message,
+        st.sampled_from(KINDS),
+        st.sampled_from(MACHINES),
+        st.sampled_from(MACHINES),
+        st.integers(-1, 100),
+        st.integers(-5, 1 << 62),
+        st.integers(1, 1 << 60),
+        st.text(),
+        PAYLOADS,
+        st.integers(-1, 1000),
+    ),
+    max_size=5,
+)
+
+
+def same(one: object, other: object) -> bool:
+    if isinstance(one, np.ndarray):
+        return (
+            isinstance(other, np.ndarray)
+            and one.dtype == other.dtype
+            and np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
+        )
+    if isinstance(one, tuple):
+        return type(one) is type(other) and len(one) == len(other) and all(map(same, one, other))
+    return type(one) is type(other) and one == other
+
+
+@given(SENT)
+def test_messages_come_as_they_were_sent(messages: list[Message]) -> None:
+    data = frame(Header(MESSAGES, 7, 5, 3), messages_body(messages, NUMBERS))
+    assert read_header(data) == Header(MESSAGES, 7, 5, 3)
+    found = read_messages(data, MACHINES)
+    assert len(found) == len(messages)
+    assert all(same(tuple(a), tuple(b)) for a, b in zip(messages, found, strict=True))
+
+
+def example() -> bytes:
+    payloads = [
+        np.arange(12, dtype="float32").reshape(3, 4),
+        SelectedRows(np.array([1, 4]), np.ones((2, 3), "f4"), 9),
+        None,
+    ]
+    messages = [Message("send", "trainer_0", "pserver_0", 0, 2, n + 1, "w@GRAD", p, -1) for n, p in enumerate(payloads)]
+    return frame(Header(MESSAGES, 1, 0, 0), messages_body(messages, NUMBERS))
+
+
+def test_no_change_of_a_frame_goes_unseen() -> None:
+    """Whatever is done to the bytes, they are refused before any message is taken."""
+    data, random_ = example(), random.Random(1)
+    for _ in range(2000):
+        changed = bytearray(data)
+        for _ in range(random_.randint(1, 4)):
+            place = random_.randrange(len(changed))
+            changed[place] ^= random_.randint(1, 255)
+        if random_.random() < 0.3:
+            del changed[random_.randrange(len(changed)) :]
+        if bytes(changed) != data:
+            with pytest.raises(WireError):
+                read_header(bytes(changed))
+
+
+def test_a_body_that_is_not_well_formed_is_refused() -> None:
+    """Also with a check sum that fits, as someone could make it who means harm."""
+    data, random_ = example(), random.Random(2)
+    body = data[len(frame(Header(MESSAGES, 1, 0, 0), messages_body([], NUMBERS))) - 4 :]
+    for _ in range(3000):
+        changed = bytearray(body)
+        changed[random_.randrange(len(changed))] = random_.randint(0, 255)
+        if random_.random() < 0.3:
+            del changed[random_.randrange(len(changed)) :]
+        forged = data[: len(data) - len(body)] + bytes(changed)
+        try:
+            found = read_messages(forged, MACHINES)
+        except WireError:
+            continue
+        assert all(message.kind in KINDS and message.target in MACHINES for message in found)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        LoDTensor(np.ones((3, 1)), [[0, 2]]),
+        LoDTensor(np.ones((3, 1)), [[1, 3]]),
+        LoDTensor(np.ones((3, 1)), [[0, 2, 1, 3]]),
+        SelectedRows(np.array([3]), np.ones((1, 2)), 3),
+        SelectedRows(np.array([-1]), np.ones((1, 2)), 3),
+        SelectedRows(np.array([0, 1]), np.ones((1, 2)), 3),
+    ],
+)
+def test_values_whose_parts_do_not_fit_are_refused(value: object) -> None:
+    message = Message("send", "trainer_0", "pserver_0", 0, 2, 1, "w@GRAD", value, -1)
+    with pytest.raises(WireError):
+        read_messages(frame(Header(MESSAGES, 1, 0, 0), messages_body([message], NUMBERS)), MACHINES)
+
+
+def test_what_has_no_form_is_not_sent() -> None:
+    message = Message("send", "trainer_0", "pserver_0", 0, 2, 1, "w@GRAD", object(), -1)
+    with pytest.raises(WireError, match="object can't be sent"):
+        messages_body([message], NUMBERS)

@@ -1,0 +1,155 @@
+"""Machines as processes: what they train is what the simulation trains, also when processes are killed."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pstranspile.cli import main
+from pstranspile.net.environment import role_of_environment
+from pstranspile.net.job import JobFolder, load_job_folder
+from pstranspile.net.outcome import gather
+from pstranspile.net.supervisor import Member, Ports, Supervisor, command_of
+from pstranspile.run.cluster.simulate import simulate
+
+PROGRAM = str(Path(__file__).parent.parent.parent / "examples" / "regression.ir")
+STEPS = 120
+LOSS = "loss"
+
+
+@pytest.fixture(scope="module")
+def feeds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    random = np.random.RandomState(3)
+    file = tmp_path_factory.mktemp("data") / "data.npz"
+    x, y = random.rand(STEPS, 8, 1000).astype("float32"), random.rand(STEPS, 8, 20).astype("float32")
+    np.savez(file, x=x, y=y)
+    return file
+
+
+def compiled(folder: Path, *options: str) -> JobFolder:
+    assert main(["compile", PROGRAM, "--pservers", "2", "--trainers", "2", *options, "-o", str(folder)]) == 0
+    return load_job_folder(folder)
+
+
+class Run:
+    """A job as processes; `victim` is killed when trainer_0 has done `at` steps, and started again."""
+
+    def __init__(self, job: JobFolder, folder: Path, feeds: Path, work: Path, victim: str = "", at: int = 0):
+        ports = Ports(len(job.roles))
+        addresses = dict(zip(job.roles, ports.addresses, strict=True))
+        self.results = {name: str(work / f"{name}.result") for name in job.roles}
+        shared = ["--feed", str(feeds), "--fetch", LOSS, "--state", str(work), "--state-every", "7", "--lease", "5"]
+        self.members = {
+            name: Member(
+                name, command_of(name, str(folder), addresses, [*shared, "--result", result]), work / f"{name}.log"
+            )
+            for name, result in self.results.items()
+        }
+        self.victim, self.at, self.killed = victim, at, False
+        self.done = Supervisor(self.members, restarts=1, on_told=self.told).run()
+        ports.close()
+
+    def told(self, member: Member, fields: dict[str, Any]) -> None:
+        if self.victim and not self.killed and member.role == "trainer_0" and fields.get("step", 0) >= self.at:
+            self.killed = True
+            process = self.members[self.victim].process
+            assert process is not None
+            process.send_signal(signal.SIGKILL)
+
+    def logs(self) -> str:
+        return "\n".join(f"{m.role} {m.ended}: {m.last_words(20)}" for m in self.members.values())
+
+
+def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
+
+
+def test_processes_train_as_the_simulation_does(feeds: Path, tmp_path: Path) -> None:
+    save, reference = tmp_path / "real.npz", tmp_path / "simulated.npz"
+    job = [PROGRAM, "--pservers", "2", "--trainers", "2", "--feed", str(feeds), "--fetch", LOSS]
+    assert main(["launch", *job, "--save", str(save)]) == 0
+    assert main(["run", *job, "--arithmetic", "numpy", "--save", str(reference)]) == 0
+    with np.load(save) as real, np.load(reference) as expected:
+        assert same(dict(real), dict(expected))
+
+
+@pytest.mark.parametrize("mode", ["nccl2", "grad-allreduce", "local-sgd"])
+def test_trainers_among_themselves(mode: str, feeds: Path, tmp_path: Path) -> None:
+    save, reference = tmp_path / "real.npz", tmp_path / "simulated.npz"
+    job = [PROGRAM, "--mode", mode, "--trainers", "127.0.0.1:7000,127.0.0.1:7001", "--feed", str(feeds), "--steps", "9"]
+    assert main(["launch", *job, "--save", str(save)]) == 0
+    assert main(["run", *job, "--arithmetic", "numpy", "--save", str(reference)]) == 0
+    with np.load(save) as real, np.load(reference) as expected:
+        assert same(dict(real), dict(expected))
+
+
+@pytest.mark.parametrize(("victim", "at"), [("pserver_1", 15), ("pserver_0", 100)])
+def test_a_server_that_is_killed_changes_nothing(victim: str, at: int, feeds: Path, tmp_path: Path) -> None:
+    job = compiled(tmp_path / "job")
+    run = Run(job, tmp_path / "job", feeds, tmp_path, victim, at)
+    assert run.killed
+    assert run.done, run.logs()
+    outcome = gather(job.cluster(fetch=[LOSS]), run.results)
+    with np.load(feeds) as archive:
+        expected = simulate(job.roles, dict(archive), STEPS, [LOSS])
+    assert same(outcome.arrays(), expected.arrays())
+
+
+@pytest.mark.parametrize("victim", ["trainer_1", "trainer_0"])
+def test_a_trainer_that_is_killed_takes_part_again(victim: str, feeds: Path, tmp_path: Path) -> None:
+    job = compiled(tmp_path / "job")
+    run = Run(job, tmp_path / "job", feeds, tmp_path, victim, 20)
+    assert run.killed
+    assert run.done, run.logs()
+    cluster = gather(job.cluster(fetch=[LOSS]), run.results).cluster
+    other, again = cluster.trainers if victim == "trainer_1" else reversed(cluster.trainers)
+    assert other.did == list(range(STEPS))
+    assert again.did == list(range(STEPS))[STEPS - len(again.did) :]
+    assert all(np.isfinite(value).all() for value in cluster.parameters().values())
+
+
+def test_a_process_that_ends_early_ends_the_job(feeds: Path, tmp_path: Path) -> None:
+    """The report names who ended and what the others waited for; no process is left."""
+    folder = tmp_path / "job"
+    compiled(folder)
+    command = [sys.executable, "-m", "pstranspile", "start", str(folder), "--role", "trainer_0", "--patience", "0.5"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith(
+        "pstranspile start: trainer_0: nobody answers for 0.5 seconds: pserver_0 at 127.0.0.1:6174"
+    )
+
+
+def test_a_role_that_the_job_does_not_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    compiled(tmp_path / "job")
+    assert main(["start", str(tmp_path / "job"), "--role", "trainer_2"]) == 1
+    assert "error[start-role]: the job has no machine trainer_2; did you mean trainer_1?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("environment", "role", "addresses"),
+    [
+        ({"TRAINING_ROLE": "TRAINER", "PADDLE_TRAINER_ID": "1"}, "trainer_1", {}),
+        ({"TRAINING_ROLE": "PSERVER", "POD_IP": "10.0.0.2", "PADDLE_PORT": "6174"}, "pserver_1", {}),
+        (
+            {
+                "TRAINING_ROLE": "PSERVER",
+                "PADDLE_CURRENT_ENDPOINT": "b:2",
+                "PADDLE_PSERVERS_IP_PORT_LIST": "a:1,b:2",
+            },
+            "pserver_1",
+            {"pserver_0": "a:1", "pserver_1": "b:2"},
+        ),
+    ],
+)
+def test_the_environment_says_who_a_process_is(
+    environment: dict[str, str], role: str, addresses: dict[str, str]
+) -> None:
+    servers = {"pserver_0": "10.0.0.1:6174", "pserver_1": "10.0.0.2:6174"}
+    assert role_of_environment(environment, servers) == (role, addresses)
