@@ -145,7 +145,7 @@ def test_link_errors_are_status_3(monkeypatch, capsys):
     def unlinkable(*_args, **_options):
         raise link_module.LinkError([error("link-blocks", "block 7 does not exist")])
 
-    monkeypatch.setattr(importlib.import_module("pstranspile.compile"), "link", unlinkable)
+    monkeypatch.setattr(importlib.import_module("pstranspile.pipeline"), "link", unlinkable)
     assert main(["compile", PROGRAM, *JOB]) == 3
     out, err = capsys.readouterr()
     assert out == ""
