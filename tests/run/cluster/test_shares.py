@@ -55,7 +55,8 @@ def test_weighted_shares_train_as_one_machine(data: st.DataObject):
     done = ps.simulate(ps.compile(module, job(trainers)), feeds, shares="weighted")
     assert all(np.isfinite(value).all() for value in done.parameters.values())
     report = check(module, job(trainers), feeds=feeds, steps=len(feeds), shares="weighted")
-    assert report.holds or _sparse(module), report_text(report)
+    apart = report.different or report.wrong  # a run without any rows shows nothing, and so does not hold
+    assert not apart or _sparse(module), report_text(report)
 
 
 def _sparse(module: Module) -> bool:
