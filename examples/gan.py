@@ -40,9 +40,9 @@ def build() -> tuple[ps.Module, str]:
     """The module, and the name of what the evaluation measures: the mean square of made points' distance to CENTRE."""
     d = L.Draft(seed=1)
     minimize(judge(L.data(d, "real", [-1, 2]), 1.0) + judge(generate(d), 0.0), SGD(0.1), DISCRIMINATOR)
-    g = d.beside()
+    g = d.sibling()
     minimize(judge(generate(g), 1.0), SGD(0.1), GENERATOR)
-    e = d.beside()
+    e = d.sibling()
     distance = L.mean(L.square_error_cost(generate(e), L.data(e, "centre", [-1, 2])))
     programs = {**d.module().programs, "generator": g.main(), "evaluation": e.main()}
     return ps.Module(FrozenMap(programs)), distance.name

@@ -60,7 +60,7 @@ class ModelAverage:
         self._states[param.name] = held
 
     def _apply(self, draft: Draft, kept: list[tuple[Value, Value]]) -> Program:
-        other = draft.beside()
+        other = draft.sibling()
         for param, backup in kept:
             held = {state: _seen_from(other, value) for state, value in self._states[param.name].items()}
             target = _seen_from(other, param)
@@ -94,7 +94,7 @@ class ExponentialMovingAverage:
         self.restore_program = _restore(draft, self._kept)
 
     def _apply(self) -> Program:
-        other = self._draft.beside()
+        other = self._draft.sibling()
         counter = basic.global_var(other, EMA_COUNTER, (1,), DType.INT64, 0)
         step = basic.cast(counter, DType.FP32)
         power = basic.elementwise("elementwise_pow", _seen_from(other, self._decay), step)
@@ -165,7 +165,7 @@ def _seen_from(draft: Draft, value: Value) -> Value:
 
 
 def _restore(draft: Draft, kept: list[tuple[Value, Value]]) -> Program:
-    other = draft.beside()
+    other = draft.sibling()
     for param, backup in kept:
         basic.assign(_seen_from(other, backup), _seen_from(other, param))
     return other.main()

@@ -169,10 +169,10 @@ def flag_conflicts(mode: str, given: Mapping[str, object]) -> Iterable[Conflict]
     """What was said about the switches and contradicts `mode`, by key."""
     why = f"mode = {mode}" if given.get("mode") == mode else _cause(mode, given)
     for key, value in MODES[mode].flags.items():
-        said = given.get(key)
-        if said is None or said is value or _meant_synchronous(mode, key, given):
+        setting = given.get(key)
+        if setting is None or setting is value or _meant_synchronous(mode, key, given):
             continue
-        shown = str(said).lower()
+        shown = str(setting).lower()
         yield Conflict(key, f"{key} = {shown} does not go together with {why}")
 
 

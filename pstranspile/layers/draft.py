@@ -111,7 +111,7 @@ class Draft:
         self.names.restore(state.names)
         self.stop_gradient = set(state.stopped)
 
-    def beside(self) -> Draft:
+    def sibling(self) -> Draft:
         """A draft of another, empty main program with the same startup program, names and scopes."""
         other = Draft(seed=self._main.random_seed)
         other.names, other.scopes, other.startup = self.names, self.scopes, self.startup

@@ -140,12 +140,12 @@ def check_identities(cluster: Cluster) -> Iterator[Diagnostic]:
         for calls in (trainer.startup, trainer.main, *others):
             for kind in NUMBERED:
                 for _, op in calls.of(kind):
-                    said = number(op, "trainer_id", 0)
+                    trainer_id = number(op, "trainer_id", 0)
                     if own is None:
-                        own = said
-                    elif own != said:
+                        own = trainer_id
+                    elif own != trainer_id:
                         name = next(op.output_names, "")
-                        message = f"it says trainer_id {said} for %{name}, other ops say {own}"
+                        message = f"it says trainer_id {trainer_id} for %{name}, other ops say {own}"
                         yield finding(IDENTITY, trainer.role, op, message, name)
         if own is None or not cluster.servers:
             continue

@@ -69,14 +69,14 @@ def _check_tick(trainer: Trainer, op: Op, held: Mapping[str, Var | None], pushed
     if len(ids) != len(tables):
         message = f"{len(ids)} variables with ids are sent for {len(tables)} tables"
         yield finding(GEO, role, op, message, next(iter(ids), ""))
-    variables, said = trainer.main.vars, _said(trainer)
+    variables, listed = trainer.main.vars, _slices_listed(trainer)
     for _, lookup in trainer.main.of("lookup_table"):
         if lookup.attrs.get("is_sparse") is True:  # such a table is initialised here, and not fetched
-            pushed.update(_slices(lookup.input("W") or "", said, held))
+            pushed.update(_slices(lookup.input("W") or "", listed, held))
     sparse = {t for t in tables if (change := variables.get(f"{t}.delta")) and change.kind is VarKind.SELECTED_ROWS}
     for table in dict.fromkeys(tables):
         whole = trainer.main.vars.get(table)
-        slices = _slices(table, said, held)
+        slices = _slices(table, listed, held)
         if table in sparse:
             pushed.update(slices)
         rows = sum(var.shape[0] for name in slices if (var := held[name]) is not None and var.shape)
@@ -103,19 +103,19 @@ def _without_padding(trainer: Trainer) -> dict[str, set[str]]:
     return {name: set(op.input_names) for op in ops if op.type == "elementwise_max" for name in op.output_names}
 
 
-def _said(trainer: Trainer) -> dict[str, list[str]]:
+def _slices_listed(trainer: Trainer) -> dict[str, list[str]]:
     """Parameter -> its slices, as far as the program says them."""
-    said = trainer.role.main.distribution
+    distribution = trainer.role.main.distribution
     found: dict[str, list[str]] = {}
-    for row in said.variables if said else ():
+    for row in distribution.variables if distribution else ():
         found.setdefault(row.origin, []).append(row.slice)
     return found
 
 
-def _slices(table: str, said: Mapping[str, list[str]], held: Mapping[str, Var | None]) -> list[str]:
-    """The slices of a table: those that are said, or else itself, or `<table>.block0`, `<table>.block1` and so on."""
-    if table in said:
-        return [name for name in said[table] if name in held]
+def _slices(table: str, listed: Mapping[str, list[str]], held: Mapping[str, Var | None]) -> list[str]:
+    """The slices of a table: those that are listed, or else itself, or `<table>.block0`, `<table>.block1` and so on."""
+    if table in listed:
+        return [name for name in listed[table] if name in held]
     if table in held:
         return [table]
     found: list[str] = []

@@ -82,17 +82,17 @@ def check_rings(cluster: Cluster) -> Iterator[Diagnostic]:
     ranks: dict[int, str] = {}
     for trainer in cluster.trainers:
         own: dict[int, tuple[str, ...]] = {}
-        said: set[int] = set()
-        yield from _join(trainer, len(cluster.trainers), own, said)
-        if not said:
+        ranks_given: set[int] = set()
+        yield from _join(trainer, len(cluster.trainers), own, ranks_given)
+        if not ranks_given:
             if model is not None:
                 yield finding(RING, trainer.role, Op("c_comm_init"), f"it joins no ring, {model[0].role.name} does")
             continue
-        rank = min(said)
+        rank = min(ranks_given)
         op = trainer.startup.of("c_comm_init")[0].op
-        if len(said) > 1 or rank in ranks or not 0 <= rank < len(cluster.trainers):
+        if len(ranks_given) > 1 or rank in ranks or not 0 <= rank < len(cluster.trainers):
             other = f", as {ranks[rank]}" if rank in ranks else ""
-            message = f"it says it is rank {', '.join(map(str, sorted(said)))} of {len(cluster.trainers)}{other}"
+            message = f"it says it is rank {', '.join(map(str, sorted(ranks_given)))} of {len(cluster.trainers)}{other}"
             yield finding(RING, trainer.role, op, message, op.input("X") or "")
         ranks.setdefault(rank, trainer.role.name)
         model = model or (trainer, own)
@@ -105,13 +105,15 @@ def _rings(rings: dict[int, tuple[str, ...]]) -> str:
     return "; ".join([f"{ring} of {', '.join(members)}" for ring, members in sorted(rings.items())]) or "none"
 
 
-def _join(trainer: Trainer, trainers: int, own: dict[int, tuple[str, ...]], said: set[int]) -> Iterator[Diagnostic]:
+def _join(
+    trainer: Trainer, trainers: int, own: dict[int, tuple[str, ...]], ranks_given: set[int]
+) -> Iterator[Diagnostic]:
     """The rings one trainer joins: ring -> all endpoints in the order of ranks; the ranks it gives itself."""
     role, startup = trainer.role, trainer.startup
     made = {name: item for item in startup.of("c_gen_nccl_id") for name in item.op.output_names}
     for position, op in startup.of("c_comm_init"):
         ring, rank, name = number(op, "ring_id", 0), number(op, "rank"), op.input("X") or ""
-        said.add(rank)
+        ranks_given.add(rank)
         source = made.get(name)
         if source is None or source.position > position:
             yield finding(

@@ -75,7 +75,7 @@ def test_what_an_evaluation_gives_is_compared(trainers: int):
 def test_an_op_of_any_program_is_named_as_the_cause():
     plain = L.Draft(seed=1)
     minimize(L.mean(L.square_error_cost(L.fc(L.data(plain, "x", [-1, 20]), 1), L.data(plain, "y", [-1, 1]))), SGD(0.1))
-    normed = plain.beside()
+    normed = plain.sibling()
     hidden = L.batch_norm(L.fc(L.data(normed, "x", [-1, 20]), 30))
     minimize(L.mean(L.square_error_cost(L.fc(hidden, 1), L.data(normed, "y", [-1, 1]))), SGD(0.1))
     module = joined(main=plain.module(), second=normed.module())
