@@ -40,6 +40,7 @@ def run(arguments: Sequence[str]) -> int:
     from pstranspile.cli.progress import status
     from pstranspile.cli.run_cluster import read_faults
     from pstranspile.compile import compile
+    from pstranspile.ops.blocks import most_turns
     from pstranspile.proof.check import STEPS, check
     from pstranspile.proof.report import report_text
     from pstranspile.run.blas import use_threads
@@ -53,7 +54,7 @@ def run(arguments: Sequence[str]) -> int:
         result = compile(module, job)
         report(result.warnings, [module.source])
         faults = read_faults(options.faults, result, options.steps or STEPS) if options.faults else None
-    with quoting(module.source), status("check") as tell:
+    with quoting(module.source), most_turns(options.max_turns), status("check") as tell:
         found = check(
             module,
             job,
@@ -121,6 +122,13 @@ def _parser() -> argparse.ArgumentParser:
     group.add_argument("--seed", type=int, metavar="N", help="takes the place of the programs' random seeds")
     group.add_argument("--batch", type=int, metavar="N", help="rows of a batch that is made (default: 4 per trainer)")
     add_shares(group)
+    group.add_argument(
+        "--max-turns",
+        type=int,
+        default=100_000,
+        metavar="N",
+        help="the most turns of a loop, after which it is taken for one that never ends (default: 100,000)",
+    )
     group.add_argument("--no-dropout", action="store_true", help="leave out what dropout ops do, on both sides")
     group.add_argument("--json", action="store_true", help="print the report as JSON")
     return parser

@@ -63,8 +63,9 @@ def run(arguments: Sequence[str]) -> int:
 
         module = without_dropout(module)
     from pstranspile.ops.arithmetic import fluid_arithmetic
+    from pstranspile.ops.blocks import most_turns
 
-    with quoting(module.source), fluid_arithmetic(as_fluid), _suggesting_feed(options):
+    with quoting(module.source), fluid_arithmetic(as_fluid), most_turns(options.max_turns), _suggesting_feed(options):
         if job is not None:
             _run_cluster(module, job, options, kind)
             return 0
@@ -137,6 +138,13 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--seed", type=int, metavar="N", help="the seed of random numbers, in place of the program's own"
+    )
+    group.add_argument(
+        "--max-turns",
+        type=_count,
+        default=100_000,
+        metavar="N",
+        help="the most turns of a loop, after which it is taken for one that never ends (default: 100,000)",
     )
     group.add_argument("--no-dropout", action="store_true", help="leave out what dropout ops do: all elements are kept")
     group.add_argument(

@@ -6,7 +6,9 @@ gradient block, which runs over them, finds the values of that very step.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from itertools import zip_longest
 from typing import Any, NamedTuple, cast
 
@@ -19,6 +21,23 @@ from pstranspile.ops.kernel import Run, kernel
 from pstranspile.ops.values import LoDTensor, SelectedRows
 
 np = lazy_import("numpy")
+
+
+_MOST_TURNS: ContextVar[int] = ContextVar("most_turns", default=100_000)
+
+
+@contextmanager
+def most_turns(count: int) -> Generator[None]:
+    """Has no loop do more turns than `count` for what this thread runs while it holds (default: 100,000).
+
+    A loop that would do more ends in an error of its op. Fluid has no such bound: there a condition that goes on
+    holding keeps the process busy for ever.
+    """
+    token = _MOST_TURNS.set(count)
+    try:
+        yield
+    finally:
+        _MOST_TURNS.reset(token)
 
 
 class Step(NamedTuple):
@@ -132,7 +151,13 @@ def _run_while(op: Op) -> Run:
 
     def run(context: ExecutionContext) -> Steps:
         steps: list[Step] = []
+        turns, most = 0, _MOST_TURNS.get()
         while _is_true(context, condition):
+            if turns >= most:
+                raise ValueError(
+                    f"its condition %{condition} still holds after {most} turns, the most that a loop may do"
+                )
+            turns += 1
             step = context.enter(block)
             if not steps and not _may_change(step, condition):
                 raise ValueError(f"nothing in its block changes its condition %{condition}, so it would never end")

@@ -9,6 +9,7 @@ import pytest
 
 import pstranspile as ps
 from pstranspile.ir.model import Program
+from pstranspile.ops.blocks import most_turns
 from tests.run.feeding import batch
 from tests.run.test_interpreter import program
 from tests.training import case, recorded
@@ -202,3 +203,22 @@ def test_printing(capsys: pytest.CaptureFixture[str]):
     execution = ps.run(main, {"x": [1, 2, 3]}, ["y"], scope)
     assert execution["y"].tolist() == [1, 2, 3]
     assert capsys.readouterr().out == "here\nvariable: x\ndtype: float32\nshape: [3]\ndata: [1.0 2.0]\n"
+
+
+def test_a_loop_that_counts_the_wrong_way_is_stopped():
+    main = program(
+        "temp %i : i64[1]",
+        "temp %n : i64[1]",
+        "temp %go : bool[1]",
+        "temp %steps : step_scopes",
+        "fill_constant -> Out=%i {dtype=3, shape=[1], value=0.0}",
+        "fill_constant -> Out=%n {dtype=3, shape=[1], value=3.0}",
+        "less_than(X=%i, Y=%n) -> Out=%go",
+        "while(X=[%i, %n], Condition=%go) -> Out=[%i, %go], StepScopes=%steps {sub_block=^1}",
+        "block ^1 {",
+        "increment(X=%i) -> Out=%i {step=-1.0}",
+        "less_than(X=%i, Y=%n) -> Out=%go",
+        "}",
+    )["main"]
+    with most_turns(50), pytest.raises(ps.DiagnosticError, match=r"its condition %go still holds after 50 turns"):
+        ps.run(main, {}, ["i"])
