@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from pstranspile.checkpoint.api import scopes_of
 from pstranspile.compile import Compiled, compile
 from pstranspile.emit.servers import ServerJob
 from pstranspile.ir.diagnostics import DiagnosticError
@@ -94,9 +95,11 @@ def check(
     held = Held(made, alone.start)
     with naming_inputs(course, made=with_made):
         together = train_together(cluster, course, held)
-    ends = cluster.parameters()
+    ends = cluster.parameters() if faults is not None else {}
     cluster.finish()
     other_types = held.other_types(cluster)
+    for scope in scopes_of(cluster).values():  # which take the most memory, and are not needed any more
+        scope.clear()
     found = verdicts(course, Sides(together, alone))
     precise = _in_doubles(given)
     replay = precise.replay
@@ -202,7 +205,8 @@ def _causes(
     for name in course.programs:
         step = course.first_step(name)
         if step >= 0 and len(trainers) > 1:
-            held = alone.snapshots[step - 1] if step else alone.start
+            before = alone.snapshots[step - 1] if step else alone.start
+            held = {name: plain(value) for name, value in before.items()}
             shares = [share for feed in given_to if (share := feed(step)) is not None]
             suspicion = Suspicion(halves[name], held, feeds.step(step), shares, given.seed)
             found.update(dict.fromkeys(suspicion.causes()))

@@ -13,6 +13,7 @@ from pstranspile.ir.frozen import EMPTY
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.values import LoDTensor, SelectedRows
 from pstranspile.proof.course import Course
+from pstranspile.proof.keeping import Patched, chunks, same_bits
 from pstranspile.proof.report import ADDS_UP, BITWISE, DIFFERENT, ROUGH, ROUNDING, Learnt, Verdict
 
 np = lazy_import("numpy")
@@ -60,6 +61,8 @@ class Sides(NamedTuple):
 
 def plain(value: Any) -> Any:
     """A value as an array: data of a ragged one, sparse rows in place."""
+    if isinstance(value, Patched):
+        return value.whole()
     if isinstance(value, LoDTensor):
         return value.data
     if isinstance(value, SelectedRows):
@@ -76,21 +79,37 @@ def differ(ours: Any, theirs: Any, *, by_element: bool) -> tuple[bool, float]:
     """
     if ours is None or theirs is None or ours.shape != theirs.shape:
         return False, float("inf")
-    if ours.dtype == theirs.dtype and ours.tobytes() == theirs.tobytes():
+    if same_bits(ours, theirs):
         return True, 0.0
-    a, b = ours.astype("float64"), theirs.astype("float64")
-    if not (np.isfinite(a).all() and np.isfinite(b).all()):
-        return False, 0.0 if np.array_equal(a, b, equal_nan=True) else float("inf")
-    scale = np.maximum(np.abs(b), SMALL) if by_element else max(float(np.abs(b).max(initial=0.0)), 1e-12)
-    return False, float((np.abs(a - b) / scale).max(initial=0.0))
+    largest = 0.0 if by_element else max(_largest(theirs), 1e-12)
+    worst = 0.0
+    for a, b in chunks(ours, theirs):
+        a, b = a.astype("float64"), b.astype("float64")
+        if not (np.isfinite(a).all() and np.isfinite(b).all()):
+            if not np.array_equal(a, b, equal_nan=True):
+                return False, float("inf")
+            continue
+        scale = np.maximum(np.abs(b), SMALL) if by_element else largest
+        worst = max(worst, float((np.abs(a - b) / scale).max(initial=0.0)))
+    return False, worst
+
+
+def _largest(value: Any) -> float:
+    """The largest element, without its sign."""
+    return max(abs(float(value.max(initial=0))), abs(float(value.min(initial=0))))
 
 
 def moved(value: Any, start: Any) -> float:
     """By how much an element of a variable has changed at most; the largest element where there was no value."""
     if value is None or value.dtype.kind not in "fiu":
         return 0.0
-    there = start is not None and start.shape == value.shape
-    most = float(np.abs(value.astype("float64") - (start if there else 0)).max(initial=0.0))
+    if value is start:
+        return 0.0
+    if start is None or start.shape != value.shape:
+        most = _largest(value)
+    else:
+        pairs = chunks(value, start)
+        most = max(float(np.abs(a.astype("float64") - b).max(initial=0.0)) for a, b in pairs)
     return most if np.isfinite(most) else 0.0
 
 
@@ -101,10 +120,12 @@ def same_in_doubles(ours: Any, theirs: Any, change: float, floor: float = 0.0) -
     """
     if ours is None or theirs is None or ours.shape != theirs.shape or ours.dtype != theirs.dtype:
         return ours is None and theirs is None
-    a, b = ours.astype("float64"), theirs.astype("float64")
-    if not (np.isfinite(a).all() and np.isfinite(b).all()):
-        return bool(np.array_equal(a, b, equal_nan=True))
-    return bool((np.abs(a - b) <= OF_CHANGE * change + OF_VALUE * np.abs(b).max(initial=0.0) + floor).all())
+    if same_bits(ours, theirs):
+        return True
+    allowed = OF_CHANGE * change + OF_VALUE * _largest(theirs) + floor
+    return all(bool((np.abs(a.astype("float64") - b) <= allowed).all()) for a, b in chunks(ours, theirs)) or bool(
+        np.array_equal(ours, theirs, equal_nan=ours.dtype.kind == "f")
+    )
 
 
 def verdict(name: str, kind: str, ours: Sequence[Any], theirs: Sequence[Any], steps: Sequence[int] = ()) -> Verdict:

@@ -16,6 +16,7 @@ from pstranspile.ops.context import Value
 from pstranspile.plan.plan import Plan
 from pstranspile.proof.course import Course
 from pstranspile.run.batch import Batch
+from pstranspile.run.bound import BoundOp
 from pstranspile.run.feeds import check_feeds
 from pstranspile.run.frame import Execution, Frame
 from pstranspile.run.scope import Scope, own_copy
@@ -89,7 +90,7 @@ def _by_roles(program: Program) -> Halves:
 class Evaluation:
     """One execution of a program's block 0, in as many parts as are asked for, beginning with these values.
 
-    `values` are of variables by name; nothing of them is changed.
+    `values` are of variables by name; nothing of them is changed, as an op that writes one gets a copy.
     """
 
     def __init__(
@@ -111,19 +112,31 @@ class Evaluation:
         self.execution.step = step
         self.execution.begin(feed)
         self.frame = Frame(self.execution)
+        self.ops: list[list[BoundOp]] = []
+        """The ops, each with those that keep values for others; worked out at the first use."""
+        self.lent: dict[str, Value] = {}
+        """Values of others, which no op may change, as long as it has not been given a copy."""
         for name, value in {**values, **check_feeds(program, feed or {})}.items():
-            self.give(name, value)
+            if isinstance(value, np.ndarray):
+                self.lent[name] = value
+                self.frame.write(name, value)
+            else:
+                self.give(name, value)
 
     def give(self, name: str, value: Value) -> None:
         """Sets a variable to a copy of a value."""
+        self.lent.pop(name, None)
         self.frame.write(name, own_copy(value))
 
     def go(self, indices: Iterable[int]) -> Evaluation:
         """Runs some of the ops. What gradients begin with is weighted. Raises DiagnosticError."""
-        ops = self.execution.ops_with_copies()
+        ops = self.ops = self.ops or self.execution.ops_with_copies()
         with np.errstate(all="ignore"):
             for index in indices:
                 for bound in ops[index]:
+                    if not self.lent.keys().isdisjoint(bound.op.output_names):
+                        for name in self.lent.keys() & {*bound.op.output_names}:
+                            self.give(name, self.lent[name])
                     for name, value in self.frame.run_op(bound):
                         self.frame.write(name, value)
                 if index in self._seeds:

@@ -15,6 +15,7 @@ from pstranspile.lazy import lazy_import
 from pstranspile.ops.values import SelectedRows
 from pstranspile.proof.compare import Side, Snapshot, plain
 from pstranspile.proof.course import Course
+from pstranspile.proof.keeping import kept
 from pstranspile.proof.replay import Replay
 from pstranspile.run.api import run
 from pstranspile.run.batch import Batch
@@ -38,15 +39,15 @@ def train_alone(
     given = course.feeds(feeds)
     names = [name for name, var in course.whole.main_block.vars.items() if var.persistable]
 
-    def held() -> Snapshot:
-        return {name: own_copy(scope[name]) for name in names if isinstance(scope.get(name), np.ndarray)}
+    def held(before: Snapshot) -> Snapshot:
+        return {name: kept(scope[name], before.get(name)) for name in names if isinstance(scope.get(name), np.ndarray)}
 
-    side = Side([], {}, held())
+    side = Side([], {}, held({}))
     for step in course.each_step(f"the single machine{how}: step"):
         owner = course.turns.program(step)
         watched, program = course.watched[owner], course.programs[owner]
         out = run(program, feed=given.step(step), fetch=watched, scope=scope, seed=seed, step=step)
-        side.snapshots.append(held())
+        side.snapshots.append(held(side.snapshots[-1] if side.snapshots else side.start))
         for name in watched:
             side.fetched.setdefault(course.label(owner, name), []).append([out[name]])
     return side
@@ -87,17 +88,24 @@ class Held:
         layout = layout_of(result)
         known = {name: placed for name, placed in layout.variables.items() if name in start}
         self.layout = replace(layout, variables=known)
+        self.last = start
 
     def __call__(self, cluster: Cluster) -> Snapshot:
         """The values now, of the variables that the single machine has too. Raises DiagnosticError."""
-        state = gather(self.layout, scopes_of(cluster))
-        found: dict[str, Any] = dict(state.values)
-        for name, parts in state.tables.items():
-            whole = found[name] = own_copy(self.start[name])
-            for part in parts:
-                whole[part.rows] = part.value[: len(part.rows)]
-        for copy in state.copies:
-            found.setdefault(copy.origin, copy.value)
+        found: dict[str, Any] = {}
+        for name, placed in self.layout.variables.items():  # one by one, as some take much memory
+            state = gather(replace(self.layout, variables={name: placed}), scopes_of(cluster))
+            whole = state.values.get(name)
+            if state.tables:
+                whole = own_copy(self.start[name])
+                for part in state.tables[name]:
+                    whole[part.rows] = part.value[: len(part.rows)]
+            for copy in state.copies if whole is None else ():
+                whole = copy.value
+                break
+            if whole is not None:
+                found[name] = kept(whole, self.last.get(name))
+        self.last = found
         return found
 
     def other_types(self, cluster: Cluster) -> list[str]:
