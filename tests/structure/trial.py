@@ -14,6 +14,7 @@ from pstranspile.compile import Compiled
 from pstranspile.ir.diagnostics import DiagnosticError, Severity
 from pstranspile.ir.model import STARTUP, Module
 from pstranspile.link import LinkError
+from pstranspile.ops.blocks import most_turns
 from pstranspile.proof.check import check
 from pstranspile.proof.data import make_feeds
 
@@ -44,7 +45,7 @@ class TooLong(BaseException):
 
 @contextmanager
 def limited(seconds: float = SECONDS) -> Generator[None]:
-    """Raises TooLong in the block once it has used this much processor time."""
+    """Raises TooLong in the block once it has used this much processor time. Loops may do few turns."""
 
     def stop(_number: int, _frame: FrameType | None) -> None:
         raise TooLong
@@ -52,7 +53,8 @@ def limited(seconds: float = SECONDS) -> Generator[None]:
     before = signal.signal(signal.SIGVTALRM, stop)
     signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
     try:
-        yield
+        with most_turns(200):
+            yield
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, before)
