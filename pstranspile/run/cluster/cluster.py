@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.distribution import DistributedVar
 from pstranspile.ir.expect import wrong_type
+from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import Op, Program, Role
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import Value
@@ -154,7 +155,8 @@ class Cluster:
             self.injector = Injector(self, faults)
 
     def _trainer(self, name: str, index: int, role: Role, folder: str) -> Trainer:
-        startup, main, others = role.startup, role.main, role.others
+        startup, main = role.startup, role.main
+        others: Mapping[str, Program] = getattr(role, "others", EMPTY)  # roles of other origin may have none
         if plays_executor(startup):
             startup, main = with_broadcasts(startup, union_of((main, *others.values()))), with_averages(main)
             others = {other: with_averages(program) for other, program in others.items()}
