@@ -1,4 +1,4 @@
-"""docs/coverage.md has every row of the family's features once, and names tests and codes that exist."""
+"""docs/reference/coverage.md has every row of the family's features once, and names tests and codes that exist."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Row(NamedTuple):
 
 @cache
 def rows() -> list[Row]:
-    lines = (ROOT / "docs" / "coverage.md").read_text().split("\n")
+    lines = (ROOT / "docs" / "reference" / "coverage.md").read_text().split("\n")
     found = [match.groups() for line in lines if (match := ROW.fullmatch(line))]
     heads = sum(line == "| feature | here | how | shown by |" for line in lines)
     assert len(found) + 2 * heads == sum(line.startswith("|") for line in lines), "a row of another form"
@@ -46,7 +46,7 @@ def defined_in(path: str) -> set[str]:
 def test_every_feature_is_there_once() -> None:
     counts = dict.fromkeys(AREAS, 0)
     area = ""
-    for line in (ROOT / "docs" / "coverage.md").read_text().split("\n"):
+    for line in (ROOT / "docs" / "reference" / "coverage.md").read_text().split("\n"):
         area = line[3] if line.startswith("## ") else area
         counts[area] = counts.get(area, 0) + bool(ROW.fullmatch(line))
     assert {area: count for area, count in counts.items() if count} == AREAS

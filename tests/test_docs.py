@@ -1,9 +1,9 @@
 """The documentation is true: every command and snippet in it runs, and prints what it says it prints.
 
-In README.md and docs/*.md, `sh` blocks are run by bash and `python` blocks by Python, document by document, in
-order, in a copy of the examples. A `text` block right after one of them is what it prints; `...` in it stands for
-any characters, and for any lines if it is alone on its line. A `sh` block ends with status 0, or with what its
-fence says (`sh status=1`). `toml` blocks of docs/job.md are job files.
+In the documents of the root and of docs/, `sh` blocks are run by bash and `python` blocks by Python, document by
+document, in order, in a copy of the examples. A `text` block right after one of them is what it prints; `...` in it
+stands for any characters, and for any lines if it is alone on its line. A `sh` block ends with status 0, or with what
+its fence says (`sh status=1`). `toml` blocks of docs/reference/job.md are job files.
 
 The two commands of the README's first screen are left out: they make virtual environments, and one of them
 runs these tests. `.ci/run` runs both.
@@ -21,7 +21,8 @@ import pytest
 from pstranspile.job.file import load_job
 from tests.readme import ROOT, Block, blocks
 
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+SOURCES = [*(path for folder in ("pstranspile", "tests") for path in (ROOT / folder).rglob("*.py"))]
 FIRST_SCREEN = ("Set up and run", "Run the tests")
 
 
@@ -74,7 +75,7 @@ def matches(printed: str, documented: str) -> bool:
     return re.fullmatch("".join(map(pattern, documented.splitlines(True))), printed) is not None
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_commands_and_snippets(path: Path, folder: Path):
     earlier: list[str] = []
     printed = None
@@ -105,15 +106,32 @@ def test_matching_of_output():
     assert not matches("ab\n", "a.\n")
 
 
-def test_links_lead_somewhere():
-    for path in DOCUMENTS:
-        for target in re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text()):
-            if "://" not in target:
-                assert (path.parent / target).exists(), f"{path.name}: {target}"
+def anchors(path: Path) -> set[str]:
+    """What a link may name behind `#`: the headings of a document, as they are shown on the web."""
+    text = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ +(.*?)\s*$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(path: Path):
+    for target in re.findall(r"\]\(([^)\s]+)\)", path.read_text()):
+        if "://" in target:
+            continue
+        file, _, anchor = target.partition("#")
+        there = (path.parent / file).resolve() if file else path
+        assert there.exists(), target
+        assert not anchor or anchor in anchors(there), target
+
+
+def test_documents_that_the_code_names_exist():
+    named = {(path.name, name) for path in SOURCES for name in re.findall(r"\bdocs/[\w/]+\.md\b", path.read_text())}
+    assert named
+    assert sorted(entry for entry in named if not (ROOT / entry[1]).exists()) == []
 
 
 def test_job_files_in_the_documentation_load(tmp_path: Path):
-    tables = [b for b in blocks(ROOT / "docs" / "job.md") if b.language == "toml"]
+    tables = [b for b in blocks(ROOT / "docs" / "reference" / "job.md") if b.language == "toml"]
     assert tables
     for number, block in enumerate(tables):
         file = tmp_path / f"{number}.toml"

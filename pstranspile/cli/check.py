@@ -114,7 +114,7 @@ def _parser() -> argparse.ArgumentParser:
     group.add_argument(
         "--faults",
         metavar="FILE|SEED",
-        help="also run the cluster with what goes wrong as a file says or a seed draws it (docs/faults.md)",
+        help="also run the cluster with what goes wrong as a file says or a seed draws it (docs/reference/faults.md)",
     )
     group.add_argument("--program", metavar="TURNS", help=TURNS_HELP)
     group.add_argument("--feed", metavar="FILE.npz", help="data: arrays by input, as for run")

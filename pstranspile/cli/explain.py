@@ -21,7 +21,7 @@ and why, and who writes and reads it. Without --op and --var, counts the ops of 
 --role alone, lists the ops of that machine which rules made.
 
 Ops are numbered from 0 in their block: 17 is an op of the main block of @main, ^2#0 the first of block 2,
-@startup^0#3 one of the start-up program. docs/explain.md lists the rules."""
+@startup^0#3 one of the start-up program. docs/reference/explain.md lists the rules."""
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -54,7 +54,9 @@ def run(arguments: Sequence[str]) -> int:
 
 def _add_options(parser: ArgumentParser) -> None:
     parser.add_argument("--loss", metavar="VAR", required=True, help="the variable to minimise; it has one element")
-    parser.add_argument("--optimizer", metavar="NAME", required=True, help="sgd, momentum, adam, ...; see docs/cli.md")
+    parser.add_argument(
+        "--optimizer", metavar="NAME", required=True, help="sgd, momentum, adam, ...; see docs/reference/cli.md"
+    )
     parser.add_argument("--lr", metavar="X", type=float, help="the learning rate; default: the optimizer's")
     parser.add_argument(
         "--set",

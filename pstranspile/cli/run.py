@@ -156,7 +156,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--faults",
         metavar="FILE|SEED",
-        help="in a cluster: what goes wrong, as a file says or as a seed draws it (docs/faults.md); told on stderr",
+        help="in a cluster: what goes wrong: a file says it or a seed draws (docs/reference/faults.md); told on stderr",
     )
     add_shares(group)
     group.add_argument(

@@ -22,7 +22,7 @@ def run(arguments: Sequence[str]) -> int:
         "Checks programs and prints what is wrong with them, on stderr. Every input is looked at, also when "
         "an earlier one has errors. Warnings leave the exit status at 0. Of a folder every machine's programs are "
         "checked, and whether they fit together.\n\n"
-        "docs/diagnostics.md explains the codes.",
+        "docs/reference/diagnostics.md explains the codes.",
         ["net.ir", "main.pb --startup startup.pb", "out"],
     )
     parser.add_argument(

@@ -1,7 +1,7 @@
 """The emission rules: every way in which the compiler makes an op that the source does not have.
 
 An op that a rule made carries the rule's name in its origin, beside the source op it was made for. `explain` prints
-what stands here, and docs/explain.md lists it.
+what stands here, and docs/reference/explain.md lists it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Rule(NamedTuple):
 
 
 RULES: dict[str, Rule] = {}
-"""Every rule by name, in the order in which docs/explain.md lists them."""
+"""Every rule by name, in the order in which docs/reference/explain.md lists them."""
 
 
 def _declare(name: str, modes: tuple[str, ...], reason: str) -> str:

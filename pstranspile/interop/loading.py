@@ -164,7 +164,9 @@ def _read_module(
         from pstranspile.ops.textual import parse
 
         if file.endswith((".py", ".ipynb")):
-            message = "this is a Python script; dump its programs where it runs (docs/from_fluid.md), and import these"
+            message = (
+                "this is a Python script; dump its programs where it runs (docs/guides/from_fluid.md), and import these"
+            )
             raise _failure(codes.INPUT_FORMAT, file, message)
         return parse(_text(data, file), file), False
     if data[:2] == b"\x1f\x8b":

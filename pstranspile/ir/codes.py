@@ -1,4 +1,4 @@
-"""Every diagnostic code, with the plain sentence that `docs/diagnostics.md` gives it.
+"""Every diagnostic code, with the plain sentence that `docs/reference/diagnostics.md` gives it.
 
 A code is declared here once; making a Diagnostic with another code raises KeyError.
 """

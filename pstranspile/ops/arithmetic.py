@@ -35,7 +35,7 @@ _FLUID: ContextVar[bool] = ContextVar("fluid_arithmetic", default=False)
 def fluid_arithmetic(chosen: bool = True) -> Generator[None]:
     """Has f32 values rounded as Fluid 1.8.5 rounds them on a CPU, for what this thread runs while it holds.
 
-    Every function below has both ways; docs/kernels.md, "Two arithmetics", lists the ops that go by them.
+    Every function below has both ways; docs/reference/kernels.md, "Two arithmetics", lists the ops that go by them.
     `fluid_arithmetic(False)` returns to numpy's.
     """
     token = _FLUID.set(chosen)

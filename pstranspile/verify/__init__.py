@@ -1,6 +1,6 @@
 """Are programs well formed? Findings with a code, a place and a plain sentence; nothing is changed.
 
-`docs/diagnostics.md` explains the codes.
+`docs/reference/diagnostics.md` explains the codes.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from tests.explain.jobs import ALL, compiled
 from tests.fluid import job_names, recording
 from tests.golden import Goldens
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "explain.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "explain.md"
 NOT_OF_COMPILE = {"gradient"}
 """Rules of what is done to a program before it is compiled."""
 

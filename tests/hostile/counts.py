@@ -6,5 +6,5 @@ import os
 
 
 def cases(usual: int) -> int:
-    """The number in the environment variable PSTRANSPILE_CASES, or `usual` (docs/contributing.md)."""
+    """The number in the environment variable PSTRANSPILE_CASES, or `usual` (CONTRIBUTING.md)."""
     return int(os.environ.get("PSTRANSPILE_CASES", "0")) or usual

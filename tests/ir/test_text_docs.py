@@ -1,4 +1,4 @@
-"""`docs/ir.md` shows canonical text, and names every code of the text layer."""
+"""`docs/reference/ir.md` shows canonical text, and names every code of the text layer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from pstranspile.ir.text import codes
 from pstranspile.ops.textual import parse, print_module
 
-DOCS = (Path(__file__).parents[2] / "docs" / "ir.md").read_text(encoding="utf-8")
+DOCS = (Path(__file__).parents[2] / "docs" / "reference" / "ir.md").read_text(encoding="utf-8")
 
 
 def test_the_example_is_canonical():

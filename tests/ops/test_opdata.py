@@ -11,7 +11,7 @@ from tests import opdata
 def test_recorded(name: str, tmp_path: Path):
     found = opdata.faults(name, tmp_path)
     if "quirk" in opdata.Recording(name).meta:
-        assert found, "this recording shows a defect of Fluid, which docs/kernels.md says is not followed"
+        assert found, "this recording shows a defect of Fluid, which docs/reference/kernels.md says is not followed"
     else:
         assert found == []
 

@@ -25,7 +25,10 @@ def slope() -> ps.Module:
 
 
 def by_hand(steps: int) -> float:
-    """What the server ends with, by the recurrence that docs/faults.md gives; both trainers are equal at all times."""
+    """What the server ends with, by the recurrence that docs/reference/faults.md gives.
+
+    Both trainers are equal at all times.
+    """
     server, train, old = 0.0, [0.0, 0.0], [0.0, 0.0]
     for step in range(steps):
         for t in (0, 1):

@@ -70,7 +70,7 @@ def test_what_is_no_such_folder(saved):
 
 
 def test_the_scripts_for_fluid_are_written_for_its_python():
-    page = (Path(__file__).parents[2] / "docs" / "from_fluid.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "guides" / "from_fluid.md").read_text()
     scripts = re.findall(r"```py\n(.*?)```", page, re.DOTALL)
     assert len(scripts) == 2
     for script in scripts:

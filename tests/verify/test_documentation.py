@@ -1,4 +1,4 @@
-"""docs/diagnostics.md lists exactly the codes there are, each with its sentence and an example."""
+"""docs/reference/diagnostics.md lists exactly the codes there are, each with its sentence and an example."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ from tests.golden import Goldens
 from tests.verify.rejected import FOLDER
 from tests.verify.test_rejected import all_codes
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "diagnostics.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "diagnostics.md"
 ENTRY = re.compile(r"^\* \*\*`([\w-]+)`\*\*: (.+)\n  Example: (.+)\.$", re.MULTILINE)
 
 

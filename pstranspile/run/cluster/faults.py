@@ -1,4 +1,4 @@
-"""Things that go wrong: makes happen to a cluster what a scenario says (docs/faults.md).
+"""Things that go wrong: makes happen to a cluster what a scenario says (docs/reference/faults.md).
 
 A machine that crashes takes and sends nothing any more; what it had sent still arrives. The others learn of it at the
 end of what it sent, as of a broken connection: after the crash's `notice`, from a message COMPLETE on every link.

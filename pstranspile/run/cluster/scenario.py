@@ -1,4 +1,4 @@
-"""What goes wrong in a run, written down: one line for each thing, steps numbered from 1 (docs/faults.md).
+"""What goes wrong in a run, written down: one line for each thing, steps numbered from 1 (docs/reference/faults.md).
 
 seed 7                                  # of the random choices
 delay 0.2 1..40                         # a fifth of all messages takes 1 to 40 ticks longer

@@ -14,7 +14,7 @@ from pstranspile.ir.model import Module
 from pstranspile.proof.data import make_feeds
 
 NIGHTLY = os.environ.get("PSTRANSPILE_NIGHTLY", "") not in ("", "0")
-"""Whether as many cases are drawn as a night allows (docs/contributing.md)."""
+"""Whether as many cases are drawn as a night allows (CONTRIBUTING.md)."""
 
 
 def cases(usual: int, nightly: int) -> int:

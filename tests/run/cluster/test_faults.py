@@ -1,5 +1,5 @@
 """What each mode does when messages get lost, machines are slow, servers are started again and trainers come and go
-(docs/faults.md).
+(docs/reference/faults.md).
 """
 
 from __future__ import annotations
