@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.cli.common import make_parser
@@ -127,33 +127,35 @@ def _unknown(role: str, folder: JobFolder) -> DiagnosticError:
 def _play(
     options: argparse.Namespace, folder: JobFolder, role: str, addresses: Mapping[str, str], tell: StatusPipe
 ) -> int:
+    from pstranspile.net.outcome import write_server, write_trainer
     from pstranspile.net.process import Place, play_server, play_trainer
-    from pstranspile.net.site import Refused, Terms
+    from pstranspile.net.terms import Refused, Terms
 
     place = Place(addresses, options.state, options.state_every, options.patience)
     terms = Terms(folder.hash, os.environ.get("PSTRANSPILE_TOKEN", ""), options.lease)
     cluster = _cluster(options, folder)
     try:
         if any(server.name == role for server in cluster.servers):
-            server = play_server(cluster, role, terms, place, tell)
-            if options.result:
-                from pstranspile.net.outcome import write_server
-
-                write_server(options.result, server)
+            play_server(cluster, role, terms, place, tell, lambda server: _save(write_server, options.result, server))
         else:
             for trainer in cluster.trainers:
                 trainer.on_step = lambda trainer, step: tell(
                     step=step + 1, values={name: shown(value) for name, value in trainer.results[-1].items()}
                 )
-            trainer = play_trainer(cluster, role, terms, place, options.steps or cluster.steps or 1, tell)
-            if options.result:
-                from pstranspile.net.outcome import write_trainer
-
-                write_trainer(options.result, trainer)
+            steps = options.steps or cluster.steps or 1
+            play_trainer(
+                cluster, role, terms, place, steps, tell, lambda trainer: _save(write_trainer, options.result, trainer)
+            )
     except Refused as problem:
         print(f"pstranspile start: {role}: {problem}", file=sys.stderr)
         return 1
     return 0
+
+
+def _save(write: Callable[[str, Any], None], path: str | None, machine: Any) -> None:
+    """Writes what a machine leaves, if somebody asked for it."""
+    if path:
+        write(path, machine)
 
 
 def fetches_of(given: Sequence[str], folder: JobFolder) -> list[str]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import NamedTuple, Protocol
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
 
-from pstranspile.net.frames import ALIVE, EMPTY_BODY, MESSAGES, Body, Header, frame
+from pstranspile.net.frames import ALIVE, ASK, EMPTY_BODY, MESSAGES, Body, Header, frame, json_body
 
 
 class Connection(Protocol):
@@ -61,6 +62,12 @@ class Peer:
         """When something was sent to it last."""
         self.left = False
         """Whether it takes no part any more: it has said so, or was given up."""
+        self.given_up = False
+        """Whether it was given up, and may not come again."""
+        self.announced = False
+        """Whether this process, not the first in its role, has been let in at a step."""
+        self.former: set[str] = set()
+        """The processes that played the role before."""
         self.last_step = -1
         """The last step that a message of it was about."""
 
@@ -71,13 +78,23 @@ class Peer:
         self._send(MESSAGES, self.sent, body, now)
 
     def sign_of_life(self, now: float) -> None:
-        """Tells the other side that this one is there, and what it has received."""
+        """Tells the other side that this one is there, and what it has received. Any thread may do it."""
         self._send(ALIVE, 0, EMPTY_BODY, now)
 
+    def ask(self, question: Mapping[str, Any]) -> None:
+        """Asks the other side something."""
+        self._send(ASK, 0, json_body(question), self.told)
+
     def _send(self, kind: int, number: int, body: Body, now: float) -> None:
-        if self.connection is not None:
+        connection = self.connection
+        if connection is not None:
             self.told = now
-            self.connection.send(frame(Header(kind, number, self.received, self.durable), body))
+            connection.send(frame(Header(kind, number, self.received, self.durable), body))
+
+    @property
+    def confirmed_up_to(self) -> int:
+        """The last frame sent that the other side has said it can't lose."""
+        return self.sent - len(self.unconfirmed)
 
     def confirmed(self, durable: int) -> None:
         """The other side can't lose frames up to this number."""
@@ -94,11 +111,12 @@ class Peer:
 
     def begin_anew(self, incarnation: str) -> None:
         """Another process plays the role, which knows nothing of what was said before."""
+        self.former.add(self.incarnation)
         self.incarnation = incarnation
         self.life += 1
         self.sent = self.received = self.durable = 0
         self.unconfirmed.clear()
-        self.left = False
+        self.left = self.given_up = self.announced = False
 
     def renumber(self) -> None:
         """This process counts anew: what may have to be sent again is numbered from 1."""

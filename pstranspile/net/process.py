@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from pstranspile.net.peer import Peer
-from pstranspile.net.site import Refused, Site, Terms
+from pstranspile.net.joining import Doorkeeper, rejoin
+from pstranspile.net.site import Site
 from pstranspile.net.state import StateKeeper
 from pstranspile.net.status import DONE, SERVING, TRAINING, WAITING, StatusPipe
+from pstranspile.net.terms import Refused, Terms
 from pstranspile.net.transport import Dialer, Listener
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.report import sentence
@@ -29,12 +30,17 @@ class Place(NamedTuple):
     patience: float = 60.0
 
 
-def play_server(cluster: Cluster, role: str, terms: Terms, place: Place, tell: StatusPipe) -> Server:
-    """Plays a server until all trainers have left. Raises DiagnosticError, Refused."""
+def play_server(
+    cluster: Cluster, role: str, terms: Terms, place: Place, tell: StatusPipe, save: Callable[[Server], object]
+) -> None:
+    """Plays a server until all trainers have left; `save` is called then. Raises DiagnosticError, Refused.
+
+    If the process ends before that, the state that was kept is there; if later, nothing is left to do.
+    """
     server = next(server for server in cluster.servers if server.name == role)
     site = Site(cluster, role, terms)
     keeper = StateKeeper(site, server, place.state, place.every) if place.state else None
-    site.answer = lambda peer, question: _answer(site, server, peer, question)
+    Doorkeeper(site, server)
     server.on_update = lambda _server, update: tell(step=update + 1)
     cluster.begin([server], [])
     if keeper is not None:
@@ -44,20 +50,28 @@ def play_server(cluster: Cluster, role: str, terms: Terms, place: Place, tell: S
         site.on_turn = lambda: _all_durable(site)
     listener = _listen(site, place.addresses[role])
     tell(state=SERVING)
+    site.show_signs_of_life()
+    done = False
     try:
         with _last_words(site, tell):
             site.run(lambda: server.ended and all(peer.left for peer in site.peers.values() if peer.index >= 0))
             if keeper is not None:
-                keeper.end()
+                keeper.finish()
+            save(server)
+            tell(state=DONE, refused=site.refused)
             _all_durable(site)
+            if keeper is not None and keeper.went_back:  # trainers may want to be told
+                trainers = {peer.role for peer in site.peers.values() if peer.index >= 0}
+                site.run(lambda: trainers <= site.greeted, timeout=min(terms.lease, 5.0))
             for peer in site.peers.values():
                 peer.sign_of_life(site.now())
             site.run(lambda: not any(peer.connection for peer in site.peers.values()), timeout=terms.lease)
-            tell(state=DONE, refused=site.refused)
+            if keeper is not None:
+                keeper.end()
+            done = True
     finally:
-        site.say_goodbye()
+        site.say_goodbye(done)
         listener.close()
-    return server
 
 
 def _listen(site: Site, address: str) -> Listener:
@@ -83,30 +97,16 @@ def _all_durable(site: Site) -> None:
         peer.durable = peer.received
 
 
-def _answer(site: Site, server: Server, peer: Peer, question: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a server tells a trainer that comes back: how far it is, or whether the trainer may come in at a step."""
-    step = question.get("rejoin")
-    if step is None:
-        return {"updates": server.updates, "step": peer.last_step}
-    if not isinstance(step, int) or peer.index < 0:
-        return {"joined": False}
-    if server.mode == 0 and any(
-        other.index >= 0 and not other.left for other in site.peers.values() if other is not peer
-    ):
-        late = step < server.updates or (step == server.updates and getattr(server, "sending", False))
-        if late:
-            return {"joined": False}
-    if peer.index in server.live:
-        peer.left = False
-        site.give_up(peer)
-        site.run_machines()
-    peer.left = False
-    server.announce(peer.index, step)
-    return {"joined": True}
-
-
-def play_trainer(cluster: Cluster, role: str, terms: Terms, place: Place, steps: int, tell: StatusPipe) -> Trainer:
-    """Plays a trainer for so many steps. Raises DiagnosticError, Refused."""
+def play_trainer(
+    cluster: Cluster,
+    role: str,
+    terms: Terms,
+    place: Place,
+    steps: int,
+    tell: StatusPipe,
+    save: Callable[[Trainer], object],
+) -> None:
+    """Plays a trainer for so many steps, and calls `save`. Raises DiagnosticError, Refused."""
     trainer = next(trainer for trainer in cluster.trainers if trainer.name == role)
     site = Site(cluster, role, terms)
     host = cluster.trainers[0].name
@@ -121,10 +121,14 @@ def play_trainer(cluster: Cluster, role: str, terms: Terms, place: Place, steps:
     site.patience = place.patience
     site.on_turn = lambda: _all_durable(site)
     tell(state=WAITING)
+    site.show_signs_of_life()
+    done = False
     try:
         with _last_words(site, tell):
             life = _greet(site, targets, place)
-            first = _rejoin(site, [server.name for server in cluster.servers], place.patience) if life else 0
+            if life and not cluster.servers:
+                raise Refused(f"the others go on without {role}, which can't take part again in a job without servers")
+            first = rejoin(site, [server.name for server in cluster.servers], place.patience) if life else 0
             trainer.receive_carefully()
             cluster.begin([], [trainer])
             trainer.limit = steps
@@ -132,21 +136,24 @@ def play_trainer(cluster: Cluster, role: str, terms: Terms, place: Place, steps:
                 _start_again(site, trainer, life, first)
             tell(state=TRAINING)
             site.run(lambda: trainer.gone or trainer.step >= steps)
+            save(trainer)
+            tell(state=DONE)
             trainer.feed = lambda step: None
             trainer.limit = max(trainer.limit, trainer.step + 1)
             cluster.scheduler.wake(trainer)
             site.run(lambda: trainer.left)
             if listener is not None:
                 site.run(lambda: all(peer.left for peer in site.peers.values()))
+            if role in cluster.communicators:  # which may have had something left to do
+                save(trainer)
             site.run(lambda: site.confirmed, place.patience)
-            tell(state=DONE)
+            done = True
     finally:
-        site.say_goodbye()
+        site.say_goodbye(done)
         for dialer in dialers.values():
             dialer.close()
         if listener is not None:
             listener.close()
-    return trainer
 
 
 def _greet(site: Site, targets: Sequence[str], place: Place) -> int:
@@ -159,23 +166,6 @@ def _greet(site: Site, targets: Sequence[str], place: Place) -> int:
         missing = ", ".join(f"{target} at {place.addresses[target]}" for target in targets if target not in lives)
         raise Refused(f"nobody answers for {place.patience:g} seconds: {missing}")
     return max(lives.values(), default=0)
-
-
-def _rejoin(site: Site, servers: list[str], patience: float) -> int:
-    """Announces that this trainer, which was here before, takes part again; gives the first step in which it does.
-
-    That is a step which no server has begun to serve.
-    """
-    ahead = 1
-    while True:
-        told = [site.ask(server, {"rejoin": None}, patience) for server in servers]
-        if any(server.mode == 0 for server in site.cluster.servers):
-            step = max(int(answer["updates"]) for answer in told) + ahead
-        else:
-            step = max(int(answer["step"]) for answer in told) + 1
-        if all(site.ask(server, {"rejoin": step}, patience)["joined"] for server in servers):
-            return step
-        ahead *= 2
 
 
 def _start_again(site: Site, trainer: Trainer, life: int, step: int) -> None:

@@ -12,7 +12,9 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from queue import Empty, SimpleQueue
-from typing import Any, NamedTuple
+from threading import Event as Flag
+from threading import Thread
+from typing import Any
 
 import numpy as np
 
@@ -33,36 +35,17 @@ from pstranspile.net.frames import (
     read_json,
     read_messages,
 )
+from pstranspile.net.part import Part
 from pstranspile.net.peer import Connection, Peer
+from pstranspile.net.terms import Objection, Refused, Terms, number_of
 from pstranspile.net.transport import CLOSED, FRAME, OPENED, Event, Events
 from pstranspile.net.values import WireError
 from pstranspile.run.cluster.cluster import Cluster
-from pstranspile.run.cluster.faults import process_of
-from pstranspile.run.cluster.message import COMPLETE, REPLY, Message
-from pstranspile.run.cluster.network import Machine, Waiting
+from pstranspile.run.cluster.message import Message
+from pstranspile.run.cluster.network import Waiting
 
 TICK, IDLE = 0.5, 2.0
 """Seconds between looks at the clock, and after which a process says what it waits for."""
-
-
-class Terms(NamedTuple):
-    """What the processes of a job agree on, and how patient they are (in seconds).
-
-    `job` is the hash of all programs. Whoever was not heard for `lease` is given up; signs of life are sent every
-    `lease / 10`, but at least every second.
-    """
-
-    job: str
-    token: str = ""
-    lease: float = 30.0
-
-
-class Refused(Exception):
-    """Another process does not let this one take part; the message says why."""
-
-
-class Objection(WireError):
-    """Why a process is not let in, now and later."""
 
 
 class Site:
@@ -86,6 +69,12 @@ class Site:
         self.events: Events = SimpleQueue() if events is None else events
         self.incarnation = secrets.token_hex(8)
         self.answer: Callable[[Peer, Mapping[str, Any]], Mapping[str, Any]] = lambda peer, question: {}
+        self.joins: int | None = None
+        """The step from which this process, not the first in its role, takes part; told in every greeting."""
+        self.on_greeted: Callable[[Peer, Mapping[str, Any]], object] | None = None
+        """Told of every process that is let in, before it is answered."""
+        self.greeted: set[str] = set()
+        """The roles that have greeted this process."""
         self.on_turn: Callable[[], object] | None = None
         """Called whenever the machines have gone as far as they can."""
         self.on_welcome: Callable[[Peer, Mapping[str, Any]], object] | None = None
@@ -103,14 +92,10 @@ class Site:
         """Bytes of frames of messages that have come since this was set to 0."""
         self._clock = clock
         self._idle = 0.0
-        self._machines = sorted(cluster.machines)
-        self._numbers = {name: number for number, name in enumerate(self._machines)}
-        indices = {trainer.name: trainer.index for trainer in cluster.trainers}
-        by_role: dict[str, set[str]] = {}
-        for name in self._machines:
-            by_role.setdefault(self.role_of(name), set()).add(name)
-        self.own = frozenset(by_role.pop(role))
-        self.peers = {name: Peer(name, frozenset(names), indices.get(name, -1)) for name, names in by_role.items()}
+        self._looked = clock()
+        self._said_goodbye = Flag()
+        self.part = Part(cluster, role, self._post)
+        self.own, self.peers = self.part.own, self.part.peers
         self._by_connection: dict[Connection, Peer] = {}
         self._waiting_for: dict[str, Connection] = {}
         """Connections that this process has begun, by role, until they are welcomed."""
@@ -118,32 +103,19 @@ class Site:
         """When to go to a role again."""
         self.answers: dict[str, Mapping[str, Any]] = {}
         """The last answer of each role to a question."""
-        self._take_the_place_of_others()
+        self.questions = 0
+        """How many questions this process has asked."""
 
-    def role_of(self, machine: str) -> str:
-        """The process that a machine runs in: a ring is in that of the first trainer."""
-        return self.cluster.trainers[0].name if machine in self.cluster.rings else process_of(machine)
-
-    def _take_the_place_of_others(self) -> None:
-        for peer in self.peers.values():
-            for name in peer.machines:
-                machine: Any = self.cluster.machines[name]
-                machine.run = self._sender(machine, peer)
-
-    def _sender(self, machine: Machine, peer: Peer) -> Callable[[], None]:
-        def send() -> None:
-            messages = list(machine.inbox)
-            machine.inbox.clear()
-            if messages and not peer.left:
-                peer.post(messages_body(messages, self._numbers), self._clock())
-
-        return send
+    def _post(self, peer: Peer, messages: list[Message]) -> None:
+        if not peer.left:
+            peer.post(messages_body(messages, self.part.numbers), self._clock())
 
     # the loop
 
     def run(self, done: Callable[[], bool], timeout: float | None = None) -> bool:
         """Goes on with the machines and with what comes from others until `done`; False if that takes too long."""
         end = None if timeout is None else self._clock() + timeout
+        self._looked = self._clock()
         while True:
             self.run_machines()
             if self.on_turn is not None:
@@ -213,16 +185,31 @@ class Site:
                 del self._waiting_for[role]
                 self._redial[role] = self._clock() + 0.2
 
+    def show_signs_of_life(self) -> None:
+        """From now on others are told that this process is there, also while its machines are busy."""
+        pause = min(self.terms.lease / 10, 1.0)
+
+        def tell() -> None:
+            while not self._said_goodbye.wait(pause):
+                now = self._clock()
+                for peer in self.peers.values():
+                    if now - peer.told > pause:
+                        peer.sign_of_life(now)
+
+        Thread(target=tell, daemon=True).start()
+
     def _look_at_the_clock(self) -> None:
         now = self._clock()
+        if now - self._looked > self.terms.lease / 2:  # this process was busy, or stopped: nobody could be heard
+            for peer in self.peers.values():
+                peer.heard = now
+        self._looked = now
         for peer in self.peers.values():
             if peer.connection is not None:
                 if now - peer.heard > self.terms.lease:
                     connection = peer.connection
                     connection.close()
                     self._forget(connection)
-                elif now - peer.told > min(self.terms.lease / 10, 1.0):
-                    peer.sign_of_life(now)
             elif self.patience and peer.incarnation and not peer.left and now - peer.heard > self.patience:
                 raise Refused(f"{peer.role} was not heard for {self.patience:g} seconds")
             if not peer.left and peer.incarnation and peer.index >= 0 and now - peer.heard > self.terms.lease:
@@ -248,6 +235,7 @@ class Site:
             "role": self.role,
             "received": peer.received,
             "knows": peer.incarnation,
+            "joins": self.joins,
         }
         connection.send(frame(Header(HELLO, 0, 0, 0), json_body(fields)))
 
@@ -267,7 +255,8 @@ class Site:
         if header.kind == MESSAGES:
             self._take_messages(peer, header, data)
         elif header.kind == ASK:
-            told = self.answer(peer, read_json(data))
+            question = read_json(data)
+            told = {**self.answer(peer, question), "number": question.get("number")}
             connection.send(frame(Header(TELL, 0, peer.received, peer.durable), json_body(told)))
         elif header.kind == TELL:
             self.answers[peer.role] = read_json(data)
@@ -286,22 +275,26 @@ class Site:
             raise Objection(reason)
         peer = self.peers[fields["role"]]
         incarnation = str(fields["incarnation"])
-        known = peer.incarnation == incarnation
-        if not known:
+        if incarnation in peer.former:
+            raise Objection(f"another process has taken the place of this {peer.role}")
+        if peer.incarnation != incarnation:
             if peer.incarnation:
                 if peer.connection is not None and self._clock() - peer.heard < 3.0:
                     raise WireError(f"{peer.role} is here already, at {peer.connection.address}")
                 if not peer.left:
                     self.give_up(peer)
                 peer.begin_anew(incarnation)
-                self._reset_links(peer)
+                self.part.reset_links(peer)
             peer.incarnation = incarnation
-        elif peer.left and not fields.get("leaving"):
+        elif peer.given_up:
             raise Objection(f"{peer.role} was given up: it was not heard for {self.terms.lease:g} seconds")
+        if self.on_greeted is not None:
+            self.on_greeted(peer, fields)
+        self.greeted.add(peer.role)
         if peer.connection is not None:
             peer.connection.close()
             self._by_connection.pop(peer.connection, None)
-        received = _number(fields, "received") if fields.get("knows") == self.incarnation else 0
+        received = number_of(fields, "received") if fields.get("knows") == self.incarnation else 0
         welcome = {
             "job": self.terms.job,
             "incarnation": self.incarnation,
@@ -336,11 +329,14 @@ class Site:
         del self._waiting_for[role]
         peer = self.peers[role]
         incarnation = str(fields.get("incarnation", ""))
+        received = number_of(fields, "received")
         if peer.incarnation and incarnation != peer.incarnation:
+            if received < peer.confirmed_up_to:
+                raise Refused(f"{role} at {connection.address} was started again without what it had taken")
             peer.received = peer.durable = 0
         peer.incarnation = incarnation
         self._by_connection[connection] = peer
-        peer.connect(connection, _number(fields, "received"), self._clock())
+        peer.connect(connection, received, self._clock())
         if self.on_welcome is not None:
             self.on_welcome(peer, fields)
 
@@ -351,97 +347,37 @@ class Site:
             return
         if header.number != peer.received + 1:
             raise WireError(f"frame {header.number} has come where {peer.received + 1} is due")
-        messages = read_messages(data, self._machines)
+        messages = read_messages(data, self.part.machines)
         for message in messages:
-            self._require_allowed(peer, message)
+            self.part.require_allowed(peer, message)
         peer.received = header.number
         self.bytes_since_kept += len(data)
         for message in messages:
-            self._deliver(peer, message)
-
-    def _require_allowed(self, peer: Peer, message: Message) -> None:
-        """Raises WireError for a message that its sender may not send, or that is for no machine of this process."""
-        if message.source not in peer.machines or message.target not in self.own:
-            raise WireError(f"{peer.role} may not send messages from {message.source} to {message.target}")
-        if message.kind != REPLY and peer.index >= 0 and message.trainer != peer.index:
-            raise WireError(f"{peer.role} may not send messages of trainer {message.trainer}")
-
-    def _deliver(self, peer: Peer, message: Message) -> None:
-        """Hands a message to its machine, once."""
-        cluster = self.cluster
-        target = cluster.machines[message.target]
-        link = cluster.network.link(cluster.machines[message.source], target, message.trainer)
-        if message.sequence < link.expected:
-            return
-        if message.sequence != link.expected:
-            raise WireError(f"message {message.sequence} has come where {link.expected} is due: {message}")
-        link.expected += 1
-        if message.kind == COMPLETE:
-            peer.left = True
-        elif message.step > peer.last_step:
-            peer.last_step = message.step
-        cluster.scheduler.deliver(link, message)
-
-    def _reset_links(self, peer: Peer) -> None:
-        """A process has taken another one's place: messages on links to and from its machines are counted anew."""
-        machines = self.cluster.machines
-        for name in peer.machines:
-            for mine in self.own:
-                for source, target in ((name, mine), (mine, name)):
-                    link = machines[source].links.get(target)
-                    if link is not None:
-                        link.sequence, link.expected = 0, 1
+            self.part.deliver(peer, message)
 
     def give_up(self, peer: Peer) -> None:
-        """A trainer takes no part any more; the machines here are told so as by the trainer itself."""
+        """A trainer's process takes no part any more, and may not come again."""
         if peer.left or peer.index < 0:
             return
-        cluster = self.cluster
-        source = cluster.machines.get(f"{peer.role}/communicator", cluster.machines[peer.role])
-        for name in sorted(self.own):
-            machine = cluster.machines[name]
-            if machine in cluster.servers or name in cluster.rings:
-                link = cluster.network.link(source, machine, peer.index)
-                step = max(peer.last_step, 0)
-                message = Message(COMPLETE, source.name, name, peer.index, step, link.expected, "", None, -1)
-                link.expected += 1
-                cluster.scheduler.deliver(link, message)
-        peer.left = True
+        self.part.take_out(peer)
+        peer.left = peer.given_up = True
         peer.unconfirmed.clear()
 
     def _ended(self, peer: Peer, fields: Mapping[str, Any]) -> None:
-        """A process says that it ends, with an error perhaps."""
-        if fields.get("error"):
-            peer.incarnation = peer.incarnation or "ended"
-            self.give_up(peer)
-            if peer.index < 0:
-                raise Refused(f"{peer.role} has ended: {fields['error']}")
+        """A process says that it ends; a server that is done needs not be waited for."""
+        if fields.get("done") is True and peer.index < 0:
+            peer.left = True
+            self._redial.pop(peer.role, None)
 
-    def ask(self, role: str, question: Mapping[str, Any], timeout: float) -> Mapping[str, Any]:
-        """Asks another process, and waits for the answer. Raises Refused if none comes."""
-        peer = self.peers[role]
-        self.answers.pop(role, None)
-        if peer.connection is not None:
-            peer.connection.send(frame(Header(ASK, 0, peer.received, peer.durable), json_body(question)))
-        if not self.run(lambda: role in self.answers, timeout):
-            raise Refused(f"{role} does not answer")
-        return self.answers.pop(role)
-
-    def say_goodbye(self, problem: str = "") -> None:
-        """Tells all others that this process ends."""
+    def say_goodbye(self, done: bool) -> None:
+        """Tells all others that this process ends, and whether its part is done."""
+        self._said_goodbye.set()
         for peer in self.peers.values():
             if peer.connection is not None:
-                peer.connection.send(frame(Header(BYE, 0, peer.received, peer.durable), json_body({"error": problem})))
+                peer.connection.send(frame(Header(BYE, 0, peer.received, peer.durable), json_body({"done": done})))
                 peer.connection.close()
 
     @property
     def confirmed(self) -> bool:
         """Whether nothing that was sent could be lost any more."""
         return not any(peer.unconfirmed for peer in self.peers.values() if not peer.left)
-
-
-def _number(fields: Mapping[str, Any], name: str) -> int:
-    value = fields.get(name, 0)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise WireError(f"{name} is no number")
-    return value

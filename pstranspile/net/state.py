@@ -6,7 +6,9 @@ is among the frames sent. With it is kept how far each connection was, and the f
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
+from copy import copy
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -24,8 +26,14 @@ from pstranspile.run.cluster.server import Server
 _PEERS, _IN, _OUT, _ANNOUNCED = "@peers", "@in", "@out", "@announced"
 """What is kept beside the server's own state: peers, links to it and from it, trainers that are to come back."""
 
+_OF_PEERS = ("incarnation", "former", "life", "left", "given_up", "announced", "received", "last_step")
+"""What of a peer is kept."""
+
 MOST_BYTES = 1 << 26
 """Bytes of messages after which the state is kept anyway: the others have to keep them until then."""
+
+RETRY = 5.0
+"""Seconds after which it is tried again to keep a state that could not be written."""
 
 
 class StateKeeper:
@@ -40,11 +48,15 @@ class StateKeeper:
         """Updates, and how many trainers took part, when the state was kept last."""
         self._writing: dict[str, int] | None = None
         """The frames of each peer that the state being written contains."""
+        self._failed: float | None = None
+        """When the state could not be written; None: the last time it could."""
+        self.went_back = False
+        """Whether the server has gone on from a kept state."""
 
-    def begin(self) -> bool:
+    def begin(self) -> None:
         """Goes back to the kept state, if there is one. Raises DiagnosticError if it can't be read."""
         if not self.file.exists():
-            return False
+            return
         kept = read_kept(self.file, self.server.name)
         state = dict(kept.state)
         peers: Mapping[str, Mapping[str, Any]] = state.pop(_PEERS)
@@ -54,9 +66,9 @@ class StateKeeper:
         for role, fields in peers.items():
             peer = self.site.peers[role]
             peer.heard = self.site.now()
-            peer.incarnation, peer.life, peer.left = fields["incarnation"], fields["life"], fields["left"]
-            peer.received = peer.durable = fields["received"]
-            peer.last_step = fields["last_step"]
+            for name in _OF_PEERS:
+                setattr(peer, name, fields[name])
+            peer.durable = peer.received
             peer.unconfirmed.extend(Unconfirmed(0, body_of(data.tobytes())) for data in fields["frames"])
             peer.renumber()
         machines, network = self.site.cluster.machines, self.site.cluster.network
@@ -66,7 +78,7 @@ class StateKeeper:
             network.link(self.server, machines[target], trainer).sequence = sequence
         self.server.go_on_again()
         self._last = self._now()
-        return True
+        self.went_back = True
 
     def _now(self) -> tuple[int, int]:
         return self.server.updates, len(self.server.live)
@@ -76,11 +88,21 @@ class StateKeeper:
         if self._writing is not None:
             return
         updates, members = self._now()
-        behind = sum(peer.received - peer.durable for peer in self.site.peers.values())
-        if not behind:
+        if not self._behind or (self._failed is not None and self.site.now() - self._failed < RETRY):
             return
-        if members != self._last[1] or updates - self._last[0] >= self.every or self.site.bytes_since_kept > MOST_BYTES:
+        due = self._failed is not None or self.site.bytes_since_kept > MOST_BYTES or self._over
+        if due or members != self._last[1] or updates - self._last[0] >= self.every:
             self._keep()
+
+    @property
+    def _behind(self) -> bool:
+        """Whether others must still keep what was taken from them."""
+        return any(peer.received > peer.durable for peer in self.site.peers.values())
+
+    @property
+    def _over(self) -> bool:
+        """Whether all trainers have left."""
+        return self.server.ended and all(peer.left for peer in self.site.peers.values() if peer.index >= 0)
 
     def _keep(self) -> None:
         kept = self._state()
@@ -98,12 +120,21 @@ class StateKeeper:
         self.site.events.put(Event(WRITTEN, None, reason=reason))
 
     def written(self, event: Event) -> None:
-        """The state is on disk: what it contains needs not be sent again."""
+        """The state is on disk: what it contains needs not be sent again. If it is not, that is told, once."""
         assert self._writing is not None
         if not event.reason:
             for role, received in self._writing.items():
                 self.site.peers[role].durable = received
+            self._failed = None
+        else:
+            if self._failed is None:
+                print(f"pstranspile start: {self.server.name}: its state is not kept: {event.reason}", file=sys.stderr)
+            self._failed = self.site.now()
         self._writing = None
+
+    def finish(self) -> None:
+        """Keeps the state in which all trainers have left. If that can't be done, the job is over all the same."""
+        self.site.run(lambda: self._writing is None and (not self._behind or self._failed is not None))
 
     def end(self) -> None:
         """The job is over: the state is needed no more."""
@@ -113,11 +144,7 @@ class StateKeeper:
         machines = self.site.cluster.machines
         peers = {
             role: {
-                "incarnation": peer.incarnation,
-                "life": peer.life,
-                "left": peer.left,
-                "received": peer.received,
-                "last_step": peer.last_step,
+                **{name: copy(getattr(peer, name)) for name in _OF_PEERS},
                 "frames": [np.frombuffer(_bytes(item.body), "uint8") for item in peer.unconfirmed],
             }
             for role, peer in self.site.peers.items()

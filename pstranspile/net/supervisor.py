@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from pstranspile.net.status import PARENT, STATUS
+from pstranspile.net.status import DONE, PARENT, STATUS
 
 GRACE = 5.0
 """Seconds that a process has to end when it is told to."""
@@ -50,6 +50,7 @@ class Member:
         self.pipe = os.fdopen(reading, "rb", buffering=0)
         self.starts += 1
         self.ended, self._rest = None, b""
+        self.told.pop("state", None)
 
     def read(self) -> list[dict[str, Any]]:
         """What the process has told since; nothing once its end of the pipe is closed."""
@@ -132,6 +133,8 @@ class Supervisor:
             return
         if member.pipe is not None:
             self._read_to_the_end([member])
+        if member.told.get("state") == DONE:  # whatever ended it, its part was done
+            status = 0
         if status and member.starts <= self.restarts:
             self._start(member)
             return

@@ -114,6 +114,16 @@ def test_a_trainer_that_is_killed_takes_part_again(victim: str, feeds: Path, tmp
     assert all(np.isfinite(value).all() for value in cluster.parameters().values())
 
 
+@pytest.mark.parametrize(("told", "done"), [("done", True), ("training", False)])
+def test_a_process_that_told_that_its_part_is_done_is_not_missed(told: str, done: bool, tmp_path: Path) -> None:
+    """Whatever ends it then, it is not started again."""
+    tells = f"import os; os.write(int(os.environ['PSTRANSPILE_STATUS']), b'{{\"state\": \"{told}\"}}\\n'); os._exit(9)"
+    member = Member("pserver_0", [sys.executable, "-c", tells], tmp_path / "log")
+    supervisor = Supervisor({"pserver_0": member}, restarts=1)
+    assert supervisor.run() == done
+    assert member.starts == (1 if done else 2)
+
+
 def test_a_process_that_ends_early_ends_the_job(feeds: Path, tmp_path: Path) -> None:
     """The report names who ended and what the others waited for; no process is left."""
     folder = tmp_path / "job"

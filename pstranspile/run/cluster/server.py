@@ -183,6 +183,12 @@ class Server(Machine):
         self.announced.append((trainer, step))
         self.admit()
 
+    def withdraw(self, trainer: int) -> bool:
+        """A trainer that was announced does not come at that step; whether it had not been let in yet."""
+        pending = {p for p, (who, _) in enumerate(self.announced) if who == trainer and p not in self.admitted}
+        self.admitted |= pending
+        return bool(pending)
+
     def admit(self) -> None:
         """Lets in the trainers that were announced, once they have left and it is time."""
         for place, (trainer, step) in enumerate(self.announced):

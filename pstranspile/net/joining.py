@@ -1,0 +1,97 @@
+"""How a trainer whose process was started again takes part again: it asks every server for a step, and is let in there.
+
+A server may be started again as well while this goes on, and forget it. So the step is told in every greeting from then
+on, and a server that does not know of it lets the trainer in again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pstranspile.net.peer import Peer
+from pstranspile.net.site import Site
+from pstranspile.net.terms import Refused
+from pstranspile.run.cluster.server import Server
+
+
+class Doorkeeper:
+    """Lets trainers into a server again."""
+
+    def __init__(self, site: Site, server: Server):
+        self.site = site
+        self.server = server
+        site.answer = self.answer
+        site.on_greeted = self.greeted
+
+    def answer(self, peer: Peer, question: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What a trainer is told that asks how far the server is, or whether it may come in at a step."""
+        step = question.get("rejoin")
+        if step is None:
+            return {"updates": self.server.updates, "step": peer.last_step}
+        if not isinstance(step, int) or peer.index < 0 or self._late(peer, step):
+            return {"joined": False}
+        self._let_in(peer, step)
+        return {"joined": True}
+
+    def _late(self, peer: Peer, step: int) -> bool:
+        """Whether the server has begun with a step that others take part in."""
+        server = self.server
+        if server.mode or all(other.left for other in self.site.peers.values() if other.index >= 0 and other != peer):
+            return False
+        return step < server.updates or (step == server.updates and getattr(server, "sending", False))
+
+    def greeted(self, peer: Peer, fields: Mapping[str, Any]) -> None:
+        """A trainer has come that was let in, which this server may have forgotten."""
+        step = fields.get("joins")
+        if isinstance(step, int) and peer.index >= 0 and not peer.announced:
+            self._let_in(peer, step)
+
+    def _let_in(self, peer: Peer, step: int) -> None:
+        """Announces the trainer. Where it counts as one that takes part now, it is taken out first: the server has let
+        it in at an earlier step that another server had begun, or has not seen an earlier process of it at all.
+        """
+        waited = self.server.withdraw(peer.index)
+        if not waited and (peer.announced or not peer.life):
+            self.site.part.take_out(peer)
+            self.site.run_machines()
+        peer.left, peer.announced = False, True
+        self.server.announce(peer.index, step)
+
+
+def rejoin(site: Site, servers: Sequence[str], patience: float) -> int:
+    """Announces that this trainer, which was here before, takes part again; gives the first step in which it does.
+
+    That is a step which no server has begun to serve. Raises Refused.
+    """
+    ahead = 1
+    while True:
+        asked = [site.peers[server].incarnation for server in servers]
+        told = [_ask(site, server, {"rejoin": None}, patience) for server in servers]
+        if any(server.mode == 0 for server in site.cluster.servers):
+            step = max(int(answer["updates"]) for answer in told) + ahead
+        else:
+            step = max(int(answer["step"]) for answer in told) + 1
+        joined = all(_ask(site, server, {"rejoin": step}, patience)["joined"] for server in servers)
+        if joined and asked == [site.peers[server].incarnation for server in servers]:
+            site.joins = step
+            return step
+        ahead *= 2
+
+
+def _ask(site: Site, role: str, question: Mapping[str, Any], timeout: float) -> Mapping[str, Any]:
+    """Asks another process, again on every new connection, and waits for the answer. Raises Refused if none comes."""
+    peer = site.peers[role]
+    site.questions += 1
+    number = site.questions
+    asked_on: list[object] = [None]
+
+    def answered() -> bool:
+        if peer.connection is not None and peer.connection is not asked_on[0]:
+            asked_on[0] = peer.connection
+            peer.ask({**question, "number": number})
+        return site.answers.get(role, {}).get("number") == number
+
+    if not site.run(answered, timeout):
+        raise Refused(f"{role} does not answer")
+    return site.answers.pop(role)

@@ -1,0 +1,98 @@
+"""One process's part of a cluster: its own machines, and stand-ins for all others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from pstranspile.net.peer import Peer
+from pstranspile.net.values import WireError
+from pstranspile.run.cluster.cluster import Cluster
+from pstranspile.run.cluster.faults import process_of
+from pstranspile.run.cluster.message import COMPLETE, REPLY, Message
+from pstranspile.run.cluster.network import Machine
+
+Post: TypeAlias = "Callable[[Peer, list[Message]], object]"
+"""Is handed what the machines of this process have posted to those of another one."""
+
+
+class Part:
+    """The machines of a cluster that run in the process `role`; the others' inboxes are handed to `post`."""
+
+    def __init__(self, cluster: Cluster, role: str, post: Post):
+        self.cluster = cluster
+        self.machines = sorted(cluster.machines)
+        """The names of all machines; their places are their numbers on the wire."""
+        self.numbers = {name: number for number, name in enumerate(self.machines)}
+        indices = {trainer.name: trainer.index for trainer in cluster.trainers}
+        by_role: dict[str, set[str]] = {}
+        for name in self.machines:
+            by_role.setdefault(self.role_of(name), set()).add(name)
+        self.own = frozenset(by_role.pop(role))
+        self.peers = {name: Peer(name, frozenset(names), indices.get(name, -1)) for name, names in by_role.items()}
+        for peer in self.peers.values():
+            for name in peer.machines:
+                machine: Any = cluster.machines[name]
+                machine.run = _sender(machine, peer, post)
+
+    def role_of(self, machine: str) -> str:
+        """The process that a machine runs in: a ring is in that of the first trainer."""
+        return self.cluster.trainers[0].name if machine in self.cluster.rings else process_of(machine)
+
+    def require_allowed(self, peer: Peer, message: Message) -> None:
+        """Raises WireError for a message that its sender may not send, or that is for no machine of this process."""
+        if message.source not in peer.machines or message.target not in self.own:
+            raise WireError(f"{peer.role} may not send messages from {message.source} to {message.target}")
+        if message.kind != REPLY and peer.index >= 0 and message.trainer != peer.index:
+            raise WireError(f"{peer.role} may not send messages of trainer {message.trainer}")
+
+    def deliver(self, peer: Peer, message: Message) -> None:
+        """Hands a message to its machine, once. Raises WireError if one before it is missing."""
+        cluster = self.cluster
+        target = cluster.machines[message.target]
+        link = cluster.network.link(cluster.machines[message.source], target, message.trainer)
+        if message.sequence < link.expected:
+            return
+        if message.sequence != link.expected:
+            raise WireError(f"message {message.sequence} has come where {link.expected} is due: {message}")
+        link.expected += 1
+        if message.kind == COMPLETE:
+            peer.left = True
+        elif message.step > peer.last_step:
+            peer.last_step = message.step
+        cluster.scheduler.deliver(link, message)
+
+    def reset_links(self, peer: Peer) -> None:
+        """A process has taken another one's place: messages on links to and from its machines are counted anew."""
+        machines = self.cluster.machines
+        for name in peer.machines:
+            for mine in self.own:
+                for source, target in ((name, mine), (mine, name)):
+                    link = machines[source].links.get(target)
+                    if link is not None:
+                        link.sequence, link.expected = 0, 1
+
+    def take_out(self, peer: Peer) -> None:
+        """The machines here are told, as by the trainer itself, that it takes no part.
+
+        The message is not one of the trainer's: those that come from it keep their numbers.
+        """
+        cluster = self.cluster
+        source = cluster.machines.get(f"{peer.role}/communicator", cluster.machines[peer.role])
+        for name in sorted(self.own):
+            machine = cluster.machines[name]
+            if machine in cluster.servers or name in cluster.rings:
+                link = cluster.network.link(source, machine, peer.index)
+                step = max(peer.last_step, 0)
+                message = Message(COMPLETE, source.name, name, peer.index, step, link.expected, "", None, -1)
+                cluster.scheduler.deliver(link, message)
+
+
+def _sender(machine: Machine, peer: Peer, post: Post) -> Callable[[], None]:
+    def send() -> None:
+        messages = list(machine.inbox)
+        machine.inbox.clear()
+        if messages:
+            post(peer, messages)
+
+    return send
