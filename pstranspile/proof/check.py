@@ -13,17 +13,16 @@ from pstranspile.ir.model import STARTUP, Module
 from pstranspile.job import Job
 from pstranspile.plan.plan import Plan
 from pstranspile.proof.causes import Suspicion, server_causes
-from pstranspile.proof.compare import Side, Sides, Snapshot, differ, learnt, plain, settled, verdicts
+from pstranspile.proof.compare import Comparison, Doubts, Snapshot, differ, plain
 from pstranspile.proof.course import Course, Tell
 from pstranspile.proof.faults import Sound, check_faults
 from pstranspile.proof.given import Given
 from pstranspile.proof.halves import halves_of
 from pstranspile.proof.ledger import Ledger
 from pstranspile.proof.made import made_feeds, naming_inputs, unstarted
-from pstranspile.proof.replay import Replay
 from pstranspile.proof.replays import replay_of
-from pstranspile.proof.report import Cause, Report
-from pstranspile.proof.sides import Held, start_cluster, train_alone, train_together
+from pstranspile.proof.report import Cause, Report, Verdict
+from pstranspile.proof.sides import Alone, Held, start_cluster, train_both
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.scenario import Scenario
 from pstranspile.run.cluster.shares import Weighing
@@ -87,24 +86,22 @@ def check(
     course.shares = shares
     given = Given(module, made, course, feeds, init, seed)
     with naming_inputs(course, made=with_made):
-        alone = train_alone(module, course, feeds, init, seed)
+        alone = Alone(module, course, feeds, init, seed)
     cluster = start_cluster(made, course, feeds, init, seed)
     ledger = Ledger(_plans(made)) if job.mode in ALONE else None
     if ledger is not None:
         cluster.network.observers.append(ledger)
-    held = Held(made, alone.start)
+    held, comparison = Held(made, cluster, alone.start), Comparison(course, alone.start)
     with naming_inputs(course, made=with_made):
-        together = train_together(cluster, course, held)
+        train_both(alone, held, comparison.look)
+    wanted = held.values() if schedules and job.mode not in ALONE else {}
     ends = cluster.parameters() if faults is not None else {}
     cluster.finish()
-    other_types = held.other_types(cluster)
-    for scope in scopes_of(cluster).values():  # which take the most memory, and are not needed any more
+    other_types = held.other_types()
+    for scope in (alone.scope, *scopes_of(cluster).values()):  # which take the most memory, and are not needed any more
         scope.clear()
-    found = verdicts(course, Sides(together, alone))
-    precise = _in_doubles(given)
-    replay = precise.replay
-    if _promises(job) and not precise.refused:
-        found = settled(course, found, precise.sides)
+    precise = _in_doubles(given, comparison.verdicts() if _promises(job) else ())
+    found = comparison.verdicts() if precise.refused or not _promises(job) else precise.verdicts
     fed = {name for step in range(steps) for name in given_feeds.step(step)}
     shared = job.trainers > 1 and bool(fed) and not any(divided(course.whole, name) for name in fed)
     report = Report(
@@ -115,20 +112,20 @@ def check(
         verdicts=tuple(found),
         applied=ledger.result() if ledger else None,
         promised=_promises(job),
-        wrong=(*other_types, *replay.problems),
+        wrong=(*other_types, *precise.problems),
         programs=course.text,
         whole=tuple(sorted(fed)) if shared else (),
         not_run=tuple(name for name in course.known if name not in course.programs),
-        learnt=learnt(course, alone),
+        learnt=comparison.learnt(),
         single_precision=precise.refused,
         shares=uneven.told(shares) if cluster.shares is not None and (uneven := cluster.shares.uneven()) else "",
     )
     if schedules and job.mode not in ALONE:
-        differing = _other_schedules(given, held, schedules, together.snapshots[-1])
+        differing = _other_schedules(given, alone.start, schedules, wanted)
         report = report._replace(schedules=schedules, schedule_differs=differing)
     different = [verdict.name for verdict in report.different]
     if different and (job.trainers > 1 or len(job.pservers) > 1 or job.mode in ALONE):
-        report = report._replace(causes=tuple(_causes(given, cluster, replay.shown, alone, different)))
+        report = report._replace(causes=tuple(_causes(given, cluster, precise.shown, alone, different)))
     if faults is not None:
         course.tell("with faults: step", 0, steps)
         sound = Sound(ends, not report.different, bool(report.shares)) if job.mode in TOGETHER else None
@@ -137,33 +134,35 @@ def check(
 
 
 class _Precise(NamedTuple):
-    """Both sides in double precision, and what holds the cluster's steps to the source there.
+    """What both sides are in double precision, and what comes of holding the cluster's steps to the source there.
 
-    `refused` says why double precision can't be had; then it is single precision.
+    `refused` says why double precision can't be had; then it is single precision, and there are no verdicts.
     """
 
-    sides: Sides
-    replay: Replay
+    verdicts: Sequence[Verdict]
+    problems: Sequence[str]
+    shown: Mapping[str, str]
     refused: str = ""
 
 
-def _in_doubles(given: Given) -> _Precise:
+def _in_doubles(given: Given, found: Sequence[Verdict]) -> _Precise:
     """Trains both sides in double precision, and holds every step of the cluster to the source."""
     try:
-        return _held_to_steps(given.in_doubles(), ", in double precision")
+        return _held_to_steps(given.in_doubles(), found)
     except DiagnosticError as problem:
-        return _held_to_steps(given, "")._replace(refused=problem.diagnostics[0].message)
+        refused = problem.diagnostics[0].message
+    return _held_to_steps(given, ())._replace(refused=refused)
 
 
-def _held_to_steps(given: Given, how: str) -> _Precise:
+def _held_to_steps(given: Given, found: Sequence[Verdict]) -> _Precise:
     module, made, course, feeds, init, seed = given
-    alone = train_alone(module, course, feeds, init, seed, how)
+    alone = Alone(module, course, feeds, init, seed)
     cluster = start_cluster(made, course, feeds, init, seed)
-    replay = replay_of(made, cluster, course, seed)
-    together = train_together(cluster, course, Held(made, alone.start), replay, how)
+    replay, doubts = replay_of(made, cluster, course, seed), Doubts(course, alone.start, found)
+    train_both(alone, Held(made, cluster, alone.start), doubts.look, replay)
     cluster.finish()
     replay.end()
-    return _Precise(Sides(together, alone), replay)
+    return _Precise(doubts.settled(), replay.problems, replay.shown)
 
 
 def _promises(job: Job) -> bool:
@@ -176,26 +175,26 @@ def _plans(made: Compiled) -> list[Plan]:
     return [part.plan for part in emitter.parts] if isinstance(emitter, ServerJob) else [made.plan]
 
 
-def _other_schedules(given: Given, held: Held, schedules: int, wanted: Snapshot) -> tuple[tuple[int, str], ...]:
+def _other_schedules(given: Given, start: Snapshot, schedules: int, wanted: Snapshot) -> tuple[tuple[int, str], ...]:
     """The schedules that end with other values, and the first variable that differs."""
     _, made, course, feeds, init, seed = given
     found: list[tuple[int, str]] = []
     for schedule in range(1, schedules + 1):
         cluster = start_cluster(made, course, feeds, init, seed, schedule, watch=False)
         cluster.run_to(course.steps)
-        values = held(cluster)
+        held = Held(made, cluster, start)
+        differing = next(
+            (n for n in wanted if not differ(plain(held.value(n)), plain(wanted[n]), by_element=True)[0]), None
+        )
         cluster.finish()
         course.tell("orders of events", schedule, schedules)
-        differing = next(
-            (n for n in wanted if not differ(plain(values[n]), plain(wanted[n]), by_element=True)[0]), None
-        )
         if differing is not None:
             found.append((schedule, differing))
     return tuple(found)
 
 
 def _causes(
-    given: Given, cluster: Cluster, shown: Mapping[str, str], alone: Side, different: Sequence[str]
+    given: Given, cluster: Cluster, shown: Mapping[str, str], alone: Alone, different: Sequence[str]
 ) -> list[Cause]:
     """The ops that make the first step of a program differ: on the trainers, then on the servers (as was `shown`)."""
     course, trainers = given.course, cluster.trainers
@@ -205,8 +204,7 @@ def _causes(
     for name in course.programs:
         step = course.first_step(name)
         if step >= 0 and len(trainers) > 1:
-            before = alone.snapshots[step - 1] if step else alone.start
-            held = {name: plain(value) for name, value in before.items()}
+            held = alone.began.get(name, alone.start)
             shares = [share for feed in given_to if (share := feed(step)) is not None]
             suspicion = Suspicion(halves[name], held, feeds.step(step), shares, given.seed)
             found.update(dict.fromkeys(suspicion.causes()))

@@ -6,14 +6,13 @@ where the two must be equal but for a tiny part of what was learnt.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from pstranspile.ir.frozen import EMPTY
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.values import LoDTensor, SelectedRows
 from pstranspile.proof.course import Course
-from pstranspile.proof.keeping import Patched, chunks, same_bits
+from pstranspile.proof.keeping import chunks, same_bits
 from pstranspile.proof.report import ADDS_UP, BITWISE, DIFFERENT, ROUGH, ROUNDING, Learnt, Verdict
 
 np = lazy_import("numpy")
@@ -33,36 +32,30 @@ OF_STATES = 1e-12
 SMALL = 1e-2
 """Elements of parameters smaller than this are held against this instead of against themselves."""
 
+FETCHED = ("loss", "result")
+"""The kinds of what is fetched; all else is kept."""
+
 Snapshot = Mapping[str, Any]
 """Values of variables after a step, by name."""
 
 
-class Side(NamedTuple):
-    """One side of a check: values after each step, what was fetched, and what the first step began with.
+class Seen(NamedTuple):
+    """Both sides after a step (numbered from 1), as they are: who looks keeps and changes nothing of it.
 
-    `fetched` holds for every loss or result a value for each run of its program: the parts of all trainers. `counts`
-    holds, after each step of a cluster, what every trainer keeps for metrics, by name; `weights` how much what each of
-    them has fetched counts.
+    `fetched` are the values of losses and results on the cluster and the single machine, `ours` gives a variable of the
+    cluster (None if it has no value), `theirs` are those of the single machine, and `counts` what every trainer keeps
+    for metrics.
     """
 
-    snapshots: list[Snapshot]
-    fetched: dict[str, list[list[Any]]]
-    start: Snapshot
-    counts: Sequence[Mapping[str, Sequence[Any]]] = ()
-    weights: Mapping[str, list[list[float]]] = EMPTY
-
-
-class Sides(NamedTuple):
-    """Both sides of a check, in the same precision."""
-
-    ours: Side
-    theirs: Side
+    step: int
+    fetched: Mapping[str, tuple[Any, Any]]
+    ours: Callable[[str], Any]
+    theirs: Mapping[str, Any]
+    counts: Mapping[str, Sequence[Any]]
 
 
 def plain(value: Any) -> Any:
     """A value as an array: data of a ragged one, sparse rows in place."""
-    if isinstance(value, Patched):
-        return value.whole()
     if isinstance(value, LoDTensor):
         return value.data
     if isinstance(value, SelectedRows):
@@ -128,127 +121,143 @@ def same_in_doubles(ours: Any, theirs: Any, change: float, floor: float = 0.0) -
     )
 
 
-def verdict(name: str, kind: str, ours: Sequence[Any], theirs: Sequence[Any], steps: Sequence[int] = ()) -> Verdict:
-    """The verdict on one variable from its values on the cluster and on the single machine after some steps
-    (default: after each one), with `ROUGH` for a bound.
-    """
-    bitwise, worst, worst_step, first = True, 0.0, 0, -1
-    for step, a, b in zip(steps or range(1, len(ours) + 1), ours, theirs, strict=True):
-        same, difference = differ(plain(a), plain(b), by_element=kind == "parameter")
-        bitwise &= same
-        if difference > worst:
-            worst, worst_step = difference, step
-        if first < 0 and difference > ROUGH:
-            first = step
-    equality = BITWISE if bitwise else ROUNDING if first < 0 else DIFFERENT
-    return Verdict(name, kind, equality, worst, worst_step, first, ROUGH)
+class _Line:
+    """The verdict on one variable, with `ROUGH` for a bound, as one step after the other is looked at."""
+
+    def __init__(self, name: str, kind: str):
+        self.found = Verdict(name, kind, BITWISE, 0.0, 0, -1, ROUGH)
+
+    def add(self, step: int, ours: Any, theirs: Any) -> None:
+        found = self.found
+        same, difference = differ(plain(ours), plain(theirs), by_element=found.kind == "parameter")
+        if difference > found.worst:
+            found = found._replace(worst=difference, worst_step=step)
+        if found.first < 0 and difference > ROUGH:
+            found = found._replace(first=step)
+        if not same:
+            found = found._replace(equality=ROUNDING if found.first < 0 else DIFFERENT)
+        self.found = found
 
 
-def verdicts(course: Course, sides: Sides) -> list[Verdict]:
-    """The verdicts on losses and results, then those on the variables that both sides have, parameters first, each
-    group by name.
-    """
-    found: list[Verdict] = []
-    for owner, label, name in _watched(course):
-        kind = "metric" if name in course.metrics else course.kind(owner)
-        pairs = fetched_pairs(sides, label)
-        found.append(verdict(label, kind, *zip(*pairs, strict=True), steps=course.steps_of(owner)))
-    ours, theirs = sides
-    parameters = {var.name for var in course.whole.parameters()}
-    names = [name for name in ours.snapshots[0] if name in theirs.snapshots[0]] if ours.snapshots else []
-    for name in sorted(names, key=lambda name: (name not in parameters, name)):
-        mine, wanted = ([snapshot.get(name) for snapshot in side.snapshots] for side in sides)
-        if name in course.metrics:
-            parts = [values[name] for values in ours.counts]
-            found.append(metric_verdict(name, parts, mine, wanted, theirs.start.get(name)))
-        else:
-            found.append(verdict(name, "parameter" if name in parameters else "state", mine, wanted))
-    return found
+class _Metric:
+    """The verdict on what is kept for a metric: equal, or, as each trainer counts its share, equal in the sum."""
+
+    def __init__(self, name: str, start: Any):
+        self.alike, self.sums = _Line(name, "metric"), _Line(name, "metric")
+        self.start = plain(start)
+        self.adds_up = True
+
+    def add(self, step: int, ours: Any, theirs: Any, parts: Sequence[Any]) -> None:
+        self.alike.add(step, ours, theirs)
+        start, wanted = self.start, plain(theirs)
+        if start is not None and wanted is not None and start.shape != wanted.shape:  # other dims than the op gives it
+            start = self.start = None if start.any() else np.zeros_like(wanted)
+        self.adds_up &= start is not None and all(part is not None for part in parts)
+        if self.adds_up and start is not None:
+            self.sums.add(step, start + sum(plain(part) - start for part in parts), theirs)
+
+    @property
+    def found(self) -> Verdict:
+        if self.alike.found.equality != DIFFERENT or not self.adds_up or self.sums.found.equality == DIFFERENT:
+            return self.alike.found
+        return self.sums.found._replace(equality=ADDS_UP)
 
 
-def settled(course: Course, found: Sequence[Verdict], precise: Sides) -> list[Verdict]:
-    """The verdicts, where training in double precision says which differences are none of rounding."""
-    parameters = {var.name for var in course.whole.parameters()}
-    floors = _floors(course, precise, parameters)
-    labels = {label: course.steps_of(owner) for owner, label, _ in _watched(course)}
-    result: list[Verdict] = []
-    for item in found:
-        if item.kind != "metric" and item.equality != BITWISE:
-            if item.name in labels and item.kind != "parameter":
-                pairs = fetched_pairs(precise, item.name)
-                bad = [
-                    step
-                    for step, (a, b) in zip(labels[item.name], pairs, strict=True)
-                    if not same_in_doubles(a, b, moved(b, None), OF_STATES)
-                ]
-            else:
-                bad = _bad_steps(item.name, precise, floors[item.name in parameters])
-            item = item._replace(
-                equality=DIFFERENT if bad else ROUNDING, first=bad[0] if bad else -1, tolerance=OF_CHANGE
-            )
-        result.append(item)
-    return result
+class Comparison:
+    """The verdicts on losses, results and the variables that both sides have, which began with `start`."""
+
+    def __init__(self, course: Course, start: Snapshot):
+        self.course = course
+        self.start = start
+        self.parameters = {var.name for var in course.whole.parameters()}
+        self.updated = {n for owner in course.programs if course.steps_of(owner) for n in course.updated(owner)}
+        self.fetched = {
+            label: _Line(label, "metric" if name in course.metrics else course.kind(owner))
+            for owner, label, name in _watched(course)
+        }
+        self.lines: dict[str, _Line] = {}
+        self.metrics: dict[str, _Metric] = {}
+        self.changed: dict[str, Any] = {}
+        """Of every parameter that programs update, which rows have changed at some time."""
+
+    def look(self, seen: Seen) -> None:
+        """Compares what both sides have after a step."""
+        for label, (ours, theirs) in seen.fetched.items():
+            self.fetched[label].add(seen.step, ours, theirs)
+        known = self.lines.keys() | self.metrics.keys()
+        for name in known or seen.theirs:
+            ours, theirs = seen.ours(name), seen.theirs.get(name)
+            if not known and ours is None:
+                continue
+            if name in self.course.metrics:
+                line = self.metrics.setdefault(name, _Metric(name, self.start.get(name)))
+                line.add(seen.step, ours, theirs, seen.counts[name])
+                continue
+            kind = "parameter" if name in self.parameters else "state"
+            self.lines.setdefault(name, _Line(name, kind)).add(seen.step, ours, theirs)
+        for name in self.updated & self.start.keys():
+            start = self.start[name]
+            rows = self.changed.setdefault(name, np.zeros(start.shape[:1] or (1,), "bool"))
+            rows |= (seen.theirs[name] != start).reshape(len(rows), -1).any(1)
+
+    def verdicts(self) -> list[Verdict]:
+        """The verdicts on losses and results, then those on variables, parameters first, each group by name."""
+        lines = {**self.lines, **self.metrics}
+        names = sorted(lines, key=lambda name: (name not in self.parameters, name))
+        return [*(line.found for line in self.fetched.values()), *(lines[name].found for name in names)]
+
+    def learnt(self) -> tuple[Learnt, ...]:
+        """What the steps have changed of every parameter that they update, at some time."""
+        return tuple(Learnt(name, int(rows.sum()), len(rows)) for name, rows in sorted(self.changed.items()))
 
 
-def _bad_steps(name: str, precise: Sides, floors: Sequence[float]) -> list[int]:
-    """The steps after which a variable is another one."""
-    bad: list[int] = []
-    change, start = 0.0, plain(precise.theirs.start.get(name))
-    pairs = zip(precise.ours.snapshots, precise.theirs.snapshots, floors, strict=True)
-    for step, (ours, theirs, floor) in enumerate(pairs, 1):
-        a, b = plain(ours.get(name)), plain(theirs.get(name))
-        change = max(change, moved(b, start))
-        if not same_in_doubles(a, b, change, floor):
-            bad.append(step)
-    return bad
+class Doubts:
+    """Which of the differences that were `found` are none of rounding, as both sides are in double precision."""
 
+    def __init__(self, course: Course, start: Snapshot, found: Sequence[Verdict]):
+        self.course = course
+        self.start = start
+        self.found = found
+        self.parameters = {var.name for var in course.whole.parameters()}
+        self.change: dict[str, float] = {}
+        """By how much each variable has changed at most."""
+        self.bad: dict[Verdict, int] = {}
+        """The first step after which a variable was another one."""
 
-def _floors(course: Course, precise: Sides, parameters: set[str]) -> dict[bool, list[float]]:
-    """After each step, what rounding alone may have moved parameters (True) and other variables by."""
-    start = precise.theirs.start
-    floors: dict[bool, list[float]] = {True: [], False: []}
-    for snapshot in precise.theirs.snapshots:
+    def look(self, seen: Seen) -> None:
+        """Compares what both sides have after a step."""
         largest = {True: 0.0, False: 0.0}
-        for name, value in snapshot.items():
-            if name not in course.metrics:
-                mine = name in parameters
-                largest[mine] = max(largest[mine], moved(plain(value), plain(start.get(name))))
-        for mine, part in ((True, OF_LARGEST), (False, OF_STATES)):
-            floors[mine].append(part * largest[mine])
-    return floors
+        for name, value in seen.theirs.items():
+            if name not in self.course.metrics:
+                change, mine = moved(value, self.start.get(name)), name in self.parameters
+                largest[mine] = max(largest[mine], change)
+                self.change[name] = max(self.change.get(name, 0.0), change)
+        for item in self.found:
+            if item.kind == "metric" or item.equality == BITWISE:
+                continue
+            if item.kind in FETCHED:
+                ours, theirs = seen.fetched.get(item.name, (None, None))
+                alike = same_in_doubles(ours, theirs, moved(theirs, None), OF_STATES)
+            else:
+                mine = item.kind == "parameter"
+                floor = (OF_LARGEST if mine else OF_STATES) * largest[mine]
+                change = self.change.get(item.name, 0.0)
+                alike = same_in_doubles(seen.ours(item.name), seen.theirs.get(item.name), change, floor)
+            if not alike:
+                self.bad.setdefault(item, seen.step)
 
-
-def learnt(course: Course, alone: Side) -> tuple[Learnt, ...]:
-    """What the steps have changed of every parameter that they update, at some time."""
-    updated = {name for owner in course.programs if course.steps_of(owner) for name in course.updated(owner)}
-    found: list[Learnt] = []
-    for name in sorted(updated & alone.start.keys()):
-        start = plain(alone.start[name])
-        rows = np.zeros(start.shape[:1] or (1,), "bool")
-        for snapshot in alone.snapshots:
-            rows |= (plain(snapshot[name]) != start).reshape(len(rows), -1).any(1)
-        found.append(Learnt(name, int(rows.sum()), len(rows)))
-    return tuple(found)
-
-
-def metric_verdict(
-    name: str, parts: Sequence[Sequence[Any]], ours: Sequence[Any], wanted: Sequence[Any], start: Any
-) -> Verdict:
-    """The verdict on what is kept for a metric: equal, or, as each trainer counts its share, equal in the sum.
-
-    `parts` are the values of all trainers after each step.
-    """
-    alike = verdict(name, "metric", ours, wanted)
-    if alike.equality != DIFFERENT or start is None or any(value is None for values in parts for value in values):
-        return alike
-    start = plain(start)
-    if start is not None and start.shape != plain(wanted[0]).shape:  # other dims than those that the op gives it
-        start = None if start.any() else np.zeros_like(plain(wanted[0]))
-    if start is None:
-        return alike
-    sums = [start + sum(plain(value) - start for value in values) for values in parts]
-    added = verdict(name, "metric", sums, wanted)
-    return alike if added.equality == DIFFERENT else added._replace(equality=ADDS_UP)
+    def settled(self) -> list[Verdict]:
+        """The verdicts, where training in double precision says which differences are none of rounding."""
+        return [
+            item
+            if item.kind == "metric" or item.equality == BITWISE
+            else item._replace(
+                equality=DIFFERENT if item in self.bad else ROUNDING,
+                first=self.bad.get(item, -1),
+                tolerance=OF_CHANGE,
+            )
+            for item in self.found
+        ]
 
 
 def _watched(course: Course) -> list[tuple[str, str, str]]:
@@ -260,15 +269,7 @@ def _watched(course: Course) -> list[tuple[str, str, str]]:
     ]
 
 
-def fetched_pairs(sides: Sides, label: str) -> list[tuple[Any, Any]]:
-    """What the cluster and the single machine have fetched in each run of a program."""
-    ours = sides.ours.fetched[label]
-    weights = sides.ours.weights.get(label) or [[1.0] * len(parts) for parts in ours]
-    pairs = zip(ours, weights, sides.theirs.fetched[label], strict=True)
-    return [_together(parts, weight, whole) for parts, weight, (whole,) in pairs]
-
-
-def _together(parts: Sequence[Any], weights: Sequence[float], whole: Any) -> tuple[Any, Any]:
+def together(parts: Sequence[Any], weights: Sequence[float], whole: Any) -> tuple[Any, Any]:
     """What trainers have fetched, as one value: their rows one after the other, or the mean of their values; and what
     it is held against. Where nobody had rows there is nothing.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,9 +13,8 @@ from pstranspile.compile import Compiled
 from pstranspile.ir.model import STARTUP, Module
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.values import SelectedRows
-from pstranspile.proof.compare import Side, Snapshot, plain
+from pstranspile.proof.compare import Seen, Snapshot, plain, together
 from pstranspile.proof.course import Course
-from pstranspile.proof.keeping import kept
 from pstranspile.proof.replay import Replay
 from pstranspile.run.api import run
 from pstranspile.run.batch import Batch
@@ -28,29 +27,39 @@ from pstranspile.run.step_feeds import GivenFeeds
 np = lazy_import("numpy")
 
 
-def train_alone(
-    module: Module, course: Course, feeds: GivenFeeds, init: Mapping[str, Any], seed: int, how: str = ""
-) -> Side:
-    """The single machine; `how` is told with its steps."""
-    scope = Scope()
-    run(module[STARTUP], scope=scope, seed=seed)
-    for name, value in init.items():
-        scope[name] = value
-    given = course.feeds(feeds)
-    names = [name for name, var in course.whole.main_block.vars.items() if var.persistable]
+class Alone:
+    """The single machine, step by step.
 
-    def held(before: Snapshot) -> Snapshot:
-        return {name: kept(scope[name], before.get(name)) for name in names if isinstance(scope.get(name), np.ndarray)}
+    `start` is a copy of what it keeps before the first step, `began` of what it kept before the first step of each
+    program that is not run first.
+    """
 
-    side = Side([], {}, held({}))
-    for step in course.each_step(f"the single machine{how}: step"):
-        owner = course.turns.program(step)
-        watched, program = course.watched[owner], course.programs[owner]
-        out = run(program, feed=given.step(step), fetch=watched, scope=scope, seed=seed, step=step)
-        side.snapshots.append(held(side.snapshots[-1] if side.snapshots else side.start))
-        for name in watched:
-            side.fetched.setdefault(course.label(owner, name), []).append([out[name]])
-    return side
+    def __init__(self, module: Module, course: Course, feeds: GivenFeeds, init: Mapping[str, Any], seed: int):
+        self.course = course
+        self.seed = seed
+        self.scope = Scope()
+        run(module[STARTUP], scope=self.scope, seed=seed)
+        for name, value in init.items():
+            self.scope[name] = value
+        self.given = course.feeds(feeds)
+        self.names = [name for name, var in course.whole.main_block.vars.items() if var.persistable]
+        self.start = self._copies()
+        self.began: dict[str, Snapshot] = {}
+
+    def _copies(self) -> dict[str, Any]:
+        return {name: own_copy(value) for name, value in self.values().items()}
+
+    def values(self) -> dict[str, Any]:
+        """The arrays that it keeps, as they are now."""
+        return {name: value for name in self.names if isinstance(value := self.scope.get(name), np.ndarray)}
+
+    def train(self, step: int) -> dict[str, Any]:
+        """Trains a step (counted from 0), and gives what is watched of it."""
+        owner = self.course.turns.program(step)
+        if step and step == self.course.first_step(owner):
+            self.began[owner] = self._copies()
+        watched, program = self.course.watched[owner], self.course.programs[owner]
+        return run(program, feed=self.given.step(step), fetch=watched, scope=self.scope, seed=self.seed, step=step)
 
 
 def start_cluster(
@@ -83,34 +92,35 @@ def start_cluster(
 class Held:
     """Whole values of a cluster's variables, wherever they lie. Rows of a table by id replace those in `start`."""
 
-    def __init__(self, result: Compiled, start: Snapshot):
+    def __init__(self, result: Compiled, cluster: Cluster, start: Snapshot):
         self.start = start
+        self.cluster = cluster
         layout = layout_of(result)
         known = {name: placed for name, placed in layout.variables.items() if name in start}
         self.layout = replace(layout, variables=known)
-        self.last = start
 
-    def __call__(self, cluster: Cluster) -> Snapshot:
-        """The values now, of the variables that the single machine has too. Raises DiagnosticError."""
-        found: dict[str, Any] = {}
-        for name, placed in self.layout.variables.items():  # one by one, as some take much memory
-            state = gather(replace(self.layout, variables={name: placed}), scopes_of(cluster))
-            whole = state.values.get(name)
-            if state.tables:
-                whole = own_copy(self.start[name])
-                for part in state.tables[name]:
-                    whole[part.rows] = part.value[: len(part.rows)]
-            for copy in state.copies if whole is None else ():
-                whole = copy.value
-                break
-            if whole is not None:
-                found[name] = kept(whole, self.last.get(name))
-        self.last = found
-        return found
+    def value(self, name: str) -> Any:
+        """What a variable is now; None if it has no value, or the single machine has none. Raises DiagnosticError."""
+        if name not in self.layout.variables:
+            return None
+        alone = replace(self.layout, variables={name: self.layout.variables[name]})
+        state = gather(alone, scopes_of(self.cluster))
+        if state.tables:
+            whole = own_copy(self.start[name])
+            for part in state.tables[name]:
+                whole[part.rows] = part.value[: len(part.rows)]
+            return whole
+        copies = (copy.value for copy in state.copies)
+        return state.values[name] if name in state.values else next(copies, None)
 
-    def other_types(self, cluster: Cluster) -> list[str]:
+    def values(self) -> dict[str, Any]:
+        """Copies of the variables that have values now."""
+        found = {name: self.value(name) for name in self.layout.variables}
+        return {name: own_copy(value) for name, value in found.items() if value is not None}
+
+    def other_types(self) -> list[str]:
         """What machines hold in other element types than the single machine, in words."""
-        scopes, found = scopes_of(cluster), list[str]()
+        scopes, found = scopes_of(self.cluster), list[str]()
         for name, placed in self.layout.variables.items():
             wanted = plain(self.start[name])
             for part in placed.holders:
@@ -121,26 +131,26 @@ class Held:
         return found
 
 
-def train_together(cluster: Cluster, course: Course, held: Held, replay: Replay | None = None, how: str = "") -> Side:
-    """The cluster, stopped after every step to look at its variables, and to hold the step to the source (`replay`)."""
+def train_both(alone: Alone, held: Held, look: Callable[[Seen], object], replay: Replay | None = None) -> None:
+    """Trains the single machine and the cluster of `held` step by step, and looks at both after every one.
+
+    So the values of one step are there at a time. With `replay` each step is held to the source.
+    """
+    cluster, course = held.cluster, alone.course
     cluster.start()
     if replay is not None:
-        replay.begin(held.start)
-    counts: list[Mapping[str, list[Any]]] = []
-    weights: dict[str, list[list[float]]] = {}
-    side = Side([], {}, {}, counts, weights)
-    for step in course.each_step(f"the cluster{how}: step"):
+        replay.begin(alone.start)
+    for step in course.each_step("both sides: step" if replay is None else "held to the source: step"):
+        wanted = alone.train(step)
         cluster.run_to(step + 1)
         if replay is not None:
             replay.hold(step)
-        side.snapshots.append(held(cluster))
-        counts.append(
-            {name: [own_copy(trainer.scope.get(name)) for trainer in cluster.trainers] for name in course.metrics}
-        )
         owner = course.turns.program(step)
+        fetched: dict[str, tuple[Any, Any]] = {}
         for name in course.watched[owner]:
-            label = course.label(owner, name)
-            side.fetched.setdefault(label, []).append([t.results[step][name] for t in cluster.trainers])
             fed = [trainer.feed(step) for trainer in cluster.trainers]
-            weights.setdefault(label, []).append([f.weight if isinstance(f, Batch) else 1.0 for f in fed])
-    return side
+            weights = [share.weight if isinstance(share, Batch) else 1.0 for share in fed]
+            parts = [trainer.results[step][name] for trainer in cluster.trainers]
+            fetched[course.label(owner, name)] = together(parts, weights, wanted[name])
+        counts = {name: [trainer.scope.get(name) for trainer in cluster.trainers] for name in course.metrics}
+        look(Seen(step + 1, fetched, held.value, alone.values(), counts))

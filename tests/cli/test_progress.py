@@ -143,7 +143,7 @@ def test_a_check_says_what_it_does_and_leaves_nothing_of_it():
         pass
     assert process.wait() == 0
     told = written.decode()
-    for line in ("check: the single machine: step 5/5", "check: the cluster: step 1/5", "check: orders of events 2/2"):
+    for line in ("check: both sides: step 1/5", "check: held to the source: step 5/5", "check: orders of events 2/2"):
         assert line in told
     screen = Screen(80)
     screen.write(told)
