@@ -260,8 +260,9 @@ def _cos_sim_grad(op: Op) -> Run:
         y, y_norm, y_grad = rows[:count], YNorm[:count], None
         x_grad = (Out_GRAD * of(x, y, Out, XNorm, y_norm)).reshape(X.shape) if wants_x else None
         if wants_y:
-            y_grad = np.zeros_like(rows)
-            y_grad[:count] = sum_to(Out_GRAD * of(y, x, Out, y_norm, XNorm), y.shape, -1)
+            y_grad = sum_to(Out_GRAD * of(y, x, Out, y_norm, XNorm), y.shape, -1)
+            if count < len(rows):
+                y_grad = np.concatenate([y_grad, np.zeros_like(rows[count:])])
         return x_grad, None if y_grad is None else y_grad.reshape(Y.shape)
 
     return run

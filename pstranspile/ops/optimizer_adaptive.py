@@ -214,13 +214,12 @@ def _adagrad(op: Op) -> Run:
         sparse = decay is None and isinstance(Grad, SelectedRows)
 
         def step(g: Array, p: Array, m: Array) -> None:
-            if decay is None:
-                m += g * g
-            else:
+            square = g * g if decay is None else (1 - decay) * g * g
+            if decay is not None:
                 m *= decay
-                m += (1 - decay) * g * g
+            m += square
             change = rate * g
-            root = np.sqrt(m) if sparse else root_in_step(m, alone)
+            root = np.sqrt(m) if sparse else root_in_step(m, alone, square)
             root += epsilon
             change /= root
             p -= change

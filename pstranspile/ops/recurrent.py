@@ -7,7 +7,7 @@ are in the order of their length, longest first, the rows of the next step conti
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -27,13 +27,20 @@ class Activation(NamedTuple):
     slope: Callable[[Array], Array]
 
 
+@cache
+def _numbers(kind: Any) -> tuple[Array, Array, Array]:
+    """Fluid's bounds and 1 as arrays of an element type, which numpy takes faster than numbers."""
+    return np.array(-13, kind), np.array(40, kind), np.array(1, kind)
+
+
 def _sigmoid(x: Array, out: Array) -> Array:
-    found = -x
-    np.maximum(found, -13.0, out=found)  # Fluid's bounds
-    np.minimum(found, 40.0, out=found)
+    least, most, one = _numbers(x.dtype)
+    found = np.negative(x)
+    np.maximum(found, least, out=found)
+    np.minimum(found, most, out=found)
     np.exp(found, out=found)
-    found += 1
-    return np.divide(1, found, out=out)
+    found += one
+    return np.divide(one, found, out=out)
 
 
 def _same(x: Array, out: Array) -> Array:
@@ -54,11 +61,13 @@ def _flat_slope(y: Array) -> Array:
 
 
 def _sigmoid_slope(y: Array) -> Array:
-    return y * (1 - y)
+    found = _numbers(y.dtype)[2] - y
+    found *= y
+    return found
 
 
 def _tanh_slope(y: Array) -> Array:
-    return 1 - y * y
+    return _numbers(y.dtype)[2] - y * y
 
 
 def _relu_slope(y: Array) -> Array:

@@ -109,14 +109,19 @@ def _slopes(unit: _Unit, gates: Array, before: Array) -> _Slopes:
     width = before.shape[1]
     u, r, c = gates[:, :width], gates[:, width : 2 * width], gates[:, 2 * width :]
     new, kept = (1 - u, u) if unit.origin else (u, 1 - u)
-    toward = before - c if unit.origin else c - before
-    return _Slopes(toward * unit.gate.slope(u), new * unit.candidate.slope(c), before * unit.gate.slope(r), kept, r)
+    update = before - c if unit.origin else c - before
+    of_gates, candidate = unit.gate.slope(gates[:, : 2 * width]), unit.candidate.slope(c)
+    update *= of_gates[:, :width]
+    candidate *= new
+    return _Slopes(update, candidate, before * of_gates[:, width:], kept, r)
 
 
-def _step_back(held: _Weights, slopes: _Slopes, rows: slice, grad: Array, found: Array) -> Array:
+def _step_back(
+    held: _Weights, slopes: _Slopes, rows: slice, grad: Array, found: Array, out: Array | None = None
+) -> Array:
     """Puts the gradients of what goes to the gates in a step, some rows, into `found`.
 
-    Gives that of the hidden state before.
+    Gives that of the hidden state before, in `out` if there is one (which may be `grad`).
     """
     width = len(held.candidate)
     both, candidate = found[rows, : 2 * width], found[rows, 2 * width :]
@@ -124,7 +129,7 @@ def _step_back(held: _Weights, slopes: _Slopes, rows: slice, grad: Array, found:
     reset_grad = product(candidate, held.candidate.T)
     np.multiply(grad, slopes.update[rows], out=both[:, :width])
     np.multiply(reset_grad, slopes.reset[rows], out=both[:, width:])
-    through = grad * slopes.kept[rows]
+    through = np.multiply(grad, slopes.kept[rows], out=out)
     reset_grad *= slopes.reset_gate[rows]
     through += reset_grad
     through += product(both, held.gates.T)
@@ -187,7 +192,7 @@ def _gru_grad(op: Op) -> Run:
         for start, stop in reversed(list(steps.spans())):
             now = carried[: stop - start]
             now += grad[start:stop]
-            now[...] = _step_back(held, slopes, slice(start, stop), now, found)
+            _step_back(held, slopes, slice(start, stop), now, found, out=now)
         weight_grad = _weight_gradient(weight, found, before, plain(BatchResetHiddenPrev))
         bias = found.sum(axis=0)[None]
         return steps.back(found), weight_grad, steps.initial_back(carried), bias

@@ -10,6 +10,7 @@ from pstranspile.ops.arithmetic import shares_of_runs, sum_runs
 from pstranspile.ops.gradient import from_declaration, gradient
 from pstranspile.ops.kernel import Run, kernel
 from pstranspile.ops.lod import Array, plain, ragged, row_counts, sequences, upper
+from pstranspile.ops.numeric import as_matrix
 from pstranspile.ops.schema import declare, declare_gradient
 from pstranspile.ops.shapes import Types, shape_rule
 from pstranspile.ops.values import LoDTensor
@@ -87,29 +88,28 @@ def _run_sequence_pool(op: Op) -> Run:
         x, lod = sequences(X, "X")
         lengths = row_counts(lod[-1])
         starts = np.asarray(lod[-1][:-1], np.int64)
-        filled = lengths > 0
-        if len(filled) and filled.all():  # as it mostly is
+        if len(lengths) and lengths.all():  # as it mostly is
             out = pooled(x, starts, lengths)
-        else:
-            out = np.full((len(lengths), *x.shape[1:]), empty, x.dtype)
-            if filled.any():
-                out[filled] = pooled(x, starts[filled], lengths[filled])
-        index = _first_rows(x, out, lod[-1]) if index_wanted else None
+            return upper(out, lod), _first_rows(x, out, starts, lengths) if index_wanted else None
+        out = np.full((len(lengths), *x.shape[1:]), empty, x.dtype)
+        index = np.full(out.shape, -1, np.int32) if index_wanted else None
+        if lengths.any():
+            filled = lengths > 0
+            starts, lengths = starts[filled], lengths[filled]
+            found = out[filled] = pooled(x, starts, lengths)
+            if index is not None:
+                index[filled] = _first_rows(x, found, starts, lengths)
         return upper(out, lod), index
 
     return run
 
 
-def _first_rows(x: Array, largest: Array, offsets: list[int]) -> Array:
-    """For every sequence the first row, counted over all of x, that holds its largest value; -1 if it is empty."""
-    index = np.full(largest.shape, -1, np.int32)
-    starts, lengths = _filled(offsets)
-    if len(starts):
-        filled = row_counts(offsets) > 0
-        holds = (x == np.repeat(largest[filled], lengths, axis=0)) | (x != x)  # NaN is the largest of its column
-        rows = np.arange(len(x), dtype=np.int32).reshape(-1, *(1 for _ in x.shape[1:]))
-        index[filled] = np.minimum.reduceat(np.where(holds, rows, np.int32(len(x))), starts, axis=0)
-    return index
+def _first_rows(x: Array, largest: Array, starts: Array, lengths: Array) -> Array:
+    """For every sequence, none of them empty, the first row, counted over all of x, that holds its largest value."""
+    holds = x == np.repeat(largest, lengths, axis=0)
+    holds |= x != x  # NaN is the largest of its column
+    rows = np.arange(len(x), dtype=np.int32).reshape(-1, *(1 for _ in x.shape[1:]))
+    return np.minimum.reduceat(np.where(holds, rows, np.int32(len(x))), starts, axis=0)
 
 
 @kernel("sequence_pool_grad", "X@GRAD", lod="own")
@@ -126,9 +126,11 @@ def _run_sequence_pool_grad(op: Op) -> Run:
             return LoDTensor(np.repeat(grad, lengths, axis=0), lod)
         out = np.zeros_like(x)
         if pool == "MAX":
-            rows = plain(MaxIndex)
-            chosen = np.nonzero(rows >= 0)
-            out[(rows[chosen], *chosen[1:])] = grad[chosen]
+            rows, columns = as_matrix(plain(MaxIndex)), as_matrix(grad)
+            places = rows.astype(np.int64) * columns.shape[1] + np.arange(columns.shape[1])
+            if not lengths.all():
+                places, columns = places[rows >= 0], columns[rows >= 0]
+            out.reshape(-1)[places] = columns
         else:
             filled = lengths > 0
             rows = np.asarray(lod[-1][:-1] if pool == "FIRST" else lod[-1][1:], np.int64) - (pool == "LAST")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import accumulate, pairwise
+from math import prod
 from typing import Any
 
 from pstranspile.ir.model import Op
@@ -16,9 +17,9 @@ from pstranspile.ops.values import Array, LoDTensor
 np = lazy_import("numpy")
 
 
-def _offsets(lengths: Any) -> list[int]:
+def _offsets(lengths: list[int]) -> list[int]:
     """The offsets of sequences of these lengths."""
-    return [0, *np.cumsum(lengths).tolist()]
+    return [0, *accumulate(lengths)]
 
 
 def _as(x: Any, data: Array) -> Any:
@@ -95,13 +96,30 @@ def _mask(op: Op) -> Run:
 class _Padding:
     """Where the rows of sequences lie in a tensor that holds every sequence in `length` rows."""
 
-    def __init__(self, lengths: Any, length: int):
-        lengths = np.asarray(lengths)
-        longest = int(lengths.max()) if lengths.size else 0
-        self.length = longest if length < 0 else length
-        if self.length < longest:
-            raise ValueError(f"a sequence has {longest} rows, more than the padded length {self.length}")
-        self.inside = np.arange(self.length) < lengths[:, None]
+    def __init__(self, lengths: list[int], length: int):
+        longest = max(lengths, default=0)
+        length = longest if length < 0 else length
+        if length < longest:
+            raise ValueError(f"a sequence has {longest} rows, more than the padded length {length}")
+        self.dims = len(lengths), length
+        self.inside = None if min(lengths, default=0) == length else np.arange(length) < np.array(lengths)[:, None]
+        """The places that hold rows; None: all."""
+
+    def taken(self, padded: Array) -> Array:
+        """The rows of the sequences, one after the other, in new memory."""
+        if self.inside is None and padded.shape[:2] == self.dims:
+            return padded.reshape(prod(self.dims), *padded.shape[2:]).copy()
+        return padded[self._places()]
+
+    def put(self, padded: Array, rows: Array) -> None:
+        """Puts the rows of the sequences where they lie."""
+        if self.inside is None and padded.shape[:2] == self.dims:
+            padded[...] = rows.reshape(padded.shape)
+        else:
+            padded[self._places()] = rows
+
+    def _places(self) -> Array:
+        return np.ones(self.dims, bool) if self.inside is None else self.inside
 
 
 @kernel("sequence_pad", "Out Length", lod="own")
@@ -111,11 +129,11 @@ def _pad(op: Op) -> Run:
     def run(X: Any, PadValue: Any) -> tuple[Array, Array]:
         x, lod = sequences(X, "X")
         lengths = row_counts(lod[-1])
-        padding = _Padding(lengths, length)
+        padding = _Padding(lengths.tolist(), length)
         value = plain(PadValue)
-        out = np.empty((*padding.inside.shape, *x.shape[1:]), x.dtype)
+        out = np.empty((*padding.dims, *x.shape[1:]), x.dtype)
         out[...] = value.reshape(()) if value.size == 1 else value.reshape(x.shape[1:])
-        out[padding.inside] = x
+        padding.put(out, x)
         return out, lengths.astype("int64")
 
     return run
@@ -127,7 +145,7 @@ def _pad_grad(op: Op) -> Run:
 
     def run(X: Any, Out_GRAD: Any) -> LoDTensor:
         _, lod = sequences(X, "X")
-        return LoDTensor(plain(Out_GRAD)[_Padding(row_counts(lod[-1]), length).inside], lod)
+        return LoDTensor(_Padding(row_counts(lod[-1]).tolist(), length).taken(plain(Out_GRAD)), lod)
 
     return run
 
@@ -135,8 +153,8 @@ def _pad_grad(op: Op) -> Run:
 @kernel("sequence_unpad", lod="new")
 def _unpad(_op: Op) -> Run:
     def run(X: Any, Length: Any) -> LoDTensor:
-        x, lengths = plain(X), plain(Length).reshape(-1)
-        rows = x[_Padding(lengths, x.shape[1]).inside]
+        x, lengths = plain(X), plain(Length).reshape(-1).tolist()
+        rows = _Padding(lengths, x.shape[1]).taken(x)
         return LoDTensor(rows if rows.ndim > 1 else rows[:, None], [_offsets(lengths)])
 
     return run
@@ -147,7 +165,7 @@ def _unpad_grad(_op: Op) -> Run:
     def run(X: Any, Out_GRAD: Any) -> Any:
         x, (rows, lod) = plain(X), sequences(Out_GRAD, "Out@GRAD")
         grad = np.zeros_like(x)
-        grad[_Padding(row_counts(lod[-1]), x.shape[1]).inside] = rows.reshape(-1, *x.shape[2:])
+        _Padding(row_counts(lod[-1]).tolist(), x.shape[1]).put(grad, rows.reshape(-1, *x.shape[2:]))
         return _as(X, grad)
 
     return run
@@ -223,7 +241,7 @@ def _parts(lod: list[list[int]], offset: Any, length: Any) -> tuple[Array, list[
         raise ValueError("Offset and Length reach beyond a sequence of X")
     firsts = np.asarray(lod[-1][:-1], np.int64) + starts
     pieces = [np.arange(first, first + size) for first, size in zip(firsts, sizes, strict=True)]
-    return np.concatenate(pieces) if pieces else np.arange(0), _offsets(sizes)
+    return np.concatenate(pieces) if pieces else np.arange(0), _offsets(sizes.tolist())
 
 
 @kernel("sequence_slice", lod="own")

@@ -1,6 +1,9 @@
 """Rows of sequences that are padded, or sorted by length and dropped as they end: what Fluid 1.8.5 gave."""
 
+from itertools import pairwise
+
 import numpy as np
+import pytest
 
 from pstranspile.ops.row_numbers import Rows, RowStream
 from pstranspile.ops.textual import parse
@@ -17,6 +20,48 @@ def test_unpadded_numbers_are_a_column():
     given = {"X": x, "Out@GRAD": LoDTensor(np.arange(5.0)[:, None], [[0, 2, 5]])}
     grad = compute("sequence_unpad_grad", given, {"X@GRAD": "grad"}).find("grad")
     assert grad.tolist() == [[0, 1, 0], [2, 3, 4]]
+
+
+@pytest.mark.parametrize("lengths", [[2, 3], [3, 3], [3], [0, 0], [0, 3], []])
+def test_padding_gives_back_what_unpadding_took(lengths: list[int]):
+    """Sequences of one length, which fill their places, are taken as others are; nothing shares memory."""
+    longest = max(lengths, default=2)
+    x = np.arange(len(lengths) * longest * 2.0).reshape(len(lengths), longest, 2)
+    unpadded = compute("sequence_unpad", {"X": x, "Length": np.array(lengths, "int64")}, {"Out": "out"})
+    found = unpadded.find("out")
+    assert found.data.tolist() == [row for n, rows in zip(lengths, x.tolist(), strict=True) for row in rows[:n]]
+    assert not np.shares_memory(found.data, unpadded.find("X"))
+    grad = compute("sequence_unpad_grad", {"X": x, "Out@GRAD": found}, {"X@GRAD": "grad"}).find("grad")
+    inside = np.arange(longest) < np.array(lengths, "int64")[:, None]
+    assert np.array_equal(grad, x * inside[:, :, None])
+    padded = compute(
+        "sequence_pad", {"X": found, "PadValue": np.array([-1.0])}, {"Out": "out", "Length": "n"}, {"padded_length": 3}
+    )
+    assert padded.find("n").tolist() == lengths
+    wide = np.full((len(lengths), 3, 2), -1.0)
+    wide[:, :longest][inside] = x[inside]
+    assert np.array_equal(padded.find("out"), wide)
+    given = {"X": found, "Out@GRAD": wide}
+    back = compute("sequence_pad_grad", given, {"X@GRAD": "grad"}, {"padded_length": 3}).find("grad")
+    assert (back.data.tolist(), back.lod) == (found.data.tolist(), found.lod)
+
+
+@pytest.mark.parametrize("offsets", [[0, 2, 3], [0, 0, 3], [0, 0]])
+def test_the_gradient_of_a_maximum_goes_to_the_first_row_that_has_it(offsets: list[int]):
+    x = LoDTensor(np.array([[1.0, 5], [4, 5], [2, np.nan]])[: offsets[-1]], [offsets])
+    attrs = {"pooltype": "MAX", "pad_value": -7.0}
+    forward = compute("sequence_pool", {"X": x}, {"Out": "out", "MaxIndex": "index"}, attrs)
+    out, index = forward.find("out"), forward.find("index")
+    runs = list(pairwise(offsets))
+    assert np.array_equal(out, [x.data[a:b].max(axis=0) if a < b else [-7, -7] for a, b in runs], equal_nan=True)
+    assert index.tolist() == [(x.data[a:b].argmax(axis=0) + a).tolist() if a < b else [-1, -1] for a, b in runs]
+    given = {"X": x, "MaxIndex": index, "Out@GRAD": np.arange(2.0 * len(runs)).reshape(-1, 2) + 1}
+    grad = compute("sequence_pool_grad", given, {"X@GRAD": "grad"}, attrs).find("grad").data
+    wanted = np.zeros_like(x.data)
+    for number, (start, end) in enumerate(runs):
+        for column in range(2 if start < end else 0):
+            wanted[index[number, column], column] = 2 * number + column + 1
+    assert np.array_equal(grad, wanted)
 
 
 MEMORY = """ir 1
