@@ -120,7 +120,7 @@ def _parser() -> argparse.ArgumentParser:
     group.add_argument("--feed", metavar="FILE.npz", help="data: arrays by input, as for run")
     group.add_argument("--init", metavar="FILE.npz|DIR", help="values to start from, as for run")
     group.add_argument("--seed", type=int, metavar="N", help="takes the place of the programs' random seeds")
-    group.add_argument("--batch", type=int, metavar="N", help="rows of a batch that is made (default: 4 per trainer)")
+    group.add_argument("--batch", type=int, metavar="N", help="rows of a batch that is made (default: 3 per trainer)")
     add_shares(group)
     group.add_argument(
         "--max-turns",

@@ -12,6 +12,7 @@ from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import STARTUP, Module
 from pstranspile.job import Job
 from pstranspile.plan.plan import Plan
+from pstranspile.proof.apart import started_apart
 from pstranspile.proof.causes import Suspicion, server_causes
 from pstranspile.proof.compare import Comparison, Doubts, Snapshot, differ, plain
 from pstranspile.proof.course import Course, Tell
@@ -38,7 +39,7 @@ ALONE = ("async", "half-async")
 STEPS = 5
 """Steps of a check that is not told how many, at most."""
 
-ROWS_EACH = 4
+ROWS_EACH = 3
 """Rows of a batch that is made, per trainer."""
 
 
@@ -61,7 +62,7 @@ def check(
     """Trains on one machine and on the cluster, from the same start on the same data, and compares after every step.
 
     `feeds` are arrays by input as in a feed file, or a mapping for each step; without them data are made from what the
-    program declares, `batch` rows a step (default: 4 per trainer). `steps` is how many to train (default: as many as
+    program declares, `batch` rows a step (default: 3 per trainer). `steps` is how many to train (default: as many as
     are fed, at most 5). `schedules` more runs of the cluster, each with another order of events, must end bitwise
     alike where the mode is synchronous. `seed` takes the place of the
     programs' own if it is not 0. `result` is a compile of the module for the job, if there is one already. `programs`
@@ -71,9 +72,9 @@ def check(
     if they have different numbers of rows: the same, or "weighted" by these. `tell` is told how far the check is: what
     is being done, how much of it, and of how much. Raises DiagnosticError.
     """
-    made = result or compile(module, job)
     seed = seed or module[STARTUP].random_seed or module.main.random_seed or 1
     course = Course(module, programs, steps or STEPS, tell)
+    made = started_apart(result or compile(module, job), course)
     if steps is None and feeds is not None:
         steps = course.steps = min(course.feeds(feeds).steps or STEPS, STEPS)
     steps = course.steps

@@ -18,6 +18,7 @@ from pstranspile.checkpoint.state import gather, part_of
 from pstranspile.compile import Compiled
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import Value
+from pstranspile.ops.tensor_bytes import NUMPY_TYPES
 from pstranspile.ops.values import LoDTensor, SelectedRows
 from pstranspile.proof.compare import Snapshot, moved, plain
 from pstranspile.proof.course import Course
@@ -100,7 +101,7 @@ class Replay:
         self.before = self.look()
         counters = {name for plan in self.plans for counter in plan.counters for name in (counter.name, *counter.own)}
         self.shown.update((counter.name, COUNTS) for plan in self.plans for counter in plan.counters)
-        for updates in self.updates.values():  # without barriers, servers work rates out before they are asked
+        for updates in () if self.waits else self.updates.values():  # servers work rates out before they are asked
             ops = updates.half.program.main_block.ops
             counters.update(name for i in updates.rate_ops() for name in ops[i].output_names)
         own = {name for plan in self.plans for counter in plan.counters for name in counter.own}
@@ -109,6 +110,8 @@ class Replay:
             wanted = start.get(placed.name)
             if placed.name in own and not close(value, np.ones_like(value)):
                 self.tell(0, place, "does not start to count with 1")
+            if placed.name in counters and plain(value).dtype != NUMPY_TYPES[placed.dtype]:
+                self.tell(0, place, f"is {plain(value).dtype}, not {placed.dtype.text}")
             if wanted is None or placed.table or placed.name in counters:
                 continue
             sized = wanted.size == prod(placed.shape) or (part.shape == placed.shape and wanted.shape == placed.started)
@@ -181,18 +184,16 @@ class Replay:
         for parameter in plan.parameters:
             gradient = self.gradients.get(parameter.gradient)
             slices = [owned for owned in owned_slices(plan) if owned.parameter is parameter]
-            places = {(o.server, name) for o in slices for name in updates.names(o).values()}
+            places = {place for o in slices for place in updates.written(o).values()}
             places |= {(f"trainer_{i}", parameter.name) for i in range(len(self.feeds))} & wanted.keys()
             if gradient is None or len(slices) < 2 or not places & bad:
                 continue
-            other: dict[Place, Value] = {place: self.before[place] for place in places if place in self.before}
+            other: dict[Place, Value] = {}
             left = False
             for owned in slices:
                 piece = piece_of(gradient, owned.slice)
-                if isinstance(piece, SelectedRows) and not len(piece.rows):
-                    left = True
-                else:
-                    other.update(updates.apply(self.before, owned, piece, step))
+                left |= isinstance(piece, SelectedRows) and not len(piece.rows)
+                other.update(updates.apply(self.before, owned, piece, step))
             whole = np.concatenate([other[o.server, o.slice.name] for o in slices])
             other.update((place, whole) for place in places if place[0].startswith("trainer"))
             if all(self.fits(place, now[place], value) for place, value in other.items() if place in now):
@@ -201,10 +202,8 @@ class Replay:
         return [place for place in wrong if place in bad]
 
     def fits(self, place: Place, value: Value, wanted: Value, floor: float = 0.0) -> bool:
-        """Whether a machine's value is what is wanted. What is made anew before it is used may be anything."""
-        declared = self.course.whole.main_block.vars.get(self.origin[place][0].name)
-        passing = declared is not None and not declared.persistable
-        return passing or close(value, wanted, self.before.get(place), floor)
+        """Whether a machine's value is what is wanted."""
+        return close(value, wanted, self.before.get(place), floor)
 
     def end(self) -> None:
         """After the last step, when all trainers have left."""

@@ -200,8 +200,6 @@ class _Window:
         if gradient is None:
             return
         piece = piece_of(gradient, owned.slice)
-        if isinstance(piece, SelectedRows) and not len(piece.rows):
-            return
         counters = self.replay.counted(owned.server, self.replay.start)
         backup = self.now.get(self._backup(event.trainer, owned)) if _plan(self.half).dc_asgd else None
         moved = None if backup is None else self.now[owned.server, owned.slice.name] - backup

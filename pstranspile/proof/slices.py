@@ -113,8 +113,13 @@ class SliceUpdates:
             if moved is not None and index in self.optimizers and isinstance(run[name], np.ndarray):
                 run.give(name, run[name] + moved * run[name] * run[name])
             run.go((index,))
-        written = {name for i in own for name in ops[i].output_names}
-        return {(owned.server, names[n]): own_copy(run[n]) for n in written if n in names}
+        return {place: own_copy(run[name]) for name, place in self.written(owned).items()}
+
+    def written(self, owned: Owned) -> dict[str, Place]:
+        """What the update of a slice writes of what its server keeps: source name -> place."""
+        ops, names = self.half.program.main_block.ops, self.names(owned)
+        written = dict.fromkeys(n for i in self.ops[owned.parameter.name] for n in ops[i].output_names)
+        return {name: (owned.server, names[name]) for name in written if name in names}
 
     def rates(self, values: Mapping[Place, Value], server: str, step: int, counters: Mapping[str, Value]) -> Evaluation:
         """The learning rates on a server for what its schedules count."""

@@ -12,6 +12,7 @@ from pstranspile.compile import Compiled
 from pstranspile.ir.attributes import Floats, Ints, Longs, Strings
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Module, Op, Program, Role, Var
+from pstranspile.ir.types import DType
 from pstranspile.link import LinkError, link
 
 Random: TypeAlias = random.Random
@@ -96,6 +97,15 @@ def number(ops: tuple[Op, ...], index: int, _block: Block, draw: Random) -> Any:
 
 QUIET = {"op_role", "op_device", "rpc_get_thread_num", "rpc_send_thread_num", "rpc_prefetch_thread_num", "op_namescope"}
 """Attributes that say nothing of what an op computes."""
+
+
+def narrower(ops: tuple[Op, ...], index: int, _block: Block, _random: Random) -> Any:
+    """Fewer bits: f16 in the place of f32, i32 in that of i64."""
+    op = ops[index]
+    bits = {DType.FP32.value: DType.FP16.value, DType.INT64.value: DType.INT32.value}.get(op.attrs.get("dtype"))  # pyright: ignore
+    if bits is None:
+        return None
+    return f"dtype {bits}", _put(ops, index, op._replace(attrs=FrozenMap({**op.attrs, "dtype": bits})))
 
 
 def swapped_texts(ops: tuple[Op, ...], index: int, _block: Block, draw: Random) -> Any:
@@ -208,6 +218,7 @@ CHANGES: dict[str, Change] = {
     "twice": twice,
     "later": later,
     "number": number,
+    "narrow": narrower,
     "swap-texts": swapped_texts,
     "another-text": another_text,
     "swap-names": swapped_names,

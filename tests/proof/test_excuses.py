@@ -9,7 +9,7 @@ import pytest
 
 import pstranspile as ps
 from pstranspile import layers as L
-from pstranspile.autodiff import SGD, Adam, Momentum, minimize
+from pstranspile.autodiff import SGD, Adam, Adamax, Exponential, Momentum, Optimizer, minimize
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Module
 from pstranspile.layers.parameters import create_parameter
@@ -141,6 +141,20 @@ def test_servers_that_get_rows_in_every_step_are_no_cause():
     report = check(draft.module(), job(), batch=64, steps=2)
     assert report.causes
     assert not [cause for cause in report.causes if cause.op_type == "momentum"]
+
+
+@pytest.mark.parametrize("optimizer", [Adam(Exponential(0.1, 2, 0.5)), Adamax(0.1)], ids=["adam", "adamax"])
+@pytest.mark.parametrize(("rows", "alike"), [((1, 1, 1), True), ((1, 39, 1), False)])
+def test_slices_without_rows_are_updated_as_servers_do_it(optimizer: Optimizer, rows: tuple[int, ...], alike: bool):
+    """They keep their state, but count powers of beta and work rates out; what is no row of a table makes no wrong."""
+    draft = L.Draft(seed=1)
+    table = L.embedding(L.data(draft, "ids", [-1, 1], "i64"), (40, 8), is_sparse=True)
+    minimize(L.mean(L.square(L.fc(table, 1))), optimizer)
+    ids = np.array(rows, "int64").reshape(3, 1, 1)
+    report = check(draft.module(), ps.Job(pservers=2, trainers=1, min_block_size=8), feeds={"ids": ids})
+    assert not report.wrong, report_text(report)
+    assert report.holds == alike
+    assert alike or any("leaves its slice alone" in cause.why for cause in report.causes)
 
 
 def lookups(rate: float) -> Module:
