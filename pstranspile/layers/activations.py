@@ -140,6 +140,4 @@ def prelu(x: Value, mode: str, *, param_attr: Attr = None, name: str | None = No
     draft = x.draft
     minted = name_layer(draft, "prelu", name)
     slope = create_parameter(draft, minted, param_attr, shapes[mode], "f32", default=Constant(0.25))
-    out = draft.temporary(minted, x.dtype)
-    draft.op("prelu", {"X": x, "Alpha": slope}, {"Out": out}, {"mode": mode})
-    return out
+    return layer("prelu", {"X": x, "Alpha": slope}, x.dtype, {"mode": mode}, name=minted)

@@ -20,13 +20,32 @@ def layer(
     dtype: DType,
     attrs: Mapping[str, object] | None = None,
     *,
-    name: str = "",
+    out: str = "Out",
+    key: str = "",
+    name: str | None = None,
 ) -> Value:
-    """An op with the single output `Out`, in a variable named after the layer (by default after the op type)."""
+    """An op with one output, in the slot `out`; its layer is called as `layer_outputs` says."""
+    return layer_outputs(op_type, inputs, {out: dtype}, attrs, key=key, name=name)[0]
+
+
+def layer_outputs(
+    op_type: str,
+    inputs: Mapping[str, Value | Sequence[Value]],
+    outputs: Mapping[str, DType | Value],
+    attrs: Mapping[str, object] | None = None,
+    *,
+    key: str = "",
+    name: str | None = None,
+) -> list[Value]:
+    """An op and what it writes, in the order of `outputs`: for each slot a variable, or the element type of a new one.
+
+    New variables are called after the layer: after `name`, or the next name of `key` (by default the op type).
+    """
     draft = draft_of(inputs)
-    out = draft.temporary(draft.names.mint(name or op_type), dtype)
-    draft.op(op_type, inputs, {"Out": out}, attrs)
-    return out
+    made = name or draft.names.mint(key or op_type)
+    written = {slot: held if isinstance(held, Value) else draft.temporary(made, held) for slot, held in outputs.items()}
+    draft.op(op_type, inputs, written, attrs)
+    return list(written.values())
 
 
 def draft_of(inputs: Mapping[str, Value | Sequence[Value]]) -> Draft:
@@ -215,11 +234,7 @@ def fill_constant(draft: Draft, shape: Sequence[int], dtype: DType, value: float
 
 def assign(x: Value, out: Value | None = None) -> Value:
     """Copies x, into `out` if given."""
-    draft = x.draft
-    name = draft.names.mint("assign")
-    target = out or draft.temporary(name, x.dtype)
-    draft.op("assign", {"X": x}, {"Out": target})
-    return target
+    return layer_outputs("assign", {"X": x}, {"Out": out or x.dtype})[0]
 
 
 def increment(x: Value, step: float = 1.0) -> Value:

@@ -7,34 +7,28 @@ from contextlib import contextmanager
 
 from pstranspile.ir.attributes import BlockRef
 from pstranspile.ir.types import DType, VarKind
+from pstranspile.layers.basic import layer
 from pstranspile.layers.draft import BlockDraft, Draft, Value
-
-
-def _logical(op_type: str, x: Value, y: Value | None = None) -> Value:
-    draft = x.draft
-    out = draft.temporary(draft.names.mint(op_type), DType.BOOL)
-    draft.op(op_type, {"X": x} if y is None else {"X": x, "Y": y}, {"Out": out})
-    return out
 
 
 def logical_not(x: Value) -> Value:
     """Element by element not x."""
-    return _logical("logical_not", x)
+    return layer("logical_not", {"X": x}, DType.BOOL)
 
 
 def logical_and(x: Value, y: Value) -> Value:
     """Element by element x and y."""
-    return _logical("logical_and", x, y)
+    return layer("logical_and", {"X": x, "Y": y}, DType.BOOL)
 
 
 def logical_or(x: Value, y: Value) -> Value:
     """Element by element x or y."""
-    return _logical("logical_or", x, y)
+    return layer("logical_or", {"X": x, "Y": y}, DType.BOOL)
 
 
 def logical_xor(x: Value, y: Value) -> Value:
     """Element by element x or y, but not both."""
-    return _logical("logical_xor", x, y)
+    return layer("logical_xor", {"X": x, "Y": y}, DType.BOOL)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pstranspile.layers.basic import activation
+from pstranspile.layers.basic import activation, layer
 from pstranspile.layers.draft import Value
 from pstranspile.layers.initializers import Normal
 from pstranspile.layers.nn import bias, name_layer
@@ -53,13 +53,12 @@ def conv2d(
         raise ValueError(f"conv2d: %{x.name} has {channels} channels, which {groups or 1} groups can't share")
     depthwise = channels == groups and num_filters % channels == 0 and not use_cudnn
     op_type = "depthwise_conv2d" if depthwise else "conv2d"
-    layer = name_layer(draft, op_type, name)
+    minted = name_layer(draft, op_type, name)
     size = _pair(filter_size)
     shape = (num_filters, channels // (groups or 1), *size)
     start = Normal(0.0, (2.0 / (size[0] * size[1] * channels)) ** 0.5)
-    kernel = create_parameter(draft, layer, param_attr, shape, x.dtype, default=start)
+    kernel = create_parameter(draft, minted, param_attr, shape, x.dtype, default=start)
     paddings, algorithm = _padding(padding)
-    out = draft.temporary(layer, x.dtype)
     attrs = {
         "strides": _pair(stride),
         "paddings": paddings,
@@ -69,9 +68,9 @@ def conv2d(
         "padding_algorithm": algorithm,
         "data_format": data_format,
     }
-    draft.op(op_type, {"Input": x, "Filter": kernel}, {"Output": out}, attrs)
-    biased = bias(layer, out, bias_attr, *((1, 2) if data_format == "NCHW" else (3, 4)))
-    return activation(layer, biased, act, use_cudnn=use_cudnn)
+    out = layer(op_type, {"Input": x, "Filter": kernel}, x.dtype, attrs, out="Output", name=minted)
+    biased = bias(minted, out, bias_attr, *((1, 2) if data_format == "NCHW" else (3, 4)))
+    return activation(minted, biased, act, use_cudnn=use_cudnn)
 
 
 def conv2d_transpose(
@@ -99,7 +98,7 @@ def conv2d_transpose(
     channels = x.shape[3 if data_format == "NHWC" else 1]
     depthwise = channels == groups == num_filters and not use_cudnn
     op_type = "depthwise_conv2d_transpose" if depthwise else "conv2d_transpose"
-    layer = name_layer(draft, op_type, name)
+    minted = name_layer(draft, op_type, name)
     paddings, algorithm = _padding(padding)
     strides, dilations = _pair(stride), _pair(dilation)
     wanted = [] if output_size is None else _pair(output_size)
@@ -113,8 +112,7 @@ def conv2d_transpose(
     else:
         raise ValueError("conv2d_transpose takes output_size or filter_size")
     shape = (channels, num_filters // (groups or 1), *size)
-    kernel = create_parameter(draft, layer, param_attr, shape, x.dtype)
-    out = draft.temporary(layer, x.dtype)
+    kernel = create_parameter(draft, minted, param_attr, shape, x.dtype)
     attrs = {
         "output_size": wanted,
         "strides": strides,
@@ -125,9 +123,9 @@ def conv2d_transpose(
         "use_cudnn": use_cudnn,
         "data_format": data_format,
     }
-    draft.op(op_type, {"Input": x, "Filter": kernel}, {"Output": out}, attrs)
-    biased = bias(layer, out, bias_attr, *((1, 2) if data_format == "NCHW" else (3, 4)))
-    return activation(layer, biased, act, use_cudnn=use_cudnn)
+    out = layer(op_type, {"Input": x, "Filter": kernel}, x.dtype, attrs, out="Output", name=minted)
+    biased = bias(minted, out, bias_attr, *((1, 2) if data_format == "NCHW" else (3, 4)))
+    return activation(minted, biased, act, use_cudnn=use_cudnn)
 
 
 def pool2d(
@@ -150,7 +148,6 @@ def pool2d(
     if not global_pooling and pool_size == -1:
         raise ValueError("pool2d needs a pool_size, or global_pooling")
     paddings, algorithm = _padding(pool_padding)
-    out = x.draft.temporary(name_layer(x.draft, "pool2d", name), x.dtype)
     attrs = {
         "pooling_type": pool_type,
         "ksize": _pair(pool_size),
@@ -163,8 +160,7 @@ def pool2d(
         "exclusive": exclusive,
         "data_format": data_format,
     }
-    x.draft.op("pool2d", {"X": x}, {"Out": out}, attrs)
-    return out
+    return layer("pool2d", {"X": x}, x.dtype, attrs, name=name)
 
 
 def simple_img_conv_pool(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pstranspile.ir.types import DType
-from pstranspile.layers.basic import layer, unary
+from pstranspile.layers.basic import layer, layer_outputs, unary
 from pstranspile.layers.draft import Value
 
 
@@ -51,12 +51,9 @@ def one_hot_v2(ids: Value, depth: int, *, allow_out_of_range: bool = False) -> V
 
 def argsort(x: Value, *, axis: int = -1, descending: bool = False) -> tuple[Value, Value]:
     """x sorted along `axis`, and where its elements were, i64."""
-    draft = x.draft
-    minted = draft.names.mint("argsort")
-    out = draft.temporary(minted, x.dtype, stop_gradient=True)
-    indices = draft.temporary(minted, DType.INT64, stop_gradient=True)
-    draft.op("argsort", {"X": x}, {"Out": out, "Indices": indices}, {"axis": axis, "descending": descending})
-    return out, indices
+    attrs = {"axis": axis, "descending": descending}
+    out, indices = layer_outputs("argsort", {"X": x}, {"Out": x.dtype, "Indices": DType.INT64}, attrs)
+    return out.stopped(), indices.stopped()
 
 
 def arg_min(x: Value, *, axis: int = 0) -> Value:
@@ -109,9 +106,9 @@ def size(x: Value) -> Value:
 
 def zeros_like(x: Value) -> Value:
     """Zeros, as many as x has elements."""
-    return layer("fill_zeros_like", {"X": x}, x.dtype, name="zeros_like").stopped()
+    return layer("fill_zeros_like", {"X": x}, x.dtype, key="zeros_like").stopped()
 
 
 def ones_like(x: Value) -> Value:
     """Ones, as many as x has elements."""
-    return layer("fill_any_like", {"X": x}, x.dtype, {"value": 1.0}, name="ones_like")
+    return layer("fill_any_like", {"X": x}, x.dtype, {"value": 1.0}, key="ones_like")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pstranspile.ir.types import DType
+from pstranspile.layers.basic import layer, layer_outputs
 from pstranspile.layers.draft import Value
 from pstranspile.layers.parameters import Attr, attr_of, create_parameter
 
@@ -19,18 +20,11 @@ def linear_chain_crf(x: Value, label: Value, *, param_attr: Attr = None, length:
     minted = draft.names.mint("linear_chain_crf")
     labels = x.shape[1 if length is None else 2]
     transition = create_parameter(draft, minted, param_attr, (labels + 2, labels), x.dtype)
-    alpha, emission, transitions, likelihood = (draft.temporary(minted, x.dtype) for _ in range(4))
     inputs = {"Emission": x, "Transition": transition, "Label": label}
     if length is not None:
         inputs["Length"] = length
-    outputs = {
-        "Alpha": alpha,
-        "EmissionExps": emission,
-        "TransitionExps": transitions,
-        "LogLikelihood": likelihood,
-    }
-    draft.op("linear_chain_crf", inputs, outputs)
-    return likelihood
+    outputs = {slot: x.dtype for slot in ("Alpha", "EmissionExps", "TransitionExps", "LogLikelihood")}
+    return layer_outputs("linear_chain_crf", inputs, outputs, name=minted)[3]
 
 
 def crf_decoding(x: Value, param_attr: Attr, *, label: Value | None = None, length: Value | None = None) -> Value:
@@ -44,11 +38,9 @@ def crf_decoding(x: Value, param_attr: Attr, *, label: Value | None = None, leng
     if known is None or known.parameter is None:
         named = attr.name if attr else None
         raise ValueError(f"crf_decoding takes the parameter of a linear_chain_crf by name, {named!r} is none")
-    path = draft.temporary(draft.names.mint("crf_decoding"), DType.INT64)
     inputs = {"Emission": x, "Transition": Value(draft, known.name)}
     inputs |= {slot: value for slot, value in (("Label", label), ("Length", length)) if value is not None}
-    draft.op("crf_decoding", inputs, {"ViterbiPath": path})
-    return path
+    return layer("crf_decoding", inputs, DType.INT64, out="ViterbiPath")
 
 
 def warpctc(
@@ -64,15 +56,11 @@ def warpctc(
 
     Both are ragged, or padded, with both lengths.
     """
-    draft = x.draft
-    minted = draft.names.mint("warpctc")
     inputs = {"Logits": x, "Label": label}
     if input_length is not None and label_length is not None:
         inputs |= {"LogitsLength": input_length, "LabelLength": label_length}
-    loss, gradient = draft.temporary(minted, x.dtype), draft.temporary(minted, x.dtype)
     attrs = {"blank": blank, "norm_by_times": norm_by_times}
-    draft.op("warpctc", inputs, {"WarpCTCGrad": gradient, "Loss": loss}, attrs)
-    return loss
+    return layer_outputs("warpctc", inputs, {"Loss": x.dtype, "WarpCTCGrad": x.dtype}, attrs)[0]
 
 
 def edit_distance(
@@ -85,17 +73,13 @@ def edit_distance(
     label_length: Value | None = None,
 ) -> tuple[Value, Value]:
     """How many insertions, deletions and replacements lead from x to the label, and the number of sequences."""
-    draft = x.draft
-    minted = draft.names.mint("edit_distance")
+    name = x.draft.names.mint("edit_distance")
     if ignored_tokens:
-        erased = [draft.temporary(minted, DType.INT64) for _ in range(2)]
-        for value, out in zip((x, label), erased, strict=True):
-            draft.op("sequence_erase", {"X": value}, {"Out": out}, {"tokens": ignored_tokens})
-        x, label = erased
+        tokens = {"tokens": ignored_tokens}
+        x, label = (layer("sequence_erase", {"X": value}, DType.INT64, tokens, name=name) for value in (x, label))
     inputs = {"Hyps": x, "Refs": label}
     if input_length is not None and label_length is not None:
         inputs |= {"HypsLength": input_length, "RefsLength": label_length}
-    distance, number = draft.temporary(minted, DType.INT64), draft.temporary(minted, DType.INT64)
-    draft.op("edit_distance", inputs, {"Out": distance, "SequenceNum": number}, {"normalized": normalized})
-    distance.declared(label.shape)  # the op gives one row for each sequence
-    return distance, number
+    outputs = {"Out": DType.INT64, "SequenceNum": DType.INT64}
+    distance, number = layer_outputs("edit_distance", inputs, outputs, {"normalized": normalized}, name=name)
+    return distance.declared(label.shape), number  # the op gives one row for each sequence

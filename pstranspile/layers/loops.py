@@ -9,16 +9,14 @@ from typing import NamedTuple
 from pstranspile.ir.attributes import BlockRef
 from pstranspile.ir.model import TensorType, Var
 from pstranspile.ir.types import DType, VarKind
+from pstranspile.layers.basic import layer, layer_outputs
 from pstranspile.layers.draft import BlockDraft, Draft, Value
 
 
 def less_than(x: Value, y: Value, *, out: Value | None = None) -> Value:
     """Element by element x < y, into `out` if given."""
-    draft = x.draft
-    minted = draft.names.mint("less_than")
-    target = out or draft.temporary(minted, DType.BOOL, stop_gradient=True)
-    draft.op("less_than", {"X": x, "Y": y}, {"Out": target})
-    return target
+    made = layer_outputs("less_than", {"X": x, "Y": y}, {"Out": out or DType.BOOL})[0]
+    return made if out else made.stopped()
 
 
 def array_write(x: Value, index: Value, array: Value | None = None) -> Value:
@@ -34,10 +32,7 @@ def array_write(x: Value, index: Value, array: Value | None = None) -> Value:
 
 def array_read(array: Value, index: Value) -> Value:
     """array[index]."""
-    draft = array.draft
-    out = draft.temporary(draft.names.mint("array_read"), array.dtype)
-    draft.op("read_from_array", {"X": array, "I": index}, {"Out": out})
-    return out
+    return layer("read_from_array", {"X": array, "I": index}, array.dtype, key="array_read")
 
 
 @contextmanager

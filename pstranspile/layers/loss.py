@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pstranspile.layers.basic import layer
+from pstranspile.layers.basic import layer, layer_outputs
 from pstranspile.layers.draft import Value
 from pstranspile.layers.nn import name_layer
 from pstranspile.layers.parameters import Attr, attr_of, create_parameter
@@ -13,17 +13,11 @@ IGNORE = -100
 
 def cross_entropy(x: Value, label: Value, *, soft_label: bool = False, ignore_index: int = IGNORE) -> Value:
     """-log of the probability x gives the label, or -sum(label * log(x)) with soft labels."""
-    draft = x.draft
+    inputs, attrs = {"X": x, "Label": label}, {"ignore_index": ignore_index}
     if soft_label:
-        out = draft.temporary(draft.names.mint("cross_entropy"), x.dtype)
-        attrs = {"soft_label": True, "ignore_index": ignore_index}
-        draft.op("cross_entropy", {"X": x, "Label": label}, {"Y": out}, attrs)
-        return out
-    minted = draft.names.mint("cross_entropy2")
-    out, x_shape, match = (draft.temporary(minted, x.dtype) for _ in range(3))
-    outputs = {"Y": out, "XShape": x_shape, "MatchX": match}
-    draft.op("cross_entropy2", {"X": x, "Label": label}, outputs, {"ignore_index": ignore_index})
-    return out
+        return layer("cross_entropy", inputs, x.dtype, {"soft_label": True, **attrs}, out="Y")
+    outputs = {"Y": x.dtype, "XShape": x.dtype, "MatchX": x.dtype}
+    return layer_outputs("cross_entropy2", inputs, outputs, attrs)[0]
 
 
 def softmax_with_cross_entropy(
@@ -37,24 +31,17 @@ def softmax_and_loss(
     logits: Value, label: Value, *, soft_label: bool = False, ignore_index: int = IGNORE, axis: int = -1
 ) -> tuple[Value, Value]:
     """softmax(logits), and its cross entropy with the label."""
-    draft = logits.draft
-    minted = draft.names.mint("softmax_with_cross_entropy")
-    softmax, loss = draft.temporary(minted, logits.dtype), draft.temporary(minted, logits.dtype)
     attrs = {"soft_label": soft_label, "ignore_index": ignore_index, "numeric_stable_mode": True, "axis": axis}
-    inputs = {"Logits": logits, "Label": label}
-    draft.op("softmax_with_cross_entropy", inputs, {"Softmax": softmax, "Loss": loss}, attrs)
+    inputs, outputs = {"Logits": logits, "Label": label}, {"Softmax": logits.dtype, "Loss": logits.dtype}
+    softmax, loss = layer_outputs("softmax_with_cross_entropy", inputs, outputs, attrs)
     return softmax, loss
 
 
 def square_error_cost(x: Value, label: Value) -> Value:
     """(x - label) squared, element by element."""
-    draft = x.draft
-    minted = draft.names.mint("square_error_cost")
-    difference = draft.temporary(minted, x.dtype)
-    draft.op("elementwise_sub", {"X": x, "Y": label}, {"Out": difference})
-    out = draft.temporary(minted, x.dtype)
-    draft.op("square", {"X": difference}, {"Out": out})
-    return out
+    name = x.draft.names.mint("square_error_cost")
+    difference = layer("elementwise_sub", {"X": x, "Y": label}, x.dtype, name=name)
+    return layer("square", {"X": difference}, x.dtype, name=name)
 
 
 def sigmoid_cross_entropy_with_logits(
@@ -67,28 +54,19 @@ def sigmoid_cross_entropy_with_logits(
 
 def log_loss(probability: Value, label: Value, *, epsilon: float = 1e-4) -> Value:
     """-label * log(p + epsilon) - (1 - label) * log(1 - p + epsilon)."""
-    draft = probability.draft
-    out = draft.temporary(draft.names.mint("log_loss"), probability.dtype)
-    draft.op("log_loss", {"Predicted": probability, "Labels": label}, {"Loss": out}, {"epsilon": epsilon})
-    return out
+    inputs = {"Predicted": probability, "Labels": label}
+    return layer("log_loss", inputs, probability.dtype, {"epsilon": epsilon}, out="Loss")
 
 
 def huber_loss(x: Value, label: Value, delta: float) -> Value:
     """Squared error below `delta`, linear above."""
-    draft = x.draft
-    minted = draft.names.mint("huber_loss")
-    residual, out = draft.temporary(minted, x.dtype), draft.temporary(minted, x.dtype)
-    draft.op("huber_loss", {"X": x, "Y": label}, {"Out": out, "Residual": residual}, {"delta": delta})
-    return out
+    outputs = {"Residual": x.dtype, "Out": x.dtype}
+    return layer_outputs("huber_loss", {"X": x, "Y": label}, outputs, {"delta": delta})[1]
 
 
 def cos_sim(x: Value, y: Value) -> Value:
     """The cosine of the angle between the rows of x and y."""
-    draft = x.draft
-    minted = draft.names.mint("cos_sim")
-    out, x_norm, y_norm = (draft.temporary(minted, x.dtype) for _ in range(3))
-    draft.op("cos_sim", {"X": x, "Y": y}, {"Out": out, "XNorm": x_norm, "YNorm": y_norm})
-    return out
+    return layer_outputs("cos_sim", {"X": x, "Y": y}, {"Out": x.dtype, "XNorm": x.dtype, "YNorm": x.dtype})[0]
 
 
 def nce(
@@ -115,8 +93,6 @@ def nce(
     if attr_of(bias_attr) is not None:
         shape = (num_total_classes, 1)
         inputs["Bias"] = create_parameter(draft, layer_name, bias_attr, shape, x.dtype, is_bias=True)
-    cost, logits = draft.temporary(layer_name, x.dtype), draft.temporary(layer_name, x.dtype)
-    labels = draft.temporary(layer_name, label.dtype)
     attrs = {
         "num_total_classes": num_total_classes,
         "num_neg_samples": num_neg_samples,
@@ -125,7 +101,8 @@ def nce(
         "is_sparse": is_sparse,
         "remote_prefetch": is_sparse,
     }
-    draft.op("nce", inputs, {"Cost": cost, "SampleLogits": logits, "SampleLabels": labels}, attrs)
+    outputs = {"Cost": x.dtype, "SampleLogits": x.dtype, "SampleLabels": label.dtype}
+    cost, *_ = layer_outputs("nce", inputs, outputs, attrs, name=layer_name)
     return cost / (num_neg_samples + 1)
 
 

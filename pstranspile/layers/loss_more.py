@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pstranspile.ir.types import DType, element_type
-from pstranspile.layers.basic import layer, reduce_mean
+from pstranspile.layers.basic import layer, layer_outputs, reduce_mean
 from pstranspile.layers.draft import Value
 from pstranspile.layers.loss import square_error_cost
 from pstranspile.layers.norms import GENERATED
@@ -34,29 +34,19 @@ def smooth_l1(
     sigma: float = 1.0,
 ) -> Value:
     """For each row, the sum of squares of small differences and of absolute values of large ones."""
-    draft = x.draft
-    minted = draft.names.mint("smooth_l1_loss")
-    difference, out = draft.temporary(minted, x.dtype), draft.temporary(minted, x.dtype)
     weights = (("InsideWeight", inside_weight), ("OutsideWeight", outside_weight))
     inputs = {"X": x, "Y": y} | {slot: value for slot, value in weights if value is not None}
-    draft.op("smooth_l1_loss", inputs, {"Diff": difference, "Out": out}, {"sigma": sigma})
-    return out
+    return layer_outputs("smooth_l1_loss", inputs, {"Diff": x.dtype, "Out": x.dtype}, {"sigma": sigma})[1]
 
 
 def bpr_loss(x: Value, label: Value) -> Value:
     """Bayesian personalised ranking: how far the label's score is above those of the others."""
-    draft = x.draft
-    out = draft.temporary(draft.names.mint("bpr_loss"), x.dtype)
-    draft.op("bpr_loss", {"X": x, "Label": label}, {"Y": out})
-    return out
+    return layer("bpr_loss", {"X": x, "Label": label}, x.dtype, out="Y")
 
 
 def kldiv_loss(x: Value, target: Value, *, reduction: str = "mean") -> Value:
     """The divergence of the distribution whose logarithm is x from `target`: `mean`, `sum`, `batchmean` or `none`."""
-    draft = x.draft
-    out = draft.temporary(draft.names.mint("kldiv_loss"), x.dtype)
-    draft.op("kldiv_loss", {"X": x, "Target": target}, {"Loss": out}, {"reduction": reduction})
-    return out
+    return layer("kldiv_loss", {"X": x, "Target": target}, x.dtype, {"reduction": reduction}, out="Loss")
 
 
 def rank_loss(label: Value, left: Value, right: Value) -> Value:
@@ -66,12 +56,8 @@ def rank_loss(label: Value, left: Value, right: Value) -> Value:
 
 def margin_rank_loss(label: Value, left: Value, right: Value, *, margin: float = 0.1) -> Value:
     """max(0, margin - label * (left - right)), the label 1 or -1."""
-    draft = left.draft
-    minted = draft.names.mint("margin_rank_loss")
-    out, activated = draft.temporary(minted, left.dtype), draft.temporary(minted, left.dtype)
-    inputs = {"Label": label, "X1": left, "X2": right}
-    draft.op("margin_rank_loss", inputs, {"Out": out, "Activated": activated}, {"margin": margin})
-    return out
+    inputs, outputs = {"Label": label, "X1": left, "X2": right}, {"Out": left.dtype, "Activated": left.dtype}
+    return layer_outputs("margin_rank_loss", inputs, outputs, {"margin": margin})[0]
 
 
 def teacher_student_sigmoid_loss(

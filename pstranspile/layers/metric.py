@@ -6,37 +6,28 @@ from typing import NamedTuple
 
 from pstranspile.ir.model import TensorType
 from pstranspile.ir.types import DType
-from pstranspile.layers.basic import initialised
+from pstranspile.layers.basic import initialised, layer, layer_outputs
 from pstranspile.layers.draft import Value
 
 
 def top_k(x: Value, k: int) -> tuple[Value, Value]:
     """The k largest elements of each row, and where they are."""
-    draft = x.draft
-    minted = draft.names.mint("top_k")
-    values = draft.temporary(minted, x.dtype, stop_gradient=True)
-    indices = draft.temporary(minted, DType.INT64, stop_gradient=True)
-    draft.op("top_k", {"X": x}, {"Out": values, "Indices": indices}, {"k": k})
-    return values, indices
+    values, indices = layer_outputs("top_k", {"X": x}, {"Out": x.dtype, "Indices": DType.INT64}, {"k": k})
+    return values.stopped(), indices.stopped()
 
 
 def accuracy(x: Value, label: Value, *, k: int = 1) -> Value:
     """The share of rows whose label is among the k largest elements."""
-    draft = x.draft
-    minted = draft.names.mint("accuracy")
+    name = x.draft.names.mint("accuracy")
     values, indices = top_k(x, k)
-    out = draft.temporary(minted, DType.FP32)
-    correct, total = draft.temporary(minted, DType.INT32), draft.temporary(minted, DType.INT32)
     inputs = {"Out": values, "Indices": indices, "Label": label}
-    draft.op("accuracy", inputs, {"Accuracy": out, "Correct": correct, "Total": total})
-    return out
+    outputs = {"Accuracy": DType.FP32, "Correct": DType.INT32, "Total": DType.INT32}
+    return layer_outputs("accuracy", inputs, outputs, name=name)[0]
 
 
 def arg_max(x: Value, *, axis: int = 0) -> Value:
     """Where the largest element along `axis` is, i64."""
-    out = x.draft.temporary(x.draft.names.mint("arg_max"), DType.INT64, stop_gradient=True)
-    x.draft.op("arg_max", {"X": x}, {"Out": out}, {"axis": axis})
-    return out
+    return layer("arg_max", {"X": x}, DType.INT64, {"axis": axis}).stopped()
 
 
 class Auc(NamedTuple):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from pstranspile.ir.model import TensorType, Var
 from pstranspile.ir.types import DType, element_type
-from pstranspile.layers.basic import activation
+from pstranspile.layers.basic import activation, layer, layer_outputs
 from pstranspile.layers.draft import Draft, Value
 from pstranspile.layers.initializers import Constant
 from pstranspile.layers.parameters import Attr, Element, ParamAttr, attr_of, create_parameter
@@ -21,15 +21,13 @@ def name_layer(draft: Draft, op_type: str, name: str | None) -> str:
     return name or draft.names.mint(op_type)
 
 
-def bias(layer: str, x: Value, given: Attr, start: int = 1, end: int | None = None) -> Value:
+def bias(name: str, x: Value, given: Attr, start: int = 1, end: int | None = None) -> Value:
     """x plus a bias over the dims from `start` to `end`; x itself where `given` is False."""
     if attr_of(given) is None:
         return x
     draft = x.draft
-    held = create_parameter(draft, layer, given, x.shape[start:end], x.dtype, is_bias=True)
-    out = draft.temporary(layer, x.dtype)
-    draft.op("elementwise_add", {"X": x, "Y": held}, {"Out": out}, {"axis": start})
-    return out
+    held = create_parameter(draft, name, given, x.shape[start:end], x.dtype, is_bias=True)
+    return layer("elementwise_add", {"X": x, "Y": held}, x.dtype, {"axis": start}, name=name)
 
 
 def fc(
@@ -51,22 +49,19 @@ def fc(
     if len(given) != len(inputs):
         raise ValueError(f"fc has {len(inputs)} inputs and {len(given)} param_attr")
     draft = inputs[0].draft
-    layer = name_layer(draft, "fc", name)
+    minted = name_layer(draft, "fc", name)
     products: list[Value] = []
     for value, attr in zip(inputs, given, strict=True):
         at = len(value.shape) - 1 if num_flatten_dims == -1 else num_flatten_dims
         num_flatten_dims = at
         rows = math.prod(value.shape[at:])
-        weight = create_parameter(draft, layer, attr, (rows, size), value.dtype)
-        out = draft.temporary(layer, value.dtype)
+        weight = create_parameter(draft, minted, attr, (rows, size), value.dtype)
         attrs = {"x_num_col_dims": at, "y_num_col_dims": 1}
-        draft.op("mul", {"X": value, "Y": weight}, {"Out": out}, attrs)
-        products.append(out)
+        products.append(layer("mul", {"X": value, "Y": weight}, value.dtype, attrs, name=minted))
     total = products[0]
     if len(products) > 1:
-        total = draft.temporary(layer, total.dtype)
-        draft.op("sum", {"X": products}, {"Out": total})
-    return activation(layer, bias(layer, total, bias_attr, num_flatten_dims), act)
+        total = layer("sum", {"X": products}, total.dtype, name=minted)
+    return activation(minted, bias(minted, total, bias_attr, num_flatten_dims), act)
 
 
 def bilinear_tensor_product(
@@ -81,14 +76,12 @@ def bilinear_tensor_product(
 ) -> Value:
     """`size` products x @ w @ y of the rows of x and y, and a bias of each."""
     draft = x.draft
-    layer = name_layer(draft, "bilinear_tensor_product", name)
-    weight = create_parameter(draft, layer, param_attr, (size, x.shape[1], y.shape[1]), x.dtype)
-    out = draft.temporary(layer, x.dtype)
+    minted = name_layer(draft, "bilinear_tensor_product", name)
+    weight = create_parameter(draft, minted, param_attr, (size, x.shape[1], y.shape[1]), x.dtype)
     inputs = {"X": x, "Y": y, "Weight": weight}
     if attr_of(bias_attr) is not None:
-        inputs["Bias"] = create_parameter(draft, layer, bias_attr, (1, size), x.dtype, is_bias=True)
-    draft.op("bilinear_tensor_product", inputs, {"Out": out})
-    return activation(layer, out, act)
+        inputs["Bias"] = create_parameter(draft, minted, bias_attr, (1, size), x.dtype, is_bias=True)
+    return activation(minted, layer("bilinear_tensor_product", inputs, x.dtype, name=minted), act)
 
 
 def embedding(
@@ -132,10 +125,8 @@ def _lookup(
     given: Attr,
     dtype: Element,
 ) -> Value:
-    draft = ids.draft
-    layer = draft.names.mint("embedding")
-    table = create_parameter(draft, layer, given, size, dtype)
-    out = draft.temporary(layer, element_type(dtype))
+    minted = ids.draft.names.mint("embedding")
+    table = create_parameter(ids.draft, minted, given, size, dtype)
     padding = -1 if padding_idx is None else padding_idx if padding_idx >= 0 else size[0] + padding_idx
     attrs = {
         "is_sparse": is_sparse,
@@ -143,8 +134,7 @@ def _lookup(
         "remote_prefetch": is_sparse and not is_distributed,
         "padding_idx": padding,
     }
-    draft.op(op_type, {"Ids": ids, "W": table}, {"Out": out}, attrs)
-    return out
+    return layer(op_type, {"Ids": ids, "W": table}, element_type(dtype), attrs, name=minted)
 
 
 def batch_norm(
@@ -164,18 +154,18 @@ def batch_norm(
 ) -> Value:
     """Each channel normalised over the batch, with running statistics for use after training."""
     draft = x.draft
-    layer = name_layer(draft, "batch_norm", name)
+    minted = name_layer(draft, "batch_norm", name)
     shape = (x.shape[1] if data_layout == "NCHW" else x.shape[-1],)
-    scale = create_parameter(draft, layer, param_attr, shape, x.dtype, default=Constant(1.0))
-    shift = create_parameter(draft, layer, bias_attr, shape, x.dtype, is_bias=True)
+    scale = create_parameter(draft, minted, param_attr, shape, x.dtype, default=Constant(1.0))
+    shift = create_parameter(draft, minted, bias_attr, shape, x.dtype, is_bias=True)
     running = [
-        create_parameter(draft, layer, ParamAttr(given, Constant(start), trainable=False), shape, x.dtype)
+        create_parameter(draft, minted, ParamAttr(given, Constant(start), trainable=False), shape, x.dtype)
         for given, start in ((moving_mean_name, 0.0), (moving_variance_name, 1.0))
     ]
     mean, variance = running
     draft.stop_gradient.update((mean.name, variance.name))
-    saved = [draft.temporary(layer, x.dtype, stop_gradient=True) for _ in range(2)]
-    out = draft.temporary(layer, x.dtype)
+    saved = [draft.temporary(minted, x.dtype, stop_gradient=True) for _ in range(2)]
+    out = draft.temporary(minted, x.dtype)
     draft.op(
         "batch_norm",
         {"X": x, "Scale": scale, "Bias": shift, "Mean": mean, "Variance": variance},
@@ -188,7 +178,7 @@ def batch_norm(
             "use_global_stats": use_global_stats,
         },
     )
-    return activation(layer, out, act)
+    return activation(minted, out, act)
 
 
 def layer_norm(
@@ -205,22 +195,22 @@ def layer_norm(
 ) -> Value:
     """Each row normalised over the dims from `begin_norm_axis` on."""
     draft = x.draft
-    layer = name_layer(draft, "layer_norm", name)
+    minted = name_layer(draft, "layer_norm", name)
     shape = (math.prod(x.shape[begin_norm_axis:]),)
     inputs: dict[str, Value] = {"X": x}
     if scale:
-        inputs["Scale"] = create_parameter(draft, layer, param_attr, shape, x.dtype, default=Constant(1.0))
+        inputs["Scale"] = create_parameter(draft, minted, param_attr, shape, x.dtype, default=Constant(1.0))
     if shift:
-        inputs["Bias"] = create_parameter(draft, layer, bias_attr, shape, x.dtype, is_bias=True)
+        inputs["Bias"] = create_parameter(draft, minted, bias_attr, shape, x.dtype, is_bias=True)
     # One statistic for each row; Fluid multiplies the dims even where one is unknown: -8 is 8 for each of a batch.
     rows = (math.prod(x.shape[:begin_norm_axis]),)
     mean, variance = (
-        draft.declare(Var(draft.names.mint(f"{layer}.tmp"), tensor=TensorType(x.dtype, rows))).stopped() for _ in "ab"
+        draft.declare(Var(draft.names.mint(f"{minted}.tmp"), tensor=TensorType(x.dtype, rows))).stopped() for _ in "ab"
     )
-    out = draft.temporary(layer, x.dtype)
+    out = draft.temporary(minted, x.dtype)
     attrs = {"epsilon": epsilon, "begin_norm_axis": begin_norm_axis}
     draft.op("layer_norm", inputs, {"Y": out, "Mean": mean, "Variance": variance}, attrs)
-    return activation(layer, out, act)
+    return activation(minted, out, act)
 
 
 def dropout(
@@ -233,11 +223,7 @@ def dropout(
     name: str | None = None,
 ) -> Value:
     """Elements of x set to zero with this probability; `seed` None takes the program's, if it has one."""
-    draft = x.draft
-    layer = name_layer(draft, "dropout", name)
-    chosen = seed or draft.main_seed or seed
-    out = draft.temporary(layer, x.dtype)
-    mask = draft.temporary(layer, DType.UINT8, stop_gradient=True)
+    chosen = seed or x.draft.main_seed or seed
     attrs = {
         "dropout_prob": probability,
         "is_test": is_test,
@@ -245,38 +231,31 @@ def dropout(
         "seed": chosen or 0,
         "dropout_implementation": implementation,
     }
-    draft.op("dropout", {"X": x}, {"Out": out, "Mask": mask}, attrs)
+    out, mask = layer_outputs("dropout", {"X": x}, {"Out": x.dtype, "Mask": DType.UINT8}, attrs, name=name)
+    mask.stopped()
     return out
 
 
 def softmax(x: Value, *, axis: int = -1, use_cudnn: bool = False, name: str | None = None) -> Value:
     """exp(x) / sum(exp(x)) along `axis`."""
-    out = x.draft.temporary(name_layer(x.draft, "softmax", name), x.dtype)
-    x.draft.op("softmax", {"X": x}, {"Out": out}, {"axis": axis, "use_cudnn": use_cudnn})
-    return out
-
-
-def _activation(op_type: str, x: Value, name: str | None) -> Value:
-    out = x.draft.temporary(name_layer(x.draft, op_type, name), x.dtype)
-    x.draft.op(op_type, {"X": x}, {"Out": out})
-    return out
+    return layer("softmax", {"X": x}, x.dtype, {"axis": axis, "use_cudnn": use_cudnn}, name=name)
 
 
 def relu(x: Value, *, name: str | None = None) -> Value:
     """max(x, 0)."""
-    return _activation("relu", x, name)
+    return layer("relu", {"X": x}, x.dtype, name=name)
 
 
 def sigmoid(x: Value, *, name: str | None = None) -> Value:
     """1 / (1 + exp(-x))."""
-    return _activation("sigmoid", x, name)
+    return layer("sigmoid", {"X": x}, x.dtype, name=name)
 
 
 def tanh(x: Value, *, name: str | None = None) -> Value:
     """The hyperbolic tangent."""
-    return _activation("tanh", x, name)
+    return layer("tanh", {"X": x}, x.dtype, name=name)
 
 
 def gelu(x: Value, *, name: str | None = None) -> Value:
     """x times the normal distribution function of x."""
-    return _activation("gelu", x, name)
+    return layer("gelu", {"X": x}, x.dtype, name=name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pstranspile.layers.basic import activation
+from pstranspile.layers.basic import activation, layer_outputs
 from pstranspile.layers.draft import Value
 from pstranspile.layers.initializers import Constant
 from pstranspile.layers.nn import name_layer
@@ -66,12 +66,9 @@ def instance_norm(
 
 def l2_normalize(x: Value, axis: int | None, *, epsilon: float = 1e-12, name: str | None = None) -> Value:
     """x divided by its L2 norm along `axis` (None: 1; 0 where there is no other)."""
-    draft = x.draft
-    minted = name_layer(draft, "l2_normalize", name)
-    out, norm = draft.temporary(minted, x.dtype), draft.temporary(minted, x.dtype)
     along = 0 if len(x.shape) == 1 else 1 if axis is None else axis
-    draft.op("norm", {"X": x}, {"Out": out, "Norm": norm}, {"axis": along, "epsilon": epsilon})
-    return out
+    outputs, attrs = {"Out": x.dtype, "Norm": x.dtype}, {"axis": along, "epsilon": epsilon}
+    return layer_outputs("norm", {"X": x}, outputs, attrs, key="l2_normalize", name=name)[0]
 
 
 def lrn(
@@ -85,12 +82,9 @@ def lrn(
     name: str | None = None,
 ) -> Value:
     """x divided by (k + alpha * the sum of squares over `n` channels around) to the power of beta."""
-    draft = x.draft
-    minted = name_layer(draft, "lrn", name)
-    middle = draft.temporary(minted, x.dtype, stop_gradient=True)
-    out = draft.temporary(minted, x.dtype)
     attrs = {"n": n, "k": k, "alpha": alpha, "beta": beta, "data_format": data_format}
-    draft.op("lrn", {"X": x}, {"Out": out, "MidOut": middle}, attrs)
+    middle, out = layer_outputs("lrn", {"X": x}, {"MidOut": x.dtype, "Out": x.dtype}, attrs, name=name)
+    middle.stopped()
     return out
 
 

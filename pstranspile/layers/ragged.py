@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pstranspile.ir.types import DType, element_type
-from pstranspile.layers.basic import activation, layer
+from pstranspile.layers.basic import activation, layer, layer_outputs
 from pstranspile.layers.draft import Value
 from pstranspile.layers.parameters import Attr, Element, create_parameter
 from pstranspile.layers.sequence import sequence_pool
@@ -23,15 +23,11 @@ def sequence_last_step(x: Value) -> Value:
 
 def sequence_pad(x: Value, pad_value: Value, *, maxlen: int = -1) -> tuple[Value, Value]:
     """The sequences as a tensor, filled up with `pad_value` to `maxlen` rows (-1: the longest); and their lengths."""
-    draft = x.draft
-    minted = draft.names.mint("sequence_pad")
-    out = draft.temporary(minted, x.dtype)
-    length = draft.temporary(minted, DType.INT64, stop_gradient=True)
-    inputs = {"X": x, "PadValue": pad_value.stopped()}
-    draft.op("sequence_pad", inputs, {"Out": out, "Length": length}, {"padded_length": maxlen})
+    inputs, outputs = {"X": x, "PadValue": pad_value.stopped()}, {"Out": x.dtype, "Length": DType.INT64}
+    out, length = layer_outputs("sequence_pad", inputs, outputs, {"padded_length": maxlen})
     if maxlen < 0:
         out.declared([-1, 1, *x.shape[1:]])  # Fluid says 1 row of what is known at run time
-    return out, length
+    return out, length.stopped()
 
 
 def sequence_unpad(x: Value, length: Value) -> Value:
@@ -41,10 +37,7 @@ def sequence_unpad(x: Value, length: Value) -> Value:
 
 def sequence_reverse(x: Value) -> Value:
     """The rows of each sequence, last first."""
-    draft = x.draft
-    out = draft.temporary(draft.names.mint("sequence_reverse"), x.dtype)
-    draft.op("sequence_reverse", {"X": x}, {"Y": out})
-    return out
+    return layer("sequence_reverse", {"X": x}, x.dtype, out="Y")
 
 
 def sequence_reshape(x: Value, new_dim: int) -> Value:
@@ -70,16 +63,13 @@ def sequence_enumerate(x: Value, win_size: int, *, pad_value: int = 0) -> Value:
 
 def sequence_mask(x: Value, *, maxlen: int | Value | None = None, dtype: Element = "i64") -> Value:
     """For each length in x a row that begins with as many ones, `maxlen` wide (None: as the longest)."""
-    draft, kind = x.draft, element_type(dtype)
-    out = draft.temporary(draft.names.mint("sequence_mask"), kind, stop_gradient=True)
-    attrs: dict[str, object] = {"out_dtype": kind}
+    attrs: dict[str, object] = {"out_dtype": element_type(dtype)}
     inputs = {"X": x}
     if isinstance(maxlen, Value):
         inputs["MaxLenTensor"] = maxlen
     elif maxlen is not None:
         attrs["maxlen"] = maxlen
-    draft.op("sequence_mask", inputs, {"Y": out}, attrs)
-    return out
+    return layer("sequence_mask", inputs, element_type(dtype), attrs, out="Y").stopped()
 
 
 def sequence_scatter(x: Value, index: Value, updates: Value) -> Value:
@@ -106,6 +96,4 @@ def row_conv(x: Value, future_context_size: int, *, param_attr: Attr = None, act
     draft = x.draft
     minted = draft.names.mint("row_conv")
     weight = create_parameter(draft, minted, param_attr, (future_context_size + 1, x.shape[-1]), x.dtype)
-    out = draft.temporary(minted, x.dtype)
-    draft.op("row_conv", {"X": x, "Filter": weight}, {"Out": out})
-    return activation(minted, out, act)
+    return activation(minted, layer("row_conv", {"X": x, "Filter": weight}, x.dtype, name=minted), act)

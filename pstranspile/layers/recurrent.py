@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from pstranspile.ir.types import element_type
+from pstranspile.layers.basic import layer_outputs
 from pstranspile.layers.draft import Draft, Value
 from pstranspile.layers.nn import fc, name_layer
 from pstranspile.layers.parameters import Attr, Element, attr_of, create_parameter
@@ -52,9 +53,8 @@ def dynamic_lstm(
     minted, kind = name_layer(draft, "lstm", name), element_type(dtype)
     weight = create_parameter(draft, minted, param_attr, (width, 4 * width), kind)
     shift = _gate_bias(draft, minted, bias_attr, width, use_peepholes, kind)
-    hidden, cell, gates, before = (draft.temporary(minted, kind) for _ in range(4))
     inputs = {"Input": x, "Weight": weight, "Bias": shift, **_starts(h_0, c_0)}
-    outputs = {"Hidden": hidden, "Cell": cell, "BatchGate": gates, "BatchCellPreAct": before}
+    outputs = {slot: kind for slot in ("Hidden", "Cell", "BatchGate", "BatchCellPreAct")}
     attrs = {
         "use_peepholes": use_peepholes,
         "is_reverse": is_reverse,
@@ -62,7 +62,7 @@ def dynamic_lstm(
         "cell_activation": cell_activation,
         "candidate_activation": candidate_activation,
     }
-    draft.op("lstm", inputs, outputs, attrs)
+    hidden, cell, *_ = layer_outputs("lstm", inputs, outputs, attrs, name=minted)
     return LSTM(hidden, cell)
 
 
@@ -137,17 +137,15 @@ def dynamic_gru(
     minted = draft.names.mint("gru")
     weight = create_parameter(draft, minted, param_attr, (size, 3 * size), x.dtype)
     shift = create_parameter(draft, minted, bias_attr, (1, 3 * size), x.dtype, is_bias=True)
-    hidden, gates, reset, batch = (draft.temporary(minted, x.dtype) for _ in range(4))
     inputs = {"Input": x, "Weight": weight, "Bias": shift, **_starts(h_0, None)}
-    outputs = {"Hidden": hidden, "BatchGate": gates, "BatchResetHiddenPrev": reset, "BatchHidden": batch}
+    outputs = {slot: x.dtype for slot in ("Hidden", "BatchGate", "BatchResetHiddenPrev", "BatchHidden")}
     attrs = {
         "is_reverse": is_reverse,
         "gate_activation": gate_activation,
         "activation": candidate_activation,
         "origin_mode": origin_mode,
     }
-    draft.op("gru", inputs, outputs, attrs)
-    return hidden
+    return layer_outputs("gru", inputs, outputs, attrs, name=minted)[0]
 
 
 def gru_unit(
@@ -166,13 +164,12 @@ def gru_unit(
     draft, width = x.draft, size // 3
     minted = draft.names.mint("gru_unit")
     weight = create_parameter(draft, minted, param_attr, (width, 3 * width), x.dtype)
-    gate, reset, updated = (draft.temporary(minted, x.dtype) for _ in range(3))
     inputs = {"Input": x, "HiddenPrev": hidden, "Weight": weight}
     if attr_of(bias_attr) is not None:
         inputs["Bias"] = create_parameter(draft, minted, bias_attr, (1, 3 * width), x.dtype, is_bias=True)
-    outputs = {"Gate": gate, "ResetHiddenPrev": reset, "Hidden": updated}
+    outputs = {slot: x.dtype for slot in ("Gate", "ResetHiddenPrev", "Hidden")}
     attrs = {"activation": _TANH, "gate_activation": _SIGMOID, "origin_mode": origin_mode}
-    draft.op("gru_unit", inputs, outputs, attrs)
+    gate, reset, updated = layer_outputs("gru_unit", inputs, outputs, attrs, name=minted)
     return GRUStep(updated, reset, gate)
 
 
@@ -191,9 +188,8 @@ def lstm_unit(
     minted = name_layer(draft, "lstm_unit", name)
     joined = concat([x, hidden], axis=1)
     gates = fc(joined, 4 * cell.shape[1], param_attr=param_attr, bias_attr=bias_attr)
-    new_cell, new_hidden = (draft.temporary(minted, x.dtype) for _ in range(2))
-    outputs = {"C": new_cell, "H": new_hidden}
-    draft.op("lstm_unit", {"X": gates, "C_prev": cell}, outputs, {"forget_bias": forget_bias})
+    inputs, outputs = {"X": gates, "C_prev": cell}, {"C": x.dtype, "H": x.dtype}
+    new_cell, new_hidden = layer_outputs("lstm_unit", inputs, outputs, {"forget_bias": forget_bias}, name=minted)
     return LSTM(new_hidden, new_cell)
 
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from pstranspile.layers.basic import layer, unary
 from pstranspile.layers.draft import Value
-from pstranspile.layers.nn import name_layer
 
 
 def pad2d(
@@ -46,8 +45,6 @@ def image_resize(
         raise ValueError(f"resample is {resample!r}, it must be 'BILINEAR' or 'NEAREST'")
     if out_shape is None and scale is None:
         raise ValueError("image_resize takes out_shape or scale")
-    draft, op_type = x.draft, f"{method}_interp"
-    minted = name_layer(draft, op_type, name)
     inputs = {"X": x}
     attrs: dict[str, object] = {
         "out_d": -1,
@@ -66,9 +63,7 @@ def image_resize(
         inputs["Scale"] = scale.stopped()
     else:
         attrs["scale"] = scale
-    out = draft.temporary(minted, x.dtype)
-    draft.op(op_type, inputs, {"Out": out}, attrs)
-    return out
+    return layer(f"{method}_interp", inputs, x.dtype, attrs, name=name)
 
 
 def resize_bilinear(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pstranspile.ir.model import TensorType
-from pstranspile.layers.basic import activation, layer
+from pstranspile.layers.basic import activation, layer, layer_outputs
 from pstranspile.layers.draft import Value
 from pstranspile.layers.nn import bias, name_layer
 from pstranspile.layers.parameters import Attr, create_parameter
@@ -13,14 +13,10 @@ from pstranspile.layers.parameters import Attr, create_parameter
 
 def sequence_pool(x: Value, pool_type: str, *, is_test: bool = False, pad_value: float = 0.0) -> Value:
     """One row of each sequence: its `sum`, `average`, `sqrt`, `max`, `first` or `last`."""
-    draft = x.draft
-    minted = draft.names.mint("sequence_pool")
-    out, index = draft.temporary(minted, x.dtype), draft.temporary(minted, x.dtype)
     attrs = {"pooltype": pool_type.upper(), "is_test": is_test, "pad_value": pad_value}
-    draft.op("sequence_pool", {"X": x}, {"Out": out, "MaxIndex": index}, attrs)
+    out, index = layer_outputs("sequence_pool", {"X": x}, {"Out": x.dtype, "MaxIndex": x.dtype}, attrs)
     if pool_type == "max":
-        index.stopped()
-        draft.declare(index.var._replace(tensor=TensorType(x.dtype, out.shape)))
+        x.draft.declare(index.stopped().var._replace(tensor=TensorType(x.dtype, out.shape)))
     return out
 
 
@@ -40,10 +36,9 @@ def sequence_conv(
     draft = x.draft
     minted = name_layer(draft, "sequence_conv", name)
     kernel = create_parameter(draft, minted, param_attr, (filter_size * x.shape[1], num_filters), x.dtype)
-    out = draft.temporary(minted, x.dtype)
     start = -(filter_size // 2) if padding_start is None else padding_start
     attrs = {"contextStride": filter_stride, "contextStart": start, "contextLength": filter_size}
-    draft.op("sequence_conv", {"X": x, "Filter": kernel}, {"Out": out}, attrs)
+    out = layer("sequence_conv", {"X": x, "Filter": kernel}, x.dtype, attrs, name=minted)
     return activation(minted, bias(minted, out, bias_attr), act)
 
 

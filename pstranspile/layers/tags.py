@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from pstranspile.ir.types import DType
+from pstranspile.layers.basic import layer_outputs
 from pstranspile.layers.draft import Value
 
 
@@ -19,15 +20,10 @@ def filter_by_instag(
     instances: Value, tags: Value, wanted: Value, is_lod: bool, *, out_val_if_empty: int = 0
 ) -> Tagged:
     """The instances that have one of the tags `wanted`. `is_lod`: an instance is a sequence, not a row."""
-    draft = instances.draft
-    minted = draft.names.mint("filter_by_instag")
-    out = draft.temporary(minted, instances.dtype)
-    weight = draft.temporary(minted, DType.FP64)
-    places = draft.temporary(minted, tags.dtype)
     inputs = {"Ins": instances, "Ins_tag": tags, "Filter_tag": wanted}
-    outputs = {"Out": out, "LossWeight": weight, "IndexMap": places}
+    outputs = {"Out": instances.dtype, "LossWeight": DType.FP64, "IndexMap": tags.dtype}
     attrs = {"is_lod": is_lod, "out_val_if_empty": out_val_if_empty}
-    draft.op("filter_by_instag", inputs, outputs, attrs)
+    out, weight, places = layer_outputs("filter_by_instag", inputs, outputs, attrs)
     weight.declared([-1, 1])
     places.declared([-1, 2])  # one column too few, as in Fluid
     return Tagged(out, weight)

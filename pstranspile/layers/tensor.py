@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pstranspile.ir.types import DType, element_type
-from pstranspile.layers.basic import activation, layer
-from pstranspile.layers.draft import Draft, Value
+from pstranspile.layers.basic import activation, layer, layer_outputs
+from pstranspile.layers.draft import Value
 from pstranspile.layers.nn import name_layer
 from pstranspile.layers.parameters import Element
 
 
 def concat(values: Sequence[Value], *, axis: int = 0, name: str | None = None) -> Value:
     """Tensors one after another along `axis`."""
-    draft = values[0].draft
-    out = draft.temporary(name_layer(draft, "concat", name), values[0].dtype)
-    draft.op("concat", {"X": values}, {"Out": out}, {"axis": axis})
-    return out
+    return layer("concat", {"X": values}, values[0].dtype, {"axis": axis}, name=name)
 
 
 def matmul(
@@ -29,54 +26,44 @@ def matmul(
     name: str | None = None,
 ) -> Value:
     """alpha * x @ y over the last two dims, leading dims broadcast."""
-    draft = x.draft
-    out = draft.temporary(name_layer(draft, "matmul", name), x.dtype)
     attrs = {"transpose_X": transpose_x, "transpose_Y": transpose_y, "alpha": alpha}
-    draft.op("matmul", {"X": x, "Y": y}, {"Out": out}, attrs)
-    return out
+    return layer("matmul", {"X": x, "Y": y}, x.dtype, attrs, name=name)
 
 
 def mean(x: Value, *, name: str | None = None) -> Value:
     """The mean of all elements, f32[1]: what a loss ends in."""
-    draft = x.draft
-    out = draft.temporary(name_layer(draft, "mean", name), x.dtype)
-    draft.op("mean", {"X": x}, {"Out": out})
-    return out
+    return layer("mean", {"X": x}, x.dtype, name=name)
 
 
-def _with_x_shape(op_type: str, key: str, x: Value, attrs: dict[str, object], name: str | None) -> tuple[str, Value]:
+def _with_x_shape(op_type: str, key: str, x: Value, attrs: dict[str, object], name: str | None) -> Value:
     """An op that keeps the old dims in XShape, for its gradient."""
-    draft = x.draft
-    minted = name_layer(draft, key, name)
-    out, x_shape = draft.temporary(minted, x.dtype), draft.temporary(minted, x.dtype)
-    draft.op(op_type, {"X": x}, {"Out": out, "XShape": x_shape}, attrs)
-    return minted, out
+    return layer_outputs(op_type, {"X": x}, {"Out": x.dtype, "XShape": x.dtype}, attrs, key=key, name=name)[0]
 
 
 def reshape(x: Value, shape: Sequence[int], *, act: str | None = None, name: str | None = None) -> Value:
     """The same elements with other dims (0: as in x, -1: the rest)."""
-    minted, out = _with_x_shape("reshape2", "reshape2", x, {"shape": shape}, name)
-    return activation(minted, out, act)
+    minted = name_layer(x.draft, "reshape2", name)
+    return activation(minted, _with_x_shape("reshape2", "", x, {"shape": shape}, minted), act)
 
 
 def transpose(x: Value, order: Sequence[int], *, name: str | None = None) -> Value:
     """x with its dims in this order."""
-    return _with_x_shape("transpose2", "transpose", x, {"axis": order}, name)[1]
+    return _with_x_shape("transpose2", "transpose", x, {"axis": order}, name)
 
 
 def squeeze(x: Value, axes: Sequence[int], *, name: str | None = None) -> Value:
     """x without these dims of size 1."""
-    return _with_x_shape("squeeze2", "squeeze", x, {"axes": axes}, name)[1]
+    return _with_x_shape("squeeze2", "squeeze", x, {"axes": axes}, name)
 
 
 def unsqueeze(x: Value, axes: Sequence[int], *, name: str | None = None) -> Value:
     """x with dims of size 1 put in."""
-    return _with_x_shape("unsqueeze2", "unsqueeze2", x, {"axes": axes}, name)[1]
+    return _with_x_shape("unsqueeze2", "unsqueeze2", x, {"axes": axes}, name)
 
 
 def flatten(x: Value, *, axis: int = 1, name: str | None = None) -> Value:
     """x as a matrix: its dims before `axis` made one, and those from there on."""
-    return _with_x_shape("flatten2", "flatten", x, {"axis": axis}, name)[1]
+    return _with_x_shape("flatten2", "flatten", x, {"axis": axis}, name)
 
 
 def slice_(x: Value, axes: Sequence[int], starts: Sequence[int], ends: Sequence[int]) -> Value:
@@ -99,25 +86,19 @@ def split(x: Value, parts: int | Sequence[int], *, dim: int = -1, name: str | No
 
 def stack(values: Sequence[Value], *, axis: int = 0) -> Value:
     """Tensors along a new dim."""
-    draft = values[0].draft
-    out = draft.temporary(draft.names.mint("stack"), values[0].dtype)
-    draft.op("stack", {"X": values}, {"Y": out}, {"axis": axis})
-    return out
+    return layer("stack", {"X": values}, values[0].dtype, {"axis": axis}, out="Y")
 
 
 def one_hot(ids: Value, depth: int) -> Value:
     """A row of `depth` elements for each id [..., 1], 1 at the id."""
-    out = layer("one_hot", {"X": ids}, DType.FP32, {"depth": depth})
-    return out.stopped()
+    return layer("one_hot", {"X": ids}, DType.FP32, {"depth": depth}).stopped()
 
 
 def fill_constant_batch_size_like(
     like: Value, shape: Sequence[int], dtype: Element, value: float, *, input_dim: int = 0, output_dim: int = 0
 ) -> Value:
     """A tensor of dims `shape`, every element `value`, one dim taken from `like` at run time."""
-    draft: Draft = like.draft
     kind = element_type(dtype)
-    out = draft.temporary(draft.names.mint("fill_constant_batch_size_like"), kind, stop_gradient=True)
     text = str(int(value)) if kind in (DType.INT64, DType.INT32) else str(float(value))
     attrs = {
         "shape": shape,
@@ -127,5 +108,4 @@ def fill_constant_batch_size_like(
         "input_dim_idx": input_dim,
         "output_dim_idx": output_dim,
     }
-    draft.op("fill_constant_batch_size_like", {"Input": like}, {"Out": out}, attrs)
-    return out
+    return layer("fill_constant_batch_size_like", {"Input": like}, kind, attrs).stopped()
