@@ -18,7 +18,7 @@ from pstranspile.ir.diagnostics import Diagnostic, Note, at_op
 from pstranspile.ir.model import MAIN, STARTUP, Module, Op, Program, Var
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import VarKind
-from pstranspile.ops import schema_of
+from pstranspile.ops import is_optimizer, schema_of
 
 _TENSORS = (VarKind.LOD_TENSOR, VarKind.SELECTED_ROWS)
 
@@ -51,8 +51,7 @@ def _causes(main: Program, startup: Program) -> list[Diagnostic]:
 
 
 def _is_optimizer(op: Op) -> bool:
-    schema = schema_of(op.type)
-    return schema is not None and schema.is_optimizer and bool(op.input("Param"))
+    return is_optimizer(op) and bool(op.input("Param"))
 
 
 def _not_initialised(main: Program, startup: Program, moved: list[Op]) -> Iterator[Diagnostic]:

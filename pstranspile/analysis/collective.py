@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from pstranspile.analysis import collective_codes as codes
 from pstranspile.analysis.tables import is_sparse
-from pstranspile.analysis.updates import is_optimizer
 from pstranspile.analysis.uses import deep_blocks, effects_of, sub_blocks
 from pstranspile.ir.diagnostics import Diagnostic, Severity, at_op, error, warning
 from pstranspile.ir.model import Op, Program
 from pstranspile.ir.roles import OpRole
+from pstranspile.ops import is_optimizer
 
 
 class Reduction(NamedTuple):

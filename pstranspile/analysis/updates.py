@@ -10,8 +10,8 @@ from pstranspile.analysis.opgraph import OpGraph, op_graph
 from pstranspile.analysis.roles import Roles
 from pstranspile.analysis.uses import Uses, effects_of
 from pstranspile.ir.diagnostics import Diagnostic, at_op, error
-from pstranspile.ir.model import Op, Program
-from pstranspile.ops import schema_of
+from pstranspile.ir.model import Program
+from pstranspile.ops import is_optimizer, schema_of
 from pstranspile.ops.schema import OpSchema, Slicing
 
 
@@ -39,12 +39,6 @@ class UpdateGroup(NamedTuple):
 
     parameters: tuple[str, ...]
     after: tuple[int, ...] = ()
-
-
-def is_optimizer(op: Op) -> bool:
-    """Whether the op's schema declares how it updates a parameter."""
-    schema = schema_of(op.type)
-    return schema is not None and schema.is_optimizer
 
 
 def _attribute(program: Program, roles: Roles) -> tuple[dict[str, list[int]], dict[str, str], list[Diagnostic]]:

@@ -5,7 +5,7 @@ The first two also give programs that put the averages in place of the parameter
 
 from __future__ import annotations
 
-from pstranspile.ir.model import Op, Program, TensorType, Var
+from pstranspile.ir.model import Program, TensorType, Var
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import DType
 from pstranspile.layers import basic
@@ -148,15 +148,13 @@ def _slow_copy(param: Value) -> Value:
     draft = param.draft
     var = Var(f"{param.name}@SLOW", tensor=TensorType(param.dtype, param.shape), persistable=True)
     draft.startup.vars[var.name] = var
-    made: Op = draft.make("assign", {"X": param}, {"Out": var.name})
-    draft.startup.ops.append(made)
+    draft.startup.ops.append(draft.make("assign", {"X": param}, {"Out": var.name}))
     return draft.declare(var, 0)
 
 
 def _backup(param: Value, key: str) -> Value:
     """A variable that holds a parameter's value while its average is in its place."""
-    backup = param.draft.fresh(key, param.dtype, stop_gradient=True)
-    return backup
+    return param.draft.fresh(key, param.dtype, stop_gradient=True)
 
 
 def _seen_from(draft: Draft, value: Value) -> Value:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from pstranspile.autodiff import codes
 from pstranspile.autodiff.declare import declare_gradients
 from pstranspile.autodiff.fanout import sum_partial_gradients
-from pstranspile.autodiff.own_names import give_own_names
+from pstranspile.autodiff.own_names import give_own_names, renamed
 from pstranspile.autodiff.paths import ops_to, unread_outputs
 from pstranspile.autodiff.prune import without_unconnected, without_unwanted
 from pstranspile.gradients.audit import wrong_gradients
@@ -231,11 +231,11 @@ class _Backward:
             return op
         declared = self.draft.blocks[block].vars
         if forward.role != OpRole.BACKWARD:
-            op = op._replace(inputs=_mapped(op.inputs, self.renamed))
+            op = op._replace(inputs=renamed(op.inputs, self.renamed))
         again = {name for name in op.output_names if SUFFIX in name and name in declared}
         mapped = {name: "grad/" * (self.earlier + 1) + name for name in again}
         self.renamed.update(mapped)
-        return op._replace(outputs=_mapped(op.outputs, mapped))
+        return op._replace(outputs=renamed(op.outputs, mapped))
 
     def _note(self, forward: Op, made: Iterable[Op], _block: int) -> None:
         """Remembers whose gradients these are."""
@@ -286,23 +286,19 @@ def _ended(draft: Draft, block: int, forward: Op) -> list[Op]:
     return found
 
 
-def _mapped(slots: FrozenMap[str, tuple[str, ...]], names: dict[str, str]) -> FrozenMap[str, tuple[str, ...]]:
-    return FrozenMap({slot: tuple(names.get(name, name) for name in held) for slot, held in slots.items()})
-
-
 def _mint_again(draft: Draft, start: int, made: _Backward) -> None:
     """Gradients of block 0 that are declared already get new names (`x@GRAD_0`), and who reads them follows."""
     block = draft.blocks[0]
     mapped: dict[str, str] = {}
     for index in range(start, len(block.ops)):
         op = block.ops[index]
-        op = op._replace(inputs=_mapped(op.inputs, mapped))
+        op = op._replace(inputs=renamed(op.inputs, mapped))
         outputs: dict[str, str] = {}
         for name in op.output_names:
             if SUFFIX in name and name in block.vars:
                 outputs[name] = draft.names.mint(name)
         mapped.update(outputs)
-        block.ops[index] = op._replace(outputs=_mapped(op.outputs, outputs))
+        block.ops[index] = op._replace(outputs=renamed(op.outputs, outputs))
     for name, new in mapped.items():
         if name in made.variable_of:
             made.variable_of[new] = made.variable_of.pop(name)

@@ -65,11 +65,11 @@ class _Naming:
             if op.type in WITH_BLOCKS:
                 ops += self._inner(forward, index, names)
                 continue
-            inputs = _renamed(op.inputs, names.now)
+            inputs = renamed(op.inputs, names.now)
             if op.type != "assign" or op.inputs.get("X") != op.outputs.get("Out"):
                 for name in forward.after[index]:
                     self._next(number, name, names)
-            ops.append(op._replace(inputs=inputs, outputs=_renamed(op.outputs, names.now)))
+            ops.append(op._replace(inputs=inputs, outputs=renamed(op.outputs, names.now)))
         ops += [self._copy(names.now[name], outside.get(name, name), forward.ops[-1]) for name in changed]
         self.draft.blocks[number].ops[:], self.draft.blocks[number].front[:] = ops, []
 
@@ -105,7 +105,7 @@ class _Naming:
                     ops.append(self._copy(called, names.now[name], op))
         self.block(inner.number, names.now, valued, changed)
         inputs = FrozenMap({**op.inputs, slot: tuple(taken)}) if slot else op.inputs
-        return [*ops, op._replace(inputs=_renamed(inputs, names.now), outputs=_renamed(op.outputs, names.now))]
+        return [*ops, op._replace(inputs=renamed(inputs, names.now), outputs=renamed(op.outputs, names.now))]
 
     def _next(self, number: int, name: str, names: _Names) -> None:
         """Names the next value of a variable: the last one in the block that declares it keeps the variable's."""
@@ -154,5 +154,6 @@ def _is_found(forward: Forward, name: str, valued: bool) -> bool:
     return False
 
 
-def _renamed(slots: Slots, names: Mapping[str, str]) -> Slots:
+def renamed(slots: Slots, names: Mapping[str, str]) -> Slots:
+    """The slots with the variables that `names` has under their new names."""
     return FrozenMap({slot: tuple(names.get(name, name) for name in held) for slot, held in slots.items()})

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Protocol
 
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import DType
@@ -17,21 +17,20 @@ COUNTER = "@LR_DECAY_COUNTER@"
 """The step counter that all schedules share: 0 in the first run (1 for Noam)."""
 
 
-class Schedule(Protocol):
-    """What computes a learning rate: `emit` appends its ops and gives the variable (f32[1])."""
+class Schedule(ABC):
+    """What computes a learning rate: a derived class says in `_rate` by which ops."""
 
     def emit(self, draft: Draft) -> Value:
-        """Appends the schedule's ops to block 0 and returns the learning rate."""
-        ...
+        """Appends the schedule's ops to block 0 and returns the learning rate (f32[1])."""
+        with draft.roles(OpRole.LR_SCHED):
+            return self._rate(draft)
+
+    @abstractmethod
+    def _rate(self, draft: Draft) -> Value: ...
 
 
 def _step(draft: Draft, begin: int = 0) -> Value:
     return basic.cast(basic.step_counter(draft, COUNTER, begin), DType.FP32)
-
-
-def _periods(draft: Draft, steps: int, staircase: bool) -> Value:
-    passed = _step(draft) / steps
-    return basic.floor(passed) if staircase else passed
 
 
 def _positive(**settings: int) -> None:
@@ -41,8 +40,8 @@ def _positive(**settings: int) -> None:
 
 
 @dataclass(frozen=True)
-class Exponential:
-    """learning_rate * decay_rate ** (step / decay_steps); `staircase` takes whole periods only."""
+class _Decay(Schedule):
+    """A rate that falls with the number of periods of `decay_steps`; `staircase` takes whole periods only."""
 
     learning_rate: float
     decay_steps: int
@@ -52,51 +51,37 @@ class Exponential:
     def __post_init__(self) -> None:
         _positive(decay_steps=self.decay_steps)
 
-    def emit(self, draft: Draft) -> Value:
-        """Appends the schedule's ops."""
-        with draft.roles(OpRole.LR_SCHED):
-            return self.learning_rate * self.decay_rate ** _periods(draft, self.decay_steps, self.staircase)
+    def _periods(self, draft: Draft) -> Value:
+        passed = _step(draft) / self.decay_steps
+        return basic.floor(passed) if self.staircase else passed
 
 
 @dataclass(frozen=True)
-class NaturalExp:
+class Exponential(_Decay):
+    """learning_rate * decay_rate ** (step / decay_steps)."""
+
+    def _rate(self, draft: Draft) -> Value:
+        return self.learning_rate * self.decay_rate ** self._periods(draft)
+
+
+@dataclass(frozen=True)
+class NaturalExp(_Decay):
     """learning_rate * exp(-decay_rate * step / decay_steps)."""
 
-    learning_rate: float
-    decay_steps: int
-    decay_rate: float
-    staircase: bool = False
-
-    def __post_init__(self) -> None:
-        _positive(decay_steps=self.decay_steps)
-
-    def emit(self, draft: Draft) -> Value:
-        """Appends the schedule's ops."""
-        with draft.roles(OpRole.LR_SCHED):
-            passed = _periods(draft, self.decay_steps, self.staircase)
-            return self.learning_rate * basic.exp(-1 * self.decay_rate * passed)
+    def _rate(self, draft: Draft) -> Value:
+        return self.learning_rate * basic.exp(-1 * self.decay_rate * self._periods(draft))
 
 
 @dataclass(frozen=True)
-class InverseTime:
+class InverseTime(_Decay):
     """learning_rate / (1 + decay_rate * step / decay_steps)."""
 
-    learning_rate: float
-    decay_steps: int
-    decay_rate: float
-    staircase: bool = False
-
-    def __post_init__(self) -> None:
-        _positive(decay_steps=self.decay_steps)
-
-    def emit(self, draft: Draft) -> Value:
-        """Appends the schedule's ops."""
-        with draft.roles(OpRole.LR_SCHED):
-            return self.learning_rate / (1 + self.decay_rate * _periods(draft, self.decay_steps, self.staircase))
+    def _rate(self, draft: Draft) -> Value:
+        return self.learning_rate / (1 + self.decay_rate * self._periods(draft))
 
 
 @dataclass(frozen=True)
-class Polynomial:
+class Polynomial(Schedule):
     """From learning_rate down to end_learning_rate in decay_steps, as (1 - step / decay_steps) ** power.
 
     After decay_steps the rate stays; with `cycle` the period is stretched to the next multiple instead.
@@ -111,17 +96,15 @@ class Polynomial:
     def __post_init__(self) -> None:
         _positive(decay_steps=self.decay_steps)
 
-    def emit(self, draft: Draft) -> Value:
-        """Appends the schedule's ops."""
-        with draft.roles(OpRole.LR_SCHED):
-            step = _step(draft)
-            if self.cycle:
-                passed = step / self._stretched(draft, step)
-            else:
-                last = basic.fill_constant(draft, (1,), DType.FP32, self.decay_steps)
-                passed = basic.elementwise_min(step, last) / self.decay_steps
-            span = self.learning_rate - self.end_learning_rate
-            return span * (1 - passed) ** self.power + self.end_learning_rate
+    def _rate(self, draft: Draft) -> Value:
+        step = _step(draft)
+        if self.cycle:
+            passed = step / self._stretched(draft, step)
+        else:
+            last = basic.fill_constant(draft, (1,), DType.FP32, self.decay_steps)
+            passed = basic.elementwise_min(step, last) / self.decay_steps
+        span = self.learning_rate - self.end_learning_rate
+        return span * (1 - passed) ** self.power + self.end_learning_rate
 
     def _stretched(self, draft: Draft, step: Value) -> Value:
         periods = basic.ceil(step / self.decay_steps)
@@ -133,7 +116,7 @@ class Polynomial:
 
 
 @dataclass(frozen=True)
-class Piecewise:
+class Piecewise(Schedule):
     """values[i] while step < boundaries[i], then the last value; one value more than boundaries."""
 
     boundaries: tuple[int, ...]
@@ -148,25 +131,23 @@ class Piecewise:
         if any(earlier >= later for earlier, later in pairwise(self.boundaries)):
             raise ValueError(f"the boundaries of a piecewise schedule must rise, got {list(self.boundaries)}")
 
-    def emit(self, draft: Draft) -> Value:
-        """Appends the schedule's ops."""
-        with draft.roles(OpRole.LR_SCHED):
-            step = _step(draft)
-            rate = basic.global_var(draft, "learning_rate", (1,), DType.FP32, 0.0)
-            switch = Switch()
-            for boundary, value in zip(self.boundaries, self.values, strict=False):
-                until = basic.fill_constant(draft, (1,), DType.FP32, boundary, force_cpu=True)
-                held = basic.fill_constant(draft, (1,), DType.FP32, value)
-                with switch.case(step < until):
-                    basic.assign(held, rate)
-            last = basic.fill_constant(draft, (1,), DType.FP32, self.values[-1])
-            with switch.default():
-                basic.assign(last, rate)
-            return rate
+    def _rate(self, draft: Draft) -> Value:
+        step = _step(draft)
+        rate = basic.global_var(draft, "learning_rate", (1,), DType.FP32, 0.0)
+        switch = Switch()
+        for boundary, value in zip(self.boundaries, self.values, strict=False):
+            until = basic.fill_constant(draft, (1,), DType.FP32, boundary, force_cpu=True)
+            held = basic.fill_constant(draft, (1,), DType.FP32, value)
+            with switch.case(step < until):
+                basic.assign(held, rate)
+        last = basic.fill_constant(draft, (1,), DType.FP32, self.values[-1])
+        with switch.default():
+            basic.assign(last, rate)
+        return rate
 
 
 @dataclass(frozen=True)
-class Noam:
+class Noam(Schedule):
     """learning_rate * d_model ** -0.5 * min(step ** -0.5, step * warmup_steps ** -1.5), steps counted from 1."""
 
     d_model: int
@@ -176,17 +157,15 @@ class Noam:
     def __post_init__(self) -> None:
         _positive(d_model=self.d_model, warmup_steps=self.warmup_steps)
 
-    def emit(self, draft: Draft) -> Value:
-        """Appends the schedule's ops."""
-        with draft.roles(OpRole.LR_SCHED):
-            step = _step(draft, 1)
-            falling = step**-0.5
-            rising = self.warmup_steps**-1.5 * step
-            return self.learning_rate * self.d_model**-0.5 * basic.elementwise_min(falling, rising)
+    def _rate(self, draft: Draft) -> Value:
+        step = _step(draft, 1)
+        falling = step**-0.5
+        rising = self.warmup_steps**-1.5 * step
+        return self.learning_rate * self.d_model**-0.5 * basic.elementwise_min(falling, rising)
 
 
 @dataclass(frozen=True)
-class Cosine:
+class Cosine(Schedule):
     """learning_rate / 2 * (cos(epoch * pi / epochs) + 1), epoch = step / step_each_epoch rounded down."""
 
     learning_rate: float
@@ -196,15 +175,13 @@ class Cosine:
     def __post_init__(self) -> None:
         _positive(step_each_epoch=self.step_each_epoch, epochs=self.epochs)
 
-    def emit(self, draft: Draft) -> Value:
-        """Appends the schedule's ops."""
-        with draft.roles(OpRole.LR_SCHED):
-            epoch = basic.floor(_step(draft) / self.step_each_epoch)
-            return self.learning_rate * 0.5 * (basic.cos(epoch * math.pi / self.epochs) + 1)
+    def _rate(self, draft: Draft) -> Value:
+        epoch = basic.floor(_step(draft) / self.step_each_epoch)
+        return self.learning_rate * 0.5 * (basic.cos(epoch * math.pi / self.epochs) + 1)
 
 
 @dataclass(frozen=True)
-class LinearWarmup:
+class LinearWarmup(Schedule):
     """From start_lr to end_lr in warmup_steps, then `learning_rate`: a number or another schedule."""
 
     learning_rate: float | Schedule
@@ -215,17 +192,15 @@ class LinearWarmup:
     def __post_init__(self) -> None:
         _positive(warmup_steps=self.warmup_steps)
 
-    def emit(self, draft: Draft) -> Value:
-        """Appends the ops of the inner schedule, if there is one, and its own."""
+    def _rate(self, draft: Draft) -> Value:
         inner = self.learning_rate if isinstance(self.learning_rate, int | float) else self.learning_rate.emit(draft)
-        with draft.roles(OpRole.LR_SCHED):
-            rate = basic.global_var(draft, "learning_rate_warmup", (1,), DType.FP32, 0.0)
-            step = _step(draft)
-            switch = Switch()
-            with switch.case(step < self.warmup_steps):
-                grown = self.start_lr + (float(self.end_lr) - float(self.start_lr)) * (step / float(self.warmup_steps))
-                basic.assign(grown, rate)
-            with switch.default():
-                final = inner if isinstance(inner, Value) else basic.fill_constant(draft, (1,), DType.FP32, inner)
-                basic.assign(final, rate)
-            return rate
+        rate = basic.global_var(draft, "learning_rate_warmup", (1,), DType.FP32, 0.0)
+        step = _step(draft)
+        switch = Switch()
+        with switch.case(step < self.warmup_steps):
+            grown = self.start_lr + (float(self.end_lr) - float(self.start_lr)) * (step / float(self.warmup_steps))
+            basic.assign(grown, rate)
+        with switch.default():
+            final = inner if isinstance(inner, Value) else basic.fill_constant(draft, (1,), DType.FP32, inner)
+            basic.assign(final, rate)
+        return rate

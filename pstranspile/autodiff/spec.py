@@ -59,14 +59,6 @@ def parse_optimizer(
     return kind(regularizer=regularizer, clip=clip, **arguments)
 
 
-def optimizer_settings() -> Mapping[str, tuple[str, ...]]:
-    """The settings each optimizer takes."""
-    return {
-        name: tuple(field.name for field in fields(kind) if field.name not in (*_NOT_SETTINGS, "name"))
-        for name, kind in OPTIMIZERS.items()
-    }
-
-
 def parse_schedule(text: str, rate: float | None, inner: Schedule | None = None) -> Schedule:
     """A schedule such as `exponential:decay_steps=100,decay_rate=0.5`; lists are `0.1/0.01`.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from pstranspile.analysis.facts import Facts
 from pstranspile.analysis.tables import RemoteTable
@@ -21,9 +21,6 @@ from pstranspile.ir.model import STARTUP, Module, Program, Role
 from pstranspile.ir.passes import Steps
 from pstranspile.plan.make import overview
 from pstranspile.plan.plan import DistributedVar, Plan
-
-if TYPE_CHECKING:
-    pass
 
 
 class Part(NamedTuple):

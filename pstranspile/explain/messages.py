@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 
 from pstranspile.explain.place import Place, ops_of
-from pstranspile.ir.attributes import Strings
 from pstranspile.ir.model import MAIN, Op, Program
+from pstranspile.ops.shapes import strings_attr
 
 Key = tuple[str, str]
 """Endpoint and variable."""
@@ -32,27 +32,21 @@ class Messages:
     about: dict[Key, list[Place]] = field(default_factory=dict[Key, list[Place]])
 
 
-def texts(op: Op, name: str) -> Sequence[str]:
-    """An attribute that is a list of strings; empty when the op does not carry it."""
-    value = op.attrs.get(name)
-    return value if isinstance(value, Strings) else ()
-
-
 def sent_by(op: Op) -> list[Key]:
     """What a send gives to which endpoint; a single value goes to all that it names."""
-    return _paired(texts(op, "epmap"), texts(op, "send_varnames") or op.inputs.get("X", ()))
+    return _paired(strings_attr(op, "epmap"), strings_attr(op, "send_varnames") or op.inputs.get("X", ()))
 
 
 def fetched_by(op: Op) -> list[Key]:
     """What a recv takes from which endpoint."""
-    return _paired(texts(op, "epmap"), texts(op, "recv_varnames") or op.outputs.get("Out", ()))
+    return _paired(strings_attr(op, "epmap"), strings_attr(op, "recv_varnames") or op.outputs.get("Out", ()))
 
 
 def looked_up_by(op: Op) -> list[Key]:
     """The slices, or for `prefetch` the ids, that a lookup names to which endpoint."""
     if op.type == "prefetch":
-        return _paired(texts(op, "epmap"), op.inputs["X"])
-    return _paired(texts(op, "endpoints") or texts(op, "epmap"), texts(op, "table_names"))
+        return _paired(strings_attr(op, "epmap"), op.inputs["X"])
+    return _paired(strings_attr(op, "endpoints") or strings_attr(op, "epmap"), strings_attr(op, "table_names"))
 
 
 def _paired(endpoints: Sequence[str], names: Sequence[str]) -> list[Key]:
@@ -83,7 +77,7 @@ def _read(messages: Messages, place: Place, op: Op) -> None:
         for key in looked_up_by(op):
             messages.looked_up.setdefault(key, []).append(place)
     elif op.type in BARRIERS:
-        for endpoint in texts(op, "endpoints"):
+        for endpoint in strings_attr(op, "endpoints"):
             messages.barriers.setdefault(endpoint, []).append(place)
     elif op.type == "listen_and_serv" and place.program == MAIN:
         endpoint = op.attrs.get("endpoint")
@@ -94,7 +88,7 @@ def _read(messages: Messages, place: Place, op: Op) -> None:
 def blocks_named(op: Op, name: str) -> dict[str, int]:
     """Variable -> block, of an attribute of listen_and_serv that holds `variable:block` texts."""
     found: dict[str, int] = {}
-    for text in texts(op, name):
+    for text in strings_attr(op, name):
         variable, _, block = text.rpartition(":")
         if block.isdigit():
             found[variable] = int(block)

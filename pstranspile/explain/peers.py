@@ -18,10 +18,11 @@ from pstranspile.emit.rules import (
 )
 from pstranspile.explain.answers import Link
 from pstranspile.explain.job import ExplainedJob, line_of
-from pstranspile.explain.messages import BARRIERS, Key, blocks_named, fetched_by, looked_up_by, sent_by, texts
+from pstranspile.explain.messages import BARRIERS, Key, blocks_named, fetched_by, looked_up_by, sent_by
 from pstranspile.explain.place import Place
 from pstranspile.explain.placement import rows_of
 from pstranspile.ir.model import MAIN, STARTUP, Op, Origin
+from pstranspile.ops.shapes import strings_attr
 
 Peer = tuple[str, Place]
 """What the other op does, and where it stands."""
@@ -144,7 +145,7 @@ class Peers:
                 yield "the gradient is cut alike by", split
 
     def _barrier(self, place: Place, op: Op) -> Iterator[Peer]:
-        for endpoint in texts(op, "endpoints"):
+        for endpoint in strings_attr(op, "endpoints"):
             serving = self.messages.serving.get(endpoint)
             if serving is not None:
                 yield f"counted, with Fanin {self.job.op(serving).attrs.get('Fanin')}, by", serving

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 from pstranspile.gradients.frames import Frame, Values
-from pstranspile.gradients.needs import Terms, strings
+from pstranspile.gradients.needs import Terms
 from pstranspile.gradients.versions import Expected, Forward, Use, end_of, inner_in
 from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.model import Op
 from pstranspile.ops.gradient import EMPTY_NAME, SUFFIX, differentiated, gradient_name
+from pstranspile.ops.shapes import strings_attr
 
 _NONE: frozenset[Use] = frozenset()
 
@@ -58,7 +59,7 @@ class Follower(Protocol):
 def through_loop(audit: Follower, here: Pass, op: Op, index: int) -> None:
     """A `while_grad`: what steps hand back replaces the gradient they were given, the rest adds up."""
     outside = op.inputs.get("Out@GRAD", ())
-    inside = strings(op, "original_output_grad") or outside
+    inside = strings_attr(op, "original_output_grad") or outside
     ends = audit.ends(here, index)
     given: dict[str, frozenset[Use]] = {}
     for outer, inner in zip(outside, inside, strict=False):
@@ -119,7 +120,7 @@ def through_branch(audit: Follower, here: Pass, op: Op, index: int) -> None:
 def through_steps(audit: Follower, here: Pass, op: Op, index: int) -> None:
     """A `recurrent_grad`: states hand gradients to the step before, parameters add up."""
     source = here.forward.ops[index]
-    outputs, states = source.outputs.get("outputs", ()), strings(source, "states")
+    outputs, states = source.outputs.get("outputs", ()), strings_attr(source, "states")
     for name, gradient in zip(outputs, op.inputs.get("outputs@GRAD", ()), strict=False):
         audit.complete(here, op, index, gradient, of=name)
     names = dict.fromkeys((*outputs, *states))
@@ -132,7 +133,7 @@ def through_steps(audit: Follower, here: Pass, op: Op, index: int) -> None:
         if name not in within.forward.block.vars and within.terms.get((name, within.forward.last[name])):
             audit.report(here, op, name, "has no gradient of %s, which its steps write outside of themselves")
     local = within.frame.local
-    before = strings(source, "ex_states")
+    before = strings_attr(source, "ex_states")
     for slot in ("inputs", "initial_states", "parameters"):
         for place, gradient in enumerate(op.outputs.get(f"{slot}@GRAD", ())):
             outer = op.inputs.get(slot, ())[place]

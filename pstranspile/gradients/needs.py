@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
 
 from pstranspile.gradients.versions import Expected, Forward, Use, end_of, expected_of, inner_block, outside_names
-from pstranspile.ir.attributes import Strings
 from pstranspile.ir.model import Op, Program
 from pstranspile.ir.types import VarKind
 from pstranspile.ops.gradient import SUFFIX, differentiated
+from pstranspile.ops.shapes import strings_attr
 
 Terms = dict[tuple[str, int], set[Use]]
 """For each version of a variable the uses of it that lead to the loss."""
@@ -98,7 +98,7 @@ class Needs:
         declared = self.program.blocks[block].vars
         entries = [name for (name, version), uses in terms.items() if not version and uses]
         if op.type == "recurrent":
-            before = strings(op, "ex_states")
+            before = strings_attr(op, "ex_states")
             by_slot = {"inputs": op.inputs.get("inputs", ()), "parameters": op.inputs.get("parameters", ())}
             found = [
                 (Use(index, 0, slot, place), name)
@@ -138,12 +138,6 @@ class Needs:
         if op.type == "while":
             return {name for name in entries if name in forward.last and name not in forward.block.vars}
         if op.type == "recurrent":
-            pairs = zip(strings(op, "ex_states"), strings(op, "states"), strict=False)
+            pairs = zip(strings_attr(op, "ex_states"), strings_attr(op, "states"), strict=False)
             return {state for before, state in pairs if before in entries}
         return frozenset()
-
-
-def strings(op: Op, attr: str) -> tuple[str, ...]:
-    """An attribute that is a list of names."""
-    value = op.attrs.get(attr)
-    return tuple(value) if isinstance(value, Strings) else ()

@@ -23,7 +23,7 @@ def linear_chain_crf(x: Value, label: Value, *, param_attr: Attr = None, length:
     inputs = {"Emission": x, "Transition": transition, "Label": label}
     if length is not None:
         inputs["Length"] = length
-    outputs = {slot: x.dtype for slot in ("Alpha", "EmissionExps", "TransitionExps", "LogLikelihood")}
+    outputs = {"Alpha": x.dtype, "EmissionExps": x.dtype, "TransitionExps": x.dtype, "LogLikelihood": x.dtype}
     return layer_outputs("linear_chain_crf", inputs, outputs, name=minted)[3]
 
 

@@ -54,7 +54,7 @@ def dynamic_lstm(
     weight = create_parameter(draft, minted, param_attr, (width, 4 * width), kind)
     shift = _gate_bias(draft, minted, bias_attr, width, use_peepholes, kind)
     inputs = {"Input": x, "Weight": weight, "Bias": shift, **_starts(h_0, c_0)}
-    outputs = {slot: kind for slot in ("Hidden", "Cell", "BatchGate", "BatchCellPreAct")}
+    outputs = {"Hidden": kind, "Cell": kind, "BatchGate": kind, "BatchCellPreAct": kind}
     attrs = {
         "use_peepholes": use_peepholes,
         "is_reverse": is_reverse,
@@ -138,7 +138,7 @@ def dynamic_gru(
     weight = create_parameter(draft, minted, param_attr, (size, 3 * size), x.dtype)
     shift = create_parameter(draft, minted, bias_attr, (1, 3 * size), x.dtype, is_bias=True)
     inputs = {"Input": x, "Weight": weight, "Bias": shift, **_starts(h_0, None)}
-    outputs = {slot: x.dtype for slot in ("Hidden", "BatchGate", "BatchResetHiddenPrev", "BatchHidden")}
+    outputs = {"Hidden": x.dtype, "BatchGate": x.dtype, "BatchResetHiddenPrev": x.dtype, "BatchHidden": x.dtype}
     attrs = {
         "is_reverse": is_reverse,
         "gate_activation": gate_activation,
@@ -167,7 +167,7 @@ def gru_unit(
     inputs = {"Input": x, "HiddenPrev": hidden, "Weight": weight}
     if attr_of(bias_attr) is not None:
         inputs["Bias"] = create_parameter(draft, minted, bias_attr, (1, 3 * width), x.dtype, is_bias=True)
-    outputs = {slot: x.dtype for slot in ("Gate", "ResetHiddenPrev", "Hidden")}
+    outputs = {"Gate": x.dtype, "ResetHiddenPrev": x.dtype, "Hidden": x.dtype}
     attrs = {"activation": _TANH, "gate_activation": _SIGMOID, "origin_mode": origin_mode}
     gate, reset, updated = layer_outputs("gru_unit", inputs, outputs, attrs, name=minted)
     return GRUStep(updated, reset, gate)

@@ -12,9 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.model import Op, Role
-from pstranspile.link.base import finding, number, strings
+from pstranspile.link.base import finding
 from pstranspile.link.codes import BARRIER, IDENTITY, ORDER
 from pstranspile.link.collect import Cluster, Placed, Server, Trainer
+from pstranspile.ops.shapes import int_attr, strings_attr
 
 GEO = 3
 """The `distributed_mode` of servers that add up what trainers push."""
@@ -65,7 +66,7 @@ def _has_communicator(trainer: Trainer) -> bool:
 def _check_one(
     role: Role, found: list[Placed], kind: str, servers: Mapping[str, Server], when: str
 ) -> Iterator[Diagnostic]:
-    endpoints = [strings(op, "endpoints") for _, op in found]
+    endpoints = [strings_attr(op, "endpoints") for _, op in found]
     if len(found) != 1 or len(endpoints[0]) != len(servers) or set(endpoints[0]) != set(servers):
         op = found[0].op if found else Op(kind)
         message = f"{len(found)} {kind} ops {when}, to {[list(e) for e in endpoints]}"
@@ -140,7 +141,7 @@ def check_identities(cluster: Cluster) -> Iterator[Diagnostic]:
         for calls in (trainer.startup, trainer.main, *others):
             for kind in NUMBERED:
                 for _, op in calls.of(kind):
-                    trainer_id = number(op, "trainer_id", 0)
+                    trainer_id = int_attr(op, "trainer_id")
                     if own is None:
                         own = trainer_id
                     elif own != trainer_id:
@@ -166,7 +167,7 @@ def _check_servers(cluster: Cluster) -> Iterator[Diagnostic]:
     numbers: dict[int, str] = {}
     model: Server | None = None
     for server in cluster.servers.values():
-        own = number(server.op, "pserver_id")
+        own = int_attr(server.op, "pserver_id", -1)
         if own in numbers and own >= 0:
             yield finding(IDENTITY, server.role, server.op, f"pserver_id {own} is that of {numbers[own]} too")
         elif own >= len(cluster.servers):

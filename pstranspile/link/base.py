@@ -1,10 +1,9 @@
-"""What every part of the link check uses: the programs of a machine, findings, attributes by type, types compared."""
+"""What every part of the link check uses: the programs of a machine, findings, types compared."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pstranspile.ir.attributes import Ints, Longs, Strings
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op
 from pstranspile.ir.model import Op, Role, Var
 
@@ -16,24 +15,6 @@ class LinkError(DiagnosticError):
 def finding(code: str, role: Role, op: Op, message: str, name: str = "") -> Diagnostic:
     """A finding about `op` in the programs of `role`; `name` is the variable in question, if it is one."""
     return at_op(code, f"in {role.name}: {message}", op, focus=f"%{name}" if name else "")
-
-
-def strings(op: Op, name: str) -> Sequence[str]:
-    """A list of strings, empty when the op does not carry it."""
-    value = op.attrs.get(name)
-    return value if isinstance(value, Strings) else ()
-
-
-def numbers(op: Op, name: str) -> Sequence[int]:
-    """A list of integers, empty when the op does not carry it."""
-    value = op.attrs.get(name)
-    return value if isinstance(value, Longs | Ints) else ()
-
-
-def number(op: Op, name: str, default: int = -1) -> int:
-    """An integer, `default` when the op does not carry it."""
-    value = op.attrs.get(name)
-    return value if isinstance(value, int) else default
 
 
 def same_type(a: Var | None, b: Var | None) -> bool:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from pstranspile.ir.attributes import BlockRefs
 from pstranspile.ir.model import Block, Op, Program, Role, Var
-from pstranspile.link.base import number, strings
+from pstranspile.ops.shapes import int_attr, strings_attr
 
 TALK = frozenset({
     "send", "recv", "send_barrier", "fetch_barrier", "concat", "split_byref", "split_selected_rows", "split_ids",
@@ -286,8 +286,8 @@ def _server(role: Role, op: Op) -> Server:
         role,
         op,
         endpoint=str(op.attrs.get("endpoint", "")),
-        mode=number(op, "distributed_mode", 0),
-        rates=number(op, "lr_decay_block_id"),
+        mode=int_attr(op, "distributed_mode"),
+        rates=int_attr(op, "lr_decay_block_id", -1),
         vars=variables,
         misfits=misfits,
         blocks=tuple(index for index in blocks if 0 < index < len(program.blocks)),
@@ -300,10 +300,10 @@ def _add_fetched(trainer: Trainer, fetched: set[str]) -> None:
     """Adds the names of what a trainer fetches from servers, in both programs."""
     for program in (trainer.main, trainer.startup):
         for _, op in program.of("recv"):
-            fetched.update(strings(op, "recv_varnames") or op.outputs.get("Out", ()))
+            fetched.update(strings_attr(op, "recv_varnames") or op.outputs.get("Out", ()))
     for kind in REMOTE_LOOKUPS:
         for _, op in trainer.main.of(kind):
-            fetched.update(strings(op, "table_names"))
+            fetched.update(strings_attr(op, "table_names"))
 
 
 def _read_blocks(server: Server, fetched: set[str], owners: dict[str, list[str]]) -> None:

@@ -9,9 +9,10 @@ from typing import NamedTuple
 from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.model import Op
 from pstranspile.ir.roles import OpRole
-from pstranspile.link.base import described, finding, names_text, number
+from pstranspile.link.base import described, finding, names_text
 from pstranspile.link.codes import COLLECTIVE, ORDER, REDUCED, RING
 from pstranspile.link.collect import Calls, Trainer
+from pstranspile.ops.shapes import int_attr
 
 REDUCES = ("c_allreduce_sum", "c_allreduce_max", "c_allreduce_min", "c_allreduce_prod")
 LOCAL = frozenset({"c_gen_nccl_id", "c_comm_init", "c_comm_init_all", "c_sync_calc_stream", "c_sync_comm_stream"})
@@ -51,7 +52,7 @@ def _steps(calls: Calls) -> list[tuple[Step, Op]]:
     steps: list[tuple[Step, Op]] = []
     for _, op in found:
         name = op.input("X") or ""
-        step = Step(op.type, number(op, "ring_id", 0), number(op, "root", 0), name, described(variables.get(name)))
+        step = Step(op.type, int_attr(op, "ring_id"), int_attr(op, "root"), name, described(variables.get(name)))
         steps.append((step, op))
     return steps
 
@@ -82,7 +83,7 @@ def _check_rings_used(trainer: Trainer) -> Iterator[Diagnostic]:
     joined: dict[int, tuple[int, int]] = {}
     for kind in ("c_comm_init", "c_comm_init_all"):
         for position, op in trainer.startup.of(kind):
-            joined[number(op, "ring_id", 0)] = (position, number(op, "nranks", 1 << 30))
+            joined[int_attr(op, "ring_id")] = (position, int_attr(op, "nranks", 1 << 30))
     for calls, later in ((trainer.startup, 0), (trainer.main, 1 << 30)):
         for kind, items in calls.ops.items():
             if not kind.startswith("c_") or kind in (
@@ -93,14 +94,14 @@ def _check_rings_used(trainer: Trainer) -> Iterator[Diagnostic]:
             ):
                 continue
             for position, op in items:
-                ring = number(op, "ring_id", 0)
+                ring = int_attr(op, "ring_id")
                 made, ranks = joined.get(ring, (1 << 31, 0))
                 if made > position + later:
                     name = op.input("X") or ""
                     yield finding(RING, trainer.role, op, f"%{name} uses ring {ring}, which is not made before", name)
-                elif not 0 <= number(op, "root", 0) < ranks:
+                elif not 0 <= int_attr(op, "root") < ranks:
                     name = op.input("X") or ""
-                    message = f"%{name} comes from rank {number(op, 'root', 0)} of {ranks}"
+                    message = f"%{name} comes from rank {int_attr(op, 'root')} of {ranks}"
                     yield finding(RING, trainer.role, op, message, name)
 
 
@@ -117,7 +118,7 @@ def _check_streams(trainer: Trainer) -> Iterator[Diagnostic]:
             if kind == "c_sync_calc_stream":
                 computed.clear()
             elif kind == "c_sync_comm_stream":
-                ring = number(op, "ring_id", 0)
+                ring = int_attr(op, "ring_id")
                 pending = {name: item for name, item in pending.items() if item[0] != ring}
             elif kind.startswith("c_") and kind not in LOCAL:
                 if op.attrs.get("use_calc_stream") is True:
@@ -130,7 +131,7 @@ def _check_streams(trainer: Trainer) -> Iterator[Diagnostic]:
                     if kind in REDUCES and name in computed:
                         message = f"%{name} is reduced without waiting for its computation (c_sync_calc_stream)"
                         yield finding(ORDER, trainer.role, op, message, name)
-                    pending[name] = (number(op, "ring_id", 0), op)
+                    pending[name] = (int_attr(op, "ring_id"), op)
             else:
                 for names in op.inputs.values() if pending else ():
                     for name in names:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pstranspile.ir.diagnostics import Diagnostic
-from pstranspile.link.base import described, finding, same_type, strings
+from pstranspile.link.base import described, finding, same_type
 from pstranspile.link.codes import COUNTER
 from pstranspile.link.collect import Cluster, Server, Trainer
+from pstranspile.ops.shapes import strings_attr
 
 
 def check_notices(trainer: Trainer, cluster: Cluster) -> Iterator[Diagnostic]:
@@ -20,7 +21,7 @@ def check_notices(trainer: Trainer, cluster: Cluster) -> Iterator[Diagnostic]:
         if op.attrs.get("use_send_handler") is not False:
             continue
         for name in op.inputs.get("X", ()):
-            for endpoint in strings(op, "epmap"):
+            for endpoint in strings_attr(op, "epmap"):
                 server = cluster.servers.get(endpoint)
                 held = server.vars.get(name) if server else None
                 if server is None or held is None:

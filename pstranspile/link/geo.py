@@ -12,9 +12,10 @@ from collections.abc import Iterator, Mapping
 from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.model import Op, Var
 from pstranspile.ir.types import VarKind
-from pstranspile.link.base import described, finding, same_type, strings
+from pstranspile.link.base import described, finding, same_type
 from pstranspile.link.codes import BLOCKS, GEO, ORDER, UNFETCHED
 from pstranspile.link.collect import REMOTE_LOOKUPS, Cluster, Server, Trainer
+from pstranspile.ops.shapes import strings_attr
 
 BEGIN = "param_init"
 """The variable whose send tells the communicator that the parameters are there."""
@@ -63,7 +64,7 @@ def _check_tick(trainer: Trainer, op: Op, held: Mapping[str, Var | None], pushed
 
     A parameter that is not sparse is exchanged whole, whatever is told of it.
     """
-    role, ids, tables = trainer.role, op.inputs.get("X", ()), strings(op, "send_varnames")
+    role, ids, tables = trainer.role, op.inputs.get("X", ()), strings_attr(op, "send_varnames")
     if not tables:
         yield finding(GEO, role, op, "a communicator takes no notice of a send that names nothing, so nobody exchanges")
     if len(ids) != len(tables):
@@ -127,7 +128,7 @@ def _slices(table: str, listed: Mapping[str, list[str]], held: Mapping[str, Var 
 def _check_server(server: Server, trainers: int, pushed: set[str]) -> Iterator[Diagnostic]:
     """One block per slice, which adds its change; every slice is fetched at start-up or pushed row by row."""
     role, op = server.role, server.op
-    mapped = {entry.rpartition(":")[0] for entry in strings(op, "grad_to_block_id")}
+    mapped = {entry.rpartition(":")[0] for entry in strings_attr(op, "grad_to_block_id")}
     for name in (*op.inputs.get("X", ()), *(name for name in mapped if name not in server.outside)):
         yield finding(GEO, role, op, f"%{name} is received, but not added to a slice", name)
     for name, (index, reader) in server.outside.items():

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pstranspile.ir.diagnostics import Diagnostic
-from pstranspile.link.base import finding, numbers
+from pstranspile.link.base import finding
 from pstranspile.link.codes import PARTITION
 from pstranspile.link.collect import Trainer
 from pstranspile.link.receives import check_cut
+from pstranspile.ops.shapes import ints_attr
 
 SECTIONS = {"split_byref": "sections", "split_selected_rows": "height_sections"}
 """Ops that cut a gradient, and their attribute with the rows of each piece."""
@@ -22,7 +23,7 @@ def check_splits(trainer: Trainer) -> Iterator[Diagnostic]:
     sent = {names[0]: names for _, op in trainer.main.of("send") if (names := op.inputs.get("X"))}
     for _, op in splits:
         whole, parts, name = op.input("X") or "", op.outputs.get("Out", ()), SECTIONS[op.type]
-        sections = numbers(op, name)
+        sections = ints_attr(op, name)
         if len(sections) != len(parts):
             message = f"{len(sections)} {name} for {len(parts)} pieces of %{whole}"
             yield finding(PARTITION, trainer.role, op, message, whole)

@@ -11,10 +11,11 @@ from collections.abc import Iterator, Sequence
 from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.model import Op
 from pstranspile.ir.types import VarKind
-from pstranspile.link.base import described, finding, number, strings
+from pstranspile.link.base import described, finding
 from pstranspile.link.codes import BLOCKS, PREFETCH
 from pstranspile.link.collect import Cluster, Server, Trainer
 from pstranspile.link.tables import check_dims
+from pstranspile.ops.shapes import int_attr, strings_attr
 
 SAVE_PATH = "kLookupTablePath"
 """The variable through which a server is told where to save its part of the table."""
@@ -31,7 +32,7 @@ def check_prefetches(trainer: Trainer, cluster: Cluster) -> Iterator[Diagnostic]
     tables: dict[str, Sequence[str]] = {}
     counted: set[tuple[str, str]] = set()
     for _, op in prefetches:
-        asked, found, endpoints = op.inputs.get("X", ()), op.outputs.get("Out", ()), strings(op, "epmap")
+        asked, found, endpoints = op.inputs.get("X", ()), op.outputs.get("Out", ()), strings_attr(op, "epmap")
         split, merge = splits.get(asked), merges.get(found)
         if not len(asked) == len(found) == len(endpoints) or len(set(endpoints)) != len(endpoints):
             message = f"{len(asked)} parts of the ids go to the servers {list(endpoints)}, {len(found)} come back"
@@ -66,7 +67,7 @@ def check_prefetches(trainer: Trainer, cluster: Cluster) -> Iterator[Diagnostic]
 
 def _answered(server: Server, ids: str, result: str) -> str | None:
     """The table whose rows the server gives for these ids under that name, None if it does not."""
-    for entry in strings(server.op, "prefetch_var_name_to_block_id"):
+    for entry in strings_attr(server.op, "prefetch_var_name_to_block_id"):
         name, _, text = entry.rpartition(":")
         lookup = _lookup(server, text)
         if name == ids and lookup is not None and lookup.input("Ids") == ids and lookup.output("Out") == result:
@@ -118,7 +119,7 @@ def _check_gradients(trainer: Trainer, cluster: Cluster, tables: dict[str, Seque
         if gradient is None or gradient.kind is not VarKind.SELECTED_ROWS:
             message = f"it splits %{whole}, {described(gradient)}, which is no sparse gradient"
             yield finding(PREFETCH, trainer.role, op, message, whole)
-        endpoints = strings(send, "epmap")
+        endpoints = strings_attr(send, "epmap")
         for name, endpoint in zip(parts, endpoints, strict=False):
             server = cluster.servers.get(endpoint)
             table = server.feeds.get(name) if server else None
@@ -136,8 +137,8 @@ def _check_gradients(trainer: Trainer, cluster: Cluster, tables: dict[str, Seque
 def check_table_blocks(server: Server) -> Iterator[Diagnostic]:
     """The blocks that look rows up and save the table exist, and are about a table that the server updates."""
     role, op = server.role, server.op
-    entries = strings(op, "prefetch_var_name_to_block_id")
-    checkpoint = number(op, "checkpint_block_id")
+    entries = strings_attr(op, "prefetch_var_name_to_block_id")
+    checkpoint = int_attr(op, "checkpint_block_id", -1)
     blocks = role.main.blocks
     tables: set[str] = set()
     for entry in entries:

@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.model import Op, Var
-from pstranspile.link.base import described, finding, same_type, strings
+from pstranspile.link.base import described, finding, same_type
 from pstranspile.link.codes import ORDER, OWNER, PARTITION, RECEIVE, UNFETCHED
 from pstranspile.link.collect import Calls, Cluster, Server, Trainer, remade
+from pstranspile.ops.shapes import strings_attr
 
 
 def check_receives(trainer: Trainer, cluster: Cluster) -> Iterator[Diagnostic]:
@@ -31,7 +32,7 @@ def check_receives(trainer: Trainer, cluster: Cluster) -> Iterator[Diagnostic]:
 
 
 def _fetched(op: Op) -> Sequence[str]:
-    return strings(op, "recv_varnames") or op.outputs.get("Out", ())
+    return strings_attr(op, "recv_varnames") or op.outputs.get("Out", ())
 
 
 def _list(names: Sequence[str]) -> str:
@@ -44,7 +45,7 @@ def _check_program(
     variables = calls.vars
     arrived: dict[str, int] = {}
     for position, op in calls.of("recv"):
-        outputs, names, endpoints = op.outputs.get("Out", ()), _fetched(op), strings(op, "epmap")
+        outputs, names, endpoints = op.outputs.get("Out", ()), _fetched(op), strings_attr(op, "epmap")
         if len(names) != len(endpoints):
             message = f"{len(names)} variables are fetched from {len(endpoints)} servers"
             yield finding(RECEIVE, trainer.role, op, message, next(iter(names), ""))

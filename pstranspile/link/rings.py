@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.model import Op
 from pstranspile.ir.types import VarKind
-from pstranspile.link.base import described, finding, number, strings
+from pstranspile.link.base import described, finding
 from pstranspile.link.codes import COLLECTIVE, RING
 from pstranspile.link.collect import Cluster, Trainer
+from pstranspile.ops.shapes import int_attr, strings_attr
 
 SHARED = ("trainers", "nccl_comm_num", "use_hierarchical_allreduce", "hierarchical_allreduce_inter_nranks")
 """What all trainers must say alike in gen_nccl_id."""
@@ -28,13 +29,13 @@ def check_meeting(trainers: Sequence[Trainer]) -> Iterator[Diagnostic]:
             yield finding(RING, role, op, f"{len(found)} gen_nccl_id ops at start-up, must be 1")
             continue
         yield from _check_ids(trainer, op)
-        rank = number(op, "trainer_id")
+        rank = int_attr(op, "trainer_id", -1)
         if not 0 <= rank < len(trainers) or rank in taken:
             other = f", as {taken[rank]}" if rank in taken else ""
             yield finding(RING, role, op, f"trainer_id is {rank} of {len(trainers)}{other}", op.output("NCCLID") or "")
         taken.setdefault(rank, role.name)
-        if len(strings(op, "trainers")) != len(trainers):
-            message = f"it meets {list(strings(op, 'trainers'))}, there are {len(trainers)} trainers"
+        if len(strings_attr(op, "trainers")) != len(trainers):
+            message = f"it meets {list(strings_attr(op, 'trainers'))}, there are {len(trainers)} trainers"
             yield finding(RING, role, op, message, op.output("NCCLID") or "")
         model = model or (trainer, op)
         for name in SHARED:
@@ -47,10 +48,10 @@ def check_meeting(trainers: Sequence[Trainer]) -> Iterator[Diagnostic]:
 
 def _check_ids(trainer: Trainer, op: Op) -> Iterator[Diagnostic]:
     """A RAW variable for the id of every communicator, for both levels of a hierarchy."""
-    count, inner = number(op, "nccl_comm_num", 1), number(op, "hierarchical_allreduce_inter_nranks")
+    count, inner = int_attr(op, "nccl_comm_num", 1), int_attr(op, "hierarchical_allreduce_inter_nranks", -1)
     names = ["NCCLID", *[f"NCCLID_{i}" for i in range(1, count)]]
     if op.attrs.get("use_hierarchical_allreduce") is True:
-        ranks = len(strings(op, "trainers"))
+        ranks = len(strings_attr(op, "trainers"))
         if not 1 < inner < ranks or ranks % inner:
             message = f"groups of {inner} do not divide {ranks} trainers (hierarchical_allreduce_inter_nranks)"
             yield finding(RING, trainer.role, op, message, "NCCLID")
@@ -112,7 +113,7 @@ def _join(
     role, startup = trainer.role, trainer.startup
     made = {name: item for item in startup.of("c_gen_nccl_id") for name in item.op.output_names}
     for position, op in startup.of("c_comm_init"):
-        ring, rank, name = number(op, "ring_id", 0), number(op, "rank"), op.input("X") or ""
+        ring, rank, name = int_attr(op, "ring_id"), int_attr(op, "rank", -1), op.input("X") or ""
         ranks_given.add(rank)
         source = made.get(name)
         if source is None or source.position > position:
@@ -120,12 +121,12 @@ def _join(
                 RING, role, op, f"ring {ring} is joined with %{name}, which no c_gen_nccl_id made before", name
             )
             continue
-        others = list(strings(source.op, "other_endpoints"))
-        if number(source.op, "rank") != rank:
+        others = list(strings_attr(source.op, "other_endpoints"))
+        if int_attr(source.op, "rank", -1) != rank:
             yield finding(RING, role, op, f"rank {rank} of ring {ring} has the id %{name} of another rank", name)
-        if number(op, "nranks") != trainers or len(others) + 1 != trainers or ring in own:
+        if int_attr(op, "nranks", -1) != trainers or len(others) + 1 != trainers or ring in own:
             message = (
-                f"ring {ring} has {number(op, 'nranks')} ranks, {len(others) + 1} endpoints, for {trainers} trainers"
+                f"ring {ring} has {int_attr(op, 'nranks')} ranks, {len(others) + 1} endpoints, for {trainers} trainers"
             )
             yield finding(RING, role, op, message + (", and is joined twice" if ring in own else ""), name)
         place = min(max(rank, 0), len(others))

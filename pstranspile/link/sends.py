@@ -11,9 +11,10 @@ from collections.abc import Iterator, Sequence
 from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.model import Op
 from pstranspile.ir.types import VarKind
-from pstranspile.link.base import described, finding, is_slice_type, numbers, same_type, strings
+from pstranspile.link.base import described, finding, is_slice_type, same_type
 from pstranspile.link.codes import ORDER, PARTITION, SEND, UNMADE, UNSENT
 from pstranspile.link.collect import Cluster, Server, Trainer, unmade
+from pstranspile.ops.shapes import ints_attr, strings_attr
 
 
 def check_sends(trainer: Trainer, cluster: Cluster) -> Iterator[Diagnostic]:
@@ -32,8 +33,8 @@ def check_sends(trainer: Trainer, cluster: Cluster) -> Iterator[Diagnostic]:
 def _check_send(trainer: Trainer, op: Op, cluster: Cluster) -> Iterator[Diagnostic]:
     role, variables = trainer.role, trainer.main.vars
     given = op.inputs.get("X", ())
-    sections = numbers(op, "sections")
-    sent, endpoints = strings(op, "send_varnames") or given, strings(op, "epmap")
+    sections = ints_attr(op, "sections")
+    sent, endpoints = strings_attr(op, "send_varnames") or given, strings_attr(op, "epmap")
     if len(sent) != len(endpoints):
         message = f"{len(sent)} variables are sent to {len(endpoints)} servers"
         yield finding(SEND, role, op, message, next(iter(sent or given), ""))

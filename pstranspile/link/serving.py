@@ -8,11 +8,12 @@ from math import isclose
 from pstranspile.ir.attributes import BlockRefs
 from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.types import VarKind
-from pstranspile.link.base import finding, numbers, strings
+from pstranspile.link.base import finding
 from pstranspile.link.codes import BLOCKS, MERGE, STATE, UNSERVED
 from pstranspile.link.collect import Server
 from pstranspile.ops import schema_of
 from pstranspile.ops.schema import Slicing
+from pstranspile.ops.shapes import ints_attr, strings_attr
 
 FILLED_BY_THE_SERVER = frozenset({"@TRAINER_ID@"})
 """Variables that the server's loop writes itself."""
@@ -54,7 +55,7 @@ def _check_gradient_map(server: Server) -> Iterator[Diagnostic]:
     """`grad_to_block_id` names the block of every gradient, `sparse_grad_to_param` the slice of a sparse one."""
     role, op = server.role, server.op
     mapped: dict[str, int] = {}
-    for entry in strings(op, "grad_to_block_id"):
+    for entry in strings_attr(op, "grad_to_block_id"):
         name, _, text = entry.rpartition(":")
         block = int(text) if text.isdigit() else -1
         if name not in server.vars or name not in server.touched.get(block, ()) or name in mapped:
@@ -76,7 +77,7 @@ def _check_gradient_map(server: Server) -> Iterator[Diagnostic]:
 def _check_sparse(server: Server, mapped: dict[str, int]) -> Iterator[Diagnostic]:
     role, op = server.role, server.op
     paired: set[str] = set()
-    for entry in strings(op, "sparse_grad_to_param"):
+    for entry in strings_attr(op, "sparse_grad_to_param"):
         name, _, parameter = entry.rpartition(":")
         paired.add(name)
         held = server.vars.get(parameter)
@@ -142,7 +143,7 @@ def _check_dims(server: Server) -> Iterator[Diagnostic]:
                 yield finding(STATE, server.role, op, message, state.name)
     for op in server.misfits:
         name = op.outputs["Out"][0]
-        message = f"it makes %{name} as {list(numbers(op, 'shape'))}, which is {list(variables[name].shape)} here"
+        message = f"it makes %{name} as {list(ints_attr(op, 'shape'))}, which is {list(variables[name].shape)} here"
         yield finding(STATE, server.role, op, message, name)
 
 

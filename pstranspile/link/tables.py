@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping
 
 from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.model import Op
-from pstranspile.link.base import described, finding, names_text, numbers, strings
+from pstranspile.link.base import described, finding, names_text
 from pstranspile.link.codes import LOOKUP, ORDER, OWNER, PREFETCH, UNFETCHED
 from pstranspile.link.collect import REMOTE_LOOKUPS, Cluster, Trainer
+from pstranspile.ops.shapes import ints_attr, strings_attr
 
 READS_NO_VALUE = frozenset({
     "distributed_lookup_table", "lookup_table_grad", "lookup_table_v2_grad", "nce_grad", "hierarchical_sigmoid_grad",
@@ -39,8 +40,8 @@ def check_lookups(trainer: Trainer, cluster: Cluster) -> Iterator[Diagnostic]:
 
 def _check_lookup(trainer: Trainer, op: Op, cluster: Cluster) -> Iterator[Diagnostic]:
     role, table = trainer.role, op.input("W") or op.input("Weight") or ""
-    names, heights = strings(op, "table_names"), numbers(op, "height_sections")
-    endpoints = strings(op, "endpoints") or strings(op, "epmap")
+    names, heights = strings_attr(op, "table_names"), ints_attr(op, "height_sections")
+    endpoints = strings_attr(op, "endpoints") or strings_attr(op, "epmap")
     if not len(names) == len(heights) == len(endpoints):
         message = f"%{table} has {len(names)} table_names, {len(heights)} height_sections, {len(endpoints)} endpoints"
         yield finding(LOOKUP, role, op, message, table)
@@ -109,8 +110,8 @@ def check_dims(trainer: Trainer, tables: Mapping[str, Op]) -> Iterator[Diagnosti
     for _, op in trainer.startup.of("fake_init"):
         name = op.output("Out") or ""
         var = trainer.main.vars.get(name)
-        if name in tables and var is not None and tuple(numbers(op, "shape")) != var.shape:
-            message = f"it gives %{name} the dims {list(numbers(op, 'shape'))}, which is {described(var)}"
+        if name in tables and var is not None and tuple(ints_attr(op, "shape")) != var.shape:
+            message = f"it gives %{name} the dims {list(ints_attr(op, 'shape'))}, which is {described(var)}"
             yield finding(LOOKUP, trainer.role, op, message, name)
 
 

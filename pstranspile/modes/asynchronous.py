@@ -8,14 +8,14 @@ from pstranspile.ir.attributes import AttrValue
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Module, Op, Origin
 from pstranspile.job import Job
-from pstranspile.modes.communicator import communicator_barrier, send_counters
+from pstranspile.modes.communicator import WithCommunicator
 from pstranspile.modes.own_clips import clip_on_trainers
 from pstranspile.modes.servers import ServerMode
 from pstranspile.modes.step_counter import share_step_counters
-from pstranspile.plan.plan import Plan, PlannedParameter, SharedCounter, Slice
+from pstranspile.plan.plan import Plan, SharedCounter, Slice
 
 
-class Async(ServerMode):
+class Async(WithCommunicator, ServerMode):
     """Gradients travel under one name and are applied one by one."""
 
     compensates = True
@@ -38,20 +38,6 @@ class Async(ServerMode):
                 f"{names} must be updated together, but in mode {plan.mode} each gradient is applied as it arrives"
             )
             raise DiagnosticError([error("mode-unsupported", message, focus="mode")])
-
-    def after_sends(self, plan: Plan, trainer: int, origin: Origin | None) -> Sequence[Op]:
-        """The trainer's step counters, and the barrier of the communicator if it has one."""
-        return [*send_counters(plan, trainer, origin), *communicator_barrier(plan, trainer, origin)]
-
-    def recv_after(self, plan: Plan, parameter: PlannedParameter) -> str:
-        """A recv waits for the parameter's own send only."""
-        del plan
-        return parameter.send_control
-
-    def after_recvs(self, plan: Plan, trainer: int, received: Sequence[str], origin: Origin | None) -> Sequence[Op]:
-        """Nothing."""
-        del plan, trainer, received, origin
-        return []
 
     def server_inputs(self, plan: Plan, slice_: Slice) -> Sequence[str]:
         """The one name of the gradient."""

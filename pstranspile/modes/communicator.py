@@ -9,10 +9,28 @@ from pstranspile.ir.attributes import Strings
 from pstranspile.ir.model import Op, Origin
 from pstranspile.ir.roles import OpRole
 from pstranspile.ops.build import make_op
-from pstranspile.plan.plan import Plan
+from pstranspile.plan.plan import Plan, PlannedParameter
 
 
-def communicator_barrier(plan: Plan, trainer: int, origin: Origin | None) -> Sequence[Op]:
+class WithCommunicator:
+    """What a mode does whose trainers leave the waiting to their communicators."""
+
+    def after_sends(self, plan: Plan, trainer: int, origin: Origin | None) -> Sequence[Op]:
+        """The trainer's step counters, and the barrier of the communicator if it has one."""
+        return [*_send_counters(plan, trainer, origin), *_communicator_barrier(plan, trainer, origin)]
+
+    def recv_after(self, plan: Plan, parameter: PlannedParameter) -> str:
+        """A recv waits for the parameter's own send only."""
+        del plan
+        return parameter.send_control
+
+    def after_recvs(self, plan: Plan, trainer: int, received: Sequence[str], origin: Origin | None) -> Sequence[Op]:
+        """Nothing: the communicator waits."""
+        del plan, trainer, received, origin
+        return []
+
+
+def _communicator_barrier(plan: Plan, trainer: int, origin: Origin | None) -> Sequence[Op]:
     """Waits until the trainer's communicator has sent what it was given, if the job has such a barrier."""
     if not plan.communicator_barrier:
         return []
@@ -29,7 +47,7 @@ def communicator_barrier(plan: Plan, trainer: int, origin: Origin | None) -> Seq
     return [barrier]
 
 
-def send_counters(plan: Plan, trainer: int, origin: Origin | None) -> Sequence[Op]:
+def _send_counters(plan: Plan, trainer: int, origin: Origin | None) -> Sequence[Op]:
     """Sends the trainer's own step counters to every server."""
     sends: list[Op] = []
     for counter in plan.counters:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pstranspile.ir.codes import declare as declare_code
 from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.model import Op
 from pstranspile.ops.schema import OpSchema, registered
 
 FAMILIES: tuple[str, ...] = (
@@ -149,6 +150,12 @@ def schema_of(op_type: str) -> OpSchema | None:
     if op_type not in _complete and not _everything:
         _load_for(op_type)
     return registered().get(op_type)
+
+
+def is_optimizer(op: Op) -> bool:
+    """Whether the op's schema declares how it updates a parameter."""
+    schema = schema_of(op.type)
+    return schema is not None and schema.is_optimizer
 
 
 def all_schemas() -> Mapping[str, OpSchema]:

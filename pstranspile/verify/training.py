@@ -8,7 +8,7 @@ from pstranspile.ir.describe import var_text
 from pstranspile.ir.diagnostics import Diagnostic, Severity, at_op, warning
 from pstranspile.ir.model import MAIN, STARTUP, Block, Module, Op, Program, Var
 from pstranspile.ir.types import DType
-from pstranspile.ops import schema_of
+from pstranspile.ops import is_optimizer
 from pstranspile.verify import codes
 from pstranspile.verify.places import declared_here
 
@@ -25,7 +25,7 @@ def check_training(module: Module) -> Iterator[Diagnostic]:
     main = module.programs.get(MAIN)
     if main is None or not main.blocks:
         return
-    updates = [op for op in main.main_block.ops if _is_update(op)]
+    updates = [op for op in main.main_block.ops if is_optimizer(op)]
     if not updates or any(op.type in _OF_CLUSTERS for op in main.main_block.ops):
         return
     written = _written(main)
@@ -45,11 +45,6 @@ def check_training(module: Module) -> Iterator[Diagnostic]:
         names = ", ".join([var_text(var.name) for var in idle[:_SHOWN]]) + (", ..." if len(idle) > _SHOWN else "")
         message = f"no op updates {names}; `trainable=false` on a parameter says that this is meant"
         yield _at(codes.PARAMETER_NOT_UPDATED, message, idle[0])
-
-
-def _is_update(op: Op) -> bool:
-    schema = schema_of(op.type)
-    return schema is not None and schema.is_optimizer
 
 
 def _is_trained(var: Var) -> bool:

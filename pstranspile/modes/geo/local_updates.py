@@ -13,13 +13,13 @@ from pstranspile.analysis.facts import Facts
 from pstranspile.analysis.roles import Roles, find_roles
 from pstranspile.analysis.self_updates import ATTRIBUTE, updated_by_itself
 from pstranspile.analysis.tables import is_sparse
-from pstranspile.analysis.updates import Update, is_optimizer
+from pstranspile.analysis.updates import Update
 from pstranspile.analysis.uses import uses_of
 from pstranspile.ir.codes import declare
 from pstranspile.ir.diagnostics import Diagnostic, at_op, error, raise_errors
 from pstranspile.ir.model import Op, Program
 from pstranspile.ir.passes import Steps
-from pstranspile.ops import schema_of
+from pstranspile.ops import is_optimizer, schema_of
 
 UNKNOWN_ROWS = declare(
     "geo-rows",
