@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import training  # noqa: F401 (one thread)
 
 import pstranspile as ps
 from pstranspile import layers as L

@@ -8,9 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pstranspile as ps
-from pstranspile.run.blas import use_threads
-
-use_threads(1)  # these models are small: threads would only wait for each other
 
 Feed = Callable[[int], dict[str, Any]]
 """From the number of a step to what is fed in it."""

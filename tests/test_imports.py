@@ -15,6 +15,7 @@ LAYERS = (
     ("lazy",),
     ("ir",),
     ("job",),
+    ("arithmetic",),
     ("ops",),
     ("gradients",),
     ("layers",),

@@ -47,7 +47,7 @@ def run(arguments: Sequence[str]) -> int:
     from pstranspile.run.files import initial_values, read_arrays, read_initial
     from pstranspile.run.turns import step_programs, union_of
 
-    use_threads(1)
+    use_threads()
     with quoting(module.source):
         declaring = union_of(step_programs(module).values()) if options.program else module.main
         turns_asked(options, module)  # what can't be read is told before anything else

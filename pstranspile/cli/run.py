@@ -14,7 +14,7 @@ from pstranspile.cli.common import add_input, add_job, add_shares, load_verified
 from pstranspile.cli.report import quoting
 from pstranspile.cli.turns import TURNS_HELP, fetches_asked, turns_asked
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error
-from pstranspile.run.blas import use_rounded_products, use_threads
+from pstranspile.run.blas import use_threads
 
 if TYPE_CHECKING:
     from pstranspile.ir.model import Module
@@ -56,13 +56,15 @@ def run(arguments: Sequence[str]) -> int:
     use_threads(options.threads)
     as_fluid = options.arithmetic == "fluid"
     if as_fluid:
+        from pstranspile.arithmetic.fluid.blas import use_rounded_products
+
         use_rounded_products()
     module = load_verified(options, job)
     if options.no_dropout:
         from pstranspile.run.dropout import without_dropout
 
         module = without_dropout(module)
-    from pstranspile.ops.arithmetic import fluid_arithmetic
+    from pstranspile.arithmetic import fluid_arithmetic
     from pstranspile.ops.blocks import most_turns
 
     with quoting(module.source), fluid_arithmetic(as_fluid), most_turns(options.max_turns), _suggesting_feed(options):
@@ -162,17 +164,16 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--threads",
         type=_count,
-        default=1,
         metavar="N",
         help="threads of matrix products (default: 1)",
     )
     group.add_argument(
         "--arithmetic",
-        choices=("fluid", "numpy"),
-        default="fluid",
-        help="how f32 values are rounded, above all in sums of products: fluid (default), as Fluid rounds them, which "
-        "gives the losses and parameters of real runs and the same bits on every x86-64 machine; numpy: as numpy does, "
-        "which is faster for many small ops",
+        choices=("numpy", "fluid"),
+        default="numpy",
+        help="how f32 values are rounded, above all in sums of products: numpy (default), as numpy does; fluid: as "
+        "Fluid does on a CPU, which gives the losses and parameters of real runs and the same bits on every x86-64 "
+        "machine, and takes longer",
     )
 
 

@@ -83,7 +83,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
         "--fetch", metavar="VAR", action="append", default=[], help="what to keep of every step (default: the loss)"
     )
     group.add_argument("--seed", type=int, metavar="N", help="the seed of random numbers, the same on all machines")
-    group.add_argument("--threads", type=int, default=1, metavar="N", help="threads of matrix products (default: 1)")
+    group.add_argument("--threads", type=int, metavar="N", help="threads of matrix products (default: 1)")
 
 
 def add_patience(group: Any) -> None:

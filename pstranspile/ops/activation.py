@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from pstranspile.arithmetic import shares_of_exp, sum_of_row
+from pstranspile.arithmetic.erf import erf
 from pstranspile.ir.model import Op
 from pstranspile.lazy import lazy_import
-from pstranspile.ops.arithmetic import softmax, sum_of_row
-from pstranspile.ops.erf import erf
 from pstranspile.ops.kernel import Run, kernel
-from pstranspile.ops.numeric import flag, formula, real
+from pstranspile.ops.numeric import below_largest, flag, formula, real
 from pstranspile.ops.schema import declare, declare_gradient
 from pstranspile.ops.shapes import int_attr, outputs_like, shape_rule
 from pstranspile.ops.values import Array
@@ -121,7 +121,7 @@ def _softmax(op: Op) -> Run:
     axis = int_attr(op, "axis", -1)
 
     def run(X: Array) -> Array:
-        return softmax(X, axis)
+        return shares_of_exp(below_largest(X, axis), axis)[0]
 
     return run
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pstranspile.arithmetic import exp
+from pstranspile.arithmetic.erf import erf
 from pstranspile.ir.model import Op
 from pstranspile.lazy import lazy_import
-from pstranspile.ops.arithmetic import exp
-from pstranspile.ops.erf import erf
 from pstranspile.ops.gradient import Wanted, bare_op, gradient, output_gradients
 from pstranspile.ops.kernel import Run, kernel
 from pstranspile.ops.numeric import flag, formula, real

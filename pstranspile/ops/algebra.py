@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
+from pstranspile.arithmetic import sum_over
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.lazy import lazy_import
-from pstranspile.ops.arithmetic import sum_over
 from pstranspile.ops.broadcasting import sum_to
 from pstranspile.ops.gradient import Wanted, bare_op, gradient, output_gradients, scaled
 from pstranspile.ops.kernel import Run, kernel, wanted

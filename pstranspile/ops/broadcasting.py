@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from pstranspile.ops.arithmetic import sum_over
+from pstranspile.arithmetic import sum_over
 from pstranspile.ops.values import Array
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
+from pstranspile.arithmetic import either, matmul, sum_of_products
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.lazy import lazy_import
-from pstranspile.ops.arithmetic import matmul, rounds_as_fluid, sum_of_products
 from pstranspile.ops.conv_depthwise import depthwise_gradients
 from pstranspile.ops.conv_windows import Dims, Padding, Windows
 from pstranspile.ops.kernel import Run, kernel, wanted
@@ -234,23 +234,30 @@ def _conv_values(op: Op) -> Run:
     return run
 
 
+def _gradients(
+    windows: Windows, x: Array, filters: Array, gradient: Array, wants_input: bool, wants_filter: bool
+) -> tuple[Array | None, Array | None]:
+    """Gradients of images and filters, which have the channels before the spatial dims; None if not wanted."""
+    matrices = filter_matrices(filters, windows.groups)
+    gradient = gradient.reshape(len(x), *matrices.shape[:2], math.prod(windows.counts))
+    input_grad = windows.images(matmul(matrices, gradient, transpose_a=True)) if wants_input else None
+    filter_grad = sum_of_products(gradient, windows.columns(x)).reshape(filters.shape) if wants_filter else None
+    return input_grad, filter_grad
+
+
+_gradients_of_channels = either(depthwise_gradients, _gradients)  # Fluid has no other way for single channels
+
+
 @kernel("conv2d_grad depthwise_conv2d_grad conv3d_grad", "Input@GRAD Filter@GRAD", lod="none")
 def _conv_grad(op: Op) -> Run:
     wants_input, wants_filter = wanted(op, "Input@GRAD"), wanted(op, "Filter@GRAD")
 
     def run(Input: Array, Filter: Array, Output_GRAD: Array) -> tuple[Array | None, Array | None]:
-        x = channels_first(op, Input)
+        x, gradient = channels_first(op, Input), channels_first(op, Output_GRAD)
         windows = _windows(op, x, Filter)
-        if windows.groups == x.shape[1] == len(Filter) and not rounds_as_fluid():
-            parts = depthwise_gradients(windows, x, Filter, channels_first(op, Output_GRAD), wants_input, wants_filter)
-            return None if parts[0] is None else as_asked(op, parts[0]), parts[1]
-        filters = filter_matrices(Filter, windows.groups)
-        gradient = channels_first(op, Output_GRAD).reshape(len(x), *filters.shape[:2], math.prod(windows.counts))
-        input_grad = filter_grad = None
-        if wants_input:
-            input_grad = as_asked(op, windows.images(matmul(filters, gradient, transpose_a=True)))
-        if wants_filter:
-            filter_grad = sum_of_products(gradient, windows.columns(x)).reshape(Filter.shape)
-        return input_grad, filter_grad
+        depthwise = windows.groups == x.shape[1] == len(Filter)
+        gradients = _gradients_of_channels if depthwise else _gradients
+        input_grad, filter_grad = gradients(windows, x, Filter, gradient, wants_input, wants_filter)
+        return None if input_grad is None else as_asked(op, input_grad), filter_grad
 
     return run

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
+from pstranspile.arithmetic import matmul, sum_of_products
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.lazy import lazy_import
-from pstranspile.ops.arithmetic import matmul, sum_of_products
 from pstranspile.ops.conv import (
     as_asked,
     channels_first,

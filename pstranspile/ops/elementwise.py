@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pstranspile.arithmetic import power
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.lazy import lazy_import
-from pstranspile.ops.arithmetic import power
 from pstranspile.ops.broadcasting import align, sum_to
 from pstranspile.ops.kernel import Run, kernel, wanted
 from pstranspile.ops.numeric import truncated_quotient

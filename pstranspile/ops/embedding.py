@@ -5,7 +5,6 @@ from __future__ import annotations
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
 from pstranspile.lazy import lazy_import
-from pstranspile.ops.arithmetic import rounds_as_fluid
 from pstranspile.ops.context import ExecutionContext
 from pstranspile.ops.kernel import Run, kernel
 from pstranspile.ops.numeric import flag
@@ -136,7 +135,7 @@ def _lookup_grad(op: Op) -> Run:
                 _require_rows(held, rows)
             return SelectedRows(rows, value, height)
         kept = rows != padding if padding >= 0 else slice(None)
-        if as_rows and not rounds_as_fluid():  # Fluid's library takes roots of rows in another way
+        if as_rows:
             return merge_rows([SelectedRows(rows[kept], value[kept], height)])
         total = np.zeros((height, *held.shape[1:]), held.dtype)
         add_rows(total, rows[kept], value[kept])

@@ -36,8 +36,8 @@ The decorated function is called once per op, when a program is prepared; what i
 `inline` is for short, frequent kernels: a Python expression that gives bitwise what `run` gives when all inputs are
 plain arrays, which generated code then uses in place of a call. `{X}` stands for the value of slot X (`{X[0]}` for one
 of a duplicable slot, `{Out_GRAD}` for `Out@GRAD`), `np` for numpy: `inline="np.maximum({X}, 0)"`; the
-FUNCTIONS of `ops.arithmetic` are known too. It may be a function of the op that gives the expression, or None where
-the attributes ask for more:
+FUNCTIONS of `pstranspile.arithmetic` are known too. It may be a function of the op that gives the expression, or None
+where the attributes ask for more:
 
     @kernel("scale", inline=lambda op: f"{{X}} * {op.attrs['scale']!r}" if op.attrs["bias"] == 0 else None)
 """

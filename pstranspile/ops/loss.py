@@ -5,11 +5,19 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
+from pstranspile.arithmetic import (
+    exp_of_each,
+    log,
+    log1p_of_each,
+    log_of_each,
+    minus_log_of_shares,
+    shares_of_exp,
+    sum_over,
+)
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.lazy import lazy_import
-from pstranspile.ops.arithmetic import exp_of_each, log, log_of_each, rounds_as_fluid, shares_of_exp, sum_over
 from pstranspile.ops.kernel import Run, kernel, wanted
-from pstranspile.ops.numeric import all_ids, check_ids, flag, real
+from pstranspile.ops.numeric import all_ids, below_largest, check_ids, flag, real
 from pstranspile.ops.schema import FLOAT, declare, declare_gradient
 from pstranspile.ops.shapes import (
     ShapeError,
@@ -266,17 +274,18 @@ def _softmax_with_cross_entropy_values(op: Op) -> Run:
 
     def run(Logits: Array, Label: Array) -> tuple[Array, Array]:
         logits, label = _last(Logits, axis), _last(Label, axis)
-        shifted = logits - np.maximum.reduce(logits, axis=-1, keepdims=True)
-        np.maximum(shifted, -64, out=shifted)  # as the op softmax does
+        shifted = below_largest(logits, -1)
         softmax, total = shares_of_exp(shifted.copy(), -1)
-        as_fluid = rounds_as_fluid()  # which takes logarithms of the softmax; those of the sum lose less
         if soft:
-            logarithms = _log(softmax) if as_fluid else shifted - np.log(total)
-            loss = -_sum_of_classes(label * logarithms)
+            loss = _sum_of_classes(label * minus_log_of_shares(softmax, shifted, total, lambda x: x))
         else:
-            match, counted = _at_labels(softmax if as_fluid else shifted, label, ignore_index)
-            match = match.reshape(total.shape)
-            loss = -_log(match) if as_fluid else np.log(total) - match
+            rows = np.arange(total.size)
+            picks, counted = _picks(label, softmax.shape[-1], ignore_index)
+
+            def at_labels(x: Array) -> Array:
+                return x.reshape(-1, x.shape[-1])[rows, picks].reshape(total.shape)
+
+            loss = minus_log_of_shares(softmax, shifted, total, at_labels)
             if counted is not None:
                 loss *= counted.reshape(total.shape)
         return _back(softmax, axis), _back(loss, axis)
@@ -309,7 +318,7 @@ def _sigmoid_cross_entropy_values(op: Op) -> Run:
 
     def run(X: Array, Label: Array) -> Array:
         power = exp_of_each(-np.abs(X))
-        loss = np.maximum(X, 0) - X * Label + (log_of_each(1 + power) if rounds_as_fluid() else np.log1p(power))
+        loss = np.maximum(X, 0) - X * Label + log1p_of_each(power)
         return _counted(loss, Label, ignore_index, normalize)
 
     return run

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from pstranspile.ir.model import Op, TensorType
-from pstranspile.lazy import lazy_import
-from pstranspile.ops.arithmetic import (
+from pstranspile.arithmetic import (
     inverse_root,
     norm_grad_mean,
     norm_mean,
+    number_of,
     over_root,
     root,
-    rounded,
     sum_of_channels,
 )
+from pstranspile.ir.model import Op, TensorType
+from pstranspile.lazy import lazy_import
 from pstranspile.ops.gradient import from_declaration, gradient
 from pstranspile.ops.kernel import Run, kernel, wanted
 from pstranspile.ops.numeric import as_matrix, first, flag, real, text
@@ -147,7 +147,7 @@ def _batch_norm_values(op: Op) -> Run:
         mean = sum_of_channels(X, over, True) / count
         variance = sum_of_channels(np.square(X - mean.reshape(dims)), over, False) / count
         inverse = inverse_root(variance + epsilon)
-        kept = rounded(real(op, "momentum")) if MomentumTensor is None else first(MomentumTensor)
+        kept = float(number_of(X)(real(op, "momentum"))) if MomentumTensor is None else first(MomentumTensor)
         y = normalised(X, Scale, Bias, mean, inverse)
         return y, Mean * kept + mean * (1 - kept), Variance * kept + variance * (1 - kept), mean, inverse
 
@@ -218,12 +218,13 @@ def _layer_norm_grad(op: Op) -> Run:
         x = as_matrix(X, axis)
         gradient = Y_GRAD.reshape(x.shape)
         squared = Variance.reshape(-1, 1) + epsilon
-        normal = over_root(x - Mean.reshape(-1, 1), squared)
+        normal = over_root(x - Mean.reshape(-1, 1), squared).astype(x.dtype, copy=False)
         scale_grad, bias_grad = np.add.reduce(gradient * normal, axis=0), np.add.reduce(gradient, axis=0)
         if not wants_x:
             return None, scale_grad, bias_grad
         inner = gradient if Scale is None else gradient * Scale.reshape(-1)
         centred = inner - norm_grad_mean(inner) - normal * norm_grad_mean(inner * normal)
-        return over_root(centred, squared).reshape(X.shape), scale_grad, bias_grad
+        x_grad = over_root(centred, squared).astype(x.dtype, copy=False)
+        return x_grad.reshape(X.shape), scale_grad, bias_grad
 
     return run

@@ -10,10 +10,10 @@ from functools import lru_cache
 from math import prod
 from typing import Any
 
+from pstranspile.arithmetic import FUNCTIONS
 from pstranspile.ir.model import Op
 from pstranspile.ir.types import DType
 from pstranspile.lazy import lazy_import
-from pstranspile.ops.arithmetic import FUNCTIONS
 from pstranspile.ops.kernel import Run, kernel
 from pstranspile.ops.tensor_bytes import NUMPY_TYPES
 from pstranspile.ops.values import Array
@@ -95,6 +95,12 @@ def as_matrix(x: Array, split: int = 1) -> Array:
 def first(value: Array) -> Any:
     """The first element as a Python number."""
     return value.item(0)
+
+
+def below_largest(x: Array, axis: int) -> Array:
+    """By how much logits differ from the largest along an axis: at most by 64, as in Fluid."""
+    shifted = x - np.maximum.reduce(x, axis=axis, keepdims=True)
+    return np.maximum(shifted, -64, out=shifted)
 
 
 _UNSIGNED = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from pstranspile.arithmetic import norm, number_of
 from pstranspile.ir.model import Op
 from pstranspile.lazy import lazy_import
-from pstranspile.ops.arithmetic import norm, number_of
 from pstranspile.ops.context import Surroundings
 from pstranspile.ops.kernel import Run, kernel
 from pstranspile.ops.numeric import first, flag, real

@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
+from pstranspile.arithmetic import norm, number_of, over_root, root
 from pstranspile.ir.model import Op
 from pstranspile.lazy import lazy_import
-from pstranspile.ops.arithmetic import norm, number_of, root_in_step, rounded, rounds_as_fluid
 from pstranspile.ops.kernel import Run, kernel
 from pstranspile.ops.numeric import first, flag, real
-from pstranspile.ops.optimizer_steps import last_alone, owned, steps
+from pstranspile.ops.optimizer_steps import owned, steps
 from pstranspile.ops.rows import update_rows
 from pstranspile.ops.schema import FLOAT, declare, long
 from pstranspile.ops.values import Array, SelectedRows
@@ -86,7 +86,6 @@ def _adam(op: Op) -> Run:
     given1, given2, epsilon = real(op, "beta1"), real(op, "beta2"), real(op, "epsilon")
     lazy = flag(op, "lazy_mode")
     own = owned(op, "Param Moment1 Moment2")
-    alone = last_alone(op)
 
     @lru_cache(8)
     def numbers(beta1: float, beta2: float, kind: Any) -> tuple[Array, ...]:
@@ -115,12 +114,9 @@ def _adam(op: Op) -> Run:
         power1, power2 = (Beta1Pow * factor1, Beta2Pow * factor2) if alike else (Beta1Pow * beta1, Beta2Pow * beta2)
         # with sparse rows Fluid has advanced the powers before it uses them
         used1, used2 = (power1, power2) if sparse else (Beta1Pow, Beta2Pow)
-        as_fluid = rounds_as_fluid()
-        if as_fluid:
-            left1, left2 = rounded(1 - first(used1)), rounded(1 - first(used2))
-            rate = rounded(first(LearningRate) * (left2**0.5 / left1))
-        else:
-            rate = first(LearningRate) * (1 - first(used2)) ** 0.5 / (1 - first(used1))
+        number = number_of(param)
+        left1, left2 = float(number(1 - first(used1))), float(number(1 - first(used2)))
+        rate = number(first(LearningRate) * (left2**0.5 / left1))
 
         def step(g: Array, p: Array, m: Array, v: Array) -> None:
             m *= factor1
@@ -130,10 +126,10 @@ def _adam(op: Op) -> Run:
             np.multiply(g, rest2, out=t)
             t *= g
             v += t
-            if sparse and as_fluid:
-                p[...] = p - rate * (m / (np.sqrt(v, dtype=np.float64) + epsilon))  # in f64, as Fluid's scalar code
+            if sparse:
+                p -= rate * over_root(m, v, epsilon)
                 return
-            t = root_in_step(v, alone, t) if as_fluid else np.sqrt(v, out=t)
+            t = root(v, t)
             t += small
             np.divide(m, t, out=t)
             t *= rate
@@ -185,11 +181,7 @@ def _lamb(op: Op) -> Run:
             m += (1 - beta1) * g
             v *= beta2
             v += (1 - beta2) * g * g
-            if rounds_as_fluid():
-                r[...] = m / (np.sqrt(v, dtype=np.float64) + epsilon) + decay * p  # in f64, as Fluid's scalar code
-            else:
-                np.divide(m, np.sqrt(v) + epsilon, out=r)
-                r += decay * p
+            r[...] = over_root(m, v, epsilon) + decay * p
         number = number_of(param)
         of_param, of_step = number(norm(param)), number(norm(step))
         trust = of_param / of_step if of_param > 0 and of_step > 0 else number(1)
@@ -205,7 +197,6 @@ def _adagrad(op: Op) -> Run:
     epsilon = real(op, "epsilon")
     decay = real(op, "decay") if op.type == "decayed_adagrad" else None
     own = owned(op, "Param Moment")
-    alone = last_alone(op)
 
     def run(Param: Array, Grad: Array, LearningRate: Array, Moment: Array) -> tuple[Array, ...]:
         param, moment = own(Param, Moment)
@@ -219,9 +210,9 @@ def _adagrad(op: Op) -> Run:
                 m *= decay
             m += square
             change = rate * g
-            root = np.sqrt(m) if sparse else root_in_step(m, alone, square)
-            root += epsilon
-            change /= root
+            size = np.sqrt(m) if sparse else root(m, square)
+            size += epsilon
+            change /= size
             p -= change
 
         if sparse:
@@ -238,19 +229,16 @@ def _adagrad(op: Op) -> Run:
 def _adadelta(op: Op) -> Run:
     rho, epsilon = real(op, "rho"), real(op, "epsilon")
     own = owned(op, "Param AvgSquaredGrad AvgSquaredUpdate")
-    alone = last_alone(op)
 
     def run(Param: Array, Grad: Array, AvgSquaredGrad: Array, AvgSquaredUpdate: Array) -> tuple[Array, ...]:
         param, of_grad, of_update = own(Param, AvgSquaredGrad, AvgSquaredUpdate)
         for g, p, a, b in steps(Grad, param, of_grad, of_update):
             a *= rho
             a += (1 - rho) * (g * g)
-            change = root_in_step((b + epsilon) / (a + epsilon), alone) * g
+            change = root((b + epsilon) / (a + epsilon)) * g
             b *= rho
             b += (1 - rho) * (change * change)
-            p -= (
-                root_in_step((b + epsilon) / (a + epsilon), alone) * g
-            )  # Fluid forms the step again from the new average
+            p -= root((b + epsilon) / (a + epsilon)) * g  # Fluid forms the step again from the new average
         return param, of_grad, of_update
 
     return run
@@ -261,7 +249,6 @@ def _rmsprop(op: Op) -> Run:
     rho, epsilon, mu = real(op, "decay"), real(op, "epsilon"), real(op, "momentum")
     centered = flag(op, "centered")
     own = owned(op, "Param Moment MeanSquare")
-    alone = last_alone(op)
     own_mean = owned(op, "MeanGrad")
 
     def run(
@@ -279,7 +266,7 @@ def _rmsprop(op: Op) -> Run:
                 s *= rho
                 s += (1 - rho) * g * g
                 m *= mu
-                m += rate * g / root_in_step(s + epsilon, alone)
+                m += rate * g / root(s + epsilon)
                 p -= m
             return param, moment, square, MeanGrad
         if MeanGrad is None:
@@ -291,7 +278,7 @@ def _rmsprop(op: Op) -> Run:
             a *= rho
             a += (1 - rho) * g
             m *= mu
-            m += rate * g / root_in_step(s - a * a + epsilon, alone)
+            m += rate * g / root(s - a * a + epsilon)
             p -= m
         return param, moment, square, mean
 
@@ -302,10 +289,9 @@ def _rmsprop(op: Op) -> Run:
 def _ftrl(op: Op) -> Run:
     l1, l2, power = real(op, "l1"), real(op, "l2"), real(op, "lr_power")
     own = owned(op, "Param SquaredAccumulator:SquaredAccumOut LinearAccumulator:LinearAccumOut")
-    alone = last_alone(op)
 
     def raised(value: Array) -> Array:
-        return root_in_step(value, alone) if power == -0.5 else value**-power
+        return root(value) if power == -0.5 else value**-power
 
     def run(
         Param: Array, Grad: Array, LearningRate: Array, SquaredAccumulator: Array, LinearAccumulator: Array
@@ -319,7 +305,7 @@ def _ftrl(op: Op) -> Run:
             z += g
             z -= (after - before) / rate * p
             shrunk = np.sign(z) * l1 - z
-            if power == -0.5 and rounds_as_fluid():
+            if power == -0.5:
                 after = np.sqrt(s)  # where it chooses between two values, Fluid takes roots one by one
             p[...] = np.where(np.abs(z) > l1, shrunk / (after / rate + 2 * l2), 0)
         return param, square, linear

@@ -13,20 +13,6 @@ from pstranspile.ops.values import Array, SelectedRows
 np = lazy_import("numpy")
 
 
-LAST_ALONE = "@last_alone"
-"""The attribute of an optimizer op, on a slice of a parameter, that says what `last_alone` gives."""
-
-
-def last_alone(op: Op) -> int | None:
-    """How many of the last elements of Param lie beyond the last whole eight of the parameter that it is a slice of.
-
-    None if it is no slice. Fluid takes elements eight at a time, and those that remain one by one, in another way; by
-    their place in the whole parameter, so that they don't depend on how it is sliced (Fluid goes by the slice).
-    """
-    value = op.attrs.get(LAST_ALONE)
-    return value if isinstance(value, int) else None
-
-
 def owned(op: Op, slots: str) -> Callable[..., tuple[Array, ...]]:
     """A function from the values of these input slots to the arrays to update.
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from pstranspile.arithmetic import dot, matmul
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.lazy import lazy_import
-from pstranspile.ops.arithmetic import dot, matmul
 from pstranspile.ops.broadcasting import sum_to
 from pstranspile.ops.kernel import Run, kernel, wanted
 from pstranspile.ops.numeric import as_matrix, flag, real

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 
+from pstranspile.arithmetic import total
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
 from pstranspile.lazy import lazy_import
-from pstranspile.ops.arithmetic import total
 from pstranspile.ops.kernel import Run, kernel
 from pstranspile.ops.numeric import flag, numpy_dtype, truncated_quotient
 from pstranspile.ops.schema import declare, declare_gradient, ints

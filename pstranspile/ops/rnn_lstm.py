@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from pstranspile.arithmetic import product
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.lazy import lazy_import
-from pstranspile.ops.arithmetic import product
 from pstranspile.ops.kernel import Run, kernel
 from pstranspile.ops.lod import plain
 from pstranspile.ops.numeric import flag, real

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from pstranspile.arithmetic import shares_of_runs, sum_runs
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.lazy import lazy_import
-from pstranspile.ops.arithmetic import shares_of_runs, sum_runs
 from pstranspile.ops.gradient import from_declaration, gradient
 from pstranspile.ops.kernel import Run, kernel
 from pstranspile.ops.lod import Array, plain, ragged, row_counts, sequences, upper

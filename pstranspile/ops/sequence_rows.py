@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from pstranspile.arithmetic import dot
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.lazy import lazy_import
-from pstranspile.ops.arithmetic import dot
 from pstranspile.ops.kernel import Run, kernel, wanted
 from pstranspile.ops.lod import Array, plain, ragged, row_counts, sequences
 from pstranspile.ops.numeric import as_matrix

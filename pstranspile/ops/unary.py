@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from pstranspile.arithmetic import norm, number_of, power
 from pstranspile.ir.model import Op
 from pstranspile.lazy import lazy_import
-from pstranspile.ops.arithmetic import norm, number_of, power
 from pstranspile.ops.gradient import Wanted, bare_op, gradient, output_gradients
 from pstranspile.ops.kernel import Run, in_place, kernel
 from pstranspile.ops.numeric import first, formula, real

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
-Array: TypeAlias = Any
-"""A numpy array. (numpy is imported late, and its own types say too little of dims and element types to be checked.)"""
+from pstranspile.arithmetic.numpy import Array as Array
 
 
 class LoDTensor(NamedTuple):

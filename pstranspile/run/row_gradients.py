@@ -10,11 +10,13 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator
 from math import prod
 
+from pstranspile.arithmetic import either
+from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op, Program
 from pstranspile.ir.types import VarKind
-from pstranspile.ops.embedding import LOOKUP_GRADIENTS
+from pstranspile.ops.embedding import AS_ROWS, LOOKUP_GRADIENTS
 from pstranspile.ops.numeric import real
-from pstranspile.run.bound import with_defaults
+from pstranspile.run.bound import BoundOp, bind, with_defaults
 from pstranspile.run.together import LARGEST
 
 
@@ -37,6 +39,14 @@ def gradients_as_rows(program: Program, fetches: Collection[str]) -> frozenset[s
         if alone and all(_is_temporary(program, name) for name in names):
             found.update(names)
     return frozenset(found)
+
+
+def bind_as_rows(op: Op) -> BoundOp:
+    """A lookup's gradient that gives rows; but the dense one in Fluid's arithmetic, in which what an optimizer makes of
+    an element depends on where the element lies.
+    """
+    rows, dense = bind(op._replace(attrs=FrozenMap({**op.attrs, AS_ROWS: True}))), bind(op)
+    return rows._replace(run=either(rows.run, dense.run), run_any=either(rows.run_any, dense.run_any))
 
 
 def _leaves_zeros_alone(op: Op) -> bool:

@@ -20,18 +20,18 @@ from enum import IntEnum
 from types import FunctionType, TracebackType
 from typing import Any
 
+from pstranspile.arithmetic import FUNCTIONS
 from pstranspile.ir.attributes import BlockRef, BlockRefs
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op, Program
 from pstranspile.ir.types import VarKind
 from pstranspile.lazy import lazy_import
-from pstranspile.ops.arithmetic import FUNCTIONS
 from pstranspile.ops.context import Value
-from pstranspile.ops.embedding import AS_ROWS, LOOKUP_GRADIENTS
+from pstranspile.ops.embedding import LOOKUP_GRADIENTS
 from pstranspile.ops.feeding import FEEDING
 from pstranspile.ops.kernel import kernel_of
 from pstranspile.run.bound import EMPTY_NAME, BoundOp, bind, present, with_defaults
-from pstranspile.run.row_gradients import gradients_as_rows
+from pstranspile.run.row_gradients import bind_as_rows, gradients_as_rows
 from pstranspile.run.together import Group, find_groups
 
 np = lazy_import("numpy")
@@ -123,7 +123,7 @@ class Source:
             if not any(name in self._read or self._persistable(name) for name in op.outputs.get(slot, ())):
                 op = op._replace(outputs=FrozenMap({**op.outputs, slot: ()}))
         if op.type in LOOKUP_GRADIENTS and not self.as_rows.isdisjoint(op.output_names):
-            op = op._replace(attrs=FrozenMap({**op.attrs, AS_ROWS: True}))
+            return bind_as_rows(present(op, self.program, self.number))
         return bind(present(op, self.program, self.number))
 
     def _sure(self, ops: Iterable[BoundOp]) -> Iterator[BoundOp]:

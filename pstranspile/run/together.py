@@ -13,12 +13,12 @@ from math import prod
 from operator import is_
 from typing import Any, NamedTuple, Protocol
 
+from pstranspile.arithmetic import same_everywhere
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Program
 from pstranspile.ir.types import VarKind
 from pstranspile.lazy import lazy_import
 from pstranspile.ops import schema_of
-from pstranspile.ops.arithmetic import rounds_as_fluid
 from pstranspile.ops.context import Value
 from pstranspile.ops.schema import Slicing
 from pstranspile.run.bound import BoundOp
@@ -81,7 +81,7 @@ class Group:
         if self.loose or not all(map(is_, kept, self._views)):
             self.loose = True
             return False
-        if rounds_as_fluid() or [_form(value) for value in given] != self._forms or not self._numbers_agree():
+        if not same_everywhere() or [_form(value) for value in given] != self._forms or not self._numbers_agree():
             return False
         for part, value in zip(self._parts, given, strict=True):
             part[...] = value

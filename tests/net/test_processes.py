@@ -74,7 +74,7 @@ def test_processes_train_as_the_simulation_does(feeds: Path, tmp_path: Path) -> 
     save, reference = tmp_path / "real.npz", tmp_path / "simulated.npz"
     job = [PROGRAM, "--pservers", "2", "--trainers", "2", "--feed", str(feeds), "--fetch", LOSS]
     assert main(["launch", *job, "--save", str(save)]) == 0
-    assert main(["run", *job, "--arithmetic", "numpy", "--save", str(reference)]) == 0
+    assert main(["run", *job, "--save", str(reference)]) == 0
     with np.load(save) as real, np.load(reference) as expected:
         assert same(dict(real), dict(expected))
 
@@ -84,7 +84,7 @@ def test_trainers_among_themselves(mode: str, feeds: Path, tmp_path: Path) -> No
     save, reference = tmp_path / "real.npz", tmp_path / "simulated.npz"
     job = [PROGRAM, "--mode", mode, "--trainers", "127.0.0.1:7000,127.0.0.1:7001", "--feed", str(feeds), "--steps", "9"]
     assert main(["launch", *job, "--save", str(save)]) == 0
-    assert main(["run", *job, "--arithmetic", "numpy", "--save", str(reference)]) == 0
+    assert main(["run", *job, "--save", str(reference)]) == 0
     with np.load(save) as real, np.load(reference) as expected:
         assert same(dict(real), dict(expected))
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from pstranspile.arithmetic import FUNCTIONS
 from pstranspile.ops import all_schemas
-from pstranspile.ops.arithmetic import FUNCTIONS
 from pstranspile.ops.kernel import kernel_of
 from tests.ops.computing import compute
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
-from pstranspile.ops.arithmetic import fluid_arithmetic
+from pstranspile.arithmetic import fluid_arithmetic
 from pstranspile.ops.values import LoDTensor
 from pstranspile.proof import make_feeds
 from pstranspile.run.step_arrays import LENGTHS

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from pstranspile import layers as L
+from pstranspile.arithmetic import fluid_arithmetic
 from pstranspile.autodiff import L2, SGD, Adagrad, Adam, minimize
 from pstranspile.ir.model import Program
 from pstranspile.ir.types import DType
-from pstranspile.ops.arithmetic import fluid_arithmetic
 from pstranspile.run.api import run
 from pstranspile.run.frame import Execution
 from pstranspile.run.interpreter import interpret

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import accumulate, pairwise
 from typing import Any, Protocol
 
@@ -10,7 +10,6 @@ from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op, Program, Var
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import Value
-from pstranspile.ops.optimizer_steps import LAST_ALONE
 from pstranspile.run.cluster.script import changed_in_place
 from pstranspile.run.frame import Execution
 from pstranspile.run.prepared import Prepared
@@ -78,18 +77,6 @@ class Counted(Protocol):
     def own(self) -> tuple[str, ...]:
         """The names of the trainers' counters."""
         ...
-
-
-def told_of_slices(program: Program, last_alone: Mapping[str, int]) -> Program:
-    """The program of a server whose optimizers know where their slices lie (`ops.optimizer_steps.LAST_ALONE`)."""
-    if not last_alone:
-        return program
-
-    def told(op: Op) -> Op:
-        count = last_alone.get(op.input("Param") or "")
-        return op if count is None else op._replace(attrs=FrozenMap({**op.attrs, LAST_ALONE: count}))
-
-    return program._replace(blocks=tuple(b._replace(ops=tuple(map(told, b.ops))) for b in program.blocks))
 
 
 def with_temporaries(program: Program, names: Collection[str]) -> Program:

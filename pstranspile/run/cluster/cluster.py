@@ -233,7 +233,7 @@ class Cluster:
         scopes = {server.endpoint: server.scope for server in servers}
         for server in servers:
             placed = self.placement
-            server.initialise(placed.slices(server.endpoint), placed.last_alone(server.endpoint))
+            server.initialise(placed.slices(server.endpoint))
             placed.require_dims(server.endpoint, server.startup, server.scope)
         fill_tables(self.tables, servers)
         tables = {table.name: table for table in self.tables}

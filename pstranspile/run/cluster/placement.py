@@ -84,15 +84,6 @@ class Placement:
         """For the initialisers of a server: variable -> whole variable and first element."""
         return {row.slice: (row.origin, row.offset) for row in self.by_endpoint.get(endpoint, ()) if row.is_slice}
 
-    def last_alone(self, endpoint: str) -> dict[str, int]:
-        """For the optimizers of a server: slice -> what `ops.optimizer_steps.last_alone` says."""
-        found: dict[str, int] = {}
-        for row in self.by_endpoint.get(endpoint, ()):
-            if row.is_slice:
-                size, whole = prod(row.slice_shape), prod(row.origin_shape)
-                found[row.slice] = max(0, min(size, row.offset + size - (whole - whole % 8)))
-        return found
-
     def require_dims(self, endpoint: str, startup: Program, scope: Scope) -> None:
         """Raises DiagnosticError unless what the start-up program of a server has made has the dims of its slices."""
         for row in self.by_endpoint.get(endpoint, ()):

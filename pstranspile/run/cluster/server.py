@@ -16,7 +16,7 @@ from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import Value
 from pstranspile.ops.values import SelectedRows
 from pstranspile.run.cluster import codes
-from pstranspile.run.cluster.blocks import Block, block_program, told_of_slices
+from pstranspile.run.cluster.blocks import Block, block_program
 from pstranspile.run.cluster.message import (
     CHECKPOINT,
     COMPLETE,
@@ -115,13 +115,10 @@ class Server(Machine):
 
     # life
 
-    def initialise(self, slices: Slices, last_alone: Mapping[str, int]) -> None:
-        """Runs the start-up program. `slices` says which variables are parts of which whole ones, `last_alone` what
-        their optimizers are to know of that.
-        """
+    def initialise(self, slices: Slices) -> None:
+        """Runs the start-up program. `slices` says which variables are parts of which whole ones."""
         from pstranspile.run.frame import Execution
 
-        self.main = told_of_slices(self.main, last_alone)
         interpret(Execution(self.startup, self.scope, seed=self.seed, slices=slices, folder=self.folder))
 
     def open(self, trainers: Mapping[int, str]) -> None:

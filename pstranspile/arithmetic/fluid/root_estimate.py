@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pstranspile.lazy import lazy_import
 
 if TYPE_CHECKING:
-    from pstranspile.ops.values import Array
+    from pstranspile.arithmetic.numpy import Array
 
 np = lazy_import("numpy")
 

@@ -15,10 +15,7 @@ import numpy as np
 import pytest
 
 from pstranspile import Scope
-from pstranspile.interop.program_desc import program_from_bytes
-from pstranspile.ir.distribution import DistributedVar
-from pstranspile.ops import float_functions, library_functions, product_order
-from pstranspile.ops.arithmetic import (
+from pstranspile.arithmetic import (
     cos,
     dot,
     exp,
@@ -27,9 +24,8 @@ from pstranspile.ops.arithmetic import (
     matmul,
     product,
     root,
-    root_in_step,
+    shares_of_exp,
     sigmoid,
-    softmax,
     softplus,
     sum_of_channels,
     sum_of_products,
@@ -37,11 +33,12 @@ from pstranspile.ops.arithmetic import (
     sum_over,
     tanh,
 )
-from pstranspile.ops.product_order import in_sequence, product_in_order
-from pstranspile.ops.root_estimate import reciprocal_estimate, root_of_eights
+from pstranspile.arithmetic.fluid import float_functions, library_functions, product_order
+from pstranspile.arithmetic.fluid.product_order import in_sequence, product_in_order
+from pstranspile.arithmetic.fluid.root_estimate import reciprocal_estimate, root_of_eights
+from pstranspile.interop.program_desc import program_from_bytes
 from pstranspile.ops.values import Array
 from pstranspile.run.api import run
-from pstranspile.run.cluster.placement import Placement
 from tests import opdata
 
 ARCHIVE = Path(__file__).parents[1] / "data" / "fluid" / "arithmetic.tar.xz"
@@ -162,7 +159,7 @@ def test_many_products_are_not_kept_at_once(monkeypatch: pytest.MonkeyPatch):
 
 KERNELS = ("Haswell", "Nehalem", "Sandybridge")
 DIGESTS = """
-from tests.ops.test_arithmetic import digest
+from tests.arithmetic.test_fluid import digest
 print(digest())
 """
 
@@ -284,7 +281,7 @@ def test_functions_of_nothing(dims: tuple[int, ...]):
             over = tuple(axis for axis in range(x.ndim) if axis != 1)
             np.testing.assert_array_equal(sum_of_channels(x, over, True), np.zeros(dims[1]))
         if dims[-1]:
-            assert softmax(x, -1).shape == dims
+            assert shares_of_exp(x.copy(), -1)[0].shape == dims
 
 
 def sum_of_row_of_last(x: Array) -> Array:
@@ -367,24 +364,14 @@ def test_functions_at_their_ends():
         np.testing.assert_array_equal(tanh(x), np.array([1, -1, 1, -1, 1, -1, 0, np.nan], np.float32))
 
 
-@pytest.mark.parametrize("cuts", [[30], [11, 19], [29, 1], [8, 8, 8, 6], [3, 20, 4, 3]])
-def test_steps_take_roots_that_do_not_depend_on_the_slice(cuts: list[int]):
-    """Of 30 elements the last 6 are taken alone, wherever they lie."""
-    x, start, parts = np.abs(numbers(1, 30, 9)).ravel(), 0, list[Array]()
-    rows: list[DistributedVar] = []
-    for size in cuts:
-        rows.append(DistributedVar("w", (30,), f"w{start}", (size,), True, 0, start, "s", "Param"))
-        start += size
-    alone = Placement(rows).last_alone("s")
-    assert sum(alone.values()) == 6
+def test_roots_are_taken_in_eights():
+    """Of 30 elements the last 6 are taken one by one, and of a slice of 11 the last 3: as Fluid's servers do."""
+    x = np.abs(numbers(1, 30, 9)).ravel()
     with fluid_arithmetic():
-        for row in rows:
-            part = x[row.offset : row.offset + row.slice_shape[0]]
-            parts.append(root_in_step(part, alone[row.slice]))
-        np.testing.assert_array_equal(np.concatenate(parts), root_in_step(x, None))
-        np.testing.assert_array_equal(root(x), root_in_step(x, None))
-        np.testing.assert_array_equal(root(x)[24:], np.sqrt(x[24:]))
-        assert not np.array_equal(root(x)[:24], np.sqrt(x[:24]))
+        found, of_slice = root(x), root(x[:11])
+    np.testing.assert_array_equal(found[24:], np.sqrt(x[24:]))
+    assert not np.array_equal(found[:24], np.sqrt(x[:24]))
+    np.testing.assert_array_equal(of_slice, [*found[:8], *np.sqrt(x[8:11])])
 
 
 def test_few_rows_times_a_large_matrix_and_a_row_alone_are_one_product():

@@ -36,7 +36,7 @@ from pstranspile.lazy import lazy_import
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pstranspile.ops.values import Array
+    from pstranspile.arithmetic.numpy import Array
 
 np = lazy_import("numpy")
 

@@ -13,14 +13,14 @@ from decimal import Decimal
 from functools import cache
 from typing import TYPE_CHECKING
 
+from pstranspile.arithmetic.fluid import library_functions
+from pstranspile.arithmetic.fluid.root_estimate import root_of_eights
 from pstranspile.lazy import lazy_import
-from pstranspile.ops import library_functions
-from pstranspile.ops.root_estimate import root_of_eights
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pstranspile.ops.values import Array
+    from pstranspile.arithmetic.numpy import Array
 
 np = lazy_import("numpy")
 
@@ -123,13 +123,13 @@ def _log_of_eights(x: Array) -> Array:
     return rest - squared * np.float32(0.5) + found + powers * np.float32(_LN_2[0])
 
 
-def root(x: Array, alone: int) -> Array:
-    """The square root of an f32 array, elementwise; all but the last `alone` elements are taken eight at a time."""
-    flat = x.reshape(-1)
-    if not alone:
+def root(x: Array, out: Array | None = None) -> Array:
+    """The square root of an f32 array, elementwise."""
+    whole = x.size - x.size % _LANES
+    if whole == x.size:
         return root_of_eights(x)
-    found = np.sqrt(flat)
-    found[:-alone] = root_of_eights(flat[:-alone])
+    found = np.sqrt(x.reshape(-1))
+    found[:whole] = root_of_eights(x.reshape(-1)[:whole])
     return found.reshape(x.shape)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
+from pstranspile.arithmetic.numpy import Array
 from pstranspile.lazy import lazy_import
-from pstranspile.ops.values import Array
 
 np = lazy_import("numpy")
 

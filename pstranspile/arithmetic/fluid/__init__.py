@@ -1,0 +1,131 @@
+"""The arithmetic of Fluid 1.8.5 on a CPU: the words of `pstranspile.arithmetic` for f32 arrays.
+
+It is that of its wheel from PyPI, with one thread, on an AMD CPU, and gives the bits of real runs on every machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+from pstranspile.arithmetic import numpy as plain
+from pstranspile.arithmetic.fluid import channel_sums, float_functions, library_functions, product_order
+from pstranspile.arithmetic.fluid.float_functions import exp as exp
+from pstranspile.arithmetic.fluid.float_functions import log as log
+from pstranspile.arithmetic.fluid.float_functions import root
+from pstranspile.arithmetic.fluid.float_functions import shares_of_runs as shares_of_runs
+from pstranspile.arithmetic.fluid.float_functions import sum_in_order as sum_over
+from pstranspile.arithmetic.fluid.float_functions import sum_runs as sum_runs
+from pstranspile.arithmetic.fluid.float_functions import tanh as tanh
+from pstranspile.arithmetic.fluid.float_functions import total as total
+from pstranspile.arithmetic.fluid.library_functions import cos as cos
+from pstranspile.arithmetic.fluid.library_functions import sin as sin
+from pstranspile.arithmetic.numpy import Array
+from pstranspile.lazy import lazy_import
+
+np = lazy_import("numpy")
+
+exp_of_each, log_of_each = library_functions.exp, library_functions.log
+
+
+def number_of(x: Array) -> Callable[[float], Any]:
+    """What numbers are calculated in that go with an array: in its element type."""
+    return np.float32
+
+
+def matmul(a: Array, b: Array, transpose_a: bool = False, transpose_b: bool = False, factor: float = 1.0) -> Array:
+    """As in `numpy`; each product is rounded before it is added."""
+    if b.dtype != np.float32:
+        return plain.matmul(a, b, transpose_a, transpose_b, factor)
+    a, b = a.swapaxes(-1, -2) if transpose_a else a, b.swapaxes(-1, -2) if transpose_b else b
+    return product_order.product_in_order(a, b, transpose_a, transpose_b, factor)
+
+
+dot = matmul
+
+
+def sum_of_products(a: Array, b: Array) -> Array:
+    """As in `numpy`; each product of matrices is added to the sum so far, block by block."""
+    if b.dtype != np.float32:
+        return plain.sum_of_products(a, b)
+    return product_order.sum_of_products_in_order(a, b.swapaxes(-1, -2))
+
+
+def log1p_of_each(x: Array) -> Array:
+    """log(1 + x) of every element, the sum rounded."""
+    return log_of_each(1 + x)
+
+
+def softplus(x: Array) -> Array:
+    """log(1 + exp(x)) of every element."""
+    above = np.maximum(x, 0)
+    return above + log(exp(-above) + exp(x - above))
+
+
+def softplus_slope(x: Array) -> Array:
+    """The derivative of softplus."""
+    above = np.maximum(x, 0)
+    power = exp(x - above)
+    return power / (exp(-above) + power)
+
+
+def sigmoid(x: Array) -> Array:
+    """1 / (1 + exp(-x)) of every element."""
+    return 1 / (1 + exp(-x))
+
+
+def power(x: Array, y: Any) -> Array:
+    """x to the power of y, right to the last bit."""
+    return np.power(x, y, dtype=np.float64).astype(np.float32)
+
+
+def inverse_root(x: Array) -> Array:
+    """1 / sqrt(x) of every element: the root of the reciprocal."""
+    return root(1 / x)
+
+
+def over_root(x: Array, squared: Array, epsilon: float = 0.0) -> Array:
+    """x / (sqrt(squared) + epsilon) in f64, as code that takes one element after the other."""
+    return np.divide(x, np.sqrt(squared, dtype=np.float64) + epsilon, dtype=np.float64)
+
+
+def norm(x: Array) -> Any:
+    """The root of the sum of the squares, which is f32."""
+    return np.sqrt(total(x * x)[0])
+
+
+def sum_of_row(x: Array, axis: int) -> Array:
+    """The sum along an axis, kept as a dim: along the last one, of eight lanes."""
+    return float_functions.sum_of_lanes(x) if _is_last(x, axis) else plain.sum_of_row(x, axis)
+
+
+def sum_of_channels(x: Array, over: tuple[int, ...], in_memory: bool) -> Array:
+    """The sum over all dims but that of the channels, 1 or the last: in the former case image by image."""
+    if 1 in over:
+        return sum_over(x, over)
+    return channel_sums.sum_of_channels(x.reshape(*x.shape[:2], prod(x.shape[2:])), in_memory)
+
+
+def norm_mean(x: Array) -> Array:
+    """The mean of each row [rows, n]: of eight lanes, if there are as many elements."""
+    return float_functions.mean_of_lanes(x) if x.shape[1] >= 8 else plain.norm_mean(x)
+
+
+def norm_grad_mean(x: Array) -> Array:
+    """The mean of each row [rows, n]: of elements one after the other."""
+    return sum_over(x, (1,)).reshape(-1, 1) / np.float32(x.shape[1])
+
+
+def shares_of_exp(x: Array, axis: int) -> tuple[Array, Array]:
+    """exp(x) over its sum along an axis, and that sum, kept as a dim: along the last one, of eight lanes."""
+    return float_functions.shares_of_exp(x) if _is_last(x, axis) else plain.shares_of_exp(x, axis)
+
+
+def minus_log_of_shares(shares: Array, x: Array, of_all: Array, pick: Callable[[Array], Array]) -> Array:
+    """-log of shares of exp(x): of each share."""
+    return -log_of_each(pick(shares))
+
+
+def _is_last(x: Array, axis: int) -> bool:
+    return axis in (-1, x.ndim - 1)

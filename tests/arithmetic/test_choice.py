@@ -1,0 +1,71 @@
+"""One vocabulary for two arithmetics: numpy's by default, wherever a program is run."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pstranspile as ps
+from pstranspile import arithmetic
+from pstranspile import layers as L
+from pstranspile.arithmetic import fluid, fluid_arithmetic
+from pstranspile.arithmetic import numpy as plain
+from pstranspile.autodiff import Adam, Lamb, minimize
+from pstranspile.cli import main
+from pstranspile.ir.types import DType
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "regression.ir"
+WORDS = sorted(
+    name for name, value in vars(plain).items() if value is getattr(vars(arithmetic).get(name), "__wrapped__", 0)
+)
+
+
+def test_every_word_is_known_in_both():
+    assert len(WORDS) > 25
+    for name in WORDS:
+        expected, found = (inspect.signature(getattr(module, name)).parameters for module in (plain, fluid))
+        assert [*found] == [*expected], name
+
+
+@pytest.mark.parametrize("cluster", [[], ["--pservers", "2"]])
+def test_the_command_and_python_do_not_disagree(cluster: list[str], tmp_path: Path):
+    x = np.random.RandomState(0).rand(4, 9, 1000).astype("float32")
+    np.savez(tmp_path / "data.npz", x=x, y=x[:, :, :20])
+    told = ["run", str(EXAMPLE), "--feed", str(tmp_path / "data.npz"), "--save", str(tmp_path / "out.npz"), *cluster]
+    assert main([*told, "--seed", "3"]) == 0
+    module, scope = ps.load(EXAMPLE), ps.Scope()
+    assert module.startup is not None
+    ps.run(module.startup, scope=scope, seed=3)
+    for rows in x:
+        ps.run(module.main, feed={"x": rows, "y": rows[:, :20]}, scope=scope, seed=3)
+    with np.load(tmp_path / "out.npz") as saved:
+        for name in ("w", "b"):
+            assert saved[f"param/{name}"].tobytes() == scope[name].tobytes()
+
+
+def trained(optimizer: Any, dtype: DType) -> dict[str, bytes]:
+    """The parameters after three steps."""
+    model = L.Draft(seed=1)
+    x = L.data(model, "x", [-1, 5], dtype=dtype)
+    minimize(L.mean(L.square(L.fc(L.fc(x, 7, act="tanh"), 3))), optimizer)
+    module, scope = model.module(), ps.Scope()
+    assert module.startup is not None
+    ps.run(module.startup, scope=scope)
+    feed = np.random.RandomState(0).rand(6, 5).astype("float64" if dtype is DType.FP64 else "float32")
+    for _ in range(3):
+        ps.run(module.main, feed={"x": feed}, scope=scope)
+    return {name: scope[name].tobytes() for name in ("fc_0.w_0", "fc_1.w_0")}
+
+
+@pytest.mark.parametrize("optimizer", [Adam(0.1), Lamb(0.1)])
+@pytest.mark.parametrize("dtype", [DType.FP32, DType.FP64])
+def test_numbers_of_f64_are_not_rounded_to_f32(optimizer: Any, dtype: DType):
+    """The step size too is calculated in the element type of the parameter."""
+    expected = trained(optimizer, dtype)
+    with fluid_arithmetic():
+        found = trained(optimizer, dtype)
+    assert (found == expected) is (dtype is DType.FP64)
