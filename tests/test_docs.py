@@ -137,3 +137,24 @@ def test_job_files_in_the_documentation_load(tmp_path: Path):
         file = tmp_path / f"{number}.toml"
         file.write_text(block.text)
         load_job(file)
+
+
+def test_the_index_leads_to_every_document():
+    index = (ROOT / "docs" / "README.md").read_text()
+    pages = [path.relative_to(ROOT / "docs") for path in sorted((ROOT / "docs").rglob("*.md"))]
+    assert [str(page) for page in pages if str(page) != "README.md" and f"]({page})" not in index] == []
+
+
+def test_make_lists_its_commands():
+    done = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True)
+    rules = (ROOT / "Makefile").read_text()
+    phony = re.findall(r"^\.PHONY: (.*)$", rules, re.MULTILINE)[0].split()
+    listed = [line.split()[1] for line in done.stdout.splitlines()]
+    assert listed == phony
+    named = set(re.findall(r"`make ([a-z]+)`|^    make ([a-z]+)", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE))
+    assert {name for pair in named for name in pair if name} <= set(listed)
+
+
+def test_files_that_make_names_exist():
+    named = re.findall(r"\b(?:tests|benchmarks)/[\w/.]+", (ROOT / "Makefile").read_text())
+    assert [name for name in named if not (ROOT / name).exists()] == []

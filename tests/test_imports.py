@@ -178,3 +178,9 @@ def test_outputs_do_not_depend_on_the_hash_seed(tmp_path: Path):
         written.add(b"".join(file.name.encode() + file.read_bytes() for file in files))
         assert len(files) == 16
     assert len(written) == 1
+
+
+@pytest.mark.parametrize("folder", sorted({part_of(path) for path in FILES}))
+def test_the_architecture_names_every_part(folder: str):
+    name = folder if (PACKAGE / folder).is_dir() else f"{folder}.py"
+    assert f"`{name}`" in (ROOT / "ARCHITECTURE.md").read_text(), f"ARCHITECTURE.md does not say what {name} is for"

@@ -8,8 +8,10 @@ from __future__ import annotations
 import importlib
 import io
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from pstranspile.ir.diagnostics import DiagnosticError
@@ -28,22 +30,21 @@ class Verb(NamedTuple):
     summary: str
 
 
-VERBS: Mapping[str, Verb] = {
-    "compile": Verb("compile", "the programs of every trainer and parameter server of a cluster"),
-    "plan": Verb("plan", "the distribution plan: what is sliced, and which server holds what"),
-    "run": Verb("run", "run a program on this machine, step by step"),
-    "launch": Verb("launch", "run a job for real: all its machines as processes on this host"),
-    "start": Verb("start", "one machine of a compiled job as a process"),
-    "check": Verb("check", "does the cluster train as the single machine does"),
-    "verify": Verb("verify", "check that programs are well formed"),
-    "fmt": Verb("fmt", "rewrite programs in canonical text"),
-    "diff": Verb("diff", "the semantic difference of two programs, modules or output folders"),
-    "import": Verb("import_program", "a serialized ProgramDesc as text"),
-    "export": Verb("export", "text as serialized ProgramDescs"),
-    "grad": Verb("grad", "a training program from a forward one: gradients and updates"),
-    "explain": Verb("explain", "why an op or a variable of the compiled programs is there"),
-    "passes": Verb("passes", "the passes of the compiler, in order"),
-}
+_FIRST_LINE = re.compile(r'"""`pstranspile (\w+)`: (.+)[.?]"""')
+
+
+def _find_verbs() -> dict[str, Verb]:
+    verbs: dict[str, Verb] = {}
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        with path.open(encoding="utf-8") as file:
+            told = _FIRST_LINE.match(file.readline())
+        if told:
+            verbs[told[1]] = Verb(path.stem, told[2])
+    return verbs
+
+
+VERBS: Mapping[str, Verb] = _find_verbs()
+"""Every command by name: the files of this folder whose first line is `pstranspile NAME`, a colon and a sentence."""
 
 _EPILOG = """\
 Every command has its own help: pstranspile COMMAND --help

@@ -1,4 +1,4 @@
-"""`pstranspile compile`: the programs of every role of a cluster."""
+"""`pstranspile compile`: the programs of every trainer and parameter server of a cluster."""
 
 from __future__ import annotations
 

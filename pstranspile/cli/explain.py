@@ -1,4 +1,4 @@
-"""`pstranspile explain`: why is this op, or this variable, here?"""
+"""`pstranspile explain`: why an op or a variable of the compiled programs is there."""
 
 from __future__ import annotations
 

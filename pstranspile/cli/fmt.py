@@ -1,4 +1,4 @@
-"""`pstranspile fmt`: programs in canonical text."""
+"""`pstranspile fmt`: rewrite programs in canonical text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`pstranspile grad`: a forward program made into a training program."""
+"""`pstranspile grad`: a training program from a forward one: gradients and updates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`pstranspile launch`: all machines of a job as processes on this host."""
+"""`pstranspile launch`: run a job for real: all its machines as processes on this host."""
 
 from __future__ import annotations
 

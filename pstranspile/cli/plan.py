@@ -1,4 +1,4 @@
-"""`pstranspile plan`: the distribution plan."""
+"""`pstranspile plan`: the distribution plan: what is sliced, and which server holds what."""
 
 from __future__ import annotations
 

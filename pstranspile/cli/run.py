@@ -1,4 +1,4 @@
-"""`pstranspile run`: a program step by step, on one machine or on a simulated cluster."""
+"""`pstranspile run`: run a program step by step, on one machine or on a simulated cluster."""
 
 from __future__ import annotations
 

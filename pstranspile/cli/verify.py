@@ -1,4 +1,4 @@
-"""`pstranspile verify`: are programs well formed?"""
+"""`pstranspile verify`: check that programs are well formed."""
 
 from __future__ import annotations
 

@@ -31,6 +31,12 @@ def test_help_lists_the_commands(arguments, capsys):
     assert all(f"  {verb}" in out and spec.summary in out for verb, spec in VERBS.items())
 
 
+def test_every_file_that_runs_a_command_says_which():
+    files = {path.stem: path.read_text() for path in (ROOT / "pstranspile" / "cli").glob("*.py")}
+    running = {name for name, text in files.items() if "\ndef run(arguments: Sequence[str]) -> int:" in text}
+    assert running == {verb.module for verb in VERBS.values()}
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_command_has_help_with_examples(verb, capsys):
     assert main([verb, "--help"]) == 0

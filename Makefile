@@ -1,0 +1,60 @@
+# Commands of the project; `make help` lists them. PYTHON names the interpreter that makes the environment.
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+TESTS ?=
+
+export OMP_NUM_THREADS ?= 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test lint format types docs goldens generated check campaigns benchmarks ci
+
+help:  ## list the commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(BIN)/pytest  ## make the virtual environment, with what tests and checks need
+
+$(BIN)/pytest: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -e '.[test,dev]'
+	@touch $@
+
+test: setup  ## run the tests, or those that TESTS names: make test TESTS=tests/ops
+	$(BIN)/pytest $(TESTS)
+
+lint: setup  ## say what ruff finds in style
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: setup  ## bring the code into the form that ruff wants
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: setup  ## check the types of the package
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+docs: setup  ## run every command and snippet of the documents, and follow their links
+	$(BIN)/pytest tests/test_docs.py tests/test_coverage.py tests/verify/test_documentation.py
+
+goldens: setup  ## record all golden files that differ, and list them; read them with git diff
+	$(BIN)/pytest --bless tests/test_golden.py tests/verify tests/explain/test_rules.py tests/ir
+
+generated: setup  ## write the files anew that are made from others: the places of ops, the grammar's tables
+	$(BIN)/python -m pstranspile.ops.places
+	$(BIN)/python -m pstranspile.ir.text.grammar
+
+check: lint types test  ## lint, types and all tests
+
+campaigns: setup  ## draw many random cases: jobs and faults, edited programs, damaged files (hours)
+	PSTRANSPILE_NIGHTLY=1 $(BIN)/pytest -s tests/run/cluster
+	PSTRANSPILE_EDITS=50000 $(BIN)/pytest -s tests/structure
+	PSTRANSPILE_CASES=50000 $(BIN)/pytest -s tests/hostile
+
+benchmarks: setup  ## measure the speed of starting, compiling, steps and the cluster
+	$(BIN)/python benchmarks/start.py
+	$(BIN)/python benchmarks/compile.py --layers 10,100,400
+	$(BIN)/python benchmarks/steps.py
+	$(BIN)/python benchmarks/cluster.py mlp ctr
+
+ci:  ## everything that must hold before a change is merged, from nothing
+	PYTHON=$(PYTHON) .ci/run
