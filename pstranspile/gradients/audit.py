@@ -121,9 +121,12 @@ class Audit:
         self._ops(here, ops)
         if self.found:
             return
+        renamed = {differentiated(name): held for name, held in frame.local.items() if SUFFIX in name}
         for (name, version), uses in sorted(self.needs.terms.items(), key=lambda item: item[0]):
             given = frame.find(gradient_name(name))
             var = self.program.main_block.vars.get(name)
+            if given is None and var is not None and var.parameter is not None:
+                given = renamed.get(name)  # as a trainer calls what it sends
             asked = given is not None or (var is not None and var.parameter is not None)
             if version == 0 and name not in forward.last and asked and given != frozenset(uses) and ops:
                 self._wrong(here, ops[-1], name, given, uses)

@@ -38,6 +38,17 @@ def changed_names(program: Program) -> frozenset[str]:
     return frozenset(name for op in ops for name in op.output_names)
 
 
+def overwritten_inputs(program: Program) -> frozenset[str]:
+    """The variables that are declared as ops leave them, so that their dims say nothing of what is fed.
+
+    Those that are marked `feed` are not among them.
+    """
+    variables = program.main_block.vars
+    return frozenset(
+        name for name in changed_names(program) if name in variables and not variables[name].need_check_feed
+    )
+
+
 def check_feeds(program: Program, feed: Mapping[str, Any]) -> dict[str, Value]:
     """The fed values as the program takes them. Raises DiagnosticError for every one that doesn't fit.
 
@@ -53,7 +64,7 @@ def check_feeds(program: Program, feed: Mapping[str, Any]) -> dict[str, Value]:
             found.append(error(codes.FEED_UNKNOWN, message))
             continue
         made = as_value(var, value)
-        problem = mismatch(var, made)
+        problem = mismatch(var, made) and mismatch(var, made, any_dims=name in overwritten_inputs(program))
         if problem:
             found.append(error(codes.FEED_MISMATCH, f"{name} is declared {declared(var)}, but {problem}", var.location))
         taken[name] = made
@@ -78,26 +89,28 @@ def declared(var: Var) -> str:
     return f"{var.tensor.dtype.text}[{dims}]{level}"
 
 
-def mismatch(var: Var, value: Value) -> str:
-    """What is wrong with a value for a variable, "" if nothing."""
+def mismatch(var: Var, value: Value, *, any_dims: bool = False) -> str:
+    """What is wrong with a value for a variable, "" if nothing; its dims are not looked at with `any_dims`."""
     if var.kind is not VarKind.LOD_TENSOR or var.tensor is None:
         return ""
     if isinstance(value, LoDTensor):
-        return _lod_problem(var, value) or mismatch_of_array(var, value.data)
+        return _lod_problem(var, value) or mismatch_of_array(var, value.data, any_dims=any_dims)
     if not isinstance(value, np.ndarray):
         return f"is fed {describe(value)}"
     if var.tensor.lod_level:
         return f"is fed {describe(value)} without LoD; feed LoDTensor(data, lod=[[0, ...]])"
-    return mismatch_of_array(var, value)
+    return mismatch_of_array(var, value, any_dims=any_dims)
 
 
-def mismatch_of_array(var: Var, data: Any) -> str:
+def mismatch_of_array(var: Var, data: Any, *, any_dims: bool = False) -> str:
     """What is wrong with the element type or dims of an array for a variable, "" if nothing."""
     assert var.tensor is not None
     wanted = NUMPY_TYPES[var.tensor.dtype]
     if data.dtype != wanted:
         return f"is fed {describe(data)}; convert it with .astype('{wanted}')"
     shape = data.shape
+    if any_dims:
+        return ""
     if len(shape) != len(var.shape) or any(d not in (-1, n) for d, n in zip(var.shape, shape, strict=False)):
         return f"is fed {describe(data)}"
     return ""

@@ -14,7 +14,7 @@ from pstranspile.ops.context import Value
 from pstranspile.ops.values import LoDTensor
 from pstranspile.run import codes
 from pstranspile.run.describe import describe
-from pstranspile.run.feeds import declared, mismatch, mismatch_of_array, near
+from pstranspile.run.feeds import declared, mismatch, mismatch_of_array, near, overwritten_inputs
 from pstranspile.run.files import place_of
 from pstranspile.run.step_arrays import LENGTHS, StepKey, step_key
 
@@ -45,6 +45,7 @@ class Feeds:
     def __init__(self, program: Program, given: GivenFeeds):
         self._place = place_of(given)
         self._variables = program.main_block.vars
+        self._overwritten = overwritten_inputs(program)
         self._arrays: dict[str, Any] = {}
         self._ragged: dict[str, tuple[Any, list[tuple[int, int, list[int]]]]] = {}
         self._values: dict[str, list[Value]] = {}
@@ -116,7 +117,7 @@ class Feeds:
         else:
             counts[var.name] = len(array)
             self._arrays[var.name] = array
-            if len(array) and (problem := mismatch(var, array[0])):
+            if len(array) and (problem := mismatch(var, array[0], any_dims=var.name in self._overwritten)):
                 yield self._problem(f"{var.name} is declared {declared(var)}, but in each step {problem}")
 
     def _add_ragged(self, var: Var, rows: Any, lengths: Any, counts: dict[str, int]) -> Iterable[Diagnostic]:
@@ -126,7 +127,7 @@ class Feeds:
             yield self._problem(f"{var.name}{LENGTHS} must hold lengths: whole numbers [steps, batch], none below 0")
         elif not rows.ndim or int(lengths.sum()) != len(rows):
             yield self._problem(f"{var.name} is {describe(rows)}, but its lengths add up to {lengths.sum()}")
-        elif problem := mismatch_of_array(var, rows):
+        elif problem := mismatch_of_array(var, rows, any_dims=var.name in self._overwritten):
             yield self._problem(f"{var.name} is declared {declared(var)}, but {problem}")
         else:
             counts[var.name] = len(lengths)
@@ -161,7 +162,7 @@ class Feeds:
             rows, lengths = found[-1], [found[level] for level in range(levels)]
             problem = _length_problem(key, rows, lengths)
             values.append(rows if problem or not lengths else LoDTensor(rows, [_offsets(level) for level in lengths]))
-            problem = problem or mismatch(var, values[-1])
+            problem = problem or mismatch(var, values[-1], any_dims=var.name in self._overwritten)
             if problem:
                 yield self._problem(f"step {step}: {var.name} is declared {declared(var)}, but {problem}")
                 return

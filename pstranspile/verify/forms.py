@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pstranspile.ir.attributes import KINDS, AttrKind
-from pstranspile.ir.diagnostics import Severity
+from pstranspile.ir.describe import var_text
+from pstranspile.ir.diagnostics import Note, Severity
 from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import Attrs, Op
 from pstranspile.ir.text.literals import ATTR_KIND_TEXT, word
@@ -156,3 +157,15 @@ def report_unknown_op(op: Op, count: int, place: tuple[int, int], findings: Find
         f"{suggestion(op.type, all_schemas())}"
     )
     findings.op(codes.UNKNOWN_OP, message, place, focus=word(op.type), severity=Severity.WARNING)
+
+
+def unwritten(op: Op, name: str, writer: Op | None) -> tuple[str, tuple[Note, ...]]:
+    """What is said of a variable that an op reads, but that only `writer` writes, later or at once."""
+    what, notes = "nothing has written it before, and nothing brings it into this block", ()
+    if writer is op:
+        what = "this op itself is the first to write it"
+    elif writer is not None:
+        what = "this op runs before any op that writes it"
+        location = writer.origin.location if writer.origin is not None else None
+        notes = (Note(f"it is first written here, by {writer.type}", location, var_text(name)),)
+    return f"{var_text(name)} is read, but {what}", notes

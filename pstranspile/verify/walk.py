@@ -10,7 +10,7 @@ from typing import Any
 
 from pstranspile.ir.attributes import Strings
 from pstranspile.ir.describe import var_text
-from pstranspile.ir.diagnostics import Note, Severity
+from pstranspile.ir.diagnostics import Severity
 from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import Op, TensorType, Var
 from pstranspile.ops import schema_of
@@ -285,16 +285,26 @@ class Walk:
                 owner = self.owner(name, frame.index)
                 if owner is not None and not self._holds_value(name, owner, frame, op):
                     if self._does_without(op, slot, frame):
-                        self._report_unwritten(op, name, owner, place, Severity.WARNING)
+                        self._report_unwritten(op, name, owner, place, "it is left out")
                         continue
-                    self._report_unwritten(op, name, owner, place, Severity.ERROR)
+                    fed = self._only_fed(op, name, owner, place)
+                    self._report_unwritten(op, name, owner, place, "it has a value only if it is fed" if fed else "")
                 elif owner is None and not self._needs_no_declaration(op, slot, frame.index):
                     missing.add(name)
                 if owner is not None:
                     held = self._ready.get(owner, EMPTY).get(name)
-                    frame.ready[name] = frame.type_of(name) if held is None else held
+                    frame.ready[name] = self._type_before(name, owner, frame) if held is None else held
         if missing:
             self._report_undeclared(op, True, missing, place)
+
+    def _type_before(self, name: str, owner: int, frame: Frame) -> int | None:
+        """The type of what no op has written yet; an input that ops overwrite is declared as the last one leaves it."""
+        overwritten = owner == 0 and name in self._written_globals and not self.blocks[0].vars[name].persistable
+        return self.types.unsure(frame.type_of(name)) if overwritten else frame.type_of(name)
+
+    def _only_fed(self, op: Op, name: str, owner: int, place: tuple[int, int]) -> bool:
+        """Whether an op of block 0 works in place on what nothing else could have made: an input, if it is fed."""
+        return owner == place[0] == 0 and name in op.output_names and self._first_writer(name, owner) is op
 
     def _needs_no_declaration(self, op: Op, slot: str, block: int) -> bool:
         """Whether a variable of a slot counts as zero, or comes from outside, when it is not declared.
@@ -328,29 +338,20 @@ class Walk:
         known = self._ready.get(owner)
         if known is None or name in known:  # None: a block outside those that are running (a forward block)
             return True
-        if owner == 0 and name not in self._written_globals:
-            return True  # what nothing writes is an input of the program
+        if owner == 0 and (name not in self._written_globals or self.blocks[0].vars[name].need_check_feed):
+            return True  # what nothing writes is an input of the program, and so is what is declared as one
         if owner != frame.index and any(name in outer.carried for outer in self._frames):
             return True  # written by an earlier turn of the loop
         return any(0 <= i < len(self.blocks) and name in self.written(i) for _, i in references(op))
 
-    def _report_unwritten(self, op: Op, name: str, owner: int, place: tuple[int, int], severity: Severity) -> None:
+    def _report_unwritten(self, op: Op, name: str, owner: int, place: tuple[int, int], runs: str) -> None:
+        """Reports a variable that is read too early: a warning if Fluid runs the op, with `runs` for what it does."""
+        severity = Severity.WARNING if runs else Severity.ERROR
         if self._is_reported(f"unwritten {severity.value}", owner, name):
             return
-        writer = self._first_writer(name, owner)
-        what = "nothing has written it before, and nothing brings it into this block"
-        notes: tuple[Note, ...] = ()
-        if writer is not None:
-            what = "this op runs before any op that writes it"
-            origin = writer.origin
-            place_of_writer = origin.location if origin is not None else None
-            notes = (Note(f"it is first written here, by {writer.type}", place_of_writer, var_text(name)),)
-            if name in op.output_names and writer is op:
-                what, notes = "this op itself is the first to write it", ()
-        message = f"{var_text(name)} is read, but {what}"
-        if severity is Severity.WARNING:
-            message += "; it is left out"
-        self.findings.op(codes.READ_BEFORE_WRITE, message, place, focus=var_text(name), severity=severity, notes=notes)
+        told, notes = forms.unwritten(op, name, self._first_writer(name, owner))
+        told += f"; {runs}" if runs else ""
+        self.findings.op(codes.READ_BEFORE_WRITE, told, place, focus=var_text(name), severity=severity, notes=notes)
 
     def _is_reported(self, what: str, owner: int | None, name: str) -> bool:
         """Whether this has been reported before; from now on it has."""

@@ -83,3 +83,44 @@ def test_a_gradient_of_another_value_is_refused():
     assert found.message.startswith("tanh_grad: lacks a term of the gradient of %x")
     assert found.location is not None
     assert found.location.line == 17
+
+
+SHARED = """ir 1
+program @main {
+  block ^0 {
+    param %w : f32[2, 2]
+    state %rate : f32[1]
+    temp %w@GRAD : f32[2, 2]
+    temp %x : f32[-1, 2] feed
+    temp %twice : f32[-1, 2]
+    temp %y : f32[-1, 2]
+    temp %y@GRAD : f32[-1, 2]
+    temp %loss : f32[1]
+    temp %loss@GRAD : f32[1]
+    scale(X=%x) -> Out=%twice {scale=2.0}
+    assign(X=%twice) -> Out=%x
+    mul(X=%x, Y=%w) -> Out=%y
+    mean(X=%y) -> Out=%loss : loss
+    fill_constant -> Out=%loss@GRAD {shape=[1], value=1.0} : backward|loss
+    mean_grad(X=%y, Out@GRAD=%loss@GRAD) -> X@GRAD=%y@GRAD : backward
+    mul_grad(X=%x, Y=%w, Out@GRAD=%y@GRAD) -> X@GRAD=[], Y@GRAD=%w@GRAD : backward(%w, %w@GRAD)
+    sgd(Param=%w, Grad=%w@GRAD, LearningRate=%rate) -> ParamOut=%w : optimize(%w, %w@GRAD)
+  }
+}
+program @startup {
+  block ^0 {
+    param %w : f32[2, 2]
+    state %rate : f32[1]
+    fill_constant -> Out=%w {shape=[2, 2], value=0.5}
+    fill_constant -> Out=%rate {shape=[1], value=0.1}
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("mode", ["sync", "async", "fleet-sync"])
+def test_trainers_may_call_gradients_otherwise(mode: str):
+    """What a trainer sends whole has the trainer's number in its name, and is the same gradient."""
+    module, batch = ps.loads(SHARED), {"x": np.arange(8, dtype="float32").reshape(4, 2) / 8}
+    done = ps.simulate(ps.compile(module, ps.Job(pservers=2, trainers=2, mode=mode)), [batch], fetch=["loss"])
+    assert np.mean([each["loss"] for each in done.fetched]) == pytest.approx(2 * batch["x"].mean())

@@ -9,8 +9,10 @@ import pytest
 from pstranspile import layers as L
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.types import DType
-from pstranspile.proof import make_feeds
+from pstranspile.job import Job
+from pstranspile.proof import check, make_feeds
 from pstranspile.proof.data import inputs_of
+from tests.training import recorded
 
 CLASSES = {
     "bpr_loss": ("X", "Label", (-1, 7), (-1, 1), {}),
@@ -149,3 +151,8 @@ def test_what_is_too_large_has_to_be_given():
     L.relu(x)
     with pytest.raises(DiagnosticError, match=r"%x.*give it with --feed"):
         make_feeds(draft.main(), 1, 4)
+
+
+def test_what_readers_give_is_made():
+    """A program of a py_reader as it was dumped, `read` and the double buffer in it, is proven like any other."""
+    assert check(recorded("py_reader"), Job(pservers=2, trainers=2), steps=2).holds

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
+from pstranspile.run.step_feeds import Feeds
 
 HEAD = """ir 1
 program @main {
@@ -98,3 +99,39 @@ def test_a_sum_of_nothing_says_so():
     feed = {"x": np.ones((3, 4), "float32")}
     with pytest.raises(ps.DiagnosticError, match="none of X has a value"):
         ps.run(module_of(FAILS["sum of nothing"]).main, feed, ["z"], ps.Scope())
+
+
+BEFORE = {
+    "in place": ("", "reshape2(X=%in) -> Out=%in, XShape=%shape {shape=[-1, 6]}\n    relu(X=%in) -> Out=%out"),
+    "declared as an input": (" feed", "relu(X=%in) -> Out=%out\n    scale(X=%in) -> Out=%in {scale=2.0}"),
+    "of another rank": (
+        "",
+        "transpose(X=%in) -> Out=%in {axis=[0, 2, 1]}\nreshape(X=%in) -> Out=%in {shape=[-1, 6]}",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BEFORE)
+def test_inputs_may_be_overwritten(case: str):
+    """As Fluid has it: the declaration is that of the last op, what is fed may have other dims."""
+    mark, ops = BEFORE[case]
+    text = f"""ir 1
+program @main {{
+  block ^0 {{
+    temp %in : f32[-1, {"2, 3" if mark else "6"}]{mark}
+    temp %out : f32[-1, 6]
+    temp %shape : f32[0, -1, 2, 3]
+    {ops}
+  }}
+}}
+"""
+    module = ps.loads(text)
+    found = ps.verify(module)
+    assert {each.severity.value for each in found} <= {"warning"}
+    assert ("read-before-write" in {each.code for each in found}) == (not mark)
+    fed = np.arange(12, dtype="float32").reshape(2, 2, 3) - 5
+    for feed in ({"in": fed}, Feeds(module.main, {"in": fed[None]}).step(0)):
+        assert ps.run(module.main, feed, ["in"])["in"].size == 12
+    assert (fed == np.arange(12).reshape(2, 2, 3) - 5).all()
+    with pytest.raises(ps.DiagnosticError, match="in"):
+        ps.run(module.main, {"in": fed.astype("float64")}, ["in"])
