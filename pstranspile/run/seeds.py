@@ -57,25 +57,36 @@ def without_rows(program: Program, inputs: Iterable[str], sending: Container[str
 
     What is kept from step to step keeps its value. Raises DiagnosticError where it isn't known how large a value is.
     """
+    rest, senders = _without(program, inputs, sending)
+    return rest, {name: nothing_of(program, op, name) for name, op in senders.items()}
+
+
+def sends_of_rows(program: Program, inputs: Iterable[str], sending: Container[str]) -> bool:
+    """Whether ops of the types `sending` send anything that is made of `inputs`, or of gradients of them."""
+    return bool(_without(program, inputs, sending)[1])
+
+
+def _without(program: Program, inputs: Iterable[str], sending: Container[str]) -> tuple[Program, dict[str, Op]]:
+    """The program without the ops that need rows, and which ops send what of them, by name."""
     needing = {*inputs, *seeds_of(program).values()}
-    stand_ins: dict[str, Value] = {}
+    senders: dict[str, Op] = {}
     kept: list[Op] = []
     for op in program.main_block.ops:
         needed = [name for name in _read(program, op) if name in needing]
         if needed and op.type in sending:
-            stand_ins.update((name, nothing_of(program, op, name)) for name in needed)
+            senders.update(dict.fromkeys(needed, op))
             needed = []
         if needed:
             needing.update(n for n in op.output_names if (var := program.find_var(n)) is None or not var.persistable)
         else:
             kept.append(op)
             needing.difference_update(op.output_names)
-    return _with_ops(program, tuple(kept)), stand_ins
+    return _with_ops(program, tuple(kept)), senders
 
 
 def apart_from(program: Program, inputs: Iterable[str], indices: Collection[int]) -> list[int]:
     """Those of the ops with these indices that need neither `inputs` nor gradients of them."""
-    rest, _ = without_rows(program, inputs, ())
+    rest, _ = _without(program, inputs, ())
     kept = {id(op) for op in rest.main_block.ops}
     ops = program.main_block.ops
     return [index for index in indices if id(ops[index]) in kept]

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from pstranspile.interop.outputs import write_output
 from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.expect import expect, path_of
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import Value
 from pstranspile.ops.values import LoDTensor, SelectedRows
@@ -126,6 +127,10 @@ def feed_arrays(batches: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def save_feeds(path: str | os.PathLike[str], batches: Sequence[Mapping[str, Any]]) -> None:
     """Writes a feed file (`.npz`) of what is fed in each step, by name: arrays or LoDTensors of any shapes.
 
-    Raises DiagnosticError for what no file can hold, and when it can't be written.
+    Raises DiagnosticError for what no file can hold, and when it can't be written; TypeError for other arguments.
     """
-    write_output(os.fspath(path), npz_bytes(feed_arrays(batches)))
+    name = path_of(path, "save_feeds")
+    expect(batches, Sequence, "save_feeds", "a list of mappings, one for each step")
+    for batch in batches:
+        expect(batch, Mapping, "save_feeds", "a list of mappings, one for each step")
+    write_output(name, npz_bytes(feed_arrays(batches)))

@@ -39,6 +39,9 @@ OTHER_INPUTS = {
     "op-family": "tests/test_plugins.py",  # the same
     "check-": "tests/proof",  # data
     "table-": "tests/analysis",  # need a whole model
+    "start-": "tests/net",  # a process
+    "launch-": "tests/net",  # processes
+    "feed-shares": "tests/run",  # data for several trainers
     "program-turns": "tests/run",  # an option of `run` and `check`
     "programs-": "tests/emit/test_several.py",  # need two
     "dc-asgd-sparse": "tests/emit",  # needs a job

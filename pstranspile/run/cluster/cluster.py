@@ -56,7 +56,7 @@ from pstranspile.run.cluster.wellformed import require_lists, require_one_mode, 
 from pstranspile.run.feeds import near
 from pstranspile.run.program_feeds import inputs_of
 from pstranspile.run.scope import Scope, own_copy
-from pstranspile.run.seeds import without_rows
+from pstranspile.run.seeds import sends_of_rows
 from pstranspile.run.turns import GivenTurns, union_of
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ class Cluster:
         if self.servers:
             return all(server.mode == 0 for server in self.servers)
         main = self.trainers[0].main
-        return bool(without_rows(main, inputs_of(main), SENDING)[1])
+        return sends_of_rows(main, inputs_of(main), SENDING)
 
     def start(self) -> None:
         """Runs the start-up programs: the servers', then the trainers', which fetch the parameters."""
