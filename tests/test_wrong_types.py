@@ -107,7 +107,7 @@ TAKES: dict[str, tuple[str, Callable[[Any], object]]] = {
     "loads": ("text", ps.loads),
     "verify": ("module", ps.verify),
     "parse_scenario": ("text", ps.parse_scenario),
-    "save_feeds": ("mapping scope", lambda value: ps.save_feeds("/proc/nowhere", value if isinstance(value, list) else [value])),
+    "save_feeds": ("mapping scope", lambda v: ps.save_feeds("/proc/nowhere", v if isinstance(v, list) else [v])),
     "save_variables": ("program", lambda value: ps.save_variables(value, {}, "/nowhere")),
     "save_variables, scope": ("mapping scope", lambda value: ps.save_variables(MODULE.main, value, "/nowhere")),
     "load_variables": ("program", lambda value: ps.load_variables(value, {}, "/nowhere")),

@@ -9,6 +9,7 @@ from pstranspile.checkpoint.api import scopes_of
 from pstranspile.compile import Compiled, compile
 from pstranspile.emit.servers import ServerJob
 from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.ir.expect import expect_module
 from pstranspile.ir.model import STARTUP, Module
 from pstranspile.job import Job
 from pstranspile.plan.plan import Plan
@@ -72,9 +73,11 @@ def check(
     if they have different numbers of rows: the same, or "weighted" by these. `tell` is told how far the check is: what
     is being done, how much of it, and of how much. Raises DiagnosticError.
     """
+    expect_module(module, "check")
+    result = result or compile(module, job)
     seed = seed or module[STARTUP].random_seed or module.main.random_seed or 1
     course = Course(module, programs, steps or STEPS, tell)
-    made = started_apart(result or compile(module, job), course)
+    made = started_apart(result, course)
     if steps is None and feeds is not None:
         steps = course.steps = min(course.feeds(feeds).steps or STEPS, STEPS)
     steps = course.steps
