@@ -9,6 +9,7 @@ from pstranspile.analysis.facts import Facts
 from pstranspile.analysis.roles import find_roles
 from pstranspile.compile import Compiled
 from pstranspile.emit.servers import ServerJob
+from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import Program
 from pstranspile.ir.roles import OpRole
 from pstranspile.lazy import lazy_import
@@ -128,11 +129,16 @@ class Evaluation:
         self.lent.pop(name, None)
         self.frame.write(name, own_copy(value))
 
-    def go(self, indices: Iterable[int]) -> Evaluation:
-        """Runs some of the ops. What gradients begin with is weighted. Raises DiagnosticError."""
+    def go(self, indices: Iterable[int], given: Mapping[int, Mapping[str, Value]] = EMPTY) -> Evaluation:
+        """Runs some of the ops, some of them `given` other values. What gradients begin with is weighted.
+
+        Raises DiagnosticError.
+        """
         ops = self.ops = self.ops or self.execution.ops_with_copies()
         with np.errstate(all="ignore"):
             for index in indices:
+                for name, value in given.get(index, EMPTY).items():
+                    self.give(name, value)
                 for bound in ops[index]:
                     if not self.lent.keys().isdisjoint(bound.op.output_names):
                         for name in self.lent.keys() & {*bound.op.output_names}:

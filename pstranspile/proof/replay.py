@@ -16,6 +16,7 @@ from pstranspile.checkpoint.api import scopes_of
 from pstranspile.checkpoint.layout import Part, Placed, layout_of
 from pstranspile.checkpoint.state import gather, part_of
 from pstranspile.compile import Compiled
+from pstranspile.ir.frozen import EMPTY
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import Value
 from pstranspile.ops.tensor_bytes import NUMPY_TYPES
@@ -221,15 +222,24 @@ class Replay:
             self._on_servers(found, half, runs, step)
         return found
 
-    def share(self, half: Halves, trainer: int, step: int, beside: Mapping[str, Value] | None = None) -> Evaluation:
-        """The first half on a trainer's share, with the values that it holds, and those on servers that it does not."""
+    def share(
+        self,
+        half: Halves,
+        trainer: int,
+        step: int,
+        beside: Mapping[str, Value] | None = None,
+        given: Mapping[int, Mapping[str, Value]] = EMPTY,
+    ) -> Evaluation:
+        """The first half on a trainer's share, with the values that it holds, and those on servers that it does not.
+        Before some ops (by index) it is `given` others.
+        """
         machine = f"trainer_{trainer}"
         own = self.values_of(machine)
         values = {**(self.whole(own) if beside is None else beside), **own}
         feed = self.feeds[trainer](step) or {}
         run = Evaluation(half.program, self._known(half, values), feed, seed=self.seed, stream=trainer, step=step)
         if not run.idle:
-            return run.go(half.first)
+            return run.go(half.first, given)
         return run.without(half.first) if self.waits else run
 
     def _known(self, half: Halves, values: Mapping[str, Value]) -> dict[str, Value]:

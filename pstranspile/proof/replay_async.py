@@ -113,8 +113,10 @@ class _Window:
         self.step = step
         self.now: dict[Place, Value] = dict(replay.before)
         self.runs: dict[int, Evaluation] = {}
-        self.rows: dict[int, dict[str, Value]] = {}
-        """The rows that each trainer looked up, in tables that are else empty."""
+        self.rows: dict[int, dict[str, list[Value]]] = {}
+        """The rows that each trainer got of a table from its first lookup, its second, ..., in tables else empty."""
+        self.looked_up: dict[tuple[int, Place], int] = {}
+        """How many lookups of a trainer a slice has answered."""
         self.fetched: dict[int, dict[Place, Value]] = {}
         trained = () if half.plan is None else owned_slices(half.plan)
         self.own = {(owned.server, owned.slice.name): owned for owned in trained}
@@ -126,10 +128,27 @@ class _Window:
     def run(self, trainer: int) -> Evaluation:
         """The first half on a trainer, with the rows that it has looked up so far."""
         if trainer not in self.runs:
-            tables = {name: self._empty(name) for name in self._prefetched()}
-            beside = {**tables, **self.rows.get(trainer, {})}
-            self.runs[trainer] = self.replay.share(self.half, trainer, self.step, beside)
+            rows = self.rows.get(trainer, {})
+            beside = {name: rows[name][0] if name in rows else self._empty(name) for name in self._prefetched()}
+            self.runs[trainer] = self.replay.share(self.half, trainer, self.step, beside, self._lookups(trainer))
         return self.runs[trainer]
+
+    def _lookups(self, trainer: int) -> dict[int, dict[str, Value]]:
+        """What tables held when the lookups of the source (by index) were answered, where it was not always the same.
+
+        The trainer's program does several of them at once.
+        """
+        rows, counts = self.rows.get(trainer, {}), dict[str, int]()
+        got: dict[str, dict[str, Value]] = {}
+        program = self.replay.cluster.trainers[trainer].programs[self.replay.course.turns.program(self.step)]
+        for op in program.main_block.ops:
+            table = op.input("W") or ""
+            if op.type == "distributed_lookup_table" and len(rows.get(table, ())) > 1:
+                number = counts[table] = counts.get(table, -1) + 1
+                held = rows[table][number : number + 1]
+                got.update((name, {table: value}) for name in op.output_names for value in held)
+        ops = enumerate(self.half.program.main_block.ops)
+        return {i: got[name] for i, op in ops if (name := op.output("Out") or "") in got and op.input("W") in got[name]}
 
     def _prefetched(self) -> list[str]:
         found = [owned.parameter.name for owned in self.replay.slices.values() if owned.parameter.prefetched]
@@ -158,19 +177,21 @@ class _Window:
         if owned is None:
             self._look_up_by_id(event)
             return
-        rows = self.rows.setdefault(event.trainer, {})
         name, s = owned.parameter.name, owned.slice
-        if name not in rows:
-            rows[name] = self._empty(name)
+        rows = self.rows.setdefault(event.trainer, {}).setdefault(name, [])
+        number = self.looked_up.get((event.trainer, place), 0)
+        self.looked_up[event.trainer, place] = number + 1
+        if number == len(rows):
+            rows.append(self._empty(name))
         ids = np.asarray(event.payload).reshape(-1)
-        rows[name][s.start + ids] = self.now[place][ids]
+        rows[number][s.start + ids] = self.now[place][ids]
 
     def _look_up_by_id(self, event: Event) -> None:
         """Rows of the distributed lookup table."""
         for plan in self.replay.plans:
             if plan.table is not None and event.variable in plan.table.ids_sent:
                 rows = self.rows.setdefault(event.trainer, {})
-                whole = rows.setdefault(plan.table.name, self._empty(plan.table.name))
+                (whole,) = rows.setdefault(plan.table.name, [self._empty(plan.table.name)])
                 held = self.now[event.server, plan.table.name]
                 asked = np.isin(held.rows, np.asarray(event.payload).reshape(-1))
                 whole[held.rows[asked]] = held.value[: len(held.rows)][asked]

@@ -200,6 +200,8 @@ def _conclusion(report: Report) -> list[str]:
     lines += _not_learnt(report.learnt)
     if not report.wrong:
         lines.append("every step of every machine is what the source program makes of the values before it")
+        if report.mode == "geo":
+            lines.append("every exchange follows the recurrence of geo: what is learnt is added once, nothing is lost")
     if report.schedules:
         bad = len(report.schedule_differs)
         if bad:
