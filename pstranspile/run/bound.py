@@ -226,16 +226,21 @@ Lod: TypeAlias = "list[list[int]]"
 
 def _any(run: Run, arguments: Sequence[Argument], results: Sequence[Argument], rule: str) -> Run:
     """A kernel's Run for values that may have LoD: takes it off, and gives it to the results by the kernel's rule."""
+    lists = tuple(argument.duplicable for argument in arguments), tuple(result.duplicable for result in results)
+    return _wrapper(*lists, lod_sources(arguments, results, rule))(run)
+
+
+def lod_sources(arguments: Sequence[Argument], results: Sequence[Argument], rule: str) -> tuple[tuple[int, ...], ...]:
+    """For each result the arguments whose LoD it takes by a kernel's rule: that of the first one that has one."""
     slots = [argument.slot for argument in arguments]
-    sources: list[tuple[int, ...]] = []  # for each result the arguments whose LoD it takes, the first one that has one
+    sources: list[tuple[int, ...]] = []
     for result in results:
         of = result.slot.removesuffix("@GRAD")
         if rule == "each":
             sources.append((slots.index(of),) if of in slots else ())
         else:
             sources.append(tuple(range(len(slots))) if rule == "share" or result.slot in rule.split() else ())
-    lists = tuple(argument.duplicable for argument in arguments), tuple(result.duplicable for result in results)
-    return _wrapper(*lists, tuple(sources))(run)
+    return tuple(sources)
 
 
 @cache

@@ -2,7 +2,8 @@
 
 The function gives bitwise what the straightforward form gives. What it saves is looking up: slots, variables,
 attributes and kernels are resolved once, short kernels become expressions (`Kernel.inline`), and LoD is looked for
-only where it can be.
+only where it can be: there it has a local of its own beside the data (`lv2` beside `v2`, None if there is none), and
+a LoDTensor is made where somebody needs one.
 
     def step(frame, find, held, feeds):
         v0, v1 = feeds
@@ -16,7 +17,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from enum import IntEnum
 from types import FunctionType, TracebackType
 from typing import Any
 
@@ -30,19 +30,13 @@ from pstranspile.ops.context import Value
 from pstranspile.ops.embedding import LOOKUP_GRADIENTS
 from pstranspile.ops.feeding import FEEDING
 from pstranspile.ops.kernel import kernel_of
+from pstranspile.ops.values import LoDTensor
 from pstranspile.run.bound import EMPTY_NAME, BoundOp, bind, present, with_defaults
+from pstranspile.run.local_values import Holds, LocalValues
 from pstranspile.run.row_gradients import bind_as_rows, gradients_as_rows
 from pstranspile.run.together import Group, find_groups
 
 np = lazy_import("numpy")
-
-
-class Holds(IntEnum):
-    """What is known of a variable's value at some place: from nothing, to a plain array."""
-
-    ANYTHING = 0
-    NO_LOD = 1
-    ARRAY = 2
 
 
 class Deviation(Exception):
@@ -71,7 +65,7 @@ def deep_ops(program: Program, op: Op) -> Iterator[Op]:
                     todo.extend(program.blocks[block].ops)
 
 
-class Source:
+class Source(LocalValues):
     """Writes the function. `odd` names variables of the scope that hold something else than a plain array."""
 
     def __init__(
@@ -83,6 +77,7 @@ class Source:
         groups: dict[tuple[str, ...], Group] | None = None,
         block: int = 0,
     ):
+        super().__init__()
         self.program = program
         self.number, self.block = block, program.blocks[block]
         self.feeds = feeds
@@ -99,18 +94,11 @@ class Source:
             for indexes, group in find_groups(program, self.bound):
                 self.groups[indexes[-1]] = indexes, groups.setdefault(tuple(group.kept), group)
                 self.grouped.update(indexes)
-        self.lines: list[str] = []
-        self._indent = "    "
-        self.owners: dict[int, int] = {}
-        """Line of the source -> index of the op it belongs to."""
         self.names: dict[str, Any] = {"ndarray": np.ndarray, "Deviation": Deviation, "Missing": Missing, **FUNCTIONS}
+        self.names |= {"LoDTensor": LoDTensor, "new": vars(tuple)["__new__"]}
         """What the function's globals are."""
-        self.locals: dict[str, str] = {}
-        self.holds: dict[str, Holds] = {}
         self.loaded: list[str] = []
         """What is read of the scope."""
-        self.unsure: set[str] = set()
-        """Variables whose local may be None: not written after all."""
         self.last: dict[str, int] = {}
         for index, touched in enumerate(self.touched):
             self.last.update(dict.fromkeys(touched, index))
@@ -146,13 +134,6 @@ class Source:
         var = self.block.vars.get(name)
         return var is not None and var.persistable
 
-    def _local(self, name: str) -> str:
-        return self.locals.setdefault(name, f"v{len(self.locals)}")
-
-    def _add(self, line: str, op: int = -1) -> None:
-        self.lines.append(self._indent + line)
-        self.owners[len(self.lines)] = op
-
     def _write(self) -> None:
         self.lines.append("def step(frame, find, held, feeds):")
         if self.feeds:
@@ -180,7 +161,7 @@ class Source:
         local = f"u{list(self.groups).index(indexes[-1])}"
         self.names[local] = group
         values = [
-            "".join(f"{self._local(name)}, " for name in names) for names in (group.kept, group.given, group.shared)
+            "".join(f"{self._whole(name)}, " for name in names) for names in (group.kept, group.given, group.shared)
         ]
         self._add(f"if not {local}.step({', '.join(f'({each})' for each in values)}):", indexes[0])
         self._indent += "    "
@@ -191,9 +172,7 @@ class Source:
             self._free(index)
 
     def _fetched(self, name: str) -> str:
-        if name in self.holds:
-            return self._local(name)
-        return f"find({name!r})"
+        return self._whole(name) if name in self.holds else f"find({name!r})"
 
     def _load_from_scope(self) -> None:
         """Loads every variable that is read before it is written, and makes sure of what it holds."""
@@ -232,30 +211,15 @@ class Source:
         else:
             self._call(index, bound)
 
-    def _least(self, bound: BoundOp) -> Holds:
-        """What is known of all inputs of an op."""
-        return min((self.holds[name] for name in bound.reads), default=Holds.ARRAY)
-
-    def _arguments(self, bound: BoundOp) -> str:
-        def one(name: str) -> str:
-            return "None" if name == EMPTY_NAME else self._local(name)
-
-        parts: list[str] = []
-        for argument in bound.arguments:
-            _, names, duplicable, _ = argument
-            if argument.is_frame:
-                parts.append("frame")
-            elif duplicable:
-                parts.append(f"[{', '.join(map(one, names))}]")
-            else:
-                parts.append(one(names[0]) if names else "None")
-        return ", ".join(parts)
-
     def _call(self, index: int, bound: BoundOp) -> None:
         """Calls the kernel as it is where no LoD is among the values, or where it handles LoD."""
-        holds = Holds.ANYTHING if bound.lod == "new" else min(Holds.NO_LOD, self._least(bound))
         self.names[f"k{index}"] = bound.run
-        made = f"k{index}({self._arguments(bound)})"
+        if self._takes_apart(index, bound):
+            self._unpack(index, bound, f"k{index}({self._arguments(bound)})", Holds.NO_LOD)
+            self._give_lods(index, bound)
+            return
+        holds = Holds.ANYTHING if bound.lod == "new" else min(Holds.NO_LOD, self._least(bound))
+        made = f"k{index}({self._arguments(bound, whole=bound.sees_lod)})"
         if not bound.sees_lod and holds is Holds.ANYTHING:
             made = self._if_arrays(index, bound, made)
         self._unpack(index, bound, made, holds)
@@ -263,8 +227,10 @@ class Source:
     def _if_arrays(self, index: int, bound: BoundOp, made: str) -> str:
         """An expression for when all inputs are arrays, with the one for when they are not."""
         doubtful = [f"{self._local(name)}.__class__" for name in bound.reads if self.holds[name] < Holds.ARRAY]
+        tests = [f"l{self._local(name)} is None" for name in bound.reads if name in self.apart]
+        tests += [f"ndarray is {' is '.join(doubtful)}"] if doubtful else []
         self.names[f"g{index}"] = bound.run_any
-        return f"{made} if ndarray is {' is '.join(doubtful)} else g{index}({self._arguments(bound)})"
+        return f"{made} if {' and '.join(tests)} else g{index}({self._arguments(bound, whole=True)})"
 
     def _unpack(self, index: int, bound: BoundOp, made: str, holds: Holds) -> None:
         targets = [f"t{place}" for place in range(len(bound.results))]
@@ -294,6 +260,7 @@ class Source:
 
     def _store(self, index: int, name: str, value: str, holds: Holds) -> None:
         """Gives a variable that may have a value already its new one, unless that is None."""
+        self._join(index, name)
         known = name in self.holds and name not in self.unsure
         if not known and not self._persistable(name):
             self._add(f"{self._local(name)} = {value}", index)
@@ -308,13 +275,6 @@ class Source:
         local = self._local(name)
         return f"{local} = held[{name!r}]" if self._persistable(name) else local
 
-    def _written(self, name: str, holds: Holds, *, sure: bool) -> None:
-        self.holds[name] = holds
-        if sure:
-            self.unsure.discard(name)
-        else:
-            self.unsure.add(name)
-
     def _expression(self, index: int, bound: BoundOp, *, plain_only: bool) -> bool:
         """Writes the op as an expression, if its kernel has one (`plain_only`: and all inputs are surely arrays)."""
         text = inline_text(bound, self._local)
@@ -324,12 +284,23 @@ class Source:
         var = self.block.vars.get(name)
         if var is not None and var.kind is not VarKind.LOD_TENSOR:
             return False
-        holds = self._least(bound)
         expression = re.sub(r"\bnp\.(\w+)", self._numpy_name, text)
-        if holds < Holds.ARRAY:
-            expression = self._if_arrays(index, bound, f"({expression})")
+        if apart := self._takes_apart(index, bound):
+            holds = min(self.holds[each] for each in bound.reads)
+            doubtful = [f"{self._local(each)}.__class__" for each in bound.reads if self.holds[each] < Holds.ARRAY]
+            if doubtful:
+                self.names[f"k{index}"] = bound.run
+                other = f"k{index}({self._arguments(bound)})"
+                expression = f"({expression}) if ndarray is {' is '.join(doubtful)} else {other}"
+        else:
+            holds = self._least(bound)
+            if holds < Holds.ARRAY:
+                expression = self._if_arrays(index, bound, f"({expression})")
+            self._join(index, name)
         self._add(f"{self._target(name)} = {expression}", index)
         self._written(name, holds, sure=True)
+        if apart:
+            self._give_lods(index, bound)
         return True
 
     def _numpy_name(self, match: re.Match[str]) -> str:
@@ -341,6 +312,7 @@ class Source:
         touched = self.touched[index]
         self._add("local = frame.local", index)
         for name in touched:
+            self._join(index, name)
             if name in self.holds and not self._persistable(name):
                 self._add(f"if {self._local(name)} is not None: local[{name!r}] = {self._local(name)}", index)
         self.names[f"c{index}"] = in_frame(bound)
@@ -358,12 +330,17 @@ class Source:
         if trace is None:
             return -1, {}
         here = trace.tb_frame.f_locals
-        return self.owners.get(trace.tb_lineno, -1), {name: here.get(local) for name, local in self.locals.items()}
+        values: dict[str, Value] = {name: here.get(local) for name, local in self.locals.items()}
+        for name, local in self.locals.items():
+            lod = here.get(f"l{local}")
+            if lod is not None:
+                values[name] = LoDTensor(values[name], lod)
+        return self.owners.get(trace.tb_lineno, -1), values
 
     def _free(self, index: int) -> None:
         """Forgets values after their last use, so that their memory serves the next ones."""
         done = [
-            self._local(name)
+            name
             for name in self.touched[index]
             if self.last[name] == index
             and name in self.holds
@@ -371,7 +348,8 @@ class Source:
             and not self._persistable(name)
         ]
         if done:
-            self._add(f"del {', '.join(done)}", index)
+            lods = [f"l{self._local(name)}" for name in done if name in self.apart]
+            self._add(f"del {', '.join([*map(self._local, done), *lods])}", index)
 
 
 def inline_text(bound: BoundOp, local: Any) -> str | None:

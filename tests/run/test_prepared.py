@@ -128,6 +128,69 @@ def test_a_ragged_feed_is_looked_at_again_when_it_changes_where_it_is():
         prepared.step({"x": data})
 
 
+LODS_APART = """ir 1
+program @main {
+  block ^0 {
+    temp %x : f32[-1, 3] lod=1 feed
+    temp %w : f32[-1, 3] feed
+    temp %y : f32[-1, 3] lod=1
+    temp %z : f32[-1, 3] lod=1
+    temp %s : f32[-1, 3] lod=1
+    temp %shape : f32[0, -1, 3]
+    temp %flat : f32[-1, 1] lod=1
+    temp %rows : f32[-1]
+    temp %p : f32[-1, 3]
+    temp %index : i32[-1, 3]
+    temp %parts0 : f32[-1, 1] lod=1
+    temp %parts1 : f32[-1, 2] lod=1
+    temp %grad : f32[-1, 3] lod=1
+    state %kept : f32[-1, 3] lod=1
+    relu(X=%x) -> Out=%y
+    elementwise_mul(X=%w, Y=%y) -> Out=%z
+    sum(X=[%z, %y, %x]) -> Out=%s
+    scale(X=%s) -> Out=%kept { scale = 2.0 }
+    reshape2(X=%z) -> Out=%flat, XShape=%shape { shape = [-1, 1] }
+    reduce_sum(X=%kept) -> Out=%rows { dim = [0] }
+    sequence_pool(X=%s) -> Out=%p, MaxIndex=%index { pooltype = "MAX" }
+    relu_grad(Out=%y, Out@GRAD=%z) -> X@GRAD=%grad
+    tanh(X=%y) -> Out=%y
+    split(X=%y) -> Out=[%parts0, %parts1] { axis = 1, sections = [1, 2] }
+    elementwise_add(X=%y, Y=%parts0) -> Out=%y
+    elementwise_mul(X=%y, Y=%y) -> Out=%x
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("fetch", ["x y z s flat rows p grad kept parts0 parts1", "y", "z p", "x grad"])
+def test_values_with_lod_are_the_same_taken_apart(fetch: str):
+    """The LoD has a local of its own: variables written anew, results of other rows, lists, and what is kept."""
+    main, names, plain, fast = loads(LODS_APART).main, tuple(fetch.split()), Scope(), Scope()
+    prepared = prepare(main, ("x", "w"), names, fast)
+    for offsets in ([0, 2, 4], [0, 3], [0, 1, 1, 3], [0, 5]):
+        x = np.linspace(-1, 2, 3 * offsets[-1], dtype="float32").reshape(-1, 3)
+        feed = {"x": LoDTensor(x, [offsets]), "w": x * 3}
+        want, got = interpret(Execution(main, plain), feed, names), prepared.step(feed)
+        assert [name for name in names if not same(got[name], want[name])] == []
+        assert same(fast["kept"], plain["kept"])
+        assert isinstance(got[names[0]], LoDTensor)
+
+
+def test_a_failure_behind_a_ragged_feed_is_the_same():
+    """The values that are told of are those with their LoD, however the locals hold them."""
+    main, told = loads(LODS_APART.replace("shape = [-1, 1]", "shape = [-1, 2]")).main, list[str]()
+    feed = {"x": LoDTensor(np.ones((3, 3), "float32"), [[0, 1, 3]]), "w": np.ones((3, 3), "float32")}
+    for form in (
+        lambda: interpret(Execution(main, Scope()), feed, ("y",)),
+        lambda: prepare(main, ("x", "w"), ("y",)).step(feed),
+    ):
+        with pytest.raises(DiagnosticError) as caught:
+            form()
+        told.append(str(caught.value))
+    assert told[0] == told[1]
+    assert "z f32[3, 3]" in told[0]
+
+
 @pytest.mark.parametrize(
     ("change", "feed"),
     [

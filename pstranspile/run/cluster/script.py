@@ -18,7 +18,7 @@ from pstranspile.ir.types import VarKind
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import Value
 from pstranspile.ops.kernel import Run
-from pstranspile.ops.values import LoDTensor, SelectedRows
+from pstranspile.ops.values import SelectedRows
 from pstranspile.run.bound import EMPTY_NAME, Argument, BoundOp
 from pstranspile.run.frame import Execution, Frame
 from pstranspile.run.prepared import Prepared, keep_freed_memory
@@ -142,7 +142,6 @@ class ScriptSource(Source):
     def _load_from_scope(self) -> None:
         """As for any program; sparse rows have no LoD, which is made sure of."""
         super()._load_from_scope()
-        self.names["LoDTensor"] = LoDTensor
         for name in sorted(self._rows):
             if self.holds.get(name) is Holds.ANYTHING:
                 self._add(f"if {self._local(name)}.__class__ is LoDTensor: raise Deviation")
@@ -164,6 +163,8 @@ class ScriptSource(Source):
             if name in self.unsure:
                 self._add(f"if {self._local(name)} is None: raise Missing({name!r})", index)
                 self.unsure.discard(name)
+        for name in dict.fromkeys(bound.op.input_names):
+            self._join(index, name)
         number = self._exchanges
         self._exchanges += 1
         values = "".join(f"{self._local(name)}, " for name in bound.op.input_names)
