@@ -35,7 +35,7 @@ def _causes(main: Program, startup: Program) -> list[Diagnostic]:
     ops = main.main_block.ops
     moved = find_roles(main.main_block).moved
     updates = [op for index, op in enumerate(ops) if index in moved and _is_optimizer(op)]
-    found = [
+    findings = [
         *_mistaken_roles(main, moved),
         *_not_initialised(main, startup, [ops[index] for index in sorted(moved)]),
         *_overwritten(main, moved, {op.input("Param") for op in updates}),
@@ -46,8 +46,8 @@ def _causes(main: Program, startup: Program) -> list[Diagnostic]:
         *_gradients_of_nothing(main),
         *_mistaken_initial_values(main, startup),
     ]
-    found = found or [*_made_by_trainers(main, moved)]
-    return sorted(found, key=lambda finding: (finding.location or ("",))[1:])
+    findings = findings or [*_made_by_trainers(main, moved)]
+    return sorted(findings, key=lambda finding: (finding.location or ("",))[1:])
 
 
 def _is_optimizer(op: Op) -> bool:

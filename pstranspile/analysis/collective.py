@@ -52,7 +52,7 @@ def find_reductions(program: Program, rings: int) -> tuple[tuple[Reduction, ...]
     """
     block = program.main_block
     findings: list[Diagnostic] = []
-    found: list[Reduction] = []
+    reductions: list[Reduction] = []
     for index in range(len(block.ops) - 1, -1, -1):
         op = block.ops[index]
         for parameter, gradient in finished_gradients(op):
@@ -68,18 +68,18 @@ def find_reductions(program: Program, rings: int) -> tuple[tuple[Reduction, ...]
                     f"%{parameter} with is_sparse=False, or use mode local-sgd"
                 )
                 findings.append(at_op(codes.SPARSE, message, op, focus=f"%{gradient}", severity=Severity.WARNING))
-            found.append(Reduction(index, parameter, gradient, len(found) % rings))
+            reductions.append(Reduction(index, parameter, gradient, len(reductions) % rings))
     findings.reverse()
     findings += _never_summed(program)
-    if found and not any(is_loss_gradient(op) for op in block.ops):
+    if reductions and not any(is_loss_gradient(op) for op in block.ops):
         message = (
             "no op has the role backward|loss, so no gradient of a loss is divided by the number of trainers: "
             "gradients are summed, not averaged"
         )
         findings.append(warning(codes.NOT_SCALED, message))
-    if not found:
+    if not reductions:
         findings.append(warning(codes.NOTHING, "no gradient is summed: every trainer trains by itself", focus="mode"))
-    return tuple(found), findings
+    return tuple(reductions), findings
 
 
 def _never_summed(program: Program) -> Iterator[Diagnostic]:

@@ -63,7 +63,7 @@ def _is_distributed(op: Op) -> bool:
 
 def _other_readers(program: Program, table: LookupTable, moved: Container[int]) -> list[Diagnostic]:
     """Errors for ops on the trainer that read the table itself."""
-    found: list[Diagnostic] = []
+    findings: list[Diagnostic] = []
     focus = f"%{table.parameter}"
     for index, op in enumerate(program.main_block.ops):
         if index in moved or index in table.lookups or table.parameter not in op.input_names:
@@ -71,21 +71,21 @@ def _other_readers(program: Program, table: LookupTable, moved: Container[int]) 
         if op.type == f"{LOOKUP}_grad":
             continue  # reads no more of it than its height
         message = f"{focus} is a distributed lookup table, which this op on the trainer can't read"
-        found.append(at_op(codes.TABLE_READER, message, op, focus=focus))
-    return found
+        findings.append(at_op(codes.TABLE_READER, message, op, focus=focus))
+    return findings
 
 
 def _late_ids(program: Program, table: LookupTable) -> list[Diagnostic]:
     """Errors for lookups whose ids are made after the first lookup, where all of them take place."""
     ops, first = program.main_block.ops, table.lookups[0]
     wanted = {ops[i].inputs["Ids"][0]: i for i in table.lookups[1:]}  # the last lookup of each ids
-    found: list[Diagnostic] = []
+    findings: list[Diagnostic] = []
     for index in range(first, table.lookups[-1]):
         for name in ops[index].output_names:
             if index < wanted.get(name, -1):
                 message = f"the ids %{name} are made after the first lookup in %{table.parameter}, too late for it"
-                found.append(at_op(codes.TABLE_ORDER, message + _REMEDY, ops[wanted[name]], focus=f"%{name}"))
-    return found
+                findings.append(at_op(codes.TABLE_ORDER, message + _REMEDY, ops[wanted[name]], focus=f"%{name}"))
+    return findings
 
 
 def _joined(program: Program, table: LookupTable, updates: Sequence[Update]) -> list[Diagnostic]:

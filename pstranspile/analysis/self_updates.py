@@ -20,12 +20,12 @@ def self_updates(module: Module) -> list[Diagnostic]:
 
     Mode geo sends no gradients, but what changed; there they are fine.
     """
-    found: list[Diagnostic] = []
+    findings: list[Diagnostic] = []
     for name, program in module.programs.items():
         for op in program.main_block.ops if name != STARTUP else ():
             updated = updated_by_itself(op)
             if updated:
                 names = ", ".join(f"%{name}" for name in updated)
                 message = f"it updates {names} by itself, and there is no gradient to send to a server"
-                found.append(at_op(codes.UPDATES_ITSELF, message, op))
-    return found
+                findings.append(at_op(codes.UPDATES_ITSELF, message, op))
+    return findings

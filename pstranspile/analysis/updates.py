@@ -259,16 +259,16 @@ def _ops_after_updates(
 
 def _through_all_but(graph: OpGraph, index: int, parameters: Mapping[str, int], *, upwards: bool) -> list[int]:
     """Ancestors (or descendants) of an op through anything but parameters, which the server has."""
-    found: set[int] = set()
+    indices: set[int] = set()
     todo = [index]
     while todo:
         node = todo.pop()
         for near in graph.predecessors(node) if upwards else graph.successors(node):
             edge = (near, node) if upwards else (node, near)
-            if graph.edges[edge]["var"] not in parameters and near not in found:
-                found.add(near)
+            if graph.edges[edge]["var"] not in parameters and near not in indices:
+                indices.add(near)
                 todo.append(near)
-    return sorted(found)
+    return sorted(indices)
 
 
 def _is_state(program: Program, name: str) -> bool:

@@ -74,27 +74,27 @@ def uses_of(block: Block, moved: Container[int], followed: Container[str] | None
 
 def sub_blocks(op: Op) -> tuple[int, ...]:
     """Indices of the blocks an op refers to, in the order of its attributes."""
-    found: list[int] = []
+    indices: list[int] = []
     for value in op.attrs.values():
         if type(value) is BlockRef:
-            found.append(int(value))
+            indices.append(int(value))
         elif type(value) is BlockRefs:
-            found.extend(value)
-    return tuple(found)
+            indices.extend(value)
+    return tuple(indices)
 
 
 def deep_blocks(program: Program, op: Op) -> tuple[int, ...]:
     """Indices of all blocks below an op: its sub-blocks, their ops' sub-blocks and so on, each once."""
-    found: list[int] = []
+    indices: list[int] = []
     todo = list(sub_blocks(op))
     while todo:
         index = todo.pop(0)
-        if index in found or not 0 <= index < len(program.blocks):
+        if index in indices or not 0 <= index < len(program.blocks):
             continue
-        found.append(index)
+        indices.append(index)
         for inner in program.blocks[index].ops:
             todo.extend(sub_blocks(inner))
-    return tuple(found)
+    return tuple(indices)
 
 
 class Effects(NamedTuple):

@@ -204,11 +204,11 @@ class _Backward:
         inner = self._sub_block(forward, int(sub_block)) if isinstance(sub_block, BlockRef) else None
         made = rule(forward, Wanted(self.unwanted.setdefault(block, set()), inner))
         device, origin = forward.attrs.get("op_device"), _derived(forward.origin)
-        found: list[Op] = []
+        kept: list[Op] = []
         for op in made:
             attrs = op.attrs if device is None else FrozenMap({**op.attrs, "op_device": device})
-            found.append(self._apart(forward, op._replace(attrs=attrs, origin=origin), block))
-        return tuple(found)
+            kept.append(self._apart(forward, op._replace(attrs=attrs, origin=origin), block))
+        return tuple(kept)
 
     def _sub_block(self, forward: Op, block: int) -> GradientBlock:
         draft = self.draft
@@ -248,15 +248,15 @@ class _Backward:
 
 
 def _leading_back(made: Iterable[Op], reached: set[str]) -> list[Op]:
-    found: list[Op] = []
+    kept: list[Op] = []
     for op in made:
         read = [name for name in op.input_names if SUFFIX in name]
         if any(name in reached for name in read):
-            found.append(op)
+            kept.append(op)
             reached.update(op.output_names)
         elif not read:
             break
-    return found
+    return kept
 
 
 def _inner_path(draft: Draft, forward: Op, block: int) -> list[Op]:
@@ -274,7 +274,7 @@ def _inner_path(draft: Draft, forward: Op, block: int) -> list[Op]:
 def _ended(draft: Draft, block: int, forward: Op) -> list[Op]:
     """Zeros for the gradients of what a sub-block overwrites without having read it."""
     written = {name for op in draft.blocks[block].ops for name in op.output_names}
-    found: list[Op] = []
+    made: list[Op] = []
     for name in forward.output_names:
         gradient, var = gradient_name(name), draft.find(name, block)
         if var is None or var.kind is not VarKind.LOD_TENSOR or var.dtype not in FLOATS or name in draft.stop_gradient:
@@ -282,8 +282,8 @@ def _ended(draft: Draft, block: int, forward: Op) -> list[Op]:
         if name in [*forward.input_names] and gradient not in written:
             like = gradient if forward.type == "while" else name  # a loop takes what its block reads
             zeros = bare_op("fill_zeros_like", {"X": (like,)}, {"Out": (gradient,)})
-            found.append(zeros._replace(role=OpRole.BACKWARD, origin=_derived(forward.origin)))
-    return found
+            made.append(zeros._replace(role=OpRole.BACKWARD, origin=_derived(forward.origin)))
+    return made
 
 
 def _mint_again(draft: Draft, start: int, made: _Backward) -> None:
@@ -312,15 +312,15 @@ def _paired(draft: Draft, grads: dict[str, str], parameters: Iterable[str] | Non
         parameters = [name for name, info in infos if info and info.trainable]
     pairs = tuple(ParamGrad(param, grads[param]) for param in parameters if param in grads)
     last = {name: index for index, op in enumerate(block.ops) for name in op.output_names}
-    found: list[ParamGrad] = []
+    clipped: list[ParamGrad] = []
     for param, grad in pairs:
         if grad is None or grad not in block.vars:
-            found.append(ParamGrad(param, None))
+            clipped.append(ParamGrad(param, None))
             continue
         op = block.ops[last[grad]]
         block.ops[last[grad]] = op._replace(role_vars=(param, grad, *(op.role_vars or ())))
-        found.append(ParamGrad(param, grad))
-    return tuple(found)
+        clipped.append(ParamGrad(param, grad))
+    return tuple(clipped)
 
 
 def unreached(draft: Draft, loss: str, parameters: AbstractSet[str]) -> tuple[Diagnostic, ...]:
@@ -340,10 +340,10 @@ def unreached(draft: Draft, loss: str, parameters: AbstractSet[str]) -> tuple[Di
             reaches.add(name)
             if stop is not None:
                 through.setdefault(name, stop)
-    found: list[Diagnostic] = []
+    findings: list[Diagnostic] = []
     for param in sorted(parameters):
         stop = through.get(param)
         if stop is not None:
             message = f"has no gradient, and parameter %{param} reaches the loss %{loss} only through it"
-            found.append(at_op(codes.NOT_DIFFERENTIABLE, message, stop, severity=Severity.ERROR))
-    return tuple(found)
+            findings.append(at_op(codes.NOT_DIFFERENTIABLE, message, stop, severity=Severity.ERROR))
+    return tuple(findings)

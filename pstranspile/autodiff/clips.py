@@ -76,13 +76,13 @@ def _with_gradients(pairs: Sequence[ParamGrad]) -> list[tuple[str, str]]:
 
 
 def _each(draft: Draft, pairs: Sequence[ParamGrad], clip: ClipByValue | ClipByNorm) -> tuple[ParamGrad, ...]:
-    found: list[ParamGrad] = []
+    clipped: list[ParamGrad] = []
     for param, grad in _with_gradients(pairs):
         if _wanted(clip, param):
             with draft.roles(OpRole.OPTIMIZE, param, grad):
                 grad = _clipped(Value(draft, grad), clip).name
-        found.append(ParamGrad(param, grad))
-    return tuple(found)
+        clipped.append(ParamGrad(param, grad))
+    return tuple(clipped)
 
 
 def _clipped(grad: Value, clip: ClipByValue | ClipByNorm) -> Value:
@@ -111,13 +111,13 @@ def _global_norm(draft: Draft, pairs: Sequence[ParamGrad], clip: ClipByGlobalNor
         norm = basic.sqrt(basic.sums(parts))
         most = basic.fill_constant(draft, (1,), DType.FP32, clip.max_norm)
         factor = basic.elementwise_div(most, basic.elementwise_max(most, norm))
-    found: list[ParamGrad] = []
+    clipped: list[ParamGrad] = []
     for param, grad in held:
         if _wanted(clip, param):
             with draft.roles(OpRole.OPTIMIZE, param, grad):
                 grad = basic.elementwise_mul(Value(draft, grad), factor).name
-        found.append(ParamGrad(param, grad))
-    return tuple(found)
+        clipped.append(ParamGrad(param, grad))
+    return tuple(clipped)
 
 
 def _name_clipped(draft: Draft, before: Sequence[ParamGrad], after: Sequence[ParamGrad]) -> None:
@@ -157,13 +157,13 @@ def clip_as_set(draft: Draft, pairs: Sequence[ParamGrad]) -> tuple[ParamGrad, ..
                 _join(draft, groups, clip, Value(draft, grad))
     if clip is None:
         return tuple(pairs)
-    found: list[ParamGrad] = []
+    clipped: list[ParamGrad] = []
     for param, grad in held:
         # Fluid misspells the scope of this second part; the transpiler looks for `@CLIP`, so the name matters.
         with draft.roles(OpRole.OPTIMIZE, param, grad), draft.scope("graident_clip_@CLIP"):
-            found.append(ParamGrad(param, _apply_set(draft, groups, clip, Value(draft, grad)).name))
-    _name_clipped(draft, pairs, found)
-    return tuple(found)
+            clipped.append(ParamGrad(param, _apply_set(draft, groups, clip, Value(draft, grad)).name))
+    _name_clipped(draft, pairs, clipped)
+    return tuple(clipped)
 
 
 def _clip_of(draft: Draft, param: str) -> Clip | None:

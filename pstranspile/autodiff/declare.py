@@ -103,14 +103,14 @@ def declare_gradients(draft: Draft, block: int, start: int, variable_of: Mapping
     An op is idle when it writes nothing, or reads gradients of which none exists. Gives the gradient of each
     variable in `variable_of`'s values that has one now: variable -> gradient.
     """
-    found: dict[str, str] = {}
+    gradients: dict[str, str] = {}
     handed = _handed_through(draft, block)
     ops = draft.blocks[block].ops
     kept: list[Op] = []
     for op in ops[start:]:
         sub_block = op.attrs.get("sub_block")
         if isinstance(sub_block, BlockRef):
-            found |= declare_gradients(draft, int(sub_block), 0, variable_of)
+            gradients |= declare_gradients(draft, int(sub_block), 0, variable_of)
         if _idle(draft, block, op, handed):
             continue
         kept.append(op)
@@ -118,17 +118,17 @@ def declare_gradients(draft: Draft, block: int, start: int, variable_of: Mapping
             _declare_dropped_terms(draft, block, op)
         for name in _declare_outputs(draft, block, op):
             if name in variable_of:
-                found[variable_of[name]] = name
+                gradients[variable_of[name]] = name
     ops[start:] = kept
-    return found
+    return gradients
 
 
 def _handed_through(draft: Draft, block: int) -> set[str]:
     """What the op that owns a block both reads and writes: a loop hands these from step to step."""
     if block == 0:
         return set()
-    for each in draft.blocks:
-        for op in each.all_ops():
+    for other in draft.blocks:
+        for op in other.all_ops():
             if op.attrs.get("sub_block") == block and isinstance(op.attrs["sub_block"], BlockRef):
                 return set(op.input_names) & set(op.output_names)
     return set()

@@ -115,8 +115,8 @@ def _inserted(ops: list[Op], more: list[tuple[Op, int]]) -> list[Op]:
     before: dict[int, list[Op]] = {}
     for op, index in more:
         before.setdefault(index, []).append(op)
-    found: list[Op] = []
+    made: list[Op] = []
     for index, op in enumerate(ops):
-        found += before.get(index, ())
-        found.append(op)
-    return found + before.get(len(ops), [])
+        made += before.get(index, ())
+        made.append(op)
+    return made + before.get(len(ops), [])

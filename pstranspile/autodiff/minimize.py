@@ -49,9 +49,9 @@ def train(
 def _unknown(module: Module, parameters: Iterable[str], others: Iterable[str]) -> list[Diagnostic]:
     known = module.main.main_block.vars
     names = {var.name for var in module.main.parameters()}
-    found = [f"%{name} is not a parameter{_near(name, names)}" for name in parameters if name not in names]
-    found += [f"%{name} is not declared{_near(name, known)}" for name in others if name not in known]
-    return [error(codes.UNKNOWN_NAME, message) for message in found]
+    messages = [f"%{name} is not a parameter{_near(name, names)}" for name in parameters if name not in names]
+    messages += [f"%{name} is not declared{_near(name, known)}" for name in others if name not in known]
+    return [error(codes.UNKNOWN_NAME, message) for message in messages]
 
 
 def trained_already(module: Module, parameters: Iterable[str] | None = None) -> list[Diagnostic]:
@@ -97,8 +97,8 @@ def minimize(
     pairs = append_backward(draft, loss.name, parameters, no_grad)
     if not pairs:
         names = {var.name for var in draft.blocks[0].vars.values() if var.parameter}
-        found = unreached(draft, loss.name, names)
-        raise DiagnosticError(found or [_nothing_to_train(loss.name)])
+        findings = unreached(draft, loss.name, names)
+        raise DiagnosticError(findings or [_nothing_to_train(loss.name)])
     return apply_gradients(draft, pairs, optimizer, rate)
 
 

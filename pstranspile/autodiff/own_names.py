@@ -118,10 +118,10 @@ class _Naming:
 
     def _new(self, number: int, name: str) -> str:
         draft = self.draft
-        found = draft.find(name, number)
-        assert found is not None
+        var = draft.find(name, number)
+        assert var is not None
         new = draft.names.mint(f"{name}@VALUE")
-        draft.blocks[number].vars[new] = found._replace(name=new)
+        draft.blocks[number].vars[new] = var._replace(name=new)
         self.meant[new] = name
         if name in draft.stop_gradient:
             draft.stop_gradient.add(new)

@@ -64,15 +64,15 @@ def unread_outputs(
 ) -> set[str]:
     """Outputs of the path that nothing on it reads, so that they have no gradient; ops with sub-blocks are left out."""
     read = set(targets)
-    found: set[str] = set()
+    names: set[str] = set()
     for op in reversed(list(path)):
         if not isinstance(op.attrs.get("sub_block"), BlockRef):
             inputs = set(op.input_names)
-            found.update(
+            names.update(
                 name for name in op.output_names if name not in read and name not in inputs and name not in marked
             )
         read.update(name for name in op.input_names if name not in stopped)
-    return found
+    return names
 
 
 def stopped_by_default(program: Program) -> set[str]:
@@ -87,7 +87,7 @@ def stopped_by_default(program: Program) -> set[str]:
     for block in program.blocks:
         for op in block.ops:
             (constant if op.type in CONSTANTS else written).update(op.output_names)
-    found: set[str] = set()
+    names: set[str] = set()
     for index, block in enumerate(program.blocks):
         for var in block.vars.values():
             if var.parameter is not None or SUFFIX in var.name:
@@ -95,5 +95,5 @@ def stopped_by_default(program: Program) -> set[str]:
             untouched = index == 0 and var.name not in written
             fixed = var.name in constant and not (var.name in written and var.dtype in FLOATS)
             if untouched or var.persistable or var.dtype is DType.BOOL or fixed:
-                found.add(var.name)
-    return found
+                names.add(var.name)
+    return names

@@ -16,16 +16,16 @@ def without_unwanted(ops: Iterable[Op], unwanted: set[str]) -> list[Op]:
     zeros from a `fill_zeros_like` before it.
     """
     kept = [op for op in ops if not _removable(op, unwanted)]
-    found: list[Op] = []
+    made: list[Op] = []
     for op in kept:
         for _, names in sorted(op.inputs.items()):
             for name in names:
                 if SUFFIX in name and name in unwanted:
                     like = {"X": (differentiated(name),)}
                     zeros = bare_op("fill_zeros_like", like, {"Out": (name,)}, {"op_device": ""})
-                    found.append(zeros._replace(origin=op.origin))
-        found.append(op)
-    return found
+                    made.append(zeros._replace(origin=op.origin))
+        made.append(op)
+    return made
 
 
 def _removable(op: Op, unwanted: set[str]) -> bool:

@@ -262,7 +262,7 @@ def _columns(ops: Iterable[Op], kind: str, slot: str) -> tuple[str, ...]:
 
 
 def _with_servers(program: Program, endpoints: Sequence[str]) -> Program:
-    found: list[Diagnostic] = []
+    findings: list[Diagnostic] = []
 
     def moved(op: Op) -> Op:
         attrs = dict(op.attrs)
@@ -271,12 +271,12 @@ def _with_servers(program: Program, endpoints: Sequence[str]) -> Program:
             if op.type in (LOOKUP, "prefetch") and isinstance(had, Strings) and had:
                 if len(set(had)) != len(set(endpoints)):
                     message = f"the table is on {len(set(had))} servers, not on {len(set(endpoints))}"
-                    found.append(at_op(codes.INFERENCE, message, op))
+                    findings.append(at_op(codes.INFERENCE, message, op))
                     continue
                 new = dict(zip(dict.fromkeys(had), dict.fromkeys(endpoints), strict=True))
                 attrs[name] = Strings(new[endpoint] for endpoint in had)
         return op._replace(attrs=FrozenMap(attrs))
 
     blocks = tuple(block._replace(ops=tuple(moved(op) for op in block.ops)) for block in program.blocks)
-    raise_errors(found)
+    raise_errors(findings)
     return program._replace(blocks=blocks)

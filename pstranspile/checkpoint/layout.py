@@ -220,12 +220,12 @@ def _overview(job: Compiled, endpoint: str) -> dict[str, Place]:
     for parameter, _ in job.plan.slices_on(endpoint):
         slices[parameter.name] = slices.get(parameter.name, 0) + 1
     program = job.pserver(endpoint).main.main_block.vars
-    found: dict[str, Place] = {}
+    places: dict[str, Place] = {}
     for row in job.distributed_vars:
         if row.endpoint == endpoint:
             name = _name_of(row, program)
-            found[name] = (row.origin, row.offset if row.is_slice else 0)
-    return found
+            places[name] = (row.origin, row.offset if row.is_slice else 0)
+    return places
 
 
 def _name_of(row: DistributedVar, variables: Mapping[str, Var]) -> str:
@@ -238,15 +238,15 @@ def _cut_with_parameters(job: Compiled, program: Program) -> dict[str, Place]:
     """Server variable -> (origin, offset) for all that is cut as the parameter that its block updates."""
     source, here = sources_of(job.source), program.main_block.vars
     slices = {s.gradient: (p, s) for p in job.plan.parameters if p.is_cut for s in p.slices}
-    found: dict[str, Place] = {}
+    places: dict[str, Place] = {}
     for op in program.main_block.ops:
         for pair in _strings(op.attrs.get("grad_to_block_id")):
             gradient, _, block = pair.rpartition(":")
             if gradient in slices:
                 parameter, s = slices[gradient]
                 named = {n for o in program.blocks[int(block)].ops for n in (*o.input_names, *o.output_names)}
-                found.update(_cut_like(parameter, s, named, source, here))
-    return found
+                places.update(_cut_like(parameter, s, named, source, here))
+    return places
 
 
 def _cut_like(
@@ -296,8 +296,8 @@ def _placed(name: str, held: list[_Held], declared: Var | None) -> Placed:
         return Placed(name, dtype, (), (), parts, optional=True)
     chosen = _cover(servers, shape) or _cover(parts, shape)
     if chosen is None:
-        told = ", ".join(f"{p.offset} to {p.offset + prod(p.shape)} on {p.machine}" for p in parts)
-        message = f"the parts of {name} do not make up its {prod(shape)} elements: {told}"
+        ranges = ", ".join(f"{p.offset} to {p.offset + prod(p.shape)} on {p.machine}" for p in parts)
+        message = f"the parts of {name} do not make up its {prod(shape)} elements: {ranges}"
         raise DiagnosticError([error(codes.PLACE, message)])
     return Placed(name, dtype, shape, chosen, tuple(p for p in parts if p not in chosen), optional=optional)
 

@@ -58,12 +58,12 @@ def memory_file(machine: str, name: str) -> str:
 
 def require_names(files: Iterable[str], variables: Iterable[str], place: str) -> None:
     """Raises DiagnosticError unless all files can lie beside each other, and no variable's file is one of ours."""
-    found: list[Diagnostic] = []
+    findings: list[Diagnostic] = []
     taken: set[str] = set()
     folders: set[str] = set()
 
     def refuse(name: str, reason: str) -> None:
-        found.append(error(codes.NAME, f"{name!r}: {reason}", Location(place)))
+        findings.append(error(codes.NAME, f"{name!r}: {reason}", Location(place)))
 
     for name in variables:
         if name.split("/")[0] in RESERVED:
@@ -79,5 +79,5 @@ def require_names(files: Iterable[str], variables: Iterable[str], place: str) ->
             folders.update(str(folder) for folder in PurePosixPath(name).parents)
     for name in sorted(taken & folders):
         refuse(name, "it would be a file and a folder")
-    if found:
-        raise DiagnosticError(found)
+    if findings:
+        raise DiagnosticError(findings)

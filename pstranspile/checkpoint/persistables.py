@@ -69,14 +69,14 @@ def _read(layout: Layout, folder: Path, filename: str | None) -> State:
     else:
         require_names(names, names, str(folder))
         state.files.update((name, str(folder / name)) for name in names)
-        found: list[Diagnostic] = []
+        findings: list[Diagnostic] = []
         for name in names:
             try:
                 state.values[name] = _read_whole(folder / name, layout.variables[name])
             except DiagnosticError as problem:
-                found += problem.diagnostics
-        if found:
-            raise DiagnosticError(found)
+                findings += problem.diagnostics
+        if findings:
+            raise DiagnosticError(findings)
     for placed in wanted:
         if placed.table:
             state.tables[placed.name] = [read_selected_rows(file) for file in _table_files(folder, placed.name)]
@@ -109,6 +109,6 @@ def _table_files(folder: Path, table: str) -> Iterable[Path]:
         message = f"can't be read: {problem.strerror}"
         raise DiagnosticError([error(codes.TABLE, message, Location(str(place)))]) from None
     if not numbers or numbers != list(range(len(numbers))):
-        told = f"parts {', '.join(map(str, numbers))} only" if numbers else "no part"
-        raise DiagnosticError([error(codes.TABLE, f"there is {told} of {table}", Location(str(place)))])
+        present = f"parts {', '.join(map(str, numbers))} only" if numbers else "no part"
+        raise DiagnosticError([error(codes.TABLE, f"there is {present} of {table}", Location(str(place)))])
     return [folder / table_file(table, number) for number in numbers]

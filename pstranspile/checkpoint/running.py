@@ -62,9 +62,9 @@ def save_cluster(
 
 def steps_of(cluster: Cluster) -> dict[str, int]:
     """How many steps each trainer has done, and how many updates each server."""
-    found = {trainer.name: trainer.step for trainer in cluster.trainers}
-    found.update((server.name, server.updates) for server in cluster.servers)
-    return found
+    steps = {trainer.name: trainer.step for trainer in cluster.trainers}
+    steps.update((server.name, server.updates) for server in cluster.servers)
+    return steps
 
 
 def resume(cluster: Cluster, job: Compiled, folder: str | os.PathLike[str], *, same_program: bool = True) -> Resumed:
@@ -78,24 +78,24 @@ def resume(cluster: Cluster, job: Compiled, folder: str | os.PathLike[str], *, s
     place = newest(folder)
     if same_program:
         require_seed(cluster, place)
-    found = load_checkpoint(cluster, job, place, same_program=same_program)
+    resumed = load_checkpoint(cluster, job, place, same_program=same_program)
     for trainer in cluster.trainers:
-        trainer.go_on_from(found.steps.get(trainer.name, found.step))
+        trainer.go_on_from(resumed.steps.get(trainer.name, resumed.step))
     for name, beside in cluster.communicators.items():
         if isinstance(beside, Remembers):
-            beside.recall(found.memory.get(name, {}))
+            beside.recall(resumed.memory.get(name, {}))
     for server in cluster.servers:
-        server.updates = found.steps.get(server.name, found.step)
+        server.updates = resumed.steps.get(server.name, resumed.step)
         server.forget_all_copies()
-    return found
+    return resumed
 
 
 def require_seed(cluster: Cluster, folder: Path) -> None:
     """Raises DiagnosticError if the run that was saved drew its random numbers from another seed than the cluster."""
     seed = read_manifest(folder).seed
     if seed != cluster.seed:
-        told = "the programs' own seeds; give no other" if seed is None else f"the seed {seed}; give the same"
-        message = f"it was run with {told}, so that the random numbers go on"
+        which = "the programs' own seeds; give no other" if seed is None else f"the seed {seed}; give the same"
+        message = f"it was run with {which}, so that the random numbers go on"
         raise DiagnosticError([error(codes.MODEL, message, Location(str(folder)))])
 
 
@@ -127,7 +127,7 @@ def run_with_checkpoints(
             on_saved(place)
 
 
-class Keeping:
+class CheckpointedRun:
     """A run that begins from a checkpoint, or leaves checkpoints, or both: `run(cluster, steps)` instead of `run_to`.
 
     `first` is the first step, `seed` what the run that goes on drew its random numbers from (None: the programs' own

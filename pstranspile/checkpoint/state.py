@@ -69,7 +69,7 @@ def gather(layout: Layout, scopes: Scopes) -> State:
     """
     require_machines(layout, scopes)
     state = State(servers=layout.servers)
-    found: list[Diagnostic] = []
+    findings: list[Diagnostic] = []
     for placed in layout.variables.values():
         held = {part: scopes[part.machine].get(part.name) for part in placed.holders}
         if placed.optional:
@@ -77,10 +77,10 @@ def gather(layout: Layout, scopes: Scopes) -> State:
             if any(part not in held for part in placed.parts):
                 continue
         problems = [problem for part, value in held.items() if (problem := _misfit(placed, part, value))]
-        found += problems
+        findings += problems
         if not problems:
             _take(state, placed, held)
-    raise_errors(found)
+    raise_errors(findings)
     return state
 
 
@@ -89,8 +89,8 @@ def require_machines(layout: Layout, scopes: Scopes) -> None:
     missing = [name for name in layout.machines if name not in scopes]
     more = [name for name in scopes if name not in layout.machines]
     if missing or more:
-        told = "there is no machine " + ", ".join(missing) if missing else "the job has no machine " + ", ".join(more)
-        raise DiagnosticError([error(codes.PLACE, told)])
+        text = "there is no machine " + ", ".join(missing) if missing else "the job has no machine " + ", ".join(more)
+        raise DiagnosticError([error(codes.PLACE, text)])
 
 
 def _take(state: State, placed: Placed, held: Mapping[Part, Value]) -> None:
@@ -193,12 +193,12 @@ def assign(layout: Layout, state: State, scopes: Scopes) -> Assignment:
     same_servers = state.servers == layout.servers
     own = {copy.part: copy for copy in state.copies if same_servers or not copy.part.machine.startswith("pserver")}
     values: dict[str, dict[str, Value]] = {machine: {} for machine in layout.machines}
-    found: list[Diagnostic] = []
+    findings: list[Diagnostic] = []
     kept: list[str] = []
     for placed in layout.variables.values():
         reason = _problem(placed, state)
         if reason:
-            found.append(error(codes.VARIABLE, reason, state.location(placed.name)))
+            findings.append(error(codes.VARIABLE, reason, state.location(placed.name)))
             continue
         if placed.table:
             _assign_table(values, placed, state, scopes)
@@ -211,7 +211,7 @@ def assign(layout: Layout, state: State, scopes: Scopes) -> Assignment:
                 values[part.machine][part.name] = own_copy(part_of(placed, part, state.values[placed.name]))
             else:
                 kept.append(f"{part.name} on {part.machine}")
-    raise_errors(found)
+    raise_errors(findings)
     return Assignment(values, tuple(kept))
 
 

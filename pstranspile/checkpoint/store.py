@@ -163,15 +163,15 @@ def read_checkpoint(source: str | os.PathLike[str], most: int | None = None) -> 
     manifest = read_manifest(source)
     _require_sizes(manifest, most, str(folder / MANIFEST))
     data: dict[str, bytes] = {}
-    found: list[Diagnostic] = []
+    findings: list[Diagnostic] = []
     for entry in manifest.files:
         content = _content(folder, entry)
         if isinstance(content, Diagnostic):
-            found.append(content)
+            findings.append(content)
         else:
             data[entry.path] = content
-    if found:
-        raise DiagnosticError(found)
+    if findings:
+        raise DiagnosticError(findings)
     return manifest, _state(folder, manifest, data)
 
 
@@ -181,18 +181,18 @@ def _require_sizes(manifest: Manifest, most: int | None, place: str) -> None:
     for saved in manifest.values:
         width = np.dtype(saved.dtype).itemsize if saved.dtype in NUMPY_TYPES.values() else 8
         needed[saved.file] = needed.get(saved.file, 0) + prod(saved.shape) * width + len(saved.name)
-    found: list[Diagnostic] = []
+    findings: list[Diagnostic] = []
     for entry in manifest.files:
         takes = needed.get(entry.path, 0)
         if entry.size > most_bytes(takes):
             message = f"it lists {entry.size} bytes for {entry.path}, whose values take {takes}"
-            found.append(error(codes.MANIFEST, message, Location(place)))
+            findings.append(error(codes.MANIFEST, message, Location(place)))
     total = sum(needed.values())
     if most is not None and total > most:
         message = f"its values take {total} bytes, which are more than the job's variables can take ({most})"
-        found.append(error(codes.MANIFEST, message, Location(place)))
-    if found:
-        raise DiagnosticError(first_findings(found))
+        findings.append(error(codes.MANIFEST, message, Location(place)))
+    if findings:
+        raise DiagnosticError(first_findings(findings))
 
 
 def _content(folder: Path, entry: FileEntry) -> bytes | Diagnostic:
@@ -254,10 +254,10 @@ def _values(file: str, path: str, data: bytes, entries: list[Saved]) -> Iterator
     else:
         values = _decoded(Reader(BytesIO(data), file), entries)
     for saved, value in zip(entries, values, strict=True):
-        found = _entry(saved.name, saved.file, value)
+        entry = _entry(saved.name, saved.file, value)
         kind = TENSOR if saved.kind == MEMORY else saved.kind
-        if (found.kind, found.dtype, found.shape) != (kind, saved.dtype, saved.shape):
-            have, want = f"{found.dtype}{list(found.shape)}", f"{saved.dtype}{list(saved.shape)}"
+        if (entry.kind, entry.dtype, entry.shape) != (kind, saved.dtype, saved.shape):
+            have, want = f"{entry.dtype}{list(entry.shape)}", f"{saved.dtype}{list(saved.shape)}"
             message = f"{saved.name} is {have} there, the manifest lists {want}"
             raise DiagnosticError([error(codes.FILE, message, Location(file))])
         yield saved, value

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from pstranspile.cli.common import add_input, add_job, add_shares, load_verified, make_parser, read_job, refuse_empty
 from pstranspile.cli.report import quoting, report
-from pstranspile.cli.turns import TURNS_HELP, turns_asked
+from pstranspile.cli.turns import TURNS_HELP, requested_turns
 
 DESCRIPTION = """\
 Trains a program on one machine and, compiled, on a cluster, in this process: from the same start, on the same data.
@@ -50,7 +50,7 @@ def run(arguments: Sequence[str]) -> int:
     use_threads()
     with quoting(module.source):
         declaring = union_of(step_programs(module).values()) if options.program else module.main
-        turns_asked(options, module)  # what can't be read is told before anything else
+        requested_turns(options, module)  # what can't be read is told before anything else
         result = compile(module, job)
         report(result.warnings, [module.source])
         faults = read_faults(options.faults, result, options.steps or STEPS) if options.faults else None

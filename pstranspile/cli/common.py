@@ -232,7 +232,7 @@ def _verify(module: Module, options: argparse.Namespace, job: Job | None) -> Non
     from pstranspile.verify import verify
 
     strict, allow = (options.strict, allowed(options)) if job is None else (job.strict, job.allow)
-    found = verify(module, strict=strict, allow=allow)
+    findings = verify(module, strict=strict, allow=allow)
     with quoting(module.source):
-        raise_errors(found)
-    report(found, [module.source])
+        raise_errors(findings)
+    report(findings, [module.source])

@@ -128,18 +128,18 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _pass_names(parser: argparse.ArgumentParser, asked: Sequence[str]) -> frozenset[str]:
+def _pass_names(parser: argparse.ArgumentParser, names: Sequence[str]) -> frozenset[str]:
     """The passes to print after; one that does not exist is a usage error."""
     from pstranspile.pipeline import NAMES
 
-    for name in asked:
+    for name in names:
         if name not in NAMES:
             from difflib import get_close_matches
 
             near = get_close_matches(name, NAMES, 1)
             hint = f"did you mean {near[0]}?" if near else f"the passes are {', '.join(NAMES)}"
             parser.error(f"--print-after: there is no pass {name!r}; {hint}")
-    return frozenset(asked)
+    return frozenset(names)
 
 
 def _read_plan(path: str) -> PlanFile:

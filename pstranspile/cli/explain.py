@@ -60,9 +60,9 @@ def _parser() -> argparse.ArgumentParser:
     add_input(parser, "DIR|INPUT", what)
     add_job(parser)
     group = parser.add_argument_group("the question")
-    asked = group.add_mutually_exclusive_group()
-    asked.add_argument("--op", metavar="N", help="an op by its number")
-    asked.add_argument("--var", metavar="NAME", help="a variable by its name on any machine")
+    subject = group.add_mutually_exclusive_group()
+    subject.add_argument("--op", metavar="N", help="an op by its number")
+    subject.add_argument("--var", metavar="NAME", help="a variable by its name on any machine")
     group.add_argument(
         "--role",
         metavar="ROLE",
@@ -79,8 +79,8 @@ def _job(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Explai
     """The job of a folder, or of an input and job options. Raises DiagnosticError, Reported or LinkError."""
     if os.path.isdir(options.input):
         names = {"settings": "set", "passes": "pass"}
-        asked = ("startup", "meta", "config", "pservers", "trainers", "mode", *names)
-        given = [names.get(name, name) for name in asked if getattr(options, name)]
+        about_programs = ("startup", "meta", "config", "pservers", "trainers", "mode", *names)
+        given = [names.get(name, name) for name in about_programs if getattr(options, name)]
         if given:
             name = given[0]
             parser.error(f"--{name} goes with a program; {options.input} is a folder of compiled programs")

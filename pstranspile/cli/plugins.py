@@ -33,10 +33,10 @@ UNKNOWN = declare("pass-unknown", "A pass is asked for that no installed package
 @cache
 def offered() -> Mapping[str, EntryPoint]:
     """The installed passes of third parties by name, in alphabetical order; of two with one name, the first found."""
-    found: dict[str, EntryPoint] = {}
+    points: dict[str, EntryPoint] = {}
     for point in entry_points(group=GROUP):
-        found.setdefault(point.name, point)
-    return {name: found[name] for name in sorted(found)}
+        points.setdefault(point.name, point)
+    return {name: points[name] for name in sorted(points)}
 
 
 def load_pass(name: str) -> SourcePass:

@@ -150,8 +150,8 @@ class Status:
 @contextmanager
 def status(command: str) -> Generator[Status]:
     """The status line of a command, which is gone when the block has ended, however it does."""
-    found = Status(command)
+    status_line = Status(command)
     try:
-        yield found
+        yield status_line
     finally:
-        found.clear()
+        status_line.clear()

@@ -67,16 +67,16 @@ def report(
 
     Lines are quoted from `sources`, and from files still on disk for the rest.
     """
-    found = tuple(diagnostics)
-    found = found if every else tuple(folded(found))
-    if not found:
+    findings = tuple(diagnostics)
+    findings = findings if every else tuple(folded(findings))
+    if not findings:
         return
     texts = {source.file: source.text for source in sources if source is not None}
-    for file in _files(found) - texts.keys():
+    for file in _files(findings) - texts.keys():
         text = _reread(file)
         if text is not None:
             texts[file] = text
-    print(render(found, texts, colour=use_colour()), file=sys.stderr)
+    print(render(findings, texts, colour=use_colour()), file=sys.stderr)
 
 
 def _files(found: Iterable[Diagnostic]) -> set[str]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pstranspile.cli.cluster_pictures import add_pictures, check_pictures
 from pstranspile.cli.common import add_input, add_job, add_shares, load_verified, make_parser, read_job, refuse_empty
 from pstranspile.cli.report import quoting
-from pstranspile.cli.turns import TURNS_HELP, fetches_asked, turns_asked
+from pstranspile.cli.turns import TURNS_HELP, requested_fetches, requested_turns
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error
 from pstranspile.run.blas import use_threads
 
@@ -253,7 +253,7 @@ def _require_one_machine(options: argparse.Namespace) -> None:
     """Raises DiagnosticError for what only a cluster can show."""
     from pstranspile.run.codes import CLUSTER
 
-    asked = {
+    of_clusters = {
         "--trace FILE": options.trace,
         "--chart": options.chart,
         "--traffic": options.traffic,
@@ -261,7 +261,7 @@ def _require_one_machine(options: argparse.Namespace) -> None:
         "--schedule": options.schedule is not None,
         "--shares": options.shares != "equal",
     }
-    for name, value in asked.items():
+    for name, value in of_clusters.items():
         if value:
             what = "is for" if name in ("--faults", "--schedule", "--shares") else "shows the messages of"
             message = f"{name} {what} a cluster; describe one (--pservers, --trainers, --config)"
@@ -272,8 +272,8 @@ def _run_cluster(module: Module, job: Job, options: argparse.Namespace, kind: st
     """Runs the job and saves what was asked for."""
     from pstranspile.cli.run_cluster import curves_of, run_cluster
 
-    turns = turns_asked(options, module)
-    fetches = fetches_asked(options, module, turns)
+    turns = requested_turns(options, module)
+    fetches = requested_fetches(options, module, turns)
     _require_numbers(options, [name for names in fetches.values() for name in names])
     done = run_cluster(module, job, options, turns, fetches)
     machines = f"mode {job.mode}, {job.trainers} trainers, {len(job.pservers)} servers"

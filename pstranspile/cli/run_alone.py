@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pstranspile.cli.fetched import shown
 from pstranspile.cli.progress import Progress
-from pstranspile.cli.turns import fetches_asked, turns_asked
+from pstranspile.cli.turns import requested_fetches, requested_turns
 from pstranspile.ir.model import MAIN
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Session:
 
         self.module = module
         self.options = options
-        self.turns: Turns | None = turns_asked(options, module)
+        self.turns: Turns | None = requested_turns(options, module)
         self.programs: dict[str, Program] = step_programs(module)
         self.program: Program = union_of(self.programs.values()) if self.turns else module.main
         self.scope: Scope = Scope()
@@ -52,7 +52,7 @@ class Session:
             options.seed = read_manifest(newest(options.resume)).seed
         self.count: int = options.steps or self.feeds.steps or 1
         self.feeds.require(self.count)
-        self.fetches: dict[str, tuple[str, ...]] = fetches_asked(options, module, self.turns)
+        self.fetches: dict[str, tuple[str, ...]] = requested_fetches(options, module, self.turns)
         if options.checkpoint:
             from pstranspile.checkpoint.api import make_folder_of_checkpoints
 

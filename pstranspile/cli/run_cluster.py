@@ -67,14 +67,14 @@ class ClusterProgress:
 
 def curves_of(done: Simulated) -> dict[str, Curve]:
     """What each trainer has fetched, with the steps, numbered from 1."""
-    found: dict[str, Curve] = {}
+    curves: dict[str, Curve] = {}
     for trainer, fetched in zip(done.cluster.trainers, done.fetched, strict=True):
         for name, values in fetched.items():
             program = name.partition("/")[0] if trainer.named else ""
             steps = [step + 1 for step, ran in zip(trainer.did, trainer.ran, strict=True) if program in ("", ran)]
             given = [(step, value) for step, value in zip(steps, values, strict=True) if value is not None]
-            found[f"{trainer.name} {name}"] = [step for step, _ in given], [value for _, value in given]
-    return found
+            curves[f"{trainer.name} {name}"] = [step for step, _ in given], [value for _, value in given]
+    return curves
 
 
 def read_faults(given: str, result: Compiled, steps: int) -> Scenario:
@@ -142,9 +142,9 @@ def run_cluster(
         fetch = [f"{owner}/{name}" for owner, names in fetches.items() for name in names]
     kept = None
     if options.checkpoint or options.resume:
-        from pstranspile.checkpoint.running import Keeping
+        from pstranspile.checkpoint.running import CheckpointedRun
 
-        kept = Keeping(result, options.resume, options.checkpoint, options.checkpoint_every)
+        kept = CheckpointedRun(result, options.resume, options.checkpoint, options.checkpoint_every)
     faults = read_faults(options.faults, result, steps) if options.faults else None
     require_chart_steps(options, kept.first if kept else 0, steps)
     progress = ClusterProgress(steps, result.plan.trainers, kept.first if kept else 0)

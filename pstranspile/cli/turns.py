@@ -20,14 +20,14 @@ TURNS_HELP = (
 """What `--program` means."""
 
 
-def turns_asked(options: argparse.Namespace, module: Module) -> Turns | None:
+def requested_turns(options: argparse.Namespace, module: Module) -> Turns | None:
     """The turns of the module's programs, None if they were not asked for. Raises DiagnosticError."""
     from pstranspile.run.turns import parse_turns, step_programs
 
     return None if options.program is None else parse_turns(options.program, step_programs(module))
 
 
-def fetches_asked(options: argparse.Namespace, module: Module, turns: Turns | None) -> dict[str, tuple[str, ...]]:
+def requested_fetches(options: argparse.Namespace, module: Module, turns: Turns | None) -> dict[str, tuple[str, ...]]:
     """What is fetched of each program that is run: what was asked for, else the losses. Raises DiagnosticError."""
     from pstranspile.run.turns import fetches_by_program
 
@@ -48,12 +48,12 @@ def loss_names(program: Program) -> tuple[str, ...]:
         if op.role == OpRole.LOSS:
             return tuple(op.output_names)[:1]
     fetched = [(int_attr(op, "col"), name) for op in ops if op.type == "fetch" for name in op.input_names]
-    return tuple(dict.fromkeys(name for _, name in sorted(fetched, key=lambda each: each[0])))
+    return tuple(dict.fromkeys(name for _, name in sorted(fetched, key=lambda pair: pair[0])))
 
 
 def _require_fetches(program: Program, fetches: Sequence[str]) -> None:
     from pstranspile.run.feeds import fetch_problem
 
-    found = [fetch_problem(program, name) for name in fetches if name not in program.main_block.vars]
-    if found:
-        raise DiagnosticError(found)
+    findings = [fetch_problem(program, name) for name in fetches if name not in program.main_block.vars]
+    if findings:
+        raise DiagnosticError(findings)

@@ -98,9 +98,9 @@ def _verify(path: str, load: Callable[[], Module], options: argparse.Namespace, 
         return status_of(problem)
     except Reported as stop:
         return stop.status
-    found = verify(module, strict=options.strict, allow=allow)
-    report(found, [module.source], every=options.all)
-    errors = sum(d.severity is Severity.ERROR for d in found)
+    findings = verify(module, strict=options.strict, allow=allow)
+    report(findings, [module.source], every=options.all)
+    errors = sum(d.severity is Severity.ERROR for d in findings)
     if errors:
         print(f"{STDIN if path == '-' else path}: {errors} {'error' if errors == 1 else 'errors'}", file=sys.stderr)
     return 1 if errors else 0

@@ -48,15 +48,15 @@ def diff_folders(
     from pstranspile.diff.folders import load_role, roles_in
 
     first, second = roles_in(a), roles_in(b)
-    found: list[Difference] = []
+    differences: list[Difference] = []
     for role in sorted({*first, *second}):
         if role in first and role in second:
-            found += diff_modules(load_role(first[role], report), load_role(second[role], report), role)
+            differences += diff_modules(load_role(first[role], report), load_role(second[role], report), role)
         else:
             sign, paths = ("-", first[role]) if role in first else ("+", second[role])
             lines = tuple(Line(sign, path.name) for path in paths)
-            found.append(Difference(role, "", -1, "role", lines))
-    return tuple(found)
+            differences.append(Difference(role, "", -1, "role", lines))
+    return tuple(differences)
 
 
 def diff(a: Comparable, b: Comparable, *, report: Report | None = None) -> tuple[Difference, ...]:

@@ -45,11 +45,11 @@ def align(a: Sequence[int], b: Sequence[int]) -> list[int]:
 
 def _once(items: Sequence[int], low: int, high: int) -> dict[int, int]:
     """Item -> position, for the items that occur once in a range."""
-    found: dict[int, int] = {}
+    indices: dict[int, int] = {}
     for position in range(low, high):
         item = items[position]
-        found[item] = -1 if item in found else position
-    return {item: position for item, position in found.items() if position >= 0}
+        indices[item] = -1 if item in indices else position
+    return {item: position for item, position in indices.items() if position >= 0}
 
 
 def _anchors(a: Sequence[int], alo: int, ahi: int, b: Sequence[int], blo: int, bhi: int) -> list[tuple[int, int]]:

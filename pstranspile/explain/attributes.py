@@ -93,18 +93,18 @@ def notes_of(op: Op) -> tuple[Noted, ...]:
     rule = op.origin.rule if op.origin else ""
     if not rule:
         return ()
-    found: list[Noted] = []
+    notes: list[Noted] = []
     schema = schema_of(op.type)
     defaults = schema.defaults if schema else EMPTY
     for name in sorted(op.attrs):
         meaning = BY_RULE.get((rule, name)) or MEANINGS.get((op.type, name))
         if meaning is not None:
             value = op.attrs[name]
-            found.append(Noted(name, value_text(value), meaning, name in defaults and defaults[name] == value))
+            notes.append(Noted(name, value_text(value), meaning, name in defaults and defaults[name] == value))
     if op.role_vars:
         pairs = ", ".join(f"%{name}" for name in op.role_vars)
-        found.append(Noted("op_role_var", f"({pairs})", "the parameter and the gradient that the op is about"))
-    return tuple(found)
+        notes.append(Noted("op_role_var", f"({pairs})", "the parameter and the gradient that the op is about"))
+    return tuple(notes)
 
 
 def value_text(value: AttrValue) -> str:

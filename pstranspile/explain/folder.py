@@ -98,8 +98,8 @@ def _check_plan(plan: dict[str, Any]) -> None:
 
 def _order(name: str) -> tuple[int, int]:
     """Trainers before servers, each by number."""
-    found = _NUMBERED.fullmatch(name)
-    return (found[1] == "pserver", int(found[2])) if found else (2, 0)
+    match = _NUMBERED.fullmatch(name)
+    return (match[1] == "pserver", int(match[2])) if match else (2, 0)
 
 
 def _with_origins(record: Record, name: str, programs: dict[str, Program], file: str) -> dict[str, Program]:

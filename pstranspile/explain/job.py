@@ -94,13 +94,13 @@ class ExplainedJob:
 
     def place(self, machine: str, text: str) -> Place:
         """The op that a text names: `17`, `^2#0`, `startup#3`, `@startup^0#3`. Raises Unknown."""
-        found = re.fullmatch(r"(?:@?(?P<program>[^#^@]+)(?=[#^]))?(?:\^(?P<block>\d+))?#?(?P<number>\d+)", text.strip())
+        match = re.fullmatch(r"(?:@?(?P<program>[^#^@]+)(?=[#^]))?(?:\^(?P<block>\d+))?#?(?P<number>\d+)", text.strip())
         if text.strip().isdigit():
             program, block, number = MAIN, 0, int(text)
-        elif found is None:
+        elif match is None:
             raise Unknown(f"{text!r} is not the number of an op; write 17, ^2#0 or @startup^0#3")
         else:
-            program, block, number = found["program"] or MAIN, int(found["block"] or 0), int(found["number"])
+            program, block, number = match["program"] or MAIN, int(match["block"] or 0), int(match["number"])
         programs = self.machines[machine]
         if program not in programs:
             near = _near(program, list(programs), "it has")

@@ -16,17 +16,17 @@ def explain_op(job: ExplainedJob, machine: str, op: str) -> OpAnswer:
     Raises Unknown when there is no such machine or op.
     """
     place = job.place(job.machine(machine), op)
-    found = job.op(place)
-    origin = found.origin
+    compiled = job.op(place)
+    origin = compiled.origin
     rule = RULES.get(origin.rule) if origin else None
     return OpAnswer(
         place,
-        line_of(found),
+        line_of(compiled),
         rule.name if rule else "",
         rule.reason if rule else why_kept(job, place.machine, place.program),
         source_of(job, origin),
         tuple(peers_of(job).of(place)),
-        notes_of(found),
+        notes_of(compiled),
     )
 
 

@@ -31,5 +31,5 @@ def explain_role(job: ExplainedJob, machine: str) -> Overview:
         for place in job.places(name)
         if (op := job.op(place)).origin is not None and op.origin.rule
     ]
-    found = explain_job(job)
-    return found._replace(machines=tuple(m for m in found.machines if m[0] == name), listed=tuple(listed))
+    overview = explain_job(job)
+    return overview._replace(machines=tuple(m for m in overview.machines if m[0] == name), listed=tuple(listed))

@@ -66,13 +66,13 @@ class Peers:
 
     def _users(self, place: Place, names: Iterable[str], types: Iterable[str], *, read: bool) -> list[Place]:
         uses = self.job.uses[place.machine]
-        found: list[Place] = []
+        places: list[Place] = []
         for name in names:
             for used in uses.read(name) if read else uses.written(name):
                 there = Place(place.machine, *used)
                 if used.program == place.program and there != place and self.job.op(there).type in types:
-                    found.append(there)
-        return list(dict.fromkeys(found))
+                    places.append(there)
+        return list(dict.fromkeys(places))
 
     def _readers(self, place: Place, names: Iterable[str], types: Iterable[str]) -> list[Place]:
         return self._users(place, names, types, read=True)

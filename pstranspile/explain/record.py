@@ -97,7 +97,7 @@ def _source_ops(module: Module, wanted: Iterable[tuple[str, int, int]]) -> list[
                 continue
             first = block.ops[0].origin
             file = first.location.file if first and first.location else ""
-            asked = {n: block.ops[n].origin for n in texts.get((name, index), ()) if n < len(block.ops)}
+            origins_of = {n: block.ops[n].origin for n in texts.get((name, index), ()) if n < len(block.ops)}
             rows.append(
                 {
                     "program": name,
@@ -105,7 +105,7 @@ def _source_ops(module: Module, wanted: Iterable[tuple[str, int, int]]) -> list[
                     "file": PurePath(file.replace("\\", "/")).name,
                     "line": block.location.line if block.location else 0,
                     "lines": _line_runs(block.ops),
-                    "texts": {str(n): line(origin) for n, origin in asked.items() if origin is not None},
+                    "texts": {str(n): line(origin) for n, origin in origins_of.items() if origin is not None},
                 }
             )
     return rows

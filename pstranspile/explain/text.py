@@ -80,12 +80,12 @@ def _places(places: Sequence[Place]) -> str:
 
 
 def _shortened(rows: Iterable[list[str]], everything: bool) -> Iterator[str]:
-    found = list(rows)
-    shown = found if everything or len(found) <= SHOWN + 1 else found[:SHOWN]
+    all_rows = list(rows)
+    shown = all_rows if everything or len(all_rows) <= SHOWN + 1 else all_rows[:SHOWN]
     for lines in shown:
         yield from lines
-    if len(shown) < len(found):
-        yield f"    and {len(found) - len(shown)} more (--all shows them)"
+    if len(shown) < len(all_rows):
+        yield f"    and {len(all_rows) - len(shown)} more (--all shows them)"
 
 
 def _short(text: str) -> str:

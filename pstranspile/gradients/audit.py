@@ -127,14 +127,14 @@ class Audit:
             var = self.program.main_block.vars.get(name)
             if given is None and var is not None and var.parameter is not None:
                 given = renamed.get(name)  # as a trainer calls what it sends
-            asked = given is not None or (var is not None and var.parameter is not None)
-            if version == 0 and name not in forward.last and asked and given != frozenset(uses) and ops:
+            has_gradient = given is not None or (var is not None and var.parameter is not None)
+            if version == 0 and name not in forward.last and has_gradient and given != frozenset(uses) and ops:
                 self._wrong(here, ops[-1], name, given, uses)
 
     def _pass(self, forward: Forward, terms: Terms, frame: Frame, values: Values, ops: Sequence[Op]) -> Pass:
         by_signature: dict[tuple[object, ...], list[Expected]] = {}
-        for asked in self.needs.expected(forward.number):
-            for expected in reversed(asked):
+        for alternatives in self.needs.expected(forward.number):
+            for expected in reversed(alternatives):
                 by_signature.setdefault(signature(expected.op), []).append(expected)
         for index, op in enumerate(forward.ops):
             if op.type in WITH_BLOCKS:
@@ -155,7 +155,7 @@ class Audit:
             if op.type.endswith("_grad") and op.type.removesuffix("_grad") in WITH_BLOCKS:
                 key = op.type, _scopes(op.inputs)
             matching = [] if _adds_up(op) else here.by_signature.get(key, [])
-            expected = next((each for each in reversed(matching) if fits(each, op)), None)
+            expected = next((candidate for candidate in reversed(matching) if fits(candidate, op)), None)
             if expected is not None:
                 matching.remove(expected)
                 forward = here.forward.ops[expected.number]
@@ -252,7 +252,7 @@ class Audit:
         frame.local.update(given)
         kept = set(source.inputs.get("X", ())) if source.type == "while" else None
         values = Values(forward, here.values, dict(here.forward.before[index]), dict(here.forward.after[index]), kept)
-        ops = [each for each in block.ops if is_backward(each)]
+        ops = [inner_op for inner_op in block.ops if is_backward(inner_op)]
         inside = self._pass(forward, terms, frame, values, ops)
         self._ops(inside, ops)
         return inside

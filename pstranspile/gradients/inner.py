@@ -100,7 +100,7 @@ def through_branch(audit: Follower, here: Pass, op: Op, index: int) -> None:
     forward, frame = within.forward, within.frame
     ended = _ended(forward, within.made, outside)
     outputs = op.inputs.get("Out", ())
-    found: list[tuple[str, str]] = []
+    handed_back: list[tuple[str, str]] = []
     for name, gradient in zip(op.inputs.get("Input", ()), op.outputs.get("Input@GRAD", ()), strict=False):
         if gradient == EMPTY_NAME or not forward.is_float(name):
             continue
@@ -108,12 +108,12 @@ def through_branch(audit: Follower, here: Pass, op: Op, index: int) -> None:
         audit.whole(within, op, name, _NONE if gradient in ended else held)
         if name in forward.last and name not in outputs:
             audit.report(here, op, name, "does not know that its block may give %s another value")
-        found.append((gradient, name))
+        handed_back.append((gradient, name))
     for gradient in ended:
         name = differentiated(gradient)
         audit.whole(within, op, name, _NONE)
         audit.give(here, gradient, Use(index, 0, name, 0), name)
-    for gradient, name in found:
+    for gradient, name in handed_back:
         audit.give(here, gradient, Use(index, 0, name, 0), name)
 
 

@@ -91,16 +91,16 @@ def is_backward(op: Op) -> bool:
 
 def _overwritten(program: Program, block: Block, number: int, steps: Sequence[Op]) -> set[str]:
     """The tensors that forward ops write twice, or after they were read, or that lie outside of the block."""
-    found: set[str] = set()
+    names: set[str] = set()
     known: set[str] = set()
     for op in steps:
         for name in op.output_names:
             var = program.find_var(name, number)
             if var is not None and var.kind is VarKind.LOD_TENSOR and (name in known or name not in block.vars):
-                found.add(name)
+                names.add(name)
         known.update(op.input_names)
         known.update(op.output_names)
-    return found
+    return names
 
 
 class History:

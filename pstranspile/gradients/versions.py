@@ -49,8 +49,8 @@ def outside_names(program: Program, op: Op) -> tuple[list[str], list[str]]:
     inner = inner_block(program, op)
     if inner:
         block = program.blocks[inner]
-        for each in block.ops:
-            read, written = outside_names(program, each) if inner_block(program, each) else _names(each)
+        for inner_op in block.ops:
+            read, written = outside_names(program, inner_op) if inner_block(program, inner_op) else _names(inner_op)
             reads.update((name, None) for name in read if name not in block.vars)
             writes.update((name, None) for name in written if name not in block.vars)
     return list(reads), list(writes)
@@ -157,19 +157,19 @@ def fits(expected: Expected, op: Op) -> bool:
     """Whether all that an op writes was expected of it."""
     if inner_in(expected.op):
         return True
-    asked = {(slot, plain(name)) for slot, names in expected.op.outputs.items() for name in names}
-    return all((slot, plain(n)) in asked for slot, names in op.outputs.items() for n in names if n != EMPTY_NAME)
+    wanted = {(slot, plain(name)) for slot, names in expected.op.outputs.items() for name in names}
+    return all((slot, plain(n)) in wanted for slot, names in op.outputs.items() for n in names if n != EMPTY_NAME)
 
 
 def placed(expected: Expected, op: Op) -> Iterator[tuple[Use, str]]:
     """The gradients an op gives of those that were expected of it, under the names it gives them."""
     for slot, names in op.outputs.items():
-        asked = expected.op.outputs.get(slot, ())
+        wanted = expected.op.outputs.get(slot, ())
         place = 0
         for name in names:
-            while place < len(asked) and name != EMPTY_NAME and plain(asked[place]) != plain(name):
+            while place < len(wanted) and name != EMPTY_NAME and plain(wanted[place]) != plain(name):
                 place += 1
-            if place >= len(asked):
+            if place >= len(wanted):
                 break
             if name != EMPTY_NAME:
                 yield Use(expected.number, expected.part, slot, place), name

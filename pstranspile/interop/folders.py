@@ -81,12 +81,12 @@ def _locked(folder: Path, *, wait: bool = True) -> int | None:
 
 def _remove_abandoned(parent: Path, prefix: str, suffix: str) -> None:
     with os.scandir(parent) as entries:
-        found = [
+        folders = [
             Path(entry.path)
             for entry in entries
             if entry.name.startswith(prefix) and entry.name.endswith(suffix) and entry.is_dir(follow_symlinks=False)
         ]
-    for folder in found:
+    for folder in folders:
         with contextlib.suppress(OSError):  # of another user
             lock = _locked(folder, wait=False)
             if lock is not None:

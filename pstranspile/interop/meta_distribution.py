@@ -89,7 +89,7 @@ def read_distributions(value: object, wrong: Wrong) -> FrozenMap[str, Distributi
         return FrozenMap()
     given = cast("dict[str, Any]", value)
     return FrozenMap(
-        {program: _distribution(f"distribution.{program}", said, wrong) for program, said in given.items()}
+        {program: _distribution(f"distribution.{program}", content, wrong) for program, content in given.items()}
     )
 
 

@@ -32,7 +32,7 @@ class _Damage(Exception):
         self.offset, self.path, self.reason = offset, path, reason
 
 
-class _Odd(NamedTuple):
+class _UnknownField(NamedTuple):
     """A field the schema does not know (`expected` None), or one encoded in another way than it says."""
 
     offset: int
@@ -44,9 +44,9 @@ class _Odd(NamedTuple):
 def find_damage(data: bytes, file: str) -> Diagnostic | None:
     """The first place at which `data` is not a well-formed ProgramDesc, None if every field can be read."""
     try:
-        for odd in _walk(data, 0, len(data), "ProgramDesc", ""):
-            if odd.expected is not None:
-                return _odd_finding(odd, file)
+        for entry in _walk(data, 0, len(data), "ProgramDesc", ""):
+            if entry.expected is not None:
+                return _field_finding(entry, file)
     except _Damage as damage:
         return _damage_finding(damage, file)
     return None
@@ -61,8 +61,8 @@ def unknown_fields(data: bytes, file: str) -> tuple[Diagnostic, ...]:
         found = list(_walk(data, 0, len(data), "ProgramDesc", ""))
     except _Damage as damage:
         return (_damage_finding(damage, file),)
-    found.sort(key=lambda odd: odd.expected is None)  # errors first
-    shown = tuple(_odd_finding(odd, file) for odd in found[:20])
+    found.sort(key=lambda entry: entry.expected is None)  # errors first
+    shown = tuple(_field_finding(entry, file) for entry in found[:20])
     if len(found) > 20:
         rest = warning(codes.NOT_KEPT, f"{len(found) - 20} more unknown fields", Location(file))
         return (*shown, rest)
@@ -74,12 +74,12 @@ def _damage_finding(damage: _Damage, file: str) -> Diagnostic:
     return error(codes.DAMAGED, f"{place}: {damage.reason}", Location(file))
 
 
-def _odd_finding(odd: _Odd, file: str) -> Diagnostic:
-    place = f"{odd.path}, byte {odd.offset}"
-    if odd.expected is None:
+def _field_finding(entry: _UnknownField, file: str) -> Diagnostic:
+    place = f"{entry.path}, byte {entry.offset}"
+    if entry.expected is None:
         message = f"{place}: the field is not known in a ProgramDesc of Fluid 1.8 and is left out"
         return warning(codes.NOT_KEPT, message, Location(file))
-    message = f"{place}: the field is encoded as {_WIRE_NAMES[odd.wire]}, it must be {_WIRE_NAMES[odd.expected]}"
+    message = f"{place}: the field is encoded as {_WIRE_NAMES[entry.wire]}, it must be {_WIRE_NAMES[entry.expected]}"
     return error(codes.WIRE_TYPE, message, Location(file))
 
 
@@ -99,7 +99,7 @@ def _varint(data: bytes, at: int, end: int, path: str) -> tuple[int, int]:
             raise _Damage(start, path, "a number is longer than 10 bytes")
 
 
-def _walk(data: bytes, at: int, end: int, message: str, path: str) -> Iterator[_Odd]:
+def _walk(data: bytes, at: int, end: int, message: str, path: str) -> Iterator[_UnknownField]:
     """Checks the fields of the message in data[at:end]; the depth of calls is that of the schema."""
     names, fields = _NAMES[message], MESSAGES[message]
     counts: dict[int, int] = {}
@@ -114,11 +114,11 @@ def _walk(data: bytes, at: int, end: int, message: str, path: str) -> Iterator[_
             raise _Damage(start, path, f"{key} does not start a field")
         value_at, at = _value(data, at, end, number, wire, where)
         if field is None:
-            yield _Odd(start, where, wire, None)
+            yield _UnknownField(start, where, wire, None)
         elif field.type in MESSAGES and wire == _LENGTH:
             yield from _walk(data, value_at, at, field.type, where)
         elif not _fits(field, wire):
-            yield _Odd(start, where, wire, _SCALAR_WIRES.get(field.type, _LENGTH))
+            yield _UnknownField(start, where, wire, _SCALAR_WIRES.get(field.type, _LENGTH))
         elif field.repeated and wire == _LENGTH and field.type in _SCALAR_WIRES:
             _check_packed(data, value_at, at, field, where)
 

@@ -107,8 +107,8 @@ def conv2d_transpose(
     elif wanted:
         images = x.shape[1:3] if data_format == "NHWC" else x.shape[2:4]
         around = [2 * side for side in paddings] if len(paddings) == 2 else [sum(paddings[:2]), sum(paddings[2:])]
-        each = zip(wanted, images, strides, around, dilations, strict=True)
-        size = [(out - (side - 1) * step + pads - 1) // apart + 1 for out, side, step, pads, apart in each]
+        axes = zip(wanted, images, strides, around, dilations, strict=True)
+        size = [(out - (side - 1) * step + pads - 1) // apart + 1 for out, side, step, pads, apart in axes]
     else:
         raise ValueError("conv2d_transpose takes output_size or filter_size")
     shape = (channels, num_filters // (groups or 1), *size)

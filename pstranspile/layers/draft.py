@@ -161,17 +161,17 @@ class Draft:
         for number in waiting:
             if number < 0 or number in seen:
                 continue
-            found = self.blocks[number].vars.get(name)
-            if found is not None:
-                return found
+            var = self.blocks[number].vars.get(name)
+            if var is not None:
+                return var
             seen.add(number)
             waiting += (self.blocks[number].forward_block, self.blocks[number].parent)
         return None
 
     def type_of(self, name: str) -> TensorType | None:
         """The declared type of a variable seen from the current block, None where nothing is known."""
-        found = self.find(name)
-        return found.tensor if found else None
+        var = self.find(name)
+        return var.tensor if var else None
 
     def declare(self, var: Var, block: int | None = None) -> Value:
         """Declares a variable in a block (default: the current one), in place of one of the same name there."""

@@ -57,7 +57,7 @@ def instance_norm(
     shift = create_parameter(draft, minted, bias_attr, shape, x.dtype, is_bias=True)
     # One statistic for each channel of each image; Fluid multiplies the dims even where one is unknown
     statistics = (draft.temporary(minted, x.dtype, stop_gradient=True) for _ in range(2))
-    mean, variance = (each.declared([x.shape[0] * x.shape[1]]) for each in statistics)
+    mean, variance = (value.declared([x.shape[0] * x.shape[1]]) for value in statistics)
     out = draft.temporary(minted, x.dtype)
     outputs = {"Y": out, "SavedMean": mean, "SavedVariance": variance}
     draft.op("instance_norm", {"X": x, "Scale": scale, "Bias": shift}, outputs, {"epsilon": epsilon})

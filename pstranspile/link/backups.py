@@ -47,8 +47,8 @@ def check_backups(server: Server, trainers: int) -> Iterator[Diagnostic]:
         if ref is None and parameter in sparse:
             continue  # compensation is of dense gradients only
         if ref is None or ref.inputs.get("X") != wanted:
-            found = names_text(ref.inputs.get("X", ())) if ref is not None else "nothing"
-            message = f"the copies of %{parameter} are {found}, must be {names_text(wanted)}"
+            shown = names_text(ref.inputs.get("X", ())) if ref is not None else "nothing"
+            message = f"the copies of %{parameter} are {shown}, must be {names_text(wanted)}"
             yield finding(BACKUP, server.role, ref or op, message, parameter)
         for name in wanted:
             if filled.get(name) != parameter:

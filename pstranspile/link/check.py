@@ -27,9 +27,9 @@ from pstranspile.link.tables import check_lookups
 
 def link(roles: Iterable[Role]) -> None:
     """Checks all emitted programs of a job together. Raises LinkError with every finding."""
-    found = list(_findings(collect(roles)))
-    if found:
-        raise LinkError(found)
+    findings = list(_findings(collect(roles)))
+    if findings:
+        raise LinkError(findings)
 
 
 def _findings(cluster: Cluster) -> Iterator[Diagnostic]:

@@ -54,9 +54,9 @@ def check_counters(server: Server, trainers: int) -> Iterator[Diagnostic]:
             if len(senders) != 1:
                 message = f"%{name} is sent by {len(senders)} trainers, must be 1"
                 yield finding(COUNTER, server.role, op, message, name)
-        told = sorted(sender for name in names for sender in server.notices.get(name, ()))
-        if told != list(range(trainers)):
-            message = f"%{total} adds up the counters of trainers {told}, there are {trainers}"
+        numbers = sorted(sender for name in names for sender in server.notices.get(name, ()))
+        if numbers != list(range(trainers)):
+            message = f"%{total} adds up the counters of trainers {numbers}, there are {trainers}"
             yield finding(COUNTER, server.role, op, message, names[0])
     for name in server.notices:
         if name not in added:

@@ -119,10 +119,10 @@ def _slices(table: str, listed: Mapping[str, list[str]], held: Mapping[str, Var 
         return [name for name in listed[table] if name in held]
     if table in held:
         return [table]
-    found: list[str] = []
-    while (name := f"{table}.block{len(found)}") in held:
-        found.append(name)
-    return found
+    names: list[str] = []
+    while (name := f"{table}.block{len(names)}") in held:
+        names.append(name)
+    return names
 
 
 def _check_server(server: Server, trainers: int, pushed: set[str]) -> Iterator[Diagnostic]:

@@ -32,22 +32,22 @@ def check_prefetches(trainer: Trainer, cluster: Cluster) -> Iterator[Diagnostic]
     tables: dict[str, Sequence[str]] = {}
     counted: set[tuple[str, str]] = set()
     for _, op in prefetches:
-        asked, found, endpoints = op.inputs.get("X", ()), op.outputs.get("Out", ()), strings_attr(op, "epmap")
-        split, merge = splits.get(asked), merges.get(found)
-        if not len(asked) == len(found) == len(endpoints) or len(set(endpoints)) != len(endpoints):
-            message = f"{len(asked)} parts of the ids go to the servers {list(endpoints)}, {len(found)} come back"
-            yield finding(PREFETCH, role, op, message, next(iter(asked), ""))
-        if not asked or not found:
+        sent, answers, endpoints = op.inputs.get("X", ()), op.outputs.get("Out", ()), strings_attr(op, "epmap")
+        split, merge = splits.get(sent), merges.get(answers)
+        if not len(sent) == len(answers) == len(endpoints) or len(set(endpoints)) != len(endpoints):
+            message = f"{len(sent)} parts of the ids go to the servers {list(endpoints)}, {len(answers)} come back"
+            yield finding(PREFETCH, role, op, message, next(iter(sent), ""))
+        if not sent or not answers:
             continue
         if split is None:
-            yield finding(PREFETCH, role, op, f"no split_ids makes %{asked[0]} and the other parts in order", asked[0])
-        if merge is None or merge.inputs.get("Rows") != asked:
-            message = f"no merge_ids puts %{found[0]} and the other parts together in order"
-            yield finding(PREFETCH, role, op, message, found[0])
+            yield finding(PREFETCH, role, op, f"no split_ids makes %{sent[0]} and the other parts in order", sent[0])
+        if merge is None or merge.inputs.get("Rows") != sent:
+            message = f"no merge_ids puts %{answers[0]} and the other parts together in order"
+            yield finding(PREFETCH, role, op, message, answers[0])
         elif split is not None and merge.inputs.get("Ids") != split.inputs.get("Ids"):
             message = "it puts the rows of other ids together than those that were split"
             yield finding(PREFETCH, role, merge, message, next(iter(merge.inputs.get("Ids", ())), ""))
-        for name, result, endpoint in zip(asked, found, endpoints, strict=False):
+        for name, result, endpoint in zip(sent, answers, endpoints, strict=False):
             server = cluster.servers.get(endpoint)
             table = _answered(server, name, result) if server else None
             if server is None or table is None:
@@ -106,10 +106,10 @@ def _check_gradients(trainer: Trainer, cluster: Cluster, tables: dict[str, Seque
     """The k-th part of the table's gradient goes where the k-th part of the ids went."""
     sends = {op.inputs.get("X", ()): op for _, op in trainer.main.of("send")}
     done: set[str] = set()
-    asked = {op.inputs.get("X", ()) for _, op in trainer.main.of("prefetch")}
+    prefetched = {op.inputs.get("X", ()) for _, op in trainer.main.of("prefetch")}
     for _, op in trainer.main.of("split_ids"):
         parts, whole = op.outputs.get("Out", ()), op.input("Ids") or ""
-        if parts in asked:
+        if parts in prefetched:
             continue
         send, gradient = sends.get(parts), trainer.main.vars.get(whole)
         if send is None or not parts:
@@ -158,6 +158,6 @@ def check_table_blocks(server: Server) -> Iterator[Diagnostic]:
     saved = blocks[checkpoint].ops if 0 < checkpoint < len(blocks) else ()
     names = {name for save in saved if save.type == "save" for name in save.inputs.get("X", ())}
     if not saved or not names <= tables or not names or SAVE_PATH not in server.vars:
-        found = ", ".join([f"%{name}" for name in sorted(names)]) or "nothing"
-        message = f"checkpint_block_id {checkpoint} saves {found}, not the table that is looked up"
+        shown = ", ".join([f"%{name}" for name in sorted(names)]) or "nothing"
+        message = f"checkpint_block_id {checkpoint} saves {shown}, not the table that is looked up"
         yield finding(BLOCKS, role, op, message, next(iter(sorted(tables)), ""))

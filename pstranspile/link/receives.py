@@ -74,8 +74,8 @@ def _check_program(
                 yield finding(RECEIVE, trainer.role, op, message, name)
             owners = cluster.owners.get(name)
             if owners is None or len(owners) != 1 or owners[0] != endpoint:
-                found = ", ".join(owners or ()) or "none"
-                yield finding(OWNER, trainer.role, op, f"%{name} is fetched from {endpoint}, updated by {found}", name)
+                shown = ", ".join(owners or ()) or "none"
+                yield finding(OWNER, trainer.role, op, f"%{name} is fetched from {endpoint}, updated by {shown}", name)
         if whole is not None and rows != whole.shape[0]:
             message = f"the slices of %{outputs[0]} have {rows} rows, it has {whole.shape[0]}"
             yield finding(PARTITION, trainer.role, op, message, outputs[0])

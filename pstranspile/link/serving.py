@@ -109,13 +109,13 @@ def check_merges(server: Server, trainers: int) -> Iterator[Diagnostic]:
     One gradient of every trainer, and their mean where the server waits for them. (The gradients of a table that is
     dealt out by id are not inputs of the server; they are only added up.)
     """
-    listed, everyone = set(server.op.inputs.get("X", ())), list(range(trainers))
+    listed, all_trainers = set(server.op.inputs.get("X", ())), list(range(trainers))
     for merged in server.merges if server.mode == 0 else ():
         names = merged.names
         senders = [trainer for name in names for trainer in server.senders.get(name, ())]
         if not senders:
             continue
-        if len(names) != trainers or sorted(senders) != everyone:
+        if len(names) != trainers or sorted(senders) != all_trainers:
             who = ", ".join(map(str, sorted(senders)))
             message = f"it adds up {len(names)} gradients of the trainers {who}, there are {trainers}"
             yield finding(MERGE, server.role, merged.op, message, names[0])

@@ -66,8 +66,8 @@ def _check_lookup(trainer: Trainer, op: Op, cluster: Cluster) -> Iterator[Diagno
             yield finding(LOOKUP, role, op, message, name)
         owners = cluster.owners.get(name)
         if owners != [endpoint]:
-            found = ", ".join(owners or ()) or "none"
-            yield finding(OWNER, role, op, f"%{name} is looked up on {endpoint}, updated by {found}", name)
+            shown = ", ".join(owners or ()) or "none"
+            yield finding(OWNER, role, op, f"%{name} is looked up on {endpoint}, updated by {shown}", name)
     known = trainer.layouts.setdefault(table, tuple(names))
     if known != tuple(names):
         yield finding(LOOKUP, role, op, f"%{table} is made of other slices than in another op", table)

@@ -35,17 +35,17 @@ def verify(module: Module, *, strict: bool = False, allow: Collection[str] = ())
     makes an error a warning, and drops a warning. Takes time in proportion to the number of ops and variables.
     """
     expect_module(module, "verify")
-    found: list[Diagnostic] = []
+    findings: list[Diagnostic] = []
     with collector_paused():
         startup: tuple[Diagnostic, ...] = ()
         made: Mapping[str, TensorType] = EMPTY
         if STARTUP in module.programs:
             startup, made = _verify(module.programs[STARTUP], STARTUP, module.source)
         for name, program in module.programs.items():
-            found += startup if name == STARTUP else _verify(program, name, module.source, made)[0]
-        found += check_agreement(module)
-        found += check_training(module)
-    return tuple(weighed(found, strict=strict, allow=allow))
+            findings += startup if name == STARTUP else _verify(program, name, module.source, made)[0]
+        findings += check_agreement(module)
+        findings += check_training(module)
+    return tuple(weighed(findings, strict=strict, allow=allow))
 
 
 def verify_program(program: Program, name: str = MAIN, source: SourceText | None = None) -> tuple[Diagnostic, ...]:

@@ -41,8 +41,8 @@ def check_agreement(module: Module) -> Iterator[Diagnostic]:
             why = _difference(mine, other, name, there)
             if why:
                 make = warning if mine.persistable and other.persistable and mine.kind is other.kind else error
-                found = make(codes.DECLARED_DIFFERENTLY, why, mine.location, focus=var_text(shared))
-                yield found._replace(subject=f"@{name}^0 {var_text(shared)}", notes=declared_here(other))
+                finding = make(codes.DECLARED_DIFFERENTLY, why, mine.location, focus=var_text(shared))
+                yield finding._replace(subject=f"@{name}^0 {var_text(shared)}", notes=declared_here(other))
         first.update(dict.fromkeys(fresh, name))
 
 

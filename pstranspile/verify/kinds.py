@@ -26,10 +26,10 @@ _ARRAYS = frozenset({"write_to_array", "lod_tensor_to_array"})
 
 def check_kinds(walk: Walk) -> None:
     """Reports what ops write to variables that are declared to hold something of another kind."""
-    odd = {name for block in walk.blocks for name, var in block.vars.items() if var.kind is not VarKind.LOD_TENSOR}
+    other = {name for block in walk.blocks for name, var in block.vars.items() if var.kind is not VarKind.LOD_TENSOR}
     for index in sorted(walk.visited):
         for position, op in enumerate(walk.blocks[index].ops):
-            if op.type not in _SPARSE and op.type not in _ARRAYS and (not odd or odd.isdisjoint(op.output_names)):
+            if op.type not in _SPARSE and op.type not in _ARRAYS and (not other or other.isdisjoint(op.output_names)):
                 continue
             for slot, names in op.outputs.items():
                 made = _kind(walk, index, op, slot)

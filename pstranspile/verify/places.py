@@ -30,8 +30,8 @@ def nearest(given: str, known: Iterable[str]) -> str | None:
     if len(names) > MAX_CANDIDATES:
         ends = (given[:3], given[-3:])
         names = [name for name in names if name.startswith(ends[0]) or name.endswith(ends[1])][:MAX_CANDIDATES]
-    found = difflib.get_close_matches(given, names, n=1, cutoff=0.7)
-    return found[0] if found else None
+    near = difflib.get_close_matches(given, names, n=1, cutoff=0.7)
+    return near[0] if near else None
 
 
 def suggestion(given: str, known: Iterable[str], sigil: str = "") -> str:

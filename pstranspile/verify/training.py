@@ -57,18 +57,18 @@ def _written(program: Program) -> frozenset[str]:
 
 
 def _gradients(block: Block, updates: list[Op], written: frozenset[str]) -> Iterator[Diagnostic]:
-    told: set[str] = set()
+    reported: set[str] = set()
     for op in updates:
         for name in op.inputs.get("Grad", ()):
             var = block.vars.get(name)
-            if name in written or name in told or var is None or var.persistable:
+            if name in written or name in reported or var is None or var.persistable:
                 continue
-            told.add(name)
+            reported.add(name)
             message = f"no op writes the gradient {var_text(name)}; it must be fed"
             made = at_op(codes.GRADIENT_NOT_WRITTEN, message, op, focus=var_text(name), severity=Severity.WARNING)
             yield made._replace(notes=declared_here(var))
 
 
 def _at(code: str, message: str, var: Var) -> Diagnostic:
-    found = warning(code, message, var.location, focus=var_text(var.name))
-    return found._replace(subject=f"@{MAIN}^0 {var_text(var.name)}")
+    finding = warning(code, message, var.location, focus=var_text(var.name))
+    return finding._replace(subject=f"@{MAIN}^0 {var_text(var.name)}")
