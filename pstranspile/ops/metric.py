@@ -69,14 +69,13 @@ def _auc_values(op: Op) -> Run:
 
     def histogram(bins: Array, stat: Array) -> tuple[Array, Array]:
         """The new statistics, in place, and the histogram of them that counts (see `_slide`)."""
-        new = np.bincount(bins, minlength=buckets).astype(stat.dtype, copy=False)
         if steps == 0:  # Fluid's start-up makes one element too many, its op leaves it out
             if stat.shape != (1, buckets):
                 stat = stat.reshape(-1)[:buckets].reshape(1, buckets).copy()
-            stat += new
+            np.add.at(stat[0], bins, 1)
             return stat, stat[0]
         flat = stat.reshape(-1)
-        _slide(flat, new, steps)
+        _slide(flat, bins, buckets, steps)
         return flat, flat[steps * buckets : (steps + 1) * buckets]
 
     def run(Predict: Array, Label: Array, StatPos: Array, StatNeg: Array) -> tuple[Array | None, Array, Array]:
@@ -92,17 +91,17 @@ def _auc_values(op: Op) -> Run:
     return run
 
 
-def _slide(flat: Array, new: Array, steps: int) -> None:
-    """Puts a histogram in the place of the oldest of the last `steps` ones, in place.
+def _slide(flat: Array, bins: Array, buckets: int, steps: int) -> None:
+    """Puts the histogram of a step in the place of the oldest of the last `steps` ones, in place.
 
     The statistics are those histograms one after another, their sum, and the number of steps so far.
     """
-    buckets = len(new)
     at = int(flat[(steps + 1) * buckets]) % steps * buckets
     oldest, total = flat[at : at + buckets], flat[steps * buckets : (steps + 1) * buckets]
     total -= oldest
-    total += new
-    oldest[:] = new
+    oldest[:] = 0
+    np.add.at(oldest, bins, 1)
+    total += oldest
     flat[(steps + 1) * buckets] += 1
 
 
