@@ -9,9 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from pstranspile.ir.model import Location, Origin, Program
-
-SERVERS = ("sync", "async", "half-async", "fleet-sync")
-"""The modes whose servers hold and update the parameters."""
+from pstranspile.job.modes import UPDATING_MODES
 
 WAITING, UNWAITING = ("sync", "fleet-sync"), ("async", "half-async", "fleet-sync")
 SUMMING = ("grad-allreduce", "local-sgd", "single-process-multi-thread")
@@ -64,17 +62,17 @@ def made_of_program(program: Program, rule: str, name: str = "") -> Origin:
 
 # Trainers' main programs.
 KEEP_CLIP = _declare(
-    "keep-clip", (*SERVERS, "geo"),
+    "keep-clip", (*UPDATING_MODES, "geo"),
     "A clip that reads only what the trainer has stays on it, as a part of the backward pass, so that what is "
     "sent is clipped.",
 )  # fmt: skip
 SPLIT_GRADIENT = _declare(
-    "split-gradient", SERVERS,
+    "split-gradient", UPDATING_MODES,
     "The parameter is cut into slices that lie on several servers, so its gradient is cut in the same way "
     "before it is sent.",
 )  # fmt: skip
 SEND_GRADIENT = _declare(
-    "send-gradient", SERVERS,
+    "send-gradient", UPDATING_MODES,
     "The update of the parameter moved to its servers, so the gradient is sent to them as soon as it is complete.",
 )  # fmt: skip
 SEND_COUNTER = _declare(
@@ -91,7 +89,7 @@ COMMUNICATOR_BARRIER = _declare(
     "The trainer waits until its own communicator has sent what it was given, so that no step overtakes the last one.",
 )  # fmt: skip
 RECEIVE_PARAMETER = _declare(
-    "receive-parameter", SERVERS,
+    "receive-parameter", UPDATING_MODES,
     "The parameter is updated on its servers, so the trainer fetches its new value from them for the next step.",
 )  # fmt: skip
 FETCH_BARRIER = _declare(
@@ -99,25 +97,25 @@ FETCH_BARRIER = _declare(
     "The trainer has fetched all parameters; no server takes gradients of the next step before all trainers have.",
 )  # fmt: skip
 JOIN_SLICES = _declare(
-    "join-slices", (*SERVERS, "geo"),
+    "join-slices", (*UPDATING_MODES, "geo"),
     "The parameter arrives in slices from several servers; joined along dim 0 they are the parameter again.",
 )  # fmt: skip
 LOOKUP = _declare(
-    "lookup-on-servers", SERVERS,
+    "lookup-on-servers", UPDATING_MODES,
     "The table has a sparse gradient and stays on the servers; the trainer looks up just the rows that it needs, "
     "for all lookups of one kind at once.",
 )  # fmt: skip
 TABLE_LOOKUP = _declare(
-    "table-lookup", SERVERS,
+    "table-lookup", UPDATING_MODES,
     "The distributed lookup table is dealt out over the servers by id: ids go to their servers, rows come back, "
     "and each lookup gets what it asked for.",
 )  # fmt: skip
 SPLIT_TABLE_GRADIENT = _declare(
-    "split-table-gradient", SERVERS,
+    "split-table-gradient", UPDATING_MODES,
     "The rows of the table's gradient are dealt out by id, as the table is.",
 )  # fmt: skip
 SEND_TABLE_GRADIENT = _declare(
-    "send-table-gradient", SERVERS,
+    "send-table-gradient", UPDATING_MODES,
     "The distributed lookup table is updated on the servers, so each gets the rows of the gradient that belong to it.",
 )  # fmt: skip
 
@@ -136,15 +134,15 @@ LOCAL_LOOKUP = _declare(
 
 # Trainers' start-up programs.
 RECEIVE_FIRST = _declare(
-    "receive-first-value", (*SERVERS, "geo"),
+    "receive-first-value", (*UPDATING_MODES, "geo"),
     "All trainers start from what the servers initialised; the trainer's own initial value is overwritten.",
 )  # fmt: skip
 START_BARRIER = _declare(
-    "start-barrier", (*SERVERS, "geo"),
+    "start-barrier", (*UPDATING_MODES, "geo"),
     "The trainer has fetched all first values; synchronous servers take no gradient before all trainers have.",
 )  # fmt: skip
 NO_MEMORY = _declare(
-    "remote-table", SERVERS,
+    "remote-table", UPDATING_MODES,
     "The table stays on the servers; on the trainer it gets its dims and no memory.",
 )  # fmt: skip
 BEGIN_EXCHANGE = _declare(
@@ -154,12 +152,12 @@ BEGIN_EXCHANGE = _declare(
 
 # Servers' main programs.
 SERVE = _declare(
-    "serve", (*SERVERS, "geo"),
+    "serve", (*UPDATING_MODES, "geo"),
     "The server's only op in its main block: it waits for messages of the trainers and runs the block each is "
     "meant for.",
 )  # fmt: skip
 SCHEDULE = _declare(
-    "schedule-on-servers", SERVERS,
+    "schedule-on-servers", UPDATING_MODES,
     "The learning rate is needed where the updates are, so every server computes its schedule, before any update.",
 )  # fmt: skip
 SHARE_COUNTER = _declare(
@@ -175,7 +173,7 @@ MERGE = _declare(
     "The gradients of all trainers are averaged: summed, then divided by the number of trainers.",
 )  # fmt: skip
 UPDATE = _declare(
-    "update-slice", SERVERS,
+    "update-slice", UPDATING_MODES,
     "The update of the parameter, on the part of it that this server owns: weight decay, clips and the optimizer.",
 )  # fmt: skip
 AFTER_UPDATE = _declare(
@@ -192,15 +190,15 @@ MERGE_TABLE = _declare(
     "The gradients of all trainers for this server's part of the table are added up (Fluid does not divide them).",
 )  # fmt: skip
 UPDATE_TABLE = _declare(
-    "update-table", SERVERS,
+    "update-table", UPDATING_MODES,
     "The distributed lookup table is updated by sgd with the learning rate of the source's update, whatever that was.",
 )  # fmt: skip
 SERVE_ROWS = _declare(
-    "serve-rows", SERVERS,
+    "serve-rows", UPDATING_MODES,
     "Looks up the rows of the distributed lookup table that trainers ask this server for.",
 )  # fmt: skip
 SAVE_TABLE = _declare(
-    "save-table", SERVERS,
+    "save-table", UPDATING_MODES,
     "Saves this server's part of the distributed lookup table when a trainer asks for a checkpoint.",
 )  # fmt: skip
 ADD_CHANGE = _declare(
@@ -210,7 +208,7 @@ ADD_CHANGE = _declare(
 
 # Servers' start-up programs.
 INITIALISE = _declare(
-    "initialise-slice", (*SERVERS, "geo"),
+    "initialise-slice", (*UPDATING_MODES, "geo"),
     "The source's initialiser, of the part of the variable that this server owns.",
 )  # fmt: skip
 FILL_BACKUP = _declare(

@@ -13,12 +13,14 @@ from typing import NamedTuple
 class ModeSettings(NamedTuple):
     """What a job says of itself in a mode of distribution. `cause` is the setting that asks for it, in Fluid's words.
 
-    `flags` are the switches that the mode fixes; `free` those it leaves open, with the value they have when
-    the mode is named and they are not.
+    `implementation` names what makes its programs: a file in `pstranspile/modes`, and a class in it. `flags` are the
+    switches that the mode fixes; `free` those it leaves open, with the value they have when the mode is named and they
+    are not.
     """
 
     doc: str
     cause: str
+    implementation: str
     flags: Mapping[str, bool]
     free: Mapping[str, bool] = {}
     servers: bool = True
@@ -44,24 +46,28 @@ MODES: Mapping[str, ModeSettings] = {
     "sync": ModeSettings(
         "every step, servers wait for the gradients of all trainers, average them and update once",
         "sync_mode = true",
+        "sync:Sync",
         {"sync_mode": True, **_off("runtime_split_send_recv", "half_async", "geo_sgd_mode")},
         _off("completely_not_async"),
     ),
     "async": ModeSettings(
         "servers update at every gradient that arrives; trainers do not wait for each other",
         "sync_mode = false",
+        "asynchronous:Async",
         {"sync_mode": False, **_off("half_async", "completely_not_async", "geo_sgd_mode")},
         _off("runtime_split_send_recv"),
     ),
     "half-async": ModeSettings(
         "a communicator in every trainer averages the gradients of its threads before it sends them",
         "half_async = true",
+        "half_async:HalfAsync",
         {"sync_mode": False, "half_async": True, **_off("completely_not_async", "geo_sgd_mode")},
         {"runtime_split_send_recv": True},
     ),
     "fleet-sync": ModeSettings(
         "as half-async, and the communicators wait for each other: the Sync strategy of Fluid's Fleet",
         "completely_not_async = true",
+        "fleet_sync:FleetSync",
         {
             "sync_mode": False,
             "completely_not_async": True,
@@ -73,30 +79,35 @@ MODES: Mapping[str, ModeSettings] = {
     "geo": ModeSettings(
         "trainers update locally and exchange the differences of their parameters every few steps",
         "geo_sgd_mode = true",
+        "geo.mode:Geo",
         {"sync_mode": False, "geo_sgd_mode": True, **_off("half_async", "completely_not_async")},
         {"runtime_split_send_recv": True},
     ),
     "nccl2": ModeSettings(
         "no servers: the trainers' startup programs set up the communicator of a multi-process executor",
         "mode = nccl2",
+        "nccl2:Nccl2",
         _COLLECTIVE,
         servers=False,
     ),
     "grad-allreduce": ModeSettings(
         "no servers: gradients are summed over all trainers by collective operators",
         "collective_mode = grad_allreduce",
+        "grad_allreduce:GradAllreduce",
         _COLLECTIVE,
         servers=False,
     ),
     "local-sgd": ModeSettings(
         "no servers: trainers update locally and average their parameters by collective operators",
         "collective_mode = local_sgd",
+        "local_sgd:LocalSgd",
         _COLLECTIVE,
         servers=False,
     ),
     "single-process-multi-thread": ModeSettings(
         "no servers: as grad-allreduce, for the devices of one process",
         "collective_mode = single_process_multi_thread",
+        "single_process:SingleProcess",
         _COLLECTIVE,
         servers=False,
     ),
@@ -105,6 +116,9 @@ MODES: Mapping[str, ModeSettings] = {
 
 SERVER_MODES = tuple(name for name, mode in MODES.items() if mode.servers)
 """The modes with parameter servers."""
+
+UPDATING_MODES = tuple(name for name in SERVER_MODES if not MODES[name].flags.get("geo_sgd_mode"))
+"""The modes whose servers update the parameters; in geo trainers do."""
 
 CONFIG_MODES = ("pserver", "nccl2", "collective")
 """The values of Fluid's own field `mode`. `pserver` and `collective` leave the rest to other fields."""
