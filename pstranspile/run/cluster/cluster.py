@@ -35,9 +35,9 @@ from pstranspile.run.cluster.collective import (
     with_broadcasts,
 )
 from pstranspile.run.cluster.communicator import Communicator, Settings, make_communicator
+from pstranspile.run.cluster.deadlocks import require_barriers, require_collectives, require_servers
 from pstranspile.run.cluster.faults import Injector
 from pstranspile.run.cluster.feeding import ClusterFeeds, feeds_of
-from pstranspile.run.cluster.foresee import require_barriers, require_collectives, require_servers
 from pstranspile.run.cluster.forms import SENDING, Forms
 from pstranspile.run.cluster.geo import GeoServer
 from pstranspile.run.cluster.network import Machine, Network, Scheduler
@@ -49,10 +49,10 @@ from pstranspile.run.cluster.scheduler import SeededScheduler
 from pstranspile.run.cluster.script import Exchange, Library
 from pstranspile.run.cluster.server import Server, listening_op, mode_of
 from pstranspile.run.cluster.shares import Shares, Weighing
+from pstranspile.run.cluster.static_checks import require_lists, require_one_mode, require_order, require_servers_listen
 from pstranspile.run.cluster.synchronous import SynchronousServer
 from pstranspile.run.cluster.tables import fill_tables, find_tables
 from pstranspile.run.cluster.trainer import Action, Trainer
-from pstranspile.run.cluster.wellformed import require_lists, require_one_mode, require_order, require_servers_listen
 from pstranspile.run.feeds import near
 from pstranspile.run.program_feeds import inputs_of
 from pstranspile.run.scope import Scope, own_copy

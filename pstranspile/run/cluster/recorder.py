@@ -91,10 +91,6 @@ class Recorder:
         of = f" of @{known.program_of(step)}" if step >= 0 and known is not None and known.named else ""
         return step_told(step) + of
 
-    def of_steps(self, first: int, last: int) -> list[Event]:
-        """The events about steps `first` to `last`, both included (-1: the start-up)."""
-        return [event for event in self.events if first <= event.step <= last]
-
 
 def _size(payload: Any) -> int:
     """Bytes of the values that a message carries."""

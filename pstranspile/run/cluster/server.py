@@ -39,9 +39,6 @@ from pstranspile.run.scope import Scope, own_copy
 
 np = lazy_import("numpy")
 
-LOOKUP_TABLE_PATH = "kLookupTablePath"
-"""The variable that holds the folder a table is saved to."""
-
 
 def listening_op(program: Program) -> Op | None:
     """The `listen_and_serv` of a server's main program, None if it has none."""

@@ -21,8 +21,6 @@ from pstranspile.run.loss_rows import LossRows
 Weighing: TypeAlias = Literal["equal", "weighted"]
 """Whether all shares count the same, as the programs say, or by their rows."""
 
-WEIGHINGS: tuple[Weighing, ...] = ("equal", "weighted")
-
 
 class Uneven(NamedTuple):
     """The first step, counted from 1, whose shares have different numbers of rows, these numbers (None: the trainer has
