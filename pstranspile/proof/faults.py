@@ -14,15 +14,16 @@ from pstranspile.ir.model import STARTUP
 from pstranspile.lazy import lazy_import
 from pstranspile.proof.compare import OF_LARGEST, Snapshot, differ, moved, plain, same_in_doubles
 from pstranspile.proof.given import Given
+from pstranspile.proof.replays import replay_of
 from pstranspile.proof.report import BITWISE, DIFFERENT, ROUGH, ROUNDING, Away, Faulty
-from pstranspile.proof.sides import start_cluster
+from pstranspile.proof.sides import Alone, start_cluster
 from pstranspile.run.api import run
 from pstranspile.run.batch import joined
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.codes import STUCK
 from pstranspile.run.cluster.ledger import UpdateLedger
 from pstranspile.run.cluster.message import COLLECTIVE, SEND, Message, step_told
-from pstranspile.run.cluster.scenario import Scenario
+from pstranspile.run.cluster.scenario import Crash, Leave, Scenario
 from pstranspile.run.loss_rows import divided
 from pstranspile.run.scope import Scope, own_copy
 
@@ -48,8 +49,12 @@ def check_faults(given: Given, faults: Scenario, sound: Sound | None) -> Faulty:
     course = given.course
     run = _Troubled(given, faults)
     found = Faulty(str(faults), run.told, run.stuck, run.wrong(counting=sound is None))
-    if run.stuck or sound is None:
+    if run.stuck:
         return found
+    if sound is None:
+        if any(isinstance(event, Leave | Crash) for event in faults.events):
+            return found
+        return found._replace(wrong=(*found.wrong, *_misfits(given, faults)), held=True)
     counted = _counted(run.books, run.rings, run.cluster, course.steps)
     if isinstance(counted, str):
         return found._replace(not_compared=counted)
@@ -68,6 +73,30 @@ def check_faults(given: Given, faults: Scenario, sound: Sound | None) -> Faulty:
     except DiagnosticError:
         ours, wanted, start = run.ends, *_train(given, counted)
     return _compared(found, ours, wanted, start)
+
+
+def _misfits(given: Given, faults: Scenario) -> list[str]:
+    """Where a step of a run with faults, in which all machines stay, is not what the source makes of the values before
+    it; in double precision, where that can be had.
+    """
+    try:
+        return _held_to_steps(given.in_doubles(), faults)
+    except DiagnosticError:
+        return _held_to_steps(given, faults)
+
+
+def _held_to_steps(given: Given, faults: Scenario) -> list[str]:
+    module, made, course, feeds, init, seed = given
+    cluster = start_cluster(made, course, feeds, init, seed, faults=faults)
+    replay = replay_of(made, cluster, course, seed)
+    cluster.start()
+    replay.begin(Alone(module, course, feeds, init, seed).start)
+    for step in course.each_step("with faults, held to the source: step"):
+        cluster.run_to(step + 1)
+        replay.hold(step)
+    cluster.finish()
+    replay.end()
+    return replay.problems
 
 
 class _Troubled:

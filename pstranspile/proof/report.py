@@ -85,6 +85,8 @@ class Faulty(NamedTuple):
     worst: float = 0.0
     variable: str = ""
     not_compared: str = ""
+    held: bool = False
+    """Whether its steps were held to the source one by one."""
 
     @property
     def holds(self) -> bool:
@@ -258,13 +260,15 @@ def _faults_told(found: Faulty) -> list[str]:
     lines = ["with faults:", *(f"  {line}" for line in found.told)]
     if found.stuck:
         return [*lines, "  STUCK: no machine can go on", *(f"  {line}" for line in found.stuck)]
-    lines += [f"  WRONG: {line}" for line in found.wrong]
+    lines += [f"  WRONG: {line}" for line in found.wrong[:SHOWN]]
+    lines += [f"  WRONG: and {len(found.wrong) - SHOWN} more"] if len(found.wrong) > SHOWN else []
     if not found.wrong:
         lines.append("  every gradient that counts was applied once")
+        lines += ["  every step is what the source program makes of the values before it"] if found.held else []
     for trainer, first, last in found.away:
         when = f"step {first}" if first == last else f"steps {first} to {last}"
         lines.append(f"  the share of {trainer} in {when} is missing: it was away")
-    if not found.equality and not found.not_compared:
+    if not found.equality and not found.not_compared and not found.held:
         lines.append("  in this mode values are not compared with faults, only counted")
     whom = "a single machine without the missing shares" if found.away else "the run without faults"
     if found.not_compared:

@@ -1,8 +1,10 @@
 """Whether servers without barriers might have taken messages in the order in which they did.
 
 What comes of a step is fixed by the order in which each slice meets the messages that concern it. Messages of one
-trainer must come in the order in which it sends them; all else may happen. So an order may be taken if, together with
-what each trainer sends one after the other, it goes round in no circle.
+trainer to one server must come in the order in which it sends them, and those of a step before those of the next.
+Within a step, what a trainer looks up and sends keeps its order; but it asks for a parameter as soon as that
+parameter's own gradient is sent: by the control variables that it reads, `recv` waits for no more. All else may happen.
+So an order may be taken if, together with this, it goes round in no circle.
 """
 
 from __future__ import annotations
@@ -20,21 +22,24 @@ from pstranspile.proof.replays import replay_of
 from pstranspile.proof.sides import start_cluster
 from pstranspile.run.cluster.message import GET, GET_NOW, GET_ROWS, LOOKUP, NOTIFY, SEND, Message
 
-CONCERNING = (SEND, GET, GET_NOW, GET_ROWS, LOOKUP, NOTIFY)
+ASKING = (GET, GET_NOW, GET_ROWS)
+CONCERNING = (SEND, *ASKING, LOOKUP, NOTIFY)
 
 Taken: TypeAlias = "tuple[int, str, str, str, int]"
 """A message by its trainer, kind, server and variable, and how many like it that trainer has sent before."""
 
 
-def _messages(made: Compiled, course: Course, feeds: Any) -> tuple[dict[Any, list[Taken]], dict[int, list[Taken]]]:
-    """The messages that concern each slice in the order in which they are taken, and those of each trainer in the order
-    in which it sends them.
-    """
+Sent: TypeAlias = "dict[tuple[int, int], list[Taken]]"
+"""The messages of each trainer and step, in the order in which they are sent."""
+
+
+def _messages(made: Compiled, course: Course, feeds: Any) -> tuple[dict[Any, list[Taken]], Sent]:
+    """The messages that concern each slice in the order in which they are taken, and as they were sent."""
     cluster = start_cluster(made, course, feeds, {}, 5)
     replay: Any = replay_of(made, cluster, course, 5)
     slices = {place: (o.server, o.slice.name) for place, (_, o) in replay.sent.items()}
     taken: dict[Any, list[Taken]] = {}
-    sent: dict[int, list[Taken]] = {}
+    sent: Sent = {}
     counts: Counter[tuple[str, Any]] = Counter()
 
     def watch(event: str, message: Message) -> None:
@@ -43,7 +48,7 @@ def _messages(made: Compiled, course: Course, feeds: Any) -> tuple[dict[Any, lis
             number = counts[event, key]
             counts[event, key] += 1
             if event == "post":
-                sent.setdefault(message.trainer, []).append((*key, number))
+                sent.setdefault((message.trainer, message.step), []).append((*key, number))
             else:
                 place = message.target, message.variable
                 about = message.target if message.kind == NOTIFY else slices.get(place, place)
@@ -67,12 +72,23 @@ def may_be_taken(made: Compiled, changed: Compiled, module: Module, turns: str |
     taken, others = _messages(changed, course, course.joined(given))
     if {t: Counter(messages) for t, messages in sent.items()} != {t: Counter(m) for t, m in others.items()}:
         return False
-    graph: TopologicalSorter[Taken] = TopologicalSorter()
-    for order in (*taken.values(), *sent.values()):
-        for first, second in pairwise(order):
-            graph.add(second, first)
+    graph: TopologicalSorter[Any] = TopologicalSorter()
+    for order in taken.values():
+        _one_after_the_other(graph, order)
+    for (trainer, step), messages in sent.items():
+        _one_after_the_other(graph, [m for m in messages if m[1] not in ASKING])
+        for server in {m[2] for m in messages}:
+            _one_after_the_other(graph, [m for m in messages if m[2] == server])
+        for message in messages:
+            graph.add(message, (trainer, step))
+            graph.add((trainer, step + 1), message)
     try:
         graph.prepare()
     except CycleError:
         return False
     return True
+
+
+def _one_after_the_other(graph: TopologicalSorter[Any], order: list[Taken]) -> None:
+    for first, second in pairwise(order):
+        graph.add(second, first)

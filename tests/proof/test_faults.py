@@ -15,6 +15,7 @@ from pstranspile.proof.check import check
 from pstranspile.proof.faults import _Gradients
 from pstranspile.proof.report import BITWISE, DIFFERENT, ROUNDING, Away, Faulty, report_text
 from pstranspile.run.cluster import synchronous
+from pstranspile.run.cluster.asynchronous import AsynchronousServer
 from pstranspile.run.cluster.message import SEND, Message
 from pstranspile.run.cluster.scenario import parse_scenario, random_scenario
 from pstranspile.run.cluster.synchronous import SynchronousServer
@@ -74,6 +75,28 @@ def test_modes_that_promise_no_equality(mode: str):
     settings = {"geo_sgd_need_push_nums": 2} if mode == "geo" else {}
     found = checked("drop 0.3\nduplicate 0.4\ncrash trainer_1 step 4", mode, **settings)
     assert (found.holds, found.equality) == (True, "")
+
+
+@pytest.mark.parametrize("mode", ["async", "half-async", "geo", "local-sgd"])
+def test_steps_with_faults_are_held_to_the_source_if_everybody_stays(mode: str):
+    settings = {"geo_sgd_need_push_nums": 2} if mode == "geo" else {}
+    found = checked("delay 0.4 1..80\ndrop 0.3\nduplicate 0.3\nslow trainer_1 40", mode, **settings)
+    assert (found.holds, found.held) == (True, True)
+    assert not checked("leave trainer_1 step 4", mode, **settings).held
+
+
+def test_steps_that_go_wrong_with_faults_only_are_found(monkeypatch: pytest.MonkeyPatch):
+    on_send = AsynchronousServer.on_send
+
+    def changed(self: AsynchronousServer, message: Message) -> None:
+        if self.network.faults is not None:
+            message = message._replace(payload=message.payload * 2)
+        on_send(self, message)
+
+    monkeypatch.setattr(AsynchronousServer, "on_send", changed)
+    found = checked("delay 0.4 1..80", "async")
+    assert not found.holds
+    assert "is not what the source program makes of the values before the step" in found.wrong[0]
 
 
 def test_stuck():

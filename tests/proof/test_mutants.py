@@ -28,9 +28,9 @@ from pstranspile.proof.data import make_feeds
 from pstranspile.proof.given import Given
 from pstranspile.proof.replays import replay_of
 from pstranspile.proof.sides import start_cluster
-from pstranspile.run.cluster.scenario import Scenario, random_scenario
+from pstranspile.run.cluster.scenario import Scenario, parse_scenario, random_scenario
 from tests.emit.several import adversarial, two_tasks, with_evaluation
-from tests.proof.mutants import CHANGES, Mutant, as_compiled, mutants, places_of, programs_of, refused, with_ops
+from tests.proof.mutants import CHANGES, Mutant, Place, as_compiled, mutants, places_of, programs_of, refused, with_ops
 from tests.proof.orders import may_be_taken
 from tests.proof.test_check import dense, sparse
 from tests.proof.test_excuses import clicks
@@ -48,7 +48,9 @@ MODES: dict[str, dict[str, Any]] = {
     "async-split": {"mode": "async", "runtime_split_send_recv": True},
     "half-async": {},
     "dc-asgd": {"mode": "async", "enable_dc_asgd": True},
+    "async-faults": {"mode": "async"},
     "geo": {"geo_sgd_need_push_nums": 2},
+    "geo-faults": {"mode": "geo", "geo_sgd_need_push_nums": 1},
     "nccl2": {},
     "grad-allreduce": {},
     "single-process-multi-thread": {},
@@ -161,7 +163,13 @@ def _with_faults(given: Given, mode: str) -> Trace:
 def faults_of(made: Compiled, mode: str) -> Scenario | None:
     """What goes wrong in a mode that is tried with faults."""
     machines = [f"trainer_{i}" for i in range(made.plan.trainers)], [f"pserver_{j}" for j in range(2)]
-    return random_scenario(3, *machines, STEPS) if mode.endswith("-faults") else None
+    if mode == "sync-faults":
+        return random_scenario(3, *machines, STEPS)
+    return parse_scenario(ADRIFT) if mode.endswith("-faults") else None
+
+
+ADRIFT = "seed 5\ndelay 0.4 1..80\ndrop 0.3\nduplicate 0.3\nslow trainer_1 40"
+"""What goes wrong where trainers don't wait for each other."""
 
 
 def without_changes(made: Compiled) -> Compiled:
@@ -313,3 +321,16 @@ def test_mutants_that_are_hard_to_tell(place: tuple[str, str, str, str, str], ch
     """
     made, mutant = chosen(*place, change)
     assert verdict(*place[:2], made, mutant)[0] == wanted, mutant.told
+
+
+def test_a_parameter_may_be_fetched_before_the_gradient_of_another_is_sent():
+    made = compiled("fit_a_line_sgd", "async", 2)
+    assert made is not None
+    roles = made.roles()
+    ops = roles["trainer_0"].main.main_block.ops
+    last = max(index for index, op in enumerate(ops) if op.type == "send")
+    assert ops[last + 1].type == "recv"
+    changed = (*ops[:last], ops[last + 1], ops[last], *ops[last + 2 :])
+    place = Place("trainer_0", "main", 0, last)
+    mutant = Mutant("", {**roles, "trainer_0": with_ops(roles["trainer_0"], place, changed)})
+    assert verdict("fit_a_line_sgd", "async", made, mutant) == ("equivalent", "in another order")
