@@ -34,7 +34,9 @@ EXTRA_ATTRIBUTE = declare(
     "extra-attribute", "An op carries an attribute that its schema does not have; it has no effect."
 )
 GRADIENT_NOT_WRITTEN = declare("unwritten-gradient", "An optimizer op reads a gradient that no op writes.")
-PARAMETER_WITHOUT_VALUE = declare("parameter-without-value", "No op of @startup gives a parameter a value.")
+PARAMETER_WITHOUT_VALUE = declare(
+    "parameter-without-value", "No op of @startup gives a parameter, or the state of an optimizer, a value."
+)
 PARAMETER_NOT_UPDATED = declare("parameter-not-updated", "No op of a training program updates a parameter.")
 DIMS = declare("dims", "A variable that no op makes is declared with a dim below -1.")
 TYPE_MISMATCH = declare("type-mismatch", "The declared element types or dims of an op's variables do not fit together.")

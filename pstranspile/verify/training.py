@@ -34,17 +34,33 @@ def check_training(module: Module) -> Iterator[Diagnostic]:
     initialised = _written(startup) if startup is not None else None
     elsewhere = [_written(program) for name, program in module.programs.items() if name not in (MAIN, STARTUP)]
     updated = written.union(*elsewhere)
+    if initialised is not None:
+        yield from _states(main.main_block, updates, initialised)
     idle: list[Var] = []
     for var in main.parameters():
         if initialised is not None and var.name not in initialised:
-            message = f"no op of @{STARTUP} gives the parameter {var_text(var.name)} a value; it must be loaded"
-            yield _at(codes.PARAMETER_WITHOUT_VALUE, message, var)
+            yield _without_value("parameter", var)
         if var.name not in updated and _is_trained(var):
             idle.append(var)
     if idle:
         names = ", ".join([var_text(var.name) for var in idle[:_SHOWN]]) + (", ..." if len(idle) > _SHOWN else "")
         message = f"no op updates {names}; `trainable=false` on a parameter says that this is meant"
         yield _at(codes.PARAMETER_NOT_UPDATED, message, idle[0])
+
+
+def _states(block: Block, updates: list[Op], initialised: frozenset[str]) -> Iterator[Diagnostic]:
+    """What updates read and no op makes: the state of optimizers, rates."""
+    readers = {name: op.type for op in updates for name in op.input_names}
+    made = initialised.union(name for op in block.ops if not is_optimizer(op) for name in op.output_names)
+    for name, reader in readers.items():
+        var = block.vars.get(name)
+        if var is not None and var.persistable and var.parameter is None and name not in made:
+            yield _without_value(f"state of {reader}", var)
+
+
+def _without_value(what: str, var: Var) -> Diagnostic:
+    message = f"no op of @{STARTUP} gives the {what} {var_text(var.name)} a value; it must be loaded"
+    return _at(codes.PARAMETER_WITHOUT_VALUE, message, var)
 
 
 def _is_trained(var: Var) -> bool:
