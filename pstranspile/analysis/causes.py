@@ -19,6 +19,7 @@ from pstranspile.ir.model import MAIN, STARTUP, Module, Op, Program, Var
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import VarKind
 from pstranspile.ops import is_optimizer, schema_of
+from pstranspile.ops.gradient import EMPTY_NAME
 
 _TENSORS = (VarKind.LOD_TENSOR, VarKind.SELECTED_ROWS)
 
@@ -37,6 +38,7 @@ def _causes(main: Program, startup: Program) -> list[Diagnostic]:
     updates = [op for index, op in enumerate(ops) if index in moved and _is_optimizer(op)]
     findings = [
         *_mistaken_roles(main, moved),
+        *_undeclared(main, [ops[index] for index in sorted(moved)]),
         *_not_initialised(main, startup, [ops[index] for index in sorted(moved)]),
         *_overwritten(main, moved, {op.input("Param") for op in updates}),
         *chain.from_iterable(_mistaken_update(op, main) for op in updates),
@@ -75,6 +77,15 @@ def _not_initialised(main: Program, startup: Program, moved: list[Op]) -> Iterat
                 reported.add(name)
                 yield at_op(codes.NOT_INITIALISED, message, op, focus=var_text(name))
         given.update(op.output_names)
+
+
+def _undeclared(main: Program, moved: list[Op]) -> Iterator[Diagnostic]:
+    """What ops that move to servers name, but no declaration of block 0 says: servers declare what they are given."""
+    for op in moved:
+        for name in dict.fromkeys((*op.input_names, *op.output_names)):
+            if name not in ("", EMPTY_NAME) and name not in main.main_block.vars:
+                message = f"%{name} is not declared in block 0, so the servers that the op moves to can't have it"
+                yield at_op(codes.NOT_INITIALISED, message, op, focus=f"%{name}")
 
 
 def _made_by_trainers(main: Program, moved: frozenset[int]) -> Iterator[Diagnostic]:

@@ -10,8 +10,10 @@ import pytest
 
 import pstranspile as ps
 from pstranspile.ir.diagnostics import DiagnosticError, Severity
+from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Module
 from pstranspile.ir.roles import OpRole
+from pstranspile.link import LinkError
 from pstranspile.proof.check import check
 from pstranspile.proof.data import make_feeds
 from tests import fluid
@@ -244,6 +246,19 @@ def test_an_unsound_module_ends_in_diagnostics(mode: str):
             ps.compile(module, JOBS[mode])
     with pytest.raises(DiagnosticError, match="has no block"):
         ps.compile(Module(ps.loads(MOMENTUM).programs | {"main": ps.Program(blocks=())}), JOBS[mode])
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_a_schedule_that_reads_what_nobody_declares(mode: str):
+    """A slot that may be empty: one machine runs the op without it, and servers have nothing to give it."""
+    module = fluid.source("lr_warmup")
+    slots = FrozenMap({"X": ("nobody",)}), FrozenMap({"Out": ("learning_rate_warmup",)})
+    block = module.main.main_block
+    ops = (*block.ops, ps.Op("assign", *slots, role=OpRole.LR_SCHED))
+    main = module.main._replace(blocks=(block._replace(ops=ops), *module.main.blocks[1:]))
+    with pytest.raises(DiagnosticError, match="%nobody is not declared in block 0") as raised:
+        ps.compile(Module(module.programs | {"main": main}), JOBS[mode])
+    assert not isinstance(raised.value, LinkError)
 
 
 def is_backward(op: ps.Op) -> bool:
