@@ -33,6 +33,8 @@ def run(arguments: Sequence[str]) -> int:
     """Plays the machine until its part is done."""
     parser = _parser()
     options = parser.parse_args(arguments)
+    if options.fluid and options.state:
+        parser.error("--fluid can't be combined with --state: machines of Fluid don't send again what was lost")
     from pstranspile.net.environment import role_of_environment
     from pstranspile.net.job import load_job_folder
     from pstranspile.net.missing import require_grpc
@@ -64,6 +66,9 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         metavar="ROLE=HOST:PORT",
         help="where a machine listens, if not where the job says; may be repeated",
+    )
+    parser.add_argument(
+        "--fluid", action="store_true", help="machines of Fluid 1.8 may take part, which bring neither token nor job"
     )
     add_run(parser)
     parser.add_argument("--result", metavar="FILE", help="write what the machine holds at the end, for `launch`")
@@ -131,7 +136,7 @@ def _play(
     from pstranspile.net.process import Place, play_server, play_trainer
     from pstranspile.net.terms import Refused, Terms
 
-    place = Place(addresses, options.state, options.state_every, options.patience)
+    place = Place(addresses, options.state, options.state_every, options.patience, options.fluid)
     terms = Terms(folder.hash, os.environ.get("PSTRANSPILE_TOKEN", ""), options.lease)
     cluster = _cluster(options, folder)
     try:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from pstranspile.net.frames import ALIVE, ASK, EMPTY_BODY, MESSAGES, Body, Header, frame, json_body
+from pstranspile.run.cluster.message import Message
 
 
 class Connection(Protocol):
@@ -66,6 +67,8 @@ class Peer:
         """Whether it was given up, and may not come again."""
         self.announced = False
         """Whether this process, not the first in its role, has been let in at a step."""
+        self.takes: Callable[[list[Message]], object] | None = None
+        """What takes the messages for it, if it is no process of this protocol."""
         self.former: set[str] = set()
         """The processes that played the role before."""
         self.last_step = -1

@@ -6,12 +6,13 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from pstranspile.net.fluid_service import FluidService
 from pstranspile.net.joining import Doorkeeper, rejoin
 from pstranspile.net.site import Site
 from pstranspile.net.state import StateKeeper
 from pstranspile.net.status import DONE, SERVING, TRAINING, WAITING, StatusPipe
 from pstranspile.net.terms import Refused, Terms
-from pstranspile.net.transport import Dialer, Listener
+from pstranspile.net.transport import CallService, Dialer, Listener
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.report import sentence
 from pstranspile.run.cluster.server import Server
@@ -21,13 +22,14 @@ from pstranspile.run.cluster.trainer import Trainer
 class Place(NamedTuple):
     """Where a process listens and finds the others: addresses (host:port) by role; `state` is the folder in which a
     server keeps its state, "" for none, `every` after how many updates. `patience`: how many seconds a trainer waits
-    for a server that is not there.
+    for a server that is not there. `fluid`: whether machines of Fluid may take part.
     """
 
     addresses: Mapping[str, str]
     state: str = ""
     every: int = 20
     patience: float = 60.0
+    fluid: bool = False
 
 
 def play_server(
@@ -48,7 +50,8 @@ def play_server(
         site.on_turn, site.on_event = keeper.look, keeper.written
     else:
         site.on_turn = lambda: _all_durable(site)
-    listener = _listen(site, place.addresses[role])
+    fluid = FluidService(site, server) if place.fluid else None
+    listener = _listen(site, place.addresses[role], None if fluid is None else fluid.service())
     tell(state=SERVING)
     site.show_signs_of_life()
     done = False
@@ -71,12 +74,14 @@ def play_server(
             done = True
     finally:
         site.say_goodbye(done)
+        if fluid is not None:
+            fluid.close()
         listener.close()
 
 
-def _listen(site: Site, address: str) -> Listener:
+def _listen(site: Site, address: str, service: CallService | None = None) -> Listener:
     try:
-        return Listener(address, site.events, 2 * len(site.peers) + 4)
+        return Listener(address, site.events, 2 * len(site.peers) + 4, service=service)
     except OSError as problem:
         raise Refused(f"it can't listen at {address}: {problem}") from None
 

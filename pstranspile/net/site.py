@@ -107,7 +107,9 @@ class Site:
         """How many questions this process has asked."""
 
     def _post(self, peer: Peer, messages: list[Message]) -> None:
-        if not peer.left:
+        if peer.takes is not None:
+            peer.takes(messages)
+        elif not peer.left:
             peer.post(messages_body(messages, self.part.numbers), self._clock())
 
     # the loop
@@ -163,6 +165,8 @@ class Site:
                 self._drop(connection, problem)
         elif event.what == CLOSED and connection is not None:
             self._forget(connection)
+        elif event.action is not None:
+            event.action()
         elif event.what != OPENED and self.on_event is not None:
             self.on_event(event)
 
@@ -274,6 +278,8 @@ class Site:
         if reason:
             raise Objection(reason)
         peer = self.peers[fields["role"]]
+        if peer.takes is not None:
+            raise Objection(f"{peer.role} is here already, as a machine of Fluid")
         incarnation = str(fields["incarnation"])
         if incarnation in peer.former:
             raise Objection(f"another process has taken the place of this {peer.role}")

@@ -6,7 +6,7 @@ that of the process's machines, takes from.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from threading import Thread
@@ -29,20 +29,51 @@ _OPTIONS = [
     ("grpc.initial_reconnect_backoff_ms", 100),
 ]
 
-OPENED, FRAME, CLOSED, WRITTEN = "opened", "frame", "closed", "written"
-"""What events are about: a connection is there, a frame has come, a connection is over; a state has been written."""
+OPENED, FRAME, CLOSED, WRITTEN, CALL = "opened", "frame", "closed", "written", "call"
+"""What events are about: a connection is there, a frame has come, a connection is over; a state has been written; a
+call of another protocol has come, or is over.
+"""
 
 
 class Event(NamedTuple):
-    """Something that happened outside of the machines. `data` is a frame, `reason` why a connection is over."""
+    """Something that happened outside of the machines. `data` is a frame, `reason` why a connection is over, `action`
+    what is to be done about a call.
+    """
 
     what: str
     connection: Connection | None
     data: bytes = b""
     reason: str = ""
+    action: Callable[[], object] | None = None
 
 
 Events: TypeAlias = "SimpleQueue[Event]"
+
+
+class CallRefused(Exception):
+    """A call that is not answered; `status` is a name of a status of gRPC."""
+
+    def __init__(self, status: str, reason: str):
+        super().__init__(reason)
+        self.status = status
+
+
+class Caller(NamedTuple):
+    """Who makes a call: the address of its end of the connection; `at_end` has something done when the call is over."""
+
+    address: str
+    at_end: Callable[[Callable[[], None]], object]
+
+
+class CallService(NamedTuple):
+    """A service beside the streams: what answers each method's calls, from the bytes of the request and the caller.
+
+    `threads`: how many calls may wait for their answers at once. What answers may raise CallRefused.
+    """
+
+    name: str
+    methods: Mapping[str, Callable[[bytes, Caller], bytes]]
+    threads: int
 
 
 class _Queued:
@@ -73,15 +104,29 @@ class _Queued:
 class Listener:
     """A port on which other processes come; `address` as host:port. Raises OSError if it can't be listened on."""
 
-    def __init__(self, address: str, events: Events, connections: int, credentials: Any = None):
+    def __init__(
+        self,
+        address: str,
+        events: Events,
+        connections: int,
+        credentials: Any = None,
+        service: CallService | None = None,
+    ):
         self._events = events
-        pool = ThreadPoolExecutor(max_workers=connections, thread_name_prefix="stream")
+        threads = connections + (0 if service is None else service.threads)
+        pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="stream")
         library: Any = grpc
         self._server = library.server(pool, options=_OPTIONS)
         handler = library.stream_stream_rpc_method_handler(self._serve)
         self._server.add_generic_rpc_handlers(
             [library.method_handlers_generic_handler("pstranspile.Cluster", {"Stream": handler})]
         )
+        if service is not None:
+            methods = {
+                name: library.unary_unary_rpc_method_handler(_answering(answer))
+                for name, answer in service.methods.items()
+            }
+            self._server.add_generic_rpc_handlers([library.method_handlers_generic_handler(service.name, methods)])
         try:
             if credentials is None:
                 port = self._server.add_insecure_port(address)
@@ -156,6 +201,19 @@ class Dialer:
         if self._channel is not None:
             self._channel.close()
             self._channel = None
+
+
+def _answering(answer: Callable[[bytes, Caller], bytes]) -> Callable[[bytes, Any], bytes]:
+    library: Any = grpc
+
+    def handle(request: bytes, context: Any) -> bytes:
+        try:
+            return answer(request, Caller(str(context.peer()), context.add_callback))
+        except CallRefused as problem:
+            context.abort(getattr(library.StatusCode, problem.status), str(problem))
+            raise
+
+    return handle
 
 
 def _reason(problem: Any) -> str:

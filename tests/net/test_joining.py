@@ -156,6 +156,24 @@ def test_a_trainer_that_died_after_its_send_barrier_takes_part_again(world: Worl
     assert world.server.updates == STEPS
 
 
+def test_a_trainer_that_is_to_come_back_does_not_take_part_before(world: World) -> None:
+    """What it asks for waits until its step: it is not counted in the one before, and gets no older variables."""
+    first, second = world.trainer(0), world.trainer(1)
+    world.begin(second, 1, 0)
+    world.pump()
+    world.dies(1)
+    again, step = world.comes_back(1)
+    world.pump()
+    trainer = again.cluster.trainers[1]
+    assert (world.server.updates, step, world.server.live, trainer.step < 0) == (0, 1, {0}, True)
+    world.begin(first, 0, 0)
+    world.pump()
+    go_on(first, again)
+    world.pump()
+    assert did(first, 0) == list(range(STEPS))
+    assert did(again, 1) == list(range(step, STEPS))
+
+
 def test_a_server_that_forgot_a_trainer_lets_it_in_again(world: World) -> None:
     """Its state may be from before the trainer asked."""
     first, second = world.trainer(0), world.trainer(1)

@@ -86,9 +86,10 @@ class SynchronousServer(Server):
             super().run()
             return
         inbox, sent, parked, again, handlers = self.inbox, self._sent, self._parked, self._again, self._handlers
+        live = self.live
         while inbox:
             message = inbox.popleft()
-            if message.trainer in sent:
+            if message.trainer in sent or message.trainer not in live:
                 parked.append(message)
             else:
                 handlers[message.kind](message)

@@ -1,0 +1,307 @@
+"""A server for trainers of Fluid: the calls of Fluid's gRPC service become messages of the job's trainers.
+
+A call that a server answers later waits in a thread of its own; a gradient and a barrier are answered at once. What a
+trainer does not say of itself, which one it is, the connection tells: a trainer makes all its calls on one, and most of
+them bring its number.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from math import prod
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+
+from pstranspile.ir.types import VarKind
+from pstranspile.net.fluid_message import (
+    LOD_TENSOR,
+    SELECTED_ROWS,
+    VariableMessage,
+    read_variable,
+    value_of,
+    write_value,
+)
+from pstranspile.net.peer import Peer
+from pstranspile.net.site import Site
+from pstranspile.net.transport import CALL, Caller, CallRefused, CallService, Event
+from pstranspile.net.values import WireError
+from pstranspile.ops.values import SelectedRows
+from pstranspile.run.cluster.message import (
+    CHECKPOINT,
+    COMPLETE,
+    FETCH_BARRIER,
+    GET,
+    GET_NOW,
+    LOOKUP,
+    NOTIFY,
+    SEND,
+    SEND_BARRIER,
+    Message,
+)
+from pstranspile.run.cluster.server import Server
+
+SERVICE = "sendrecv.SendRecvService"
+BATCH_BARRIER_NAME, FETCH_BARRIER_NAME, COMPLETE_NAME = "BATCH_BARRIER@RECV", "FETCH_BARRIER@RECV", "COMPLETE@RECV"
+NO_BARRIER, SAVE_NAME, PIECE = "@WITHOUT_BARRIER@RECV", "SAVE@CHECKPOINTNOTIFY", "@PIECE@"
+"""Names by which Fluid says what a call is about, and what it appends to names of variables."""
+
+_INVALID, _UNKNOWN, _LATER = "INVALID_ARGUMENT", "NOT_FOUND", "FAILED_PRECONDITION"
+
+
+class _Call:
+    """A call, from when it has come to its answer."""
+
+    def __init__(self, method: str, message: VariableMessage, value: Any, address: str):
+        self.method = method
+        self.message = message
+        self.value = value
+        self.address = address
+        self.peer: Peer | None = None
+        self.slot = -1
+        self._answer: SimpleQueue[tuple[Any, CallRefused | None]] = SimpleQueue()
+
+    def answer(self, value: Any = None, problem: CallRefused | None = None) -> None:
+        """Ends the waiting."""
+        self._answer.put((value, problem))
+
+    def wait(self) -> bytes:
+        """The bytes of the answer; none where Fluid wants no value. Raises CallRefused."""
+        value, problem = self._answer.get()
+        if problem is not None:
+            raise problem
+        if value is None:
+            return b""
+        name = self.message.out_varname or self.message.varname
+        try:
+            return write_value(VariableMessage(name), value)
+        except WireError as wrong:
+            raise CallRefused(_INVALID, str(wrong)) from None
+
+
+class FluidService:
+    """Takes Fluid's calls for a server of this process."""
+
+    def __init__(self, site: Site, server: Server):
+        self.site = site
+        self.server = server
+        self.trainers = {peer.index: peer for peer in site.peers.values() if peer.index >= 0}
+        self._by_address: dict[str, int] = {}
+        self._guessed: set[int] = set()
+        """The trainers that have not told their number yet."""
+        self._steps = dict.fromkeys(self.trainers, -1)
+        self._waiting: dict[int, _Call] = {}
+        self._open: set[_Call] = set()
+        """The calls that are not answered yet."""
+        self._slots = 0
+        self._closed = False
+        self._handlers: dict[str, Callable[[_Call], None]] = {
+            "SendVariable": self._send,
+            "GetVariable": self._get,
+            "GetVariableNoBarrier": self._get_now,
+            "PrefetchVariable": self._prefetch,
+            "CheckpointNotify": self._checkpoint,
+            "DistributeNotify": self._notify,
+        }
+
+    def service(self) -> CallService:
+        """The methods that trainers call."""
+        variables = sum(len(block.vars) for block in self.server.main.blocks)
+        methods = {name: self._method(name) for name in self._handlers}
+        return CallService(SERVICE, methods, len(self.trainers) * (variables + 4))
+
+    def close(self) -> None:
+        """Nobody is answered any more."""
+        self._closed = True
+        for call in list(self._open):
+            call.answer(problem=self._over())
+
+    def _over(self) -> CallRefused:
+        return CallRefused("UNAVAILABLE", f"{self.server.name} has ended")
+
+    # threads of calls
+
+    def _method(self, name: str) -> Callable[[bytes, Caller], bytes]:
+        def answer(data: bytes, caller: Caller) -> bytes:
+            try:
+                message = read_variable(data)
+                value = value_of(message) if message.dims or len(message.numbers) else None
+            except WireError as problem:
+                raise CallRefused(_INVALID, str(problem)) from None
+            call = _Call(name, message, value, caller.address)
+            self._open.add(call)
+            if self._closed:
+                raise self._over()
+            caller.at_end(lambda: self._later(lambda: self._lost(call)))
+            self._later(lambda: self._take(call))
+            try:
+                return call.wait()
+            finally:
+                self._open.discard(call)
+
+        return answer
+
+    def _later(self, action: Callable[[], object]) -> None:
+        self.site.events.put(Event(CALL, None, action=action))
+
+    # the thread of the machines
+
+    def _take(self, call: _Call) -> None:
+        try:
+            if self.server.mode == 3:
+                raise CallRefused("UNIMPLEMENTED", f"{self.server.name} serves no Fluid trainers in a geo job")
+            self._handlers[call.method](call)
+        except CallRefused as problem:
+            told = f"{call.method} of {call.message.varname} from {call.address} is refused: {problem}"
+            print(f"pstranspile start: {self.server.name}: {told}", file=sys.stderr)
+            call.answer(problem=problem)
+
+    def _lost(self, call: _Call) -> None:
+        """A caller has given up waiting: its process has ended, or aborts."""
+        if call.peer is not None and self._waiting.pop(call.slot, None) is not None:
+            print(f"pstranspile start: {self.server.name}: {call.peer.role} is gone", file=sys.stderr)
+            self.site.give_up(call.peer)
+            call.answer()
+
+    def _send(self, call: _Call) -> None:
+        name = call.message.varname
+        if name == BATCH_BARRIER_NAME:
+            self._post(call, SEND_BARRIER)
+        elif name == COMPLETE_NAME:
+            self._post(call, COMPLETE)
+        else:
+            name = name.partition(PIECE)[0]
+            self._require_gradient(name, call)
+            self._post(call, SEND, name, call.value)
+        call.answer()
+
+    def _get(self, call: _Call) -> None:
+        name = call.message.varname
+        if name == FETCH_BARRIER_NAME:
+            peer = self._post(call, FETCH_BARRIER)
+            self._steps[peer.index] += 1
+            call.answer()
+            return
+        self._require_value(name)
+        self._post(call, GET, name, waits=True)
+
+    def _get_now(self, call: _Call) -> None:
+        name = call.message.varname.removesuffix(NO_BARRIER)
+        self._require_value(name)
+        self._post(call, GET_NOW, name, waits=True)
+
+    def _prefetch(self, call: _Call) -> None:
+        name = call.message.table_name
+        ids: Any = call.value
+        table = self.server.scope.values_here.get(name)
+        held: Any = table.value if isinstance(table, SelectedRows) else table
+        if held is None or not held.ndim:
+            raise CallRefused(_UNKNOWN, f"{self.server.name} has no table {name}")
+        if ids.__class__ is not np.ndarray or ids.dtype != np.int64:
+            raise CallRefused(_INVALID, f"ids of {name} are no tensor of int64")
+        if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < len(held):
+            raise CallRefused(_INVALID, f"an id is outside of the {len(held)} rows of {name}")
+        self._post(call, LOOKUP, name, ids.reshape(-1), waits=True)
+
+    def _checkpoint(self, call: _Call) -> None:
+        if call.message.varname != SAVE_NAME:
+            raise CallRefused("UNIMPLEMENTED", f"{call.message.varname} is nothing that trainers of Fluid ask for")
+        if int(self.server.op.attrs.get("checkpint_block_id", -1)) < 0:  # pyright: ignore[reportArgumentType]
+            raise CallRefused(_LATER, f"{self.server.name} has no block that saves")
+        self._post(call, CHECKPOINT, "", call.message.out_varname, waits=True)
+
+    def _notify(self, call: _Call) -> None:
+        self._require_value(call.message.varname)
+        payload: Any = call.value
+        if payload.__class__ is not np.ndarray:
+            raise CallRefused(_INVALID, f"{call.message.varname} brings no number")
+        self._post(call, NOTIFY, call.message.varname, payload)
+        call.answer()
+
+    # messages
+
+    def _post(self, call: _Call, kind: str, name: str = "", payload: Any = None, waits: bool = False) -> Peer:
+        """Hands the server a message of the trainer that calls; an answer goes to the call that `waits`."""
+        peer = call.peer = self._trainer_of(call)
+        cluster = self.site.cluster
+        source = cluster.trainers[peer.index]
+        link = cluster.network.link(source, self.server, peer.index)
+        slot = -1
+        if waits:
+            self._slots += 1
+            slot = call.slot = self._slots
+            self._waiting[slot] = call
+        step = self._steps[peer.index]
+        number, fields = link.expected, (kind, source.name, self.server.name, peer.index, step)
+        self.site.part.deliver(peer, Message(*fields, number, name, payload, slot))
+        return peer
+
+    def _answer(self, messages: list[Message]) -> None:
+        """The server's answers to a trainer."""
+        for message in messages:
+            call = self._waiting.pop(message.slot, None)
+            if call is not None:
+                call.answer(None if call.method == "CheckpointNotify" else message.payload)
+
+    # who calls
+
+    def _trainer_of(self, call: _Call) -> Peer:
+        """The trainer on whose connection a call comes. Raises CallRefused."""
+        known = self._by_address.get(call.address)
+        if known is None:
+            named = call.method != "PrefetchVariable" and call.message.varname not in _ANONYMOUS
+            known = self._named(call.message.trainer_id) if named else self._guess()
+            self._by_address = {a: index for a, index in self._by_address.items() if index != known}
+            self._by_address[call.address] = known
+        peer = self.trainers[known]
+        if peer.left:
+            raise CallRefused(_LATER, f"{peer.role} has left, or was given up")
+        if peer.incarnation:
+            raise CallRefused("ALREADY_EXISTS", f"{peer.role} is here already, as a process of its own")
+        peer.takes = self._answer
+        return peer
+
+    def _named(self, index: int) -> int:
+        """The trainer that calls itself by a number: it may have another connection now."""
+        if index not in self.trainers:
+            raise CallRefused(_INVALID, f"the job has {len(self.trainers)} trainers, none of them has number {index}")
+        return self._guess() if index in self._guessed else index
+
+    def _guess(self) -> int:
+        """A trainer that nobody plays yet; only which numbers are told apart matters then."""
+        taken = set(self._by_address.values())
+        for index, peer in self.trainers.items():
+            if index not in taken and not peer.incarnation and not peer.left:
+                self._guessed.add(index)
+                return index
+        raise CallRefused("UNAVAILABLE", "all trainers are here, and nothing tells which of them calls")
+
+    # what is refused before it can do harm
+
+    def _require_value(self, name: str) -> None:
+        if self.server.scope.get(name) is None:
+            raise CallRefused(_UNKNOWN, f"{self.server.name} has no variable {name}")
+
+    def _require_gradient(self, name: str, call: _Call) -> None:
+        served = getattr(self.server, "blocks", None)
+        declared = self.server.main.main_block.vars.get(name)
+        if (declared is None) if served is None else (name not in served):
+            raise CallRefused(_UNKNOWN, f"{self.server.name} takes no variable {name}")
+        if call.value is None:
+            raise CallRefused(_INVALID, f"{name} brings no numbers")
+        if declared is None or declared.dtype is None:
+            return
+        if call.message.data_type != declared.dtype.value:
+            given = call.message.data_type
+            raise CallRefused(_INVALID, f"{name} has element type {given}, where the server has {declared.dtype.text}")
+        if call.message.kind == SELECTED_ROWS and declared.kind is VarKind.LOD_TENSOR:
+            raise CallRefused(_INVALID, f"{name} brings rows, where the server has a tensor")
+        size, dims = prod(declared.shape), list(call.message.dims)
+        if call.message.kind == LOD_TENSOR and size > 0 and prod(dims) != size:
+            raise CallRefused(_INVALID, f"{name} has dims {dims}, where the server has {list(declared.shape)}")
+
+
+_ANONYMOUS = (BATCH_BARRIER_NAME, FETCH_BARRIER_NAME, SAVE_NAME)
+"""What calls are about that don't bring the trainer's number."""

@@ -1,0 +1,62 @@
+"""One machine of a cluster, run by Fluid 1.8.5: a script for its Python, not for this package's.
+
+fluid_machine.py trainer FOLDER ROLE VALUES.npz FEEDS.npz LOSS OUT.npz   runs ROLE's programs, a step for each feed
+fluid_machine.py server FOLDER ROLE VALUES.npz                           serves
+
+What the start-up program has left is set to VALUES, where they name it. FEEDS.npz holds `<step>/<feed>`, and
+`<step>/<feed>@LENS` where a feed is ragged.
+"""
+
+import os
+import signal
+import sys
+
+import numpy as np
+import paddle.fluid as fluid
+
+
+def program_of(folder, role, part):
+    with open(os.path.join(folder, f"{role}.{part}.pb"), "rb") as file:
+        return fluid.Program.parse_from_string(file.read())
+
+
+def fed(feeds, step):
+    found = {}
+    for key in feeds.files:
+        number, _, name = key.partition("/")
+        if int(number) != step or name.endswith("@LENS"):
+            continue
+        lens = f"{key}@LENS"
+        if lens in feeds.files:
+            found[name] = fluid.create_lod_tensor(feeds[key], [feeds[lens].tolist()], fluid.CPUPlace())
+        else:
+            found[name] = feeds[key]
+    return found
+
+
+def started(folder, role, values):
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(program_of(folder, role, "startup"))
+    given = np.load(values)
+    for name in given.files:
+        variable = fluid.global_scope().find_var(name)
+        if variable is not None and variable.get_tensor()._is_initialized():
+            variable.get_tensor().set(given[name], fluid.CPUPlace())
+    return exe
+
+
+def train(folder, role, values, feeds, loss, out):
+    exe = started(folder, role, values)
+    main, feeds = program_of(folder, role, "main"), np.load(feeds)
+    steps = 1 + max(int(key.partition("/")[0]) for key in feeds.files)
+    losses = [float(exe.run(main, feed=fed(feeds, step), fetch_list=[loss])[0].reshape(-1)[0]) for step in range(steps)]
+    exe.close()
+    np.savez(out, loss=np.array(losses))
+
+
+def serve(folder, role, values):
+    started(folder, role, values).run(program_of(folder, role, "main"))
+
+
+signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+{"trainer": train, "server": serve}[sys.argv[1]](*sys.argv[2:])

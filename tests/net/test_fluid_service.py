@@ -1,0 +1,190 @@
+"""A server that takes the calls of Fluid's trainers, which are played here: what it answers, and what it refuses."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+
+from pstranspile.cli import main
+from pstranspile.net.fluid_message import VariableMessage, read_variable, value_of, write_value, write_variable
+from pstranspile.net.supervisor import Ports
+from pstranspile.ops.values import SelectedRows
+from pstranspile.run.cluster.kept_files import read_kept
+
+PROGRAM = str(Path(__file__).parent.parent.parent / "examples" / "regression.ir")
+GRADIENT = np.full((1000, 20), 0.5, "float32")
+
+
+class Trainer:
+    """A trainer's connection, and its number."""
+
+    def __init__(self, address: str, index: int):
+        options = [("grpc.use_local_subchannel_pool", 1)]  # a connection of its own, as a process has
+        self.channel: Any = grpc.insecure_channel(address, options=options)
+        self.index = index
+
+    def call(self, method: str, data: bytes) -> bytes:
+        call = self.channel.unary_unary(f"/sendrecv.SendRecvService/{method}")
+        return call(data, wait_for_ready=True, timeout=30)
+
+    def send(self, name: str, value: Any) -> None:
+        assert self.call("SendVariable", write_value(VariableMessage(name, trainer_id=self.index), value)) == b""
+
+    def get(self, name: str) -> Any:
+        asked = VariableMessage(name, out_varname=f"own/{name}", trainer_id=self.index)
+        found = read_variable(self.call("GetVariable", write_variable(asked)))
+        assert found.varname == f"own/{name}"
+        return value_of(found)
+
+    def barrier(self, method: str, name: str) -> None:
+        assert self.call(method, write_variable(VariableMessage(name))) == b""
+
+    def complete(self) -> None:
+        self.call("SendVariable", write_variable(VariableMessage("COMPLETE@RECV", trainer_id=self.index)))
+
+    def status(self, method: str, data: bytes) -> str:
+        """The status with which a call is refused."""
+        with pytest.raises(grpc.RpcError) as refused:
+            self.call(method, data)
+        problem: Any = refused.value
+        return problem.code().name
+
+
+class Served:
+    """A server as a process."""
+
+    def __init__(self, work: Path, *options: str):
+        assert main(["compile", PROGRAM, "--pservers", "1", "--trainers", "2", "-o", str(work / "job")]) == 0
+        self.ports = Ports(1)
+        self.address = self.ports.addresses[0]
+        self.result = work / "result"
+        command = [sys.executable, "-m", "pstranspile", "start", str(work / "job"), "--role", "pserver_0", *options]
+        command += ["--address", f"pserver_0={self.address}", "--result", str(self.result)]
+        self.process = subprocess.Popen(command)
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.ports.close()
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    server = Served(tmp_path, "--fluid")
+    yield server
+    server.end()
+
+
+def starts(trainer: Trainer) -> Any:
+    w = trainer.get("w")
+    trainer.get("b")
+    trainer.barrier("GetVariable", "FETCH_BARRIER@RECV")
+    return w
+
+
+def step(trainer: Trainer, gradient: Any) -> Any:
+    trainer.send(f"b@GRAD.trainer_{trainer.index}", np.zeros(20, "float32"))
+    trainer.send(f"w@GRAD.trainer_{trainer.index}", gradient)
+    trainer.barrier("SendVariable", "BATCH_BARRIER@RECV")
+    w = trainer.get("w")
+    trainer.barrier("GetVariable", "FETCH_BARRIER@RECV")
+    return w
+
+
+def test_two_trainers(served: Served) -> None:
+    """An update is made of what both send; who has not sent is waited for; the server ends when both have left."""
+    one, other = Trainer(served.address, 0), Trainer(served.address, 1)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(starts, one)
+        before = pool.submit(starts, other).result()
+        assert (first.result() == before).all()
+        waiting = pool.submit(step, one, GRADIENT)
+        after = step(other, 3 * GRADIENT)
+        assert (waiting.result() == after).all()
+        rate = value_of_rate(served, one)
+        np.testing.assert_allclose(before - after, rate * 2 * GRADIENT, rtol=1e-5, atol=1e-7)
+        alone = pool.submit(step, one, GRADIENT)
+        other.complete()  # it is not waited for, and the average is over who is there
+        np.testing.assert_allclose(after - alone.result(), rate * GRADIENT, rtol=1e-4, atol=1e-7)
+    one.complete()
+    assert served.process.wait(30) == 0
+    assert read_kept(served.result, "pserver_0").state == {"updates": 2}
+
+
+def value_of_rate(served: Served, trainer: Trainer) -> float:
+    """Asked for without a barrier."""
+    asked = write_variable(VariableMessage("lr@WITHOUT_BARRIER@RECV", out_varname="lr", trainer_id=trainer.index))
+    return float(value_of(read_variable(trainer.call("GetVariableNoBarrier", asked)))[0])
+
+
+def named(name: str, **fields: Any) -> bytes:
+    return write_variable(VariableMessage(name, **fields))
+
+
+def test_what_is_refused_changes_nothing(served: Served) -> None:
+    one, other = Trainer(served.address, 0), Trainer(served.address, 1)
+    message = VariableMessage("w@GRAD.trainer_0")
+    wrong = [
+        ("SendVariable", b"\xff\xff", "INVALID_ARGUMENT"),
+        ("GetVariable", named("nothing"), "NOT_FOUND"),
+        ("GetVariable", named("w", trainer_id=2), "INVALID_ARGUMENT"),
+        ("SendVariable", write_value(VariableMessage("nothing@GRAD"), GRADIENT), "NOT_FOUND"),
+        ("SendVariable", write_value(message, GRADIENT.astype("float64")), "INVALID_ARGUMENT"),
+        ("SendVariable", write_value(message, GRADIENT[:10]), "INVALID_ARGUMENT"),
+        ("SendVariable", named("w@GRAD.trainer_0"), "INVALID_ARGUMENT"),
+        ("SendVariable", write_value(message, SelectedRows(np.array([1]), GRADIENT[:1], 1000)), "INVALID_ARGUMENT"),
+        ("PrefetchVariable", write_value(VariableMessage("ids", table_name="w"), np.array([1000])), "INVALID_ARGUMENT"),
+        ("PrefetchVariable", write_value(VariableMessage("ids", table_name="v"), np.array([1])), "NOT_FOUND"),
+        ("CheckpointNotify", named("SAVE@CHECKPOINTNOTIFY", out_varname="x"), "FAILED_PRECONDITION"),
+        ("DistributeNotify", named("@LR_DECAY_COUNTER@"), "NOT_FOUND"),
+        ("GetMonomerVariable", named("w"), "UNIMPLEMENTED"),
+    ]
+    for method, data, status in wrong:
+        assert one.status(method, data) == status, (method, data[:40])
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.submit(starts, one), pool.submit(starts, other)
+        before = first.result()
+        assert (second.result() == before).all()
+        first, second = pool.submit(step, one, GRADIENT), pool.submit(step, other, GRADIENT)
+        assert (first.result() == second.result()).all()
+        np.testing.assert_allclose(before - first.result(), value_of_rate(served, one) * GRADIENT, rtol=1e-4, atol=1e-7)
+    one.complete()
+    assert one.status("GetVariable", named("w")) == "FAILED_PRECONDITION"
+    other.complete()
+    assert served.process.wait(30) == 0
+
+
+def test_a_trainer_that_gives_up_waiting_is_not_waited_for(served: Served) -> None:
+    """Its process has ended: the call that was open is over."""
+    one, other = Trainer(served.address, 0), Trainer(served.address, 1)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(starts, (one, other)))
+    one.send("b@GRAD.trainer_0", np.zeros(20, "float32"))
+    one.send("w@GRAD.trainer_0", GRADIENT)
+    one.barrier("SendVariable", "BATCH_BARRIER@RECV")
+    call = one.channel.unary_unary("/sendrecv.SendRecvService/GetVariable").future(named("w", out_varname="w"))
+    assert not call.done()
+    one.channel.close()
+    step(other, GRADIENT)
+    other.complete()
+    assert served.process.wait(30) == 0
+
+
+def test_machines_of_fluid_take_part_only_where_they_are_asked_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = Served(tmp_path)
+    try:
+        assert Trainer(server.address, 0).status("GetVariable", named("w")) == "UNIMPLEMENTED"
+    finally:
+        server.end()
+    assert main(["start", str(tmp_path / "job"), "--role", "pserver_0", "--fluid", "--state", str(tmp_path)]) == 2
+    assert "--fluid can't be combined with --state" in capsys.readouterr().err
