@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pstranspile.analysis.facts import Facts
@@ -14,6 +14,7 @@ from pstranspile.ir.model import Program
 from pstranspile.ir.roles import OpRole
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import Value
+from pstranspile.ops.values import LoDTensor, SelectedRows
 from pstranspile.plan.plan import Plan
 from pstranspile.proof.course import Course
 from pstranspile.run.batch import Batch
@@ -129,12 +130,21 @@ class Evaluation:
         self.lent.pop(name, None)
         self.frame.write(name, own_copy(value))
 
-    def go(self, indices: Iterable[int], given: Mapping[int, Mapping[str, Value]] = EMPTY) -> Evaluation:
+    def go(
+        self,
+        indices: Iterable[int],
+        given: Mapping[int, Mapping[str, Value]] = EMPTY,
+        keep: Container[str] | None = None,
+    ) -> Evaluation:
         """Runs some of the ops, some of them `given` other values. What gradients begin with is weighted.
 
+        With `keep`, of the tensors that these ops make or read, only those in it are needed after them: others are
+        forgotten once nothing reads them (in a program with sub-blocks, which may look at anything, none is).
         Raises DiagnosticError.
         """
         ops = self.ops = self.ops or self.execution.ops_with_copies()
+        indices = tuple(indices)
+        last = {} if keep is None or len(self.program.blocks) > 1 else last_uses(ops, indices, keep)
         with np.errstate(all="ignore"):
             for index in indices:
                 for name, value in given.get(index, EMPTY).items():
@@ -147,6 +157,10 @@ class Evaluation:
                         self.frame.write(name, value)
                 if index in self._seeds:
                     self.frame.write(self._seeds[index], scaled({"": self[self._seeds[index]]}, self.weight)[""])
+                for name in last.get(index, ()):
+                    if isinstance(self.frame.local.get(name), np.ndarray | LoDTensor | SelectedRows):
+                        del self.frame.local[name]
+                        self.lent.pop(name, None)
         return self
 
     def without(self, indices: Sequence[int]) -> Evaluation:
@@ -158,12 +172,30 @@ class Evaluation:
         return self.frame.find(name)
 
 
+def last_uses(ops: Sequence[Sequence[BoundOp]], indices: Sequence[int], keep: Container[str]) -> dict[int, list[str]]:
+    """The variables not in `keep`, by the last of the ops at `indices` that mentions them."""
+    last: dict[str, int] = {}
+    for index in indices:
+        for bound in ops[index]:
+            last.update(dict.fromkeys((*bound.op.input_names, *bound.op.output_names), index))
+    found: dict[int, list[str]] = {}
+    for name, index in last.items():
+        if name not in keep:
+            found.setdefault(index, []).append(name)
+    return found
+
+
+def kept_after_first(half: Halves) -> frozenset[str]:
+    """What is needed of a program after the first half: what the rest of its ops name, and gradients."""
+    first = set(half.first)
+    later = [op for index, op in enumerate(half.program.main_block.ops) if index not in first]
+    return frozenset(half.sent.values()).union(name for op in later for name in (*op.input_names, *op.output_names))
+
+
 def combined(values: list[Value], count: int = 0) -> Value:
     """The mean of the gradients of `count` trainers (0: of all that are given), added up in their order; rows one after
     the other.
     """
-    from pstranspile.ops.values import SelectedRows
-
     first, count = values[0], count or len(values)
     if count == 1:
         return first

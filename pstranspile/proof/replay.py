@@ -23,7 +23,7 @@ from pstranspile.ops.tensor_bytes import NUMPY_TYPES
 from pstranspile.ops.values import LoDTensor, SelectedRows
 from pstranspile.proof.compare import Snapshot, moved, plain
 from pstranspile.proof.course import Course
-from pstranspile.proof.halves import Evaluation, Halves, combined, halves_of
+from pstranspile.proof.halves import Evaluation, Halves, combined, halves_of, kept_after_first
 from pstranspile.proof.keeping import same_bits
 from pstranspile.proof.report import ROUGH
 from pstranspile.proof.slices import Place, SliceUpdates, owned_slices, piece_of
@@ -79,16 +79,19 @@ class Replay:
 
     # what machines hold
 
-    def look(self) -> dict[Place, Value]:
-        """A copy of what every machine keeps from step to step."""
+    def live(self) -> dict[Place, Value]:
+        """What every machine keeps from step to step, as it is now."""
+        held = {place: self.scopes[place[0]].get(place[1]) for place in self.origin}
+        return {place: value for place, value in held.items() if value is not None}
+
+    def look(self, wanted: Mapping[Place, Value] = EMPTY) -> dict[Place, Value]:
+        """A copy of what every machine keeps from step to step; what is as before or as `wanted` is not copied."""
         found: dict[Place, Value] = {}
         alike: dict[tuple[str, int, tuple[int, ...]], Value] = {}
-        for place, (placed, part) in self.origin.items():
-            value = self.scopes[place[0]].get(place[1])
-            if value is None:
-                continue
+        for place, value in self.live().items():
+            placed, part = self.origin[place]
             peers = placed.name, part.offset, part.shape  # most of what machines keep they all have alike
-            for like in (self.before.get(place), alike.get(peers)):
+            for like in (self.before.get(place), wanted.get(place), alike.get(peers)):
                 if isinstance(value, np.ndarray) and isinstance(like, np.ndarray) and same_bits(value, like):
                     found[place] = like
                     break
@@ -151,7 +154,7 @@ class Replay:
 
     def hold(self, step: int) -> None:
         """Compares every machine with what the source program makes of the step (counted from 0)."""
-        now = self.look()
+        now = self.live()
         name = self.course.turns.program(step)
         wanted = self.expected(self.halves[name], step)
         wrong = self._misfits(now, wanted)
@@ -159,7 +162,7 @@ class Replay:
             wrong = self._by_slices(now, wanted, wrong, self.updates[name], step)
         for place in wrong:
             self.tell(step + 1, place, "is not what the source program makes of the values before the step")
-        self.before = now
+        self.before = self.look(wanted)
 
     def _misfits(self, now: Mapping[Place, Value], wanted: Mapping[Place, Value]) -> list[Place]:
         scaled = not self.made.plan.pservers and not self.averages and len(self.feeds) > 1
@@ -239,8 +242,13 @@ class Replay:
         feed = self.feeds[trainer](step) or {}
         run = Evaluation(half.program, self._known(half, values), feed, seed=self.seed, stream=trainer, step=step)
         if not run.idle:
-            return run.go(half.first, given)
+            return run.go(half.first, given, self._needed(half, trainer, step))
         return run.without(half.first) if self.waits else run
+
+    def _needed(self, half: Halves, trainer: int, step: int) -> set[str]:
+        """What is asked of a trainer's share after the first half."""
+        held = {name for machine, name in self.origin if machine == f"trainer_{trainer}"}
+        return {*kept_after_first(half), *held, *self.cluster.trainers[trainer].results[step]}
 
     def _known(self, half: Halves, values: Mapping[str, Value]) -> dict[str, Value]:
         variables = half.program.main_block.vars
