@@ -103,7 +103,12 @@ def _parser() -> argparse.ArgumentParser:
     add_input(parser)
     add_job(parser)
     group = parser.add_argument_group("the check")
-    group.add_argument("--steps", type=int, metavar="N", help="steps to train (default: as many as are fed, at most 5)")
+    group.add_argument(
+        "--steps",
+        type=int,
+        metavar="N",
+        help="steps to train (default: as many as are fed, at most 5; 3 of made data for large programs)",
+    )
     group.add_argument(
         "--schedules",
         type=int,

@@ -18,6 +18,7 @@ from pstranspile.ops import schema_of
 from pstranspile.ops.context import Value
 from pstranspile.ops.values import LoDTensor, SelectedRows
 from pstranspile.proof.compare import plain
+from pstranspile.proof.course import metrics_of
 from pstranspile.proof.halves import Evaluation, Halves
 from pstranspile.proof.report import Cause
 from pstranspile.run.batch import Batch
@@ -57,8 +58,9 @@ class Suspicion:
         self.seed = seed
         self.given = {*held, *feed}
         losses = {name for op in main.main_block.ops for name in op.output_names if _is_loss(op)}
-        self.ends = {*half.sent.values(), *losses, *(name for name in held if _kept(main, name))}
-        """What the shares must come to: gradients, losses and states that trainers keep."""
+        states = {name for name in held if _kept(main, name)} - metrics_of(main)
+        self.ends = {*half.sent.values(), *losses, *states}
+        """What the shares must come to: gradients, losses and states that trainers keep, but not what metrics count."""
 
     def misfits(self, left: Collection[int]) -> tuple[set[str], list[int]]:
         """The ends that do not fit when the differences of all suspects but those in `left` are taken away; and which
@@ -104,7 +106,9 @@ class Suspicion:
             differing = self.misfits((index,))[0] - remaining
             if differing:
                 op = self.half.program.main_block.ops[index]
-                found.append(Cause(op.type, self._first_unfit(op, differing), _location(op), _why(op)))
+                found.append(
+                    Cause(op.type, self._first_unfit(op, differing), _location(op), _why(op, self.half.program))
+                )
                 if len(found) == MOST:
                     break
         return found
@@ -208,7 +212,7 @@ def _location(op: Op) -> str:
     return str(where) if where is not None else ""
 
 
-def _why(op: Op) -> str:
+def _why(op: Op, main: Program) -> str:
     scope = op.attrs.get("op_namescope", "")
     if isinstance(scope, str) and ("@CLIP" in scope or "gradient_clip" in scope):
         return "each trainer clips the gradient of its own share of the batch"
@@ -221,6 +225,11 @@ def _why(op: Op) -> str:
         return "each trainer draws numbers of its own"
     if op.type in ("mean", "reduce_mean", "sequence_pool"):
         return "it is a mean over rows that are not the same number on every trainer"
+    if op.type == "reduce_sum":
+        dividing = [each for each in main.main_block.ops if each.type == "elementwise_div"]
+        if any(not {*op.output_names}.isdisjoint(each.input_names) for each in dividing):
+            return "with a division it is a mean over tokens or weights that are not as many on every trainer"
+        return "it adds up the rows of a share, and of what trainers make of their sums the mean is taken"
     return "it works on the batch as a whole, and each trainer has a share of it"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any, NamedTuple
 
 from pstranspile.checkpoint.api import scopes_of
@@ -10,7 +11,7 @@ from pstranspile.compile import Compiled, compile
 from pstranspile.emit.servers import ServerJob
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.expect import expect_module
-from pstranspile.ir.model import STARTUP, Module
+from pstranspile.ir.model import STARTUP, Module, Program
 from pstranspile.job import Job
 from pstranspile.plan.plan import Plan
 from pstranspile.proof.apart import started_apart
@@ -40,6 +41,15 @@ ALONE = ("async", "half-async")
 STEPS = 5
 """Steps of a check that is not told how many, at most."""
 
+STEPS_OF_LARGE = 3
+"""The same where data are made for a program that keeps more than `LARGE`."""
+
+LARGE = 64
+"""MB of values that programs keep from step to step."""
+
+MOST_IN_DOUBLES = 256
+"""MB of values that programs keep, beyond which they are not trained in double precision: many machines hold copies."""
+
 ROWS_EACH = 3
 """Rows of a batch that is made, per trainer."""
 
@@ -64,7 +74,8 @@ def check(
 
     `feeds` are arrays by input as in a feed file, or a mapping for each step; without them data are made from what the
     program declares, `batch` rows a step (default: 3 per trainer). `steps` is how many to train (default: as many as
-    are fed, at most 5). `schedules` more runs of the cluster, each with another order of events, must end bitwise
+    are fed, at most 5; of made data 3 where programs keep more than 64 MB). `schedules` more runs of the cluster, each
+    with another order of events, must end bitwise
     alike where the mode is synchronous. `seed` takes the place of the
     programs' own if it is not 0. `result` is a compile of the module for the job, if there is one already. `programs`
     says which program each step runs, where the module has several (`main*5,generator`); feeds are then for every
@@ -78,6 +89,9 @@ def check(
     seed = seed or module[STARTUP].random_seed or module.main.random_seed or 1
     course = Course(module, programs, steps or STEPS, tell)
     made = started_apart(result, course)
+    size = _kept_by(course.whole)
+    if steps is None and feeds is None and size > LARGE:
+        course.steps = STEPS_OF_LARGE
     if steps is None and feeds is not None:
         steps = course.steps = min(course.feeds(feeds).steps or STEPS, STEPS)
     steps = course.steps
@@ -96,15 +110,22 @@ def check(
     if ledger is not None:
         cluster.network.observers.append(ledger)
     held, comparison = Held(made, cluster, alone.start), Comparison(course, alone.start)
+    replay = replay_of(made, cluster, course, seed) if size > MOST_IN_DOUBLES else None
     with naming_inputs(course, made=with_made):
-        train_both(alone, held, comparison.look)
+        train_both(alone, held, comparison.look, replay)
     wanted = held.values() if schedules and job.mode not in ALONE else {}
     ends = cluster.parameters() if faults is not None else {}
     cluster.finish()
+    if replay is not None:
+        replay.end()
     other_types = held.other_types()
     for scope in (alone.scope, *scopes_of(cluster).values()):  # which take the most memory, and are not needed any more
         scope.clear()
-    precise = _in_doubles(given, comparison.verdicts() if _promises(job) else ())
+    if replay is not None:
+        told = f"the program keeps {size:.0f} MB, more than {MOST_IN_DOUBLES}"
+        precise = _Precise((), replay.problems, replay.shown, told)
+    else:
+        precise = _in_doubles(given, comparison.verdicts() if _promises(job) else ())
     found = comparison.verdicts() if precise.refused or not _promises(job) else precise.verdicts
     fed = {name for step in range(steps) for name in given_feeds.step(step)}
     shared = job.trainers > 1 and bool(fed) and not any(divided(course.whole, name) for name in fed)
@@ -167,6 +188,12 @@ def _held_to_steps(given: Given, found: Sequence[Verdict]) -> _Precise:
     cluster.finish()
     replay.end()
     return _Precise(doubts.settled(), replay.problems, replay.shown)
+
+
+def _kept_by(program: Program) -> float:
+    """How many MB the values take that a program keeps from step to step, in single precision."""
+    kept = [var for var in program.main_block.vars.values() if var.persistable and var.tensor is not None]
+    return sum(4 * prod(max(dim, 0) for dim in var.shape) for var in kept) / 1e6
 
 
 def _promises(job: Job) -> bool:

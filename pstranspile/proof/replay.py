@@ -102,7 +102,8 @@ class Replay:
 
     def begin(self, start: Snapshot) -> None:
         """Before the first step: every machine must hold what a single machine starts with."""
-        self.before = self.look()
+        whole = {place: start.get(placed.name) for place, (placed, _) in self.origin.items()}
+        self.before = self.look({place: value for place, value in whole.items() if value is not None})
         counters = {name for plan in self.plans for counter in plan.counters for name in (counter.name, *counter.own)}
         self.shown.update((counter.name, COUNTS) for plan in self.plans for counter in plan.counters)
         for updates in () if self.waits else self.updates.values():  # servers work rates out before they are asked

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 
 import numpy as np
@@ -11,12 +12,15 @@ import pstranspile as ps
 from pstranspile import layers as L
 from pstranspile.autodiff import SGD, Adam, Adamax, Exponential, Momentum, Optimizer, minimize
 from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Module
 from pstranspile.layers.parameters import create_parameter
 from pstranspile.proof import check, given
 from pstranspile.proof.compare import moved, same_in_doubles
 from pstranspile.proof.course import metrics_of
 from pstranspile.proof.report import ADDS_UP, ROUNDING, report_text
+
+checking = importlib.import_module("pstranspile.proof.check")
 
 
 def job(trainers: int = 2, servers: int = 2) -> ps.Job:
@@ -186,3 +190,69 @@ def test_what_cannot_be_had_in_double_precision_is_told(monkeypatch: pytest.Monk
     report = check(clicks(), job(), steps=2)
     assert report.holds
     assert "not in double precision, so 1e-04 is taken for rounding: there are no doubles" in report_text(report)
+
+
+@pytest.mark.parametrize("most", [0, 256])
+def test_what_is_too_large_for_doubles_is_held_to_its_steps_in_single_precision(
+    most: int, monkeypatch: pytest.MonkeyPatch
+):
+    """Both sides are trained once; the bound is wider, which is said, and what is wrong is found as before."""
+    monkeypatch.setattr(checking, "MOST_IN_DOUBLES", most)
+    module = clicks()
+    report = check(module, job(), steps=3)
+    assert report.holds, report_text(report)
+    assert ("the program keeps 0 MB" in report_text(report)) == (most == 0)
+    made = ps.compile(module, job())
+    roles = made.roles()
+    server = roles["pserver_0"]
+    blocks = list(server.main.blocks)
+    at = next(index for index, block in enumerate(blocks) if any(op.type == "adam" for op in block.ops))
+    slower = [
+        op._replace(attrs=FrozenMap({**op.attrs, "beta1": 0.5})) if op.type == "adam" else op for op in blocks[at].ops
+    ]
+    blocks[at] = blocks[at]._replace(ops=tuple(slower))
+    less = made.with_roles({**roles, "pserver_0": server._replace(main=server.main._replace(blocks=tuple(blocks)))})
+    assert less.roles()["pserver_0"].main != server.main
+    report = check(module, job(), steps=2, result=less)
+    assert report.wrong
+    assert not report.holds
+
+
+def test_large_programs_are_checked_on_fewer_steps_of_made_data(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(checking, "LARGE", 0)
+    module = clicks()
+    assert check(module, job()).steps == checking.STEPS_OF_LARGE
+    assert check(module, job(), steps=4).steps == 4
+
+
+def test_a_metric_is_no_cause():
+    """What `auc` counts differs on every trainer; nothing that is trained comes of it."""
+    draft = L.Draft(seed=3)
+    scores = L.fc(L.batch_norm(L.fc(L.data(draft, "x", [-1, 20]), 30)), 2, act="softmax")
+    label = L.data(draft, "label", [-1, 1], "i64")
+    L.auc(scores, label)
+    minimize(L.mean(L.cross_entropy(scores, label)), SGD(0.1))
+    report = check(draft.module(), job())
+    named = [cause.op_type for cause in report.causes]
+    assert named[0] == "batch_norm"
+    assert "auc" not in named
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+def test_sums_over_shares_are_named_for_what_they_are(weighted: bool):
+    """A mean over weights that are not as many on every trainer; a sum over the batch, of which the mean is taken."""
+    draft = L.Draft(seed=3)
+    errors = L.square(L.fc(L.data(draft, "x", [-1, 20]), 1))
+    if weighted:
+        weights = L.data(draft, "weights", [-1, 1])
+        loss = L.elementwise_div(L.reduce_sum(L.elementwise_mul(errors, weights)), L.reduce_sum(weights))
+    else:
+        loss = L.reduce_sum(errors)
+    minimize(loss, SGD(0.01))
+    batch = np.arange(120, dtype="float32").reshape(1, 6, 20) % 7 / 7
+    feeds = {"x": batch, **({"weights": np.arange(1, 7, dtype="float32").reshape(1, 6, 1)} if weighted else {})}
+    report = check(draft.module(), job(), feeds=feeds)
+    assert not report.holds
+    reasons = {cause.why for cause in report.causes if cause.op_type == "reduce_sum"}
+    wanted = "tokens or weights that are not as many" if weighted else "of what trainers make of their sums the mean"
+    assert any(wanted in reason for reason in reasons), report_text(report)
