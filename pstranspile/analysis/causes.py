@@ -12,7 +12,7 @@ from itertools import chain
 from pstranspile.analysis import codes
 from pstranspile.analysis.roles import find_roles
 from pstranspile.analysis.uses import effects_of, mentioned
-from pstranspile.ir.attributes import Ints, Longs
+from pstranspile.ir.attributes import BlockRef, BlockRefs, Ints, Longs
 from pstranspile.ir.describe import type_text, var_text
 from pstranspile.ir.diagnostics import Diagnostic, Note, at_op
 from pstranspile.ir.model import MAIN, STARTUP, Module, Op, Program, Var
@@ -81,11 +81,17 @@ def _not_initialised(main: Program, startup: Program, moved: list[Op]) -> Iterat
 
 def _undeclared(main: Program, moved: list[Op]) -> Iterator[Diagnostic]:
     """What ops that move to servers name, but no declaration of block 0 says: servers declare what they are given."""
-    for op in moved:
+    waiting = [(op, main.main_block.vars.keys()) for op in reversed(moved)]
+    while waiting:
+        op, declared = waiting.pop()
         for name in dict.fromkeys((*op.input_names, *op.output_names)):
-            if name not in ("", EMPTY_NAME) and name not in main.main_block.vars:
+            if name not in ("", EMPTY_NAME) and name not in declared:
                 message = f"%{name} is not declared in block 0, so the servers that the op moves to can't have it"
                 yield at_op(codes.NOT_INITIALISED, message, op, focus=f"%{name}")
+        for value in op.attrs.values():
+            for index in [value] if type(value) is BlockRef else value if type(value) is BlockRefs else ():
+                inner = main.blocks[int(index)]
+                waiting += [(within, declared | inner.vars.keys()) for within in reversed(inner.ops)]
 
 
 def _made_by_trainers(main: Program, moved: frozenset[int]) -> Iterator[Diagnostic]:
@@ -96,10 +102,11 @@ def _made_by_trainers(main: Program, moved: frozenset[int]) -> Iterator[Diagnost
     on_servers: set[str] = set()
     for index in sorted(moved):
         op = ops[index]
+        received = frozenset[str]() if (op.role or OpRole.FORWARD) & OpRole.LR_SCHED else sent  # schedules run before
         for slot, names in op.inputs.items():
             for name in names:
                 var = main.main_block.vars.get(name)
-                if name not in makers or name in on_servers or name in sent or var is None or var.persistable:
+                if name not in makers or name in on_servers or name in received or var is None or var.persistable:
                     continue
                 maker = makers[name]
                 notes = (Note(f"it is made here, by {maker.type}", maker.origin.location if maker.origin else None),)

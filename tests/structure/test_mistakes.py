@@ -261,6 +261,18 @@ def test_a_schedule_that_reads_what_nobody_declares(mode: str):
     assert not isinstance(raised.value, LinkError)
 
 
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_a_schedule_whose_block_reads_what_nobody_declares(mode: str):
+    module = fluid.source("lr_warmup")
+    block = module.main.blocks[2]
+    slots = FrozenMap({"X": ("nobody",)}), FrozenMap({"Out": ("learning_rate_warmup",)})
+    changed = block._replace(ops=(*block.ops, ps.Op("assign", *slots, role=OpRole.LR_SCHED)))
+    main = module.main._replace(blocks=(*module.main.blocks[:2], changed, *module.main.blocks[3:]))
+    with pytest.raises(DiagnosticError, match="%nobody is not declared in block 0") as raised:
+        ps.compile(Module(module.programs | {"main": main}), JOBS[mode])
+    assert not isinstance(raised.value, LinkError)
+
+
 def is_backward(op: ps.Op) -> bool:
     return bool((op.role or OpRole.FORWARD) & (OpRole.BACKWARD | OpRole.OPTIMIZE))
 
