@@ -136,6 +136,24 @@ def folder_name(name: str) -> str:
     return name
 
 
+def count(text: str) -> int:
+    """The type of options that take a number of things, at least one."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
+    return int(text)
+
+
+def seconds(text: str) -> float:
+    """The type of options that take a time, above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
+    return value
+
+
 def add_job(parser: argparse.ArgumentParser) -> None:
     """The options that describe the cluster."""
     group = parser.add_argument_group("the job", "Options override the job file.")

@@ -10,7 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.cli.cluster_pictures import add_pictures, check_pictures
-from pstranspile.cli.common import add_input, add_job, add_shares, load_verified, make_parser, read_job, refuse_empty
+from pstranspile.cli.common import (
+    add_input,
+    add_job,
+    add_shares,
+    count,
+    load_verified,
+    make_parser,
+    read_job,
+    refuse_empty,
+)
 from pstranspile.cli.report import quoting
 from pstranspile.cli.turns import TURNS_HELP, requested_fetches, requested_turns
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error
@@ -117,7 +126,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("the run")
-    group.add_argument("--steps", type=_count, metavar="N", help="how many steps (default: as many as are fed, or 1)")
+    group.add_argument("--steps", type=count, metavar="N", help="how many steps (default: as many as are fed, or 1)")
     group.add_argument("--feed", metavar="FILE.npz", help="the inputs of all steps")
     group.add_argument(
         "--init",
@@ -143,7 +152,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--max-turns",
-        type=_count,
+        type=count,
         default=100_000,
         metavar="N",
         help="the most turns of a loop, after which it is taken for one that never ends (default: 100,000)",
@@ -163,7 +172,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     add_shares(group)
     group.add_argument(
         "--threads",
-        type=_count,
+        type=count,
         metavar="N",
         help="threads of matrix products (default: 1)",
     )
@@ -192,19 +201,13 @@ def _add_results(parser: argparse.ArgumentParser) -> None:
         "--checkpoint", metavar="DIR", help="save all that training keeps, at the end, as DIR/step_<steps done>"
     )
     group.add_argument(
-        "--checkpoint-every", type=_count, metavar="N", help="save after every N steps as well; the last two stay"
+        "--checkpoint-every", type=count, metavar="N", help="save after every N steps as well; the last two stay"
     )
     group.add_argument(
         "--resume",
         metavar="DIR",
         help="go on from a checkpoint (the newest in DIR), on any number of servers; --steps counts from the beginning",
     )
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
-    return int(text)
 
 
 def _picture_kind(parser: argparse.ArgumentParser, path: str | None) -> str:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pstranspile.cli.common import make_parser
+from pstranspile.cli.common import count, make_parser, seconds
 from pstranspile.cli.fetched import shown
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error
 
@@ -81,29 +81,31 @@ def _parser() -> argparse.ArgumentParser:
 def add_run(parser: argparse.ArgumentParser) -> None:
     """The options of a run that every machine is given."""
     group = parser.add_argument_group("the run")
-    group.add_argument("--steps", type=int, metavar="N", help="how many steps (default: as many as are fed, or 1)")
+    group.add_argument("--steps", type=count, metavar="N", help="how many steps (default: as many as are fed, or 1)")
     group.add_argument("--feed", metavar="FILE.npz", help="the inputs of all steps; each trainer takes its share")
     group.add_argument("--init", metavar="FILE.npz|DIR", help="persistable variables by name, set after the start-up")
     group.add_argument(
         "--fetch", metavar="VAR", action="append", default=[], help="what to keep of every step (default: the loss)"
     )
     group.add_argument("--seed", type=int, metavar="N", help="the seed of random numbers, the same on all machines")
-    group.add_argument("--threads", type=int, metavar="N", help="threads of matrix products (default: 1)")
+    group.add_argument("--threads", type=count, metavar="N", help="threads of matrix products (default: 1)")
 
 
 def add_patience(group: Any) -> None:
     """The options that say how long machines wait for each other, and how often servers keep their state."""
-    group.add_argument("--state-every", type=int, default=20, metavar="N", help="after how many updates (default: 20)")
+    group.add_argument(
+        "--state-every", type=count, default=20, metavar="N", help="after how many updates (default: 20)"
+    )
     group.add_argument(
         "--lease",
-        type=float,
+        type=seconds,
         default=30.0,
         metavar="SECONDS",
         help="a trainer that was not heard for so long is given up (default: 30)",
     )
     group.add_argument(
         "--patience",
-        type=float,
+        type=seconds,
         default=60.0,
         metavar="SECONDS",
         help="how long a trainer waits for a server that is not there (default: 60)",

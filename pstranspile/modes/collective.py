@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -30,7 +31,7 @@ class CollectiveFacts(NamedTuple):
     findings: tuple[Diagnostic, ...]
 
 
-class CollectiveMode:
+class CollectiveMode(ABC):
     """Trainers without servers that sum variables over rings."""
 
     in_one_process = False
@@ -41,13 +42,13 @@ class CollectiveMode:
         del var, origin
         return None
 
+    @abstractmethod
     def find(self, module: Module, rings: int) -> tuple[tuple[Reduction, ...], list[Diagnostic]]:
         """What is summed, and what is wrong with it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def emit_main(self, program: Program, reductions: tuple[Reduction, ...], trainers: int, rings: int) -> Program:
         """The main program of every trainer."""
-        raise NotImplementedError
 
     def analyze(self, module: Module, job: Job, steps: Steps) -> CollectiveFacts:
         """What is summed on which ring. Raises DiagnosticError."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
@@ -50,22 +51,22 @@ class ServerFacts(NamedTuple):
     warnings: tuple[Diagnostic, ...]
 
 
-class ServerMode(Timing):
+class ServerMode(Timing, ABC):
     """A mode whose servers hold and update the parameters."""
 
     compensates = False
     """Whether gradients are applied one by one, so that their delay can be compensated (DC-ASGD)."""
 
+    @abstractmethod
     def rewrite(self, module: Module, job: Job) -> tuple[Module, tuple[SharedCounter, ...]]:
         """The source as this mode needs it, and the step counters that trainers send. Raises DiagnosticError."""
-        raise NotImplementedError
 
     def check(self, plan: Plan) -> None:
         """Raises DiagnosticError when the plan can't be carried out in this mode."""
 
+    @abstractmethod
     def per_trainer(self, job: Job) -> bool:
         """Whether every trainer sends its gradients under names of its own."""
-        raise NotImplementedError
 
     def analyze(self, module: Module, job: Job, steps: Steps) -> ServerFacts:
         """The facts of all programs. Raises DiagnosticError."""

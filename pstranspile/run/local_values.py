@@ -6,6 +6,7 @@ it (`lv2` beside `v2`) the LoD, None if there is none. A LoDTensor is made where
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from enum import IntEnum
 
 from pstranspile.run.bound import EMPTY_NAME, BoundOp, lod_sources
@@ -19,7 +20,7 @@ class Holds(IntEnum):
     ARRAY = 2
 
 
-class LocalValues:
+class LocalValues(ABC):
     """Lines of code, and what is known of the locals at the last one."""
 
     def __init__(self) -> None:
@@ -34,8 +35,9 @@ class LocalValues:
         self.unsure: set[str] = set()
         """Variables whose local may be None: not written after all."""
 
+    @abstractmethod
     def _persistable(self, name: str) -> bool:
-        raise NotImplementedError
+        """Whether a variable is kept from step to step."""
 
     def _local(self, name: str) -> str:
         return self.locals.setdefault(name, f"v{len(self.locals)}")
