@@ -2,7 +2,8 @@
 
 A gradient op reads values that its forward op had. Where a later op of the forward pass writes the same variable (the
 body of a loop its loop variables, the loop itself what came before it), the gradient op would find the later value.
-Here such values are copied before they are overwritten, and the gradient op reads the copy.
+Here such values are copied before they are overwritten, and the gradient op reads the copy. What is overwritten only
+after its gradient op (a parameter that a trainer receives at the end of a step) is still there, and needs no copy.
 """
 
 from __future__ import annotations
@@ -56,19 +57,22 @@ def _keep(program: Program, blocks: list[Block], forward: int, number: int) -> N
     """Keeps what the gradient ops of a block need of the forward ops of a block (which may be the same)."""
     steps = [op for op in blocks[forward].ops if not is_backward(op)]
     written = _overwritten(program, blocks[forward], forward, steps)
-    gradients = [op for op in blocks[number].ops if is_backward(op)]
-    if not written or not any(name in written for op in gradients for name in op.input_names):
+    if not written:
         return
     history = History(steps)
+    writes: dict[str, int] = {}
     wanted: dict[Version, None] = {}
     replaced: dict[int, Op] = {}
-    for op in gradients:
+    for op in blocks[number].ops:
+        if not is_backward(op):
+            writes.update((name, writes.get(name, 0) + 1) for name in dict.fromkeys(op.output_names))
+            continue
         if not any(name in written for name in op.input_names):
             continue
         read = history.read_by(op)
-        renamed = {
-            name: version for name, version in read.items() if name in written and history.lost(version, forward)
-        }
+        # in a loop, a version is gone at the latest when the loop's block runs again
+        lost = {name for name, version in read.items() if forward or writes.get(name, 0) > version.writes}
+        renamed = {name: version for name, version in read.items() if name in written & lost}
         names = {name: version.copy for name, version in renamed.items()}
         inner = op.attrs.get("sub_block")
         if isinstance(inner, BlockRef):  # which reads by itself, but what its own forward block overwrites
@@ -129,10 +133,6 @@ class History:
                     read.update((name, Version(name, found[name])) for name in names if name in found)
                 return read
         return {}
-
-    def lost(self, version: Version, block: int) -> bool:
-        """Whether a version is gone when gradients are computed: overwritten in the block, or by its next run."""
-        return block > 0 or self._last.get(version.name, 0) > version.writes
 
 
 def _is_gradient_of(gradient: Op, op: Op) -> bool:

@@ -7,6 +7,7 @@ import pytest
 
 import pstranspile as ps
 from pstranspile.autodiff import SGD, train
+from pstranspile.gradients.old_values import is_copy, with_old_values
 from pstranspile.ir.diagnostics import DiagnosticError
 
 FORWARD = """ir 1
@@ -124,3 +125,16 @@ def test_trainers_may_call_gradients_otherwise(mode: str):
     module, batch = ps.loads(SHARED), {"x": np.arange(8, dtype="float32").reshape(4, 2) / 8}
     done = ps.simulate(ps.compile(module, ps.Job(pservers=2, trainers=2, mode=mode)), [batch], fetch=["loss"])
     assert np.mean([each["loss"] for each in done.fetched]) == pytest.approx(2 * batch["x"].mean())
+
+
+@pytest.mark.parametrize(("before", "copied"), [("scale", []), ("mean", ["w"]), ("", [])])
+def test_just_what_is_overwritten_before_its_gradient_is_copied(before: str, copied: list[str]):
+    """A trainer receives the parameters for the next step when the gradients of this one are made."""
+    main = ps.compile(ps.loads(SHARED), ps.Job(pservers=2, trainers=2)).trainer(0).main
+    (received,) = [op for op in main.main_block.ops if op.type == "recv" and "w" in op.output_names]
+    ops = [op for op in main.main_block.ops if not before or op is not received]
+    if before:
+        ops.insert(next(place for place, op in enumerate(ops) if op.type == before), received)
+    program = main._replace(blocks=(main.main_block._replace(ops=tuple(ops)),))
+    copies = [op for op in with_old_values(program).main_block.ops if is_copy(op)]
+    assert [name for op in copies for name in op.input_names] == copied
