@@ -13,6 +13,7 @@ from pstranspile.ir.diagnostics import DiagnosticError, Severity
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Module
 from pstranspile.ir.roles import OpRole
+from pstranspile.ir.types import DType
 from pstranspile.link import LinkError
 from pstranspile.proof.check import check
 from pstranspile.proof.data import make_feeds
@@ -205,6 +206,30 @@ def test_a_parameter_is_made_as_one_number(mode: str):
     assert is_clean(module)
     with contextlib.suppress(DiagnosticError):  # a step of geo may find it first
         assert check(module, JOBS[mode], steps=2).different
+
+
+@pytest.mark.parametrize("dtype", [DType.INT64, DType.BOOL])
+def test_a_start_up_program_makes_another_element_type_than_declared(dtype: DType):
+    """Which geo can't divide among trainers; where servers update, their ops say so."""
+    old = "uniform_random() -> Out=%w {max=0.65465367, min=-0.65465367, seed=1, "
+    module = ps.loads(edited(LINEAR, old, f"fill_constant -> Out=%w {{dtype={dtype.value}, "))
+    assert is_clean(module)
+    feeds = make_feeds(module.main, 2, 4)
+    with pytest.raises(DiagnosticError, match=rf"%w is {dtype.text}\[13, 1\]; geo exchanges") as told:
+        ps.simulate(ps.compile(module, JOBS["geo"]), feeds, steps=2)
+    assert told.value.diagnostics[0].location is not None
+    with pytest.raises(DiagnosticError, match="sgd: "):
+        ps.simulate(ps.compile(module, JOBS["sync"]), feeds, steps=2)
+
+
+def test_a_step_gives_a_parameter_another_element_type():
+    """Geo, which keeps what was exchanged before, has no difference of the two."""
+    update = "sgd(Param=%w, Grad=%w@GRAD, LearningRate=%lr) -> ParamOut=%w : optimize(%w, %w@GRAD)\n"
+    cast = f"    cast(X=%w) -> Out=%w {{in_dtype=5, out_dtype={DType.FP64.value}}} : optimize\n"
+    module = ps.loads(edited(LINEAR, update, update + cast))
+    compiled = ps.compile(module, ps.Job(2, 2, mode="geo", geo_sgd_need_push_nums=1))
+    with pytest.raises(DiagnosticError, match=r"%w is f64\[13, 1\] after a step, and was f32\[13, 1\]"):
+        ps.simulate(compiled, make_feeds(module.main, 1, 4), steps=1)
 
 
 def test_state_that_can_only_be_made_whole_keeps_its_parameter_whole():

@@ -220,7 +220,20 @@ class GeoCommunicator(Machine):
         """Keeps the trainer's parameters as they are now."""
         if self._anew:
             self._begin_anew()
-        self._old = {p.name: np.array(self.scope[p.name]) for p in self.parameters}
+        self._old = {p.name: np.array(self._fractions(p.name)) for p in self.parameters}
+
+    def _fractions(self, name: str) -> Array:
+        """The trainer's value of a parameter. Raises DiagnosticError if it has no differences to divide."""
+        value = self.scope[name]
+        if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
+            message = f"%{name} is {describe(value)}; geo exchanges differences of floats"
+            raise self._refused(name, message)
+        return value
+
+    def _refused(self, name: str, message: str) -> DiagnosticError:
+        var = self._trainer.declares(name)
+        message = f"{self._trainer.name}: {message}"
+        return DiagnosticError([error(codes.PLACEMENT, message, var and var.location, focus=f"%{name}")])
 
     def memory(self) -> dict[str, Array]:
         """What is kept between steps beside the trainer's variables, for a checkpoint: arrays by name.
@@ -344,16 +357,15 @@ class GeoCommunicator(Machine):
                 old[part.start : part.stop] = answer
 
     def _learnt(self, name: str) -> Array:
-        """The trainer's value of a parameter. Raises DiagnosticError when a step gave it other dims."""
+        """The trainer's value of a parameter. Raises DiagnosticError when a step gave it another type."""
         value, old = self.scope[name], self._old[name]
-        if not isinstance(value, np.ndarray) or value.shape != old.shape:
-            message = f"{self._trainer.name}: %{name} is {describe(value)} after a step, and was {describe(old)}"
-            raise DiagnosticError([error(codes.PLACEMENT, message, focus=f"%{name}")])
+        if not isinstance(value, np.ndarray) or (value.shape, value.dtype) != (old.shape, old.dtype):
+            raise self._refused(name, f"%{name} is {describe(value)} after a step, and was {describe(old)}")
         return value
 
     def _own(self, name: str) -> Array:
         """The trainer's value of a parameter, to be written in place: what arrived at start-up others hold as well."""
-        if not self.scope[name].flags.writeable:
+        if not self._learnt(name).flags.writeable:
             self.scope.put(name, np.array(self.scope[name]))
         return self.scope[name]
 
