@@ -96,6 +96,9 @@ def _dispatch(arguments: Sequence[str]) -> int:
     verb = VERBS.get(name)
     if verb is None:
         parser = _top_parser()
+        later = next((word for word in arguments if word in VERBS), None)
+        if later is not None and name.startswith("-") and name not in ("-h", "--help", "--version"):
+            parser.error(f"the command comes first: pstranspile {later} ...")
         parser.parse_args(arguments or ["--help"])
         parser.error("a command is missing")
     run: Callable[[Sequence[str]], int] = importlib.import_module(f"pstranspile.cli.{verb.module}").run
@@ -105,9 +108,9 @@ def _dispatch(arguments: Sequence[str]) -> int:
 def _top_parser() -> ArgumentParser:
     import argparse
 
-    from pstranspile.cli.common import Version
+    from pstranspile.cli.common import Parser, Version
 
-    class Parser(argparse.ArgumentParser):
+    class CommandParser(Parser):
         def error(self, message: str) -> NoReturn:
             self.print_usage(sys.stderr)
             self.exit(USAGE, f"pstranspile: error: {message}\n")
@@ -116,8 +119,6 @@ def _top_parser() -> ArgumentParser:
         def __call__(self, parser: object, _namespace: object, values: object, _option: object = None) -> None:
             if values is None:
                 return
-            if values in VERBS:
-                raise argparse.ArgumentError(None, f"the command comes first: pstranspile {values} ...")
             from difflib import get_close_matches
 
             near = get_close_matches(str(values), list(VERBS), 1)
@@ -126,7 +127,7 @@ def _top_parser() -> ArgumentParser:
 
     width = max(map(len, VERBS))
     commands = "\n".join(f"  {name:<{width}}  {verb.summary}" for name, verb in VERBS.items())
-    parser = Parser(
+    parser = CommandParser(
         prog="pstranspile",
         usage="pstranspile COMMAND ...",
         description=f"Turns a single-machine training program into the programs of a cluster.\n\ncommands:\n{commands}",

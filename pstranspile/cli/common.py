@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.cli.report import quoting, report
@@ -33,10 +34,38 @@ class Version(argparse.Action):
         parser.exit()
 
 
+class Parser(argparse.ArgumentParser):
+    """A parser that refuses an option it does not have before anything else, and says which one is near."""
+
+    def parse_args(  # pyright: ignore[reportIncompatibleMethodOverride]  # one signature for three overloads
+        self, args: Iterable[str] | None = None, namespace: Any = None
+    ) -> Any:
+        """The options of some arguments (default: the process's); ends the command if they are wrong."""
+        words = list(sys.argv[1:] if args is None else args)
+        for word in words[: words.index("--")] if "--" in words else words:
+            name = word.partition("=")[0]
+            if not _AN_OPTION.match(word) or name in self._option_string_actions:
+                continue
+            if word[1] == "-" or word[:2] not in self._option_string_actions:
+                self.error(f"there is no option {name}; {self._hint(name.lstrip('-'))}")
+        return super().parse_args(words, namespace)
+
+    def _hint(self, given: str) -> str:
+        from difflib import get_close_matches
+
+        known = [option[2:] for option in self._option_string_actions if option.startswith("--")]
+        near = [option for option in known if option.startswith(given)] or get_close_matches(given, known, 1)
+        return f"did you mean --{near[0]}?" if near else "--help lists the options"
+
+
+_AN_OPTION = re.compile(r"--?[A-Za-z][^ ]*$")
+"""What is an option and no value: values may be negative numbers, and `-` alone is a file."""
+
+
 def make_parser(verb: str, description: str, examples: Sequence[str]) -> argparse.ArgumentParser:
     """A parser for one command, with `--traceback`; the examples end its help."""
     lines = "\n".join(f"  pstranspile {verb} {example}".rstrip() for example in examples)
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=f"pstranspile {verb}",
         description=description,
         epilog=f"examples:\n{lines}",
