@@ -131,12 +131,15 @@ def _uniform(op: Op) -> Draw:
     low, high, kind = real(op, "min"), real(op, "max"), numpy_dtype(int_attr(op, "dtype", 5))
     if low > high:
         raise ValueError(f"min is {low!r}, above max, which is {high!r}")
-    diagonal, step, value = int_attr(op, "diag_num"), int_attr(op, "diag_step"), real(op, "diag_val")
+    diagonal, apart, value = int_attr(op, "diag_num"), int_attr(op, "diag_step") + 1, real(op, "diag_val")
+    if apart < 1:
+        raise ValueError(f"diag_step is {apart - 1}, below 0")
 
     def draw(key: Key, offset: int, count: int) -> Array:
         drawn = uniform(key, offset, count, low, high, kind)
-        places = np.arange(diagonal) * (step + 1) - offset
-        drawn[places[(places >= 0) & (places < count)]] = value
+        if diagonal > 0:
+            first, end = -(-offset // apart), min(diagonal, -(-(offset + count) // apart))  # of those in this slice
+            drawn[first * apart - offset : max(end * apart - offset, 0) : apart] = value
         return drawn
 
     return draw

@@ -1,5 +1,7 @@
 """Random initialisers and dropout."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -66,6 +68,18 @@ def test_diagonal_values():
     assert (whole == 9.0).sum() == 4
     part = drawn("uniform_random", (2, 4), "b", diag_num=4, diag_step=4, diag_val=9.0, slices={"b": ("w", 8)})
     np.testing.assert_array_equal(part, whole[2:])
+    beyond = drawn("uniform_random", (2, 4), "b", diag_num=3, diag_step=2, diag_val=9.0, slices={"b": ("w", 8)})
+    assert not (beyond == 9.0).any()
+
+
+def test_a_diagonal_takes_no_more_memory_than_the_tensor():
+    tracemalloc.start()
+    drawn("uniform_random", (40, 4), diag_num=(1 << 31) - 1, diag_val=9.0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 20
+    with pytest.raises(DiagnosticError, match="diag_step is -3"):
+        drawn("uniform_random", (4, 4), diag_num=2, diag_step=-3)
 
 
 def test_one_dim_of_the_input():
