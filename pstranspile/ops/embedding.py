@@ -119,7 +119,9 @@ def _lookup(op: Op) -> Run:
 LOOKUP_GRADIENTS = ("lookup_table_grad", "lookup_table_v2_grad")
 
 AS_ROWS = "@as_rows"
-"""The attribute of a lookup's gradient that has it give, of a dense gradient, the rows that the lookup had alone."""
+"""The attribute of a lookup's gradient that has it give, of a dense gradient, the rows that the lookup had alone; of an
+optimizer whose gradient this is, that all other rows have the gradient 0.
+"""
 
 
 @kernel(" ".join(LOOKUP_GRADIENTS), "W@GRAD", lod="none")

@@ -10,7 +10,7 @@ from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import Surroundings
 from pstranspile.ops.kernel import Run, kernel
 from pstranspile.ops.numeric import first, flag, real
-from pstranspile.ops.optimizer_steps import owned, steps
+from pstranspile.ops.optimizer_steps import owned, pieces, whole
 from pstranspile.ops.random_numbers import fluid_uniform, normal
 from pstranspile.ops.rows import add_rows, in_use, positions
 from pstranspile.ops.schema import FLOAT, LONG, declare, long
@@ -107,7 +107,7 @@ def _sgd(op: Op) -> Run:
         if isinstance(Grad, SelectedRows):
             return sparse(Param, Grad, rate)
         (param,) = own(Param)
-        for g, p in steps(Grad, param):
+        for g, p in pieces(Grad, param):
             p -= rate * g
         return param
 
@@ -122,7 +122,7 @@ def _momentum(op: Op) -> Run:
     def run(Param: Array, Grad: Array, LearningRate: Array, Velocity: Array) -> tuple[Array, ...]:
         param, velocity = own(Param, Velocity)
         rate = first(LearningRate)
-        for g, p, v in steps(Grad, param, velocity):
+        for g, p, v in pieces(Grad, param, velocity):
             v *= mu
             v += g
             p -= rate * (g + mu * v if nesterov else v)
@@ -145,7 +145,7 @@ def _dgc_momentum(op: Op) -> Run:
         param, velocity = own(Param, Velocity)
         rate, mean = first(LearningRate), Grad / first(nranks)
         before = first(current_step) < begin
-        for g, p, v in steps(mean, param, velocity):
+        for g, p, v in pieces(mean, param, velocity):
             if before:
                 v *= mu
                 v += g
@@ -166,7 +166,7 @@ def _lars_momentum(op: Op) -> Run:
         param, velocity = own(Param, Velocity)
         number = number_of(param)
         rate = number(first(LearningRate))
-        for g, p, v in steps(Grad, param, velocity):
+        for g, p, v in whole(Grad, param, velocity):
             of_param, of_grad = number(norm(p)), number(norm(g))
             if of_param > 0 and of_grad > 0:
                 rate = rate * number(trust) * of_param / (of_grad + number(decay) * of_param)
@@ -193,7 +193,7 @@ def _proximal_gd(op: Op) -> Run:
     def run(Param: Array, Grad: Array, LearningRate: Array) -> Array:
         (param,) = own(Param)
         rate = first(LearningRate)
-        for g, p in steps(Grad, param):
+        for g, p in pieces(Grad, param):
             p -= rate * g
             _proximal(p, rate, l1, l2)
         return param
@@ -209,7 +209,7 @@ def _proximal_adagrad(op: Op) -> Run:
     def run(Param: Array, Grad: Array, LearningRate: Array, Moment: Array) -> tuple[Array, ...]:
         param, moment = own(Param, Moment)
         rate = first(LearningRate)
-        for g, p, m in steps(Grad, param, moment):
+        for g, p, m in pieces(Grad, param, moment):
             m += g * g
             p -= rate * g / np.sqrt(m)
             _proximal(p, rate, l1, l2)
@@ -241,7 +241,7 @@ def _dpsgd(op: Op) -> Run:
         else:  # a stream of the gradient's, since that of a parameter is the same in every step
             noise = float(normal(*surroundings.stream(op.inputs["Grad"][0], 0), 1, dtype="float64")[0])
         rate, shift = first(LearningRate), noise * sigma / batch
-        for g, p in steps(Grad, param):
+        for g, p in whole(Grad, param):
             size = float(norm(g))
             p -= rate * (g * (clip / size if size > clip else 1.0) + shift)
         return param

@@ -8,10 +8,11 @@ from typing import Any
 from pstranspile.arithmetic import norm, number_of, over_root, root
 from pstranspile.ir.model import Op
 from pstranspile.lazy import lazy_import
+from pstranspile.ops.embedding import AS_ROWS
 from pstranspile.ops.kernel import Run, kernel
 from pstranspile.ops.numeric import first, flag, real
-from pstranspile.ops.optimizer_steps import owned, steps
-from pstranspile.ops.rows import update_rows
+from pstranspile.ops.optimizer_steps import owned, pieces
+from pstranspile.ops.rows import scatter, update_rows
 from pstranspile.ops.schema import FLOAT, declare, long
 from pstranspile.ops.values import Array, SelectedRows
 
@@ -84,7 +85,7 @@ declare(
 @kernel("adam", "ParamOut Moment1Out Moment2Out Beta1PowOut Beta2PowOut")
 def _adam(op: Op) -> Run:
     given1, given2, epsilon = real(op, "beta1"), real(op, "beta2"), real(op, "epsilon")
-    lazy = flag(op, "lazy_mode")
+    lazy, as_rows = flag(op, "lazy_mode"), AS_ROWS in op.attrs
     own = owned(op, "Param Moment1 Moment2")
 
     @lru_cache(8)
@@ -107,9 +108,11 @@ def _adam(op: Op) -> Run:
         beta2 = given2 if Beta2Tensor is None else first(Beta2Tensor)
         param, moment1, moment2 = own(Param, Moment1, Moment2)
         factor1, rest1, factor2, rest2, small = numbers(beta1, beta2, Moment1.dtype)
-        sparse = Grad.__class__ is SelectedRows
-        if sparse and not len(Grad.rows):
-            return param, moment1, moment2, Beta1Pow, Beta2Pow
+        sparse = Grad.__class__ is SelectedRows and not as_rows
+        if Grad.__class__ is SelectedRows and not len(Grad.rows):
+            if sparse:
+                return param, moment1, moment2, Beta1Pow, Beta2Pow
+            Grad = scatter(Grad, Param.shape)
         alike = Beta1Pow.dtype == Beta2Pow.dtype == Moment1.dtype
         power1, power2 = (Beta1Pow * factor1, Beta2Pow * factor2) if alike else (Beta1Pow * beta1, Beta2Pow * beta2)
         # with sparse rows Fluid has advanced the powers before it uses them
@@ -118,14 +121,16 @@ def _adam(op: Op) -> Run:
         left1, left2 = float(number(1 - first(used1))), float(number(1 - first(used2)))
         rate = number(first(LearningRate) * (left2**0.5 / left1))
 
-        def step(g: Array, p: Array, m: Array, v: Array) -> None:
+        def step(g: Array | None, p: Array, m: Array, v: Array) -> None:
             m *= factor1
-            t = rest1 * g
-            m += t
             v *= factor2
-            np.multiply(g, rest2, out=t)
-            t *= g
-            v += t
+            t = None
+            if g is not None:
+                t = rest1 * g
+                m += t
+                np.multiply(g, rest2, out=t)
+                t *= g
+                v += t
             if sparse:
                 p -= rate * over_root(m, v, epsilon)
                 return
@@ -138,7 +143,7 @@ def _adam(op: Op) -> Run:
         if sparse and lazy:
             update_rows(Grad, step, param, moment1, moment2)
         else:
-            for piece in steps(Grad, param, moment1, moment2):
+            for piece in pieces(Grad, param, moment1, moment2, zeros=False):
                 step(*piece)
         return param, moment1, moment2, power1, power2
 
@@ -155,7 +160,7 @@ def _adamax(op: Op) -> Run:
     ) -> tuple[Array, ...]:
         param, moment, norm = own(Param, Moment, InfNorm)
         rate = first(LearningRate) / (1 - first(Beta1Pow))
-        for g, p, m, u in steps(Grad, param, moment, norm):
+        for g, p, m, u in pieces(Grad, param, moment, norm):
             m *= beta1
             m += (1 - beta1) * g
             u *= beta2
@@ -176,7 +181,7 @@ def _lamb(op: Op) -> Run:
     def run(Param: Array, Grad: Array, LearningRate: Array, Moment1: Array, Moment2: Array) -> tuple[Array, ...]:
         param, moment1, moment2 = own(Param, Moment1, Moment2)
         step = np.zeros_like(param)
-        for g, p, m, v, r in steps(Grad, param, moment1, moment2, step):
+        for g, p, m, v, r in pieces(Grad, param, moment1, moment2, step):
             m *= beta1
             m += (1 - beta1) * g
             v *= beta2
@@ -218,7 +223,7 @@ def _adagrad(op: Op) -> Run:
         if sparse:
             update_rows(Grad, step, param, moment)
         else:
-            for piece in steps(Grad, param, moment):
+            for piece in pieces(Grad, param, moment):
                 step(*piece)
         return param, moment
 
@@ -232,7 +237,7 @@ def _adadelta(op: Op) -> Run:
 
     def run(Param: Array, Grad: Array, AvgSquaredGrad: Array, AvgSquaredUpdate: Array) -> tuple[Array, ...]:
         param, of_grad, of_update = own(Param, AvgSquaredGrad, AvgSquaredUpdate)
-        for g, p, a, b in steps(Grad, param, of_grad, of_update):
+        for g, p, a, b in pieces(Grad, param, of_grad, of_update):
             a *= rho
             a += (1 - rho) * (g * g)
             change = root((b + epsilon) / (a + epsilon)) * g
@@ -262,7 +267,7 @@ def _rmsprop(op: Op) -> Run:
         param, moment, square = own(Param, Moment, MeanSquare)
         rate = first(LearningRate)
         if not centered:
-            for g, p, m, s in steps(Grad, param, moment, square):
+            for g, p, m, s in pieces(Grad, param, moment, square):
                 s *= rho
                 s += (1 - rho) * g * g
                 m *= mu
@@ -272,7 +277,7 @@ def _rmsprop(op: Op) -> Run:
         if MeanGrad is None:
             raise ValueError("centered needs MeanGrad")
         (mean,) = own_mean(MeanGrad)
-        for g, p, m, s, a in steps(Grad, param, moment, square, mean):
+        for g, p, m, s, a in pieces(Grad, param, moment, square, mean):
             s *= rho
             s += (1 - rho) * g * g
             a *= rho
@@ -298,7 +303,7 @@ def _ftrl(op: Op) -> Run:
     ) -> tuple[Array, ...]:
         param, square, linear = own(Param, SquaredAccumulator, LinearAccumulator)
         rate = first(LearningRate)
-        for g, p, s, z in steps(Grad, param, square, linear):
+        for g, p, s, z in pieces(Grad, param, square, linear):
             before = raised(s)
             s += g * g
             after = raised(s)

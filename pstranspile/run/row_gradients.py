@@ -1,7 +1,7 @@
 """Gradients of tables that stay the rows they have, where nothing would see the zeros of all other rows.
 
 An optimizer that leaves alone what has the gradient 0 gives bitwise the same from the rows, and a step then costs what
-the rows cost that it looked up.
+the rows cost that it looked up. Another, which is told of it, saves making the zeros and reading them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def gradients_as_rows(program: Program, fetches: Collection[str]) -> frozenset[s
                 read[name].append(op)
     found: set[str] = set()
     for op in program.main_block.ops:
-        if not _leaves_zeros_alone(op) or not _is_large(program, op.inputs["Param"][0]):
+        if not _takes_rows(op) or not _is_large(program, op.inputs["Param"][0]):
             continue
         names = list(_made_from(op.inputs["Grad"][0], written))
         alone = all(len(written[name]) == len(read[name]) == 1 and name not in fetches for name in names)
@@ -42,15 +42,15 @@ def gradients_as_rows(program: Program, fetches: Collection[str]) -> frozenset[s
 
 
 def bind_as_rows(op: Op) -> BoundOp:
-    """A lookup's gradient that gives rows; but the dense one in Fluid's arithmetic, in which what an optimizer makes of
-    an element depends on where the element lies.
+    """A lookup's gradient that gives rows, or the optimizer that takes them; but the dense ones in Fluid's arithmetic,
+    in which what an optimizer makes of an element depends on where the element lies.
     """
     rows, dense = bind(op._replace(attrs=FrozenMap({**op.attrs, AS_ROWS: True}))), bind(op)
     return rows._replace(run=either(rows.run, dense.run), run_any=either(rows.run_any, dense.run_any))
 
 
-def _leaves_zeros_alone(op: Op) -> bool:
-    return op.type == "sgd" or (op.type == "adagrad" and real(with_defaults(op), "epsilon") > 0)
+def _takes_rows(op: Op) -> bool:
+    return op.type in ("sgd", "adam") or (op.type == "adagrad" and real(with_defaults(op), "epsilon") > 0)
 
 
 def _made_from(gradient: str, written: dict[str, list[Op]]) -> Iterator[str]:

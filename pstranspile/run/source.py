@@ -110,7 +110,8 @@ class Source(LocalValues):
         for slot in kernel.spares if kernel else ():
             if not any(name in self._read or self._persistable(name) for name in op.outputs.get(slot, ())):
                 op = op._replace(outputs=FrozenMap({**op.outputs, slot: ()}))
-        if op.type in LOOKUP_GRADIENTS and not self.as_rows.isdisjoint(op.output_names):
+        names = op.output_names if op.type in LOOKUP_GRADIENTS else op.inputs.get("Grad", ())
+        if not self.as_rows.isdisjoint(names):
             return bind_as_rows(present(op, self.program, self.number))
         return bind(present(op, self.program, self.number))
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from pstranspile.ir.attributes import Long
 from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.ops import optimizer_steps
 from pstranspile.ops.values import SelectedRows
 from tests.ops.computing import compute
 
@@ -199,6 +200,22 @@ def test_sparse_gradient_is_the_dense_one_with_its_rows_added_up(op_type, seed, 
     got = update(op_type, param, SelectedRows(rows, value, height), kept, attrs=attrs)
     for a, b in zip(got, expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+
+
+@OPTIMIZERS
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("shape", [(40, 3), (5, 31), (50,)])
+@pytest.mark.parametrize("same", [True, False])
+def test_a_large_update_in_pieces_gives_the_same_bits(op_type, sparse, shape, same, monkeypatch):
+    param, grad, kept = case(op_type, 7, shape, "float32")
+    if sparse:
+        rows = np.array([1, shape[0] - 1, 1, 4])  # whole pieces are without a row
+        grad = SelectedRows(rows, grad[: len(rows)], shape[0])
+    want = update(op_type, param, grad, kept, same=same)
+    monkeypatch.setattr(optimizer_steps, "PIECE", 16)
+    got = update(op_type, param, grad, kept, same=same)
+    assert [each.tobytes() for each in got] == [each.tobytes() for each in want]
+    assert [each.shape for each in got] == [each.shape for each in want]
 
 
 @OPTIMIZERS

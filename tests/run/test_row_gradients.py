@@ -46,10 +46,11 @@ def steps_alike(main: Program, plain: Scope, fetches: tuple[str, ...], names: st
     return prepared
 
 
-@pytest.mark.parametrize("optimizer", [SGD(0.1), Adagrad(0.1)], ids=["sgd", "adagrad"])
+@pytest.mark.parametrize("optimizer", [SGD(0.1), Adagrad(0.1), Adam(0.1)], ids=["sgd", "adagrad", "adam"])
 @pytest.mark.parametrize("lookups", ["a", "ab"])
-def test_rows_give_what_dense_gradients_give(optimizer: Any, lookups: str):
-    main, loss, scope = program(optimizer, lookups=lookups)
+@pytest.mark.parametrize("rows", [5000, 20000])
+def test_rows_give_what_dense_gradients_give(optimizer: Any, lookups: str, rows: int):
+    main, loss, scope = program(optimizer, lookups=lookups, rows=rows)
     before = scope["table"].copy()
     source = steps_alike(main, scope, (loss,), lookups).source
     assert source is not None
@@ -58,10 +59,22 @@ def test_rows_give_what_dense_gradients_give(optimizer: Any, lookups: str):
     assert np.flatnonzero(changed).tolist() == ([3, 7, 3999] if lookups == "ab" else [3, 3999])
 
 
+@pytest.mark.parametrize("rows", [5000, 20000])
+def test_a_step_without_any_row_still_decays_the_moments(rows: int, monkeypatch: pytest.MonkeyPatch):
+    main, loss, scope = program(Adam(0.1), lookups="a", rows=rows)
+    steps_alike(main, scope, (loss,), "a")
+    monkeypatch.setitem(FEED, "a", np.zeros((4, 1), "int64"))  # nothing but the padding
+    moment = next(name for name in scope if name.startswith("table_moment1"))
+    before = scope[moment].copy()
+    assert before[3].all()
+    assert len(steps_alike(main, scope, (loss,), "a").source.as_rows) == 1  # pyright: ignore
+    assert (np.abs(scope[moment][3]) < np.abs(before[3])).all()
+
+
 def test_they_are_dense_where_somebody_sees_the_zeros():
     main, loss, scope = program(SGD(0.1))
     assert steps_alike(main, scope, (loss, "table@GRAD")).source.as_rows == frozenset()  # pyright: ignore
-    for optimizer in (Adam(0.1), SGD(0.1, regularizer=L2(0.1)), Adagrad(0.1, epsilon=0.0)):
+    for optimizer in (Adam(0.1, regularizer=L2(0.1)), SGD(0.1, regularizer=L2(0.1)), Adagrad(0.1, epsilon=0.0)):
         main, loss, scope = program(optimizer)
         assert steps_alike(main, scope, (loss,)).source.as_rows == frozenset()  # pyright: ignore
     main, loss, scope = program(SGD(0.1), rows=4000)  # 32,000 elements
