@@ -28,7 +28,7 @@ _VARINT, _LENGTH = 0, 2
 _LOD_DATA = 1
 """The only field of a level of LoD."""
 
-_DTYPES: dict[int, Any] = {
+DTYPES: dict[int, Any] = {
     0: np.dtype("bool"),
     2: np.dtype("int32"),
     3: np.dtype("int64"),
@@ -36,7 +36,7 @@ _DTYPES: dict[int, Any] = {
     6: np.dtype("float64"),
 }
 """The element types that a Fluid machine can receive, by number."""
-_DTYPE_NUMBERS = {dtype: number for number, dtype in _DTYPES.items()}
+_DTYPE_NUMBERS = {dtype: number for number, dtype in DTYPES.items()}
 
 MOST_NUMBERS, MOST_DIM = (1 << 31) - 1, (1 << 31) - 1
 """Bytes of a tensor, and rows of one dim, that Fluid can carry."""
@@ -160,7 +160,7 @@ def _read_level(data: memoryview) -> tuple[int, ...]:
 
 def value_of(message: VariableMessage) -> Any:
     """The tensor, ragged tensor or rows that a message carries, without a copy. Raises WireError."""
-    dtype = _DTYPES.get(message.data_type)
+    dtype = DTYPES.get(message.data_type)
     if dtype is None:
         raise WireError(f"{message.varname} has element type {message.data_type}, which Fluid does not send")
     if any(not 0 <= dim <= MOST_DIM for dim in message.dims):
@@ -199,17 +199,8 @@ def _rows_of(message: VariableMessage, array: Any) -> SelectedRows:
 # writing
 
 
-def write_variable(message: VariableMessage) -> bytes:
-    """A message without a value: a request for a variable, a barrier."""
-    return b"".join(_head(message))
-
-
-def write_value(message: VariableMessage, value: Any) -> bytes:
-    """A message with a value; what `message` says of one is left out of account. Raises WireError if Fluid can't take
-    it.
-
-    The fields before the numbers come first, as Fluid's reader wants them.
-    """
+def with_value(message: VariableMessage, value: Any) -> VariableMessage:
+    """The message with a value in place of what it says of one. Raises WireError if Fluid can't take the value."""
     rows: Any = None
     lod: tuple[tuple[int, ...], ...] = ()
     kind = height = 0
@@ -225,11 +216,25 @@ def write_value(message: VariableMessage, value: Any) -> bytes:
         raise WireError(f"Fluid can't receive {message.varname} of {array.dtype}")
     if array.nbytes > MOST_NUMBERS or any(dim > MOST_DIM for dim in array.shape):
         raise WireError(f"Fluid can't receive {message.varname} of {array.nbytes} bytes, dims {list(array.shape)}")
-    head = message._replace(kind=kind, data_type=number, dims=array.shape, lod_level=len(lod), lod=lod, height=height)
-    pieces = [*_head(head), _tag(_SERIALIZED, _LENGTH), _varint(array.nbytes), _bytes(array)]
-    if rows is not None:
-        pieces += [_tag(_ROWS, _LENGTH), _varint(rows.nbytes), _bytes(rows)]
+    return message._replace(
+        kind=kind, data_type=number, dims=array.shape, lod_level=len(lod), lod=lod, height=height,
+        numbers=_bytes(array), rows=memoryview(b"") if rows is None else _bytes(rows),
+    )  # fmt: skip
+
+
+def write_variable(message: VariableMessage) -> bytes:
+    """The bytes of a message. The fields before the numbers come first, as Fluid's reader wants them."""
+    pieces: list[Any] = list(_head(message))
+    if message.dims or message.numbers:
+        pieces += [_tag(_SERIALIZED, _LENGTH), _varint(len(message.numbers)), message.numbers]
+    if message.kind == SELECTED_ROWS:
+        pieces += [_tag(_ROWS, _LENGTH), _varint(len(message.rows)), message.rows]
     return b"".join(pieces)
+
+
+def write_value(message: VariableMessage, value: Any) -> bytes:
+    """The bytes of a message with a value. Raises WireError if Fluid can't take it."""
+    return write_variable(with_value(message, value))
 
 
 def _head(message: VariableMessage) -> Iterable[bytes]:
@@ -248,8 +253,8 @@ def _head(message: VariableMessage) -> Iterable[bytes]:
     yield _text(_TABLE_NAME, message.table_name)
 
 
-def _bytes(array: Any) -> Any:
-    return array.reshape(-1).view("uint8").data if array.nbytes else b""
+def _bytes(array: Any) -> memoryview:
+    return memoryview(array.reshape(-1).view("uint8").data if array.nbytes else b"")
 
 
 def _tag(number: int, wire: int) -> bytes:

@@ -9,21 +9,29 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from math import prod
 from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
 
 from pstranspile.ir.types import VarKind
-from pstranspile.net.fluid_message import (
-    LOD_TENSOR,
-    SELECTED_ROWS,
-    VariableMessage,
-    read_variable,
-    value_of,
-    write_value,
+from pstranspile.net.fluid_calls import (
+    BATCH_BARRIER_NAME,
+    COMPLETE_NAME,
+    FETCH_BARRIER_NAME,
+    INVALID,
+    LATER,
+    NO_BARRIER,
+    PIECE,
+    SAVE_NAME,
+    SERVICE,
+    UNKNOWN,
+    require_gradient,
+    require_ids,
+    require_room,
+    require_saving,
 )
+from pstranspile.net.fluid_message import DTYPES, VariableMessage, read_variable, value_of, write_value
 from pstranspile.net.peer import Peer
 from pstranspile.net.site import Site
 from pstranspile.net.transport import CALL, Caller, CallRefused, CallService, Event
@@ -37,18 +45,13 @@ from pstranspile.run.cluster.message import (
     GET_NOW,
     LOOKUP,
     NOTIFY,
+    PREFETCH,
     SEND,
     SEND_BARRIER,
     Message,
 )
+from pstranspile.run.cluster.rpc import said_to
 from pstranspile.run.cluster.server import Server
-
-SERVICE = "sendrecv.SendRecvService"
-BATCH_BARRIER_NAME, FETCH_BARRIER_NAME, COMPLETE_NAME = "BATCH_BARRIER@RECV", "FETCH_BARRIER@RECV", "COMPLETE@RECV"
-NO_BARRIER, SAVE_NAME, PIECE = "@WITHOUT_BARRIER@RECV", "SAVE@CHECKPOINTNOTIFY", "@PIECE@"
-"""Names by which Fluid says what a call is about, and what it appends to names of variables."""
-
-_INVALID, _UNKNOWN, _LATER = "INVALID_ARGUMENT", "NOT_FOUND", "FAILED_PRECONDITION"
 
 
 class _Call:
@@ -78,7 +81,7 @@ class _Call:
         try:
             return write_value(VariableMessage(name), value)
         except WireError as wrong:
-            raise CallRefused(_INVALID, str(wrong)) from None
+            raise CallRefused(INVALID, str(wrong)) from None
 
 
 class FluidService:
@@ -92,6 +95,9 @@ class FluidService:
         self._guessed: set[int] = set()
         """The trainers that have not told their number yet."""
         self._steps = dict.fromkeys(self.trainers, -1)
+        self._sent: dict[int, set[str]] = {index: set() for index in self.trainers}
+        """What each trainer has sent of its step."""
+        self._rows = {index: self._rows_of(index) for index in self.trainers}
         self._waiting: dict[int, _Call] = {}
         self._open: set[_Call] = set()
         """The calls that are not answered yet."""
@@ -129,7 +135,7 @@ class FluidService:
                 message = read_variable(data)
                 value = value_of(message) if message.dims or len(message.numbers) else None
             except WireError as problem:
-                raise CallRefused(_INVALID, str(problem)) from None
+                raise CallRefused(INVALID, str(problem)) from None
             call = _Call(name, message, value, caller.address)
             self._open.add(call)
             if self._closed:
@@ -168,14 +174,32 @@ class FluidService:
     def _send(self, call: _Call) -> None:
         name = call.message.varname
         if name == BATCH_BARRIER_NAME:
+            self._send_no_rows(call)
             self._post(call, SEND_BARRIER)
         elif name == COMPLETE_NAME:
             self._post(call, COMPLETE)
         else:
             name = name.partition(PIECE)[0]
-            self._require_gradient(name, call)
-            self._post(call, SEND, name, call.value)
+            require_gradient(self.server, call.message._replace(varname=name))
+            peer = self._post(call, SEND, name, call.value)
+            self._sent[peer.index].add(name)
         call.answer()
+
+    def _send_no_rows(self, call: _Call) -> None:
+        """Gradients without rows count as sent: trainers of Fluid send none."""
+        index = self._trainer_of(call).index
+        for name in sorted(self._rows[index] - self._sent[index]):
+            var = self.server.main.main_block.vars[name]
+            assert var.dtype is not None
+            none: Any = np.empty((0, *var.shape[1:]), DTYPES[var.dtype.value])
+            self._post(call, SEND, name, SelectedRows(np.empty(0, "int64"), none, var.shape[0]))
+        self._sent[index].clear()
+
+    def _rows_of(self, trainer: int) -> set[str]:
+        """The gradients that are rows and that a trainer's program sends to this server in every step."""
+        program, declared = self.site.cluster.trainers[trainer].main, self.server.main.main_block.vars
+        said = said_to(program, self.server.endpoint)
+        return {name for name in said if name in declared and declared[name].kind is VarKind.SELECTED_ROWS}
 
     def _get(self, call: _Call) -> None:
         name = call.message.varname
@@ -193,30 +217,38 @@ class FluidService:
         self._post(call, GET_NOW, name, waits=True)
 
     def _prefetch(self, call: _Call) -> None:
-        name = call.message.table_name
-        ids: Any = call.value
+        name, ids = call.message.table_name, call.value
+        if not name:
+            self._prefetch_by_block(call)
+            return
         table = self.server.scope.values_here.get(name)
         held: Any = table.value if isinstance(table, SelectedRows) else table
         if held is None or not held.ndim:
-            raise CallRefused(_UNKNOWN, f"{self.server.name} has no table {name}")
-        if ids.__class__ is not np.ndarray or ids.dtype != np.int64:
-            raise CallRefused(_INVALID, f"ids of {name} are no tensor of int64")
-        if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < len(held):
-            raise CallRefused(_INVALID, f"an id is outside of the {len(held)} rows of {name}")
+            raise CallRefused(UNKNOWN, f"{self.server.name} has no table {name}")
+        require_ids(self.server.name, name, ids, len(held))
         self._post(call, LOOKUP, name, ids.reshape(-1), waits=True)
+
+    def _prefetch_by_block(self, call: _Call) -> None:
+        """Rows of a distributed table: a block is registered for the name of the ids."""
+        name = call.message.varname
+        block = self.server.prefetch_blocks.get(name)
+        if block is None:
+            raise CallRefused(UNKNOWN, f"{self.server.name} has no block that looks up {name}")
+        table = self.server.scope.values_here[block.execution.program.main_block.ops[-1].inputs["W"][0]]
+        require_room(self.server.name, name, call.value, table)
+        self._post(call, PREFETCH, name, call.value, waits=True)
 
     def _checkpoint(self, call: _Call) -> None:
         if call.message.varname != SAVE_NAME:
             raise CallRefused("UNIMPLEMENTED", f"{call.message.varname} is nothing that trainers of Fluid ask for")
-        if int(self.server.op.attrs.get("checkpint_block_id", -1)) < 0:  # pyright: ignore[reportArgumentType]
-            raise CallRefused(_LATER, f"{self.server.name} has no block that saves")
+        require_saving(self.server)
         self._post(call, CHECKPOINT, "", call.message.out_varname, waits=True)
 
     def _notify(self, call: _Call) -> None:
         self._require_value(call.message.varname)
         payload: Any = call.value
         if payload.__class__ is not np.ndarray:
-            raise CallRefused(_INVALID, f"{call.message.varname} brings no number")
+            raise CallRefused(INVALID, f"{call.message.varname} brings no number")
         self._post(call, NOTIFY, call.message.varname, payload)
         call.answer()
 
@@ -257,7 +289,7 @@ class FluidService:
             self._by_address[call.address] = known
         peer = self.trainers[known]
         if peer.left:
-            raise CallRefused(_LATER, f"{peer.role} has left, or was given up")
+            raise CallRefused(LATER, f"{peer.role} has left, or was given up")
         if peer.incarnation:
             raise CallRefused("ALREADY_EXISTS", f"{peer.role} is here already, as a process of its own")
         peer.takes = self._answer
@@ -266,7 +298,7 @@ class FluidService:
     def _named(self, index: int) -> int:
         """The trainer that calls itself by a number: it may have another connection now."""
         if index not in self.trainers:
-            raise CallRefused(_INVALID, f"the job has {len(self.trainers)} trainers, none of them has number {index}")
+            raise CallRefused(INVALID, f"the job has {len(self.trainers)} trainers, none of them has number {index}")
         return self._guess() if index in self._guessed else index
 
     def _guess(self) -> int:
@@ -282,25 +314,7 @@ class FluidService:
 
     def _require_value(self, name: str) -> None:
         if self.server.scope.get(name) is None:
-            raise CallRefused(_UNKNOWN, f"{self.server.name} has no variable {name}")
-
-    def _require_gradient(self, name: str, call: _Call) -> None:
-        served = getattr(self.server, "blocks", None)
-        declared = self.server.main.main_block.vars.get(name)
-        if (declared is None) if served is None else (name not in served):
-            raise CallRefused(_UNKNOWN, f"{self.server.name} takes no variable {name}")
-        if call.value is None:
-            raise CallRefused(_INVALID, f"{name} brings no numbers")
-        if declared is None or declared.dtype is None:
-            return
-        if call.message.data_type != declared.dtype.value:
-            given = call.message.data_type
-            raise CallRefused(_INVALID, f"{name} has element type {given}, where the server has {declared.dtype.text}")
-        if call.message.kind == SELECTED_ROWS and declared.kind is VarKind.LOD_TENSOR:
-            raise CallRefused(_INVALID, f"{name} brings rows, where the server has a tensor")
-        size, dims = prod(declared.shape), list(call.message.dims)
-        if call.message.kind == LOD_TENSOR and size > 0 and prod(dims) != size:
-            raise CallRefused(_INVALID, f"{name} has dims {dims}, where the server has {list(declared.shape)}")
+            raise CallRefused(UNKNOWN, f"{self.server.name} has no variable {name}")
 
 
 _ANONYMOUS = (BATCH_BARRIER_NAME, FETCH_BARRIER_NAME, SAVE_NAME)

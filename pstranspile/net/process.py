@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from pstranspile.net.fluid_client import FluidClient
 from pstranspile.net.fluid_service import FluidService
 from pstranspile.net.joining import Doorkeeper, rejoin
 from pstranspile.net.site import Site
@@ -116,6 +117,7 @@ def play_trainer(
     site = Site(cluster, role, terms)
     host = cluster.trainers[0].name
     targets = [server.name for server in cluster.servers]
+    strangers: list[FluidClient] = []
     listener: Listener | None = None
     if cluster.rings and role == host:
         listener = _listen(site, place.addresses[role])
@@ -123,6 +125,8 @@ def play_trainer(
         targets.append(host)
     dialers = {target: Dialer(place.addresses[target], site.events) for target in targets}
     site.dial = lambda target: dialers[target].dial()
+    if place.fluid:
+        site.on_foreign = lambda peer: strangers.append(FluidClient(site, peer, place.addresses[peer.role]))
     site.patience = place.patience
     site.on_turn = lambda: _all_durable(site)
     tell(state=WAITING)
@@ -130,9 +134,10 @@ def play_trainer(
     done = False
     try:
         with _last_words(site, tell):
-            life = _greet(site, targets, place)
-            if life and not cluster.servers:
-                raise Refused(f"the others go on without {role}, which can't take part again in a job without servers")
+            life = _greet(site, targets, place, strangers)
+            if life and (strangers or not cluster.servers):
+                without = "with servers of Fluid" if strangers else "without servers"
+                raise Refused(f"the others go on without {role}, which can't take part again in a job {without}")
             first = rejoin(site, [server.name for server in cluster.servers], place.patience) if life else 0
             trainer.receive_carefully()
             cluster.begin([], [trainer])
@@ -151,24 +156,26 @@ def play_trainer(
                 site.run(lambda: all(peer.left for peer in site.peers.values()))
             if role in cluster.communicators:  # which may have had something left to do
                 save(trainer)
+            site.run(lambda: all(stranger.idle for stranger in strangers))
             site.run(lambda: site.confirmed, place.patience)
             done = True
     finally:
         site.say_goodbye(done)
-        for dialer in dialers.values():
-            dialer.close()
+        for closing in (*dialers.values(), *strangers):
+            closing.close()
         if listener is not None:
             listener.close()
 
 
-def _greet(site: Site, targets: Sequence[str], place: Place) -> int:
+def _greet(site: Site, targets: Sequence[str], place: Place, strangers: Sequence[FluidClient]) -> int:
     """Waits until all that this process goes to have let it in; gives how often its role was played before."""
     lives: dict[str, int] = {}
     site.on_welcome = lambda peer, fields: lives.setdefault(peer.role, int(fields.get("life", 0)))
     for target in targets:
         site.go_to(target)
-    if not site.run(lambda: len(lives) == len(targets), place.patience):
-        missing = ", ".join(f"{target} at {place.addresses[target]}" for target in targets if target not in lives)
+    if not site.run(lambda: len(lives) + len(strangers) == len(targets), place.patience):
+        met = {*lives, *(stranger.peer.role for stranger in strangers)}
+        missing = ", ".join(f"{target} at {place.addresses[target]}" for target in targets if target not in met)
         raise Refused(f"nobody answers for {place.patience:g} seconds: {missing}")
     return max(lives.values(), default=0)
 

@@ -38,7 +38,7 @@ from pstranspile.net.frames import (
 from pstranspile.net.part import Part
 from pstranspile.net.peer import Connection, Peer
 from pstranspile.net.terms import Objection, Refused, Terms, number_of
-from pstranspile.net.transport import CLOSED, FRAME, OPENED, Event, Events
+from pstranspile.net.transport import CLOSED, FOREIGN, FRAME, OPENED, Event, Events
 from pstranspile.net.values import WireError
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.message import Message
@@ -78,6 +78,8 @@ class Site:
         self.on_turn: Callable[[], object] | None = None
         """Called whenever the machines have gone as far as they can."""
         self.on_welcome: Callable[[Peer, Mapping[str, Any]], object] | None = None
+        self.on_foreign: Callable[[Peer], object] | None = None
+        """Told of a server that speaks another protocol; None: it can't take part."""
         self.refused = 0
         """Connections that were ended since something was wrong with what came on them."""
         self.dial: Callable[[str], Connection] | None = None
@@ -165,6 +167,8 @@ class Site:
                 self._drop(connection, problem)
         elif event.what == CLOSED and connection is not None:
             self._forget(connection)
+        elif event.what == FOREIGN and connection is not None:
+            self._met_foreign(connection)
         elif event.action is not None:
             event.action()
         elif event.what != OPENED and self.on_event is not None:
@@ -274,9 +278,7 @@ class Site:
 
     def _greeted(self, connection: Connection, fields: Mapping[str, Any]) -> None:
         """Another process has come: it is let in, or told why not."""
-        reason = self._objection(fields)
-        if reason:
-            raise Objection(reason)
+        self.terms.require(fields, self.role, self.peers)
         peer = self.peers[fields["role"]]
         if peer.takes is not None:
             raise Objection(f"{peer.role} is here already, as a machine of Fluid")
@@ -312,18 +314,12 @@ class Site:
         self._by_connection[connection] = peer
         peer.connect(connection, received, self._clock())
 
-    def _objection(self, fields: Mapping[str, Any]) -> str:
-        if not secrets.compare_digest(str(fields.get("token", "")), self.terms.token):
-            return "the token is another"
-        if fields.get("job") != self.terms.job:
-            return f"{self.role} takes part in another job: {self.terms.job[:12]}, not {str(fields.get('job'))[:12]}"
-        if fields.get("role") not in self.peers or not fields.get("incarnation"):
-            return f"the job has no {fields.get('role')} beside {self.role}"
-        return ""
+    def _greeted_on(self, connection: Connection) -> str | None:
+        return next((role for role, begun in self._waiting_for.items() if begun is connection), None)
 
     def _answered(self, connection: Connection, kind: int, fields: Mapping[str, Any]) -> None:
         """A process that this one went to has answered the greeting."""
-        role = next((role for role, begun in self._waiting_for.items() if begun is connection), None)
+        role = self._greeted_on(connection)
         if role is None:
             raise WireError("nobody was greeted on this connection")
         if kind == REFUSED:
@@ -345,6 +341,18 @@ class Site:
         peer.connect(connection, received, self._clock())
         if self.on_welcome is not None:
             self.on_welcome(peer, fields)
+
+    def _met_foreign(self, connection: Connection) -> None:
+        """Who was greeted does not speak this protocol."""
+        role = self._greeted_on(connection)
+        if role is None:
+            return
+        if self.on_foreign is None:
+            raise Refused(
+                f"{role} at {connection.address} is no machine of this package (--fluid lets one of Fluid in)"
+            )
+        del self._waiting_for[role], self._redial[role]
+        self.on_foreign(self.peers[role])
 
     # messages
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import secrets
+from collections.abc import Container, Mapping
 from typing import Any, NamedTuple
 
 from pstranspile.net.values import WireError
@@ -18,6 +19,19 @@ class Terms(NamedTuple):
     job: str
     token: str = ""
     lease: float = 30.0
+
+    def require(self, fields: Mapping[str, Any], role: str, others: Container[str]) -> None:
+        """Raises Objection if a greeting, that has come to `role`, is not of one of the others of this job."""
+        if not secrets.compare_digest(_bytes(str(fields.get("token", ""))), _bytes(self.token)):
+            raise Objection("the token is another")
+        if fields.get("job") != self.job:
+            raise Objection(f"{role} takes part in another job: {self.job[:12]}, not {str(fields.get('job'))[:12]}")
+        if str(fields.get("role")) not in others or not fields.get("incarnation"):
+            raise Objection(f"the job has no {fields.get('role')} beside {role}")
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode(errors="surrogatepass")
 
 
 class Refused(Exception):

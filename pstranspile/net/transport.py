@@ -29,9 +29,9 @@ _OPTIONS = [
     ("grpc.initial_reconnect_backoff_ms", 100),
 ]
 
-OPENED, FRAME, CLOSED, WRITTEN, CALL = "opened", "frame", "closed", "written", "call"
-"""What events are about: a connection is there, a frame has come, a connection is over; a state has been written; a
-call of another protocol has come, or is over.
+OPENED, FRAME, CLOSED, FOREIGN, WRITTEN, CALL = "opened", "frame", "closed", "foreign", "written", "call"
+"""What events are about: a connection is there, a frame has come, a connection is over; who was called speaks another
+protocol; a state has been written; a call of another protocol has come, or is over.
 """
 
 
@@ -173,24 +173,21 @@ class Dialer:
     def dial(self) -> Connection:
         """Begins a connection; whether it comes about, events tell. An earlier one is over."""
         self.close()
-        library: Any = grpc
-        if self._credentials is None:
-            self._channel = library.insecure_channel(self.address, options=_OPTIONS)
-        else:
-            self._channel = library.secure_channel(self.address, self._credentials, options=_OPTIONS)
+        self._channel = open_channel(self.address, self._credentials)
         connection = _Queued(self.address)
         call = self._channel.stream_stream(METHOD)(connection.frames(), wait_for_ready=True)
 
         def read() -> None:
+            what = CLOSED
             try:
                 for data in call:
                     self._events.put(Event(FRAME, connection, data))
                 reason = "the other side has ended it"
-            except grpc.RpcError as problem:
-                reason = _reason(problem)
-            except ValueError:  # the channel was closed
-                reason = "this side has ended it"
-            self._events.put(Event(CLOSED, connection, reason=reason))
+            except (grpc.RpcError, ValueError) as problem:  # ValueError: the channel was closed
+                reason = reason_of(problem)
+                if _status(problem) == "UNIMPLEMENTED":
+                    what = FOREIGN
+            self._events.put(Event(what, connection, reason=reason))
             connection.close()
 
         Thread(target=read, daemon=True).start()
@@ -216,6 +213,20 @@ def _answering(answer: Callable[[bytes, Caller], bytes]) -> Callable[[bytes, Any
     return handle
 
 
-def _reason(problem: Any) -> str:
-    code, details = problem.code(), problem.details()
-    return f"{code.name.lower()}: {details}" if details else code.name.lower()
+def open_channel(address: str, credentials: Any = None) -> Any:
+    """A channel of gRPC to an address (host:port)."""
+    library: Any = grpc
+    if credentials is None:
+        return library.insecure_channel(address, options=_OPTIONS)
+    return library.secure_channel(address, credentials, options=_OPTIONS)
+
+
+def _status(problem: Any) -> str:
+    return problem.code().name if hasattr(problem, "code") else "CANCELLED"
+
+
+def reason_of(problem: Any) -> str:
+    """Why a call was over, to tell a person."""
+    details = problem.details() if hasattr(problem, "details") else "this side has ended it"
+    status = _status(problem).lower()
+    return f"{status}: {details}" if details else status

@@ -3,7 +3,8 @@
 fluid_machine.py trainer FOLDER ROLE VALUES.npz FEEDS.npz LOSS OUT.npz   runs ROLE's programs, a step for each feed
 fluid_machine.py server FOLDER ROLE VALUES.npz                           serves
 
-What the start-up program has left is set to VALUES, where they name it. FEEDS.npz holds `<step>/<feed>`, and
+What the start-up program has left is set to VALUES, where they name it; `<name>@ROWS` are ids of rows.
+FEEDS.npz holds `<step>/<feed>`, and
 `<step>/<feed>@LENS` where a feed is ragged.
 """
 
@@ -40,7 +41,14 @@ def started(folder, role, values):
     given = np.load(values)
     for name in given.files:
         variable = fluid.global_scope().find_var(name)
-        if variable is not None and variable.get_tensor()._is_initialized():
+        if variable is None:
+            continue
+        if f"{name}@ROWS" in given.files:
+            table = variable.get_selected_rows()
+            table.get_tensor().set(given[name], fluid.CPUPlace())
+            table.set_rows(given[f"{name}@ROWS"].tolist())
+            table.sync_index()
+        elif variable.get_tensor()._is_initialized():
             variable.get_tensor().set(given[name], fluid.CPUPlace())
     return exe
 

@@ -1,0 +1,86 @@
+"""The calls of Fluid's gRPC service by name, and what a server's program has a place for.
+
+Both sides ask: a server of this package refuses what does not fit before it does harm, and a trainer does not send it,
+since a server of Fluid ends when it gets it.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from pstranspile.ir.model import Program, Var
+from pstranspile.ir.types import VarKind
+from pstranspile.net.fluid_message import LOD_TENSOR, SELECTED_ROWS, VariableMessage
+from pstranspile.net.transport import CallRefused
+from pstranspile.ops.values import SelectedRows
+from pstranspile.run.cluster.server import Server, pairs
+
+SERVICE = "sendrecv.SendRecvService"
+BATCH_BARRIER_NAME, FETCH_BARRIER_NAME, COMPLETE_NAME = "BATCH_BARRIER@RECV", "FETCH_BARRIER@RECV", "COMPLETE@RECV"
+NO_BARRIER, SAVE_NAME, PIECE = "@WITHOUT_BARRIER@RECV", "SAVE@CHECKPOINTNOTIFY", "@PIECE@"
+"""Names by which Fluid says what a call is about, and what it appends to names of variables."""
+
+INVALID, UNKNOWN, LATER = "INVALID_ARGUMENT", "NOT_FOUND", "FAILED_PRECONDITION"
+"""Statuses of gRPC with which a call is refused."""
+
+
+def require_gradient(server: Server, message: VariableMessage) -> None:
+    """Raises CallRefused if the server has no place for what a message sends."""
+    name = message.varname
+    declared = server.main.main_block.vars.get(name)
+    served = pairs(server.op, "grad_to_block_id") if server.mode else server.main.main_block.vars
+    if name not in served:
+        raise CallRefused(UNKNOWN, f"{server.name} takes no variable {name}")
+    if not message.dims and not message.numbers:
+        raise CallRefused(INVALID, f"{name} brings no numbers")
+    if declared is None or declared.dtype is None:
+        return
+    if message.data_type != declared.dtype.value:
+        given = message.data_type
+        raise CallRefused(INVALID, f"{name} has element type {given}, where the server has {declared.dtype.text}")
+    if message.kind == SELECTED_ROWS:
+        _require_rows(declared, message)
+    size, dims = prod(declared.shape), list(message.dims)
+    if message.kind == LOD_TENSOR and size > 0 and prod(dims) != size:
+        raise CallRefused(INVALID, f"{name} has dims {dims}, where the server has {list(declared.shape)}")
+
+
+def _require_rows(declared: Var, message: VariableMessage) -> None:
+    """Raises CallRefused if rows are not of the variable's width, or of more rows than it has."""
+    name, dims, shape = message.varname, message.dims, declared.shape
+    if declared.kind is VarKind.LOD_TENSOR:
+        raise CallRefused(INVALID, f"{name} brings rows, where the server has a tensor")
+    if shape and min(shape) > 0 and (prod(dims[1:]) != prod(shape[1:]) or message.height > shape[0]):
+        given = [message.height, *dims[1:]]
+        raise CallRefused(INVALID, f"{name} brings rows of {given}, where the server has {list(shape)}")
+
+
+def require_ids(server: str, name: str, ids: Any, rows: int) -> None:
+    """Raises CallRefused if something is no tensor of ids from 0 up to the rows of a table."""
+    if ids.__class__ is not np.ndarray or ids.dtype != np.int64:
+        raise CallRefused(INVALID, f"ids of {name} are no tensor of int64")
+    if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < rows:
+        raise CallRefused(INVALID, f"an id is outside of the {rows} rows of {name} on {server}")
+
+
+def require_room(server: str, name: str, ids: Any, table: SelectedRows) -> None:
+    """Raises CallRefused if something is no tensor of ids that a table, which grows, holds or has room for."""
+    require_ids(server, name, ids, table.height or 1 << 63)
+    known: Any = np.isin(ids, table.rows)
+    if len(np.unique(ids[~known])) > len(table.value) - len(table.rows):
+        raise CallRefused(INVALID, f"there is no room for new ids in the table that {name} asks on {server}")
+
+
+def require_saving(server: Server) -> None:
+    """Raises CallRefused if the server has no block that saves."""
+    if int(server.op.attrs.get("checkpint_block_id", -1)) < 0:  # pyright: ignore[reportArgumentType]
+        raise CallRefused(LATER, f"{server.name} has no block that saves")
+
+
+def output_of_prefetch(main: Program, block: int) -> str:
+    """The variable that a block which looks ids up gives."""
+    (output,) = main.blocks[block].ops[-1].output_names
+    return output

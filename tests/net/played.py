@@ -1,0 +1,146 @@
+"""Jobs played in this process: every machine is a thread with machines of its own, and they talk over the network."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from pstranspile.net.fluid_calls import SERVICE
+from pstranspile.net.job import JobFolder
+from pstranspile.net.process import Place, play_server, play_trainer
+from pstranspile.net.supervisor import Ports
+from pstranspile.net.terms import Terms
+from pstranspile.run.cluster.cluster import Cluster
+from pstranspile.run.cluster.server import Server
+from pstranspile.run.cluster.simulate import Simulated, results_of
+
+TERMS = Terms("job", "token")
+SECONDS = 120
+
+
+def play(
+    job: JobFolder,
+    feeds: Mapping[str, Any] | None,
+    steps: int,
+    *,
+    through: Callable[[str, str], str] | None = None,
+    on_made: Callable[[str, Cluster], object] | None = None,
+    **options: Any,
+) -> Simulated:
+    """The outcome of a job whose machines are threads; `options` are those of a cluster.
+
+    `through(trainer, address)` gives the address at which a trainer finds the server that listens at `address`, which
+    then is one of Fluid to it. `on_made` is shown each thread's machines before they begin.
+    """
+    ports = Ports(len(job.roles))
+    addresses = dict(zip(job.roles, ports.addresses, strict=True))
+    played: dict[str, Cluster] = {}
+    problems: list[BaseException] = []
+    over = threading.Event()
+    options.setdefault("seed", 1)
+
+    def tell(**_fields: Any) -> None:
+        pass
+
+    def one(role: str) -> None:
+        cluster = played[role]
+        try:
+            if any(server.name == role for server in cluster.servers):
+                place = Place(addresses, fluid=through is not None)
+                play_server(cluster, role, TERMS, place, tell, lambda _: None)
+            else:
+                given = {server.name: addresses[server.name] for server in cluster.servers}
+                if through is not None:
+                    given = {name: through(role, address) for name, address in given.items()}
+                place = Place({**addresses, **given}, fluid=through is not None)
+                play_trainer(cluster, role, TERMS, place, steps, tell, lambda _: None)
+        except BaseException as problem:
+            problems.append(problem)
+            over.set()
+
+    for role in job.roles:
+        cluster = played[role] = job.cluster(**options)
+        cluster.feed(feeds)
+        if on_made is not None:
+            on_made(role, cluster)
+    threads = [threading.Thread(target=one, args=(role,), daemon=True) for role in job.roles]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        while thread.is_alive() and not over.is_set():
+            thread.join(0.2)
+    ports.close()
+    if problems:
+        raise problems[0]
+    return gathered(job.cluster(**options), played)
+
+
+def gathered(cluster: Cluster, played: Mapping[str, Cluster]) -> Simulated:
+    """One cluster of the machines that each thread has played."""
+    for machine in (*cluster.servers, *cluster.trainers):
+        own: Any = played[machine.name].machines[machine.name]
+        machine.scope.values_here.update(own.scope.values_here)
+        if isinstance(machine, Server):
+            machine.updates = own.updates
+        else:
+            machine.results, machine.ran, machine.did = own.results, own.ran, own.did
+    return Simulated(tuple(map(results_of, cluster.trainers)), cluster.parameters(), cluster)
+
+
+@contextmanager
+def proxies() -> Iterator[Callable[[str, str], str]]:
+    """Addresses at which only Fluid's service is known, one for each trainer and server: calls go on to the server."""
+    opened: list[Any] = []
+
+    def through(_trainer: str, address: str) -> str:
+        options = [("grpc.use_local_subchannel_pool", 1)]  # the server tells trainers apart by their connections
+        channel = grpc.insecure_channel(address, options=options)
+        listening = grpc.server(ThreadPoolExecutor(8))
+        listening.add_generic_rpc_handlers([_Forward(channel)])
+        port = listening.add_insecure_port("127.0.0.1:0")
+        listening.start()
+        opened.append((listening, channel))
+        return f"127.0.0.1:{port}"
+
+    try:
+        yield through
+    finally:
+        for listening, channel in opened:
+            listening.stop(0)
+            channel.close()
+
+
+class _Forward(grpc.GenericRpcHandler):
+    def __init__(self, channel: Any):
+        self.channel = channel
+
+    def service(self, handler_call_details: Any) -> Any:
+        method = handler_call_details.method
+        if not method.startswith(f"/{SERVICE}/"):
+            return None
+        call = self.channel.unary_unary(method)
+
+        def forward(data: bytes, context: Any) -> bytes:
+            try:
+                return call(data, wait_for_ready=True, timeout=SECONDS)
+            except grpc.RpcError as problem:
+                status: Any = problem
+                context.abort(status.code(), status.details())
+                raise
+
+        return grpc.unary_unary_rpc_method_handler(forward)
+
+
+def compiled(folder: Path, program: str, *options: str) -> JobFolder:
+    """A job that is compiled into a folder."""
+    from pstranspile.cli import main
+    from pstranspile.net.job import load_job_folder
+
+    assert main(["compile", program, *options, "-o", str(folder)]) == 0
+    return load_job_folder(folder)
