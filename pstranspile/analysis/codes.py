@@ -13,8 +13,8 @@ NO_GRADIENT = declare(
 )
 NO_OPTIMIZER = declare(
     "no-optimizer",
-    "The program has no optimizer op (an op with role optimize that updates a parameter), so there is nothing to "
-    "distribute.",
+    "The program has no optimizer op (an op with role optimize that updates a parameter). The trainers evaluate it "
+    "with the parameters of their own start-up, and the servers hold nothing.",
 )
 UNKNOWN_OPTIMIZER = declare(
     "optimizer-unknown",

@@ -9,7 +9,7 @@ from pstranspile.analysis import codes
 from pstranspile.analysis.opgraph import OpGraph, op_graph
 from pstranspile.analysis.roles import Roles
 from pstranspile.analysis.uses import Uses, effects_of
-from pstranspile.ir.diagnostics import Diagnostic, at_op, error
+from pstranspile.ir.diagnostics import Diagnostic, at_op, warning
 from pstranspile.ir.model import Program
 from pstranspile.ops import is_optimizer, schema_of
 from pstranspile.ops.schema import OpSchema, Slicing
@@ -167,9 +167,15 @@ def find_updates(program: Program, roles: Roles, uses: Uses) -> tuple[tuple[Upda
         else:
             updates.append(Update(parameter, gradient, tuple(indices), optimizers, why_whole(program, indices)))
     if not updates and not findings:
-        location = ops[0].origin.location if ops and ops[0].origin else None
-        findings.append(error(codes.NO_OPTIMIZER, codes.NO_UPDATES, location))
+        findings.append(no_updates(program))
     return tuple(updates), findings
+
+
+def no_updates(program: Program) -> Diagnostic:
+    """The warning about a program that trains nothing: as in Fluid, trainers evaluate and servers hold nothing."""
+    ops = program.main_block.ops
+    location = ops[0].origin.location if ops and ops[0].origin else None
+    return warning(codes.NO_OPTIMIZER, codes.NO_UPDATES, location)
 
 
 def find_groups(

@@ -56,11 +56,14 @@ def check_barriers(trainer: Trainer, servers: Mapping[str, Server]) -> Iterator[
 
 
 def _has_communicator(trainer: Trainer) -> bool:
-    """Whether a communicator sends what the trainer computes: its sends name the pieces they are cut into."""
-    return any(
-        op.attrs.get("send_varnames") and op.attrs.get("use_send_handler") is not False
-        for _, op in trainer.main.of("send")
-    )
+    """Whether a communicator sends what the trainer computes: its sends name the pieces they are cut into.
+
+    Where nothing that was computed is sent, only the barrier tells.
+    """
+    sends = [op for _, op in trainer.main.of("send") if op.attrs.get("use_send_handler") is not False]
+    if not sends:
+        return any(op.attrs.get("half_async") is True for _, op in trainer.main.of("send_barrier"))
+    return any(op.attrs.get("send_varnames") for op in sends)
 
 
 def _check_one(

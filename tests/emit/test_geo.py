@@ -428,14 +428,6 @@ def test_an_optimizer_that_nobody_knows_is_as_good_as_any() -> None:
     assert [p.name for p in ps.compile(unknown, job()).plan.parameters] == ["b", "w"]
 
 
-def test_a_program_without_updates_is_refused() -> None:
-    module = line()
-    block = module.main.main_block
-    ops = tuple(op for op in block.ops if op.role != OpRole.OPTIMIZE)
-    forward = Module(FrozenMap({**module.programs, MAIN: module.main._replace(blocks=(block._replace(ops=ops),))}))
-    assert refused(forward).code == "no-optimizer"
-
-
 def test_parameters_that_are_not_trained_are_not_exchanged() -> None:
     recorded = recording("frozen_mlp/geo_2x2")
     compiled = ps.compile(recorded.module, recorded.job)

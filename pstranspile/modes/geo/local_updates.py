@@ -8,15 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pstranspile.analysis import codes
 from pstranspile.analysis.facts import Facts
 from pstranspile.analysis.roles import Roles, find_roles
 from pstranspile.analysis.self_updates import ATTRIBUTE, updated_by_itself
 from pstranspile.analysis.tables import is_sparse
-from pstranspile.analysis.updates import Update
+from pstranspile.analysis.updates import Update, no_updates
 from pstranspile.analysis.uses import uses_of
 from pstranspile.ir.codes import declare
-from pstranspile.ir.diagnostics import Diagnostic, at_op, error, raise_errors
+from pstranspile.ir.diagnostics import Diagnostic, at_op, raise_errors
 from pstranspile.ir.model import Op, Program
 from pstranspile.ir.passes import Steps
 from pstranspile.ops import is_optimizer, schema_of
@@ -50,11 +49,8 @@ def find_local_updates(program: Program, steps: Steps) -> Facts:
     roles = steps.run("find-roles", find_roles, program.main_block)
     uses = steps.run("find-uses", uses_of, program.main_block, frozenset[int]())
     updates = steps.run("find-updates", _trained, program, roles)
-    if not updates:
-        first = program.main_block.ops[:1]
-        location = first[0].origin.location if first and first[0].origin else None
-        raise_errors([error(codes.NO_OPTIMIZER, codes.NO_UPDATES, location)])
-    return Facts(program, uses, roles, updates, (), frozenset())
+    findings = () if updates else (no_updates(program),)
+    return Facts(program, uses, roles, updates, (), frozenset(), findings=findings)
 
 
 def _trained(program: Program, roles: Roles) -> tuple[Update, ...]:

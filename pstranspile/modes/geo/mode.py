@@ -171,7 +171,7 @@ class Geo:
                 plan = apply_plan(plan, fingerprint(module), whole, job, pieces, False)
         plan = replace(plan, geo=_geo(module, job, parts.values()), send_order=tuple(range(len(plan.parameters))))
         raise_errors(_taken(module, plan))
-        warnings += _hard_to_tell(plan)
+        warnings += [*_hard_to_tell(plan), *(finding for part in parts.values() for finding in part.facts.findings)]
         return Prepared(plan, GeoJob(module, whole, plan, parts, steps), tuple(warnings))
 
 

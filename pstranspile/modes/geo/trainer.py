@@ -51,7 +51,8 @@ def emit_geo_trainer(
     clips = frozenset(facts.roles.trainer_clips)
     ops = [_on_trainer(op, is_clip=index in clips) for index, op in enumerate(block.ops)]
     origin = made_of_program(program, TELL_ROWS if told else TELL_STEP)
-    if not told or any(rows.padded for rows in told):
+    dense = not told and bool(facts.updates)
+    if dense or any(rows.padded for rows in told):
         variables[geo.token] = Var(geo.token, tensor=TensorType(DType.INT64, (1,)))
         attrs = {"shape": Longs([1]), "dtype": DType.INT64.value, "value": 0.0}
         ops.append(make_op("fill_constant", {}, {"Out": [geo.token]}, attrs, origin=origin))
@@ -65,7 +66,7 @@ def emit_geo_trainer(
             ops.append(make_op("elementwise_max", inputs, {"Out": [name]}, origin=origin))
         ids.append(name)
     tables = [rows.table for rows in told]
-    if not told:
+    if dense:
         ids, tables = [geo.token], [facts.updates[0].parameter]
     variables[geo.step] = Var(geo.step)
     ops.append(make_op("send", {"X": ids}, {"Out": [geo.step]}, {"send_varnames": Strings(tables)}, origin=origin))

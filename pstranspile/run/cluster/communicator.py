@@ -61,8 +61,8 @@ class Settings(NamedTuple):
 
 
 def uses_communicator(main: Program) -> bool:
-    """Whether a trainer's gradients are cut by a communicator, not by ops."""
-    return any(
+    """Whether a trainer's gradients are cut by a communicator, not by ops, or wait for one."""
+    return has_barrier(main) or any(
         op.type == "send" and op.attrs.get("send_varnames") and op.attrs.get("use_send_handler", True)
         for op in main.main_block.ops
     )

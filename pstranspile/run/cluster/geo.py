@@ -210,6 +210,8 @@ class GeoCommunicator(Machine):
         return run
 
     def _count(self) -> None:
+        if not self.parameters:
+            return  # there is nothing to exchange
         self._since += 1
         self._counted = self._trainer.step
         if self._since >= self._push_every:
