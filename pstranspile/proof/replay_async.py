@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from pstranspile.checkpoint.state import part_of
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import Value
 from pstranspile.ops.values import SelectedRows
 from pstranspile.plan.names import trainer_suffix
 from pstranspile.plan.plan import Plan
 from pstranspile.proof.halves import Evaluation, Halves
-from pstranspile.proof.replay import BY_ID, Replay
-from pstranspile.proof.slices import Owned, Place, owned_slices, piece_of
+from pstranspile.proof.replay import BY_ID, LEFT_ALONE, OWN_NORM, Replay, close
+from pstranspile.proof.slices import Owned, Place, SliceUpdates, owned_slices, piece_of
 from pstranspile.run.cluster.message import GET, GET_NOW, GET_ROWS, LOOKUP, NOTIFY, PREFETCH, SEND, Message
 from pstranspile.run.scope import own_copy
 
@@ -89,6 +90,26 @@ class AsyncReplay(EventReplay):
         for event in self.taken():
             if event.kind in (SEND, NOTIFY):
                 self.problems.append(f"after the last step: {event.kind} {event.variable} came to {event.server}")
+
+    def show(
+        self,
+        updates: SliceUpdates,
+        owned: Owned,
+        gradient: Value,
+        step: int,
+        counters: Mapping[str, Value],
+        changed: Mapping[Place, Value],
+    ) -> None:
+        """Notes why an update has `changed` a slice otherwise than the source changes the whole, if it has."""
+        name, piece = owned.parameter.name, piece_of(gradient, owned.slice)
+        left = isinstance(piece, SelectedRows) and not len(piece.rows)
+        if name in self.shown or len(owned.parameter.slices) < 2 or not (left or updates.uses_norm(name)):
+            return
+        whole = self.whole(self.layout.variables.keys() - updates.names(owned).keys())
+        run = updates.apply_whole(self.before, owned, whole, gradient, step, counters)
+        for source, place in updates.written(owned).items():
+            if not close(changed[place], part_of(*self.origin[place], run[source]), self.before[place]):
+                self.shown[name] = LEFT_ALONE if left else OWN_NORM
 
     def counted(self, server: str, by_step: Mapping[str, Value]) -> dict[str, Value]:
         """What schedules begin with on a server: the steps of all trainers so far, from 0."""
@@ -224,7 +245,10 @@ class _Window:
         counters = self.replay.counted(owned.server, self.replay.start)
         backup = self.now.get(self._backup(event.trainer, owned)) if _plan(self.half).dc_asgd else None
         moved = None if backup is None else self.now[owned.server, owned.slice.name] - backup
-        self.now.update(self.replay.updates[name].apply(self.now, owned, piece, self.step, counters, moved))
+        changed = self.replay.updates[name].apply(self.now, owned, piece, self.step, counters, moved)
+        self.now.update(changed)
+        if len(self.replay.feeds) == 1:
+            self.replay.show(self.replay.updates[name], owned, gradient, self.step, counters, changed)
 
     def _backup(self, trainer: int, owned: Owned) -> Place:
         return owned.server, f"{owned.slice.name}{trainer_suffix(trainer)}_bak"

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from pstranspile.checkpoint.layout import Layout, Part
 from pstranspile.lazy import lazy_import
+from pstranspile.ops import schema_of
 from pstranspile.ops.context import Value
 from pstranspile.ops.values import SelectedRows
 from pstranspile.plan.names import slice_name
@@ -96,24 +97,56 @@ class SliceUpdates:
         """What the server holds after the update of a slice. `counters` are what schedules are to begin with, where
         they don't count themselves; `moved` is by how much the slice is ahead of the gradient, to be compensated.
         """
+        run = self._updated(self._own(values, owned), owned.parameter, gradient, step, counters, moved)
+        return {place: own_copy(run[name]) for name, place in self.written(owned).items()}
+
+    def apply_whole(
+        self,
+        values: Mapping[Place, Value],
+        owned: Owned,
+        whole: Mapping[str, Value],
+        gradient: Value,
+        step: int,
+        counters: Mapping[str, Value] | None = None,
+    ) -> Evaluation:
+        """What the source makes of the whole parameter, of which a server owns a slice. `whole` are the values of
+        variables that are not whole there, by their names in the source.
+        """
+        held = {name: whole.get(name, value) for name, value in self._own(values, owned).items()}
+        return self._updated(held, owned.parameter, gradient, step, counters)
+
+    def uses_norm(self, parameter: str) -> bool:
+        """Whether the update of a parameter depends on a norm of what is whole in the source."""
+        ops = [self.half.program.main_block.ops[index] for index in self.ops.get(parameter, ())]
+        return any((schema := schema_of(op.type)) is not None and schema.whole_norm for op in ops)
+
+    def _own(self, values: Mapping[Place, Value], owned: Owned) -> dict[str, Value]:
         names = self.names(owned)
-        held = {
-            name: value for name, there in names.items() if (value := values.get((owned.server, there))) is not None
-        }
+        held = {name: values.get((owned.server, there)) for name, there in names.items()}
+        return {name: value for name, value in held.items() if value is not None}
+
+    def _updated(
+        self,
+        held: Mapping[str, Value],
+        parameter: PlannedParameter,
+        gradient: Value,
+        step: int,
+        counters: Mapping[str, Value] | None,
+        moved: Value = None,
+    ) -> Evaluation:
         run = Evaluation(self.half.program, held, seed=self.seed, step=step)
         for name, value in (counters or {}).items():
             run.give(name, value)
-        run.give(owned.parameter.gradient, gradient)
+        run.give(parameter.gradient, gradient)
         ops = self.half.program.main_block.ops
-        own = self.ops[owned.parameter.name]
         rates = [i for i in self.rate_ops() if counters is None or not self._counts(i, counters)]
         run.go(rates)
-        for index in own:
+        for index in self.ops[parameter.name]:
             name = ops[index].input("Grad") or ""
             if moved is not None and index in self.optimizers and isinstance(run[name], np.ndarray):
                 run.give(name, run[name] + moved * run[name] * run[name])
             run.go((index,))
-        return {place: own_copy(run[name]) for name, place in self.written(owned).items()}
+        return run
 
     def written(self, owned: Owned) -> dict[str, Place]:
         """What the update of a slice writes of what its server keeps: source name -> place."""

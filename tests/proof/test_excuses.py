@@ -10,7 +10,18 @@ import pytest
 
 import pstranspile as ps
 from pstranspile import layers as L
-from pstranspile.autodiff import SGD, Adam, Adamax, Exponential, Momentum, Optimizer, minimize
+from pstranspile.autodiff import (
+    SGD,
+    Adam,
+    Adamax,
+    Exponential,
+    Ftrl,
+    LarsMomentum,
+    Momentum,
+    Optimizer,
+    RMSProp,
+    minimize,
+)
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Module
@@ -159,6 +170,41 @@ def test_slices_without_rows_are_updated_as_servers_do_it(optimizer: Optimizer, 
     assert not report.wrong, report_text(report)
     assert report.holds == alike
     assert alike or any("leaves its slice alone" in cause.why for cause in report.causes)
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+@pytest.mark.parametrize(
+    ("optimizer", "rows", "alike"),
+    [
+        (Momentum(0.1, 0.9), (1, 1, 1), True),
+        *((o, (1, 39, 1), False) for o in (Momentum(0.1, 0.9), RMSProp(0.1))),
+        (Ftrl(0.1), (1, 1, 1), False),
+    ],
+)
+def test_slices_left_alone_are_the_cause_in_modes_of_one_trainer(
+    optimizer: Optimizer, mode: str, rows: tuple[int, ...], alike: bool
+):
+    """Ftrl works a parameter out of what it has kept, so that rows change even if they never had a gradient."""
+    draft = L.Draft(seed=1)
+    table = L.embedding(L.data(draft, "ids", [-1, 1], "i64"), (40, 8), is_sparse=True)
+    minimize(L.mean(L.square(L.fc(table, 1))), optimizer)
+    ids = np.array(rows, "int64").reshape(3, 1, 1)
+    job = ps.Job(pservers=2, trainers=1, mode=mode, min_block_size=8)
+    report = check(draft.module(), job, feeds={"ids": ids})
+    assert report.promised
+    assert report.holds == alike
+    assert ["leaves its slice alone" in cause.why for cause in report.causes] == ([] if alike else [True])
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_norms_of_slices_are_the_cause_in_modes_of_one_trainer(mode: str):
+    job = ps.Job(pservers=2, trainers=1, mode=mode, min_block_size=8)
+    draft = L.Draft(seed=1)
+    minimize(L.mean(L.square(L.fc(L.data(draft, "x", [-1, 20]), 30))), LarsMomentum(0.1, 0.9))
+    report = check(draft.module(), job)
+    assert report.promised
+    assert not report.holds
+    assert {cause.why for cause in report.causes} == {"each server uses the norm of its own slice"}
 
 
 def lookups(rate: float) -> Module:
