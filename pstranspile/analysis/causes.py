@@ -11,6 +11,7 @@ from itertools import chain
 
 from pstranspile.analysis import codes
 from pstranspile.analysis.roles import find_roles
+from pstranspile.analysis.updates import attribute, is_frozen
 from pstranspile.analysis.uses import effects_of, mentioned
 from pstranspile.ir.attributes import BlockRef, BlockRefs, Ints, Longs
 from pstranspile.ir.describe import type_text, var_text
@@ -45,6 +46,7 @@ def _causes(main: Program, startup: Program) -> list[Diagnostic]:
         *_updated_twice(updates),
         *_mistaken_rates(main, {op.input("Param") for op in updates}),
         *_mistaken_pairs(main),
+        *_made_for_frozen(main),
         *_gradients_of_nothing(main),
         *_mistaken_initial_values(main, startup),
     ]
@@ -116,6 +118,33 @@ def _made_by_trainers(main: Program, moved: frozenset[int]) -> Iterator[Diagnost
                 )
                 yield at_op(codes.TRAINER_VALUE, message, op, focus=var_text(name), notes=notes)
         on_servers.update(op.output_names)
+
+
+def _made_for_frozen(main: Program) -> Iterator[Diagnostic]:
+    """Ops of updates that read what the update of a parameter makes that is not trainable, and so is on no server."""
+    roles = find_roles(main.main_block)
+    gone = {
+        index: parameter
+        for parameter, indices in attribute(main, roles)[0].items()
+        for index in (indices if is_frozen(main, parameter) else ())
+    }
+    makers: dict[str, int] = {}
+    for index in sorted(roles.moved):
+        op = main.main_block.ops[index]
+        for slot, names in op.inputs.items() if index not in gone else ():
+            for name in (name for name in names if name in makers):
+                maker = main.main_block.ops[makers[name]]
+                notes = (Note(f"it is made here, by {maker.type}", maker.origin.location if maker.origin else None),)
+                message = (
+                    f"{slot} is {var_text(name)}, which is made for the update of {var_text(gone[makers[name]])}; that "
+                    "is not trainable, so no server updates it"
+                )
+                yield at_op(codes.NOT_INITIALISED, message, op, focus=var_text(name), notes=notes)
+        for name in op.output_names:
+            if index in gone:
+                makers[name] = index
+            else:
+                makers.pop(name, None)
 
 
 def _overwritten(main: Program, moved: frozenset[int], parameters: set[str | None]) -> Iterator[Diagnostic]:

@@ -41,7 +41,7 @@ class UpdateGroup(NamedTuple):
     after: tuple[int, ...] = ()
 
 
-def _attribute(program: Program, roles: Roles) -> tuple[dict[str, list[int]], dict[str, str], list[Diagnostic]]:
+def attribute(program: Program, roles: Roles) -> tuple[dict[str, list[int]], dict[str, str], list[Diagnostic]]:
     """Parameter -> indices of its optimize ops; parameter -> gradient named first; findings.
 
     An op without role variables is attributed to the parameter whose optimize op reads what it writes, or writes
@@ -133,21 +133,26 @@ def why_whole(program: Program, op_indices: Iterable[int]) -> str:
     return ""
 
 
+def is_frozen(program: Program, parameter: str) -> bool:
+    """Whether a parameter is marked as not trainable."""
+    var = program.main_block.vars.get(parameter)
+    return var is not None and var.parameter is not None and not var.parameter.trainable
+
+
 def find_updates(program: Program, roles: Roles, uses: Uses) -> tuple[tuple[Update, ...], list[Diagnostic]]:
     """The update of every optimised parameter, in the order of their first optimize op, and findings.
 
     Parameters marked not trainable are left out.
     """
     ops = program.main_block.ops
-    by_parameter, gradients, findings = _attribute(program, roles)
+    by_parameter, gradients, findings = attribute(program, roles)
     on_trainer = uses.kept_writer
     if not all(named in on_trainer for named in gradients.values()):
         finished = _gradients_finished(program, roles)
         gradients = {p: named if named in on_trainer else finished.get(p, named) for p, named in gradients.items()}
     updates: list[Update] = []
     for parameter, gradient in gradients.items():
-        var = program.main_block.vars.get(parameter)
-        if var is not None and var.parameter is not None and not var.parameter.trainable:
+        if is_frozen(program, parameter):
             continue
         indices = by_parameter[parameter]
         optimizers = tuple(i for i in indices if is_optimizer(ops[i]))

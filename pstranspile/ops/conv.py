@@ -95,6 +95,12 @@ def window_counts(
     Raises ShapeError where a dim has none.
     """
     strides, paddings = ints_attr(op, "strides"), ints_attr(op, "paddings")
+    listed = {"strides": len(strides), "dilations": len(dilations), "paddings": len(paddings)}
+    for name, count in {**listed, "the kernel's dims": len(kernel)}.items():
+        if count != len(dims) and (name, count) != ("paddings", 2 * len(dims)):
+            raise ShapeError(f"{name} are {count}, but there are {len(dims)} spatial dims", next(iter(op.inputs)))
+    if min((*strides, *dilations), default=1) < 1:
+        raise ShapeError("strides and dilations must be at least 1", next(iter(op.inputs)))
     pairs = paddings if len(paddings) == 2 * len(dims) else tuple(p for p in paddings for _ in "ab")
     algorithm, found = op.attrs.get("padding_algorithm"), list[int]()
     for at, dim in enumerate(dims):
@@ -153,8 +159,10 @@ def convolution_types(op: Op, types: Types, spatial: int) -> Types:
     """The shape rule of convolutions over images (`spatial` 2) or volumes (3)."""
     x, kernel = one(types, "Input"), one(types, "Filter")
     batch, channels, dims = image_dims(op, x, "Input", spatial)
+    if len(kernel.shape) != spatial + 2:
+        raise ShapeError(f"Filter is {describe(kernel)}, it must have {spatial + 2} dims", "Filter")
     taken = kernel.shape[1] * int_attr(op, "groups", 1)
-    if len(kernel.shape) != spatial + 2 or (channels >= 0 and kernel.shape[1] >= 0 and taken != channels):
+    if channels >= 0 and kernel.shape[1] >= 0 and taken != channels:
         message = f"Filter is {describe(kernel)}, which takes {taken} channels; Input is {describe(x)}"
         raise ShapeError(message, "Filter")
     found = window_counts(op, dims, kernel.shape[2:], dilations_of(op))

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from pstranspile.ir.model import Op, TensorType
-from pstranspile.ir.types import DType
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import Surroundings
 from pstranspile.ops.gradient import Wanted, bare_op, gradient, output_gradients
@@ -111,8 +110,8 @@ def made_like(op: Op, types: Types) -> Types:
 
 @shape_rule("fill_any_like")
 def _fill_any_like(op: Op, types: Types) -> Types:
-    x, number = one(types, "X"), int_attr(op, "dtype", -1)
-    return {"Out": (x if number < 0 else x._replace(dtype=DType(number)),)}
+    x = one(types, "X")
+    return {"Out": (x._replace(dtype=dtype_attr(op, "dtype", x.dtype)),)}
 
 
 @shape_rule("cast")

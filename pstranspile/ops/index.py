@@ -84,10 +84,9 @@ def _top_k(op: Op, types: Types) -> Types:
 def _arg_max(op: Op, types: Types) -> Types:
     x = one(types, "X")
     axis = axis_of(op, x)
-    number = int_attr(op, "dtype", -1)
     kept = (1,) if op.attrs.get("keepdims") else ()
     dims = (*x.shape[:axis], *kept, *x.shape[axis + 1 :])
-    return {"Out": (TensorType(DType.INT64 if number < 0 else DType(number), dims or (1,)),)}
+    return {"Out": (TensorType(dtype_attr(op, "dtype", DType.INT64), dims or (1,)),)}
 
 
 @shape_rule("one_hot", "one_hot_v2")

@@ -20,7 +20,7 @@ from pstranspile.ops.gradient import from_declaration, gradient
 from pstranspile.ops.kernel import Run, kernel, wanted
 from pstranspile.ops.numeric import as_matrix, first, flag, real, text
 from pstranspile.ops.schema import declare, declare_gradient
-from pstranspile.ops.shapes import Types, disagree, fits, given, int_attr, one, shape_rule, size
+from pstranspile.ops.shapes import ShapeError, Types, describe, disagree, fits, given, int_attr, one, shape_rule, size
 from pstranspile.ops.values import Array
 
 np = lazy_import("numpy")
@@ -56,6 +56,8 @@ declare_gradient("layer_norm", "X Scale? Bias? Mean Variance Y@GRAD -> X@GRAD Sc
 @shape_rule("batch_norm")
 def _batch_norm(op: Op, types: Types) -> Types:
     x = one(types, "X")
+    if len(x.shape) < 2:
+        raise ShapeError(f"X is {describe(x)}, it must have two dims at least", "X")
     channels = x.shape[1 if op.attrs.get("data_layout") == "NCHW" else -1]
     for slot in ("Scale", "Bias", "Mean", "Variance"):
         held = given(types, slot)

@@ -12,7 +12,7 @@ from pstranspile.lazy import lazy_import
 from pstranspile.ops.kernel import Run, kernel
 from pstranspile.ops.numeric import flag, numpy_dtype, truncated_quotient
 from pstranspile.ops.schema import declare, declare_gradient, ints
-from pstranspile.ops.shapes import ShapeError, Types, describe, int_attr, ints_attr, one, shape_rule
+from pstranspile.ops.shapes import ShapeError, Types, describe, dtype_attr, int_attr, ints_attr, one, shape_rule
 from pstranspile.ops.values import Array, SelectedRows
 
 np = lazy_import("numpy")
@@ -47,9 +47,7 @@ def _reduce(op: Op, types: Types) -> Types:
         dims = tuple(1 if at in gone else dim for at, dim in enumerate(x.shape))
     else:
         dims = tuple(dim for at, dim in enumerate(x.shape) if at not in gone)
-    number = int_attr(op, "out_dtype", -1)
-    dtype = x.dtype if number < 0 else DType(number)
-    return {"Out": (TensorType(dtype, dims or (1,), 0 if 0 in gone else x.lod_level),)}
+    return {"Out": (TensorType(dtype_attr(op, "out_dtype", x.dtype), dims or (1,), 0 if 0 in gone else x.lod_level),)}
 
 
 @shape_rule("isfinite")

@@ -136,9 +136,11 @@ def strings_attr(op: Op, name: str) -> tuple[str, ...]:
     return value if isinstance(value, Strings) else ()
 
 
-def dtype_attr(op: Op, name: str = "dtype") -> DType:
-    """The element type an attribute names by Fluid's number. Raises Unknown for others (-1: not said)."""
+def dtype_attr(op: Op, name: str = "dtype", unsaid: DType | None = None) -> DType:
+    """The element type an attribute names by Fluid's number, `unsaid` for one below 0. Raises Unknown for others."""
     try:
+        if unsaid is not None and int_attr(op, name, -1) < 0:
+            return unsaid
         return DType(op.attrs.get(name))
     except ValueError:
         raise Unknown from None

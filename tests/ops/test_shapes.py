@@ -1,6 +1,9 @@
 """Shape rules: against recorded runs of single ops, against numpy, and what they say of ops that don't fit."""
 
 import json
+import os
+import random
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -9,16 +12,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pstranspile.ir.attributes import PYTHON_TYPES, AttrKind, Ints, Long
-from pstranspile.ir.model import TensorType, Var
+from pstranspile.ir.model import Block, Program, TensorType, Var
 from pstranspile.ir.types import DTYPES, DType, VarKind
-from pstranspile.ops import all_schemas
-from pstranspile.ops.shapes import declared_type, describe, fits, infer_types, rule_of, shape_rule
+from pstranspile.ops import all_schemas, schema_of
+from pstranspile.ops.shapes import ShapeError, declared_type, describe, fits, infer_types, rule_of, shape_rule
 from tests.ops.typed import infer, op_and_types, problems
+from tests.structure.edits import other_value
 
 DATA = Path(__file__).parent.parent / "data"
 RECORDED = json.loads((DATA / "recorded_op_types.json").read_text())
 CASES = json.loads((DATA / "op_types.json").read_text())
 """Recorded runs of one op: type, input types, attributes that differ from the default, output types."""
+
+ROUNDS = max(int(os.environ.get("PSTRANSPILE_EDITS", "320")) // 20, 1)
+"""How often each of the cases is edited."""
 
 WITHOUT_RULE = {
     *("send", "recv", "send_barrier", "fetch_barrier", "prefetch", "checkpoint_notify", "recv_save", "fake_init"),
@@ -89,6 +96,58 @@ def test_wrong_element_type_is_found():
                 assert len(problems(op_type, inputs, attrs, outputs_then)) == 1, case
                 checked += 1
     assert checked > len(CASES) * 0.9
+
+
+def test_rules_raise_nothing_else_whatever_they_are_given():
+    """Other attributes and types than the recorded ones, in any number."""
+    nothing = Program((Block(),))
+    for turn, case in product(range(ROUNDS), CASES):
+        op_type, inputs, attrs, outputs = recorded(case)
+        draw = random.Random(f"{turn}{case}")
+        schema = schema_of(op_type)
+        attrs = {**(schema.defaults if schema else {}), **attrs}
+        for _ in range(draw.choice((1, 2, 3))):
+            if attrs and draw.random() < 0.4:
+                name = draw.choice(sorted(attrs))
+                value = other_value(attrs[name], nothing, draw)
+                attrs[name] = value if type(value) is type(attrs[name]) else attrs[name]
+            elif inputs:
+                slot = draw.choice(sorted(inputs))
+                inputs = {**inputs, slot: _other_types(inputs[slot], draw)}
+        op, types = op_and_types(op_type, inputs, attrs, outputs)
+        try:
+            infer_types(op, types.get)
+        except ShapeError:
+            continue
+        except Exception as problem:
+            problem.add_note(f"turn {turn}: {op}, {types}")
+            raise
+
+
+def _other_types(types: list[TensorType | None], draw: random.Random) -> list[TensorType | None]:
+    """One of them is missing, given twice, or of other dims or another element type."""
+    if not types:
+        return types
+    at = draw.randrange(len(types))
+    held, way = types[at], draw.randrange(8)
+    if held is None or way == 0:
+        return [*types[:at], None, *types[at + 1 :]]
+    shape = list(held.shape)
+    if way == 1:
+        return types[:at] + types[at + 1 :]
+    if way == 2:
+        return [*types, held]
+    if way == 3:
+        return [*types[:at], held._replace(dtype=draw.choice(list(DTYPES.values()))), *types[at + 1 :]]
+    if way == 4:
+        shape.append(draw.choice((-1, 1, 3)))
+    elif way == 5 and shape:
+        shape.pop(draw.randrange(len(shape)))
+    elif way == 6 and shape:
+        shape[draw.randrange(len(shape))] = draw.choice((-1, 0, 1, 2, 7, 1 << 40))
+    else:
+        shape.clear()
+    return [*types[:at], held._replace(shape=tuple(shape)), *types[at + 1 :]]
 
 
 dims = st.integers(1, 4)

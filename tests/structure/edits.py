@@ -221,7 +221,7 @@ def other_attribute(op: Op, program: Program, rng: random.Random) -> Op | None:
     if not attrs:
         return None
     name = rng.choice(list(attrs))
-    attrs[name] = _other_value(attrs[name], program, rng)
+    attrs[name] = other_value(attrs[name], program, rng)
     return op._replace(attrs=FrozenMap(attrs))
 
 
@@ -235,7 +235,7 @@ def _element(value: Any, rng: random.Random) -> Any:
     return rng.choice(("", "x", str(value) + "0", str(value)[1:], "@GRAD", "a:1"))
 
 
-def _other_value(value: Any, program: Program, rng: random.Random) -> Any:
+def other_value(value: Any, program: Program, rng: random.Random) -> Any:
     """Another value of the same kind; now and then one of another kind."""
     if rng.random() < 0.1:
         return rng.choice((True, 1, Long(3), 0.5, "text", Ints((1, 2)), Strings(("a",)), BlockRef(1)))

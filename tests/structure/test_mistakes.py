@@ -124,6 +124,17 @@ def test_it_is_told_at_its_line(case: str):
     assert line in text.split("\n")[first.location.line - 1]
 
 
+@pytest.mark.parametrize("mode", ["sync", "fleet-sync", "rows"])
+def test_the_norm_of_all_gradients_is_made_for_a_parameter_that_is_not_trainable(mode: str):
+    """Which no server updates."""
+    text = ps.dumps(fluid.source("clip_global_norm"))
+    module = ps.loads(edited(text, "param %fc_2.w_0 : f32[8, 1]\n", "param %fc_2.w_0 : f32[8, 1] {trainable=false}\n"))
+    assert is_clean(module)
+    with pytest.raises(DiagnosticError, match=r"made for the update of %fc_2\.w_0; that is not trainable") as refused:
+        ps.compile(module, JOBS[mode])
+    assert not isinstance(refused.value, LinkError)
+
+
 def test_a_parameter_has_two_optimizers():
     """With delay compensation; servers keep the copies of a slice for one."""
     module = fluid.source("v1_and_v2")
@@ -206,6 +217,18 @@ def test_a_parameter_is_made_as_one_number(mode: str):
     assert is_clean(module)
     with contextlib.suppress(DiagnosticError):  # a step of geo may find it first
         assert check(module, JOBS[mode], steps=2).different
+
+
+def test_rows_are_looked_up_for_ids_of_other_dims():
+    """Which only their values tell: a trainer asks servers for rows, and can't deal them out."""
+    module = fluid.source("lookup_chain")
+    block = module.main.main_block
+    ops = [op._replace(type="c_allreduce_sum") if op.type == "reshape2" else op for op in block.ops]
+    main = module.main._replace(blocks=(block._replace(ops=tuple(ops)), *module.main.blocks[1:]))
+    module = Module(module.programs | {"main": main})
+    assert is_clean(module)
+    with pytest.raises(DiagnosticError, match=r"distributed_lookup_table: (.*\n)*.*on trainer_0, step 1"):
+        ps.simulate(ps.compile(module, JOBS["sync"]), make_feeds(module.main, 2, 4), steps=2)
 
 
 @pytest.mark.parametrize("dtype", [DType.INT64, DType.BOOL])

@@ -30,7 +30,10 @@ def write_whole(
     attrs: dict[str, Any] = {**op.attrs}
     shape = tuple(map(int, attrs.get("shape", ())))
     slices = [tuple(int(dim) for dim in text.split(",") if dim) for text in attrs.get("slice_shapes", ())]
-    kind = NUMPY_TYPES[DType(attrs.get("dtype", DType.FP32.value))]
+    number = attrs.get("dtype", DType.FP32.value)
+    if number not in [kind.value for kind in DType]:
+        raise DiagnosticError([at_op(codes.PLACEMENT, f"dtype {number} is no element type", op)])
+    kind = NUMPY_TYPES[DType(number)]
     file = Path(folder) / str(attrs.get("file_path", ""))
     overwrite = attrs.get("overwrite", True)
     if not len(names) == servers == len(slices) == len(attrs.get("slice_varnames", ())):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from pstranspile.ir.diagnostics import DiagnosticError, Note
+from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op
 from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import MAIN, Op, Program, Var
 from pstranspile.lazy import lazy_import
@@ -14,6 +14,8 @@ from pstranspile.run.cluster.forms import Forms
 from pstranspile.run.cluster.message import COMPLETE, Message, step_told
 from pstranspile.run.cluster.network import Link, Machine, Network, Waiting
 from pstranspile.run.cluster.script import Coroutine, Exchange, Library, Script, changed_in_place
+from pstranspile.run.codes import KERNEL_FAILED
+from pstranspile.run.describe import describe
 from pstranspile.run.feeds import fetched
 from pstranspile.run.frame import Execution
 from pstranspile.run.scope import Scope
@@ -315,12 +317,12 @@ class Trainer(Machine):
             return
         self._coroutine = coroutine
         self._exchange, values = first
-        self._go_on(self._actions[id(script)][self._exchange](values))
+        self._go_on(self._carry_out(self._actions[id(script)][self._exchange], values))
 
     def _resume(self) -> None:
         received: Sequence[Value] | None = self._answers
         if self._join is not None:
-            received, self._join = self._join(self._answers), None
+            received, self._join = self._carry_out(self._join, self._answers), None
         self._answers = []
         if self._after is not None:
             then, self._after = self._after, None
@@ -343,7 +345,16 @@ class Trainer(Machine):
             except Exception as problem:
                 self._explain(script, problem)
                 raise
-            received = actions[self._exchange](values)
+            received = self._carry_out(actions[self._exchange], values)
+
+    def _carry_out(self, action: Callable[[Any], Sequence[Value] | None], given: Sequence[Value]) -> Any:
+        """Gives what an action, or the end of one, makes of values. Raises DiagnosticError for those it can't take."""
+        try:
+            return action(given)
+        except (ValueError, TypeError, IndexError, OverflowError) as problem:
+            assert self.op is not None
+            notes = [Note(f"it is given {', '.join(map(describe, given))}")]
+            raise self._told(DiagnosticError([at_op(KERNEL_FAILED, str(problem), self.op, notes=notes)])) from problem
 
     def _explain(self, script: Script, problem: Exception) -> None:
         try:
