@@ -10,12 +10,16 @@ from typing import Any
 class LazyModule(ModuleType):
     """A stand-in for a module; the real one is imported when an attribute is first asked for.
 
-    Every attribute found is kept on the stand-in, so that later uses cost an ordinary lookup.
+    From then on it holds what the module holds, as a plain module, which the interpreter looks into fastest.
     """
 
     def __getattr__(self, name: str) -> Any:
-        value = getattr(importlib.import_module(self.__name__), name)
-        self.__dict__[name] = value
+        module = importlib.import_module(self.__name__)
+        value = getattr(module, name)
+        if getattr(module.__spec__, "_initializing", False):  # it is being imported, and does not hold everything yet
+            return value
+        self.__dict__.update(vars(module))
+        object.__setattr__(self, "__class__", ModuleType)
         return value
 
 

@@ -212,6 +212,6 @@ def minus_log_of_shares(shares: Array, x: Array, of_all: Array, pick: Callable[[
 
 def shares_of_runs(x: Array, starts: Array, lengths: Array) -> Array:
     """The softmax of each of several runs, none of them empty, that make up an array of dims [n]."""
-    powers = np.exp(x - np.repeat(np.maximum.reduceat(x, starts), lengths))
-    powers /= np.repeat(np.add.reduceat(powers, starts), lengths)
+    powers = np.exp(x - np.maximum.reduceat(x, starts).repeat(lengths))
+    powers /= np.add.reduceat(powers, starts).repeat(lengths)
     return powers

@@ -11,7 +11,7 @@ from pstranspile.ops.broadcasting import sum_to
 from pstranspile.ops.gradient import Wanted, bare_op, gradient, output_gradients, scaled
 from pstranspile.ops.kernel import Run, kernel, wanted
 from pstranspile.ops.numeric import as_matrix, first, flag, formula, real
-from pstranspile.ops.rows import add_rows, in_use, merge_rows
+from pstranspile.ops.rows import AS_ROWS, add_rows, in_use, merge_rows, sum_tables
 from pstranspile.ops.schema import UNSCOPED, declare, declare_gradient
 from pstranspile.ops.shapes import (
     Types,
@@ -149,7 +149,9 @@ def _sum_of_arrays(arrays: list[list[Any]]) -> list[Any]:
 
 
 @kernel("sum", inline=_plain_sum, may_lack="X")
-def _sum_values(_op: Op) -> Run:
+def _sum_values(op: Op) -> Run:
+    add_up = sum_tables if AS_ROWS in op.attrs else merge_rows
+
     def run(X: list[Any]) -> Any:
         terms = [term for term in X if term is not None]
         if not terms:
@@ -159,7 +161,7 @@ def _sum_values(_op: Op) -> Run:
         sparse = [term for term in terms if isinstance(term, SelectedRows)]
         dense = [term for term in terms if not isinstance(term, SelectedRows)]
         if not dense:
-            return merge_rows(sparse)
+            return add_up(sparse)
         total = dense[0] + dense[1] if len(dense) > 1 else dense[0].copy()
         for term in dense[2:]:
             total += term

@@ -7,8 +7,8 @@ from pstranspile.ir.types import DType
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import ExecutionContext
 from pstranspile.ops.kernel import Run, kernel
-from pstranspile.ops.numeric import flag
-from pstranspile.ops.rows import add_rows, find_rows, merge_rows, positions
+from pstranspile.ops.numeric import all_ids, flag
+from pstranspile.ops.rows import AS_ROWS, add_rows, find_rows, positions
 from pstranspile.ops.schema import declare, declare_gradient, long, longs, strings
 from pstranspile.ops.shapes import ShapeError, Types, describe, int_attr, one, shape_rule
 from pstranspile.ops.values import Array, SelectedRows
@@ -89,13 +89,12 @@ def _looked_up(table: Array | SelectedRows, ids: Array) -> Array:
         return table.value[positions(table, ids.astype("int64", copy=False), "W")]
     ids = np.ascontiguousarray(ids)
     _require_rows(table, ids)
-    return table[ids]
+    return table.take(ids, axis=0)
 
 
 def _require_rows(table: Array, ids: Array) -> None:
     """Raises ValueError for an id that the table does not have."""
-    # as unsigned numbers, negative ids are too large as well, so one comparison finds both
-    if ids.size and ids.view(f"u{ids.itemsize}").max() >= len(table):
+    if not all_ids(ids, len(table)):
         wrong = ids[(ids < 0) | (ids >= len(table))][0]
         raise ValueError(f"Ids holds {int(wrong)}, but W has {len(table)} rows")
 
@@ -118,11 +117,6 @@ def _lookup(op: Op) -> Run:
 
 LOOKUP_GRADIENTS = ("lookup_table_grad", "lookup_table_v2_grad")
 
-AS_ROWS = "@as_rows"
-"""The attribute of a lookup's gradient that has it give, of a dense gradient, the rows that the lookup had alone; of an
-optimizer whose gradient this is, that all other rows have the gradient 0.
-"""
-
 
 @kernel(" ".join(LOOKUP_GRADIENTS), "W@GRAD", lod="none")
 def _lookup_grad(op: Op) -> Run:
@@ -138,7 +132,7 @@ def _lookup_grad(op: Op) -> Run:
             return SelectedRows(rows, value, height)
         kept = rows != padding if padding >= 0 else slice(None)
         if as_rows:
-            return merge_rows([SelectedRows(rows[kept], value[kept], height)])
+            return SelectedRows(rows[kept], value[kept], height)
         total = np.zeros((height, *held.shape[1:]), held.dtype)
         add_rows(total, rows[kept], value[kept])
         return total

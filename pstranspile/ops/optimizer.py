@@ -12,7 +12,7 @@ from pstranspile.ops.kernel import Run, kernel
 from pstranspile.ops.numeric import first, flag, real
 from pstranspile.ops.optimizer_steps import owned, pieces, whole
 from pstranspile.ops.random_numbers import fluid_uniform, normal
-from pstranspile.ops.rows import add_rows, in_use, positions
+from pstranspile.ops.rows import AS_ROWS, add_rows, in_use, merge_rows, positions
 from pstranspile.ops.schema import FLOAT, LONG, declare, long
 from pstranspile.ops.shapes import Types, int_attr, one, shape_rule
 from pstranspile.ops.values import Array, SelectedRows
@@ -90,9 +90,11 @@ def _average_accumulates(_op: Op, types: Types) -> Types:
 
 @kernel("sgd", "ParamOut")
 def _sgd(op: Op) -> Run:
-    own = owned(op, "Param")
+    own, as_rows = owned(op, "Param"), AS_ROWS in op.attrs
 
     def sparse(param: Array | SelectedRows, grad: SelectedRows, rate: Any) -> Array | SelectedRows:
+        if as_rows:
+            grad = merge_rows([grad])
         step = in_use(grad) * -rate
         if isinstance(param, SelectedRows):
             value = own(param.value)[0]

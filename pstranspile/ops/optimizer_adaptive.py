@@ -8,11 +8,10 @@ from typing import Any
 from pstranspile.arithmetic import norm, number_of, over_root, root
 from pstranspile.ir.model import Op
 from pstranspile.lazy import lazy_import
-from pstranspile.ops.embedding import AS_ROWS
 from pstranspile.ops.kernel import Run, kernel
 from pstranspile.ops.numeric import first, flag, real
 from pstranspile.ops.optimizer_steps import owned, pieces
-from pstranspile.ops.rows import scatter, update_rows
+from pstranspile.ops.rows import AS_ROWS, scatter, update_rows
 from pstranspile.ops.schema import FLOAT, declare, long
 from pstranspile.ops.values import Array, SelectedRows
 

@@ -112,16 +112,35 @@ def _numbers(kind: str, *values: int) -> tuple[Array, ...]:
     return tuple(np.array(value, kind) for value in values)
 
 
+_SINGLY = 12
+"""Up to so many rows, Python's own numbers cost less than an array of them."""
+
+
 def _row_words(key: int, places: Array) -> tuple[Array, Array]:
     """Two 32-bit words for every row."""
-    word = places.astype("uint64")
-    word ^= np.uint64(key >> 64)
-    _mix64(word)
-    word ^= np.uint64(key & (2**64 - 1))
-    _mix64(word)
+    if len(places) <= _SINGLY:
+        mixed = [_mixed64(_mixed64(place ^ (key >> 64)) ^ (key & _ALL64)) for place in places.tolist()]
+        word = np.array(mixed, "uint64")
+    else:
+        word = places.astype("uint64")
+        word ^= np.uint64(key >> 64)
+        _mix64(word)
+        word ^= np.uint64(key & _ALL64)
+        _mix64(word)
     low = word.astype("uint32")
     word >>= _numbers("uint64", 32)[0]
     return low, word.astype("uint32")
+
+
+_ALL64 = 2**64 - 1
+
+
+def _mixed64(x: int) -> int:
+    """What `_mix64` makes of an element."""
+    x = (x + _GOLDEN64) & _ALL64
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _ALL64
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _ALL64
+    return x ^ (x >> 31)
 
 
 def _mix64(x: Array) -> None:

@@ -7,10 +7,16 @@ from collections.abc import Callable, Sequence
 from pstranspile.ir.model import Var
 from pstranspile.ir.types import VarKind
 from pstranspile.lazy import lazy_import
-from pstranspile.ops.numeric import check_ids
+from pstranspile.ops.numeric import all_ids, check_ids
 from pstranspile.ops.values import Array, SelectedRows
 
 np = lazy_import("numpy")
+
+
+AS_ROWS = "@as_rows"
+"""The attribute of a lookup's gradient that has it give, of a dense gradient, the rows that the lookup had alone; of a
+sum of such, and of the optimizer that takes it, it says that all other rows are 0.
+"""
 
 
 def as_declared(value: Array, var: Var | None) -> Array | SelectedRows:
@@ -43,8 +49,27 @@ def in_sections(rows: Array, ends: Array) -> tuple[Array, list[int]]:
 
 def concat_rows(parts: Sequence[SelectedRows]) -> SelectedRows:
     """All rows of the parts in order, repeats kept, in new memory. The height is that of the first."""
+    if len(parts) == 1:
+        return SelectedRows(parts[0].rows.copy(), in_use(parts[0]).copy(), parts[0].height)
     rows = np.concatenate([part.rows for part in parts])
     return SelectedRows(rows, np.concatenate([in_use(part) for part in parts]), parts[0].height)
+
+
+_FEW = 64
+"""Up to so many rows Python's own set tells soonest whether all differ."""
+
+
+def _starts(ascending: Array) -> Array:
+    """Of ascending row numbers, which are not the same as the one before."""
+    new = np.empty(len(ascending), bool)
+    new[:1] = True
+    np.not_equal(ascending[1:], ascending[:-1], out=new[1:])
+    return new
+
+
+def _all_differ(rows: Array) -> bool:
+    """Whether no row occurs twice; of many rows False may mean that it is not known."""
+    return len(rows) <= _FEW and len(set(rows.tolist())) == len(rows)
 
 
 def merge_rows(parts: Sequence[SelectedRows]) -> SelectedRows:
@@ -54,17 +79,49 @@ def merge_rows(parts: Sequence[SelectedRows]) -> SelectedRows:
     several times is added up in order.
     """
     whole = concat_rows(parts)
-    order = np.argsort(whole.rows, kind="stable")
-    rows = whole.rows[order]
-    if not (rows[1:] == rows[:-1]).any():
+    if _all_differ(whole.rows):
         return whole
-    new = np.ones(len(rows), dtype=bool)
-    np.not_equal(rows[1:], rows[:-1], out=new[1:])
-    starts = np.flatnonzero(new)
-    total = whole.value[order[starts]]
-    again = np.flatnonzero(~new)
-    add_rows(total, (np.cumsum(new) - 1)[again], whole.value[order[again]])
-    return SelectedRows(rows[starts], total, whole.height)
+    order = whole.rows.argsort(kind="stable")
+    rows = whole.rows.take(order)
+    new = _starts(rows)
+    starts = new.nonzero()[0]
+    if len(starts) == len(rows):
+        return whole
+    total = whole.value.take(order.take(starts), axis=0)
+    again = (~new).nonzero()[0]
+    add_rows(total, (new.cumsum() - 1).take(again), whole.value.take(order.take(again), axis=0))
+    return SelectedRows(rows.take(starts), total, whole.height)
+
+
+def sum_tables(parts: Sequence[SelectedRows]) -> SelectedRows:
+    """The sum of the parts with every row once, sorted: bitwise what the dense tables add up to.
+
+    What a part has of a row several times is added up in order, before it is added to what other parts have.
+    """
+    rows = np.concatenate([part.rows for part in parts])
+    order = rows.argsort(kind="stable")
+    ascending = rows.take(order)
+    new = _starts(ascending)
+    places = np.empty(len(rows), np.int64)
+    places[order] = new.cumsum() - 1
+    found = ascending[new]
+    total = np.zeros((len(found), *parts[0].value.shape[1:]), parts[0].value.dtype)
+    end = 0
+    for number, part in enumerate(parts):
+        mine, end = places[end : end + len(part.rows)], end + len(part.rows)
+        if number and not _all_differ(mine):
+            table = np.zeros(total.shape, total.dtype)
+            add_rows(table, mine, in_use(part))
+            total += table
+        else:
+            add_rows(total, mine, in_use(part))
+    return SelectedRows(found, total, parts[0].height)
+
+
+_SINGLY = 8
+"""Up to so many rows, and one more for so many elements of a row, adding one after the other costs less than preparing
+to add them all.
+"""
 
 
 def add_rows(target: Array, rows: Array, value: Array) -> None:
@@ -76,10 +133,13 @@ def add_rows(target: Array, rows: Array, value: Array) -> None:
         raise ValueError(
             f"rows of dims {list(value.shape[1:])} can't be added to rows of dims {list(target.shape[1:])}"
         )
-    # as unsigned numbers, negative rows are too large as well, so one comparison finds both
-    if len(rows) and rows.view(f"u{rows.itemsize}").max() >= len(target):
+    if not all_ids(rows, len(target)):
         check_ids(rows, len(target), "row")
-    if target.flags.c_contiguous and target.ndim > 1:  # numpy adds fastest with a single index
+    if target.ndim > 1 and value.shape[1:] == target.shape[1:] and len(rows) <= _SINGLY + target.shape[1] // _SINGLY:
+        for row, given in zip(rows.tolist(), value, strict=True):
+            here = target[row]
+            np.add(here, given, here)
+    elif target.flags.c_contiguous and target.ndim > 1:  # numpy adds fastest with a single index
         width = target.size // max(len(target), 1)
         places = (rows.reshape(-1, 1) * width + np.arange(width)).reshape(-1)
         np.add.at(target.reshape(-1), places, value.reshape(-1))
@@ -98,7 +158,7 @@ def update_rows(part: SelectedRows, step: Callable[..., None], *tables: Array) -
     """Applies `step(gradient, *rows of the tables)`, which changes the rows in place, to the rows that `part` has."""
     merged = merge_rows([part])
     check_ids(merged.rows, len(tables[0]), "row")
-    taken = [table[merged.rows] for table in tables]
+    taken = [table.take(merged.rows, axis=0) for table in tables]
     step(in_use(merged).reshape(taken[0].shape), *taken)
     for table, changed in zip(tables, taken, strict=True):
         table[merged.rows] = changed

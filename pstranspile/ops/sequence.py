@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from pstranspile.arithmetic import shares_of_runs, sum_runs
@@ -9,7 +10,7 @@ from pstranspile.ir.model import Op, TensorType
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.gradient import from_declaration, gradient
 from pstranspile.ops.kernel import Run, kernel
-from pstranspile.ops.lod import Array, plain, ragged, row_counts, sequences, upper
+from pstranspile.ops.lod import Array, plain, ragged, runs_between, sequences, side_by_side, upper
 from pstranspile.ops.numeric import as_matrix
 from pstranspile.ops.schema import declare, declare_gradient
 from pstranspile.ops.shapes import Types, shape_rule
@@ -78,38 +79,50 @@ def _run_sequence_pool(op: Op) -> Run:
 
     def pooled(x: Array, starts: Array, lengths: Array) -> Array:
         if pool in ("FIRST", "LAST"):
-            return x[starts if pool == "FIRST" else starts + lengths - 1]
-        if pool == "MAX":
-            return np.maximum.reduceat(x, starts, axis=0)
+            return x.take(starts if pool == "FIRST" else starts + lengths - 1, axis=0)
         total = sum_runs(x, starts, lengths)
         return total if pool == "SUM" else total / _column(_divisor(pool, lengths), x)
 
     def run(X: Any) -> tuple[object, object]:
         x, lod = sequences(X, "X")
-        lengths = row_counts(lod[-1])
-        starts = np.asarray(lod[-1][:-1], np.int64)
-        if len(lengths) and lengths.all():  # as it mostly is
-            out = pooled(x, starts, lengths)
-            return upper(out, lod), _first_rows(x, out, starts, lengths) if index_wanted else None
+        offsets = lod[-1]
+        starts, lengths, full, even = runs_between(tuple(offsets))
+        if full:  # as it mostly is
+            if pool == "MAX":
+                out, index = _largest(x, offsets, index_wanted)
+                return upper(out, lod), index
+            return upper(x.copy() if even == 1 else pooled(x, starts, lengths), lod), None
         out = np.full((len(lengths), *x.shape[1:]), empty, x.dtype)
         index = np.full(out.shape, -1, np.int32) if index_wanted else None
-        if lengths.any():
-            filled = lengths > 0
-            starts, lengths = starts[filled], lengths[filled]
-            found = out[filled] = pooled(x, starts, lengths)
+        filled = lengths > 0
+        if filled.any() and pool == "MAX":
+            out[filled], found = _largest(x, [0, *lengths[filled].cumsum().tolist()], index_wanted)
             if index is not None:
-                index[filled] = _first_rows(x, found, starts, lengths)
+                index[filled] = found
+        elif filled.any():
+            out[filled] = pooled(x, starts[filled], lengths[filled])
         return upper(out, lod), index
 
     return run
 
 
-def _first_rows(x: Array, largest: Array, starts: Array, lengths: Array) -> Array:
-    """For every sequence, none of them empty, the first row, counted over all of x, that holds its largest value."""
-    holds = x == np.repeat(largest, lengths, axis=0)
-    holds |= x != x  # NaN is the largest of its column
+def _largest(x: Array, offsets: Sequence[int], index_wanted: bool) -> tuple[Array, Array | None]:
+    """The largest values of every sequence, none of them empty, and the first rows of x, if they are asked for, that
+    hold them. NaN is the largest of its column.
+    """
+    starts, lengths, _, _ = runs_between(tuple(offsets))
+    beside = side_by_side(x, offsets)
+    if beside is not None:
+        largest = np.maximum.reduce(beside[0], axis=1)
+        first = starts.reshape(-1, *(1 for _ in x.shape[1:]))
+        return largest, (beside[0].argmax(axis=1) + first).astype(np.int32) if index_wanted else None
+    largest = np.maximum.reduceat(x, starts, axis=0)
+    if not index_wanted:
+        return largest, None
+    holds = x == largest.repeat(lengths, axis=0)
+    holds |= x != x
     rows = np.arange(len(x), dtype=np.int32).reshape(-1, *(1 for _ in x.shape[1:]))
-    return np.minimum.reduceat(np.where(holds, rows, np.int32(len(x))), starts, axis=0)
+    return largest, np.minimum.reduceat(np.where(holds, rows, np.int32(len(x))), starts, axis=0)
 
 
 @kernel("sequence_pool_grad", "X@GRAD", lod="own")
@@ -119,22 +132,21 @@ def _run_sequence_pool_grad(op: Op) -> Run:
     def run(X: Any, MaxIndex: Any, Out_GRAD: Any) -> LoDTensor:
         x, lod = sequences(X, "X")
         grad = plain(Out_GRAD)
-        lengths = row_counts(lod[-1])
+        starts, lengths, full, _ = runs_between(tuple(lod[-1]))
         if pool in ("SUM", "AVERAGE", "SQRT"):
             if pool != "SUM":
                 grad = grad / _column(_divisor(pool, np.maximum(lengths, 1)), grad)
-            return LoDTensor(np.repeat(grad, lengths, axis=0), lod)
-        out = np.zeros_like(x)
+            return LoDTensor(grad.repeat(lengths, axis=0), lod)
+        out = np.zeros(x.shape, x.dtype)
         if pool == "MAX":
             rows, columns = as_matrix(plain(MaxIndex)), as_matrix(grad)
             places = rows.astype(np.int64) * columns.shape[1] + np.arange(columns.shape[1])
-            if not lengths.all():
+            if not full:
                 places, columns = places[rows >= 0], columns[rows >= 0]
             out.reshape(-1)[places] = columns
         else:
             filled = lengths > 0
-            rows = np.asarray(lod[-1][:-1] if pool == "FIRST" else lod[-1][1:], np.int64) - (pool == "LAST")
-            out[rows[filled]] = grad[filled]
+            out[(starts if pool == "FIRST" else starts + lengths - 1)[filled]] = grad[filled]
         return LoDTensor(out, lod)
 
     return run
@@ -156,9 +168,8 @@ def _run_sequence_softmax(_op: Op) -> Run:
 
 def _filled(offsets: list[int]) -> tuple[Array, Array]:
     """Starts and lengths of the sequences that are not empty."""
-    lengths = row_counts(offsets)
-    starts = np.asarray(offsets[:-1], dtype=np.int64)
-    return starts[lengths > 0], lengths[lengths > 0]
+    starts, lengths, full, _ = runs_between(tuple(offsets))
+    return (starts, lengths) if full else (starts[lengths > 0], lengths[lengths > 0])
 
 
 @kernel("sequence_softmax_grad", "X@GRAD", lod="own")
@@ -168,7 +179,7 @@ def _run_sequence_softmax_grad(_op: Op) -> Run:
         out, grad = plain(Out).reshape(len(x)), plain(Out_GRAD).reshape(len(x))
         starts, lengths = _filled(lod[-1])
         if len(starts):
-            grad = (grad - np.repeat(sum_runs(out * grad, starts, lengths), lengths)) * out
+            grad = (grad - sum_runs(out * grad, starts, lengths).repeat(lengths)) * out
         return LoDTensor(grad.reshape(x.shape), lod)
 
     return run

@@ -14,8 +14,9 @@ from pstranspile.arithmetic import either
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op, Program
 from pstranspile.ir.types import VarKind
-from pstranspile.ops.embedding import AS_ROWS, LOOKUP_GRADIENTS
-from pstranspile.ops.numeric import real
+from pstranspile.ops.embedding import LOOKUP_GRADIENTS
+from pstranspile.ops.numeric import flag, real
+from pstranspile.ops.rows import AS_ROWS
 from pstranspile.run.bound import BoundOp, bind, with_defaults
 from pstranspile.run.together import LARGEST
 
@@ -42,8 +43,8 @@ def gradients_as_rows(program: Program, fetches: Collection[str]) -> frozenset[s
 
 
 def bind_as_rows(op: Op) -> BoundOp:
-    """A lookup's gradient that gives rows, or the optimizer that takes them; but the dense ones in Fluid's arithmetic,
-    in which what an optimizer makes of an element depends on where the element lies.
+    """A lookup's gradient that gives rows, or the sum or optimizer that takes them; but the dense ones in Fluid's
+    arithmetic, in which what an optimizer makes of an element depends on where the element lies.
     """
     rows, dense = bind(op._replace(attrs=FrozenMap({**op.attrs, AS_ROWS: True}))), bind(op)
     return rows._replace(run=either(rows.run, dense.run), run_any=either(rows.run_any, dense.run_any))
@@ -66,7 +67,7 @@ def _made_from(gradient: str, written: dict[str, list[Op]]) -> Iterator[str]:
 
 
 def _is_lookup(makers: list[Op]) -> bool:
-    return len(makers) == 1 and makers[0].type in LOOKUP_GRADIENTS
+    return len(makers) == 1 and makers[0].type in LOOKUP_GRADIENTS and not flag(makers[0], "is_sparse")
 
 
 def _is_large(program: Program, name: str) -> bool:

@@ -27,7 +27,6 @@ from pstranspile.ir.model import Op, Program
 from pstranspile.ir.types import VarKind
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.context import Value
-from pstranspile.ops.embedding import LOOKUP_GRADIENTS
 from pstranspile.ops.feeding import FEEDING
 from pstranspile.ops.kernel import kernel_of
 from pstranspile.ops.values import LoDTensor
@@ -110,8 +109,7 @@ class Source(LocalValues):
         for slot in kernel.spares if kernel else ():
             if not any(name in self._read or self._persistable(name) for name in op.outputs.get(slot, ())):
                 op = op._replace(outputs=FrozenMap({**op.outputs, slot: ()}))
-        names = op.output_names if op.type in LOOKUP_GRADIENTS else op.inputs.get("Grad", ())
-        if not self.as_rows.isdisjoint(names):
+        if not self.as_rows.isdisjoint((*op.input_names, *op.output_names)):
             return bind_as_rows(present(op, self.program, self.number))
         return bind(present(op, self.program, self.number))
 

@@ -105,6 +105,21 @@ def test_the_largest_rows_of_sequences_are_the_first_that_hold_them():
     assert found.find("index").tolist() == [[1, 0], [-1, -1], [3, 4]]
 
 
+@pytest.mark.parametrize("lengths", [[3, 3], [1, 5, 2], [0, 1, 5, 0, 2], [1, 1, 1, 1, 1, 40]])
+def test_the_largest_of_sequences_of_any_lengths(lengths: list[int]):
+    offsets = [0, *np.cumsum(lengths).tolist()]
+    x = np.random.default_rng(1).integers(0, 4, (offsets[-1], 2, 3)).astype("float32")
+    x[-1, 1, 1] = np.nan
+    found = compute("sequence_pool", {"X": LoDTensor(x, [offsets])}, {"Out": "o", "MaxIndex": "i"}, {"pooltype": "MAX"})
+    for number, (start, end) in enumerate(pairwise(offsets)):
+        if start < end:
+            np.testing.assert_array_equal(found.find("o")[number], x[start:end].max(axis=0))
+            np.testing.assert_array_equal(found.find("i")[number], x[start:end].argmax(axis=0) + start)
+        else:
+            assert (found.find("o")[number] == 0).all()
+            assert (found.find("i")[number] == -1).all()
+
+
 def test_rows_draw_the_same_whether_all_are_as_long_or_one_is_longer():
     even = RowStream(1 << 100 | 77, Rows(np.array([4, 0]), np.array([3, 3]))).words()
     alike = RowStream(1 << 100 | 77, Rows(np.array([4, 0]), 3)).words()

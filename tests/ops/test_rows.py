@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from pstranspile.ir.attributes import Ints, Longs
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.ops.rows import add_rows, merge_rows, scatter, update_rows
+from pstranspile.ops.rows import add_rows, merge_rows, scatter, sum_tables, update_rows
 from pstranspile.ops.values import LoDTensor, SelectedRows
 from tests.ops.computing import compute
 
@@ -40,6 +40,24 @@ def test_merging_adds_up_and_keeps_the_order_of_rows_that_do_not_repeat(parts):
         assert merged.rows.tolist() == sorted(set(rows.tolist()))
     np.testing.assert_array_equal(dense(merged), dense(*parts))
     assert not any(np.shares_memory(merged.value, part.value) for part in parts)
+
+
+@pytest.mark.parametrize("most", [5, 100, 2000])
+@pytest.mark.parametrize("width", [1, 3, 200])
+def test_tables_add_up_as_the_dense_ones_do_bit_by_bit(most, width):
+    r = np.random.default_rng(most + width)
+    parts = [
+        SelectedRows(r.integers(0, 90, count), r.standard_normal((count, width)).astype("float32"), 90)
+        for count in r.integers(1, most, 3)
+    ]
+    tables = [np.zeros((90, width), "float32") for _ in parts]
+    for table, part in zip(tables, parts, strict=True):
+        np.add.at(table, part.rows, part.value)
+        assert scatter(part, table.shape).tobytes() == table.tobytes()
+        assert scatter(merge_rows([part]), table.shape).tobytes() == table.tobytes()
+    found = sum_tables(parts)
+    assert found.rows.tolist() == sorted({*np.concatenate([part.rows for part in parts]).tolist()})
+    assert scatter(found, tables[0].shape).tobytes() == (tables[0] + tables[1] + tables[2]).tobytes()
 
 
 @given(sparse_rows())

@@ -112,6 +112,14 @@ def test_a_row_draws_the_same_however_long_the_others_are(sizes: list[int], key:
     np.testing.assert_array_equal(drawn, np.concatenate([table[at, :size] for at, size in enumerate(sizes)]))
 
 
+@given(st.integers(0, 2**128 - 1), st.integers(1, 30))
+def test_a_row_draws_the_same_however_many_others_there_are(key: int, count: int):
+    places = np.array([0, 3, 2**40, 7, 1, 2, *range(8, 32)])
+    all_of_them = RowStream(key, Rows(places, 5)).words32().reshape(-1, 5)
+    few = RowStream(key, Rows(places[:count], 5)).words32().reshape(-1, 5)
+    np.testing.assert_array_equal(few, all_of_them[:count])
+
+
 def test_numbers_are_spread_evenly_and_rows_have_nothing_in_common():
     stream = RowStream(12345, Rows(np.arange(400), 500))
     numbers = stream.words32().reshape(400, 500) / 2.0**32
