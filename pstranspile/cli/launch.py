@@ -39,6 +39,8 @@ def run(arguments: Sequence[str]) -> int:
     """Runs all machines until the job is done."""
     parser = _parser()
     options = parser.parse_args(arguments)
+    if options.record and options.restarts:
+        parser.error("--record can't be combined with --restarts: a process that is started again begins anew")
     from pstranspile.net.job import load_job_folder
     from pstranspile.net.missing import require_grpc
     from pstranspile.run.files import read_arrays
@@ -67,6 +69,9 @@ def _parser() -> argparse.ArgumentParser:
     add_job(parser)
     add_run(parser)
     parser.add_argument("--save", metavar="FILE.npz", help="write what was fetched and all parameters, as `run --save`")
+    parser.add_argument(
+        "--record", metavar="FILE", help="write every message and the order of all that happens, for `run --replay`"
+    )
     parser.add_argument("--logs", metavar="DIR", help="keep the output of the processes there")
     group = parser.add_argument_group("staying alive")
     group.add_argument("--restarts", type=int, default=0, metavar="N", help="how often each process is started again")
@@ -108,6 +113,8 @@ def _launch(options: argparse.Namespace, folder: str, job: JobFolder, work: Path
     members: dict[str, Member] = {}
     for name in names:
         own = ["--result", results[name], *(["--state", state] if state else []), *shared]
+        if options.record:
+            own += ["--record", str(work / f"{name}.record")]
         members[name] = Member(name, command_of(name, folder, addresses, own), logs / f"{name}.log")
     os.environ.setdefault("PSTRANSPILE_TOKEN", secrets.token_hex(16))
     view = _View(members, [name for name in names if name.startswith("trainer")], steps)
@@ -117,6 +124,8 @@ def _launch(options: argparse.Namespace, folder: str, job: JobFolder, work: Path
     finally:
         view.end()
         ports.close()
+    if options.record:
+        _write_record(options, job, {name: work / f"{name}.record" for name in names}, steps)
     if not done:
         raise _failed(supervisor)
     if options.save:
@@ -127,6 +136,15 @@ def _launch(options: argparse.Namespace, folder: str, job: JobFolder, work: Path
         outcome = gather(job.cluster(fetch=options.fetch, seed=options.seed), results)
         write_output(options.save, npz_bytes(outcome.arrays()))
     return 0
+
+
+def _write_record(options: argparse.Namespace, job: JobFolder, parts: Mapping[str, Path], steps: int) -> None:
+    """Puts together what the processes have written. Raises DiagnosticError."""
+    from pstranspile.run.cluster.record import write_record
+
+    seed = job.cluster(seed=options.seed).seed
+    lines = {name: part.read_text(encoding="utf-8") if part.exists() else "" for name, part in parts.items()}
+    write_record(options.record, seed, steps, lines)
 
 
 def _shared(options: argparse.Namespace) -> list[str]:

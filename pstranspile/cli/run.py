@@ -50,11 +50,14 @@ def run(arguments: Sequence[str]) -> int:
     """Runs the program, prints the fetched numbers of every step, and saves what was asked for."""
     parser = _parser()
     options = parser.parse_args(arguments)
-    refuse_empty(parser, options, "feed", "init", "faults", "save", "plot", "chart", "checkpoint", "resume")
+    refuse_empty(parser, options, "feed", "init", "faults", "replay", "save", "plot", "chart", "checkpoint", "resume")
     kind = _picture_kind(parser, options.plot)
     if options.checkpoint_every and not options.checkpoint:
         parser.error("--checkpoint-every needs --checkpoint, which says where to")
     check_pictures(parser, options)
+    given = [name for name in _NOT_REPLAYED if getattr(options, name) not in (None, False)]
+    if options.replay and given:
+        parser.error(f"--replay can't be combined with --{given[0]}: the record says what happens")
     if options.faults and (options.checkpoint or options.resume):
         parser.error(
             "--faults can't be combined with --checkpoint and --resume: its steps count from the start of a run"
@@ -90,6 +93,10 @@ def run(arguments: Sequence[str]) -> int:
     if session.profile is not None:
         print(session.profile.table(), file=sys.stderr)
     return 0
+
+
+_NOT_REPLAYED = ("steps", "seed", "schedule", "faults", "checkpoint", "resume")
+"""Options that a record takes the place of."""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -168,6 +175,11 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         "--faults",
         metavar="FILE|SEED",
         help="in a cluster: what goes wrong: a file says it or a seed draws (docs/reference/faults.md); told on stderr",
+    )
+    group.add_argument(
+        "--replay",
+        metavar="FILE",
+        help="in a cluster: the run that `launch --record FILE` has recorded, with the same messages in the same order",
     )
     add_shares(group)
     group.add_argument(
@@ -262,11 +274,12 @@ def _require_one_machine(options: argparse.Namespace) -> None:
         "--traffic": options.traffic,
         "--faults": options.faults,
         "--schedule": options.schedule is not None,
+        "--replay": options.replay,
         "--shares": options.shares != "equal",
     }
     for name, value in of_clusters.items():
         if value:
-            what = "is for" if name in ("--faults", "--schedule", "--shares") else "shows the messages of"
+            what = "is for" if name in ("--faults", "--schedule", "--replay", "--shares") else "shows the messages of"
             message = f"{name} {what} a cluster; describe one (--pservers, --trainers, --config)"
             raise DiagnosticError([error(CLUSTER, message)])
 

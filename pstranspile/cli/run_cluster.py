@@ -125,6 +125,7 @@ def run_cluster(
     from pstranspile.cli.report import report
     from pstranspile.compile import compile
     from pstranspile.run.cluster.cluster import Cluster
+    from pstranspile.run.cluster.record import RecordedScheduler, read_record, replay
     from pstranspile.run.cluster.recorder import Recorder
     from pstranspile.run.cluster.simulate import simulate
     from pstranspile.run.files import initial_values, read_arrays, read_initial
@@ -145,6 +146,9 @@ def run_cluster(
         from pstranspile.checkpoint.running import CheckpointedRun
 
         kept = CheckpointedRun(result, options.resume, options.checkpoint, options.checkpoint_every)
+    record = read_record(options.replay) if options.replay else None
+    if record is not None:
+        steps = record.steps
     faults = read_faults(options.faults, result, steps) if options.faults else None
     require_chart_steps(options, kept.first if kept else 0, steps)
     progress = ClusterProgress(steps, result.plan.trainers, kept.first if kept else 0)
@@ -156,7 +160,7 @@ def run_cluster(
         clusters.append(cluster)
         if wants_pictures(options):
             recorders.append(Recorder(cluster))
-        (kept.run if kept else Cluster.run_to)(cluster, count)
+        (replay if record else kept.run if kept else Cluster.run_to)(cluster, count)
 
     try:
         done = simulate(
@@ -166,8 +170,8 @@ def run_cluster(
             fetch,
             programs=turns,
             init=init,
-            seed=kept.seed if kept and options.seed is None else options.seed,
-            schedule=options.schedule,
+            seed=record.seed if record else kept.seed if kept and options.seed is None else options.seed,
+            schedule=RecordedScheduler(record) if record else options.schedule,
             on_step=progress,
             run=run,
             faults=faults,

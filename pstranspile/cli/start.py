@@ -71,6 +71,7 @@ def _parser() -> argparse.ArgumentParser:
         "--fluid", action="store_true", help="machines of Fluid 1.8 may take part, which bring neither token nor job"
     )
     add_run(parser)
+    parser.add_argument("--record", metavar="FILE", default="", help="write what the machine does, for `launch`")
     parser.add_argument("--result", metavar="FILE", help="write what the machine holds at the end, for `launch`")
     group = parser.add_argument_group("staying alive")
     group.add_argument("--state", metavar="DIR", default="", help="where a server keeps its state, to go on from it")
@@ -138,7 +139,7 @@ def _play(
     from pstranspile.net.process import Place, play_server, play_trainer
     from pstranspile.net.terms import Refused, Terms
 
-    place = Place(addresses, options.state, options.state_every, options.patience, options.fluid)
+    place = Place(addresses, options.state, options.state_every, options.patience, options.fluid, options.record)
     terms = Terms(folder.hash, os.environ.get("PSTRANSPILE_TOKEN", ""), options.lease)
     cluster = _cluster(options, folder)
     try:

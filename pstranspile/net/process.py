@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from pstranspile.net.fluid_client import FluidClient
 from pstranspile.net.fluid_service import FluidService
 from pstranspile.net.joining import Doorkeeper, rejoin
+from pstranspile.net.recording import Recording
 from pstranspile.net.site import Site
 from pstranspile.net.state import StateKeeper
 from pstranspile.net.status import DONE, SERVING, TRAINING, WAITING, StatusPipe
@@ -23,7 +24,8 @@ from pstranspile.run.cluster.trainer import Trainer
 class Place(NamedTuple):
     """Where a process listens and finds the others: addresses (host:port) by role; `state` is the folder in which a
     server keeps its state, "" for none, `every` after how many updates. `patience`: how many seconds a trainer waits
-    for a server that is not there. `fluid`: whether machines of Fluid may take part.
+    for a server that is not there. `fluid`: whether machines of Fluid may take part. `record`: a file for what the
+    machines do, "" for none.
     """
 
     addresses: Mapping[str, str]
@@ -31,6 +33,7 @@ class Place(NamedTuple):
     every: int = 20
     patience: float = 60.0
     fluid: bool = False
+    record: str = ""
 
 
 def play_server(
@@ -44,6 +47,7 @@ def play_server(
     site = Site(cluster, role, terms)
     keeper = StateKeeper(site, server, place.state, place.every) if place.state else None
     Doorkeeper(site, server)
+    recording = Recording(site, place.record) if place.record else None
     server.on_update = lambda _server, update: tell(step=update + 1)
     cluster.begin([server], [])
     if keeper is not None:
@@ -75,9 +79,9 @@ def play_server(
             done = True
     finally:
         site.say_goodbye(done)
-        if fluid is not None:
-            fluid.close()
-        listener.close()
+        for closing in (fluid, recording, listener):
+            if closing is not None:
+                closing.close()
 
 
 def _listen(site: Site, address: str, service: CallService | None = None) -> Listener:
@@ -118,6 +122,7 @@ def play_trainer(
     host = cluster.trainers[0].name
     targets = [server.name for server in cluster.servers]
     strangers: list[FluidClient] = []
+    recording = Recording(site, place.record) if place.record else None
     listener: Listener | None = None
     if cluster.rings and role == host:
         listener = _listen(site, place.addresses[role])
@@ -150,6 +155,8 @@ def play_trainer(
             tell(state=DONE)
             trainer.feed = lambda step: None
             trainer.limit = max(trainer.limit, trainer.step + 1)
+            if recording is not None:
+                recording.end(trainer)
             cluster.scheduler.wake(trainer)
             site.run(lambda: trainer.left)
             if listener is not None:
@@ -161,10 +168,9 @@ def play_trainer(
             done = True
     finally:
         site.say_goodbye(done)
-        for closing in (*dialers.values(), *strangers):
-            closing.close()
-        if listener is not None:
-            listener.close()
+        for closing in (*dialers.values(), *strangers, recording, listener):
+            if closing is not None:
+                closing.close()
 
 
 def _greet(site: Site, targets: Sequence[str], place: Place, strangers: Sequence[FluidClient]) -> int:

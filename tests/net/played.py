@@ -17,6 +17,7 @@ from pstranspile.net.process import Place, play_server, play_trainer
 from pstranspile.net.supervisor import Ports
 from pstranspile.net.terms import Terms
 from pstranspile.run.cluster.cluster import Cluster
+from pstranspile.run.cluster.record import write_record
 from pstranspile.run.cluster.server import Server
 from pstranspile.run.cluster.simulate import Simulated, results_of
 
@@ -30,13 +31,13 @@ def play(
     steps: int,
     *,
     through: Callable[[str, str], str] | None = None,
-    on_made: Callable[[str, Cluster], object] | None = None,
+    record: Path | None = None,
     **options: Any,
 ) -> Simulated:
     """The outcome of a job whose machines are threads; `options` are those of a cluster.
 
     `through(trainer, address)` gives the address at which a trainer finds the server that listens at `address`, which
-    then is one of Fluid to it. `on_made` is shown each thread's machines before they begin.
+    then is one of Fluid to it. What every machine does is written to `record`.
     """
     ports = Ports(len(job.roles))
     addresses = dict(zip(job.roles, ports.addresses, strict=True))
@@ -44,6 +45,7 @@ def play(
     problems: list[BaseException] = []
     over = threading.Event()
     options.setdefault("seed", 1)
+    parts = {role: "" if record is None else f"{record}.{role}" for role in job.roles}
 
     def tell(**_fields: Any) -> None:
         pass
@@ -52,13 +54,13 @@ def play(
         cluster = played[role]
         try:
             if any(server.name == role for server in cluster.servers):
-                place = Place(addresses, fluid=through is not None)
+                place = Place(addresses, fluid=through is not None, record=parts[role])
                 play_server(cluster, role, TERMS, place, tell, lambda _: None)
             else:
                 given = {server.name: addresses[server.name] for server in cluster.servers}
                 if through is not None:
                     given = {name: through(role, address) for name, address in given.items()}
-                place = Place({**addresses, **given}, fluid=through is not None)
+                place = Place({**addresses, **given}, fluid=through is not None, record=parts[role])
                 play_trainer(cluster, role, TERMS, place, steps, tell, lambda _: None)
         except BaseException as problem:
             problems.append(problem)
@@ -67,8 +69,6 @@ def play(
     for role in job.roles:
         cluster = played[role] = job.cluster(**options)
         cluster.feed(feeds)
-        if on_made is not None:
-            on_made(role, cluster)
     threads = [threading.Thread(target=one, args=(role,), daemon=True) for role in job.roles]
     for thread in threads:
         thread.start()
@@ -78,6 +78,8 @@ def play(
     ports.close()
     if problems:
         raise problems[0]
+    if record is not None:
+        write_record(str(record), options["seed"], steps, {role: Path(parts[role]).read_text() for role in parts})
     return gathered(job.cluster(**options), played)
 
 

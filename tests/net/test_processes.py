@@ -163,3 +163,17 @@ def test_the_environment_says_who_a_process_is(
 ) -> None:
     servers = {"pserver_0": "10.0.0.1:6174", "pserver_1": "10.0.0.2:6174"}
     assert role_of_environment(environment, servers) == (role, addresses)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["launch", "job", "--record", "x", "--restarts", "1"], "--record can't be combined with --restarts"),
+        (["run", PROGRAM, "--pservers", "1", "--replay", "x", "--seed", "1"], "--replay can't be combined with --seed"),
+    ],
+)
+def test_what_can_not_be_recorded_or_replayed(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    assert told in capsys.readouterr().err

@@ -40,12 +40,12 @@ from pstranspile.run.cluster.faults import Injector
 from pstranspile.run.cluster.feeding import ClusterFeeds, feeds_of
 from pstranspile.run.cluster.forms import SENDING, Forms
 from pstranspile.run.cluster.geo import GeoServer
-from pstranspile.run.cluster.network import Machine, Network, Scheduler
+from pstranspile.run.cluster.network import Machine, Network
 from pstranspile.run.cluster.placement import Placement, infer_placement
 from pstranspile.run.cluster.programs import give_turns, require_rounds, said_by_program
 from pstranspile.run.cluster.report import stuck
 from pstranspile.run.cluster.rpc import link_to, make_rpc, text_list
-from pstranspile.run.cluster.scheduler import SeededScheduler
+from pstranspile.run.cluster.scheduler import Schedule, scheduler_of
 from pstranspile.run.cluster.script import Exchange, Library
 from pstranspile.run.cluster.server import Server, listening_op, mode_of
 from pstranspile.run.cluster.shares import Shares, Weighing
@@ -76,13 +76,14 @@ def _by_number(name: str) -> tuple[int, str]:
 class Cluster:
     """A job's machines under one scheduler. `roles` maps names (`trainer_0`, `pserver_1`) to programs.
 
-    A role whose main program has a `listen_and_serv` is a server; the others are trainers, in the order of the numbers
-    that end their names. `schedule` is the seed of an order of events, None for machines in turn. `seed` takes the
-    place of the programs' own. `distributed_vars` is the table of variables on servers (a compile's; else it is
-    inferred). `init` gives whole variables, set after the servers' start-up programs. `settings` are those of the
-    trainers' communicators. `faults` are things that go wrong. `programs` says which program each step runs where
-    trainers have several (`main*5,generator`, or a function of trainer and step; default: always @main); `fetch` then
-    names variables of all programs, or of one as `PROGRAM/NAME`. Raises DiagnosticError.
+    A role whose main program has a `listen_and_serv` is a server; the others are trainers, in the order of the
+    numbers that end their names. `schedule` says the order of events, by a seed or a scheduler; None: machines in
+    turn. `seed` takes the place of the programs' own. `distributed_vars` is the table of variables on servers (a
+    compile's; else it is inferred). `init` gives whole variables, set after the servers' start-up programs.
+    `settings` are those of the trainers' communicators. `faults` are things that go wrong. `programs` says which
+    program each step runs where trainers have several (`main*5,generator`, or a function of trainer and step;
+    default: always @main); `fetch` then names variables of all programs, or of one as `PROGRAM/NAME`. Raises
+    DiagnosticError.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class Cluster:
         *,
         fetch: Sequence[str] = (),
         init: Mapping[str, Any] | None = None,
-        schedule: int | None = None,
+        schedule: Schedule = None,
         seed: int | None = None,
         distributed_vars: Iterable[DistributedVar] | None = None,
         settings: Settings | None = None,
@@ -103,7 +104,7 @@ class Cluster:
         if not isinstance(roles, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise wrong_type("Cluster", "programs by role name", roles, "Roles")
         self.settings = settings or Settings()
-        self.scheduler = Scheduler() if schedule is None else SeededScheduler(schedule)
+        self.scheduler = scheduler_of(schedule)
         self.network = Network(self.scheduler)
         self.init = dict(init or {})
         self.library = Library()

@@ -17,6 +17,9 @@ KEPT = declare(
     "cluster-kept",
     "The state that a server kept can't be read back from its file, so the server can't be started again.",
 )
+RECORD = declare(
+    "cluster-record", "A record of a run can't be read, or the machines of the simulation do not go on as it says."
+)
 UNREACHABLE = declare("cluster-no-server", "A trainer talks to an endpoint at which no server of the cluster listens.")
 OP = declare(
     "cluster-op", "An op that talks to servers does not name as many variables, servers or sections as belong together."

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from typing import TypeAlias
 
 from pstranspile.run.cluster.message import Message
 from pstranspile.run.cluster.network import Link, Machine, Scheduler
+
+Schedule: TypeAlias = "int | Scheduler | None"
+"""The order of events: the one that a seed gives, or a scheduler; None: machines in turn."""
+
+
+def scheduler_of(schedule: Schedule) -> Scheduler:
+    """What decides in which order things happen."""
+    if isinstance(schedule, Scheduler):
+        return schedule
+    return Scheduler() if schedule is None else SeededScheduler(schedule)
 
 
 class SeededScheduler(Scheduler):

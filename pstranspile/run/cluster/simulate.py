@@ -13,6 +13,7 @@ from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.communicator import Settings
 from pstranspile.run.cluster.feeding import ClusterFeeds
 from pstranspile.run.cluster.scenario import Scenario
+from pstranspile.run.cluster.scheduler import Schedule
 from pstranspile.run.cluster.shares import Weighing
 from pstranspile.run.cluster.trainer import Trainer
 from pstranspile.run.step_arrays import stacked
@@ -89,7 +90,7 @@ def simulate(
     fetch: Sequence[str] = (),
     *,
     init: Mapping[str, Any] | None = None,
-    schedule: int | None = None,
+    schedule: Schedule = None,
     seed: int | None = None,
     on_step: Callable[[Trainer, int], object] | None = None,
     run: Callable[[Cluster, int], object] | None = None,
@@ -103,13 +104,14 @@ def simulate(
     `result` is a compile's, or a mapping of role names to programs. `feeds` are arrays by input with a leading step
     axis (ragged ones as in a feed file), or a mapping per step, divided over the trainers; or a function of trainer
     and step. `steps`: how many (default: as many as are fed, or 1); a trainer that runs out of data before leaves.
-    `fetch` names variables to keep of every step, `init` gives whole variables to start from. `schedule` seeds the
-    order of events (default: machines in turn), `seed` takes the place of the programs' random seeds. `on_step` is told
-    of every step a trainer has done. `run` takes the place of `Cluster.run_to`: it may also save, or begin where
-    another run was saved. `faults` are things that go wrong (`parse_scenario`, `random_scenario`). `programs`
-    says which program each step runs, where a job has several (`main*5,generator`, or a function of trainer and step).
-    `shares` says whether the trainers' shares of a batch count the same, as Fluid has it, or "weighted" by their rows;
-    a function of trainer and step is then called for all trainers. Raises DiagnosticError.
+    `fetch` names variables to keep of every step, `init` gives whole variables to start from. `schedule` is the
+    order of events, by a seed or a scheduler (default: machines in turn), `seed` takes the place of the programs'
+    random seeds. `on_step` is told of every step a trainer has done. `run` takes the place of `Cluster.run_to`: it
+    may also save, or begin where another run was saved. `faults` are things that go wrong (`parse_scenario`,
+    `random_scenario`). `programs` says which program each step runs, where a job has several (`main*5,generator`,
+    or a function of trainer and step). `shares` says whether the trainers' shares of a batch count the same, as
+    Fluid has it, or "weighted" by their rows; a function of trainer and step is then called for all trainers.
+    Raises DiagnosticError.
     """
     if not isinstance(result, Mapping) and not hasattr(result, "roles"):
         raise wrong_type("simulate", "what a compile gives, or programs by role name", result, "Compiled")

@@ -1,0 +1,191 @@
+"""What the processes of a real run did, in order, and a scheduler that has the machines of a simulation do the same.
+
+A machine depends on nothing but the messages it takes and their order, and on the order of turns among the machines of
+its process. Both are recorded, so the simulation ends with the same bits, whatever the processes had to wait for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+from zlib import crc32
+
+from pstranspile.interop.outputs import write_output
+from pstranspile.ir.diagnostics import DiagnosticError, Note, error
+from pstranspile.ir.model import Location
+from pstranspile.ir.reading import read_regular
+from pstranspile.lazy import lazy_import
+from pstranspile.run.cluster import codes
+from pstranspile.run.cluster.cluster import Cluster
+from pstranspile.run.cluster.message import Message
+from pstranspile.run.cluster.network import Link, Machine, Scheduler
+from pstranspile.run.cluster.trainer import Trainer
+
+np = lazy_import("numpy")
+
+FORM = "pstranspile-record-1"
+MOST = 1 << 32
+"""Bytes that a record may have."""
+
+
+class Taken(NamedTuple):
+    """A message that a machine took: its number on the link from `source`, and a check sum of what it carries."""
+
+    source: str
+    sequence: int
+    check_sum: int
+
+
+class Turn(NamedTuple):
+    """A machine goes on, with these messages; None: its trainer is told that there is no more to do, and leaves."""
+
+    machine: str
+    taken: tuple[Taken, ...] | None
+
+
+class Record(NamedTuple):
+    """A run: the seed of its random numbers (None: the programs'), its steps, and the turns of each process."""
+
+    seed: int | None
+    steps: int
+    turns: Mapping[str, Sequence[Turn]]
+
+
+def check_sum(value: Any) -> int:
+    """A number that tells what a message carries from other values, by their bits."""
+    if isinstance(value, np.ndarray):
+        array: Any = np.ascontiguousarray(value)
+        return crc32(array.tobytes(), crc32(f"{array.dtype.str}{array.shape}".encode()))
+    if isinstance(value, tuple | list):
+        items = cast("Iterable[Any]", value)
+        total = crc32(type(items).__name__.encode())
+        for item in items:
+            total = crc32(check_sum(item).to_bytes(4, "little"), total)
+        return total
+    return crc32(repr(value).encode())
+
+
+def taken_of(message: Message) -> Taken:
+    """What a record holds of a message."""
+    return Taken(message.source, message.sequence, check_sum(message.payload))
+
+
+# the file
+
+
+def line_of(turn: Turn) -> str:
+    """A turn as a line of a record."""
+    return json.dumps([turn.machine, turn.taken], separators=(",", ":")) + "\n"
+
+
+def write_record(path: str, seed: int | None, steps: int, lines: Mapping[str, str]) -> None:
+    """Writes a record of what each process has written. Raises DiagnosticError."""
+    parts = [json.dumps({"form": FORM, "seed": seed, "steps": steps}) + "\n"]
+    for process, text in lines.items():
+        parts += [json.dumps({"process": process}) + "\n", text]
+    write_output(path, "".join(parts).encode())
+
+
+def read_record(path: str) -> Record:
+    """Reads a record. Raises DiagnosticError (`cluster-record`) that says what is wrong with the file."""
+    try:
+        head, *lines = read_regular(Path(path), MOST).decode().splitlines()
+        about = json.loads(head)
+        if about["form"] != FORM:
+            raise ValueError(f"its form is {about['form']}")
+        turns: dict[str, list[Turn]] = {}
+        own: list[Turn] = []
+        for line in lines:
+            found = json.loads(line)
+            if isinstance(found, dict):
+                own = turns[str(cast("dict[str, str]", found)["process"])] = []
+                continue
+            machine, taken = found
+            own.append(Turn(machine, None if taken is None else tuple(Taken(*item) for item in taken)))
+        return Record(about["seed"], int(about["steps"]), turns)
+    except OSError as problem:
+        raise _refused(f"can't be read: {problem.strerror}", path) from None
+    except (ValueError, TypeError, LookupError, RecursionError) as problem:
+        raise _refused(f"is no record of a run: {problem}", path) from None
+
+
+def _refused(message: str, path: str = "", notes: Sequence[Note] = ()) -> DiagnosticError:
+    return DiagnosticError([error(codes.RECORD, message, Location(path) if path else None, notes=notes)])
+
+
+# the run
+
+
+def replay(cluster: Cluster, steps: int) -> None:
+    """Has a cluster under a `RecordedScheduler` do all that is recorded. Raises DiagnosticError."""
+    for trainer in cluster.trainers:
+        trainer.limit = steps
+    cluster.start()
+
+
+class RecordedScheduler(Scheduler):
+    """Has every machine take its turns as a record says."""
+
+    def __init__(self, record: Record):
+        super().__init__()
+        self._left = {process: deque(turns) for process, turns in record.turns.items()}
+        self._machines: dict[str, Machine] = {}
+        self._posted: dict[tuple[str, str], deque[Message]] = {}
+
+    @property
+    def ready(self) -> None:
+        """None: messages wait until they are taken."""
+        return
+
+    def wake(self, machine: Machine) -> None:
+        """The machine may have turns from now on."""
+        self._machines[machine.name] = machine
+
+    def deliver(self, link: Link, message: Message) -> None:
+        """The message waits until it is taken."""
+        self._machines[link.to_name] = link.target
+        self._posted.setdefault((link.from_name, link.to_name), deque()).append(message)
+
+    def run(self) -> None:
+        """Goes on as far as the record does. Raises DiagnosticError where the machines do not go on as recorded."""
+        going = True
+        while going:
+            going = False
+            for turns in self._left.values():
+                while turns and self._possible(turns[0]):
+                    self._take(turns.popleft())
+                    going = True
+        waiting = [Note(self._missing(turns[0])) for turns in self._left.values() if turns]
+        if waiting:
+            raise _refused("the machines do not go on as they did in the recorded run", notes=waiting)
+
+    def _possible(self, turn: Turn) -> bool:
+        """Whether all messages of a turn have been posted."""
+        if turn.machine not in self._machines:
+            return False
+        wanted: dict[str, int] = {}
+        for taken in turn.taken or ():
+            wanted[taken.source] = wanted.get(taken.source, 0) + 1
+        return all(len(self._posted.get((source, turn.machine), ())) >= count for source, count in wanted.items())
+
+    def _take(self, turn: Turn) -> None:
+        machine = self._machines[turn.machine]
+        self.now += 1
+        if turn.taken is None:
+            assert isinstance(machine, Trainer)
+            machine.feed = lambda _step: None
+            machine.limit = max(machine.limit, machine.step + 1)
+            return
+        for taken in turn.taken:
+            message = self._posted[taken.source, turn.machine].popleft()
+            if taken_of(message) != taken:
+                raise _refused(f"a message is not that of the recorded run: {message}")
+            machine.inbox.append(message)
+        machine.run()
+
+    def _missing(self, turn: Turn) -> str:
+        told = ", ".join(f"message {taken.sequence} of {taken.source}" for taken in turn.taken or ())
+        return f"{turn.machine} should go on with {told or 'nothing'}"

@@ -1,0 +1,70 @@
+"""Records of real runs: what is wrong with a file, or with the machines that are to do the same, is told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.run.cluster.record import FORM, Record, RecordedScheduler, Taken, Turn, read_record, replay
+from pstranspile.run.cluster.simulate import simulate
+from tests.run.cluster.recorded import arrays, roles
+
+STEPS = 2
+
+
+def played(turns: dict[str, list[Turn]]) -> None:
+    """A job of two trainers and two servers, as somebody has recorded."""
+    schedule = RecordedScheduler(Record(None, STEPS, turns))
+    feeds, init = arrays("fit_a_line_sgd", "feeds"), arrays("fit_a_line_sgd", "init")
+    simulate(roles("fit_a_line_sgd/sync_2x2"), feeds, STEPS, init=init, schedule=schedule, run=replay)
+
+
+def begins(trainer: str) -> list[Turn]:
+    return [Turn(trainer, ())]
+
+
+@pytest.mark.parametrize(
+    ("turns", "told"),
+    [
+        (
+            {"trainer_0": begins("trainer_0"), "pserver_0": [Turn("pserver_0", (Taken("trainer_1", 1, 0),))]},
+            "the machines do not go on as they did in the recorded run\n"
+            "note: pserver_0 should go on with message 1 of trainer_1",
+        ),
+        ({"trainer_7": begins("trainer_7")}, "note: trainer_7 should go on with nothing"),
+        (
+            {"trainer_0": begins("trainer_0"), "pserver_0": [Turn("pserver_0", (Taken("trainer_0", 1, 5),))]},
+            "a message is not that of the recorded run: get",
+        ),
+        ({"trainer_0": begins("trainer_0")}, "error[cluster-stuck]"),
+    ],
+)
+def test_machines_that_do_something_else(turns: dict[str, list[Turn]], told: str) -> None:
+    with pytest.raises(DiagnosticError) as caught:
+        played(turns)
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        "[1]\n",
+        json.dumps({"form": "another", "seed": 1, "steps": 1}),
+        json.dumps({"form": FORM, "seed": 1, "steps": "x"}),
+        json.dumps({"form": FORM, "seed": 1, "steps": 1}) + "\n[1]\n",
+        json.dumps({"form": FORM, "seed": 1, "steps": 1}) + '\n{"process": "a"}\n["a", [[1]]]\n',
+        json.dumps({"form": FORM, "seed": 1, "steps": 1}) + '\n{"other": "a"}\n',
+    ],
+)
+def test_a_file_that_is_no_record(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "record"
+    path.write_text(text)
+    with pytest.raises(DiagnosticError, match=r"record: error\[cluster-record\]: is no record of a run"):
+        read_record(str(path))
+    with pytest.raises(DiagnosticError, match=r"error\[cluster-record\]: can't be read: No such file"):
+        read_record(str(path) + "x")
