@@ -22,9 +22,10 @@ $(BIN)/pytest: pyproject.toml
 test: setup  ## run the tests, or those that TESTS names: make test TESTS=tests/ops
 	$(BIN)/pytest $(TESTS)
 
-lint: setup  ## say what ruff finds in style
+lint: setup  ## say what is wrong in style, and what nothing uses
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/vulture
 
 format: setup  ## bring the code into the form that ruff wants
 	$(BIN)/ruff check --fix .

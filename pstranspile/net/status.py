@@ -11,7 +11,7 @@ from typing import Any, TextIO
 STATUS, PARENT = "PSTRANSPILE_STATUS", "PSTRANSPILE_PARENT"
 """Environment variables: the number of the pipe to write to; whether stdin ends when the parent does."""
 
-LISTENING, WAITING, TRAINING, SERVING, DONE = "listening", "waiting", "training", "serving", "done"
+WAITING, TRAINING, SERVING, DONE = "waiting", "training", "serving", "done"
 """What a process may be doing."""
 
 

@@ -21,9 +21,6 @@ class Killed(BaseException):
     """Stands for the end of the process."""
 
 
-CALLS = ("mkdir", "rename", "fsync", "open")
-
-
 def count_calls(monkeypatch: pytest.MonkeyPatch, stop_at: int = -1) -> list[str]:
     """Counts what reaches the file system; the process ends before call number `stop_at`."""
     seen: list[str] = []

@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 from pstranspile import layers as L
 from pstranspile.ir.types import DType
 
-XY = "x", "y"
-
 
 def regression(prediction: L.Value, y: L.Value) -> L.Value:
     return L.mean(L.square_error_cost(prediction, y))
