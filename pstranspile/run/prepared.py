@@ -16,7 +16,7 @@ from pstranspile.ops.values import LoDTensor
 from pstranspile.run import codes
 from pstranspile.run.block_source import BlockCode
 from pstranspile.run.bound import arguments_of, fail, slot_of
-from pstranspile.run.feeds import changed_names, check_feeds, fetched, missing
+from pstranspile.run.feeds import changed_names, check_feeds, fetched, mismatch, missing
 from pstranspile.run.frame import Execution, Frame
 from pstranspile.run.scope import Home, Scope, own_copy
 from pstranspile.run.source import Deviation, Missing, Source
@@ -36,7 +36,7 @@ class Prepared:
         self.feeds = tuple(feeds)
         self.fetches = tuple(fetches)
         self.source: Source | None = None
-        variables = self.program.main_block.vars
+        variables = self._vars = self.program.main_block.vars
         self._last: dict[str, Any] = dict.fromkeys(self.feeds)  # what `_form` gave for the last value of each feed
         changed = changed_names(self.program)
         self._copied = frozenset(
@@ -62,9 +62,12 @@ class Prepared:
         values: list[Value] = []
         for name, last in self._last.items():
             value = feed[name]
-            if last is None or last != _form(value):
-                value = check_feeds(self.program, {name: value})[name]
-                form = _form(value)
+            form = _form(value)
+            if form is None or form != last:
+                var = self._vars.get(name)
+                if form is None or var is None or mismatch(var, value):
+                    value = check_feeds(self.program, {name: value})[name]
+                    form = _form(value)
                 self._last[name] = None if form is None else (*form[:2], *([*level] for level in form[2:]))
             values.append(own_copy(value) if name in self._copied else value)
         return values

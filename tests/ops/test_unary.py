@@ -57,7 +57,13 @@ def test_halves_are_rounded_away_from_zero():
 
 
 def test_sign_and_the_slope_of_abs_at_zero():
-    assert one_output("sign", {"X": np.array([-2.0, 0.0, 3.0])}).tolist() == [-1, 0, 1]
+    assert one_output("sign", {"X": np.array([-2.0, 0.0, 3.0, -0.0, np.nan])}).tolist() == [
+        -1,
+        0,
+        1,
+        0,
+        0,
+    ]  # as in Fluid
     inputs = {"X": np.array([-2.0, 0.0, 3.0]), "Out@GRAD": np.ones(3)}
     assert one_output("abs_grad", inputs, slot="X@GRAD").tolist() == [-1, 0, 1]
 
