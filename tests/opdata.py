@@ -16,10 +16,10 @@ from pstranspile.ir.attributes import PYTHON_TYPES, AttrKind
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Op, Program, TensorType, Var
 from pstranspile.ir.types import DType, VarKind
+from pstranspile.ops import with_defaults
 from pstranspile.ops.shapes import check_types
 from pstranspile.ops.tensor_bytes import NUMPY_TYPES
 from pstranspile.ops.values import LoDTensor, SelectedRows
-from pstranspile.run.bound import with_defaults
 from pstranspile.run.frame import Execution, Frame
 from pstranspile.run.scope import Scope, own_copy
 

@@ -40,11 +40,11 @@ def _causes(main: Program, startup: Program) -> list[Diagnostic]:
     findings = [
         *_mistaken_roles(main, moved),
         *_undeclared(main, [ops[index] for index in sorted(moved)]),
-        *_not_initialised(main, startup, [ops[index] for index in sorted(moved)]),
         *_overwritten(main, moved, {op.input("Param") for op in updates}),
         *chain.from_iterable(_mistaken_update(op, main) for op in updates),
         *_updated_twice(updates),
         *_mistaken_rates(main, {op.input("Param") for op in updates}),
+        *_not_initialised(main, startup, [ops[index] for index in sorted(moved)]),
         *_mistaken_pairs(main),
         *_made_for_frozen(main),
         *_gradients_of_nothing(main),
@@ -60,7 +60,8 @@ def _is_optimizer(op: Op) -> bool:
 
 def _not_initialised(main: Program, startup: Program, moved: list[Op]) -> Iterator[Diagnostic]:
     """What ops that move to servers read, but no machine gives a value before."""
-    given = set(chain.from_iterable(effects_of(startup, op).writes for op in startup.main_block.ops))
+    initialised = set(chain.from_iterable(effects_of(startup, op).writes for op in startup.main_block.ops))
+    given = {name for name in initialised if (var := main.main_block.vars.get(name)) is not None and var.persistable}
     moving = set(map(id, moved))
     on_trainer = set(mentioned([op.outputs for op in main.main_block.ops if id(op) not in moving]))
     reported: set[str] = set()

@@ -24,6 +24,7 @@ from pstranspile.ir.model import Op, Origin
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import VarKind
 from pstranspile.layers.draft import Draft
+from pstranspile.ops import with_defaults
 from pstranspile.ops.gradient import (
     SUFFIX,
     GradientBlock,
@@ -202,7 +203,7 @@ class _Backward:
             return ()
         sub_block = forward.attrs.get("sub_block")
         inner = self._sub_block(forward, int(sub_block)) if isinstance(sub_block, BlockRef) else None
-        made = rule(forward, Wanted(self.unwanted.setdefault(block, set()), inner))
+        made = rule(with_defaults(forward), Wanted(self.unwanted.setdefault(block, set()), inner))
         device, origin = forward.attrs.get("op_device"), _derived(forward.origin)
         kept: list[Op] = []
         for op in made:

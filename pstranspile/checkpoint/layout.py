@@ -108,8 +108,10 @@ def layout_of(job: Compiled | Module) -> Layout:
     elsewhere.update(one.origin for one in held if one.table)
     for number in range(plan.trainers):
         role = job.trainer(number)
-        # of what is looked up on the servers, a trainer has the declaration only
-        held += (_whole(var, role.name) for var in _kept(trainer_variables(role)) if var.name not in elsewhere)
+        named = _named(role)
+        # of what is looked up on the servers, or what only servers update, a trainer has the declaration at most
+        kept = (var for var in _kept(trainer_variables(role)) if var.name in named and var.name not in elsewhere)
+        held += (_whole(var, role.name) for var in kept)
     machines = (*(f"pserver_{j}" for j in range(len(plan.pservers))), *(f"trainer_{i}" for i in range(plan.trainers)))
     variables = _put_together(held, job.source)
     return Layout(job.fingerprint, plan.mode, plan.pservers, plan.trainers, machines, variables)
@@ -136,6 +138,13 @@ def sources_of(module: Module) -> Mapping[str, Var]:
 def trainer_variables(role: Role) -> Mapping[str, Var]:
     """The variables of block 0 of all programs of a trainer."""
     return _together((role.main, *role.others.values()))
+
+
+def _named(role: Role) -> set[str]:
+    """What any op of a trainer names: nothing else has a value there."""
+    programs = (role.startup, role.main, *role.others.values())
+    ops = (op for program in programs for block in program.blocks for op in block.ops)
+    return {name for op in ops for side in (op.inputs, op.outputs) for names in side.values() for name in names}
 
 
 def _together(programs: Sequence[Program]) -> Mapping[str, Var]:

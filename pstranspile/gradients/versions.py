@@ -10,6 +10,7 @@ from pstranspile.ir.attributes import BlockRef
 from pstranspile.ir.model import Op, Program
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import DType, VarKind
+from pstranspile.ops import schema_of, with_defaults
 from pstranspile.ops.gradient import EMPTY_NAME, SUFFIX, Wanted, differentiated, gradient_name, gradient_rule
 
 WITH_BLOCKS = ("while", "conditional_block", "recurrent")
@@ -128,11 +129,18 @@ class Expected(NamedTuple):
 
 
 def expected_of(op: Op, index: int) -> list[Expected]:
-    """The gradient ops that an op without a sub-block asks for."""
+    """The gradient ops that an op without a sub-block asks for; none if it lacks what its schema requires."""
     rule = gradient_rule(op.type)
-    if rule is None or inner_in(op):
+    if rule is None or inner_in(op) or _lacks(op):
         return []
-    return [Expected(index, part, made) for part, made in enumerate(rule(op, Wanted()))]
+    return [Expected(index, part, made) for part, made in enumerate(rule(with_defaults(op), Wanted()))]
+
+
+def _lacks(op: Op) -> bool:
+    schema = schema_of(op.type)
+    sides = ((schema.inputs, op.inputs), (schema.outputs, op.outputs)) if schema is not None else ()
+    required = ((slot, held) for slots, held in sides for slot in slots.values() if not slot.dispensable)
+    return any(not slot.duplicable and not held.get(slot.name) for slot, held in required)
 
 
 def inner_in(op: Op) -> bool:

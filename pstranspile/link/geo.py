@@ -65,7 +65,7 @@ def _check_tick(trainer: Trainer, op: Op, held: Mapping[str, Var | None], pushed
     A parameter that is not sparse is exchanged whole, whatever is told of it.
     """
     role, ids, tables = trainer.role, op.inputs.get("X", ()), strings_attr(op, "send_varnames")
-    if not tables and held:
+    if not tables and any(name in trainer.main.vars for name in _slices_listed(trainer) or held):
         yield finding(GEO, role, op, "a communicator takes no notice of a send that names nothing, so nobody exchanges")
     if len(ids) != len(tables):
         message = f"{len(ids)} variables with ids are sent for {len(tables)} tables"

@@ -8,8 +8,10 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
+from pstranspile.ir.attributes import AttrKind, AttrValue, float32
 from pstranspile.ir.codes import declare as declare_code
 from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op
 from pstranspile.ops.schema import OpSchema, registered
 
@@ -156,6 +158,22 @@ def is_optimizer(op: Op) -> bool:
     """Whether the op's schema declares how it updates a parameter."""
     schema = schema_of(op.type)
     return schema is not None and schema.is_optimizer
+
+
+def with_defaults(op: Op) -> Op:
+    """The op with its schema's defaults in place of attributes that it does not carry.
+
+    Whole numbers where the schema wants others, or true or false, are converted, as Fluid does.
+    """
+    schema = schema_of(op.type)
+    if schema is None:
+        return op
+    attrs: dict[str, AttrValue] = {**schema.defaults, **op.attrs}
+    for name, value in op.attrs.items():
+        kind = schema.attrs[name].kind if name in schema.attrs else None
+        if isinstance(value, int) and not isinstance(value, bool) and kind in (AttrKind.FLOAT, AttrKind.BOOLEAN):
+            attrs[name] = float32(value) if kind is AttrKind.FLOAT else bool(value)
+    return op._replace(attrs=FrozenMap(attrs))
 
 
 def all_schemas() -> Mapping[str, OpSchema]:

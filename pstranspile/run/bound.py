@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple, NoReturn, Protocol, TypeAlias
 
-from pstranspile.ir.attributes import AttrKind, AttrValue, float32
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import Op, Program
 from pstranspile.lazy import lazy_import
-from pstranspile.ops import schema_of
+from pstranspile.ops import schema_of, with_defaults
 from pstranspile.ops.context import Value
 from pstranspile.ops.kernel import Run, kernel_of
 from pstranspile.ops.schema import Slot
@@ -123,22 +122,6 @@ def present(op: Op, program: Program, block: int) -> Op:
 
 def _declared(name: str, program: Program, block: int) -> bool:
     return name == EMPTY_NAME or program.find_var(name, block) is not None
-
-
-def with_defaults(op: Op) -> Op:
-    """The op with its schema's defaults in place of attributes that it does not carry.
-
-    Whole numbers where the schema wants others, or true or false, are converted, as Fluid does.
-    """
-    schema = schema_of(op.type)
-    if schema is None:
-        return op
-    attrs: dict[str, AttrValue] = {**schema.defaults, **op.attrs}
-    for name, value in op.attrs.items():
-        kind = schema.attrs[name].kind if name in schema.attrs else None
-        if isinstance(value, int) and not isinstance(value, bool) and kind in (AttrKind.FLOAT, AttrKind.BOOLEAN):
-            attrs[name] = float32(value) if kind is AttrKind.FLOAT else bool(value)
-    return op._replace(attrs=FrozenMap(attrs))
 
 
 def _argument(

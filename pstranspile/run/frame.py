@@ -13,7 +13,7 @@ from typing import Protocol, TypeAlias
 from pstranspile.gradients.audit import wrong_gradients
 from pstranspile.gradients.loop_terms import KEPT, with_loop_terms
 from pstranspile.gradients.old_values import is_copy, with_old_values
-from pstranspile.ir.diagnostics import DiagnosticError, raise_errors
+from pstranspile.ir.diagnostics import DiagnosticError, error, raise_errors
 from pstranspile.ir.model import Block, Op, Program, Var
 from pstranspile.ops.context import Value
 from pstranspile.ops.random_numbers import Key, stream_key
@@ -56,6 +56,8 @@ class Execution:
         watchers: tuple[Watcher, ...] = (),
         folder: str | Path = ".",
     ):
+        if not program.blocks:
+            raise DiagnosticError([error("no-block", "the program has no block")])
         self.program = with_old_values(with_loop_terms(without_unmade_terms(program)))
         raise_errors(wrong_gradients(self.program))
         self.scope = scope

@@ -14,10 +14,11 @@ from pstranspile.arithmetic import either
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op, Program
 from pstranspile.ir.types import VarKind
+from pstranspile.ops import with_defaults
 from pstranspile.ops.embedding import LOOKUP_GRADIENTS
 from pstranspile.ops.numeric import flag, real
 from pstranspile.ops.rows import AS_ROWS
-from pstranspile.run.bound import BoundOp, bind, with_defaults
+from pstranspile.run.bound import BoundOp, bind
 from pstranspile.run.together import LARGEST
 
 
@@ -71,8 +72,8 @@ def _is_lookup(makers: list[Op]) -> bool:
 
 
 def _is_large(program: Program, name: str) -> bool:
-    var = program.main_block.vars[name]
-    return var.kind is VarKind.LOD_TENSOR and var.tensor is not None and prod(var.shape) > LARGEST
+    var = program.main_block.vars.get(name)
+    return var is not None and var.kind is VarKind.LOD_TENSOR and var.tensor is not None and prod(var.shape) > LARGEST
 
 
 def _is_temporary(program: Program, name: str) -> bool:

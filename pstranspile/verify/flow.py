@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
-from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op, TensorType, Var
 from pstranspile.ir.types import DType, VarKind
-from pstranspile.ops import schema_of
+from pstranspile.ops import schema_of, with_defaults
 from pstranspile.ops.shapes import ShapeError, ShapeProblem, Types, fits, infer_types, output_problems, rule_of
 
 TypeOf = Callable[[str], "int | None"]
@@ -99,7 +98,7 @@ class TypeTable:
         names = list(chain.from_iterable(op.outputs.values()))
         schema = schema_of(op.type)
         if schema is not None and not schema.defaults.keys() <= op.attrs.keys():
-            op = op._replace(attrs=FrozenMap({**schema.defaults, **op.attrs}))
+            op = with_defaults(op)
         if rule_of(op.type) is None:
             return Given(tuple([self.unsure(declared(name)) for name in names]))
         known: Types = {}

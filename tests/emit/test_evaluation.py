@@ -6,6 +6,10 @@ import pytest
 
 import pstranspile as ps
 from pstranspile import proof
+from pstranspile.autodiff import Momentum
+from pstranspile.ir.model import Module
+from pstranspile.ir.roles import OpRole
+from tests.emit.several import two_tasks
 
 EVALUATION = """ir 1
 program @main {
@@ -56,3 +60,19 @@ def test_trainers_keep_the_ops_and_servers_hold_nothing(mode: str) -> None:
 @pytest.mark.parametrize("mode", EXCHANGES)
 def test_a_cluster_evaluates_as_one_machine_does(mode: str) -> None:
     assert proof.check(ps.loads(EVALUATION), job(mode)).holds
+
+
+@pytest.mark.parametrize("mode", EXCHANGES)
+@pytest.mark.parametrize("evaluating", ["main", "second"])
+def test_a_program_that_evaluates_beside_one_that_trains(evaluating: str, mode: str) -> None:
+    """As a clone for tests does, which still declares all that the ops of training kept."""
+    module = two_tasks([Momentum(0.1, 0.9), Momentum(0.1, 0.9)])
+    program = module[evaluating]
+    block = program.main_block
+    kept = tuple(op for op in block.ops if not (op.role or OpRole.FORWARD) & (OpRole.BACKWARD | OpRole.OPTIMIZE))
+    module = Module(module.programs | {evaluating: program._replace(blocks=(block._replace(ops=kept),))})
+    report = proof.check(module, job(mode), steps=4, programs="main,second")
+    assert report.holds
+    task = "b" if evaluating == "main" else "a"
+    learnt = {learnt.parameter for learnt in report.learnt if learnt.changed}
+    assert learnt == {"encoder_w", "encoder_b", f"{task}_w", f"{task}_b"}

@@ -294,6 +294,39 @@ def test_an_unsound_module_ends_in_diagnostics(mode: str):
             ps.compile(module, JOBS[mode])
     with pytest.raises(DiagnosticError, match="has no block"):
         ps.compile(Module(ps.loads(MOMENTUM).programs | {"main": ps.Program(blocks=())}), JOBS[mode])
+    with pytest.raises(DiagnosticError, match="has no block"):
+        ps.run(ps.Program(blocks=()))
+
+
+@pytest.mark.parametrize("slot", ["X", "Out", "step"])
+def test_an_op_of_a_loop_lacks_what_its_gradient_needs(slot: str):
+    """Running says so, without a look at the gradients first. A step that is not given is 1."""
+    module = fluid.source("while_loop")
+
+    def without(op: ps.Op) -> ps.Op:
+        sides = (FrozenMap({s: names for s, names in side.items() if s != slot}) for side in (op.inputs, op.outputs))
+        attrs = FrozenMap({name: value for name, value in op.attrs.items() if name != slot})
+        return op._replace(inputs=next(sides), outputs=next(sides), attrs=attrs) if op.type == "increment" else op
+
+    blocks = [block._replace(ops=tuple(map(without, block.ops))) for block in module.main.blocks]
+    main, scope = module.main._replace(blocks=tuple(blocks)), ps.Scope()
+    ps.run(module["startup"], scope=scope)
+    feeds = {name: array[0] for name, array in make_feeds(main, 1, 4).items()}
+    with limited(), contextlib.nullcontext() if slot == "step" else pytest.raises(DiagnosticError):
+        ps.run(main, feeds, scope=scope)
+
+
+def test_the_step_counter_is_kept_by_startup_only():
+    """@main has one of its own, which nothing gives a value; async has trainers send the steps that they count."""
+    module = fluid.source("lr_polynomial_cycle")
+    block = module.main.main_block
+    counter = block.vars["@LR_DECAY_COUNTER@"]._replace(persistable=False)
+    changed = block._replace(vars=FrozenMap({**block.vars, counter.name: counter}))
+    module = Module(module.programs | {"main": module.main._replace(blocks=(changed, *module.main.blocks[1:]))})
+    assert is_clean(module)
+    with pytest.raises(DiagnosticError, match="no op before makes it, and it is not persistable") as raised:
+        ps.compile(module, JOBS["async"])
+    assert not isinstance(raised.value, LinkError)
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])

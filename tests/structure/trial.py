@@ -89,10 +89,10 @@ def survives(module: Module, rng: random.Random, modes: int = 4) -> str:
     for mode, job in rng.sample([*JOBS.items()], modes if sound else 2):
         with diagnosed():
             compiled[mode] = ps.compile(module, job)
-    if not sound:
-        return "unsound"
     with diagnosed():
         _runs_alone(module)
+    if not sound:
+        return "unsound"
     if not compiled:
         return "refused"
     mode = rng.choice([*compiled])
@@ -103,7 +103,7 @@ def survives(module: Module, rng: random.Random, modes: int = 4) -> str:
 
 
 def _feeds(module: Module) -> dict[str, Any]:
-    return make_feeds(module.main, 2, 4)
+    return make_feeds(module.main, 2, 4) if module.main.blocks else {}
 
 
 def _runs_alone(module: Module) -> None:

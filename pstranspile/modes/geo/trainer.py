@@ -37,7 +37,8 @@ def emit_geo_trainer(
     """The main program of every trainer: the source's, and a `send` that ends the step.
 
     `told` are the ids of changed rows that the send tells, `parameters` those whose changes the program declares. Where
-    no table is sparse the send has a token, for Fluid's communicator takes no notice of one that sends nothing.
+    no table is sparse the send has a token, for Fluid's communicator takes no notice of one that sends nothing; it is
+    sent for a parameter that the program updates, or if it updates none, for one that others do.
     """
     program, block = facts.program, facts.program.main_block
     variables = dict(block.vars)
@@ -51,7 +52,8 @@ def emit_geo_trainer(
     clips = frozenset(facts.roles.trainer_clips)
     ops = [_on_trainer(op, is_clip=index in clips) for index, op in enumerate(block.ops)]
     origin = made_of_program(program, TELL_ROWS if told else TELL_STEP)
-    dense = not told and bool(facts.updates)
+    trained = (*(update.parameter for update in facts.updates), *(p.name for p in parameters if p.name in block.vars))
+    dense = () if told else trained[:1]
     if dense or any(rows.padded for rows in told):
         variables[geo.token] = Var(geo.token, tensor=TensorType(DType.INT64, (1,)))
         attrs = {"shape": Longs([1]), "dtype": DType.INT64.value, "value": 0.0}
@@ -67,7 +69,7 @@ def emit_geo_trainer(
         ids.append(name)
     tables = [rows.table for rows in told]
     if dense:
-        ids, tables = [geo.token], [facts.updates[0].parameter]
+        ids, tables = [geo.token], [*dense]
     variables[geo.step] = Var(geo.step)
     ops.append(make_op("send", {"X": ids}, {"Out": [geo.step]}, {"send_varnames": Strings(tables)}, origin=origin))
     main = block._replace(vars=FrozenMap(variables), ops=tuple(ops))
