@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from pstranspile.arithmetic import dot
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.lazy import lazy_import
 from pstranspile.ops.kernel import Run, kernel, wanted
-from pstranspile.ops.lod import Array, plain, ragged, row_counts, sequences
+from pstranspile.ops.lod import Array, plain, ragged, row_counts, runs_between, sequences
 from pstranspile.ops.numeric import as_matrix
 from pstranspile.ops.schema import INT, declare, declare_gradient, ints
 from pstranspile.ops.shapes import (
@@ -166,26 +168,42 @@ def _run_sequence_concat_grad(_op: Op) -> Run:
     return run
 
 
-class _Windows:
-    """The rows around each row: `rows[i, k]` is the k-th row around row i, `outside` where it is in no sequence."""
+class _Windows(NamedTuple):
+    """The rows around each row: `rows[i, k]` is the k-th row around row i, or any where that is in no sequence.
 
-    def __init__(self, op: Op, offsets: list[int]):
-        length: Any = op.attrs["contextLength"]
-        start: Any = op.attrs["contextStart"]
-        if op.attrs["contextStride"] != 1:
-            raise ValueError(f"contextStride is {op.attrs['contextStride']}, it must be 1")
-        lengths = row_counts(offsets)
-        first = np.repeat(np.asarray(offsets[:-1], np.int64), lengths)[:, None]
-        last = np.repeat(np.asarray(offsets[1:], np.int64), lengths)[:, None]
-        self.rows = np.arange(offsets[-1])[:, None] + np.arange(start, start + length)
-        self.outside = (self.rows < first) | (self.rows >= last)
-        self.rows[self.outside] = 0
+    `outside` are the places in `rows`, counted through, that are in none; row i + shift[k] is the k-th row around i.
+    """
+
+    rows: Array
+    outside: Array
+    shifts: range
 
     def gather(self, x: Array) -> Array:
         """[rows, contextLength * width]: zeros where a window reaches out of its sequence."""
-        windows = x[self.rows]
-        windows[self.outside] = 0
+        windows = x.take(self.rows, axis=0)
+        self.clear(windows)
         return as_matrix(windows)
+
+    def clear(self, windows: Array) -> None:
+        """Puts zeros where windows [rows, contextLength, ...] reach out of their sequences."""
+        windows.reshape(-1, *windows.shape[2:])[self.outside] = 0
+
+
+def _windows(op: Op, offsets: Sequence[int]) -> _Windows:
+    length, start = int_attr(op, "contextLength"), int_attr(op, "contextStart")
+    if op.attrs["contextStride"] != 1:
+        raise ValueError(f"contextStride is {op.attrs['contextStride']}, it must be 1")
+    return _windows_between(tuple(offsets), start, length)
+
+
+@lru_cache(64)
+def _windows_between(offsets: tuple[int, ...], start: int, length: int) -> _Windows:
+    starts, lengths, _, _ = runs_between(offsets)
+    first = starts.repeat(lengths)[:, None]
+    rows = np.arange(offsets[-1])[:, None] + np.arange(start, start + length)
+    outside = (rows < first) | (rows >= first + lengths.repeat(lengths)[:, None])
+    rows[outside] = 0
+    return _Windows(rows, outside.reshape(-1).nonzero()[0], range(start, start + length))
 
 
 def _refuse_padding(op: Op) -> None:
@@ -199,7 +217,7 @@ def _run_sequence_conv(op: Op) -> Run:
 
     def run(X: Any, Filter: Any) -> LoDTensor:
         x, lod = sequences(X, "X")
-        return LoDTensor(dot(_Windows(op, lod[-1]).gather(x), Filter), lod)
+        return LoDTensor(dot(_windows(op, lod[-1]).gather(x), Filter), lod)
 
     return run
 
@@ -210,16 +228,18 @@ def _run_sequence_conv_grad(op: Op) -> Run:
 
     def run(X: Any, Filter: Any, Out_GRAD: Any) -> tuple[object, object]:
         x, lod = sequences(X, "X")
-        windows, grad = _Windows(op, lod[-1]), plain(Out_GRAD)
+        windows, grad = _windows(op, lod[-1]), plain(Out_GRAD)
         filter_grad = dot(windows.gather(x), grad, transpose_a=True) if wanted(op, "Filter@GRAD") else None
         if not wanted(op, "X@GRAD"):
             return None, filter_grad
         spread = dot(grad, Filter, transpose_b=True).reshape(*windows.rows.shape, *x.shape[1:])
-        spread[windows.outside] = 0
-        x_grad = np.zeros_like(x)
-        # within one column every row occurs once, but for those outside; backwards, sums are in the order of windows
-        for column in reversed(range(windows.rows.shape[1])):
-            np.add.at(x_grad, windows.rows[:, column], spread[:, column])
+        windows.clear(spread)
+        x_grad, count = np.zeros(x.shape, x.dtype), len(x)
+        for column in reversed(range(len(windows.shifts))):  # sums are in the order of windows
+            shift = windows.shifts[column]
+            low, high = max(0, -shift), min(count, count - shift)
+            if low < high:
+                x_grad[low + shift : high + shift] += spread[low:high, column]
         return LoDTensor(x_grad, lod), filter_grad
 
     return run

@@ -1,6 +1,7 @@
 """Rows of sequences that are padded, or sorted by length and dropped as they end: what Fluid 1.8.5 gave."""
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -118,6 +119,32 @@ def test_the_largest_of_sequences_of_any_lengths(lengths: list[int]):
         else:
             assert (found.find("o")[number] == 0).all()
             assert (found.find("i")[number] == -1).all()
+
+
+@pytest.mark.parametrize(("start", "length"), [(-1, 3), (0, 2), (-4, 9), (2, 2), (-3, 2)])
+@pytest.mark.parametrize("offsets", [[0, 2], [0, 1, 1, 4, 6]])
+def test_windows_over_sequences_reach_into_no_other(offsets: list[int], start: int, length: int):
+    r = np.random.default_rng(3)
+    x, weight = r.standard_normal((offsets[-1], 2)), r.standard_normal((2 * length, 3))
+    windows = np.zeros((len(x), length, 2))
+    for first, end in pairwise(offsets):
+        for row in range(first, end):
+            for place in range(length):
+                if first <= row + start + place < end:
+                    windows[row, place] = x[row + start + place]
+    attrs = {"contextStart": start, "contextLength": length, "contextStride": 1, "paddingTrainable": False}
+    given: dict[str, Any] = {"X": LoDTensor(x, [offsets]), "Filter": weight}
+    out = compute("sequence_conv", given, {"Out": "out"}, attrs).find("out").data
+    np.testing.assert_allclose(out, windows.reshape(len(x), -1) @ weight)
+    grad = r.standard_normal(out.shape)
+    given["Out@GRAD"] = LoDTensor(grad, [offsets])
+    found = compute("sequence_conv_grad", given, {"X@GRAD": "x", "Filter@GRAD": "w"}, attrs)
+    np.testing.assert_allclose(found.find("w"), windows.reshape(len(x), -1).T @ grad)
+    change = r.standard_normal(x.shape) * 1e-6
+    moved = compute("sequence_conv", {**given, "X": LoDTensor(x + change, [offsets])}, {"Out": "out"}, attrs)
+    np.testing.assert_allclose(
+        ((moved.find("out").data - out) * grad).sum(), (found.find("x").data * change).sum(), 1e-5
+    )
 
 
 def test_rows_draw_the_same_whether_all_are_as_long_or_one_is_longer():
