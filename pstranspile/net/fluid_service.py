@@ -53,6 +53,9 @@ from pstranspile.run.cluster.message import (
 from pstranspile.run.cluster.rpc import said_to
 from pstranspile.run.cluster.server import Server
 
+MOST_TOLD = 100
+"""Refused calls that are told on stderr; a stranger may make any number."""
+
 
 class _Call:
     """A call, from when it has come to its answer."""
@@ -101,7 +104,10 @@ class FluidService:
         self._waiting: dict[int, _Call] = {}
         self._open: set[_Call] = set()
         """The calls that are not answered yet."""
-        self._slots = 0
+        variables = sum(len(block.vars) for block in server.main.blocks)
+        self._most = len(self.trainers) * (variables + 4)
+        """How many calls may wait at once."""
+        self._slots = self._refused = 0
         self._closed = False
         self._handlers: dict[str, Callable[[_Call], None]] = {
             "SendVariable": self._send,
@@ -114,9 +120,8 @@ class FluidService:
 
     def service(self) -> CallService:
         """The methods that trainers call."""
-        variables = sum(len(block.vars) for block in self.server.main.blocks)
         methods = {name: self._method(name) for name in self._handlers}
-        return CallService(SERVICE, methods, len(self.trainers) * (variables + 4))
+        return CallService(SERVICE, methods, self._most)
 
     def close(self) -> None:
         """Nobody is answered any more."""
@@ -137,6 +142,8 @@ class FluidService:
             except WireError as problem:
                 raise CallRefused(INVALID, str(problem)) from None
             call = _Call(name, message, value, caller.address)
+            if len(self._open) >= self._most:
+                raise CallRefused("RESOURCE_EXHAUSTED", f"{self._most} calls wait for {self.server.name} already")
             self._open.add(call)
             if self._closed:
                 raise self._over()
@@ -161,7 +168,9 @@ class FluidService:
             self._handlers[call.method](call)
         except CallRefused as problem:
             told = f"{call.method} of {call.message.varname} from {call.address} is refused: {problem}"
-            print(f"pstranspile start: {self.server.name}: {told}", file=sys.stderr)
+            self._refused += 1
+            if self._refused <= MOST_TOLD:
+                print(f"pstranspile start: {self.server.name}: {told}", file=sys.stderr)
             call.answer(problem=problem)
 
     def _lost(self, call: _Call) -> None:

@@ -18,6 +18,9 @@ class Connection(Protocol):
         """Where the other process is, for messages to a person."""
         ...
 
+    known: bool
+    """Whether the other side has been let in. Before, it may say nothing but a greeting."""
+
     def send(self, data: bytes) -> None:
         """Hands a frame to the connection, which sends it when it can; nothing happens if it is closed."""
         ...

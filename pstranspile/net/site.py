@@ -208,13 +208,13 @@ class Site:
 
     def _look_at_the_clock(self) -> None:
         now = self._clock()
-        if now - self._looked > self.terms.lease / 2:  # this process was busy, or stopped: nobody could be heard
+        if now - self._looked > self.terms.lease / 4:  # this process was busy, or stopped: nobody could be heard
             for peer in self.peers.values():
                 peer.heard = now
         self._looked = now
         for peer in self.peers.values():
             if peer.connection is not None:
-                if now - peer.heard > self.terms.lease:
+                if now - peer.heard > self.terms.lease / 2:  # nothing comes through: another one may do, in time
                     connection = peer.connection
                     connection.close()
                     self._forget(connection)
@@ -223,8 +223,7 @@ class Site:
             if not peer.left and peer.incarnation and peer.index >= 0 and now - peer.heard > self.terms.lease:
                 self.give_up(peer)
         for role, due in self._redial.items():
-            peer = self.peers[role]
-            if now >= due and peer.connection is None and role not in self._waiting_for:
+            if now >= due and self.peers[role].connection is None:
                 self.go_to(role)
 
     # greeting
@@ -235,7 +234,7 @@ class Site:
         peer = self.peers[role]
         connection = self.dial(role)
         self._waiting_for[role] = connection
-        self._redial[role] = self._clock() + 2 * self.terms.lease
+        self._redial[role] = self._clock() + self.terms.lease / 2  # the greeting, or the answer, may be lost
         fields = {
             "job": self.terms.job,
             "token": self.terms.token,
@@ -299,6 +298,7 @@ class Site:
         if self.on_greeted is not None:
             self.on_greeted(peer, fields)
         self.greeted.add(peer.role)
+        connection.known = True
         if peer.connection is not None:
             peer.connection.close()
             self._by_connection.pop(peer.connection, None)

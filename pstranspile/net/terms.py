@@ -12,8 +12,8 @@ from pstranspile.net.values import WireError
 class Terms(NamedTuple):
     """What the processes of a job agree on, and how patient they are (in seconds).
 
-    `job` is the hash of all programs. Whoever was not heard for `lease` is given up; signs of life are sent every
-    `lease / 10`, but at least every second.
+    `job` is the hash of all programs. Whoever was not heard for `lease` is given up. Signs of life are sent every
+    `lease / 10`, but at least every second; after half a lease without any, another connection is tried.
     """
 
     job: str

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from queue import SimpleQueue
-from threading import Thread
+from queue import Empty, SimpleQueue
+from threading import Lock, Thread
 from typing import Any, NamedTuple, TypeAlias
 
 import grpc  # pyright: ignore[reportMissingTypeStubs]
 
+from pstranspile.net.frames import MOST_GREETING
 from pstranspile.net.peer import Connection
 
 METHOD = "/pstranspile.Cluster/Stream"
@@ -33,6 +34,10 @@ OPENED, FRAME, CLOSED, FOREIGN, WRITTEN, CALL = "opened", "frame", "closed", "fo
 """What events are about: a connection is there, a frame has come, a connection is over; who was called speaks another
 protocol; a state has been written; a call of another protocol has come, or is over.
 """
+
+
+MOST_STRANGERS, PATIENCE = 16, 10.0
+"""Connections on which nobody has been let in yet, and how many seconds each may last."""
 
 
 class Event(NamedTuple):
@@ -77,27 +82,39 @@ class CallService(NamedTuple):
 
 
 class _Queued:
-    """A connection whose frames are taken from a queue by a thread of the library."""
+    """A connection whose frames are taken from a queue by a thread of the library.
 
-    def __init__(self, address: str):
+    `known` is set once the other side has been let in.
+    """
+
+    def __init__(self, address: str, known: bool = True):
         self.address = address
+        self.known = known
         self._frames: SimpleQueue[bytes | None] = SimpleQueue()
-        self._closed = False
+        self.closed = False
 
     def send(self, data: bytes) -> None:
         """Hands a frame over."""
-        if not self._closed:
+        if not self.closed:
             self._frames.put(data)
 
     def close(self) -> None:
         """Ends the connection once everything is sent."""
-        if not self._closed:
-            self._closed = True
+        if not self.closed:
+            self.closed = True
             self._frames.put(None)
 
-    def frames(self) -> Iterator[bytes]:
-        """The frames to send, until the connection is closed."""
-        while (data := self._frames.get()) is not None:
+    def frames(self, patience: float | None = None) -> Iterator[bytes]:
+        """The frames to send, until the connection is closed, or has been for `patience` seconds with a stranger."""
+        while True:
+            try:
+                data = self._frames.get(timeout=None if self.known else patience)
+            except Empty:
+                if self.known:
+                    continue
+                return
+            if data is None:
+                return
             yield data
 
 
@@ -113,7 +130,9 @@ class Listener:
         service: CallService | None = None,
     ):
         self._events = events
-        threads = connections + (0 if service is None else service.threads)
+        self._strangers: list[_Queued] = []
+        self._lock = Lock()
+        threads = connections + MOST_STRANGERS + 2 + (0 if service is None else service.threads)
         pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="stream")
         library: Any = grpc
         self._server = library.server(pool, options=_OPTIONS)
@@ -139,14 +158,30 @@ class Listener:
         self.port = port
         self._server.start()
 
+    def _stranger(self, address: str) -> _Queued:
+        """A connection of which nothing is known yet. There are so many of them; the oldest one has to go."""
+        connection = _Queued(address, known=False)
+        with self._lock:
+            self._strangers = [one for one in self._strangers if not (one.known or one.closed)]
+            self._strangers.append(connection)
+            oldest = self._strangers[0] if len(self._strangers) > MOST_STRANGERS else None
+        if oldest is not None:
+            oldest.close()
+        return connection
+
     def _serve(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
-        connection = _Queued(str(context.peer()))
+        connection = self._stranger(str(context.peer()))
 
         def read() -> None:
+            reason = "the other side has ended it"
+            greeted = False
             try:
                 for data in requests:
+                    if not connection.known and (greeted or len(data) > MOST_GREETING):
+                        reason = "a stranger says more than a greeting"
+                        break
+                    greeted = True
                     self._events.put(Event(FRAME, connection, data))
-                reason = "the other side has ended it"
             except Exception as problem:
                 reason = type(problem).__name__
             self._events.put(Event(CLOSED, connection, reason=reason))
@@ -154,7 +189,8 @@ class Listener:
 
         self._events.put(Event(OPENED, connection))
         Thread(target=read, daemon=True).start()
-        yield from connection.frames()
+        yield from connection.frames(PATIENCE)
+        connection.close()
 
     def close(self) -> None:
         """Stops listening, once what was handed over is sent."""

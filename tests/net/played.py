@@ -31,13 +31,15 @@ def play(
     steps: int,
     *,
     through: Callable[[str, str], str] | None = None,
+    fluid: bool = False,
+    terms: Terms = TERMS,
     record: Path | None = None,
     **options: Any,
 ) -> Simulated:
     """The outcome of a job whose machines are threads; `options` are those of a cluster.
 
-    `through(trainer, address)` gives the address at which a trainer finds the server that listens at `address`, which
-    then is one of Fluid to it. What every machine does is written to `record`.
+    `through(trainer, address)` gives the address at which a trainer finds the server that listens at `address`. With
+    `fluid` machines of Fluid may take part. What every machine does is written to `record`.
     """
     ports = Ports(len(job.roles))
     addresses = dict(zip(job.roles, ports.addresses, strict=True))
@@ -54,14 +56,14 @@ def play(
         cluster = played[role]
         try:
             if any(server.name == role for server in cluster.servers):
-                place = Place(addresses, fluid=through is not None, record=parts[role])
-                play_server(cluster, role, TERMS, place, tell, lambda _: None)
+                place = Place(addresses, fluid=fluid, record=parts[role])
+                play_server(cluster, role, terms, place, tell, lambda _: None)
             else:
                 given = {server.name: addresses[server.name] for server in cluster.servers}
                 if through is not None:
                     given = {name: through(role, address) for name, address in given.items()}
-                place = Place({**addresses, **given}, fluid=through is not None, record=parts[role])
-                play_trainer(cluster, role, TERMS, place, steps, tell, lambda _: None)
+                place = Place({**addresses, **given}, fluid=fluid, record=parts[role])
+                play_trainer(cluster, role, terms, place, steps, tell, lambda _: None)
         except BaseException as problem:
             problems.append(problem)
             over.set()

@@ -38,7 +38,7 @@ class Case:
 
     def played(self) -> Simulated:
         with proxies() as through:
-            return play(self.job, self.feeds, STEPS, through=through, **self.options)
+            return play(self.job, self.feeds, STEPS, through=through, fluid=True, **self.options)
 
     def simulated(self) -> Simulated:
         return simulate(self.job.roles, self.feeds, STEPS, **self.options)
@@ -78,4 +78,4 @@ def test_what_servers_of_fluid_can_not_do(tmp_path: Path) -> None:
     feeds = {"x": np.zeros((1, 4, 1000), "float32"), "y": np.zeros((1, 4, 20), "float32")}
     job = compiled(tmp_path, PROGRAM, "--pservers", "1", "--trainers", "1", "--mode", "geo")
     with proxies() as through, pytest.raises(Refused, match="a server of Fluid: servers of Fluid can't take part in a"):
-        play(job, feeds, 1, through=through)
+        play(job, feeds, 1, through=through, fluid=True)

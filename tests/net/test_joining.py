@@ -27,6 +27,7 @@ class End:
         self.site = site
         self.address = site.role
         self.other: End | None = self
+        self.known = False
 
     def send(self, data: bytes) -> None:
         if self.other is not None:

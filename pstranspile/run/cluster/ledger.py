@@ -24,9 +24,12 @@ class Entry(NamedTuple):
 
 
 class UpdateLedger:
-    """Watches the servers of a cluster; to be made before it starts. Takes the network's place of an observer."""
+    """Watches the servers of a cluster; to be made before it starts. Takes the network's place of an observer.
 
-    def __init__(self, cluster: Cluster):
+    Without a cluster, somebody else enters what was sent, reported and applied.
+    """
+
+    def __init__(self, cluster: Cluster | None = None):
         self.sent: dict[Entry, Any] = {}
         """What was sent; the value tells it from all others, since it is kept."""
         self.reported: set[tuple[str, int, int]] = set()
@@ -34,6 +37,8 @@ class UpdateLedger:
         self.applied: dict[tuple[str, int], list[tuple[str, int, Any]]] = {}
         """Per server and update: variable, trainer and value. A server that is started again makes updates anew."""
         self.doubled: list[Entry] = []
+        if cluster is None:
+            return
         for server in cluster.servers:
             if isinstance(server, SynchronousServer):
                 server.on_apply = self._apply
