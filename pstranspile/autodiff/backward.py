@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from collections.abc import Set as AbstractSet
 from difflib import get_close_matches
 from typing import NamedTuple
 
@@ -18,7 +17,7 @@ from pstranspile.gradients.loop_terms import with_loop_terms
 from pstranspile.gradients.old_values import with_old_values
 from pstranspile.gradients.versions import FLOATS
 from pstranspile.ir.attributes import BlockRef, Longs
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity, at_op, raise_errors
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op, raise_errors
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import Op, Origin
 from pstranspile.ir.roles import OpRole
@@ -322,29 +321,3 @@ def _paired(draft: Draft, grads: dict[str, str], parameters: Iterable[str] | Non
         block.ops[last[grad]] = op._replace(role_vars=(param, grad, *(op.role_vars or ())))
         clipped.append(ParamGrad(param, grad))
     return tuple(clipped)
-
-
-def unreached(draft: Draft, loss: str, parameters: AbstractSet[str]) -> tuple[Diagnostic, ...]:
-    """Findings on ops without a gradient through which alone one of the parameters reaches the loss."""
-    ops = draft.blocks[0].ops
-    through: dict[str, Op] = {}
-    reaches: set[str] = {loss}
-    for op in reversed(ops):
-        if op.role is None or not reaches.intersection(op.output_names):
-            continue
-        if op.role & (OpRole.BACKWARD | OpRole.OPTIMIZE | OpRole.LR_SCHED):
-            continue
-        stop = op if gradient_rule(op.type) is None else None
-        for name in op.output_names:
-            stop = stop or through.get(name)
-        for name in op.input_names:
-            reaches.add(name)
-            if stop is not None:
-                through.setdefault(name, stop)
-    findings: list[Diagnostic] = []
-    for param in sorted(parameters):
-        stop = through.get(param)
-        if stop is not None:
-            message = f"has no gradient, and parameter %{param} reaches the loss %{loss} only through it"
-            findings.append(at_op(codes.NOT_DIFFERENTIABLE, message, stop, severity=Severity.ERROR))
-    return tuple(findings)

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 from pstranspile.autodiff import codes
-from pstranspile.autodiff.backward import ParamGrad, append_backward, unreached
+from pstranspile.autodiff.backward import ParamGrad, append_backward
 from pstranspile.autodiff.clips import clip_as_set, clip_with_optimizer
 from pstranspile.autodiff.optimizers import Optimizer, State, Update
-from pstranspile.autodiff.paths import stopped_by_default
+from pstranspile.autodiff.paths import stopped_by_default, unreached
 from pstranspile.autodiff.regularizers import append_regularization
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity, at_op, error, raise_errors
 from pstranspile.ir.model import Module, TensorType

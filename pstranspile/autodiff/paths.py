@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 
+from pstranspile.autodiff import codes
 from pstranspile.gradients.versions import FLOATS
 from pstranspile.ir.attributes import BlockRef
+from pstranspile.ir.diagnostics import Diagnostic, Severity, at_op
 from pstranspile.ir.model import Op, Program
+from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import DType
+from pstranspile.layers.draft import Draft
 from pstranspile.ops.gradient import SUFFIX, gradient_rule
 
 CONSTANTS = frozenset(
@@ -97,3 +101,29 @@ def stopped_by_default(program: Program) -> set[str]:
             if untouched or var.persistable or var.dtype is DType.BOOL or fixed:
                 names.add(var.name)
     return names
+
+
+def unreached(draft: Draft, loss: str, parameters: AbstractSet[str]) -> tuple[Diagnostic, ...]:
+    """Findings on ops without a gradient through which alone one of the parameters reaches the loss."""
+    ops = draft.blocks[0].ops
+    through: dict[str, Op] = {}
+    reaches: set[str] = {loss}
+    for op in reversed(ops):
+        if op.role is None or not reaches.intersection(op.output_names):
+            continue
+        if op.role & (OpRole.BACKWARD | OpRole.OPTIMIZE | OpRole.LR_SCHED):
+            continue
+        stop = op if gradient_rule(op.type) is None else None
+        for name in op.output_names:
+            stop = stop or through.get(name)
+        for name in op.input_names:
+            reaches.add(name)
+            if stop is not None:
+                through.setdefault(name, stop)
+    findings: list[Diagnostic] = []
+    for param in sorted(parameters):
+        stop = through.get(param)
+        if stop is not None:
+            message = f"has no gradient, and parameter %{param} reaches the loss %{loss} only through it"
+            findings.append(at_op(codes.NOT_DIFFERENTIABLE, message, stop, severity=Severity.ERROR))
+    return tuple(findings)

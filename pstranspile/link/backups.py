@@ -13,7 +13,7 @@ from pstranspile.ir.model import Op
 from pstranspile.ir.types import VarKind
 from pstranspile.link.base import described, finding, names_text, same_type
 from pstranspile.link.codes import BACKUP
-from pstranspile.link.collect import Server
+from pstranspile.link.machines import Server
 
 
 def check_backups(server: Server, trainers: int) -> Iterator[Diagnostic]:

@@ -14,7 +14,7 @@ from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.model import Op, Role
 from pstranspile.link.base import finding
 from pstranspile.link.codes import BARRIER, IDENTITY, ORDER
-from pstranspile.link.collect import Cluster, Placed, Server, Trainer
+from pstranspile.link.machines import Cluster, Placed, Server, Trainer
 from pstranspile.ops.shapes import int_attr, strings_attr
 
 GEO = 3

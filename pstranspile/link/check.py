@@ -12,11 +12,12 @@ from pstranspile.ir.model import Role
 from pstranspile.link.backups import check_backups
 from pstranspile.link.barriers import GEO, check_alike, check_barriers, check_fan_in, check_identities
 from pstranspile.link.base import LinkError
-from pstranspile.link.collect import Cluster, collect
+from pstranspile.link.collect import collect
 from pstranspile.link.collective import check_collectives
 from pstranspile.link.counters import check_counters, check_notices
 from pstranspile.link.geo import check_geo
 from pstranspile.link.joins import check_splits
+from pstranspile.link.machines import Cluster
 from pstranspile.link.prefetch import check_prefetches, check_table_blocks
 from pstranspile.link.receives import check_fetched, check_never_fetched, check_receives
 from pstranspile.link.rings import check_meeting, check_rings

@@ -11,7 +11,7 @@ from pstranspile.ir.model import Op
 from pstranspile.ir.roles import OpRole
 from pstranspile.link.base import described, finding, names_text
 from pstranspile.link.codes import COLLECTIVE, ORDER, REDUCED, RING
-from pstranspile.link.collect import Calls, Trainer
+from pstranspile.link.machines import Calls, Trainer
 from pstranspile.ops.shapes import int_attr
 
 REDUCES = ("c_allreduce_sum", "c_allreduce_max", "c_allreduce_min", "c_allreduce_prod")

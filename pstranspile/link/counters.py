@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.link.base import described, finding, same_type
 from pstranspile.link.codes import COUNTER
-from pstranspile.link.collect import Cluster, Server, Trainer
+from pstranspile.link.machines import Cluster, Server, Trainer
 from pstranspile.ops.shapes import strings_attr
 
 

@@ -14,7 +14,8 @@ from pstranspile.ir.model import Op, Var
 from pstranspile.ir.types import VarKind
 from pstranspile.link.base import described, finding, same_type
 from pstranspile.link.codes import BLOCKS, GEO, ORDER, UNFETCHED
-from pstranspile.link.collect import REMOTE_LOOKUPS, Cluster, Server, Trainer
+from pstranspile.link.collect import REMOTE_LOOKUPS
+from pstranspile.link.machines import Cluster, Server, Trainer
 from pstranspile.ops.shapes import strings_attr
 
 BEGIN = "param_init"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.link.base import finding
 from pstranspile.link.codes import PARTITION
-from pstranspile.link.collect import Trainer
+from pstranspile.link.machines import Trainer
 from pstranspile.link.receives import check_cut
 from pstranspile.ops.shapes import ints_attr
 

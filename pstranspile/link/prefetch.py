@@ -13,7 +13,7 @@ from pstranspile.ir.model import Op
 from pstranspile.ir.types import VarKind
 from pstranspile.link.base import described, finding
 from pstranspile.link.codes import BLOCKS, PREFETCH
-from pstranspile.link.collect import Cluster, Server, Trainer
+from pstranspile.link.machines import Cluster, Server, Trainer
 from pstranspile.link.tables import check_dims
 from pstranspile.ops.shapes import int_attr, strings_attr
 

@@ -11,7 +11,8 @@ from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.model import Op, Var
 from pstranspile.link.base import described, finding, same_type
 from pstranspile.link.codes import ORDER, OWNER, PARTITION, RECEIVE, UNFETCHED
-from pstranspile.link.collect import Calls, Cluster, Server, Trainer, remade
+from pstranspile.link.collect import remade
+from pstranspile.link.machines import Calls, Cluster, Server, Trainer
 from pstranspile.ops.shapes import strings_attr
 
 

@@ -9,7 +9,7 @@ from pstranspile.ir.model import Op
 from pstranspile.ir.types import VarKind
 from pstranspile.link.base import described, finding
 from pstranspile.link.codes import COLLECTIVE, RING
-from pstranspile.link.collect import Cluster, Trainer
+from pstranspile.link.machines import Cluster, Trainer
 from pstranspile.ops.shapes import int_attr, strings_attr
 
 SHARED = ("trainers", "nccl_comm_num", "use_hierarchical_allreduce", "hierarchical_allreduce_inter_nranks")

@@ -13,7 +13,8 @@ from pstranspile.ir.model import Op
 from pstranspile.ir.types import VarKind
 from pstranspile.link.base import described, finding, is_slice_type, same_type
 from pstranspile.link.codes import ORDER, PARTITION, SEND, UNMADE, UNSENT
-from pstranspile.link.collect import Cluster, Server, Trainer, unmade
+from pstranspile.link.collect import unmade
+from pstranspile.link.machines import Cluster, Server, Trainer
 from pstranspile.ops.shapes import ints_attr, strings_attr
 
 

@@ -10,7 +10,7 @@ from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.types import VarKind
 from pstranspile.link.base import finding
 from pstranspile.link.codes import BLOCKS, MERGE, STATE, UNSERVED
-from pstranspile.link.collect import Server
+from pstranspile.link.machines import Server
 from pstranspile.ops import schema_of
 from pstranspile.ops.schema import Slicing
 from pstranspile.ops.shapes import ints_attr, strings_attr

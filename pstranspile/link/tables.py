@@ -11,7 +11,8 @@ from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.model import Op
 from pstranspile.link.base import described, finding, names_text
 from pstranspile.link.codes import LOOKUP, ORDER, OWNER, PREFETCH, UNFETCHED
-from pstranspile.link.collect import REMOTE_LOOKUPS, Cluster, Trainer
+from pstranspile.link.collect import REMOTE_LOOKUPS
+from pstranspile.link.machines import Cluster, Trainer
 from pstranspile.ops.shapes import ints_attr, strings_attr
 
 READS_NO_VALUE = frozenset({

@@ -10,7 +10,8 @@ from pstranspile.ir.text import codes
 from pstranspile.ir.text.context import BlockHead, Context, OpParts, ProgramHead
 from pstranspile.ir.text.distribution import STATEMENTS, read_distribution
 from pstranspile.ir.text.literals import name as name_text
-from pstranspile.ir.text.reader import read_block_head, read_declaration, read_op, read_program_head, read_version
+from pstranspile.ir.text.op_reader import read_op
+from pstranspile.ir.text.reader import read_block_head, read_declaration, read_program_head, read_version
 from pstranspile.ir.text.tree import Node, Token, Tree
 
 MAX_DEPTH = 200

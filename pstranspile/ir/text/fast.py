@@ -16,7 +16,8 @@ from pstranspile.ir.text.assemble import Assembler
 from pstranspile.ir.text.attributes import integer
 from pstranspile.ir.text.context import BlockHead, Context, OpParts, ProgramHead
 from pstranspile.ir.text.literals import INT_MAX, INT_MIN, unquote
-from pstranspile.ir.text.reader import read_op, read_version
+from pstranspile.ir.text.op_reader import read_op
+from pstranspile.ir.text.reader import read_version
 from pstranspile.ir.text.schemas import Language
 from pstranspile.ir.text.scripts import Scripts
 from pstranspile.ir.text.template import (

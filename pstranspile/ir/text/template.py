@@ -18,7 +18,8 @@ from pstranspile.ir.text.attributes import integer, merge_attributes, read_given
 from pstranspile.ir.text.context import BlockHead, Context, OpParts, ProgramHead
 from pstranspile.ir.text.grammar import accepted_statement
 from pstranspile.ir.text.literals import ELEMENT_KIND, INT_MAX, INT_MIN, LONG_MAX, LONG_MIN, unquote
-from pstranspile.ir.text.reader import read_block_head, read_declaration, read_op, read_program_head
+from pstranspile.ir.text.op_reader import read_op
+from pstranspile.ir.text.reader import read_block_head, read_declaration, read_program_head
 from pstranspile.ir.text.schemas import Language, SchemaView
 from pstranspile.ir.text.tree import Node, Tree, node_at
 
