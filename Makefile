@@ -40,8 +40,7 @@ docs: setup  ## run every command and snippet of the documents, and follow their
 goldens: setup  ## record all golden files that differ, and list them; read them with git diff
 	$(BIN)/pytest --bless tests/test_golden.py tests/verify tests/explain/test_rules.py tests/ir
 
-generated: setup  ## write the files anew that are made from others: the places of ops, the grammar's tables
-	$(BIN)/python -m pstranspile.ops.places
+generated: setup  ## write the files anew that are made from others: the grammar's tables
 	$(BIN)/python -m pstranspile.ir.text.grammar
 
 check: lint types test  ## lint, types and all tests

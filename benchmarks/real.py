@@ -39,10 +39,9 @@ import by_hand
 import by_hand_recurrent
 
 import pstranspile as ps
-from pstranspile.ops.tensor_bytes import NUMPY_TYPES
-from pstranspile.ops.values import LoDTensor
 from pstranspile.proof.data import make_feeds
 from pstranspile.run.step_feeds import Feeds
+from pstranspile.values import NUMPY_TYPES, LoDTensor
 
 STEPS = {**by_hand.STEPS, **by_hand_recurrent.STEPS}
 

@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from pstranspile.job.file import load_job as load_job
     from pstranspile.ops.build import make_op as make_op
     from pstranspile.ops.textual import print_module as dumps
-    from pstranspile.ops.values import LoDTensor as LoDTensor
-    from pstranspile.ops.values import SelectedRows as SelectedRows
     from pstranspile.plan.dispatch import Dispatcher as Dispatcher
     from pstranspile.plan.make import make_plan as make_plan
     from pstranspile.plan.plan import Plan as Plan
@@ -59,6 +57,8 @@ if TYPE_CHECKING:
     from pstranspile.run.step_arrays import save_feeds as save_feeds
     from pstranspile.saving import load_variables as load_variables
     from pstranspile.saving import save_variables as save_variables
+    from pstranspile.values import LoDTensor as LoDTensor
+    from pstranspile.values import SelectedRows as SelectedRows
     from pstranspile.verify import verify as verify
 
 __version__ = "0.1.0"
@@ -75,7 +75,7 @@ _API = {
     "FrozenMap": "ir.frozen:FrozenMap",
     "Job": "job:Job",
     "JobError": "job:JobError",
-    "LoDTensor": "ops.values:LoDTensor",
+    "LoDTensor": "values:LoDTensor",
     "Module": "ir.model:Module",
     "Part": "run.batch:Part",
     "Op": "ir.model:Op",
@@ -85,7 +85,7 @@ _API = {
     "Role": "ir.model:Role",
     "Scenario": "run.cluster.scenario:Scenario",
     "Scope": "run.scope:Scope",
-    "SelectedRows": "ops.values:SelectedRows",
+    "SelectedRows": "values:SelectedRows",
     "Var": "ir.model:Var",
     "analyze": "analysis.facts:analyze",
     "compile": "compile:compile",

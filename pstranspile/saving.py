@@ -15,6 +15,8 @@ from collections.abc import Iterable, Mapping, MutableMapping
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, TypeAlias
 
+import numpy as np
+
 from pstranspile.interop.outputs import write_variables
 from pstranspile.interop.safetensors import read_safetensors, write_safetensors
 from pstranspile.interop.tensor_files import read_combined, read_selected_rows, read_tensor, write_combined
@@ -22,12 +24,8 @@ from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error
 from pstranspile.ir.expect import expect, expect_program, names_of, path_of
 from pstranspile.ir.model import Location, Program, Var
 from pstranspile.ir.types import VarKind
-from pstranspile.lazy import lazy_import
-from pstranspile.ops import codes
-from pstranspile.ops.tensor_bytes import NUMPY_TYPES, encode, require_encodable
-from pstranspile.ops.values import Array, LoDTensor, SelectedRows
-
-np = lazy_import("numpy")
+from pstranspile.values import NUMPY_TYPES, Array, LoDTensor, SelectedRows, codes
+from pstranspile.values.writing import encode, require_encodable
 
 Layout: TypeAlias = Literal["files", "combined", "safetensors"]
 """A folder with a file for each variable; one file in the order of the names; one safetensors file."""

@@ -18,10 +18,9 @@ from pstranspile.ir.model import Block, Op, Program, TensorType, Var
 from pstranspile.ir.types import DType, VarKind
 from pstranspile.ops import with_defaults
 from pstranspile.ops.shapes import check_types
-from pstranspile.ops.tensor_bytes import NUMPY_TYPES
-from pstranspile.ops.values import LoDTensor, SelectedRows
 from pstranspile.run.frame import Execution, Frame
 from pstranspile.run.scope import Scope, own_copy
+from pstranspile.values import NUMPY_TYPES, LoDTensor, SelectedRows
 
 FOLDER = Path(__file__).parent / "data" / "fluid"
 ARCHIVES = {

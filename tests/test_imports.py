@@ -12,11 +12,12 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "pstranspile"
 
 LAYERS = (
-    ("lazy",),
     ("ir",),
     ("job",),
-    ("arithmetic",),
     ("ops",),
+    ("values",),
+    ("arithmetic",),
+    ("kernels",),
     ("gradients",),
     ("layers",),
     ("autodiff",),

@@ -13,8 +13,8 @@ from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Program, TensorType, Var
 from pstranspile.ir.types import DType, VarKind
-from pstranspile.ops.values import LoDTensor, SelectedRows
 from pstranspile.saving import load_variables, persistable_names, save_variables
+from pstranspile.values import LoDTensor, SelectedRows
 
 LAYOUTS = pytest.mark.parametrize("layout", ["files", "combined", "safetensors"])
 

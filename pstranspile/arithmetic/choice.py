@@ -5,25 +5,21 @@ It is asked at every call, so it may be chosen around any run, also of what was 
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from types import ModuleType
+from typing import Any, ParamSpec, TypeVar
 
-from pstranspile.lazy import lazy_import
-
-if TYPE_CHECKING:
-    from pstranspile.arithmetic import fluid
-else:
-    fluid = lazy_import("pstranspile.arithmetic.fluid")
-
-np = lazy_import("numpy")
+import numpy as np
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_FLUID: ContextVar[bool] = ContextVar("fluid_arithmetic", default=False)
+_FLUID: ContextVar[ModuleType | None] = ContextVar("fluid_arithmetic", default=None)
+"""The module with Fluid's functions where they are chosen."""
 
 
 @contextmanager
@@ -33,7 +29,8 @@ def fluid_arithmetic(chosen: bool = True) -> Generator[None]:
     docs/reference/kernels.md, "Two arithmetics", lists the ops that go by it. `fluid_arithmetic(False)` returns to
     numpy's.
     """
-    token = _FLUID.set(chosen)
+    # Imported here: its tables take longer than all else, and most runs don't need them
+    token = _FLUID.set(importlib.import_module("pstranspile.arithmetic.fluid") if chosen else None)
     try:
         yield
     finally:
@@ -45,7 +42,7 @@ def same_everywhere() -> bool:
 
     Fluid takes elements eight at a time, and the last few of an array in another way.
     """
-    return not _FLUID.get()
+    return _FLUID.get() is None
 
 
 def either(plain: Callable[P, T], in_fluid: Callable[P, T]) -> Callable[P, T]:
@@ -53,7 +50,7 @@ def either(plain: Callable[P, T], in_fluid: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(plain)
     def chosen(*arguments: P.args, **options: P.kwargs) -> T:
-        return (in_fluid if _FLUID.get() else plain)(*arguments, **options)
+        return (plain if _FLUID.get() is None else in_fluid)(*arguments, **options)
 
     return chosen
 
@@ -67,7 +64,8 @@ def word(plain: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(plain)
     def chosen(*arguments: P.args, **options: P.kwargs) -> T:
-        if _FLUID.get():
+        fluid = _FLUID.get()
+        if fluid is not None:
             first: Any = arguments[0]
             if first.dtype == np.float32:
                 return getattr(fluid, name)(*arguments, **options)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
-from pstranspile.arithmetic.numpy import Array
-from pstranspile.lazy import lazy_import
+import numpy as np
 
-np = lazy_import("numpy")
+from pstranspile.values import Array
 
 _END = 6
 """erf(6) is 1 - 2e-17, which is 1 in float64."""

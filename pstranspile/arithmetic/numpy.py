@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
-from pstranspile.lazy import lazy_import
+import numpy as np
 
-np = lazy_import("numpy")
-
-Array: TypeAlias = Any
-"""A numpy array. (numpy is imported late, and its own types say too little of dims and element types to be checked.)"""
+from pstranspile.values import Array
 
 
 def number_of(x: Array) -> Callable[[float], Any]:

@@ -23,12 +23,12 @@ from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, Block, Location, Module, Op, Program, Var
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import VarKind
+from pstranspile.kernels.context import Value
 from pstranspile.ops import schema_of
 from pstranspile.ops.build import make_op
-from pstranspile.ops.context import Value
-from pstranspile.ops.tensor_bytes import encode, require_encodable
 from pstranspile.plan.names import NameMint
 from pstranspile.saving import load_variables, persistable_names
+from pstranspile.values.writing import encode, require_encodable
 
 MODEL = "__model__"
 """The file of the program, as Fluid names it."""

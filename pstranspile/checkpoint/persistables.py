@@ -9,6 +9,8 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pstranspile.checkpoint import codes
 from pstranspile.checkpoint.api import scopes_of
 from pstranspile.checkpoint.layout import Layout, Placed, layout_of
@@ -19,11 +21,9 @@ from pstranspile.interop.outputs import write_variables
 from pstranspile.interop.tensor_files import read_combined, read_selected_rows
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error
 from pstranspile.ir.model import Location, Module
-from pstranspile.lazy import lazy_import
-from pstranspile.ops.context import Value
-from pstranspile.ops.tensor_bytes import decode_tensor, encode, end, most_bytes, opened, require_encodable
-
-np = lazy_import("numpy")
+from pstranspile.kernels.context import Value
+from pstranspile.values.reading import decode_tensor, end, most_bytes, opened
+from pstranspile.values.writing import encode, require_encodable
 
 
 def save_persistables(

@@ -7,18 +7,16 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import NamedTuple, TypeAlias
 
+import numpy as np
+
 from pstranspile.checkpoint import codes
 from pstranspile.checkpoint.layout import Layout, Part, Placed
 from pstranspile.checkpoint.tables import merged, shared_out, with_room
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise_errors
 from pstranspile.ir.model import Location
-from pstranspile.lazy import lazy_import
-from pstranspile.ops.context import Value
-from pstranspile.ops.tensor_bytes import NUMPY_TYPES
-from pstranspile.ops.values import Array, LoDTensor, SelectedRows
+from pstranspile.kernels.context import Value
 from pstranspile.run.scope import Scope, own_copy
-
-np = lazy_import("numpy")
+from pstranspile.values import NUMPY_TYPES, Array, LoDTensor, SelectedRows
 
 Scopes: TypeAlias = Mapping[str, MutableMapping[str, Value]]
 """The variables of each machine by role name (`pserver_0`, `trainer_1`)."""

@@ -10,6 +10,8 @@ from math import prod
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
+import numpy as np
+
 from pstranspile.checkpoint import codes
 from pstranspile.checkpoint.folder import NewFolder, present
 from pstranspile.checkpoint.layout import Layout, Part
@@ -28,21 +30,10 @@ from pstranspile.interop.safetensors import safetensors_pieces, tensors_from_byt
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, first_findings
 from pstranspile.ir.model import Location
 from pstranspile.ir.reading import open_regular, read_regular
-from pstranspile.lazy import lazy_import
-from pstranspile.ops.context import Value
-from pstranspile.ops.tensor_bytes import (
-    NUMPY_TYPES,
-    Reader,
-    decode_selected_rows,
-    decode_tensor,
-    encode,
-    end,
-    most_bytes,
-    require_encodable,
-)
-from pstranspile.ops.values import LoDTensor, SelectedRows
-
-np = lazy_import("numpy")
+from pstranspile.kernels.context import Value
+from pstranspile.values import NUMPY_TYPES, LoDTensor, SelectedRows
+from pstranspile.values.reading import Reader, decode_selected_rows, decode_tensor, end, most_bytes
+from pstranspile.values.writing import encode, require_encodable
 
 MOST_OF_A_MANIFEST = 1 << 28
 """Bytes that a manifest may have."""

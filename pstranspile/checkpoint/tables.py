@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from pstranspile.checkpoint import codes
 from pstranspile.ir.diagnostics import DiagnosticError, error
-from pstranspile.lazy import lazy_import
-from pstranspile.ops.values import Array, SelectedRows
-
-np = lazy_import("numpy")
+from pstranspile.values import Array, SelectedRows
 
 
 def merged(name: str, parts: Sequence[SelectedRows]) -> SelectedRows:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
+from pstranspile.cli.blas import use_threads
 from pstranspile.cli.common import add_input, add_job, add_shares, load_verified, make_parser, read_job, refuse_empty
 from pstranspile.cli.report import quoting, report
 from pstranspile.cli.turns import TURNS_HELP, requested_turns
@@ -26,6 +27,7 @@ def run(arguments: Sequence[str]) -> int:
     """Checks and prints the report."""
     parser = _parser()
     options = parser.parse_args(arguments)
+    use_threads()
     refuse_empty(parser, options, "feed", "init", "faults")
     if options.steps is not None and options.steps < 1:
         parser.error("--steps takes a number of at least 1")
@@ -40,14 +42,12 @@ def run(arguments: Sequence[str]) -> int:
     from pstranspile.cli.progress import status
     from pstranspile.cli.run_cluster import read_faults
     from pstranspile.compile import compile
-    from pstranspile.ops.blocks import most_turns
+    from pstranspile.kernels.blocks import most_turns
     from pstranspile.proof.check import STEPS, check
     from pstranspile.proof.report import report_text
-    from pstranspile.run.blas import use_threads
     from pstranspile.run.files import initial_values, read_arrays, read_initial
     from pstranspile.run.turns import step_programs, union_of
 
-    use_threads()
     with quoting(module.source):
         declaring = union_of(step_programs(module).values()) if options.program else module.main
         requested_turns(options, module)  # what can't be read is told before anything else

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pstranspile.cli.blas import use_rounded_products, use_threads
 from pstranspile.cli.cluster_pictures import add_pictures, check_pictures
 from pstranspile.cli.common import (
     add_input,
@@ -23,7 +24,6 @@ from pstranspile.cli.common import (
 from pstranspile.cli.report import quoting
 from pstranspile.cli.turns import TURNS_HELP, requested_fetches, requested_turns
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error
-from pstranspile.run.blas import use_threads
 
 if TYPE_CHECKING:
     from pstranspile.ir.model import Module
@@ -50,6 +50,10 @@ def run(arguments: Sequence[str]) -> int:
     """Runs the program, prints the fetched numbers of every step, and saves what was asked for."""
     parser = _parser()
     options = parser.parse_args(arguments)
+    use_threads(options.threads)
+    as_fluid = options.arithmetic == "fluid"
+    if as_fluid:
+        use_rounded_products()
     refuse_empty(parser, options, "feed", "init", "faults", "replay", "save", "plot", "chart", "checkpoint", "resume")
     kind = _picture_kind(parser, options.plot)
     if options.checkpoint_every and not options.checkpoint:
@@ -65,19 +69,13 @@ def run(arguments: Sequence[str]) -> int:
     job = _job_of(options)
     if job is None:
         _require_one_machine(options)
-    use_threads(options.threads)
-    as_fluid = options.arithmetic == "fluid"
-    if as_fluid:
-        from pstranspile.arithmetic.fluid.blas import use_rounded_products
-
-        use_rounded_products()
     module = load_verified(options, job)
     if options.no_dropout:
         from pstranspile.run.dropout import without_dropout
 
         module = without_dropout(module)
     from pstranspile.arithmetic import fluid_arithmetic
-    from pstranspile.ops.blocks import most_turns
+    from pstranspile.kernels.blocks import most_turns
 
     with quoting(module.source), fluid_arithmetic(as_fluid), most_turns(options.max_turns), _suggesting_feed(options):
         if job is not None:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pstranspile.cli.blas import use_threads
 from pstranspile.cli.common import count, make_parser, seconds
 from pstranspile.cli.fetched import shown
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error
@@ -35,15 +36,14 @@ def run(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     if options.fluid and options.state:
         parser.error("--fluid can't be combined with --state: machines of Fluid don't send again what was lost")
+    use_threads(options.threads)
     from pstranspile.net.environment import role_of_environment
     from pstranspile.net.job import load_job_folder
     from pstranspile.net.missing import require_grpc
     from pstranspile.net.status import StatusPipe, end_with_parent
-    from pstranspile.run.blas import use_threads
 
     require_grpc()
     end_with_parent()
-    use_threads(options.threads)
     folder = load_job_folder(options.folder)
     role, given = role_of_environment(os.environ, folder.addresses()) if options.role is None else (options.role, {})
     if role not in folder.roles:

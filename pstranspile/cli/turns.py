@@ -41,7 +41,7 @@ def requested_fetches(options: argparse.Namespace, module: Module, turns: Turns 
 def loss_names(program: Program) -> tuple[str, ...]:
     """The loss that the gradients of a program start from, else what its `fetch` ops name, in the order of `col`."""
     from pstranspile.ir.roles import OpRole
-    from pstranspile.ops.shapes import int_attr
+    from pstranspile.ops.attributes import int_attr
 
     ops = program.main_block.ops
     for op in ops:

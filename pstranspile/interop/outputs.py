@@ -33,7 +33,7 @@ def write_variables(folder: str | os.PathLike[str], files: Mapping[str, Sequence
     Raises DiagnosticError.
     """
     if any(len(PurePath(name).parts) > 1 for name in files):
-        from pstranspile.ops.tensor_bytes import write_files
+        from pstranspile.values.writing import write_files
 
         write_files({Path(folder, name): pieces for name, pieces in files.items()})
     else:

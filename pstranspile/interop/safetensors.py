@@ -15,12 +15,11 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from pstranspile.lazy import lazy_import
-from pstranspile.ops import codes
-from pstranspile.ops.tensor_bytes import Reader, opened, refuse, write_file
-from pstranspile.ops.values import Array
+import numpy as np
 
-np = lazy_import("numpy")
+from pstranspile.values import Array, codes
+from pstranspile.values.reading import Reader, opened, refuse
+from pstranspile.values.writing import write_file
 
 METADATA = "__metadata__"
 _MAX_HEADER = 100_000_000

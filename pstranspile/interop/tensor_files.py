@@ -15,19 +15,9 @@ from collections.abc import Iterable, Mapping
 from io import BytesIO
 from pathlib import Path
 
-from pstranspile.ops import codes
-from pstranspile.ops.tensor_bytes import (
-    Reader,
-    decode_selected_rows,
-    decode_tensor,
-    encode,
-    end,
-    opened,
-    refuse,
-    require_encodable,
-    write_file,
-)
-from pstranspile.ops.values import Array, LoDTensor, SelectedRows
+from pstranspile.values import Array, LoDTensor, SelectedRows, codes
+from pstranspile.values.reading import Reader, decode_selected_rows, decode_tensor, end, opened, refuse
+from pstranspile.values.writing import encode, require_encodable, write_file
 
 
 def read_tensor(path: str | os.PathLike[str]) -> Array | LoDTensor:

@@ -12,7 +12,7 @@ from pstranspile.ir.roles import OpRole
 from pstranspile.link.base import described, finding, names_text
 from pstranspile.link.codes import COLLECTIVE, ORDER, REDUCED, RING
 from pstranspile.link.machines import Calls, Trainer
-from pstranspile.ops.shapes import int_attr
+from pstranspile.ops.attributes import int_attr
 
 REDUCES = ("c_allreduce_sum", "c_allreduce_max", "c_allreduce_min", "c_allreduce_prod")
 LOCAL = frozenset({"c_gen_nccl_id", "c_comm_init", "c_comm_init_all", "c_sync_calc_stream", "c_sync_comm_stream"})

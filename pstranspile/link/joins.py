@@ -9,7 +9,7 @@ from pstranspile.link.base import finding
 from pstranspile.link.codes import PARTITION
 from pstranspile.link.machines import Trainer
 from pstranspile.link.receives import check_cut
-from pstranspile.ops.shapes import ints_attr
+from pstranspile.ops.attributes import ints_attr
 
 SECTIONS = {"split_byref": "sections", "split_selected_rows": "height_sections"}
 """Ops that cut a gradient, and their attribute with the rows of each piece."""

@@ -15,8 +15,8 @@ from pstranspile.ir.model import Program, Var
 from pstranspile.ir.types import VarKind
 from pstranspile.net.fluid_message import LOD_TENSOR, SELECTED_ROWS, VariableMessage
 from pstranspile.net.transport import CallRefused
-from pstranspile.ops.values import SelectedRows
 from pstranspile.run.cluster.server import Server, pairs
+from pstranspile.values import SelectedRows
 
 SERVICE = "sendrecv.SendRecvService"
 BATCH_BARRIER_NAME, FETCH_BARRIER_NAME, COMPLETE_NAME = "BATCH_BARRIER@RECV", "FETCH_BARRIER@RECV", "COMPLETE@RECV"

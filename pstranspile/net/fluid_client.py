@@ -33,7 +33,6 @@ from pstranspile.net.site import Site
 from pstranspile.net.terms import Refused
 from pstranspile.net.transport import CALL, CallRefused, Event, open_channel, reason_of
 from pstranspile.net.values import WireError
-from pstranspile.ops.values import LoDTensor, SelectedRows
 from pstranspile.run.cluster.message import (
     CHECKPOINT,
     COMPLETE,
@@ -49,6 +48,7 @@ from pstranspile.run.cluster.message import (
     Message,
 )
 from pstranspile.run.cluster.server import pairs
+from pstranspile.values import LoDTensor, SelectedRows
 
 DEADLINE, DEADLINE_FLAG = 180_000.0, "FLAGS_rpc_deadline"
 """Milliseconds that a call may take, and the environment variable that gives others: as Fluid's trainers have it."""

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pstranspile.net.values import MOST_DIMS, WireError
-from pstranspile.ops.values import LoDTensor, SelectedRows
+from pstranspile.values import LoDTensor, SelectedRows
 
 LOD_TENSOR, SELECTED_ROWS = 0, 1
 """Values of the field `type`."""

@@ -36,7 +36,6 @@ from pstranspile.net.peer import Peer
 from pstranspile.net.site import Site
 from pstranspile.net.transport import CALL, Caller, CallRefused, CallService, Event
 from pstranspile.net.values import WireError
-from pstranspile.ops.values import SelectedRows
 from pstranspile.run.cluster.message import (
     CHECKPOINT,
     COMPLETE,
@@ -52,6 +51,7 @@ from pstranspile.run.cluster.message import (
 )
 from pstranspile.run.cluster.rpc import said_to
 from pstranspile.run.cluster.server import Server
+from pstranspile.values import SelectedRows
 
 MOST_TOLD = 100
 """Refused calls that are told on stderr; a stranger may make any number."""

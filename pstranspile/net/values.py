@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from pstranspile.ops.values import LoDTensor, SelectedRows
 from pstranspile.run.cluster.collective import Part
+from pstranspile.values import LoDTensor, SelectedRows
 
 Buffers = list[Any]
 """Pieces of a frame, in order: bytes and views of arrays."""
@@ -72,7 +72,7 @@ class Writer:
         """Appends what a message may carry. Raises WireError for anything else."""
         write = _WRITERS.get(value.__class__)
         if write is None and isinstance(value, np.generic):
-            write, value = _write_array, np.asarray(cast("Any", value))
+            write, value = _write_array, np.asarray(value)
         if write is None:
             raise WireError(f"a {value.__class__.__name__} can't be sent")
         write(self, value)

@@ -69,11 +69,6 @@ _RESOLVED: dict[str, GradientRule | None] = {}
 _BY_FORWARD: dict[str, OpSchema] = {}
 
 
-def registered_rules() -> Mapping[str, GradientRule]:
-    """Every gradient rule of its own by op type (of the families imported so far)."""
-    return _RULES
-
-
 def gradient(*op_types: str) -> Callable[[GradientRule], GradientRule]:
     """Registers the decorated function as the gradient rule of these op types."""
 
@@ -122,7 +117,7 @@ def like_forward(
 def gradient_rule(op_type: str) -> GradientRule | None:
     """The gradient rule of an op type; None for ops that let no gradient through."""
     if op_type not in _RESOLVED:
-        schema = schema_of(op_type)  # the families register their rules when they are imported
+        schema = schema_of(op_type)
         found = _RULES.get(op_type)
         if schema is None:
             return found

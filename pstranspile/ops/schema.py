@@ -16,8 +16,10 @@ that is not there at all unless the op needs it (some that Fluid's gradient make
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from enum import Enum
+from functools import cache
 from typing import NamedTuple
 
 from pstranspile.ir.attributes import PYTHON_TYPES, AttrKind, AttrValue, float32, kind_of
@@ -68,6 +70,8 @@ class OpSchema(NamedTuple):
     some, which is kept, and refuses others, which are then not cut.)
     `forward` is the op type that this one is the gradient of, "" for all others.
     `table_lookup`: the op looks rows of the table W up at Ids, and may do so on a server that has the table.
+    `may_lack` are input slots whose variables need not have a value.
+    `module` is that which declares the op type.
     """
 
     type: str
@@ -83,6 +87,8 @@ class OpSchema(NamedTuple):
     never_cut: bool = False
     forward: str = ""
     table_lookup: bool = False
+    may_lack: frozenset[str] = frozenset()
+    module: str = ""
 
     @property
     def is_optimizer(self) -> bool:
@@ -176,6 +182,7 @@ def _plain(value: object) -> AttrSpec:
     return AttrSpec(kind_of(value), value)
 
 
+@cache
 def _slots(text: str) -> FrozenMap[str, Slot]:
     slots = (Slot(word.rstrip("*?-"), "*" in word, word[-1] in "?-") for word in text.split())
     return FrozenMap({slot.name: slot for slot in slots})
@@ -192,11 +199,13 @@ def declare(
     never_cut: bool = False,
     forward: str = "",
     table_lookup: bool = False,
+    may_lack: str = "",
     doc: str = "",
 ) -> OpSchema:
     """Declares an op type and returns its schema. Raises ValueError if the type is already declared.
 
-    `follows` names the slots of an optimizer that are cut like the parameter; its other slots stay whole.
+    `follows` names the slots of an optimizer that are cut like the parameter; its other slots stay whole. `may_lack`
+    names input slots whose variables need not have a value.
     """
     if op_type in _REGISTRY:
         raise ValueError(f"op type {op_type} is declared twice")
@@ -219,9 +228,19 @@ def declare(
         never_cut=never_cut,
         forward=forward,
         table_lookup=table_lookup,
+        may_lack=frozenset(may_lack.split()),
+        module=_declaring_module(),
     )
     _REGISTRY[op_type] = schema
     return schema
+
+
+def _declaring_module() -> str:
+    """The name of the module that declares an op: the first one on the way here that is not beside this one."""
+    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    while frame.f_back is not None and frame.f_globals["__name__"].rpartition(".")[0] == __package__:
+        frame = frame.f_back
+    return frame.f_globals["__name__"]
 
 
 def _slicing(op_type: str, follows: list[str], slots: tuple[str, ...]) -> FrozenMap[str, Slicing]:
@@ -238,15 +257,16 @@ def declare_gradient(
     *,
     op_type: str = "",
     row_wise: bool = False,
+    may_lack: str = "",
 ) -> OpSchema:
     """Declares the gradient op of `forward`, named `<forward>_grad` unless `op_type` says otherwise.
 
     It has the attributes of the forward op unless `attrs` gives others, as Fluid's gradient makers copy them.
     """
     own = _REGISTRY[forward].attrs if attrs is None else attrs
-    return declare(op_type or f"{forward}_grad", slots, own, row_wise=row_wise, forward=forward)
+    return declare(op_type or f"{forward}_grad", slots, own, row_wise=row_wise, forward=forward, may_lack=may_lack)
 
 
 def registered() -> Mapping[str, OpSchema]:
-    """Every declared op type, by name (of the families imported so far: see `pstranspile.ops.schema_of`)."""
+    """Every declared op type, by name."""
     return _REGISTRY

@@ -18,10 +18,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, NoReturn, TypeAlias
 
-from pstranspile.ir.attributes import Ints, Longs, Strings
+from pstranspile.ir.attributes import Strings
 from pstranspile.ir.model import Op, TensorType, Var
 from pstranspile.ir.types import DType, VarKind
 from pstranspile.ops import schema_of
+from pstranspile.ops.attributes import int_attr
 from pstranspile.ops.schema import Slicing
 
 Types: TypeAlias = Mapping[str, tuple[TensorType | None, ...]]
@@ -75,11 +76,6 @@ def shape_rule(*op_types: str) -> Callable[[ShapeRule], ShapeRule]:
     return register
 
 
-def registered_rules() -> Mapping[str, ShapeRule]:
-    """Every shape rule of its own by op type (of the families imported so far)."""
-    return _RULES
-
-
 def rule_of(op_type: str) -> ShapeRule | None:
     """The shape rule of an op type, None if it has none."""
     if op_type not in _RESOLVED:
@@ -116,18 +112,6 @@ def several(types: Types, slot: str) -> list[TensorType]:
     if not found or len(found) != len(types[slot]):
         raise Unknown
     return found
-
-
-def int_attr(op: Op, name: str, default: int = 0) -> int:
-    """An INT or LONG attribute; `default` where the op carries none of that kind."""
-    value = op.attrs.get(name)
-    return value if isinstance(value, int) else default
-
-
-def ints_attr(op: Op, name: str) -> tuple[int, ...]:
-    """An INTS or LONGS attribute, empty where the op carries none of that kind."""
-    value = op.attrs.get(name)
-    return value if isinstance(value, Ints | Longs) else ()
 
 
 def strings_attr(op: Op, name: str) -> tuple[str, ...]:
@@ -312,3 +296,33 @@ def _agree(expected: TensorType, declared: TensorType) -> bool:
     if expected.dtype is not declared.dtype and declared.dtype is not DType.BOOL:
         return False
     return not expected.shape or not declared.shape or fits(expected.shape, declared.shape)
+
+
+def ragged(types: Types, slot: str) -> TensorType:
+    """The type of an input that must be ragged. Raises ShapeError if it is declared without LoD."""
+    x = one(types, slot)
+    if x.lod_level < 1:
+        raise ShapeError(f"{slot} is {describe(x)} without LoD, a ragged sequence is needed", slot)
+    return x
+
+
+def require_dims(x: TensorType, dims: tuple[int, ...], slot: str) -> None:
+    """Raises ShapeError unless a type has these dims, of which -1 and those it does not know fit any."""
+    if len(x.shape) != len(dims) or any(a >= 0 and b >= 0 and a != b for a, b in zip(x.shape, dims, strict=True)):
+        raise ShapeError(f"{slot} is {describe(x)}, it must have the dims {list(dims)}", slot)
+
+
+def unit_width(x: TensorType, parts: int, slot: str) -> int:
+    """The width of the hidden state, `parts` times which the input's rows are wide.
+
+    -1 where it is not known. Raises ShapeError if the input is no matrix of that many parts.
+    """
+    if len(x.shape) != 2 or (x.shape[1] >= 0 and x.shape[1] % parts):
+        raise ShapeError(f"{slot} is {describe(x)}, it must have 2 dims, the last a multiple of {parts}", slot)
+    return x.shape[1] // parts if x.shape[1] >= 0 else -1
+
+
+Dims: TypeAlias = "tuple[int, ...]"
+
+Padding: TypeAlias = "tuple[tuple[int, int], ...]"
+"""How many elements to put before and after each spatial dim."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from pstranspile.analysis.codes import SLICED_NORM
 from pstranspile.analysis.facts import Facts
@@ -23,13 +23,6 @@ from pstranspile.plan.names import CONTROL, NameMint, slice_name, trainer_suffix
 from pstranspile.plan.plan import DistributedVar, Plan, PlannedParameter, Slice, row_width, slice_shape
 from pstranspile.plan.slices import Cut, cut_rows
 from pstranspile.plan.table import plan_table
-
-if TYPE_CHECKING:
-    import numpy as np
-else:
-    from pstranspile.lazy import lazy_import
-
-    np = lazy_import("numpy")
 
 
 class Piece(NamedTuple):
@@ -163,6 +156,8 @@ def send_order(count: int, random_seed: int, slice_var_up: bool) -> tuple[int, .
         if not 0 <= random_seed < 1 << 32:
             message = f"the program's random seed is {random_seed}; with slice_var_up=false it must be 0 to {2**32 - 1}"
             raise DiagnosticError([error(codes.SEED, message)])
+        import numpy as np  # few jobs need it here
+
         np.random.RandomState(random_seed).shuffle(order)
     return tuple(order)
 

@@ -12,18 +12,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from pstranspile.ir.model import Op, Program
-from pstranspile.lazy import lazy_import
+from pstranspile.kernels.context import Value
 from pstranspile.ops import schema_of
-from pstranspile.ops.context import Value
-from pstranspile.ops.values import LoDTensor, SelectedRows
 from pstranspile.proof.compare import plain
 from pstranspile.proof.course import metrics_of
 from pstranspile.proof.halves import Evaluation, Halves
 from pstranspile.proof.report import Cause
 from pstranspile.run.batch import Batch
-
-np = lazy_import("numpy")
+from pstranspile.values import LoDTensor, SelectedRows
 
 CLOSE = 1e-3
 """Relative difference below which rounding is taken for the reason."""

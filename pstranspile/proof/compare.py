@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from pstranspile.lazy import lazy_import
-from pstranspile.ops.values import LoDTensor, SelectedRows
+import numpy as np
+
 from pstranspile.proof.course import Course
 from pstranspile.proof.keeping import chunks, same_bits
 from pstranspile.proof.report import ADDS_UP, BITWISE, DIFFERENT, ROUGH, ROUNDING, Learnt, Verdict
-
-np = lazy_import("numpy")
+from pstranspile.values import LoDTensor, SelectedRows
 
 OF_CHANGE = 1e-7
 """In double precision: the part of what a variable has changed by that it may differ by, or of a loss."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.expect import expect_program
 from pstranspile.ir.model import Program, Var
 from pstranspile.ir.types import VarKind
-from pstranspile.lazy import lazy_import
-from pstranspile.ops.tensor_bytes import NUMPY_TYPES
-from pstranspile.ops.values import LoDTensor
 from pstranspile.proof import codes
 from pstranspile.proof.dims import Lod, Term, divisors, evaluated
 from pstranspile.proof.use_rules import RULES
@@ -20,8 +19,7 @@ from pstranspile.proof.values import Limits
 from pstranspile.run.feeds import declared
 from pstranspile.run.step_arrays import LENGTHS, arrays_of
 from pstranspile.run.terms import without_unmade_terms
-
-np = lazy_import("numpy")
+from pstranspile.values import NUMPY_TYPES, LoDTensor
 
 LARGEST = 1 << 27
 """Numbers that are made for one input, at most: half a gigabyte of f32."""

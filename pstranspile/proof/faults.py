@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import STARTUP
-from pstranspile.lazy import lazy_import
 from pstranspile.proof.compare import OF_LARGEST, Snapshot, differ, moved, plain, same_in_doubles
 from pstranspile.proof.given import Given
 from pstranspile.proof.replays import replay_of
@@ -26,8 +25,6 @@ from pstranspile.run.cluster.message import COLLECTIVE, SEND, Message, step_told
 from pstranspile.run.cluster.scenario import Crash, Leave, Scenario
 from pstranspile.run.loss_rows import divided
 from pstranspile.run.scope import Scope, own_copy
-
-np = lazy_import("numpy")
 
 
 class Sound(NamedTuple):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from pstranspile.analysis.facts import Facts
 from pstranspile.analysis.roles import find_roles
 from pstranspile.compile import Compiled
@@ -12,9 +14,7 @@ from pstranspile.emit.servers import ServerJob
 from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import Program
 from pstranspile.ir.roles import OpRole
-from pstranspile.lazy import lazy_import
-from pstranspile.ops.context import Value
-from pstranspile.ops.values import LoDTensor, SelectedRows
+from pstranspile.kernels.context import Value
 from pstranspile.plan.plan import Plan
 from pstranspile.proof.course import Course
 from pstranspile.run.batch import Batch
@@ -24,8 +24,7 @@ from pstranspile.run.frame import Execution, Frame
 from pstranspile.run.scope import Scope, own_copy
 from pstranspile.run.seeds import apart_from, scaled, seeds_of
 from pstranspile.run.terms import without_unmade_terms
-
-np = lazy_import("numpy")
+from pstranspile.values import LoDTensor, SelectedRows
 
 
 class Halves(NamedTuple):

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pstranspile.lazy import lazy_import
-
-np = lazy_import("numpy")
+import numpy as np
 
 CHUNK = 1 << 20
 """Elements that are worked on at a time, so that no work takes a large array of its own."""

@@ -6,15 +6,14 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, subject_of
 from pstranspile.ir.model import STARTUP, Module, Op, Program
 from pstranspile.ir.types import VarKind
-from pstranspile.lazy import lazy_import
-from pstranspile.ops.tensor_bytes import NUMPY_TYPES
 from pstranspile.proof.course import Course
 from pstranspile.proof.data import inputs_of, make_feeds
-
-np = lazy_import("numpy")
+from pstranspile.values import NUMPY_TYPES
 
 
 def made_feeds(course: Course, batch: int, seed: int, shares: int) -> dict[str, Any]:

@@ -12,15 +12,14 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from pstranspile.checkpoint.api import scopes_of
 from pstranspile.checkpoint.layout import Part, Placed, layout_of
 from pstranspile.checkpoint.state import gather, part_of
 from pstranspile.compile import Compiled
 from pstranspile.ir.frozen import EMPTY
-from pstranspile.lazy import lazy_import
-from pstranspile.ops.context import Value
-from pstranspile.ops.tensor_bytes import NUMPY_TYPES
-from pstranspile.ops.values import LoDTensor, SelectedRows
+from pstranspile.kernels.context import Value
 from pstranspile.proof.compare import Snapshot, moved, plain
 from pstranspile.proof.course import Course
 from pstranspile.proof.halves import Evaluation, Halves, combined, halves_of, kept_after_first
@@ -30,8 +29,7 @@ from pstranspile.proof.slices import Place, SliceUpdates, owned_slices, piece_of
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.scope import own_copy
 from pstranspile.run.seeds import nothing_of
-
-np = lazy_import("numpy")
+from pstranspile.values import NUMPY_TYPES, LoDTensor, SelectedRows
 
 PRECISE = 1e-12
 """The part of a value, and of the largest change in a step, by which doubles of the same maths may differ."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from pstranspile.checkpoint.state import part_of
-from pstranspile.lazy import lazy_import
-from pstranspile.ops.context import Value
-from pstranspile.ops.values import SelectedRows
+from pstranspile.kernels.context import Value
 from pstranspile.plan.names import trainer_suffix
 from pstranspile.plan.plan import Plan
 from pstranspile.proof.halves import Evaluation, Halves
@@ -16,8 +16,7 @@ from pstranspile.proof.replay import BY_ID, LEFT_ALONE, OWN_NORM, Replay, close
 from pstranspile.proof.slices import Owned, Place, SliceUpdates, owned_slices, piece_of
 from pstranspile.run.cluster.message import GET, GET_NOW, GET_ROWS, LOOKUP, NOTIFY, PREFETCH, SEND, Message
 from pstranspile.run.scope import own_copy
-
-np = lazy_import("numpy")
+from pstranspile.values import SelectedRows
 
 ANSWERED = (GET, GET_NOW, GET_ROWS)
 

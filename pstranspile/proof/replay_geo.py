@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pstranspile.lazy import lazy_import
+import numpy as np
+
+from pstranspile.kernels.context import Value
 from pstranspile.modes.geo.trainer import delta_name
-from pstranspile.ops.context import Value
-from pstranspile.ops.values import SelectedRows
 from pstranspile.proof.halves import Halves
 from pstranspile.proof.replay_async import ANSWERED, EventReplay
 from pstranspile.proof.slices import Owned, Place
 from pstranspile.run.cluster.message import SEND
 from pstranspile.run.scope import own_copy
-
-np = lazy_import("numpy")
+from pstranspile.values import SelectedRows
 
 
 class GeoReplay(EventReplay):

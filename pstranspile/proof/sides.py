@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from pstranspile.checkpoint.api import scopes_of
 from pstranspile.checkpoint.layout import layout_of
 from pstranspile.checkpoint.state import gather
 from pstranspile.compile import Compiled
 from pstranspile.ir.model import STARTUP, Module
-from pstranspile.lazy import lazy_import
-from pstranspile.ops.values import SelectedRows
 from pstranspile.proof.compare import Seen, Snapshot, plain, together
 from pstranspile.proof.course import Course
 from pstranspile.proof.replay import Replay
@@ -23,8 +23,7 @@ from pstranspile.run.cluster.scenario import Scenario
 from pstranspile.run.cluster.simulate import cluster_of
 from pstranspile.run.scope import Scope, own_copy
 from pstranspile.run.step_feeds import GivenFeeds
-
-np = lazy_import("numpy")
+from pstranspile.values import SelectedRows
 
 
 class Alone:

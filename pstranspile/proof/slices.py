@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+import numpy as np
+
 from pstranspile.checkpoint.layout import Layout, Part
-from pstranspile.lazy import lazy_import
+from pstranspile.kernels.context import Value
 from pstranspile.ops import schema_of
-from pstranspile.ops.context import Value
-from pstranspile.ops.values import SelectedRows
 from pstranspile.plan.names import slice_name
 from pstranspile.plan.plan import Plan, PlannedParameter, Slice
 from pstranspile.proof.halves import Evaluation, Halves
 from pstranspile.run.scope import own_copy
-
-np = lazy_import("numpy")
+from pstranspile.values import SelectedRows
 
 Place = tuple[str, str]
 """A variable of a machine: role name, name there."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
 from pstranspile.ir.model import Op, Program
 from pstranspile.ir.roles import OpRole
-from pstranspile.lazy import lazy_import
-
-np = lazy_import("numpy")
 
 SAME_NUMBERS = frozenset(
     {

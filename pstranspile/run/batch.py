@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from pstranspile.lazy import lazy_import
-from pstranspile.ops.context import Value
-from pstranspile.ops.values import Array, LoDTensor
+import numpy as np
 
-np = lazy_import("numpy")
+from pstranspile.kernels.context import Value
+from pstranspile.values import Array, LoDTensor
 
 
 class Part(NamedTuple):

@@ -1,8 +1,8 @@
 """Where the rows of the batch lie in each variable of a program, told from what is declared.
 
-Random numbers of an op go by the rows of the whole batch (`pstranspile.ops.row_numbers`), so it must be known which
-axis counts these rows, also behind transpositions and reshapes, and in the steps of a loop. Element order tells: a
-tensor is some blocks (`before`), each holding a part of every row in order. A reshape changes nothing in it.
+Random numbers of an op go by the rows of the whole batch (`pstranspile.kernels.random.row_numbers`), so it must be
+known which axis counts these rows, also behind transpositions and reshapes, and in the steps of a loop. Element order
+tells: a tensor is some blocks (`before`), each holding a part of every row in order. A reshape changes nothing in it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from pstranspile.ir.attributes import BlockRef, BlockRefs, Strings
 from pstranspile.ir.model import Op, Program
-from pstranspile.ops.shapes import ints_attr
+from pstranspile.ops.attributes import ints_attr
 
 
 class Axis(NamedTuple):

@@ -6,15 +6,14 @@ from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any
 
-from pstranspile.lazy import lazy_import
-from pstranspile.ops.context import Value
-from pstranspile.ops.rank_table import RankTable
-from pstranspile.ops.row_numbers import Rows
-from pstranspile.ops.values import Array
+import numpy as np
+
+from pstranspile.kernels.context import Value
+from pstranspile.kernels.random.row_numbers import Rows
+from pstranspile.kernels.sequences.arrays import RankTable
 from pstranspile.run.batch import Batch, Part, part_of, rows_of, sequence_starts
 from pstranspile.run.batch_axis import UNKNOWN, Axis
-
-np = lazy_import("numpy")
+from pstranspile.values import Array
 
 
 def find_rows(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import Program
-from pstranspile.ops.context import Value
+from pstranspile.kernels.context import Value
 from pstranspile.run.bound import BoundOp, arguments_of, fail, slot_of
 from pstranspile.run.source import Holds, Missing, Source, in_frame
 

@@ -7,19 +7,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple, NoReturn, Protocol, TypeAlias
 
+import numpy as np
+
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import Op, Program
-from pstranspile.lazy import lazy_import
+from pstranspile.kernels.context import Value
+from pstranspile.kernels.kernel import Run, kernel_of
 from pstranspile.ops import schema_of, with_defaults
-from pstranspile.ops.context import Value
-from pstranspile.ops.kernel import Run, kernel_of
 from pstranspile.ops.schema import Slot
-from pstranspile.ops.values import LoDTensor
 from pstranspile.run import codes
 from pstranspile.run.describe import described
-
-np = lazy_import("numpy")
+from pstranspile.values import LoDTensor
 
 EMPTY_NAME = "@EMPTY@"
 """The name that stands for no variable, in a slot that holds several."""
@@ -99,8 +98,9 @@ def bind(op: Op) -> BoundOp:
         raise DiagnosticError([at_op(codes.KERNEL_FAILED, reason, op)]) from problem
     inputs: Mapping[str, Slot] = schema.inputs if schema else EMPTY
     outputs: Mapping[str, Slot] = schema.outputs if schema else EMPTY
+    may_lack = schema.may_lack if schema else frozenset[str]()
     slots = {_identifier(slot): slot for slot in (*inputs, *op.inputs)}
-    arguments = tuple(_argument(op, slots, name, inputs, kernel.may_lack) for name in _parameters(run))
+    arguments = tuple(_argument(op, slots, name, inputs, may_lack) for name in _parameters(run))
     results = tuple(
         Argument(slot, op.outputs.get(slot, ()), outputs[slot].duplicable if slot in outputs else False)
         for slot in kernel.outputs

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pstranspile.lazy import lazy_import
-from pstranspile.ops.context import Value
-from pstranspile.ops.tensor_bytes import NUMPY_TYPES
-from pstranspile.ops.values import Array, LoDTensor, SelectedRows
+import numpy as np
 
-np = lazy_import("numpy")
+from pstranspile.kernels.context import Value
+from pstranspile.values import NUMPY_TYPES, Array, LoDTensor, SelectedRows
 
 _TEXT = {name: dtype.text for dtype, name in NUMPY_TYPES.items()}
 

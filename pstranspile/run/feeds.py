@@ -6,19 +6,17 @@ from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
+import numpy as np
+
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op, error
 from pstranspile.ir.model import Op, Program, Var
 from pstranspile.ir.types import VarKind
-from pstranspile.lazy import lazy_import
-from pstranspile.ops.context import Value
-from pstranspile.ops.feeding import FEEDING
-from pstranspile.ops.tensor_bytes import NUMPY_TYPES
-from pstranspile.ops.values import LoDTensor, SelectedRows
+from pstranspile.kernels.context import Value
+from pstranspile.kernels.programs.io import FEEDING
 from pstranspile.run import codes
 from pstranspile.run.describe import describe
 from pstranspile.run.scope import own_copy
-
-np = lazy_import("numpy")
+from pstranspile.values import NUMPY_TYPES, LoDTensor, SelectedRows
 
 
 def near(name: str, names: Iterable[str]) -> str:

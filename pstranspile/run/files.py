@@ -12,15 +12,14 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error
 from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import Location, Program, Var
 from pstranspile.ir.reading import open_regular
-from pstranspile.lazy import lazy_import
 from pstranspile.run import codes
 from pstranspile.run.feeds import declared, mismatch, near
-
-np = lazy_import("numpy")
 
 
 def _problem(file: str, message: str) -> Diagnostic:

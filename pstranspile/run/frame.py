@@ -15,9 +15,9 @@ from pstranspile.gradients.loop_terms import KEPT, with_loop_terms
 from pstranspile.gradients.old_values import is_copy, with_old_values
 from pstranspile.ir.diagnostics import DiagnosticError, error, raise_errors
 from pstranspile.ir.model import Block, Op, Program, Var
-from pstranspile.ops.context import Value
-from pstranspile.ops.random_numbers import Key, stream_key
-from pstranspile.ops.row_numbers import Rows, RowStream
+from pstranspile.kernels.context import Value
+from pstranspile.kernels.random.row_numbers import Rows, RowStream
+from pstranspile.kernels.random.streams import Key, stream_key
 from pstranspile.run.batch import Batch
 from pstranspile.run.batch_axis import BatchAxes
 from pstranspile.run.batch_rows import find_rows

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pstranspile.lazy import lazy_import
+import numpy as np
+
 from pstranspile.run.feeds import changed_names, check_feeds, fetched
 from pstranspile.run.frame import Execution, Frame
 from pstranspile.run.scope import own_copy
-
-np = lazy_import("numpy")
 
 
 def interpret(execution: Execution, feed: Mapping[str, Any] | None = None, fetch: Sequence[str] = ()) -> dict[str, Any]:

@@ -7,9 +7,9 @@ from typing import Any
 
 from pstranspile.ir.model import Op, Program
 from pstranspile.ir.roles import OpRole
-from pstranspile.ops.values import LoDTensor
 from pstranspile.run.batch import rows_of
 from pstranspile.run.batch_axis import UNKNOWN, BatchAxes
+from pstranspile.values import LoDTensor
 
 MEANS = ("mean", "reduce_mean")
 """Op types that average the losses of rows."""

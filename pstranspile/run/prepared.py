@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
+import numpy as np
+
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Op, Program
-from pstranspile.lazy import lazy_import
-from pstranspile.ops.context import Value
-from pstranspile.ops.values import LoDTensor
+from pstranspile.kernels.context import Value
 from pstranspile.run import codes
 from pstranspile.run.block_source import BlockCode
 from pstranspile.run.bound import arguments_of, fail, slot_of
@@ -20,8 +20,7 @@ from pstranspile.run.feeds import changed_names, check_feeds, fetched, mismatch,
 from pstranspile.run.frame import Execution, Frame
 from pstranspile.run.scope import Home, Scope, own_copy
 from pstranspile.run.source import Deviation, Missing, Source
-
-np = lazy_import("numpy")
+from pstranspile.values import LoDTensor
 
 
 class Prepared:

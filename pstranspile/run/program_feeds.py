@@ -12,7 +12,7 @@ from typing import Any
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Program
-from pstranspile.ops.context import Value
+from pstranspile.kernels.context import Value
 from pstranspile.run import codes
 from pstranspile.run.feeds import near, written_names
 from pstranspile.run.files import ArrayFile, place_of

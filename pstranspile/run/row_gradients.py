@@ -14,10 +14,10 @@ from pstranspile.arithmetic import either
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op, Program
 from pstranspile.ir.types import VarKind
+from pstranspile.kernels.rows import AS_ROWS
+from pstranspile.kernels.tables.embedding import LOOKUP_GRADIENTS
 from pstranspile.ops import with_defaults
-from pstranspile.ops.embedding import LOOKUP_GRADIENTS
-from pstranspile.ops.numeric import flag, real
-from pstranspile.ops.rows import AS_ROWS
+from pstranspile.ops.attributes import flag, real
 from pstranspile.run.bound import BoundOp, bind
 from pstranspile.run.together import LARGEST
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, MutableMapping
 from typing import cast
 
-from pstranspile.lazy import lazy_import
-from pstranspile.ops.context import Value
-from pstranspile.ops.values import LoDTensor, SelectedRows
+import numpy as np
 
-np = lazy_import("numpy")
+from pstranspile.kernels.context import Value
+from pstranspile.values import LoDTensor, SelectedRows
 
 
 class Scope(MutableMapping[str, Value]):

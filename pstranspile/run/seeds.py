@@ -8,18 +8,16 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterable, Mapping
 from typing import Any
 
+import numpy as np
+
 from pstranspile.ir.attributes import BlockRef, BlockRefs
 from pstranspile.ir.diagnostics import DiagnosticError, at_op
 from pstranspile.ir.model import Op, Program, Var
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import VarKind
-from pstranspile.lazy import lazy_import
-from pstranspile.ops.context import Value
-from pstranspile.ops.tensor_bytes import NUMPY_TYPES
-from pstranspile.ops.values import LoDTensor, SelectedRows
+from pstranspile.kernels.context import Value
 from pstranspile.run import codes
-
-np = lazy_import("numpy")
+from pstranspile.values import NUMPY_TYPES, LoDTensor, SelectedRows
 
 _SEED = OpRole.BACKWARD | OpRole.LOSS
 

@@ -20,23 +20,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import FunctionType, TracebackType
 from typing import Any
 
+import numpy as np
+
 from pstranspile.arithmetic import FUNCTIONS
 from pstranspile.ir.attributes import BlockRef, BlockRefs
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op, Program
 from pstranspile.ir.types import VarKind
-from pstranspile.lazy import lazy_import
+from pstranspile.kernels.context import Value
+from pstranspile.kernels.kernel import kernel_of
+from pstranspile.kernels.programs.io import FEEDING
 from pstranspile.ops import with_defaults
-from pstranspile.ops.context import Value
-from pstranspile.ops.feeding import FEEDING
-from pstranspile.ops.kernel import kernel_of
-from pstranspile.ops.values import LoDTensor
 from pstranspile.run.bound import EMPTY_NAME, BoundOp, bind, present
 from pstranspile.run.local_values import Holds, LocalValues
 from pstranspile.run.row_gradients import bind_as_rows, gradients_as_rows
 from pstranspile.run.together import Group, find_groups
-
-np = lazy_import("numpy")
+from pstranspile.values import LoDTensor
 
 
 class Deviation(Exception):

@@ -15,17 +15,16 @@ import re
 from collections.abc import Container, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from pstranspile.interop.outputs import write_output
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.expect import expect, path_of
-from pstranspile.lazy import lazy_import
-from pstranspile.ops.context import Value
-from pstranspile.ops.values import LoDTensor, SelectedRows
+from pstranspile.kernels.context import Value
 from pstranspile.run import codes
 from pstranspile.run.describe import describe
 from pstranspile.run.files import npz_bytes
-
-np = lazy_import("numpy")
+from pstranspile.values import LoDTensor, SelectedRows
 
 LENGTHS = "@LENS"
 """Ends the name of the array that holds the lengths of a ragged input's sequences in all steps."""

@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error
 from pstranspile.ir.expect import expect
 from pstranspile.ir.model import Program, Var
 from pstranspile.ir.types import VarKind
-from pstranspile.lazy import lazy_import
-from pstranspile.ops.context import Value
-from pstranspile.ops.values import LoDTensor
+from pstranspile.kernels.context import Value
 from pstranspile.run import codes
 from pstranspile.run.describe import describe
 from pstranspile.run.feeds import declared, mismatch, mismatch_of_array, near, overwritten_inputs
 from pstranspile.run.files import place_of
 from pstranspile.run.step_arrays import LENGTHS, StepKey, step_key
-
-np = lazy_import("numpy")
+from pstranspile.values import LoDTensor
 
 GivenFeeds: TypeAlias = "Mapping[str, Any] | Sequence[Mapping[str, Any]]"
 """Arrays by name (`step_arrays`), or what is fed in each step by name."""

@@ -13,17 +13,16 @@ from math import prod
 from operator import is_
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+
 from pstranspile.arithmetic import same_everywhere
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Program
 from pstranspile.ir.types import VarKind
-from pstranspile.lazy import lazy_import
+from pstranspile.kernels.context import Value
 from pstranspile.ops import schema_of
-from pstranspile.ops.context import Value
 from pstranspile.ops.schema import Slicing
 from pstranspile.run.bound import BoundOp
-
-np = lazy_import("numpy")
 
 LARGEST = 1 << 15
 """Elements of the largest parameter that is taken: beyond, the arithmetic costs more than the calls."""

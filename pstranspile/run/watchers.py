@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, TextIO
 
+import numpy as np
+
 from pstranspile.ir.diagnostics import DiagnosticError, at_op
-from pstranspile.lazy import lazy_import
-from pstranspile.ops.context import Value
-from pstranspile.ops.values import LoDTensor, SelectedRows
+from pstranspile.kernels.context import Value
 from pstranspile.run import codes
 from pstranspile.run.bound import BoundOp
 from pstranspile.run.describe import described, size_in_bytes
-
-np = lazy_import("numpy")
+from pstranspile.values import LoDTensor, SelectedRows
 
 
 def _numbers(value: Value) -> Any:

@@ -14,7 +14,6 @@ from pstranspile.ir.diagnostics import Severity
 from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import Op, TensorType, Var
 from pstranspile.ops import schema_of
-from pstranspile.ops.kernel import kernel_of
 from pstranspile.ops.shapes import ShapeProblem
 from pstranspile.verify import codes, forms
 from pstranspile.verify.flow import Given, Held, TypeTable
@@ -325,10 +324,10 @@ class Walk:
         """
         if references(op) or (op.type, slot) == ("select_input", "X"):
             return True
-        kernel = kernel_of(op.type)
-        if kernel is None or slot not in kernel.may_lack:
+        schema = schema_of(op.type)
+        if schema is None or slot not in schema.may_lack:
             return False
-        owners = {name: self.owner(name, frame.index) for each in kernel.may_lack for name in op.inputs.get(each, ())}
+        owners = {name: self.owner(name, frame.index) for each in schema.may_lack for name in op.inputs.get(each, ())}
         return any(
             name in frame.ready or (owner is not None and self._holds_value(name, owner, frame, op))
             for name, owner in owners.items()

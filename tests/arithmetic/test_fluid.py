@@ -37,8 +37,8 @@ from pstranspile.arithmetic.fluid import float_functions, library_functions, pro
 from pstranspile.arithmetic.fluid.product_order import in_sequence, product_in_order
 from pstranspile.arithmetic.fluid.root_estimate import reciprocal_estimate, root_of_eights
 from pstranspile.interop.program_desc import program_from_bytes
-from pstranspile.ops.values import Array
 from pstranspile.run.api import run
+from pstranspile.values import Array
 from tests import opdata
 
 ARCHIVE = Path(__file__).parents[1] / "data" / "fluid" / "arithmetic.tar.xz"

@@ -10,8 +10,8 @@ from pstranspile import layers as L
 from pstranspile.autodiff import append_backward
 from pstranspile.ir.model import TensorType, Var
 from pstranspile.ir.types import DType, VarKind
+from pstranspile.kernels.kernel import kernel_of
 from pstranspile.ops.gradient import differentiable_types
-from pstranspile.ops.kernel import kernel_of
 from tests.autodiff import (
     cases_encoded,  # noqa: F401 - its cases register themselves
     cases_image,  # noqa: F401 - its cases register themselves

@@ -19,9 +19,9 @@ import pstranspile as ps
 from pstranspile.cli import main, progress
 from pstranspile.cli.fetched import shown
 from pstranspile.cli.progress import Status, cut
-from pstranspile.ops.values import LoDTensor, SelectedRows
 from pstranspile.proof import make_feeds
 from pstranspile.run.plot import plot_bytes
+from pstranspile.values import LoDTensor, SelectedRows
 
 ROOT = Path(__file__).parents[2]
 CTR = str(ROOT / "examples" / "ctr_dnn.ir")

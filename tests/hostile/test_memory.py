@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 from pstranspile.ir.text.schemas import SchemaView
-from pstranspile.ops import _complete, schema_of
+from pstranspile.ops import schema_of
 from pstranspile.ops.gradient import gradient_rule
 from pstranspile.ops.shapes import rule_of
 from tests.conftest import ROOT
@@ -94,4 +94,3 @@ def test_nothing_is_kept_of_op_types_that_nobody_declares():
     assert gradient_rule("nobody_s_op") is None
     for module in ("pstranspile.ops.shapes", "pstranspile.ops.gradient"):
         assert "nobody_s_op" not in sys.modules[module]._RESOLVED
-    assert "nobody_s_op" not in _complete

@@ -22,7 +22,7 @@ from pstranspile.interop.tensor_files import (
     write_values,
 )
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.ops.values import LoDTensor, SelectedRows
+from pstranspile.values import LoDTensor, SelectedRows
 
 RECORDED = Path(__file__).parent.parent / "data" / "tensor_files"
 DTYPES = [

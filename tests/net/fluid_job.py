@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 
 from pstranspile.net.job import load_job_folder
-from pstranspile.ops.values import SelectedRows
 from pstranspile.run.cluster.kept_files import read_kept
+from pstranspile.values import SelectedRows
 
 FLUID = os.environ.get("PSTRANSPILE_FLUID", "")
 RECORDINGS = os.environ.get("PSTRANSPILE_RECORDINGS", "")

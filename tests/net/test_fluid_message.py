@@ -10,7 +10,7 @@ import pytest
 
 from pstranspile.net.fluid_message import VariableMessage, read_variable, value_of, write_value, write_variable
 from pstranspile.net.values import WireError
-from pstranspile.ops.values import LoDTensor, SelectedRows
+from pstranspile.values import LoDTensor, SelectedRows
 from tests.run.cluster.fuzz import NIGHTLY
 
 MUTATIONS = 100_000 if NIGHTLY else 3000

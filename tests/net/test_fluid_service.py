@@ -16,8 +16,8 @@ import pytest
 from pstranspile.cli import main
 from pstranspile.net.fluid_message import VariableMessage, read_variable, value_of, write_value, write_variable
 from pstranspile.net.supervisor import Ports
-from pstranspile.ops.values import SelectedRows
 from pstranspile.run.cluster.kept_files import read_kept
+from pstranspile.values import SelectedRows
 
 PROGRAM = str(Path(__file__).parent.parent.parent / "examples" / "regression.ir")
 GRADIENT = np.full((1000, 20), 0.5, "float32")

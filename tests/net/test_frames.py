@@ -12,9 +12,9 @@ from hypothesis.extra import numpy as arrays
 
 from pstranspile.net.frames import MESSAGES, Header, frame, messages_body, read_header, read_messages
 from pstranspile.net.values import WireError
-from pstranspile.ops.values import LoDTensor, SelectedRows
 from pstranspile.run.cluster.collective import Part
 from pstranspile.run.cluster.message import KINDS, Message
+from pstranspile.values import LoDTensor, SelectedRows
 
 MACHINES = ["pserver_0", "trainer_0", "trainer_1"]
 NUMBERS = {name: number for number, name in enumerate(MACHINES)}

@@ -35,9 +35,9 @@ from pstranspile.net.frames import (
     messages_body,
 )
 from pstranspile.net.transport import METHOD, MOST_STRANGERS
-from pstranspile.ops.values import SelectedRows
 from pstranspile.run.cluster.message import COMPLETE, GET, SEND, SEND_BARRIER, Message
 from pstranspile.run.cluster.simulate import simulate
+from pstranspile.values import SelectedRows
 from tests.net.campaign import runs
 from tests.net.played import compiled, play
 

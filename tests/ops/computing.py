@@ -10,9 +10,9 @@ from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Program, TensorType, Var
 from pstranspile.ir.types import DType, VarKind
 from pstranspile.ops.build import make_op
-from pstranspile.ops.values import SelectedRows
 from pstranspile.run.frame import Execution, Frame
 from pstranspile.run.scope import Scope, own_copy
+from pstranspile.values import SelectedRows
 
 
 def compute(

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pstranspile.ops.row_numbers import Rows, RowStream
+from pstranspile.kernels.random.row_numbers import Rows, RowStream
 from pstranspile.ops.textual import parse
-from pstranspile.ops.values import LoDTensor
 from pstranspile.run.api import run
 from pstranspile.run.scope import Scope
+from pstranspile.values import LoDTensor
 from tests.ops.computing import compute
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pstranspile as ps
-from pstranspile.ops.row_numbers import Rows, RowStream
+from pstranspile.kernels.random.row_numbers import Rows, RowStream
 from pstranspile.run.batch import Batch, Part, chosen, joined, part_of, rows_of
 from pstranspile.run.cluster.feeding import share_of
 from tests.run.test_interpreter import program

@@ -14,8 +14,8 @@ import pytest
 
 from pstranspile import Scope
 from pstranspile.interop.program_desc import program_from_bytes
-from pstranspile.ops.values import LoDTensor
 from pstranspile.run.api import run
+from pstranspile.values import LoDTensor
 
 ARCHIVE = Path(__file__).parents[1] / "data" / "fluid" / "nets.tar.xz"
 

@@ -11,12 +11,12 @@ import pytest
 
 from pstranspile import loads
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.ops.values import LoDTensor, SelectedRows
 from pstranspile.run.api import run
 from pstranspile.run.frame import Execution
 from pstranspile.run.interpreter import interpret
 from pstranspile.run.prepared import Prepared, prepare
 from pstranspile.run.scope import Scope
+from pstranspile.values import LoDTensor, SelectedRows
 from tests.run.feeding import batch, same
 from tests.training import CASES, case, recorded
 

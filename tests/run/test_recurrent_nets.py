@@ -14,8 +14,8 @@ import pytest
 
 from pstranspile import Scope
 from pstranspile.interop.program_desc import program_from_bytes
-from pstranspile.ops.values import LoDTensor
 from pstranspile.run.api import run
+from pstranspile.values import LoDTensor
 
 FOLDER = Path(__file__).parents[1] / "data" / "fluid"
 ARCHIVES = ("recurrent_nets", "loss_nets", "image_nets")

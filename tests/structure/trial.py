@@ -13,8 +13,8 @@ import pstranspile as ps
 from pstranspile.compile import Compiled
 from pstranspile.ir.diagnostics import DiagnosticError, Severity
 from pstranspile.ir.model import STARTUP, Module
+from pstranspile.kernels.blocks import most_turns
 from pstranspile.link import LinkError
-from pstranspile.ops.blocks import most_turns
 from pstranspile.proof.check import check
 from pstranspile.proof.data import make_feeds
 

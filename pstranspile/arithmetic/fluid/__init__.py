@@ -9,6 +9,8 @@ from collections.abc import Callable
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from pstranspile.arithmetic import numpy as plain
 from pstranspile.arithmetic.fluid import channel_sums, float_functions, library_functions, product_order
 from pstranspile.arithmetic.fluid.float_functions import exp as exp
@@ -21,10 +23,7 @@ from pstranspile.arithmetic.fluid.float_functions import tanh as tanh
 from pstranspile.arithmetic.fluid.float_functions import total as total
 from pstranspile.arithmetic.fluid.library_functions import cos as cos
 from pstranspile.arithmetic.fluid.library_functions import sin as sin
-from pstranspile.arithmetic.numpy import Array
-from pstranspile.lazy import lazy_import
-
-np = lazy_import("numpy")
+from pstranspile.values import Array
 
 exp_of_each, log_of_each = library_functions.exp, library_functions.log
 

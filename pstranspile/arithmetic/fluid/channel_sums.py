@@ -7,14 +7,9 @@ those after the last. The sums of the images are added one after the other.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import numpy as np
 
-from pstranspile.lazy import lazy_import
-
-if TYPE_CHECKING:
-    from pstranspile.arithmetic.numpy import Array
-
-np = lazy_import("numpy")
+from pstranspile.values import Array
 
 _LANES = 8
 

@@ -9,20 +9,15 @@ C library too, in long rows by MKL, which goes by a table (Tang 1989).
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from decimal import Decimal
 from functools import cache
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from pstranspile.arithmetic.fluid import library_functions
 from pstranspile.arithmetic.fluid.root_estimate import root_of_eights
-from pstranspile.lazy import lazy_import
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pstranspile.arithmetic.numpy import Array
-
-np = lazy_import("numpy")
+from pstranspile.values import Array
 
 _LANES = 8
 

@@ -8,14 +8,10 @@ in 1,000 exponentials, and of 1 in 100 of the others.
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
 
-from pstranspile.lazy import lazy_import
+import numpy as np
 
-if TYPE_CHECKING:
-    from pstranspile.arithmetic.numpy import Array
-
-np = lazy_import("numpy")
+from pstranspile.values import Array
 
 _hex = float.fromhex
 

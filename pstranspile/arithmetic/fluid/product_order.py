@@ -27,18 +27,14 @@ products with a vector.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from functools import cache
 from math import prod
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-from pstranspile.lazy import lazy_import
+import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from pstranspile.arithmetic.numpy import Array
-
-np = lazy_import("numpy")
+from pstranspile.values import Array
 
 BLOCK = 112
 """Terms that the core takes at a time."""

@@ -10,14 +10,10 @@ of whose values the table gives.
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
 
-from pstranspile.lazy import lazy_import
+import numpy as np
 
-if TYPE_CHECKING:
-    from pstranspile.arithmetic.numpy import Array
-
-np = lazy_import("numpy")
+from pstranspile.values import Array
 
 _UNIT = 1 / 8192
 _FIRST = (8191, 5792)

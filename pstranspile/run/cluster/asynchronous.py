@@ -9,16 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
+
 from pstranspile.ir.model import Op, Program
-from pstranspile.lazy import lazy_import
 from pstranspile.run.cluster.blocks import Block, block_program, read_first, with_temporaries
 from pstranspile.run.cluster.counters import count_notices
 from pstranspile.run.cluster.message import Message
 from pstranspile.run.cluster.network import Waiting
 from pstranspile.run.cluster.server import Server, pairs
 from pstranspile.run.scope import own_copy
-
-np = lazy_import("numpy")
 
 TRAINER_ID = "@TRAINER_ID@"
 """The variable that says whose gradient is being applied (DC-ASGD)."""

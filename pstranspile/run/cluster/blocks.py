@@ -8,14 +8,11 @@ from typing import Any, Protocol
 
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op, Program, Var
-from pstranspile.lazy import lazy_import
-from pstranspile.ops.context import Value
+from pstranspile.kernels.context import Value
 from pstranspile.run.cluster.script import changed_in_place
 from pstranspile.run.frame import Execution
 from pstranspile.run.prepared import Prepared
 from pstranspile.run.scope import Scope, own_copy
-
-np = lazy_import("numpy")
 
 
 def part_of(program: Program, ops: Iterable[Op], blocks: Iterable[int] = ()) -> Program:

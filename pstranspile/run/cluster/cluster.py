@@ -16,13 +16,14 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.distribution import DistributedVar
 from pstranspile.ir.expect import wrong_type
 from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import Op, Program, Role
-from pstranspile.lazy import lazy_import
-from pstranspile.ops.context import Value
+from pstranspile.kernels.context import Value
 from pstranspile.run.cluster import codes
 from pstranspile.run.cluster.asynchronous import AsynchronousServer
 from pstranspile.run.cluster.collective import (
@@ -61,9 +62,6 @@ from pstranspile.run.turns import GivenTurns, union_of
 
 if TYPE_CHECKING:
     from pstranspile.run.cluster.scenario import Scenario
-
-np = lazy_import("numpy")
-
 
 _NUMBER = re.compile(r"(\d+)$")
 

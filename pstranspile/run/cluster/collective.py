@@ -13,14 +13,14 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op, Program
 from pstranspile.ir.roles import OpRole
-from pstranspile.lazy import lazy_import
-from pstranspile.ops.context import Value
-from pstranspile.ops.rows import concat_rows
-from pstranspile.ops.values import SelectedRows
+from pstranspile.kernels.context import Value
+from pstranspile.kernels.rows import concat_rows
 from pstranspile.run.cluster import codes
 from pstranspile.run.cluster.message import COLLECTIVE, COMPLETE, REPLY, Message
 from pstranspile.run.cluster.network import Machine, Network, Waiting
@@ -28,8 +28,7 @@ from pstranspile.run.cluster.script import Exchange
 from pstranspile.run.cluster.trainer import Action, Trainer
 from pstranspile.run.describe import describe
 from pstranspile.run.scope import own_copy
-
-np = lazy_import("numpy")
+from pstranspile.values import SelectedRows
 
 COLLECTIVES = frozenset(
     {

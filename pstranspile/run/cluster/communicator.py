@@ -19,8 +19,7 @@ from typing import Any, NamedTuple, Protocol
 
 from pstranspile.ir.diagnostics import DiagnosticError, at_op
 from pstranspile.ir.model import Op, Program
-from pstranspile.lazy import lazy_import
-from pstranspile.ops.context import Value
+from pstranspile.kernels.context import Value
 from pstranspile.run.cluster import codes
 from pstranspile.run.cluster.cutting import cut, merged
 from pstranspile.run.cluster.geo import GeoCommunicator
@@ -42,8 +41,6 @@ from pstranspile.run.cluster.script import Exchange, find_exchanges
 from pstranspile.run.cluster.server import Server
 from pstranspile.run.cluster.trainer import Action, Trainer
 from pstranspile.run.scope import own_copy
-
-np = lazy_import("numpy")
 
 
 class Settings(NamedTuple):

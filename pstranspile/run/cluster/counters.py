@@ -11,14 +11,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op, Program
-from pstranspile.lazy import lazy_import
-from pstranspile.ops.context import Value
+from pstranspile.kernels.context import Value
 from pstranspile.run.cluster.blocks import part_of
 from pstranspile.run.scope import Scope
-
-np = lazy_import("numpy")
 
 AT_START = "@AT_START"
 """Ends the name of the variable that keeps what a shared counter was at the start."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from pstranspile.lazy import lazy_import
-from pstranspile.ops.context import Value
-from pstranspile.ops.rows import in_sections, in_use, merge_rows
-from pstranspile.ops.values import Array, SelectedRows
+import numpy as np
 
-np = lazy_import("numpy")
+from pstranspile.kernels.context import Value
+from pstranspile.kernels.rows import in_sections, in_use, merge_rows
+from pstranspile.values import Array, SelectedRows
 
 
 def cut(value: Value, sections: Sequence[int]) -> list[Value]:

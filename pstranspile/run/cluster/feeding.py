@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
+import numpy as np
+
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import MAIN, Program
-from pstranspile.lazy import lazy_import
-from pstranspile.ops.values import LoDTensor
 from pstranspile.run.batch import Batch, Part, chosen, rows_of
 from pstranspile.run.cluster import codes
 from pstranspile.run.feeds import near
@@ -18,8 +18,7 @@ from pstranspile.run.program_feeds import arrays_by_program
 from pstranspile.run.step_arrays import variable_of
 from pstranspile.run.step_feeds import Feeds, batches_of
 from pstranspile.run.turns import Turns
-
-np = lazy_import("numpy")
+from pstranspile.values import LoDTensor
 
 FeedOf: TypeAlias = "Callable[[int], Mapping[str, Any] | None]"
 """What a trainer is fed in a step; None when it has no more data."""

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import Program
-from pstranspile.ops.context import Value
+from pstranspile.kernels.context import Value
 from pstranspile.run.batch import Batch
 from pstranspile.run.seeds import fed_seeds, scaled, without_rows
 

@@ -17,11 +17,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Op, Program
-from pstranspile.lazy import lazy_import
-from pstranspile.ops.context import Value
-from pstranspile.ops.values import Array, LoDTensor, SelectedRows
+from pstranspile.kernels.context import Value
 from pstranspile.run.cluster import codes
 from pstranspile.run.cluster.asynchronous import AsynchronousServer
 from pstranspile.run.cluster.blocks import Block
@@ -32,8 +32,7 @@ from pstranspile.run.cluster.script import Exchange
 from pstranspile.run.cluster.server import Server, pairs
 from pstranspile.run.cluster.trainer import Action, Trainer
 from pstranspile.run.describe import describe
-
-np = lazy_import("numpy")
+from pstranspile.values import Array, LoDTensor, SelectedRows
 
 
 class GeoServer(AsynchronousServer):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, NamedTuple, cast
 
-from pstranspile.ops.context import Value
+from pstranspile.kernels.context import Value
 from pstranspile.run.cluster.server import Server
 from pstranspile.run.scope import own_copy
 

@@ -14,17 +14,16 @@ from math import prod
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
+
 from pstranspile.interop.outputs import write_output
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location
 from pstranspile.ir.reading import read_regular
-from pstranspile.lazy import lazy_import
-from pstranspile.ops.values import LoDTensor, SelectedRows
 from pstranspile.run.cluster import codes
 from pstranspile.run.cluster.keeping import Kept
 from pstranspile.run.cluster.message import Message
-
-np = lazy_import("numpy")
+from pstranspile.values import LoDTensor, SelectedRows
 
 MOST = 1 << 36
 """Bytes that the state of a server may have."""

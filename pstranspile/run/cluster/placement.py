@@ -7,19 +7,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from pstranspile.ir.diagnostics import DiagnosticError, at_op, error
 from pstranspile.ir.distribution import DistributedVar
 from pstranspile.ir.model import Program
-from pstranspile.lazy import lazy_import
-from pstranspile.ops.context import Value
-from pstranspile.ops.values import Array
+from pstranspile.kernels.context import Value
 from pstranspile.run.cluster import codes
 from pstranspile.run.describe import describe
 from pstranspile.run.frame import Slices
 from pstranspile.run.scope import Scope
-
-np = lazy_import("numpy")
-
+from pstranspile.values import Array
 
 _SLICE = re.compile(r"^(.+)\.block(\d+)$")
 

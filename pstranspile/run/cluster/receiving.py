@@ -7,16 +7,17 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pstranspile.ir.diagnostics import DiagnosticError, at_op
 from pstranspile.ir.model import Op
 from pstranspile.ir.types import DType
-from pstranspile.lazy import lazy_import
-from pstranspile.ops import codes as value_codes
-from pstranspile.ops.context import Value
-from pstranspile.ops.tensor_bytes import NUMPY_TYPES, encode, refuse, write_file
+from pstranspile.kernels.context import Value
 from pstranspile.run.cluster import codes
-
-np = lazy_import("numpy")
+from pstranspile.values import NUMPY_TYPES
+from pstranspile.values import codes as value_codes
+from pstranspile.values.reading import refuse
+from pstranspile.values.writing import encode, write_file
 
 
 def write_whole(

@@ -13,18 +13,17 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 from zlib import crc32
 
+import numpy as np
+
 from pstranspile.interop.outputs import write_output
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error
 from pstranspile.ir.model import Location
 from pstranspile.ir.reading import read_regular
-from pstranspile.lazy import lazy_import
 from pstranspile.run.cluster import codes
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.message import Message
 from pstranspile.run.cluster.network import Link, Machine, Scheduler
 from pstranspile.run.cluster.trainer import Trainer
-
-np = lazy_import("numpy")
 
 FORM = "pstranspile-record-1"
 MOST = 1 << 32

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, cast
 
-from pstranspile.ops.values import LoDTensor, SelectedRows
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.message import (
     COLLECTIVE,
@@ -21,6 +20,7 @@ from pstranspile.run.cluster.message import (
     step_told,
 )
 from pstranspile.run.describe import size_in_bytes
+from pstranspile.values import LoDTensor, SelectedRows
 
 POST, DELIVER, LOST, DUPLICATE = "post", "deliver", "lost", "duplicate"
 """What happens to a message."""

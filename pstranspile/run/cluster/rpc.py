@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby, pairwise
 from typing import Any
 
+import numpy as np
+
 from pstranspile.ir.diagnostics import DiagnosticError, at_op
 from pstranspile.ir.model import Op, Program
-from pstranspile.lazy import lazy_import
-from pstranspile.ops.context import Value
-from pstranspile.ops.values import LoDTensor
+from pstranspile.kernels.context import Value
 from pstranspile.run.cluster import codes
 from pstranspile.run.cluster.cutting import cut, join, route_ids
 from pstranspile.run.cluster.message import (
@@ -28,8 +28,7 @@ from pstranspile.run.cluster.network import Link, Machine
 from pstranspile.run.cluster.script import Exchange, is_plain
 from pstranspile.run.cluster.trainer import Action, Trainer
 from pstranspile.run.scope import own_copy
-
-np = lazy_import("numpy")
+from pstranspile.values import LoDTensor
 
 Servers = Mapping[str, Machine]
 """The servers by endpoint."""

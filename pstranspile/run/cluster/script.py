@@ -11,21 +11,20 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
+
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import Op, Program
 from pstranspile.ir.types import VarKind
-from pstranspile.lazy import lazy_import
-from pstranspile.ops.context import Value
-from pstranspile.ops.kernel import Run
-from pstranspile.ops.values import SelectedRows
+from pstranspile.kernels.context import Value
+from pstranspile.kernels.kernel import Run
 from pstranspile.run.bound import EMPTY_NAME, Argument, BoundOp
 from pstranspile.run.frame import Execution, Frame
 from pstranspile.run.prepared import Prepared, keep_freed_memory
 from pstranspile.run.scope import Home
 from pstranspile.run.source import Deviation, Holds, Source
-
-np = lazy_import("numpy")
+from pstranspile.values import SelectedRows
 
 Coroutine: TypeAlias = "Generator[tuple[int, tuple[Value, ...]], Sequence[Value] | None, Sequence[Value]]"
 """A program under way: yields (exchange, values to send), is sent the values received, returns what is fetched."""

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from functools import cached_property
 from typing import Any, ClassVar
 
+import numpy as np
+
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op
 from pstranspile.ir.model import Op, Program
-from pstranspile.lazy import lazy_import
-from pstranspile.ops.context import Value
-from pstranspile.ops.values import SelectedRows
+from pstranspile.kernels.context import Value
 from pstranspile.run.cluster import codes
 from pstranspile.run.cluster.blocks import Block, block_program
 from pstranspile.run.cluster.message import (
@@ -36,8 +36,7 @@ from pstranspile.run.feeds import near
 from pstranspile.run.frame import Slices
 from pstranspile.run.interpreter import interpret
 from pstranspile.run.scope import Scope, own_copy
-
-np = lazy_import("numpy")
+from pstranspile.values import SelectedRows
 
 
 def listening_op(program: Program) -> Op | None:

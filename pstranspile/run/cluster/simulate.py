@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.expect import expect, expect_number, names_of, wrong_type
 from pstranspile.ir.model import Role
-from pstranspile.ops.context import Value
+from pstranspile.kernels.context import Value
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.communicator import Settings
 from pstranspile.run.cluster.feeding import ClusterFeeds

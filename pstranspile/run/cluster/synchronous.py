@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, Op, Program
-from pstranspile.ops.context import Value
+from pstranspile.kernels.context import Value
 from pstranspile.run.cluster import codes
 from pstranspile.run.cluster.blocks import Block, Parts, block_program, part_of, read_first, with_temporaries
 from pstranspile.run.cluster.counters import count_rounds, shared_counters

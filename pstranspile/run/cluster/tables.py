@@ -9,20 +9,19 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from pstranspile.ir.attributes import Longs
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op, Program, TensorType
 from pstranspile.ir.types import VarKind
-from pstranspile.lazy import lazy_import
-from pstranspile.ops.rows import in_use
-from pstranspile.ops.values import Array, SelectedRows
+from pstranspile.kernels.rows import in_use
 from pstranspile.run.cluster.rpc import text_list
 from pstranspile.run.cluster.server import Server, pairs
 from pstranspile.run.frame import Execution
 from pstranspile.run.interpreter import interpret
 from pstranspile.run.scope import Scope
-
-np = lazy_import("numpy")
+from pstranspile.values import Array, SelectedRows
 
 
 class Table(NamedTuple):

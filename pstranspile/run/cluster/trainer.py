@@ -8,8 +8,7 @@ from typing import Any, TypeAlias
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op
 from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import MAIN, Op, Program, Var
-from pstranspile.lazy import lazy_import
-from pstranspile.ops.context import Value
+from pstranspile.kernels.context import Value
 from pstranspile.run.cluster.forms import Forms
 from pstranspile.run.cluster.message import COMPLETE, Message, step_told
 from pstranspile.run.cluster.network import Link, Machine, Network, Waiting
@@ -20,8 +19,6 @@ from pstranspile.run.feeds import fetched
 from pstranspile.run.frame import Execution
 from pstranspile.run.scope import Scope
 from pstranspile.run.turns import Turns
-
-np = lazy_import("numpy")
 
 Feed: TypeAlias = "Mapping[str, Any] | None"
 Action: TypeAlias = "Callable[[tuple[Value, ...]], Sequence[Value] | None]"

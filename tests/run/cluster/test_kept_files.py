@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.ops.values import LoDTensor, SelectedRows
 from pstranspile.run.cluster.keeping import Kept
 from pstranspile.run.cluster.kept_files import read_kept, write_kept
 from pstranspile.run.cluster.ledger import UpdateLedger
 from pstranspile.run.cluster.message import SEND, Message
 from pstranspile.run.cluster.scenario import parse_scenario
 from pstranspile.run.cluster.server_faults import ServerFaults
+from pstranspile.values import LoDTensor, SelectedRows
 from tests.run.cluster.faulty import STEPS, WITH_SERVERS, cluster, ended, equal
 
 NAME = "pserver_0.kept"

@@ -15,11 +15,11 @@ from pstranspile.interop.program_desc import program_from_bytes
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module
-from pstranspile.ops.values import LoDTensor
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.communicator import AsyncCommunicator, Settings
 from pstranspile.run.cluster.geo import GeoCommunicator
 from pstranspile.run.step_feeds import Feeds
+from pstranspile.values import LoDTensor
 from tests.run.cluster.recorded import arrays, files, loss_of, placed, roles
 from tests.run.cluster.test_recorded import check, run
 

@@ -1,0 +1,111 @@
+"""What kernels of ops that run a sub-block share.
+
+Each forward op keeps the executions of its sub-block (in the variable that Fluid keeps its step scopes in), so that the
+gradient block, which runs over them, finds the values of that very step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from itertools import zip_longest
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from pstranspile.ir.attributes import Strings
+from pstranspile.ir.model import Op
+from pstranspile.kernels.context import ExecutionContext, Value
+from pstranspile.ops.gradient import EMPTY_NAME
+from pstranspile.values import LoDTensor, SelectedRows
+
+MOST_TURNS: ContextVar[int] = ContextVar("most_turns", default=100_000)
+"""How many turns a loop may do."""
+
+
+@contextmanager
+def most_turns(count: int) -> Generator[None]:
+    """Has no loop do more turns than `count` for what this thread runs while it holds (default: 100,000).
+
+    A loop that would do more ends in an error of its op. Fluid has no such bound: there a condition that goes on
+    holding keeps the process busy for ever.
+    """
+    token = MOST_TURNS.set(count)
+    try:
+        yield
+    finally:
+        MOST_TURNS.reset(token)
+
+
+class Step(NamedTuple):
+    """One execution of a sub-block, and the number of the step in the sequence it worked on."""
+
+    context: ExecutionContext
+    number: int
+
+
+class Steps(tuple[Step, ...]):
+    """The executions of a sub-block, in order."""
+
+    __slots__ = ()
+
+
+def sub_block(op: Op) -> int:
+    """The number of the block that an op runs."""
+    block = op.attrs["sub_block"]
+    assert isinstance(block, int)
+    return int(block)
+
+
+def names_in(op: Op, attr: str) -> tuple[str, ...]:
+    """A STRINGS attribute, empty if the op does not carry it."""
+    value = op.attrs.get(attr)
+    return tuple(value) if isinstance(value, Strings) else ()
+
+
+def kept_steps(context: ExecutionContext, op: Op, slot: str) -> Steps:
+    """The executions that the forward op kept in a slot. Raises ValueError where there are none."""
+    name = op.input(slot)
+    steps = context.find(name) if name else None
+    if not isinstance(steps, Steps):
+        raise ValueError(f"{name} ({slot}) holds no steps: the forward op has not run, or ran as a test")
+    return steps
+
+
+def dense_part(value: Value) -> Any:
+    """The numbers of a dense value, None for anything else."""
+    if isinstance(value, LoDTensor):
+        return value.data
+    return value if isinstance(value, np.ndarray) else None
+
+
+def plus(total: Value | None, more: Value) -> Value:
+    """The sum of gradients; the first one is taken as it is."""
+    if total is None:
+        return more
+    if isinstance(total, list) and isinstance(more, list):
+        pairs = zip_longest(cast("list[Value]", total), cast("list[Value]", more))  # arrays: what steps have written
+        return [a if b is None else plus(a, b) for a, b in pairs]
+    if isinstance(total, SelectedRows) and isinstance(more, SelectedRows):
+        rows, value = np.concatenate([total.rows, more.rows]), np.concatenate([total.value, more.value])
+        return SelectedRows(rows, value, total.height)
+    if isinstance(total, SelectedRows) or isinstance(more, SelectedRows):
+        raise ValueError("gradients of some steps are sparse and of others dense")
+    added = dense_part(total) + dense_part(more)
+    return LoDTensor(added, total.lod) if isinstance(total, LoDTensor) else added
+
+
+def zeros_for(value: Value) -> Value | None:
+    """Zeros in the place of a dense value of numbers; None for any other."""
+    data = dense_part(value)
+    if data is None or data.dtype.kind not in "fc":
+        return None
+    return LoDTensor(np.zeros_like(data), value.lod) if isinstance(value, LoDTensor) else np.zeros_like(data)
+
+
+def wanted_gradients(op: Op, slot: str) -> Iterator[tuple[str, str]]:
+    """(input, its gradient) for the wanted gradients of an input slot."""
+    for name, gradient in zip(op.inputs.get(slot, ()), op.outputs.get(f"{slot}@GRAD", ()), strict=False):
+        if gradient != EMPTY_NAME:
+            yield name, gradient

@@ -1,0 +1,66 @@
+"""Fluid's axis broadcasting in numpy's terms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+
+import numpy as np
+
+from pstranspile.arithmetic import sum_over
+from pstranspile.ir.model import Op
+from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.ops.attributes import int_attr
+from pstranspile.values import Array
+
+
+def align(x: Array, y: Array, axis: int) -> tuple[Array, Array]:
+    """x and y, the one of fewer dims with dims of size 1 appended, so that numpy lays it on the other from `axis` on.
+
+    With axis -1 the last dims lie on each other, which is what numpy does by itself.
+    """
+    if axis >= 0 and x.ndim != y.ndim:
+        if x.ndim < y.ndim:
+            return x.reshape(x.shape + (1,) * (y.ndim - axis - x.ndim)), y
+        return x, y.reshape(y.shape + (1,) * (x.ndim - axis - y.ndim))
+    return x, y
+
+
+def aligned(op: Op, function: Callable[[Array, Array], Array]) -> Run:
+    """The run of an op that is a function of X and Y, laid on each other from its attribute `axis` on."""
+    axis = int_attr(op, "axis", -1)
+
+    def run(X: Array, Y: Array) -> Array:
+        return function(X, Y)
+
+    def run_aligned(X: Array, Y: Array) -> Array:
+        if X.ndim - Y.ndim == axis:  # as it mostly is: numpy does the same
+            return function(X, Y)
+        return function(*align(X, Y, axis))
+
+    return run if axis < 0 else run_aligned
+
+
+def register_ufuncs(names: Mapping[str, str]) -> None:
+    """Registers the kernels of op types that are functions of numpy's (op type -> its name) of X and Y."""
+
+    def inline(op: Op) -> str | None:
+        # With axis -1 numpy's own broadcasting is Fluid's
+        return f"np.{names[op.type]}({{X}}, {{Y}})" if int_attr(op, "axis", -1) < 0 else None
+
+    kernel(" ".join(names), inline=inline)(lambda op: aligned(op, getattr(np, names[op.type])))
+
+
+def sum_to(gradient: Array, shape: tuple[int, ...], axis: int) -> Array:
+    """A gradient of the broadcast shape, summed over what was repeated of an input of this shape."""
+    if gradient.shape == shape:
+        return gradient
+    repeated = _repeated(gradient.shape, shape, axis)
+    return sum_over(gradient, repeated).reshape(shape)
+
+
+@lru_cache(maxsize=1024)
+def _repeated(wide: tuple[int, ...], narrow: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    start = axis if axis >= 0 and len(wide) != len(narrow) else len(wide) - len(narrow)
+    end = start + len(narrow)
+    return tuple(at for at in range(len(wide)) if not start <= at < end or narrow[at - start] == 1)

@@ -1,0 +1,73 @@
+"""The windows of a convolution: where they lie in images, and images and windows as matrices of each other."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from pstranspile.ops.shapes import Dims, Padding
+from pstranspile.values import Array
+
+
+class Windows(NamedTuple):
+    """The windows of a convolution over images of the dims `shape` (channels first); `counts` is how many there are.
+
+    There may be any number of spatial dims. As columns of matrices they are
+    [images, groups, channels of a group * size, windows].
+    """
+
+    shape: Dims
+    size: Dims
+    groups: int
+    strides: Dims
+    dilations: Dims
+    padding: Padding
+    counts: Dims
+
+    def columns(self, x: Array) -> Array:
+        """The windows of images."""
+        padded = np.pad(x, ((0, 0), (0, 0), *self.padding)) if any(map(any, self.padding)) else x
+        images, channels, *spatial = padded.strides
+        in_window = (stride * dilation for stride, dilation in zip(spatial, self.dilations, strict=True))
+        to_next = (stride * step for stride, step in zip(spatial, self.strides, strict=True))
+        windows = np.lib.stride_tricks.as_strided(
+            padded,
+            (*x.shape[:2], *self.size, *self.counts),
+            (images, channels, *in_window, *to_next),
+            writeable=False,
+        )
+        terms = x.shape[1] // self.groups * math.prod(self.size)
+        return windows.reshape(x.shape[0], self.groups, terms, math.prod(self.counts))
+
+    def images(self, columns: Array) -> Array:
+        """The images whose every element is the sum of all its places in the windows."""
+        whole = np.zeros((*self.shape[:2], *self.padded_dims()), columns.dtype)
+        parts = columns.reshape(*self.shape[:2], *self.size, *self.counts)
+        for element, place in self.places():
+            whole[(..., *place)] += parts[(slice(None), slice(None), *element)]
+        return whole[(..., *self.inner())]
+
+    def places(self) -> Iterator[tuple[Dims, tuple[slice, ...]]]:
+        """The elements of the kernel, each with the part of the padded images that it goes with."""
+        for element in itertools.product(*map(range, self.size)):
+            yield (
+                element,
+                tuple(
+                    slice(at * dilation, at * dilation + (count - 1) * stride + 1, stride)
+                    for at, dilation, count, stride in zip(
+                        element, self.dilations, self.counts, self.strides, strict=True
+                    )
+                ),
+            )
+
+    def inner(self) -> tuple[slice, ...]:
+        """Where the images lie within their padding."""
+        return tuple(slice(b, b + dim) for dim, (b, _) in zip(self.shape[2:], self.padding, strict=True))
+
+    def padded_dims(self) -> Dims:
+        """The spatial dims of the images with their padding."""
+        return tuple(b + dim + a for dim, (b, a) in zip(self.shape[2:], self.padding, strict=True))

@@ -1,0 +1,1 @@
+"""Kernels of ops: images and volumes, and normalisation."""

@@ -1,0 +1,126 @@
+"""Kernels. Convolutions.
+
+`conv_shift` convolves rows with rows as if their ends met. With K the width of Y, an odd number: Out[n, i] = the sum
+over j of X[n, i + j - (K - 1) / 2] * Y[n, j], where places of X beyond an end are counted on from the other.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from pstranspile.arithmetic import either, matmul, sum_of_products
+from pstranspile.ir.model import Op
+from pstranspile.kernels.conv_depthwise import depthwise_gradients
+from pstranspile.kernels.conv_windows import Windows
+from pstranspile.kernels.kernel import Run, kernel, wanted
+from pstranspile.ops.attributes import int_attr, ints_attr
+from pstranspile.ops.images.conv import channels_last, dilations_of, padding_of, window_counts
+from pstranspile.ops.shapes import Dims, Padding
+from pstranspile.values import Array
+
+
+def padding_to_last(padding: Padding, dims: Dims, size: Dims, strides: Dims, counts: Dims) -> Padding:
+    """The padding with which the last of `counts` windows of this size, which may go past the images, lies within."""
+    return tuple(
+        (before, max(after, (count - 1) * stride + k - dim - before))
+        for (before, after), dim, k, stride, count in zip(padding, dims, size, strides, counts, strict=True)
+    )
+
+
+def channels_first(op: Op, x: Array) -> Array:
+    """Images or volumes with their channels before the spatial dims."""
+    return np.moveaxis(x, -1, 1) if channels_last(op) else x
+
+
+def as_asked(op: Op, x: Array) -> Array:
+    """Images or volumes with channels first, in the layout that the op asks for."""
+    return np.ascontiguousarray(np.moveaxis(x, 1, -1)) if channels_last(op) else x
+
+
+def _windows(op: Op, x: Array, filters: Array) -> Windows:
+    size, dims = filters.shape[2:], x.shape[2:]
+    dilations = dilations_of(op)
+    groups = max(int_attr(op, "groups", 1), 1)
+    if x.shape[1] != groups * filters.shape[1]:
+        raise ValueError(f"Input has {x.shape[1]} channels, Filter takes {groups * filters.shape[1]}")
+    strides, counts = ints_attr(op, "strides"), window_counts(op, dims, size, dilations)
+    reach = tuple((k - 1) * dilation + 1 for k, dilation in zip(size, dilations, strict=True))
+    padding = padding_to_last(padding_of(op, dims, size), dims, reach, strides, counts)
+    return Windows(x.shape, size, groups, strides, dilations, padding, counts)
+
+
+def filter_matrices(filters: Array, groups: int) -> Array:
+    """The filters as matrices: [groups, filters of a group, channels of a group * size]."""
+    return filters.reshape(groups, len(filters) // groups, -1)
+
+
+@kernel("conv2d depthwise_conv2d conv3d", "Output")
+def _conv_values(op: Op) -> Run:
+    def run(Input: Array, Filter: Array) -> Array:
+        x = channels_first(op, Input)
+        windows = _windows(op, x, Filter)
+        product = matmul(filter_matrices(Filter, windows.groups), windows.columns(x))
+        return as_asked(op, product.reshape(len(x), len(Filter), *windows.counts))
+
+    return run
+
+
+def _gradients(
+    windows: Windows, x: Array, filters: Array, gradient: Array, wants_input: bool, wants_filter: bool
+) -> tuple[Array | None, Array | None]:
+    """Gradients of images and filters, which have the channels before the spatial dims; None if not wanted."""
+    matrices = filter_matrices(filters, windows.groups)
+    gradient = gradient.reshape(len(x), *matrices.shape[:2], math.prod(windows.counts))
+    input_grad = windows.images(matmul(matrices, gradient, transpose_a=True)) if wants_input else None
+    filter_grad = sum_of_products(gradient, windows.columns(x)).reshape(filters.shape) if wants_filter else None
+    return input_grad, filter_grad
+
+
+_gradients_of_channels = either(depthwise_gradients, _gradients)  # Fluid has no other way for single channels
+
+
+@kernel("conv2d_grad depthwise_conv2d_grad conv3d_grad", "Input@GRAD Filter@GRAD", lod="none")
+def _conv_grad(op: Op) -> Run:
+    wants_input, wants_filter = wanted(op, "Input@GRAD"), wanted(op, "Filter@GRAD")
+
+    def run(Input: Array, Filter: Array, Output_GRAD: Array) -> tuple[Array | None, Array | None]:
+        x, gradient = channels_first(op, Input), channels_first(op, Output_GRAD)
+        windows = _windows(op, x, Filter)
+        depthwise = windows.groups == x.shape[1] == len(Filter)
+        gradients = _gradients_of_channels if depthwise else _gradients
+        input_grad, filter_grad = gradients(windows, x, Filter, gradient, wants_input, wants_filter)
+        return None if input_grad is None else as_asked(op, input_grad), filter_grad
+
+    return run
+
+
+def _places(x: Array, y: Array) -> Array:
+    """The column of X that meets column j of Y at column i of Out, as [i, j]."""
+    if x.ndim != 2 or y.ndim != 2 or len(x) != len(y) or y.shape[1] % 2 == 0 or y.shape[1] > x.shape[1]:
+        raise ValueError(
+            f"X has the dims {list(x.shape)}, Y {list(y.shape)}: Y must have as many rows and an odd number of "
+            f"columns, no more than X"
+        )
+    width = y.shape[1]
+    return (np.arange(x.shape[1])[:, None] + np.arange(width) - (width - 1) // 2) % x.shape[1]
+
+
+@kernel("conv_shift")
+def _conv_shift(_op: Op) -> Run:
+    def run(X: Array, Y: Array) -> Array:
+        return (X[:, _places(X, Y)] * Y[:, None]).sum(axis=2)
+
+    return run
+
+
+@kernel("conv_shift_grad", "X@GRAD Y@GRAD", lod="none")
+def _conv_shift_grad(_op: Op) -> Run:
+    def run(X: Array, Y: Array, Out_GRAD: Array) -> tuple[Array, Array]:
+        places = _places(X, Y)
+        x_grad = np.zeros_like(X)
+        np.add.at(x_grad, (slice(None), places), Out_GRAD[:, :, None] * Y[:, None])
+        return x_grad, (X[:, places] * Out_GRAD[:, :, None]).sum(axis=1)
+
+    return run

@@ -1,0 +1,145 @@
+"""Kernels. Normalisation of batches and layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+
+from pstranspile.arithmetic import inverse_root, norm_grad_mean, norm_mean, number_of, over_root, root, sum_of_channels
+from pstranspile.ir.model import Op
+from pstranspile.kernels.kernel import Run, kernel, wanted
+from pstranspile.kernels.numeric import as_matrix, first
+from pstranspile.ops.attributes import flag, int_attr, real, text
+from pstranspile.values import Array
+
+
+def _channels(op: Op) -> Callable[[Array], tuple[tuple[int, ...], tuple[int, ...]]]:
+    """From X to the dims that statistics are taken over, and the dims of a value of each channel beside X."""
+    last = text(op, "data_layout") == "NHWC"
+
+    def channels(x: Array) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        at = x.ndim - 1 if last else 1
+        over = tuple([dim for dim in range(x.ndim) if dim != at])
+        return over, tuple([x.shape[at] if dim == at else 1 for dim in range(x.ndim)])
+
+    return channels
+
+
+def _fixed_statistics(op: Op) -> bool:
+    """Whether the running statistics are used and left as they are."""
+    return flag(op, "use_global_stats") or (flag(op, "is_test") and not flag(op, "trainable_statistics"))
+
+
+def _is_single(x: Array, channels: int) -> bool:
+    """Whether each channel has one element only: Fluid then leaves X as it is, as there is nothing to normalise."""
+    return x.size == channels
+
+
+BatchNormOutputs: TypeAlias = "tuple[Array | None, Array | None, Array | None, Array | None, Array | None]"
+
+
+@kernel("batch_norm", "Y MeanOut VarianceOut SavedMean SavedVariance", lod="Y")
+def _batch_norm_values(op: Op) -> Run:
+    channels, epsilon = _channels(op), real(op, "epsilon")
+
+    def normalised(x: Array, scale: Array, bias: Array, mean: Array, inverse: Array) -> Array:
+        dims = channels(x)[1]
+        return x * (inverse * scale).reshape(dims) + (bias - mean * inverse * scale).reshape(dims)
+
+    def fixed(X: Array, Scale: Array, Bias: Array, Mean: Array, Variance: Array) -> BatchNormOutputs:
+        inverse = 1 / root(Variance + epsilon)
+        return normalised(X, Scale, Bias, Mean, inverse), None, None, Mean.copy(), inverse
+
+    def trained(
+        X: Array, Scale: Array, Bias: Array, Mean: Array, Variance: Array, MomentumTensor: Array | None
+    ) -> BatchNormOutputs:
+        if _is_single(X, Scale.size):
+            return X.copy(), None, None, np.zeros_like(Mean), np.zeros_like(Variance)
+        over, dims = channels(X)
+        count = X.dtype.type(X.size // Scale.size)
+        mean = sum_of_channels(X, over, True) / count
+        variance = sum_of_channels(np.square(X - mean.reshape(dims)), over, False) / count
+        inverse = inverse_root(variance + epsilon)
+        kept = float(number_of(X)(real(op, "momentum"))) if MomentumTensor is None else first(MomentumTensor)
+        y = normalised(X, Scale, Bias, mean, inverse)
+        return y, Mean * kept + mean * (1 - kept), Variance * kept + variance * (1 - kept), mean, inverse
+
+    return fixed if _fixed_statistics(op) else trained
+
+
+@kernel("batch_norm_grad", "X@GRAD Scale@GRAD Bias@GRAD", lod="none")
+def _batch_norm_grad(op: Op) -> Run:
+    channels, epsilon, fixed = _channels(op), real(op, "epsilon"), _fixed_statistics(op)
+
+    def run(
+        X: Array,
+        Scale: Array,
+        SavedMean: Array,
+        SavedVariance: Array,
+        Mean: Array | None,
+        Variance: Array | None,
+        Y_GRAD: Array,
+    ) -> tuple[Array, Array, Array]:
+        if not fixed and _is_single(X, Scale.size):
+            return Y_GRAD.copy(), np.zeros_like(Scale), np.zeros_like(Scale)
+        mean, inverse = SavedMean, SavedVariance
+        if fixed and Mean is not None and Variance is not None:
+            mean, inverse = Mean, 1 / root(Variance + epsilon)
+        over, dims = channels(X)
+        beside, inverse_beside = X - mean.reshape(dims), inverse.reshape(dims)
+        bias_grad = sum_of_channels(Y_GRAD, over, True)
+        scale_grad = sum_of_channels(beside * inverse_beside * Y_GRAD, over, False)
+        factor = Scale * inverse
+        if fixed:
+            return Y_GRAD * factor.reshape(dims), scale_grad, bias_grad
+        images, elements = len(X), X.size // max(len(X) * Scale.size, 1)
+        gradient = Y_GRAD * images * elements - bias_grad.reshape(dims)
+        gradient -= beside * scale_grad.reshape(dims) * inverse_beside
+        gradient *= (factor / X.dtype.type(images * elements)).reshape(dims)
+        return gradient, scale_grad, bias_grad
+
+    return run
+
+
+@kernel("layer_norm", "Y Mean Variance", lod="Y")
+def _layer_norm_values(op: Op) -> Run:
+    axis, epsilon = int_attr(op, "begin_norm_axis", 1), real(op, "epsilon")
+
+    def run(X: Array, Scale: Array | None, Bias: Array | None) -> tuple[Array, Array, Array]:
+        x = as_matrix(X, axis)
+        mean = norm_mean(x)
+        y = x - mean
+        variance = norm_mean(np.square(y))
+        y /= np.sqrt(variance + epsilon)
+        if Scale is not None:
+            y *= Scale.reshape(-1)
+        if Bias is not None:
+            y += Bias.reshape(-1)
+        return y.reshape(X.shape), mean.reshape(-1), variance.reshape(-1)
+
+    return run
+
+
+@kernel("layer_norm_grad", "X@GRAD Scale@GRAD Bias@GRAD", lod="none")
+def _layer_norm_grad(op: Op) -> Run:
+    axis, epsilon = int_attr(op, "begin_norm_axis", 1), real(op, "epsilon")
+    wants_x = wanted(op, "X@GRAD")
+
+    def run(
+        X: Array, Scale: Array | None, Mean: Array, Variance: Array, Y_GRAD: Array
+    ) -> tuple[Array | None, Array, Array]:
+        x = as_matrix(X, axis)
+        gradient = Y_GRAD.reshape(x.shape)
+        squared = Variance.reshape(-1, 1) + epsilon
+        normal = over_root(x - Mean.reshape(-1, 1), squared).astype(x.dtype, copy=False)
+        scale_grad, bias_grad = np.add.reduce(gradient * normal, axis=0), np.add.reduce(gradient, axis=0)
+        if not wants_x:
+            return None, scale_grad, bias_grad
+        inner = gradient if Scale is None else gradient * Scale.reshape(-1)
+        centred = inner - norm_grad_mean(inner) - normal * norm_grad_mean(inner * normal)
+        x_grad = over_root(centred, squared).astype(x.dtype, copy=False)
+        return x_grad.reshape(X.shape), scale_grad, bias_grad
+
+    return run

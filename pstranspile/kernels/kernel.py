@@ -1,0 +1,127 @@
+"""How an op type computes: kernels.
+
+    @kernel("scale", "Out")
+    def scale(op: Op) -> Run:
+        factor, bias = op.attrs["scale"], op.attrs["bias"]
+        def run(X, ScaleTensor=None):
+            return X * factor + bias
+        return run
+
+The decorated function is called once per op, when a program is prepared; what it returns is called once per step.
+
+* `run`'s parameters are named after input slots (`Out@GRAD` is `Out_GRAD`) and passed by position. A slot that is
+  missing or empty gives None; a duplicable slot gives a list.
+* A variable without a value is an error, unless its slot is declared with `may_lack`: that gives None as well (in the
+  list of a duplicable slot).
+* It returns the value of the output slot named in the decorator, or, if several are named, a tuple in that order; a
+  duplicable slot takes a list; None leaves a variable as it is. Slots that the op does not have are dropped, so a
+  costly one should be asked for with `wanted(op, slot)`.
+* An output slot named in `spares` may be taken from the op where nothing reads it and it is not fetched. (Only one that
+  can't fail, so that leaving it out changes nothing else.)
+* Values are numpy arrays and SelectedRows. LoD is handled by the caller: outputs get the LoD of the first input that
+  has one, unless the decorator says `lod="none"` (outputs have none), `lod="Out"` (of the outputs these slots do),
+  `lod="each"` (the gradient `S@GRAD` gets that of the input S), `lod="own"` (run gets and gives LoDTensors, but gives
+  none if it gets none) or `lod="new"` (as "own", and it makes LoD where there was none).
+* Inputs are never changed, except that an op which lists the same variable as input and output may update it in place
+  (`in_place(op, input_slot, output_slot)` tells); no two variables share memory unless one is a view made by an op.
+* Unless the kernel sees to it itself, an output gets a LoD if it has as many rows as the LoD describes, so scalars and
+  dims changed by an op need no care.
+* Attributes that the op does not carry have their schema's default in `op.attrs` (optional ones are missing).
+* A parameter called `surroundings` gets the Surroundings (`pstranspile.kernels.context`): random numbers, declarations,
+  files. One called `context` gets the ExecutionContext: also variables by name, and sub-blocks, which costs more. A
+  kernel of control flow may take `context` alone.
+* What a kernel can't compute it refuses with ValueError, at binding or in a step; the
+  message says what is wrong, the caller adds op, source line, and names, element types and dims of the inputs.
+
+`inline` is for short, frequent kernels: a Python expression that gives bitwise what `run` gives when all inputs are
+plain arrays, which generated code then uses in place of a call. `{X}` stands for the value of slot X (`{X[0]}` for one
+of a duplicable slot, `{Out_GRAD}` for `Out@GRAD`), `np` for numpy: `inline="np.maximum({X}, 0)"`; the
+FUNCTIONS of `pstranspile.arithmetic` are known too. It may be a function of the op that gives the expression, or None
+where the attributes ask for more:
+
+    @kernel("scale", inline=lambda op: f"{{X}} * {op.attrs['scale']!r}" if op.attrs["bias"] == 0 else None)
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple, TypeAlias
+
+from pstranspile.ir.model import Op
+from pstranspile.ops import schema_of
+
+Run: TypeAlias = Callable[..., Any]
+"""One step of an op: input values by position, output values back."""
+
+Factory: TypeAlias = Callable[[Op], Run]
+"""Binds an op's attributes and gives its Run."""
+
+
+Inline: TypeAlias = "str | Callable[[Op], str | None] | None"
+"""The expression of a kernel with one output, for generated code."""
+
+
+class Kernel(NamedTuple):
+    """The numpy implementation of an op type. `outputs` are the slots that a Run returns, in order."""
+
+    make: Factory
+    outputs: tuple[str, ...]
+    lod: str
+    inline: Inline = None
+    spares: frozenset[str] = frozenset()
+
+
+_KERNELS: dict[str, Kernel] = {}
+_DECLARATIONS, _KERNEL_FILES = "pstranspile.ops.", "pstranspile.kernels."
+
+
+def kernel(
+    op_types: str,
+    outputs: str = "Out",
+    *,
+    lod: str = "share",
+    inline: Inline = None,
+    spares: str = "",
+) -> Callable[[Factory], Factory]:
+    """Registers the decorated factory as the kernel of these op types (separated by blanks)."""
+
+    def register(factory: Factory) -> Factory:
+        for op_type in op_types.split():
+            if op_type in _KERNELS:
+                raise ValueError(f"op type {op_type} has two kernels")
+            _KERNELS[op_type] = Kernel(factory, tuple(outputs.split()), lod, inline, frozenset(spares.split()))
+        return factory
+
+    return register
+
+
+def kernel_of(op_type: str) -> Kernel | None:
+    """The kernel of an op type, None if it has none. The file of its family is imported if it is not yet."""
+    if op_type not in _KERNELS:
+        schema = schema_of(op_type)
+        if schema is not None and schema.module.startswith(_DECLARATIONS):
+            _load(schema.module.removeprefix(_DECLARATIONS))
+    return _KERNELS.get(op_type)
+
+
+@cache
+def _load(family: str) -> None:
+    """Imports the kernels of a family of this package; there are families without kernels."""
+    name = f"{_KERNEL_FILES}{family}"
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError as problem:
+        if problem.name != name:
+            raise
+
+
+def wanted(op: Op, slot: str) -> bool:
+    """Whether the op has a variable in this output slot."""
+    return bool(op.outputs.get(slot))
+
+
+def in_place(op: Op, input_slot: str, output_slot: str) -> bool:
+    """Whether the op writes the same variable it reads, so that its memory may be reused."""
+    return op.input(input_slot) is not None and op.input(input_slot) == op.output(output_slot)

@@ -1,0 +1,1 @@
+"""Kernels of ops: functions of tensors, products, sums and comparisons."""

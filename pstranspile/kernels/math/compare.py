@@ -1,0 +1,37 @@
+"""Kernels. Comparisons and logic."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pstranspile.ir.model import Op
+from pstranspile.kernels.broadcasting import register_ufuncs
+from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.kernels.numeric import formula
+from pstranspile.ops.attributes import flag, real
+from pstranspile.values import Array
+
+register_ufuncs(
+    {
+        "equal": "equal",
+        "not_equal": "not_equal",
+        "less_than": "less",
+        "less_equal": "less_equal",
+        "greater_than": "greater",
+        "greater_equal": "greater_equal",
+    }
+)
+formula("logical_and", "np.logical_and({X}, {Y})")
+formula("logical_or", "np.logical_or({X}, {Y})")
+formula("logical_xor", "np.logical_xor({X}, {Y})")
+formula("logical_not", "np.logical_not({X})")
+
+
+@kernel("allclose", lod="none")
+def _allclose_values(op: Op) -> Run:
+    relative, absolute, equal_nan = real(op, "rtol"), real(op, "atol"), flag(op, "equal_nan")
+
+    def run(Input: Array, Other: Array) -> Array:
+        return np.array([np.allclose(Input, Other, relative, absolute, equal_nan)])
+
+    return run

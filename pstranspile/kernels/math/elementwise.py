@@ -1,0 +1,171 @@
+"""Kernels. Elementwise arithmetic of two tensors, with Fluid's axis broadcasting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from pstranspile.arithmetic import power
+from pstranspile.ir.model import Op
+from pstranspile.kernels.broadcasting import align, aligned, register_ufuncs, sum_to
+from pstranspile.kernels.kernel import Run, kernel, wanted
+from pstranspile.kernels.numeric import formula, truncated_quotient
+from pstranspile.ops.attributes import int_attr
+from pstranspile.values import Array, SelectedRows
+
+register_ufuncs(
+    {
+        "elementwise_add": "add",
+        "elementwise_sub": "subtract",
+        "elementwise_max": "maximum",
+        "elementwise_min": "minimum",
+    }
+)
+
+
+@kernel("elementwise_mul", inline=lambda op: "np.multiply({X}, {Y})" if int_attr(op, "axis", -1) < 0 else None)
+def _mul(op: Op) -> Run:
+    axis = int_attr(op, "axis", -1)
+
+    def run(X: Array | SelectedRows, Y: Array) -> Array | SelectedRows:
+        if isinstance(X, SelectedRows):
+            if Y.size != 1:
+                raise ValueError(f"X is SelectedRows, which only one number can multiply, and Y has {Y.size}")
+            return X._replace(value=X.value * Y.reshape(-1))
+        return np.multiply(*align(X, Y, axis))
+
+    return run
+
+
+def _is_integer(x: Array) -> bool:
+    return x.dtype.kind in "iu"
+
+
+def _divide(x: Array, y: Array) -> Array:
+    return truncated_quotient(x, y) if _is_integer(x) else np.divide(x, y)
+
+
+def _floor_divide(x: Array, y: Array) -> Array:
+    return truncated_quotient(x, y) if _is_integer(x) else np.trunc(np.divide(x, y))
+
+
+def _remainder(x: Array, y: Array) -> Array:
+    if not _is_integer(x):
+        return np.mod(x, y)
+    if not y.all():
+        raise ValueError("an integer is divided by zero")
+    return np.fmod(x, y)
+
+
+def _power(x: Array, y: Array) -> Array:
+    # Integers as Fluid does: rounded from float64, so that 2 to the power of -1 is 0 and not an error
+    return np.rint(np.power(x.astype("float64"), y)).astype(x.dtype) if _is_integer(x) else power(x, y)
+
+
+_FUNCTIONS = {
+    "elementwise_div": _divide,
+    "elementwise_floordiv": _floor_divide,
+    "elementwise_mod": _remainder,
+    "elementwise_pow": _power,
+}
+
+
+@kernel(" ".join(_FUNCTIONS))
+def _function(op: Op) -> Run:
+    return aligned(op, _FUNCTIONS[op.type])
+
+
+_GRADIENTS = "X@GRAD Y@GRAD"
+
+
+@kernel("elementwise_add_grad elementwise_sub_grad", _GRADIENTS, lod="each")
+def _add_grad(op: Op) -> Run:
+    axis, wants_x, wants_y = _wanted(op)
+    negative = op.type == "elementwise_sub_grad"
+
+    def run(X: Array, Y: Array, Out_GRAD: Array) -> tuple[Array | None, Array | None]:
+        x_grad = y_grad = None
+        dims = Out_GRAD.shape
+        if wants_y:
+            y_grad = Out_GRAD if Y.shape == dims else sum_to(Out_GRAD, Y.shape, axis)
+            if negative:
+                y_grad = np.negative(y_grad)
+        if wants_x:
+            x_grad = Out_GRAD if X.shape == dims else sum_to(Out_GRAD, X.shape, axis)
+        return x_grad, y_grad
+
+    return run
+
+
+def _wanted(op: Op) -> tuple[int, bool, bool]:
+    return int_attr(op, "axis", -1), wanted(op, "X@GRAD"), wanted(op, "Y@GRAD")
+
+
+def _gradients(op: Op, of_x: Callable[..., Array], of_y: Callable[..., Array]) -> Run:
+    """From the derivatives of both inputs, given X, Y, Out and Out@GRAD (aligned), their gradients."""
+    axis, wants_x, wants_y = _wanted(op)
+
+    def run(X: Array, Y: Array, Out: Array | None, Out_GRAD: Array) -> tuple[Array | None, Array | None]:
+        if X.shape == Y.shape:
+            return (
+                of_x(X, Y, Out, Out_GRAD) if wants_x else None,
+                of_y(X, Y, Out, Out_GRAD) if wants_y else None,
+            )
+        x, y = align(X, Y, axis)
+        return (
+            sum_to(of_x(x, y, Out, Out_GRAD), X.shape, axis) if wants_x else None,
+            sum_to(of_y(x, y, Out, Out_GRAD), Y.shape, axis) if wants_y else None,
+        )
+
+    return run
+
+
+@kernel("elementwise_mul_grad", _GRADIENTS, lod="each")
+def _mul_grad(op: Op) -> Run:
+    def of_x(_x: Array, y: Array, _out: None, gradient: Array) -> Array:
+        return gradient * y
+
+    def of_y(x: Array, _y: Array, _out: None, gradient: Array) -> Array:
+        return gradient * x
+
+    return _gradients(op, of_x, of_y)
+
+
+@kernel("elementwise_div_grad", _GRADIENTS, lod="each")
+def _div_grad(op: Op) -> Run:
+    def of_x(_x: Array, y: Array, _out: Array, gradient: Array) -> Array:
+        return gradient / y
+
+    def of_y(_x: Array, y: Array, out: Array, gradient: Array) -> Array:
+        return -gradient * out / y
+
+    return _gradients(op, of_x, of_y)
+
+
+@kernel("elementwise_max_grad elementwise_min_grad", _GRADIENTS, lod="each")
+def _extreme_grad(op: Op) -> Run:
+    chosen = np.greater if op.type == "elementwise_max_grad" else np.less
+
+    def of_x(x: Array, y: Array, _out: None, gradient: Array) -> Array:
+        return gradient * chosen(x, y)
+
+    def of_y(x: Array, y: Array, _out: None, gradient: Array) -> Array:
+        return gradient * ~chosen(x, y)  # equal elements: all to Y
+
+    return _gradients(op, of_x, of_y)
+
+
+@kernel("elementwise_pow_grad", _GRADIENTS, lod="each")
+def _pow_grad(op: Op) -> Run:
+    def of_x(x: Array, y: Array, _out: None, gradient: Array) -> Array:
+        return gradient * y * power(x, y - 1)
+
+    def of_y(x: Array, y: Array, _out: None, gradient: Array) -> Array:
+        # 0 to the power of y does not change with y > 0
+        return gradient * np.where(x == 0, 0, np.log(np.where(x == 0, 1, x))).astype(x.dtype) * power(x, y)
+
+    return _gradients(op, of_x, of_y)
+
+
+formula("minus", "{X} - {Y}")

@@ -1,0 +1,217 @@
+"""Kernels. Norms along dims and of whole tensors, and distances."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from pstranspile.arithmetic import sum_over
+from pstranspile.ir.model import Op
+from pstranspile.kernels.broadcasting import sum_to
+from pstranspile.kernels.kernel import Run, kernel, wanted
+from pstranspile.kernels.numeric import as_matrix, formula
+from pstranspile.ops.attributes import flag, int_attr, ints_attr, real
+from pstranspile.values import Array
+
+formula("squared_l2_norm", "np.dot({X}.reshape(-1), {X}.reshape(-1)).reshape(1)", lod="none")
+formula("squared_l2_norm_grad", "2 * {Out_GRAD} * {X}", "X@GRAD", lod="none")
+
+
+@kernel("squared_l2_distance", "sub_result Out", lod="Out")
+def _squared_l2_distance_values(_op: Op) -> Run:
+    def run(X: Array, Y: Array) -> tuple[Array, Array]:
+        difference = as_matrix(X) - as_matrix(Y)
+        return difference, np.add.reduce(np.square(difference), axis=1, keepdims=True)
+
+    return run
+
+
+@kernel("squared_l2_distance_grad", "X@GRAD Y@GRAD", lod="none")
+def _squared_l2_distance_grad(_op: Op) -> Run:
+    def run(X: Array, Y: Array, sub_result: Array, Out_GRAD: Array) -> tuple[Array, Array]:
+        gradient = 2 * Out_GRAD * sub_result
+        return gradient.reshape(X.shape), -sum_to(gradient, as_matrix(Y).shape, -1).reshape(Y.shape)
+
+    return run
+
+
+def _norms(x: Array) -> Array:
+    """The norm of each row, at least 1e-4, so that rows of zeros have the cosine 0, as in Fluid."""
+    return np.sqrt(np.maximum(_row_sums(np.square(x)), 1e-8))
+
+
+def _row_sums(x: Array) -> Array:
+    return sum_over(x, (1,))[:, None]
+
+
+def _partners(x: Array, y: Array) -> int:
+    """How many rows of y take part: all, or the first alone, with every row of x, where the numbers of rows differ."""
+    return len(y) if len(x) == len(y) else 1
+
+
+@kernel("cos_sim", "Out XNorm YNorm", lod="Out")
+def _cos_sim_values(_op: Op) -> Run:
+    def run(X: Array, Y: Array) -> tuple[Array, Array, Array]:
+        x, y = as_matrix(X), as_matrix(Y)
+        x_norm, y_norm = _norms(x), _norms(y)
+        count = _partners(x, y)
+        return _row_sums(x * y[:count]) / (x_norm * y_norm[:count]), x_norm, y_norm
+
+    return run
+
+
+@kernel("cos_sim_grad", "X@GRAD Y@GRAD", lod="none")
+def _cos_sim_grad(op: Op) -> Run:
+    wants_x, wants_y = wanted(op, "X@GRAD"), wanted(op, "Y@GRAD")
+
+    def of(a: Array, b: Array, cosine: Array, a_norm: Array, b_norm: Array) -> Array:
+        return b * (1 / (a_norm * b_norm)) - cosine * a * (1 / (a_norm * a_norm))
+
+    def run(
+        X: Array, Y: Array, Out: Array, XNorm: Array, YNorm: Array, Out_GRAD: Array
+    ) -> tuple[Array | None, Array | None]:
+        x, rows = as_matrix(X), as_matrix(Y)
+        count = _partners(x, rows)
+        y, y_norm, y_grad = rows[:count], YNorm[:count], None
+        x_grad = (Out_GRAD * of(x, y, Out, XNorm, y_norm)).reshape(X.shape) if wants_x else None
+        if wants_y:
+            y_grad = sum_to(Out_GRAD * of(y, x, Out, y_norm, XNorm), y.shape, -1)
+            if count < len(rows):
+                y_grad = np.concatenate([y_grad, np.zeros_like(rows[count:])])
+        return x_grad, None if y_grad is None else y_grad.reshape(Y.shape)
+
+    return run
+
+
+@kernel("norm", "Norm Out", lod="none")
+def _norm_values(op: Op) -> Run:
+    axis, epsilon = int_attr(op, "axis"), real(op, "epsilon")
+
+    def run(X: Array) -> tuple[Array, Array]:
+        norm = np.sqrt(np.add.reduce(np.square(X), axis=axis, keepdims=True) + epsilon)
+        return norm, X / norm
+
+    return run
+
+
+@kernel("norm_grad", "X@GRAD", lod="none")
+def _norm_grad(op: Op) -> Run:
+    axis = int_attr(op, "axis")
+
+    def run(X: Array, Norm: Array, Out_GRAD: Array) -> Array:
+        along = np.add.reduce(X * Out_GRAD, axis=axis, keepdims=True)
+        return (Out_GRAD - X * (along / np.square(Norm))) / Norm
+
+    return run
+
+
+def _power_norm(x: Array, p: float, axis: int | None, keep: bool) -> Array:
+    """The p-norm along one dim or of all elements; p = 0 counts those that are not 0."""
+    size = np.abs(x)
+    if np.isinf(p):
+        reduce = np.maximum.reduce if p > 0 else np.minimum.reduce
+        return reduce(size, axis=axis, keepdims=keep)
+    if p == 0:
+        return np.add.reduce((x != 0).astype(x.dtype), axis=axis, keepdims=keep)
+    return np.add.reduce(size**p, axis=axis, keepdims=keep) ** (1 / p)
+
+
+def _at_least_1d(value: Array) -> Array:
+    """Fluid has no tensors without dims: a norm of everything has one."""
+    return np.asarray(value).reshape(-1) if np.ndim(value) == 0 else value
+
+
+def _power_norm_slope(x: Array, norm: Array, p: float) -> Array:
+    """The derivative of a p-norm by each element, 0 where the element or the norm is 0."""
+    if p == 0:
+        return np.zeros_like(x)
+    sign, size = np.sign(x), np.abs(x)
+    if np.isinf(p):
+        return sign * (size == norm)
+    if p == 1:
+        return sign
+    moves = (size > 0) & (norm > 0)
+    share = np.where(moves, size, 1) / np.where(norm > 0, norm, 1)
+    return np.where(moves, sign * share ** (p - 1), 0).astype(x.dtype)
+
+
+@kernel("p_norm", lod="none")
+def _p_norm_values(op: Op) -> Run:
+    p, axis, keep = real(op, "porder"), int_attr(op, "axis", -1), flag(op, "keepdim")
+
+    def run(X: Array) -> Array:
+        return _at_least_1d(_power_norm(X, p, axis, keep))
+
+    return run
+
+
+@kernel("p_norm_grad", "X@GRAD", lod="none")
+def _p_norm_grad(op: Op) -> Run:
+    p, axis, keep = real(op, "porder"), int_attr(op, "axis", -1), flag(op, "keepdim")
+
+    def run(X: Array, Out: Array, Out_GRAD: Array) -> Array:
+        if keep or X.ndim == 1:
+            return _power_norm_slope(X, Out, p) * Out_GRAD
+        return _power_norm_slope(X, np.expand_dims(Out, axis), p) * np.expand_dims(Out_GRAD, axis)
+
+    return run
+
+
+formula("l1_norm", "np.add.reduce(np.abs({X}), axis=None).reshape(1)", lod="none")
+formula("l1_norm_grad", "np.sign({X}) * {Out_GRAD}", "X@GRAD", lod="none")
+
+
+def _axes(op: Op) -> Callable[[int], tuple[int, ...]]:
+    """From the number of dims to the dims that are summed over, counted from 0."""
+    dims = None if flag(op, "reduce_all") else ints_attr(op, "dim")
+
+    def axes(rank: int) -> tuple[int, ...]:
+        return tuple(range(rank)) if dims is None else tuple([dim % rank for dim in dims])
+
+    return axes
+
+
+@kernel("frobenius_norm")
+def _frobenius_norm_values(op: Op) -> Run:
+    axes, keep = _axes(op), flag(op, "keep_dim")
+
+    def run(X: Array) -> Array:
+        return _at_least_1d(np.sqrt(np.add.reduce(np.square(X), axis=axes(X.ndim), keepdims=keep)))
+
+    return run
+
+
+@kernel("frobenius_norm_grad", "X@GRAD", lod="each")
+def _frobenius_norm_grad(op: Op) -> Run:
+    axes = _axes(op)
+
+    def run(X: Array, Out: Array, Out_GRAD: Array) -> Array:
+        gone = axes(X.ndim)
+        kept = tuple([1 if at in gone else dim for at, dim in enumerate(X.shape)])
+        return _power_norm_slope(X, Out.reshape(kept), 2) * Out_GRAD.reshape(kept)
+
+    return run
+
+
+@kernel("dist", lod="none")
+def _dist_values(op: Op) -> Run:
+    p = real(op, "p")
+
+    def run(X: Array, Y: Array) -> Array:
+        return _at_least_1d(_power_norm(X - Y, p, None, False))
+
+    return run
+
+
+@kernel("dist_grad", "X@GRAD Y@GRAD", lod="none")
+def _dist_grad(op: Op) -> Run:
+    p = real(op, "p")
+    wants_x, wants_y = wanted(op, "X@GRAD"), wanted(op, "Y@GRAD")
+
+    def run(X: Array, Y: Array, Out: Array, Out_GRAD: Array) -> tuple[Array | None, Array | None]:
+        gradient = _power_norm_slope(X - Y, Out, p) * Out_GRAD
+        x_grad = sum_to(gradient, X.shape, -1) if wants_x else None
+        return x_grad, -sum_to(gradient, Y.shape, -1) if wants_y else None
+
+    return run

@@ -1,0 +1,171 @@
+"""Kernels. Reductions over dims, running sums, and questions about all elements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+
+import numpy as np
+
+from pstranspile.arithmetic import total
+from pstranspile.ir.model import Op
+from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.kernels.numeric import formula, numpy_dtype, truncated_quotient
+from pstranspile.ops.attributes import flag, int_attr, ints_attr
+from pstranspile.values import Array, SelectedRows
+
+
+@kernel("cumsum")
+def _cumsum(op: Op) -> Run:
+    axis, exclusive, reverse = int_attr(op, "axis", -1), flag(op, "exclusive"), flag(op, "reverse")
+
+    def run(X: Array) -> Array:
+        x = np.flip(X, axis) if reverse else X
+        found = np.cumsum(x, axis, dtype=x.dtype)
+        if exclusive:
+            found -= x
+        return np.ascontiguousarray(np.flip(found, axis) if reverse else found)
+
+    return run
+
+
+@kernel("isnan isinf", lod="none")
+def _any_such(op: Op) -> Run:
+    such = np.isnan if op.type == "isnan" else np.isinf
+
+    def run(X: Array) -> Array:
+        return np.array([such(X).any()])
+
+    return run
+
+
+formula("mean", "total({X}) / {X}.size", lod="none")
+formula("mean_grad", "np.divide({Out_GRAD}, {X}.size, out=np.empty({X}.shape, {X}.dtype))", "X@GRAD")
+
+_UFUNCS = {
+    "reduce_sum": "add",
+    "reduce_max": "maximum",
+    "reduce_min": "minimum",
+    "reduce_prod": "multiply",
+    "reduce_all": "logical_and",
+    "reduce_any": "logical_or",
+}
+
+
+def _axes(op: Op) -> Callable[[int], tuple[int, ...]]:
+    """From the number of dims to the dims that the op reduces, counted from 0."""
+    dims = None if flag(op, "reduce_all") else ints_attr(op, "dim")
+
+    @lru_cache(8)
+    def axes(rank: int) -> tuple[int, ...]:
+        return tuple(range(rank)) if dims is None else tuple([dim % rank for dim in dims])
+
+    return axes
+
+
+def _at_least_1d(value: Array) -> Array:
+    """Fluid has no tensors without dims: a full reduction has one."""
+    return np.asarray(value).reshape(-1) if np.ndim(value) == 0 else value
+
+
+@kernel(" ".join(_UFUNCS))
+def _reduce_values(op: Op) -> Run:
+    axes, keep, number = _axes(op), flag(op, "keep_dim"), int_attr(op, "out_dtype", -1)
+    reduce = getattr(np, _UFUNCS[op.type]).reduce
+    made = numpy_dtype(number) if number >= 0 else None
+    summed = op.type == "reduce_sum"
+
+    def run(X: Array) -> Array:
+        x = X if made is None else X.astype(made)
+        over = axes(x.ndim)
+        if summed and len(over) == x.ndim:
+            return total(x).reshape((1,) * (x.ndim if keep else 1))
+        return _at_least_1d(reduce(x, axis=over, dtype=x.dtype, keepdims=keep))
+
+    return run
+
+
+@kernel("reduce_mean")
+def _mean(op: Op) -> Run:
+    axes, keep, number = _axes(op), flag(op, "keep_dim"), int_attr(op, "out_dtype", -1)
+    made = numpy_dtype(number) if number >= 0 else None
+
+    def run(X: Array) -> Array:
+        x = X if made is None else X.astype(made)
+        over = axes(x.ndim)
+        if len(over) == x.ndim:
+            found = total(x).reshape((1,) * (x.ndim if keep else 1))
+        else:
+            found = np.add.reduce(x, axis=over, dtype=x.dtype, keepdims=keep)
+        count = _count(x.shape, over)
+        return truncated_quotient(found, count) if x.dtype.kind in "iu" else found / count
+
+    return run
+
+
+def _count(shape: tuple[int, ...], axes: tuple[int, ...]) -> int:
+    count = 1
+    for axis in axes:
+        count *= shape[axis]
+    return count
+
+
+def _spread(op: Op) -> Callable[[Array, Array], Array]:
+    """From X and something of the shape of Out (in memory order, so keep_dim makes no difference) to the shape of X."""
+    axes = _axes(op)
+
+    def spread(x: Array, value: Array) -> Array:
+        gone = axes(x.ndim)
+        dims = tuple([1 if at in gone else dim for at, dim in enumerate(x.shape)])
+        found = np.empty(x.shape, value.dtype)
+        found[...] = value.reshape(dims)
+        return found
+
+    return spread
+
+
+@kernel("reduce_sum_grad reduce_mean_grad", "X@GRAD")
+def _sum_grad(op: Op) -> Run:
+    axes, spread, mean = _axes(op), _spread(op), op.type == "reduce_mean_grad"
+
+    def run(X: Array, Out_GRAD: Array) -> Array:
+        share = Out_GRAD / _count(X.shape, axes(X.ndim)) if mean else Out_GRAD
+        return spread(X, share).astype(X.dtype, copy=False)
+
+    return run
+
+
+@kernel("reduce_max_grad reduce_min_grad", "X@GRAD")
+def _extreme_grad(op: Op) -> Run:
+    spread = _spread(op)
+
+    def run(X: Array, Out: Array, Out_GRAD: Array) -> Array:
+        return spread(X, Out_GRAD) * (spread(X, Out) == X)
+
+    return run
+
+
+@kernel("reduce_prod_grad", "X@GRAD")
+def _prod_grad(op: Op) -> Run:
+    axes, spread = _axes(op), _spread(op)
+
+    def run(X: Array, Out: Array, Out_GRAD: Array) -> Array:
+        zero = X == 0
+        if not zero.any():
+            return spread(X, Out_GRAD * Out) / X
+        # The product of the others: at the only zero that of all but itself, beside a zero 0
+        others = np.where(zero, 1, X).astype(X.dtype)
+        product = np.multiply.reduce(others, axis=axes(X.ndim), keepdims=True)
+        zeros = np.add.reduce(zero, axis=axes(X.ndim), dtype="int64", keepdims=True)
+        return spread(X, Out_GRAD) * np.where(zeros == zero, product / others, 0).astype(X.dtype)
+
+    return run
+
+
+@kernel("isfinite", lod="none")
+def _is_finite(_op: Op) -> Run:
+    def run(X: Array | SelectedRows) -> Array:
+        value = X.value if isinstance(X, SelectedRows) else X
+        return np.array([np.isfinite(value).all()])
+
+    return run

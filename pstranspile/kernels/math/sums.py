@@ -1,0 +1,82 @@
+"""Kernels. Sums of several tensors, and scalings."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from pstranspile.ir.model import Op
+from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.kernels.numeric import first, formula
+from pstranspile.kernels.rows import AS_ROWS, add_rows, in_use, merge_rows, sum_tables
+from pstranspile.ops.attributes import flag, real
+from pstranspile.values import Array, LoDTensor, SelectedRows
+
+Term: TypeAlias = "Array | SelectedRows"
+
+
+def _plain_sum(op: Op) -> str | None:
+    count = len(op.inputs["X"])
+    return " + ".join(f"{{X[{at}]}}" for at in range(count)) if count > 1 else None
+
+
+def _sum_of_arrays(arrays: list[list[Any]]) -> list[Any]:
+    """Tensor arrays added up, step by step; a step that one of them has not is that of the others."""
+    found: list[Any] = []
+    for step in range(max(map(len, arrays))):
+        held = [array[step] for array in arrays if step < len(array) and array[step] is not None]
+        parts = [item.data if isinstance(item, LoDTensor) else item for item in held]
+        total = sum(parts[1:], start=parts[0]) if parts else None
+        found.append(held[0]._replace(data=total) if held and isinstance(held[0], LoDTensor) else total)
+    return found
+
+
+@kernel("sum", inline=_plain_sum)
+def _sum_values(op: Op) -> Run:
+    add_up = sum_tables if AS_ROWS in op.attrs else merge_rows
+
+    def run(X: list[Any]) -> Any:
+        terms = [term for term in X if term is not None]
+        if not terms:
+            raise ValueError("none of X has a value")
+        if terms and isinstance(terms[0], list):
+            return _sum_of_arrays(terms)
+        sparse = [term for term in terms if isinstance(term, SelectedRows)]
+        dense = [term for term in terms if not isinstance(term, SelectedRows)]
+        if not dense:
+            return add_up(sparse)
+        total = dense[0] + dense[1] if len(dense) > 1 else dense[0].copy()
+        for term in dense[2:]:
+            total += term
+        for term in sparse:
+            add_rows(total, term.rows, in_use(term).reshape(-1, *total.shape[1:]))
+        return total
+
+    return run
+
+
+@kernel("scale", inline=lambda op: None if op.input("ScaleTensor") else _scaled(op))
+def _scale_values(op: Op) -> Run:
+    factor, bias, after = real(op, "scale"), real(op, "bias"), flag(op, "bias_after_scale")
+
+    def scaled(x: Array, scale: float) -> Array:
+        of_type = x.dtype.type  # of integers, scale and bias are integers as well
+        if bias == 0:
+            return x * of_type(scale)
+        return x * of_type(scale) + of_type(bias) if after else (x + of_type(bias)) * of_type(scale)
+
+    def run(X: Term, ScaleTensor: Array | None) -> Term:
+        scale = factor if ScaleTensor is None else first(ScaleTensor)
+        return X._replace(value=scaled(X.value, scale)) if isinstance(X, SelectedRows) else scaled(X, scale)
+
+    return run
+
+
+def _scaled(op: Op) -> str:
+    """The expression of scale for plain arrays."""
+    factor, bias = (f"{{X}}.dtype.type({real(op, name)!r})" for name in ("scale", "bias"))
+    if real(op, "bias") == 0:
+        return f"{{X}} * {factor}"
+    return f"{{X}} * {factor} + {bias}" if flag(op, "bias_after_scale") else f"({{X}} + {bias}) * {factor}"
+
+
+formula("increment", lambda op: f"{{X}} + {{X}}.dtype.type({real(op, 'step')!r})")

@@ -1,0 +1,100 @@
+"""What kernels share: the type of arrays, and attributes as plain Python values.
+
+Numbers from attributes are Python numbers, which leave the element type of an array as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from pstranspile.arithmetic import FUNCTIONS
+from pstranspile.ir.model import Op
+from pstranspile.ir.types import DType
+from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.values import NUMPY_TYPES, Array
+
+
+def numpy_dtype(number: int) -> str:
+    """The numpy name of an element type given by Fluid's number. Raises ValueError for numbers that mean none."""
+    return NUMPY_TYPES[DType(number)]
+
+
+def formula(
+    op_type: str, expression: str | Callable[[Op], str], output: str = "Out", *, lod: str = "share", inline: bool = True
+) -> None:
+    """Declares the kernel of an op that is one numpy expression of its inputs, as kernel's `inline` writes them.
+
+    The expression (or what a function of the op gives) is the only definition: calls and generated code both use it.
+    `inline=False` keeps it to calls.
+    """
+
+    def make(op: Op) -> Run:
+        found = expression(op) if callable(expression) else expression
+        return _function(found)
+
+    kernel(op_type, output, lod=lod, inline=expression if inline else None)(make)
+
+
+@lru_cache(maxsize=1024)
+def _function(expression: str) -> Run:
+    """The function of an expression: `{X}` and `{Out_GRAD}` become its parameters, in order of appearance."""
+    names: dict[str, str] = _Names()
+    body = expression.format_map(names)
+    return eval(f"lambda {', '.join(names)}: {body}", {"np": np, **FUNCTIONS})
+
+
+class _Names(dict[str, str]):
+    """Notes every name asked for."""
+
+    def __missing__(self, name: str) -> str:
+        self[name] = name
+        return name
+
+
+def truncated_quotient(x: Array, y: Array | int) -> Array:
+    """x / y of integers, rounded toward zero. Raises ValueError where y has a zero."""
+    if not np.all(y):
+        raise ValueError("an integer is divided by zero")
+    quotient = np.floor_divide(x, y)
+    return quotient + ((quotient < 0) & (quotient * y != x))
+
+
+def as_matrix(x: Array, split: int = 1) -> Array:
+    """x as a matrix, its dims from `split` on side by side in a row. (A dim of -1 is unknown if x has no elements.)"""
+    if split == x.ndim - 1 and x.size:  # as it mostly is
+        return x if split == 1 else x.reshape(-1, x.shape[-1])
+    return x.reshape(prod(x.shape[:split]), prod(x.shape[split:]))
+
+
+def first(value: Array) -> Any:
+    """The first element as a Python number."""
+    return value.item(0)
+
+
+def below_largest(x: Array, axis: int) -> Array:
+    """By how much logits differ from the largest along an axis: at most by 64, as in Fluid."""
+    shifted = x - np.maximum.reduce(x, axis=axis, keepdims=True)
+    return np.maximum(shifted, -64, out=shifted)
+
+
+_UNSIGNED = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
+
+
+def all_ids(ids: Array, count: int) -> bool:
+    """Whether all ids are in 0 .. count - 1. Signed integers are looked at as unsigned: negative ones are large."""
+    if not ids.size:
+        return True
+    unsigned = ids.view(_UNSIGNED[ids.itemsize])
+    return unsigned.item(unsigned.argmax()) < count  # argmax takes less time than a reduction
+
+
+def check_ids(ids: Array, count: int, what: str) -> None:
+    """Raises ValueError naming `what` unless all ids are in 0 .. count - 1 (numpy would take -1 for the last)."""
+    if not all_ids(ids, count):
+        wrong = first(ids[(ids < 0) | (ids >= count)])
+        raise ValueError(f"{what} {wrong} is not in 0 to {count - 1}")

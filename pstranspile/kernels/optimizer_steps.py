@@ -1,0 +1,87 @@
+"""What kernels of optimizers share: updating in place, and gradients of either kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from pstranspile.arithmetic import same_everywhere
+from pstranspile.ir.model import Op
+from pstranspile.kernels.kernel import in_place
+from pstranspile.kernels.numeric import check_ids
+from pstranspile.kernels.rows import add_rows, in_use, scatter
+from pstranspile.values import Array, SelectedRows
+
+
+def owned(op: Op, slots: str) -> Callable[..., tuple[Array, ...]]:
+    """A function from the values of these input slots to the arrays to update.
+
+    They are the values themselves where the op writes the same variable (slot `Moment` and `MomentOut`, or as
+    `SquaredAccumulator:SquaredAccumOut` says), copies otherwise.
+    """
+    pairs = [(slot, out or f"{slot}Out") for slot, _, out in (word.partition(":") for word in slots.split())]
+    same = [in_place(op, slot, out) for slot, out in pairs]
+    if all(same):
+        return lambda *values: values
+    return lambda *values: tuple(v if kept else v.copy() for v, kept in zip(values, same, strict=True))
+
+
+PIECE = 1 << 16
+"""Elements updated at a time, so that what is read and written several times stays in the processor's cache."""
+
+
+def whole(gradient: Array | SelectedRows, *arrays: Array) -> tuple[tuple[Array, ...], ...]:
+    """The dense gradient and the arrays that an update changes in place, as its only item.
+
+    Sparse rows count as a gradient that is zero in all other rows; if there are no rows at all, no gradient has come
+    and there is no item.
+    """
+    if isinstance(gradient, SelectedRows):
+        if not len(gradient.rows):
+            return ()
+        gradient = scatter(gradient, arrays[0].shape)
+    dense: Array = gradient
+    for array in arrays:
+        if array.size != dense.size:
+            raise ValueError("the gradient, the parameter and what is kept of it differ in size")
+    return ((dense, *arrays),)
+
+
+def pieces(gradient: Array | SelectedRows, *arrays: Array, zeros: bool = True) -> Iterable[tuple[Array, ...]]:
+    """As `whole` gives them, for an update that treats every element alike: large ones in pieces of the arrays.
+
+    Without `zeros` the gradient of a piece may be None, where none of its rows has one.
+    """
+    size = arrays[0].size
+    if size <= PIECE or not same_everywhere() or not all(_in_one_row(array, size) for array in arrays):
+        return whole(gradient, *arrays)
+    if isinstance(gradient, SelectedRows):
+        return _pieces_of_rows(gradient, arrays, zeros) if len(gradient.rows) else ()
+    if not _in_one_row(gradient, size):
+        return whole(gradient, *arrays)
+    flat = [array.reshape(-1) for array in (gradient, *arrays)]
+    return (tuple([array[at : at + PIECE] for array in flat]) for at in range(0, size, PIECE))
+
+
+def _in_one_row(array: Array, size: int) -> bool:
+    return array.size == size and array.flags.c_contiguous
+
+
+def _pieces_of_rows(gradient: SelectedRows, arrays: Sequence[Array], zeros: bool) -> Iterator[tuple[Array, ...]]:
+    height = len(arrays[0])
+    tables = [array.reshape(height, -1) for array in arrays]
+    width = tables[0].shape[1]
+    value, order = in_use(gradient).reshape(-1, width), gradient.rows.argsort(kind="stable")
+    rows, count = gradient.rows[order], max(PIECE // width, 1)
+    check_ids(rows, height, "row")
+    ends = rows.searchsorted(np.arange(0, height + count, count)).tolist()
+    dense = np.zeros((count, width), value.dtype)
+    for at, (start, stop) in zip(range(0, height, count), pairwise(ends), strict=True):
+        part, places = dense[: height - at], rows[start:stop] - at
+        if start < stop:
+            add_rows(part, places, value[order[start:stop]])
+        held = zeros or start < stop
+        yield part if held else None, *[table[at : at + count] for table in tables]
+        part[places] = 0

@@ -1,0 +1,180 @@
+"""Kernels. Ops that run a block, or run it again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pstranspile.ir.attributes import BlockRef
+from pstranspile.ir.model import Op
+from pstranspile.kernels.blocks import (
+    MOST_TURNS,
+    Step,
+    Steps,
+    dense_part,
+    kept_steps,
+    names_in,
+    plus,
+    sub_block,
+    wanted_gradients,
+    zeros_for,
+)
+from pstranspile.kernels.context import ExecutionContext, Value
+from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.ops.gradient import SUFFIX, gradient_name
+
+
+def _is_true(context: ExecutionContext, name: str) -> bool:
+    value = dense_part(context.find(name))
+    if value is None or value.size != 1:
+        raise ValueError(f"the condition {name} must hold one boolean")
+    return bool(value.ravel()[0])
+
+
+def _may_change(context: ExecutionContext, condition: str) -> bool:
+    """Whether a turn of a block can give a condition another value than the turn before.
+
+    It can't where nothing that the block computes the condition from is written by the block. Blocks within it, and
+    what draws or reads, count as a change.
+    """
+    needed, written = {condition}, set[str]()
+    for op in reversed(context.ops()):
+        outputs = set(op.output_names)
+        written |= outputs
+        if any(isinstance(value, BlockRef) for value in op.attrs.values()):
+            return True
+        if not needed.isdisjoint(outputs):
+            if "random" in op.type or "read" in op.type:
+                return True
+            needed = (needed - outputs).union(op.input_names)
+    return not needed.isdisjoint(written)
+
+
+def _ended(forward: Iterable[Op], backward: Iterable[Op], gradients: Iterable[str]) -> set[str]:
+    """The gradients that end in a step: it gives their variables new values, and nothing in it uses the old ones."""
+    given = {
+        name for op in forward if "sub_block" not in op.attrs for name in op.output_names if name not in op.input_names
+    }
+    made = {name for op in backward for name in op.output_names}
+    return {name for name in gradients if name not in made and name.removesuffix(SUFFIX) in given}
+
+
+@kernel("while", "StepScopes")
+def _run_while(op: Op) -> Run:
+    block, keeps, condition = sub_block(op), op.attrs["is_test"] is not True, op.inputs["Condition"][0]
+    inputs = op.inputs.get("X", ())
+
+    def run(context: ExecutionContext) -> Steps:
+        steps: list[Step] = []
+        turns, most = 0, MOST_TURNS.get()
+        while _is_true(context, condition):
+            if turns >= most:
+                raise ValueError(
+                    f"its condition %{condition} still holds after {most} turns, the most that a loop may do"
+                )
+            turns += 1
+            step = context.enter(block)
+            if not steps and not _may_change(step, condition):
+                raise ValueError(f"nothing in its block changes its condition %{condition}, so it would never end")
+            counted = {name for inner in step.ops() for name in inner.input_names if name in [*inner.output_names]}
+            before = [(name, context.find(name)) for name in inputs if name not in counted] if keeps else []
+            step.execute()
+            if keeps:
+                # The gradient block must see what this step read. What an op updates (a counter) stays outside:
+                # the gradient block counts it back itself.
+                for name, value in before:
+                    if value is not None and context.find(name) is not value:
+                        step.keep(name, value)
+                steps.append(Step(step, len(steps)))
+        return Steps(steps)
+
+    return run
+
+
+@kernel("while_grad", "X@GRAD")
+def _run_while_grad(op: Op) -> Run:
+    block = sub_block(op)
+    outside = op.inputs.get("Out@GRAD", ())
+    inside = names_in(op, "original_output_grad") or outside
+    passed_on = set(outside)  # gradients that steps hand back from one to the one before, instead of adding up
+
+    def run(context: ExecutionContext) -> list[Value]:
+        totals: dict[str, Value] = {}
+        for step in reversed(kept_steps(context, op, "StepScopes")):
+            backward = step.context.enter(block)
+            for given, taken in zip(outside, inside, strict=False):
+                value = context.find(given)
+                if value is None:  # nothing after the loop uses the variable
+                    value = zeros_for(context.find(taken.removesuffix(SUFFIX)))
+                if value is not None:
+                    backward.keep(taken, value)  # an array of gradients is the same one in all steps
+            backward.execute()
+            ended = _ended(step.context.ops(), backward.ops(), inside)
+            for given, taken in zip(outside, inside, strict=False):
+                if taken in ended and (zeros := zeros_for(backward.own(taken))) is not None:
+                    backward.keep(taken, zeros)
+                    context.write(given, zeros)
+            for name, gradient in wanted_gradients(op, "X"):
+                value = backward.own(gradient_name(name))
+                if value is None:
+                    continue
+                if gradient in passed_on:
+                    context.write(gradient, value)
+                totals[gradient] = value if gradient in passed_on else plus(totals.get(gradient), value)
+        for name, gradient in wanted_gradients(op, "X"):  # of what no step has used
+            if gradient not in totals:
+                given = context.find(gradient) if gradient in passed_on else None
+                totals[gradient] = zeros_for(context.find(name)) if given is None else given
+        return [totals.get(gradient) for gradient in op.outputs.get("X@GRAD", ())]
+
+    return run
+
+
+@kernel("conditional_block", "Scope")
+def _run_conditional_block(op: Op) -> Run:
+    block, scalar = sub_block(op), op.attrs["is_scalar_condition"] is True
+    conditions = op.inputs.get("Cond", ())
+
+    def holds(context: ExecutionContext) -> bool:
+        if scalar:
+            return _is_true(context, conditions[0])
+        given = [dense_part(context.find(name)) for name in conditions]
+        return all(value is not None and value.size for value in given)
+
+    def run(context: ExecutionContext) -> Steps:
+        if not holds(context):
+            return Steps()
+        step = context.enter(block)
+        step.execute()
+        return Steps([Step(step, 0)])
+
+    return run
+
+
+@kernel("conditional_block_grad", "Input@GRAD")
+def _run_conditional_block_grad(op: Op) -> Run:
+    block = sub_block(op)
+    outside, outputs = op.inputs.get("Out@GRAD", ()), op.inputs.get("Out", ())
+
+    def run(context: ExecutionContext) -> list[Value]:
+        steps = kept_steps(context, op, "Scope")
+        backward = steps[0].context.enter(block) if steps else None
+        if backward:
+            for name in outside:
+                value = context.find(name)
+                if value is not None:
+                    backward.keep(name, value)  # so that what the block makes of it is found there
+            backward.execute()
+        totals: dict[str, Value] = {}
+        for name, gradient in wanted_gradients(op, "Input"):
+            found = backward.own(gradient_name(name)) if backward else None
+            if backward is None and name in outputs:  # the block has left the variable as it was, and so its gradient
+                found = context.find(gradient_name(name))
+            totals[gradient] = zeros_for(context.find(name)) if found is None else found
+        ended = _ended(steps[0].context.ops(), backward.ops(), outside) if backward else set[str]()
+        for name in ended:
+            zeros = zeros_for(context.find(name))
+            totals[name] = zeros
+            context.write(name, zeros)
+        return [totals.get(gradient) for gradient in op.outputs.get("Input@GRAD", ())]
+
+    return run

@@ -1,0 +1,191 @@
+"""Kernels. Feeding, fetching, readers, files and printing.
+
+A run takes what it is fed by variable name, so the ops that feed only make sure that it is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pstranspile.ir.model import Op
+from pstranspile.ir.types import VarKind
+from pstranspile.kernels.context import ExecutionContext, Value
+from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.ops.attributes import flag, int_attr, ints_attr, text
+from pstranspile.values import Array, LoDTensor, SelectedRows, codes
+from pstranspile.values.reading import decode_part, decode_selected_rows, decode_tensor, end, opened, refuse
+from pstranspile.values.writing import as_float16, encode, require_encodable, write_file
+
+
+def _write(op: Op, path: Path, values: Iterable[tuple[str, Array | LoDTensor | SelectedRows]]) -> None:
+    if not flag(op, "overwrite") and path.exists():
+        refuse(codes.FILE_EXISTS, str(path), "the file is there already, and overwrite is not set")
+    pieces: list[bytes | memoryview] = []
+    for name, value in values:
+        require_encodable(value, name, str(path))
+        pieces += encode(value, flag(op, "save_as_fp16"))
+    write_file(path, pieces)
+
+
+@kernel("save", "", lod="own")
+def _save(op: Op) -> Run:
+    name = op.inputs["X"][0]
+
+    def run(X: Array | LoDTensor | SelectedRows, context: ExecutionContext) -> tuple[()]:
+        file_path = text(op, "file_path")
+        if isinstance(X, SelectedRows):  # this variable tells a server where to save its part of a table
+            told = context.find(op.output("kLookupTablePath") or "")
+            file_path = told if isinstance(told, str) and told else file_path
+        _write(op, context.path(file_path), [(name, X)])
+        return ()
+
+    return run
+
+
+@kernel("load", lod="new")
+def _load(op: Op) -> Run:
+    name, start, half = op.outputs["Out"][0], int_attr(op, "seek", -1), flag(op, "load_as_fp16")
+
+    def run(context: ExecutionContext) -> Array | LoDTensor | SelectedRows:
+        var = context.declared(name)
+        with opened(context.path(text(op, "file_path"))) as reader:
+            reader.subject = name
+            if start >= 0:
+                value = decode_part(reader, start, ints_attr(op, "shape"))
+            elif var is not None and var.kind is VarKind.SELECTED_ROWS:
+                value = decode_selected_rows(reader)
+                end(reader)
+            else:
+                value = decode_tensor(reader)
+                end(reader)
+        return as_float16(value) if half else value
+
+    return run
+
+
+@kernel("save_combine", "Y", lod="own")
+def _save_combine(op: Op) -> Run:
+    def run(X: list[Array | LoDTensor], context: ExecutionContext) -> bytes | None:
+        values = list(zip(op.inputs["X"], X, strict=True))
+        for name, value in values:
+            if isinstance(value, SelectedRows):
+                refuse(codes.NOT_WRITABLE, text(op, "file_path"), f"{name} holds sparse rows, combined files do not")
+        if flag(op, "save_to_memory"):
+            return b"".join(piece for _, value in values for piece in encode(value, flag(op, "save_as_fp16")))
+        _write(op, context.path(text(op, "file_path")), values)
+        return None
+
+    return run
+
+
+@kernel("load_combine", lod="new")
+def _load_combine(op: Op) -> Run:
+    half = flag(op, "load_as_fp16")
+    if flag(op, "model_from_memory"):
+        raise ValueError("variables are loaded from files only, not from memory (model_from_memory)")
+
+    def run(context: ExecutionContext) -> list[Array | LoDTensor]:
+        loaded: list[Array | LoDTensor] = []
+        with opened(context.path(text(op, "file_path"))) as reader:
+            for name in op.outputs["Out"]:
+                reader.subject = name
+                value = decode_tensor(reader)
+                loaded.append(as_float16(value) if half else value)
+            end(reader)
+        return loaded
+
+    return run
+
+
+class Reader(NamedTuple):
+    """What a variable of a reader holds: nothing to read from, since a run is fed what readers would give."""
+
+    name: str
+
+
+FEEDING = ("feed", "read")
+"""Ops whose outputs a run is fed by name: one whose outputs are all there has nothing left to do."""
+
+
+@kernel(" ".join(FEEDING), "", lod="own")
+def _run_feed(op: Op) -> Run:
+    names = op.outputs.get("Out", ())
+
+    def run(context: ExecutionContext) -> tuple[()]:
+        absent = [name for name in names if context.find(name) is None]
+        if absent:
+            raise ValueError(f"{', '.join(absent)} must be fed: a run takes by name what readers would give")
+        return ()
+
+    return run
+
+
+@kernel("fetch", "", lod="own")
+def _run_fetch(_op: Op) -> Run:
+    def run(X: Value) -> tuple[()]:
+        return ()
+
+    return run
+
+
+@kernel("create_py_reader create_double_buffer_reader", lod="own")
+def _run_create_reader(op: Op) -> Run:
+    reader = Reader(op.outputs["Out"][0])
+    made: Value = [reader] if op.type == "create_py_reader" else reader  # the one slot is duplicable, the other is not
+
+    def run() -> Value:
+        return made
+
+    return run
+
+
+@kernel("delete_var", "", lod="own")
+def _run_delete(op: Op) -> Run:
+    def run(context: ExecutionContext) -> tuple[()]:
+        for name in op.input_names:
+            context.forget(name)
+        return ()
+
+    return run
+
+
+@kernel("print", lod="own")
+def _run_print(op: Op) -> Run:
+    first, limit, message = op.attrs["first_n"], op.attrs["summarize"], op.attrs["message"]
+    name, forward = op.input("In"), op.attrs["is_forward"]
+    shown = op.attrs["print_phase"] in (("FORWARD", "BOTH") if forward else ("BACKWARD", "BOTH"))
+    assert isinstance(first, int)
+    assert isinstance(limit, int)
+    times = 0
+
+    def run(In: Value) -> Value:
+        nonlocal times
+        times += 1
+        if shown and (first < 0 or times <= first):
+            lines = [str(message)] if message else []
+            lines += [f"{label}: {told}" for label, told in _facts(op, str(name), In)]
+            data = _numbers(In)
+            listed = data.ravel() if limit < 0 else data.ravel()[:limit]
+            print("\n".join([*lines, f"data: [{' '.join(map(str, listed.tolist()))}]"]), flush=True)
+        return In
+
+    return run
+
+
+def _numbers(value: Value) -> Any:
+    if isinstance(value, LoDTensor):
+        return value.data
+    return value.value if isinstance(value, SelectedRows) else value
+
+
+def _facts(op: Op, name: str, value: Value) -> list[tuple[str, str]]:
+    data = _numbers(value)
+    facts = [
+        ("print_tensor_name", "variable", name),
+        ("print_tensor_type", "dtype", str(data.dtype)),
+        ("print_tensor_shape", "shape", str(list(data.shape))),
+        ("print_tensor_lod", "lod", str(value.lod if isinstance(value, LoDTensor) else [])),
+    ]
+    return [(label, told) for attr, label, told in facts if op.attrs.get(attr) is True]

@@ -1,0 +1,92 @@
+"""What kernels of ragged sequences share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pstranspile.values import Array, LoDTensor
+
+
+def sequences(x: object, slot: str) -> tuple[Array, list[list[int]]]:
+    """The rows and the LoD of a ragged value. Raises ValueError if it has none."""
+    if not isinstance(x, LoDTensor):
+        raise ValueError(f"{slot} has no LoD, a ragged sequence is needed")
+    return x.data, x.lod
+
+
+def plain(x: Any) -> Array:
+    """The rows of a value, ragged or not."""
+    return x.data if isinstance(x, LoDTensor) else x
+
+
+def upper(value: Array, lod: list[list[int]]) -> object:
+    """One row per sequence: the value under the levels above the last."""
+    return LoDTensor(value, lod[:-1]) if len(lod) > 1 else value
+
+
+class Runs(NamedTuple):
+    """The sequences between some offsets. Values of the same LoD share them, so nothing of them may be changed."""
+
+    starts: Array
+    lengths: Array
+    filled: bool
+    """Whether every sequence has a row."""
+    even: int
+    """How many rows every sequence has; 0 if they differ."""
+
+
+@lru_cache(64)
+def runs_between(offsets: tuple[int, ...]) -> Runs:
+    """The sequences between offsets."""
+    ends = np.array(offsets, np.int64)
+    starts, lengths = ends[:-1].copy(), ends[1:] - ends[:-1]
+    for array in (starts, lengths):
+        array.setflags(write=False)
+    filled = bool(len(lengths) and lengths.all())
+    return Runs(starts, lengths, filled, int(lengths[0]) if filled and (lengths == lengths[0]).all() else 0)
+
+
+_SPARE = 4
+"""Sequences are laid side by side unless that takes more than so many times the rows that they have."""
+
+
+@lru_cache(64)
+def _beside(offsets: tuple[int, ...]) -> tuple[Array, Array] | None:
+    """For every place of sequences side by side [sequences, longest] the row there (of those that end before, the last
+    one), and which places are behind an end; None if most are.
+    """
+    starts, lengths, _, _ = runs_between(offsets)
+    longest = int(lengths.max())
+    if len(starts) * longest > _SPARE * offsets[-1]:
+        return None
+    within = np.arange(longest)
+    return starts[:, None] + np.minimum(within, lengths[:, None] - 1), within >= lengths[:, None]
+
+
+def side_by_side(x: Array, offsets: Sequence[int]) -> tuple[Array, Array | None] | None:
+    """The rows of sequences, none of them empty, as [sequences, longest, ...]; those that end before the longest have
+    their last row again. With them which places are behind an end, None if none is.
+
+    None for sequences of such different lengths that it would take much more memory than they do.
+    """
+    key = tuple(offsets)
+    even = runs_between(key).even
+    if even:
+        return x.reshape(-1, even, *x.shape[1:]), None
+    found = _beside(key)
+    return None if found is None else (x.take(found[0], axis=0), found[1])
+
+
+def row_counts(offsets: Sequence[int]) -> Array:
+    """The number of rows of every sequence."""
+    found = np.asarray(offsets)
+    return found[1:] - found[:-1]
+
+
+def with_lod(x: Any, data: Array) -> Any:
+    """The data with the LoD of x, if it has one."""
+    return LoDTensor(data, x.lod) if isinstance(x, LoDTensor) else data

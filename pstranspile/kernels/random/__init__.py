@@ -1,0 +1,1 @@
+"""Generators of random numbers, and hashes."""

@@ -1,0 +1,192 @@
+"""What the recurrent units share: sequences cut into steps, longest first, and activations by name.
+
+All sequences go forward together. A step holds one row of every sequence that is long enough, and as the sequences
+are in the order of their length, longest first, the rows of the next step continue the first rows of this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache, lru_cache
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pstranspile.kernels.ragged import row_counts, sequences
+from pstranspile.values import Array, LoDTensor
+
+
+class Activation(NamedTuple):
+    """A function, which takes an array for its result, and its derivative in terms of the function's value."""
+
+    apply: Callable[[Array, Array], Array]
+    slope: Callable[[Array], Array]
+
+
+@cache
+def _numbers(kind: Any) -> tuple[Array, Array, Array]:
+    """Fluid's bounds and 1 as arrays of an element type, which numpy takes faster than numbers."""
+    return np.array(-13, kind), np.array(40, kind), np.array(1, kind)
+
+
+def _sigmoid(x: Array, out: Array) -> Array:
+    least, most, one = _numbers(x.dtype)
+    found = np.negative(x)
+    np.maximum(found, least, out=found)
+    np.minimum(found, most, out=found)
+    np.exp(found, out=found)
+    found += one
+    return np.divide(one, found, out=out)
+
+
+def _same(x: Array, out: Array) -> Array:
+    out[...] = x
+    return out
+
+
+def _tanh(x: Array, out: Array) -> Array:
+    return np.tanh(x, out=out)
+
+
+def _relu(x: Array, out: Array) -> Array:
+    return np.maximum(x, 0, out=out)
+
+
+def _flat_slope(y: Array) -> Array:
+    return np.ones_like(y)
+
+
+def _sigmoid_slope(y: Array) -> Array:
+    found = _numbers(y.dtype)[2] - y
+    found *= y
+    return found
+
+
+def _tanh_slope(y: Array) -> Array:
+    return _numbers(y.dtype)[2] - y * y
+
+
+def _relu_slope(y: Array) -> Array:
+    return (y > 0).astype(y.dtype)
+
+
+ACTIVATIONS = {
+    "identity": Activation(_same, _flat_slope),
+    "sigmoid": Activation(_sigmoid, _sigmoid_slope),
+    "tanh": Activation(_tanh, _tanh_slope),
+    "relu": Activation(_relu, _relu_slope),
+}
+"""The activations of recurrent units by name."""
+
+
+def activation(name: object) -> Activation:
+    """The activation of this name ("" is the identity). Raises ValueError for others."""
+    found = ACTIVATIONS.get(str(name) or "identity")
+    if found is None:
+        raise ValueError(f"the activation is {name!r}, it must be one of {', '.join(ACTIVATIONS)}")
+    return found
+
+
+class Steps(NamedTuple):
+    """Sequences cut into steps.
+
+    `rows[i]` is the row that comes at position i of the batch order, `starts` where each step begins there (and the
+    last ends), `order` the numbers of the sequences, longest first (and as they come where they are equally long), and
+    `notes` all three as lists. Values of the same LoD share their steps, so nothing of them may be changed.
+    """
+
+    rows: Array
+    starts: list[int]
+    order: Array
+    earlier: Array
+    """For every row after the first step where, in batch order, that of the step before lies."""
+    notes: list[list[int]]
+
+    def spans(self) -> Iterator[tuple[int, int]]:
+        """Start and stop of each step in batch order, first to last."""
+        return pairwise(self.starts)
+
+    def batch(self, rows: Array) -> Array:
+        """The rows in batch order."""
+        return rows[self.rows]
+
+    def back(self, batch: Array) -> Array:
+        """The rows in the order of the sequences again."""
+        found = np.empty_like(batch)
+        found[self.rows] = batch
+        return found
+
+    def initial(self, state: Array | None, width: int, dtype: Any) -> Array:
+        """A row per sequence in the order of the batch; zeros [sequences, width] where there is no initial state."""
+        return np.zeros((len(self.order), width), dtype) if state is None else state[self.order]
+
+    def before(self, batch: Array, first: Array) -> Array:
+        """For every row in batch order the row of the step before; `first` holds those of the first step."""
+        after_first = len(batch) - len(self.earlier)
+        found = np.empty_like(batch)
+        found[:after_first] = first[:after_first]
+        np.take(batch, self.earlier, axis=0, out=found[after_first:], mode="clip")
+        return found
+
+    def initial_back(self, grad: Array) -> Array:
+        """The gradient of a row per sequence, in the order of the sequences again."""
+        found = np.empty_like(grad)
+        found[self.order] = grad
+        return found
+
+    def noted(self, batch: Array) -> LoDTensor:
+        """Values in batch order with what Fluid notes in place of their LoD: where steps begin, rows and order."""
+        return LoDTensor(batch, self.notes)
+
+
+def steps_of(x: Any, slot: str, reverse: bool) -> tuple[Array, list[list[int]], Steps]:
+    """The rows of a ragged value, its LoD, and its steps; with `reverse` the last row of a sequence comes first.
+
+    Raises ValueError if it has no LoD, or more than one level.
+    """
+    data, lod = sequences(x, slot)
+    if len(lod) != 1:
+        raise ValueError(f"{slot} has {len(lod)} levels of LoD, a recurrent unit takes one")
+    return data, lod, _cut(tuple(lod[0]), reverse)
+
+
+@lru_cache(32)
+def _cut(offsets: tuple[int, ...], reverse: bool) -> Steps:
+    """The steps of the sequences between offsets."""
+    lengths = row_counts(offsets)
+    order = np.argsort(-lengths, kind="stable")
+    going_on = [order[lengths[order] > step] for step in range(int(lengths.max(initial=0)))]
+    first = np.asarray(offsets[1:], np.int64) - 1 if reverse else np.asarray(offsets[:-1], np.int64)
+    by_step = [first[held] + (-step if reverse else step) for step, held in enumerate(going_on)]
+    rows = np.concatenate([np.zeros(0, np.int64), *by_step]).astype(np.int64)
+    return _steps(rows, [0, *np.cumsum([len(held) for held in going_on]).tolist()], order)
+
+
+def _steps(rows: Array, starts: list[int], order: Array) -> Steps:
+    lengths = np.diff(starts)
+    first = int(lengths[0]) if len(lengths) else 0  # sequences without rows are in no step
+    before = np.arange(first, len(rows)) - np.repeat(lengths[:-1], lengths[1:])
+    return Steps(rows, starts, order, before, [starts, rows.tolist(), order.tolist()])
+
+
+def steps_noted(batch: Any, slot: str) -> Steps:
+    """The steps that `Steps.noted` wrote beside values in batch order; a gradient takes those of its forward op.
+
+    Raises ValueError if there are none.
+    """
+    data, lod = sequences(batch, slot)
+    if len(lod) != 3 or len(lod[1]) != len(data):
+        raise ValueError(f"{slot} does not say which rows come when: it is no result of a recurrent unit")
+    return _noted(*map(tuple, lod))
+
+
+@lru_cache(32)
+def _noted(starts: tuple[int, ...], rows: tuple[int, ...], order: tuple[int, ...]) -> Steps:
+    return _steps(np.asarray(rows, np.int64), list(starts), np.asarray(order, np.int64))
+
+
+def require_rows(state: Array | None, count: int, width: int, slot: str) -> None:
+    """Raises ValueError unless an initial state, if there is one, has a row of this width for every sequence."""
+    if state is not None and state.shape != (count, width):
+        raise ValueError(f"{slot} has the dims {list(state.shape)}, it must have {[count, width]}: a row per sequence")

@@ -1,0 +1,180 @@
+"""Kernels. Ragged sequences whose rows are repeated, joined, looked at in windows, or grouped anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from pstranspile.ir.model import Var
+from pstranspile.ir.types import VarKind
+from pstranspile.kernels.numeric import all_ids, check_ids
+from pstranspile.values import Array, SelectedRows
+
+AS_ROWS = "@as_rows"
+"""The attribute of a lookup's gradient that has it give, of a dense gradient, the rows that the lookup had alone; of a
+sum of such, and of the optimizer that takes it, it says that all other rows are 0.
+"""
+
+
+def as_declared(value: Array, var: Var | None) -> Array | SelectedRows:
+    """What a variable declared as `var` holds when an op fills it with `value`.
+
+    Sparse rows get `value` as room for rows to come: none is in use yet.
+    """
+    if var is None or var.kind is not VarKind.SELECTED_ROWS:
+        return value
+    return SelectedRows(np.empty(0, "int64"), value, len(value))
+
+
+def in_use(part: SelectedRows) -> Array:
+    """The values of the rows, without the room that a growing table has left."""
+    return part.value if len(part.value) == len(part.rows) else part.value[: len(part.rows)]
+
+
+def in_sections(rows: Array, ends: Array) -> tuple[Array, list[int]]:
+    """Row numbers sorted into sections of a height: an order that does so and keeps equals, and where sections begin.
+
+    `ends` are 0 and the ends of the sections. Section i has the rows `rows[order][starts[i]:starts[i + 1]]`.
+    """
+    if len(ends) == 3:
+        upper = rows >= ends[1]
+        return upper.argsort(kind="stable"), [0, len(rows) - int(np.count_nonzero(upper)), len(rows)]
+    section = ends.searchsorted(rows, side="right").astype("uint16")  # which numpy sorts fastest
+    order = section.argsort(kind="stable")
+    return order, section[order].searchsorted(np.arange(1, len(ends) + 1, dtype="uint16")).tolist()
+
+
+def concat_rows(parts: Sequence[SelectedRows]) -> SelectedRows:
+    """All rows of the parts in order, repeats kept, in new memory. The height is that of the first."""
+    if len(parts) == 1:
+        return SelectedRows(parts[0].rows.copy(), in_use(parts[0]).copy(), parts[0].height)
+    rows = np.concatenate([part.rows for part in parts])
+    return SelectedRows(rows, np.concatenate([in_use(part) for part in parts]), parts[0].height)
+
+
+_FEW = 64
+"""Up to so many rows Python's own set tells soonest whether all differ."""
+
+
+def _starts(ascending: Array) -> Array:
+    """Of ascending row numbers, which are not the same as the one before."""
+    new = np.empty(len(ascending), bool)
+    new[:1] = True
+    np.not_equal(ascending[1:], ascending[:-1], out=new[1:])
+    return new
+
+
+def _all_differ(rows: Array) -> bool:
+    """Whether no row occurs twice; of many rows False may mean that it is not known."""
+    return len(rows) <= _FEW and len(set(rows.tolist())) == len(rows)
+
+
+def merge_rows(parts: Sequence[SelectedRows]) -> SelectedRows:
+    """The sum of the parts with every row once, in new memory.
+
+    As in Fluid, rows keep their order if none occurs twice in all parts; otherwise they are sorted. What a row has
+    several times is added up in order.
+    """
+    whole = concat_rows(parts)
+    if _all_differ(whole.rows):
+        return whole
+    order = whole.rows.argsort(kind="stable")
+    rows = whole.rows.take(order)
+    new = _starts(rows)
+    starts = new.nonzero()[0]
+    if len(starts) == len(rows):
+        return whole
+    total = whole.value.take(order.take(starts), axis=0)
+    again = (~new).nonzero()[0]
+    add_rows(total, (new.cumsum() - 1).take(again), whole.value.take(order.take(again), axis=0))
+    return SelectedRows(rows.take(starts), total, whole.height)
+
+
+def sum_tables(parts: Sequence[SelectedRows]) -> SelectedRows:
+    """The sum of the parts with every row once, sorted: bitwise what the dense tables add up to.
+
+    What a part has of a row several times is added up in order, before it is added to what other parts have.
+    """
+    rows = np.concatenate([part.rows for part in parts])
+    order = rows.argsort(kind="stable")
+    ascending = rows.take(order)
+    new = _starts(ascending)
+    places = np.empty(len(rows), np.int64)
+    places[order] = new.cumsum() - 1
+    found = ascending[new]
+    total = np.zeros((len(found), *parts[0].value.shape[1:]), parts[0].value.dtype)
+    end = 0
+    for number, part in enumerate(parts):
+        mine, end = places[end : end + len(part.rows)], end + len(part.rows)
+        if number and not _all_differ(mine):
+            table = np.zeros(total.shape, total.dtype)
+            add_rows(table, mine, in_use(part))
+            total += table
+        else:
+            add_rows(total, mine, in_use(part))
+    return SelectedRows(found, total, parts[0].height)
+
+
+_SINGLY = 8
+"""Up to so many rows, and one more for so many elements of a row, adding one after the other costs less than preparing
+to add them all.
+"""
+
+
+def add_rows(target: Array, rows: Array, value: Array) -> None:
+    """Adds each `value[i]` to `target[rows[i]]`, in place and in order; rows may repeat.
+
+    Raises ValueError for a row that the target does not have, and for rows of another width.
+    """
+    if value.size * len(target) != target.size * len(rows):
+        raise ValueError(
+            f"rows of dims {list(value.shape[1:])} can't be added to rows of dims {list(target.shape[1:])}"
+        )
+    if not all_ids(rows, len(target)):
+        check_ids(rows, len(target), "row")
+    if target.ndim > 1 and value.shape[1:] == target.shape[1:] and len(rows) <= _SINGLY + target.shape[1] // _SINGLY:
+        for row, given in zip(rows.tolist(), value, strict=True):
+            here = target[row]
+            np.add(here, given, here)
+    elif target.flags.c_contiguous and target.ndim > 1:  # numpy adds fastest with a single index
+        width = target.size // max(len(target), 1)
+        places = (rows.reshape(-1, 1) * width + np.arange(width)).reshape(-1)
+        np.add.at(target.reshape(-1), places, value.reshape(-1))
+    else:
+        np.add.at(target, rows, value)
+
+
+def scatter(part: SelectedRows, shape: tuple[int, ...]) -> Array:
+    """The dense tensor of these dims with the rows added in and zeros elsewhere."""
+    dense = np.zeros(shape, part.value.dtype)
+    add_rows(dense, part.rows, in_use(part).reshape(len(part.rows), *shape[1:]))
+    return dense
+
+
+def update_rows(part: SelectedRows, step: Callable[..., None], *tables: Array) -> None:
+    """Applies `step(gradient, *rows of the tables)`, which changes the rows in place, to the rows that `part` has."""
+    merged = merge_rows([part])
+    check_ids(merged.rows, len(tables[0]), "row")
+    taken = [table.take(merged.rows, axis=0) for table in tables]
+    step(in_use(merged).reshape(taken[0].shape), *taken)
+    for table, changed in zip(tables, taken, strict=True):
+        table[merged.rows] = changed
+
+
+def find_rows(part: SelectedRows, rows: Array) -> tuple[Array, Array]:
+    """For each of `rows` the position in `part` that holds it, and whether there is one."""
+    if not len(part.rows):
+        return np.zeros(rows.shape, "int64"), np.zeros(rows.shape, bool)
+    order = np.argsort(part.rows, kind="stable")
+    ascending = part.rows[order]
+    places = np.minimum(np.searchsorted(ascending, rows), len(order) - 1)
+    return order[places], ascending[places] == rows
+
+
+def positions(part: SelectedRows, rows: Array, slot: str) -> Array:
+    """As `find_rows`. Raises ValueError naming the slot that lacks a row."""
+    places, found = find_rows(part, rows)
+    if not found.all():
+        raise ValueError(f"{slot} has no row {int(rows[~found][0])}")
+    return places

@@ -1,0 +1,1 @@
+"""Kernels of ops: ragged sequences, recurrent units, and labels of sequences."""

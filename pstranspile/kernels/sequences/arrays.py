@@ -1,0 +1,254 @@
+"""Kernels. Arrays of tensors, and recurrences over ragged sequences: longest first, one step of all at a time."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from pstranspile.ir.model import Op
+from pstranspile.kernels.context import ExecutionContext, Value
+from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.kernels.ragged import plain, row_counts, sequences
+from pstranspile.ops.attributes import flag, int_attr
+from pstranspile.ops.gradient import EMPTY_NAME, SUFFIX
+from pstranspile.values import Array, LoDTensor
+
+
+def _index(value: Any) -> int:
+    if not isinstance(value, np.ndarray) or value.size != 1:
+        raise ValueError("I must hold one index")
+    index = int(value.ravel()[0])
+    if index < 0:
+        raise ValueError(f"I is {index}, an index must not be negative")
+    return index
+
+
+def _copy(value: Value) -> Value:
+    return LoDTensor(value.data.copy(), value.lod) if isinstance(value, LoDTensor) else value.copy()
+
+
+def _plus(held: Any, more: Any) -> Value:
+    if isinstance(held, LoDTensor):
+        return LoDTensor(held.data + (more.data if isinstance(more, LoDTensor) else more), held.lod)
+    return held + (more.data if isinstance(more, LoDTensor) else more)
+
+
+@kernel("write_to_array", lod="own")
+def _run_write_to_array(op: Op) -> Run:
+    array = op.outputs["Out"][0]
+    adds = SUFFIX in array  # the gradient of an element is that of all who read it
+
+    def run(X: Value, I: Any, context: ExecutionContext) -> list[Value]:  # noqa: E741 (Fluid's name of the slot)
+        index = _index(I)
+        found = context.find(array)
+        items = cast("list[Value]", found) if isinstance(found, list) else []
+        items += [None] * (index + 1 - len(items))
+        held = items[index]
+        items[index] = _copy(X) if held is None or not adds else _plus(held, X)
+        return items
+
+    return run
+
+
+@kernel("read_from_array", lod="own")
+def _run_read_from_array(op: Op) -> Run:
+    like = op.input("X_W")
+    takes = SUFFIX in (op.input("X") or "")  # what was in the element before it was written has another gradient
+
+    def run(I: Any, X: Value | None, X_W: Value | None) -> Value:  # noqa: E741
+        index = _index(I)
+        if X is not None and not isinstance(X, list):
+            raise ValueError("X must be an array of tensors")
+        items = cast("list[Value]", X or [])  # a gradient that no step has written yet is an empty array
+        if index < len(items) and items[index] is not None:
+            found = items[index]
+            if not takes:
+                return _copy(found)
+            items[index] = None
+            return found
+        if like is None:
+            raise ValueError(f"X has no element {index}; it has {len(items)} elements")
+        # a gradient that nothing has asked for: zeros like what was written
+        data = np.zeros_like(X_W.data if isinstance(X_W, LoDTensor) else X_W)
+        return LoDTensor(data, X_W.lod) if isinstance(X_W, LoDTensor) else data
+
+    return run
+
+
+@kernel("lod_array_length", lod="own")
+def _run_array_length(_op: Op) -> Run:
+    def run(X: list[Value]) -> Any:
+        return np.array([len(X)], "int64")
+
+    return run
+
+
+class RankTable(NamedTuple):
+    """The sequences of a ragged value by length, the longest first; equally long ones keep their order.
+
+    `order[i]` is the number of the i-th longest sequence, `lengths[i]` its length; `lod` is the LoD they come from,
+    down to the level that was ranked.
+    """
+
+    order: Array
+    lengths: Array
+    lod: list[list[int]]
+
+    def running(self, step: int) -> int:
+        """How many sequences have this step."""
+        return int(np.count_nonzero(self.lengths > step))
+
+
+def _table(value: Any) -> RankTable:
+    if not isinstance(value, RankTable):
+        raise ValueError("RankTable must come from the op lod_rank_table")
+    return value
+
+
+@kernel("lod_rank_table", lod="own")
+def _rank(op: Op) -> Run:
+    level = int_attr(op, "level")
+
+    def run(X: Any) -> RankTable:
+        _, lod = sequences(X, "X")
+        if not 0 <= level < len(lod):
+            raise ValueError(f"X has {len(lod)} LoD levels, level {level} is asked for")
+        lengths = row_counts(lod[level])
+        order = np.argsort(-lengths, kind="stable")
+        return RankTable(order, lengths[order], lod[: level + 1])
+
+    return run
+
+
+@kernel("max_sequence_len", lod="own")
+def _longest(_op: Op) -> Run:
+    def run(RankTable: Any) -> Array:
+        lengths = _table(RankTable).lengths
+        return np.array([lengths[0] if len(lengths) else 0], "int64")
+
+    return run
+
+
+def _step_rows(table: RankTable, step: int) -> Array:
+    """The rows of a step, of the longest sequence first."""
+    running = table.order[: table.running(step)]
+    return np.asarray(table.lod[-1])[running] + step
+
+
+@kernel("lod_tensor_to_array", lod="own")
+def _to_array(_op: Op) -> Run:
+    def run(X: Any, RankTable: Any) -> list[Array]:
+        table, (x, lod) = _table(RankTable), sequences(X, "X")
+        if len(lod) != len(table.lod):
+            raise ValueError(f"X has {len(lod)} LoD levels; the ranked level, {len(table.lod)}, must be its last")
+        count = int(table.lengths[0]) if len(table.lengths) else 0
+        return [x[_step_rows(table, step)] for step in range(count)]
+
+    return run
+
+
+@kernel("array_to_lod_tensor", lod="new")
+def _from_array(_op: Op) -> Run:
+    def run(X: Any, RankTable: Any) -> LoDTensor:
+        table = _table(RankTable)
+        parts = [plain(part) for part in X]
+        count = int(table.lengths[0]) if len(table.lengths) else 0
+        if len(parts) != count or any(len(part) != table.running(step) for step, part in enumerate(parts)):
+            raise ValueError(f"X holds {[len(part) for part in parts]} rows, the ranked sequences have {count} steps")
+        if not parts:
+            raise ValueError("X holds no steps")
+        out = np.empty((table.lod[-1][-1], *parts[0].shape[1:]), parts[0].dtype)
+        for step, part in enumerate(parts):
+            out[_step_rows(table, step)] = part
+        return LoDTensor(out, table.lod)
+
+    return run
+
+
+@kernel("shrink_rnn_memory", lod="own")
+def _shrink(_op: Op) -> Run:
+    def run(X: Any, RankTable: Any, I: Any) -> Any:  # noqa: E741 (Fluid's name of the slot)
+        count, lod = _table(RankTable).running(int(plain(I).reshape(-1)[0])), list[list[int]]()
+        for level in X.lod if isinstance(X, LoDTensor) else ():
+            lod.append(list(level[: count + 1]))
+            count = lod[-1][-1]
+        rows = plain(X)[:count].copy()
+        return LoDTensor(rows, lod) if lod else rows
+
+    return run
+
+
+@kernel("shrink_rnn_memory_grad", "X@GRAD", lod="own")
+def _shrink_grad(op: Op) -> Run:
+    gradient = op.input("Out@GRAD") or EMPTY_NAME
+
+    def run(context: ExecutionContext, X: Any) -> Any:
+        grad = np.zeros_like(plain(X))
+        found = context.find(gradient)  # the last step gets none
+        if found is not None:
+            grad[: len(plain(found))] = plain(found)
+        return LoDTensor(grad, X.lod) if isinstance(X, LoDTensor) else grad
+
+    return run
+
+
+def _by_sequence(x: Any) -> list[tuple[Array, int]]:
+    """The rows of every outermost sequence of x, and how many sequences of the last level these are."""
+    data = plain(x)
+    if not isinstance(x, LoDTensor):
+        return [(data[row : row + 1], 1) for row in range(len(data))]
+    if len(x.lod) != 1:
+        raise ValueError(f"X has {len(x.lod)} LoD levels, it can't have more than one")
+    return [(data[start:stop], stop - start) for start, stop in zip(x.lod[0], x.lod[0][1:], strict=False)]
+
+
+def _reordered(x: Any, order: Any) -> Any:
+    pieces = _by_sequence(x)
+    if sorted(order) != list(range(len(pieces))):
+        raise ValueError(f"X has {len(pieces)} sequences, RankTable ranks {len(order)}")
+    chosen: list[tuple[Array, int]] = [pieces[number] for number in order]
+    out = np.concatenate([rows for rows, _ in chosen]) if chosen else plain(x).copy()
+    return LoDTensor(out, [[0, *np.cumsum([n for _, n in chosen]).tolist()]]) if isinstance(x, LoDTensor) else out
+
+
+@kernel("reorder_lod_tensor_by_rank", lod="own")
+def _reorder(_op: Op) -> Run:
+    def run(X: Any, RankTable: Any) -> Any:
+        return _reordered(X, _table(RankTable).order)
+
+    return run
+
+
+@kernel("reorder_lod_tensor_by_rank_grad", lod="own")
+def _reorder_back(_op: Op) -> Run:
+    def run(X: Any, RankTable: Any) -> Any:
+        return _reordered(X, np.argsort(_table(RankTable).order))
+
+    return run
+
+
+@kernel("tensor_array_to_tensor", "Out OutIndex", lod="own")
+def _join(op: Op) -> Run:
+    axis, stacks = int_attr(op, "axis"), flag(op, "use_stack")
+
+    def run(X: Any) -> tuple[Array, Array]:
+        parts = [plain(part) for part in X]
+        if not parts:
+            raise ValueError("X is an empty array")
+        sizes = np.array([1 if stacks else part.shape[axis] for part in parts], "int32")
+        return (np.stack if stacks else np.concatenate)(parts, axis=axis), sizes
+
+    return run
+
+
+@kernel("tensor_array_to_tensor_grad", "X@GRAD", lod="own")
+def _join_grad(op: Op) -> Run:
+    axis, stacks = int_attr(op, "axis"), flag(op, "use_stack")
+
+    def run(X: Any, Out_GRAD: Any) -> list[Array]:
+        sizes = [1 if stacks else plain(part).shape[axis] for part in X]
+        parts = np.split(plain(Out_GRAD), np.cumsum(sizes)[:-1], axis=axis)
+        return [part.reshape(plain(like).shape).copy() for part, like in zip(parts, X, strict=True)]
+
+    return run

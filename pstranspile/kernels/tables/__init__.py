@@ -1,0 +1,1 @@
+"""Kernels of ops: embeddings and what goes with them."""

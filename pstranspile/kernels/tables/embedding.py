@@ -1,0 +1,93 @@
+"""Kernels. Lookups in tables."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pstranspile.ir.model import Op
+from pstranspile.kernels.context import ExecutionContext
+from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.kernels.numeric import all_ids
+from pstranspile.kernels.rows import AS_ROWS, add_rows, find_rows, positions
+from pstranspile.ops.attributes import flag, int_attr
+from pstranspile.values import Array, SelectedRows
+
+
+def _looked_up(table: Array | SelectedRows, ids: Array) -> Array:
+    """The rows of a table at ids of any shape. Raises ValueError for an id that the table does not have."""
+    if isinstance(table, SelectedRows):
+        return table.value[positions(table, ids.astype("int64", copy=False), "W")]
+    ids = np.ascontiguousarray(ids)
+    _require_rows(table, ids)
+    return table.take(ids, axis=0)
+
+
+def _require_rows(table: Array, ids: Array) -> None:
+    """Raises ValueError for an id that the table does not have."""
+    if not all_ids(ids, len(table)):
+        wrong = ids[(ids < 0) | (ids >= len(table))][0]
+        raise ValueError(f"Ids holds {int(wrong)}, but W has {len(table)} rows")
+
+
+@kernel("lookup_table lookup_table_v2")
+def _lookup(op: Op) -> Run:
+    padding, last = int_attr(op, "padding_idx", -1), op.type == "lookup_table"
+
+    def run(W: Array | SelectedRows, Ids: Array) -> Array:
+        ids = Ids.reshape(Ids.shape[:-1]) if last else Ids
+        if padding < 0:
+            return _looked_up(W, ids)
+        absent = ids == padding
+        out = _looked_up(W, np.where(absent, 0, ids) if isinstance(W, SelectedRows) and absent.any() else ids)
+        out[absent] = 0
+        return out
+
+    return run
+
+
+LOOKUP_GRADIENTS = ("lookup_table_grad", "lookup_table_v2_grad")
+
+
+@kernel(" ".join(LOOKUP_GRADIENTS), "W@GRAD", lod="none")
+def _lookup_grad(op: Op) -> Run:
+    padding, sparse, as_rows = int_attr(op, "padding_idx", -1), flag(op, "is_sparse"), AS_ROWS in op.attrs
+
+    def run(W: Array | SelectedRows, Ids: Array, Out_GRAD: Array) -> Array | SelectedRows:
+        rows = Ids.reshape(-1).astype("int64", copy=False)
+        height, held = (W.height, W.value) if isinstance(W, SelectedRows) else (len(W), W)
+        value = Out_GRAD.reshape(len(rows), *held.shape[1:])
+        if sparse:
+            if held is W:
+                _require_rows(held, rows)
+            return SelectedRows(rows, value, height)
+        kept = rows != padding if padding >= 0 else slice(None)
+        if as_rows:
+            return SelectedRows(rows[kept], value[kept], height)
+        total = np.zeros((height, *held.shape[1:]), held.dtype)
+        add_rows(total, rows[kept], value[kept])
+        return total
+
+    return run
+
+
+@kernel("lookup_sparse_table")
+def _lookup_sparse_table(op: Op) -> Run:
+    test, table = flag(op, "is_test"), op.inputs["W"][0]
+
+    def run(W: SelectedRows, Ids: Array, context: ExecutionContext) -> Array:
+        ids = Ids.reshape(-1)
+        places, found = find_rows(W, ids)
+        if found.all():
+            return W.value[places]
+        if test:
+            return np.where(found[:, None], W.value[places], 0).astype(W.value.dtype)
+        unknown = ids[~found]
+        new = unknown[np.sort(np.unique(unknown, return_index=True)[1])]  # in the order of their first occurrence
+        room = len(W.value) - len(W.rows)
+        if len(new) > room:
+            raise ValueError(f"W has room for {room} more rows, but Ids brings {len(new)} new ids")
+        grown = W._replace(rows=np.concatenate([W.rows, new]))
+        context.write(table, grown)
+        return grown.value[positions(grown, ids, "W")]
+
+    return run

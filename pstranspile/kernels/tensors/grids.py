@@ -1,0 +1,123 @@
+"""Kernels. Tensors laid out by position: diagonals, triangles, grids, evenly spaced numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pstranspile.ir.model import Op
+from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.kernels.numeric import first, numpy_dtype
+from pstranspile.ops.attributes import flag, int_attr
+from pstranspile.ops.tensors.grids import diagonal_dims, eye_dims, no_diagonal_dims
+from pstranspile.values import Array
+
+
+@kernel("range", lod="none")
+def _range_values(_op: Op) -> Run:
+    def run(Start: Array, End: Array, Step: Array) -> Array:
+        start, end, step = first(Start), first(End), first(Step)
+        if step == 0:
+            raise ValueError("Step is 0")
+        return np.arange(start, end, step).astype(Start.dtype)
+
+    return run
+
+
+@kernel("meshgrid", lod="none")
+def _meshgrid_values(_op: Op) -> Run:
+    def run(X: list[Array]) -> list[Array]:
+        if any(part.ndim != 1 for part in X):
+            raise ValueError("coordinates have one dim")
+        return list(np.meshgrid(*X, indexing="ij"))
+
+    return run
+
+
+@kernel("meshgrid_grad", "X@GRAD", lod="none")
+def _meshgrid_grad(_op: Op) -> Run:
+    def run(Out_GRAD: list[Array]) -> list[Array]:
+        axes = range(len(Out_GRAD))
+        return [
+            np.add.reduce(gradient, axis=tuple(axis for axis in axes if axis != number))
+            for number, gradient in enumerate(Out_GRAD)
+        ]
+
+    return run
+
+
+@kernel("tril_triu")
+def _tril_triu_values(op: Op) -> Run:
+    return _triangle(op)
+
+
+@kernel("tril_triu_grad", "X@GRAD", lod="none")
+def _tril_triu_grad(op: Op) -> Run:
+    triangle = _triangle(op)
+
+    def run(Out_GRAD: Array) -> Array:
+        return triangle(Out_GRAD)
+
+    return run
+
+
+def _triangle(op: Op) -> Run:
+    diagonal, lower = int_attr(op, "diagonal"), flag(op, "lower")
+
+    def run(X: Array) -> Array:
+        return np.tril(X, diagonal) if lower else np.triu(X, diagonal)
+
+    return run
+
+
+@kernel("diag", lod="none")
+def _diag_values(_op: Op) -> Run:
+    def run(Diagonal: Array) -> Array:
+        if Diagonal.ndim != 1:
+            raise ValueError(f"Diagonal has dims {list(Diagonal.shape)}, it must have one")
+        return np.diag(Diagonal)
+
+    return run
+
+
+@kernel("diag_embed", lod="none")
+def _diag_embed_values(op: Op) -> Run:
+    offset = int_attr(op, "offset")
+
+    def run(Input: Array) -> Array:
+        at = diagonal_dims(op, Input.ndim + 1)
+        if at is None:
+            raise ValueError(no_diagonal_dims(op, Input.ndim + 1))
+        count = Input.shape[-1]
+        size = count + abs(offset)
+        found = np.zeros((*Input.shape[:-1], size, size), Input.dtype)
+        places = np.arange(count)
+        found[..., places + max(-offset, 0), places + max(offset, 0)] = Input
+        return np.ascontiguousarray(np.moveaxis(found, (-2, -1), at))
+
+    return run
+
+
+@kernel("eye")
+def _eye_values(op: Op) -> Run:
+    dims, made = eye_dims(op), numpy_dtype(int_attr(op, "dtype", 5))
+    if min(dims) < 0:
+        raise ValueError(f"a matrix can't have the dims {list(dims)}")
+
+    def run() -> Array:
+        return np.eye(*dims, dtype=made)
+
+    return run
+
+
+@kernel("linspace", lod="none")
+def _linspace_values(_op: Op) -> Run:
+    def run(Start: Array, Stop: Array, Num: Array) -> Array:
+        count = first(Num)
+        if count < 1:
+            raise ValueError(f"Num is {count}, it must be positive")
+        start, stop = Start.reshape(-1)[0], Stop.reshape(-1)[0]
+        found = np.full(count, (stop - start) / Start.dtype.type(max(count - 1, 1)))
+        found[0] = start
+        return np.add.accumulate(found)  # as Fluid adds them up, also in f32
+
+    return run

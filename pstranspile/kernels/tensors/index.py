@@ -1,0 +1,271 @@
+"""Kernels. Elements and rows chosen by index, or put there."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pstranspile.ir.model import Op
+from pstranspile.kernels.kernel import Run, kernel, wanted
+from pstranspile.kernels.numeric import check_ids, first, numpy_dtype
+from pstranspile.kernels.rows import add_rows
+from pstranspile.ops.attributes import flag, int_attr
+from pstranspile.values import Array
+
+
+def _row_numbers(index: Array, rows: int, slot: str) -> Array:
+    numbers = index.reshape(-1)
+    check_ids(numbers, rows, slot)
+    return numbers
+
+
+@kernel("gather", lod="none")
+def _gather_values(_op: Op) -> Run:
+    def run(X: Array, Index: Array) -> Array:
+        return X[_row_numbers(Index, len(X), "Index")]
+
+    return run
+
+
+@kernel("gather_grad", "X@GRAD")
+def _gather_grad(op: Op) -> Run:
+    overwrite = flag(op, "overwrite")
+
+    def run(X: Array, Index: Array, Out_GRAD: Array) -> Array:
+        found = np.zeros(X.shape, Out_GRAD.dtype)
+        numbers = _row_numbers(Index, len(X), "Index")
+        if overwrite:
+            found[numbers] = Out_GRAD  # the last one stays where numbers repeat
+        else:
+            add_rows(found, numbers, Out_GRAD)
+        return found
+
+    return run
+
+
+@kernel("scatter", lod="none")
+def _scatter_values(op: Op) -> Run:
+    overwrite = flag(op, "overwrite")
+
+    def run(X: Array, Ids: Array, Updates: Array) -> Array:
+        found, numbers = X.copy(), _row_numbers(Ids, len(X), "Ids")
+        if overwrite:
+            found[numbers] = Updates
+        else:
+            found[numbers] = 0
+            add_rows(found, numbers, Updates)
+        return found
+
+    return run
+
+
+@kernel("scatter_grad", "X@GRAD Updates@GRAD")
+def _scatter_grad_values(op: Op) -> Run:
+    wants_x, wants_updates = wanted(op, "X@GRAD"), wanted(op, "Updates@GRAD")
+
+    def run(Ids: Array, Out_GRAD: Array) -> tuple[Array | None, Array | None]:
+        numbers, x_grad = _row_numbers(Ids, len(Out_GRAD), "Ids"), None
+        if wants_x:
+            x_grad = Out_GRAD.copy()
+            x_grad[numbers] = 0
+        return x_grad, Out_GRAD[numbers] if wants_updates else None
+
+    return run
+
+
+@kernel("one_hot one_hot_v2")
+def _one_hot_values(op: Op) -> Run:
+    made, lenient = numpy_dtype(int_attr(op, "dtype", 5)), flag(op, "allow_out_of_range")
+    drops_last = op.type == "one_hot"
+
+    def run(X: Array, depth_tensor: Array | None) -> Array:
+        depth = int_attr(op, "depth", -1) if depth_tensor is None else first(depth_tensor)
+        if not lenient:
+            check_ids(X, depth, "the id")
+        ids = X.reshape(X.shape[:-1]) if drops_last else X
+        return (ids[..., None] == np.arange(depth)).astype(made)
+
+    return run
+
+
+def _places(index: Array, dims: tuple[int, ...]) -> tuple[Array, ...]:
+    """The positions in the last dim of `index` as one array of numbers for each of the first dims."""
+    if index.ndim < 2:
+        raise ValueError(f"Index has dims {list(index.shape)}, it must have at least two")
+    if index.shape[-1] > len(dims):
+        raise ValueError(f"the positions in Index have {index.shape[-1]} numbers, X has {len(dims)} dims")
+    for axis, dim in enumerate(dims[: index.shape[-1]]):
+        check_ids(index[..., axis], dim, f"Index of dim {axis}")
+    return tuple(np.moveaxis(index, -1, 0))
+
+
+def _added(target: Array, index: Array, values: Array) -> Array:
+    """Adds the values at the positions of `index` in `target`, in place and in order; positions may repeat."""
+    places, depth = _places(index, target.shape), index.shape[-1]
+    picked = (*index.shape[:-1], *target.shape[depth:])
+    if values.shape != picked:
+        raise ValueError(f"dims {list(values.shape)} can't be added at positions that pick {list(picked)}")
+    if depth and values.size:
+        numbers = np.ravel_multi_index(places, target.shape[:depth]).reshape(-1)
+        flat = target.reshape(-1, *target.shape[depth:])
+        add_rows(flat, numbers, values.reshape(len(numbers), *target.shape[depth:]))
+    elif values.size:
+        target += values.reshape(-1, *target.shape).sum(0)
+    return target
+
+
+@kernel("gather_nd")
+def _gather_nd_values(_op: Op) -> Run:
+    def run(X: Array, Index: Array) -> Array:
+        places = _places(Index, X.shape)
+        if not places:
+            return np.broadcast_to(X, (*Index.shape[:-1], *X.shape)).copy()
+        return X[places]
+
+    return run
+
+
+@kernel("gather_nd_grad", "X@GRAD", lod="each")
+def _gather_nd_grad(_op: Op) -> Run:
+    def run(X: Array, Index: Array, Out_GRAD: Array) -> Array:
+        return _added(np.zeros(X.shape, Out_GRAD.dtype), Index, Out_GRAD)
+
+    return run
+
+
+@kernel("scatter_nd_add", lod="none")
+def _scatter_nd_add_values(_op: Op) -> Run:
+    def run(X: Array, Index: Array, Updates: Array) -> Array:
+        return _added(X.copy(), Index, Updates)
+
+    return run
+
+
+@kernel("scatter_nd_add_grad", "X@GRAD Updates@GRAD", lod="none")
+def _scatter_nd_add_grad_values(op: Op) -> Run:
+    wants_updates = wanted(op, "Updates@GRAD")
+
+    def run(Index: Array, Out_GRAD: Array) -> tuple[Array, Array | None]:
+        return Out_GRAD.copy(), Out_GRAD[_places(Index, Out_GRAD.shape)] if wants_updates else None
+
+    return run
+
+
+@kernel("index_select")
+def _index_select_values(op: Op) -> Run:
+    axis = int_attr(op, "dim")
+
+    def run(X: Array, Index: Array) -> Array:
+        check_ids(Index, X.shape[axis], "Index")
+        return np.take(X, Index.reshape(-1), axis=axis)
+
+    return run
+
+
+@kernel("index_select_grad", "X@GRAD", lod="none")
+def _index_select_grad(op: Op) -> Run:
+    axis = int_attr(op, "dim")
+
+    def run(X: Array, Index: Array, Out_GRAD: Array) -> Array:
+        check_ids(Index, X.shape[axis], "Index")
+        rows = np.moveaxis(X, axis, 0).shape
+        found = np.zeros(rows, Out_GRAD.dtype)
+        add_rows(found, Index.reshape(-1), np.moveaxis(Out_GRAD, axis, 0))
+        return np.ascontiguousarray(np.moveaxis(found, 0, axis))
+
+    return run
+
+
+@kernel("index_sample", lod="none")
+def _index_sample_values(_op: Op) -> Run:
+    def run(X: Array, Index: Array) -> Array:
+        if X.ndim != 2 or Index.ndim != 2 or len(X) != len(Index):
+            dims = f"{list(X.shape)} and {list(Index.shape)}"
+            raise ValueError(f"X and Index have dims {dims}, they must be matrices with as many rows")
+        check_ids(Index, X.shape[1], "Index")
+        return np.take_along_axis(X, Index, axis=1)
+
+    return run
+
+
+@kernel("index_sample_grad", "X@GRAD", lod="none")
+def _index_sample_grad(_op: Op) -> Run:
+    def run(X: Array, Index: Array, Out_GRAD: Array) -> Array:
+        check_ids(Index, X.shape[1], "Index")
+        found = np.zeros(X.shape, Out_GRAD.dtype)
+        np.add.at(found, (np.arange(len(X))[:, None], Index), Out_GRAD)
+        return found
+
+    return run
+
+
+@kernel("multiplex", lod="none")
+def _multiplex_values(_op: Op) -> Run:
+    def run(Ids: Array, X: list[Array]) -> Array:
+        ids = _sources(Ids, len(X), len(X[0]))
+        found = np.empty(X[0].shape, X[0].dtype)
+        for number, part in enumerate(X):
+            rows = np.flatnonzero(ids == number)
+            found[rows] = part[rows]
+        return found
+
+    return run
+
+
+def _sources(ids: Array, parts: int, rows: int) -> Array:
+    """Which part each row comes from. Raises ValueError unless there is one for every row."""
+    check_ids(ids, parts, "Ids")
+    if ids.size != rows:
+        raise ValueError(f"Ids has {ids.size} elements, but there are {rows} rows")
+    return ids.reshape(-1)
+
+
+@kernel("multiplex_grad", "X@GRAD", lod="none")
+def _multiplex_grad_values(op: Op) -> Run:
+    count = len(op.outputs["X@GRAD"])
+
+    def run(Ids: Array, Out_GRAD: Array) -> list[Array]:
+        ids = _sources(Ids, count, len(Out_GRAD))
+        chosen = (ids == number for number in range(count))
+        return [Out_GRAD * each.reshape(-1, *[1] * (Out_GRAD.ndim - 1)) for each in chosen]
+
+    return run
+
+
+@kernel("where", inline="np.where({Condition}, {X}, {Y})")
+def _where_values(_op: Op) -> Run:
+    def run(Condition: Array, X: Array, Y: Array) -> Array:
+        return np.where(Condition, X, Y)
+
+    return run
+
+
+@kernel("where_grad", "X@GRAD Y@GRAD", lod="none")
+def _where_grad(_op: Op) -> Run:
+    def run(Condition: Array, Out_GRAD: Array) -> tuple[Array, Array]:
+        zero = Out_GRAD.dtype.type(0)
+        return np.where(Condition, Out_GRAD, zero), np.where(Condition, zero, Out_GRAD)
+
+    return run
+
+
+@kernel("where_index", lod="none")
+def _where_index_values(_op: Op) -> Run:
+    def run(Condition: Array) -> Array:
+        return np.argwhere(Condition)
+
+    return run
+
+
+@kernel("shard_index")
+def _shard_index_values(op: Op) -> Run:
+    count, shards, shard = int_attr(op, "index_num"), int_attr(op, "nshards"), int_attr(op, "shard_id")
+    ignored = int_attr(op, "ignore_value", -1)
+    if count <= 0 or shards <= 0 or not 0 <= shard < shards:
+        raise ValueError(f"there is no shard {shard} of {shards} shards of {count} ids")
+    size = (count + shards - 1) // shards
+
+    def run(X: Array) -> Array:
+        check_ids(X, count, "the id")
+        return np.where(X // size == shard, X % size, ignored).astype(X.dtype, copy=False)
+
+    return run

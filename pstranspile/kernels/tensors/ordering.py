@@ -1,0 +1,124 @@
+"""Kernels. Elements in order: sorted, the largest, without repeats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+import numpy as np
+
+from pstranspile.ir.model import Op
+from pstranspile.kernels.kernel import Run, kernel, wanted
+from pstranspile.kernels.numeric import first, numpy_dtype
+from pstranspile.ops.attributes import flag, int_attr
+from pstranspile.values import Array
+
+
+@kernel("top_k", "Out Indices")
+def _top_k_values(op: Op) -> Run:
+    def run(X: Array, K: Array | None) -> tuple[Array, Array]:
+        k = int_attr(op, "k", 1) if K is None else first(K)
+        if not 1 <= k <= X.shape[-1]:
+            raise ValueError(f"k is {k}, but the rows of X have {X.shape[-1]} elements")
+        rows = X.reshape(prod(X.shape[:-1]), X.shape[-1])
+        places = rows.argmax(axis=1)[:, None] if k == 1 else _largest(rows, k)
+        dims = (*X.shape[:-1], k)
+        return rows[np.arange(len(rows))[:, None], places].reshape(dims), places.astype("int64").reshape(dims)
+
+    return run
+
+
+def _largest(rows: Array, k: int) -> Array:
+    """Where the k largest elements of each row are, from the largest down; of equal ones the first come first."""
+    width = rows.shape[1]
+    if k * _FEW < width and rows.dtype.kind == "f" and not np.isnan(rows).any():
+        least = np.partition(rows, width - k, axis=1)[:, width - k]
+        wanted = rows >= least[:, None]
+        if np.count_nonzero(wanted) == k * len(rows):  # no other element equals the last one wanted
+            places = wanted.nonzero()[1].reshape(-1, k)
+            order = np.argsort(-rows[np.arange(len(rows))[:, None], places], axis=1, kind="stable")
+            return np.take_along_axis(places, order, axis=1)
+    return np.argsort(-rows, axis=1, kind="stable")[:, :k]
+
+
+_FEW = 8
+"""Sorting whole rows costs less where more than one element in so many is wanted."""
+
+
+@kernel("top_k_grad", "X@GRAD", lod="none")
+def _top_k_grad(_op: Op) -> Run:
+    def run(X: Array, Indices: Array, Out_GRAD: Array) -> Array:
+        found = np.zeros(X.shape, Out_GRAD.dtype)
+        np.put_along_axis(found, Indices, Out_GRAD, axis=-1)
+        return found
+
+    return run
+
+
+@kernel("arg_max", lod="none")
+def _arg_max_values(op: Op) -> Run:
+    return places_found(op, np.argmax)
+
+
+def places_found(op: Op, find: Callable[..., Array]) -> Run:
+    """The places along `axis` that `find` (numpy's argmax or argmin) gives, as the attributes of the op say."""
+    axis, keep, number = int_attr(op, "axis"), flag(op, "keepdims"), int_attr(op, "dtype", -1)
+    made = numpy_dtype(number) if number >= 0 else "int64"
+
+    def run(X: Array) -> Array:
+        found = find(X, axis=axis, keepdims=keep).astype(made)
+        return found.reshape(1) if found.ndim == 0 else found
+
+    return run
+
+
+@kernel("arg_min", lod="none")
+def _arg_min_values(op: Op) -> Run:
+    return places_found(op, np.argmin)
+
+
+def sorting_order(x: Array, axis: int, descending: bool) -> Array:
+    """The places of the elements of x along `axis` in order. Equal ones stay as they stood, NaN is the largest."""
+    if not descending:
+        return np.argsort(x, axis=axis, kind="stable")
+    # ascending from the far end, so that equal ones come out in their own order when it is turned around
+    return x.shape[axis] - 1 - np.flip(np.argsort(np.flip(x, axis), axis=axis, kind="stable"), axis)
+
+
+@kernel("argsort", "Out Indices")
+def _argsort_values(op: Op) -> Run:
+    axis, descending = int_attr(op, "axis", -1), flag(op, "descending")
+
+    def run(X: Array) -> tuple[Array, Array]:
+        places = sorting_order(X, axis, descending)
+        return np.take_along_axis(X, places, axis=axis), places.astype("int64", copy=False)
+
+    return run
+
+
+@kernel("argsort_grad", "X@GRAD")
+def _argsort_grad(op: Op) -> Run:
+    axis = int_attr(op, "axis", -1)
+
+    def run(X: Array, Indices: Array, Out_GRAD: Array) -> Array:
+        found = np.empty(X.shape, Out_GRAD.dtype)
+        np.put_along_axis(found, Indices, Out_GRAD, axis=axis)
+        return found
+
+    return run
+
+
+@kernel("unique unique_with_counts", "Out Index Count", lod="none")
+def _unique_values(op: Op) -> Run:
+    made, counted = numpy_dtype(int_attr(op, "dtype")), wanted(op, "Count")
+
+    def run(X: Array) -> tuple[Array, Array, Array | None]:
+        _, starts, places = np.unique(X, return_index=True, return_inverse=True, equal_nan=False)
+        order = np.argsort(starts)  # elements stand where they first occur, not sorted
+        rank = np.empty_like(order)
+        rank[order] = np.arange(len(order))
+        index = rank[places.reshape(-1)]
+        count = np.bincount(index, minlength=len(order)).astype(made) if counted else None
+        return X.reshape(-1)[starts[order]], index.astype(made), count
+
+    return run

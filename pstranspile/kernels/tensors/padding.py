@@ -1,0 +1,169 @@
+"""Kernels. Tensors with their edges padded or cropped."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pstranspile.ir.model import Op
+from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.kernels.numeric import first
+from pstranspile.kernels.rows import add_rows
+from pstranspile.ops.attributes import ints_attr, real, text
+from pstranspile.ops.shapes import Dims
+from pstranspile.ops.tensors.padding import Padding, image_padding, pairs
+from pstranspile.values import Array
+
+
+def _inner(dims: Dims, padding: Padding) -> tuple[slice, ...]:
+    """Where the elements are inside their padding."""
+    return tuple(slice(before, before + dim) for dim, (before, _) in zip(dims, padding, strict=True))
+
+
+@kernel("pad", lod="none")
+def _pad_values(op: Op) -> Run:
+    padding, value = pairs(ints_attr(op, "paddings")), real(op, "pad_value")
+
+    def run(X: Array) -> Array:
+        return np.pad(X, padding, constant_values=value)
+
+    return run
+
+
+@kernel("pad_grad", "X@GRAD", lod="none")
+def _pad_grad(op: Op) -> Run:
+    padding = pairs(ints_attr(op, "paddings"))
+
+    def run(Out_GRAD: Array) -> Array:
+        dims = tuple(dim - sum(around) for dim, around in zip(Out_GRAD.shape, padding, strict=True))
+        return np.ascontiguousarray(Out_GRAD[_inner(dims, padding)])
+
+    return run
+
+
+def _given_padding(op: Op, held: Array | None) -> Padding:
+    listed = ints_attr(op, "paddings") if held is None else tuple(held.reshape(-1).tolist())
+    return image_padding(op, listed)
+
+
+def _mode(op: Op, dims: Dims, padding: Padding) -> str:
+    """How to fill the padding. Raises ValueError for other modes, and for reflections of more than there is."""
+    mode = text(op, "mode")
+    if mode not in ("constant", "reflect", "edge"):
+        raise ValueError(f"mode is {mode!r}, not constant, reflect or edge")
+    if mode == "reflect" and any(max(around) >= dim for dim, around in zip(dims, padding, strict=True) if any(around)):
+        raise ValueError(f"the padding {padding} reflects more elements than X has, whose dims are {list(dims)}")
+    return mode
+
+
+@kernel("pad2d")
+def _pad2d_values(op: Op) -> Run:
+    value = real(op, "pad_value")
+
+    def run(X: Array, Paddings: Array | None) -> Array:
+        padding = _given_padding(op, Paddings)
+        mode = _mode(op, X.shape, padding)
+        return np.pad(X, padding, constant_values=value) if mode == "constant" else np.pad(X, padding, mode=mode)
+
+    return run
+
+
+@kernel("pad2d_grad", "X@GRAD", lod="none")
+def _pad2d_grad(op: Op) -> Run:
+    def run(X: Array, Paddings: Array | None, Out_GRAD: Array) -> Array:
+        padding = _given_padding(op, Paddings)
+        mode = _mode(op, X.shape, padding)
+        if mode == "constant":
+            return np.ascontiguousarray(Out_GRAD[_inner(X.shape, padding)])
+        found = Out_GRAD
+        for axis, around in enumerate(padding):
+            if any(around):
+                source = np.pad(np.arange(X.shape[axis]), around, mode=mode)
+                found = folded(found, axis, source, X.shape[axis])
+        return found
+
+    return run
+
+
+def folded(gradient: Array, axis: int, source: Array, dim: int) -> Array:
+    """The gradient of `np.take(x, source, axis)`, where x has `dim` elements along the axis."""
+    moved = np.moveaxis(gradient, axis, 0)
+    found = np.zeros((dim, *moved.shape[1:]), gradient.dtype)
+    add_rows(found, source, moved)
+    return np.ascontiguousarray(np.moveaxis(found, 0, axis))
+
+
+@kernel("pad_constant_like", lod="none")
+def _pad_constant_like_values(op: Op) -> Run:
+    value = real(op, "pad_value")
+
+    def run(X: Array, Y: Array) -> Array:
+        if X.ndim != Y.ndim or any(small > big for small, big in zip(Y.shape, X.shape, strict=True)):
+            raise ValueError(f"Y has the dims {list(Y.shape)}, which don't fit into those of X, {list(X.shape)}")
+        found = np.full(X.shape, value, Y.dtype)
+        found[tuple(map(slice, Y.shape))] = Y
+        return found
+
+    return run
+
+
+@kernel("pad_constant_like_grad", "Y@GRAD", lod="none")
+def _pad_constant_like_grad(_op: Op) -> Run:
+    def run(Y: Array, Out_GRAD: Array) -> Array:
+        return np.ascontiguousarray(Out_GRAD[tuple(map(slice, Y.shape))])
+
+    return run
+
+
+def _listed(op: Op, name: str, tensor: Array | None, parts: list[Array] | None) -> Dims:
+    """Numbers from a list of tensors, a tensor or an attribute, the first of them that is there."""
+    if parts:
+        return tuple(int(first(part)) for part in parts)
+    return ints_attr(op, name) if tensor is None else tuple(tensor.reshape(-1).tolist())
+
+
+def _window(x: Array, offsets: Dims, shape: Dims) -> tuple[slice, ...]:
+    """The part of x that is taken; -1 in `shape` goes on to the end. Raises ValueError where x has less."""
+    offsets = offsets or (0,) * x.ndim
+    if len(offsets) != x.ndim or len(shape) != x.ndim:
+        raise ValueError(f"X has {x.ndim} dims, offsets is {list(offsets)}, shape is {list(shape)}")
+    found: list[slice] = []
+    for dim, start, size in zip(x.shape, offsets, shape, strict=True):
+        end = dim if size < 0 else start + size
+        if not 0 <= start <= end <= dim:
+            raise ValueError(f"X has the dims {list(x.shape)}, not {list(shape)} from {list(offsets)} on")
+        found.append(slice(start, end))
+    return tuple(found)
+
+
+@kernel("crop", lod="none")
+def _crop_values(op: Op) -> Run:
+    def run(X: Array, Y: Array | None, Offsets: Array | None) -> Array:
+        shape = ints_attr(op, "shape") if Y is None else Y.shape
+        return X[_window(X, _listed(op, "offsets", Offsets, None), shape)].copy()
+
+    return run
+
+
+@kernel("crop_tensor", lod="none")
+def _crop_tensor_values(op: Op) -> Run:
+    def run(
+        X: Array,
+        Shape: Array | None,
+        Offsets: Array | None,
+        ShapeTensor: list[Array] | None,
+        OffsetsTensor: list[Array] | None,
+    ) -> Array:
+        offsets = _listed(op, "offsets", Offsets, OffsetsTensor)
+        return X[_window(X, offsets, _listed(op, "shape", Shape, ShapeTensor))].copy()
+
+    return run
+
+
+@kernel("crop_grad crop_tensor_grad", "X@GRAD", lod="none")
+def _crop_grad(op: Op) -> Run:
+    def run(X: Array, Offsets: Array | None, OffsetsTensor: list[Array] | None, Out_GRAD: Array) -> Array:
+        found = np.zeros(X.shape, Out_GRAD.dtype)
+        found[_window(X, _listed(op, "offsets", Offsets, OffsetsTensor), Out_GRAD.shape)] = Out_GRAD
+        return found
+
+    return run

@@ -1,0 +1,276 @@
+"""Kernels. Random numbers, and what is chosen by them.
+
+Parts of images are drawn as Fluid draws them: by C++'s `minstd_rand`, x -> 48271 * x mod 2**31 - 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from pstranspile.ir.model import Op
+from pstranspile.kernels.context import Surroundings
+from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.kernels.numeric import first, numpy_dtype
+from pstranspile.kernels.random import row_numbers
+from pstranspile.kernels.random.row_numbers import Rows
+from pstranspile.kernels.random.streams import (
+    Key,
+    fluid_uniform_of,
+    integers,
+    normal,
+    stream_key,
+    truncated_normal,
+    uniform,
+    words,
+)
+from pstranspile.kernels.rows import as_declared
+from pstranspile.kernels.tensors.fill import asked_dims, dims_like
+from pstranspile.ops.attributes import flag, int_attr, ints_attr, real, text
+from pstranspile.values import Array, LoDTensor, SelectedRows
+
+# Numbers belong to elements of the output variable, see pstranspile.kernels.random.streams.
+
+Draw: TypeAlias = Callable[[Key, int, int], Array]
+"""From a stream's key, an offset and a count to that many numbers."""
+
+
+def _uniform(op: Op) -> Draw:
+    low, high, kind = real(op, "min"), real(op, "max"), numpy_dtype(int_attr(op, "dtype", 5))
+    if low > high:
+        raise ValueError(f"min is {low!r}, above max, which is {high!r}")
+    diagonal, apart, value = int_attr(op, "diag_num"), int_attr(op, "diag_step") + 1, real(op, "diag_val")
+    if apart < 1:
+        raise ValueError(f"diag_step is {apart - 1}, below 0")
+
+    def draw(key: Key, offset: int, count: int) -> Array:
+        drawn = uniform(key, offset, count, low, high, kind)
+        if diagonal > 0:
+            first, end = -(-offset // apart), min(diagonal, -(-(offset + count) // apart))  # of those in this slice
+            drawn[first * apart - offset : max(end * apart - offset, 0) : apart] = value
+        return drawn
+
+    return draw
+
+
+def _normal(op: Op) -> Draw:
+    mean, std, kind = real(op, "mean"), real(op, "std"), numpy_dtype(int_attr(op, "dtype", 5))
+    made_by = truncated_normal if op.type.startswith("truncated") else normal
+
+    def draw(key: Key, offset: int, count: int) -> Array:
+        return made_by(key, offset, count, mean, std, kind)
+
+    return draw
+
+
+def _filled(op: Op, draw: Draw, dims: tuple[int, ...], surroundings: Surroundings) -> Array | SelectedRows:
+    name = op.outputs["Out"][0]
+    if min(dims, default=0) < 0:
+        raise ValueError(f"the dims to fill are {list(dims)}")
+    key, offset = surroundings.stream(name, int_attr(op, "seed"), name, dims)
+    return as_declared(draw(key, offset, prod(dims)).reshape(dims), surroundings.declared(name))
+
+
+@kernel("uniform_random gaussian_random truncated_gaussian_random")
+def _random(op: Op) -> Run:
+    draw = _uniform(op) if op.type == "uniform_random" else _normal(op)
+
+    def run(
+        ShapeTensor: Array | None, ShapeTensorList: Sequence[Array] | None, surroundings: Surroundings
+    ) -> Array | SelectedRows:
+        return _filled(op, draw, asked_dims(op, ShapeTensor, ShapeTensorList), surroundings)
+
+    return run
+
+
+@kernel("uniform_random_batch_size_like gaussian_random_batch_size_like", lod="own")
+def _random_like(op: Op) -> Run:
+    draw = _uniform(op) if op.type.startswith("uniform") else _normal(op)
+
+    def run(Input: Array | LoDTensor, surroundings: Surroundings) -> Array | SelectedRows:
+        return _filled(op, draw, dims_like(op, Input), surroundings)
+
+    return run
+
+
+def _kept_share(op: Op) -> tuple[float, float]:
+    """What elements are divided by that dropout keeps in training, and what all are multiplied with in test."""
+    rate, way = real(op, "dropout_prob"), text(op, "dropout_implementation")
+    if not 0 <= rate <= 1:
+        raise ValueError(f"dropout_prob is {rate!r}, not a probability")
+    if way == "upscale_in_train":
+        return (1 - rate if rate < 1 else float("inf")), 1.0
+    if way == "downgrade_in_infer":
+        return 1.0, 1.0 - rate
+    raise ValueError(f"dropout_implementation is {way!r}")
+
+
+@kernel("dropout", "Out Mask", lod="own")
+def _dropout_values(op: Op) -> Run:
+    rate, test, seed = real(op, "dropout_prob"), flag(op, "is_test"), int_attr(op, "seed")
+    in_training, in_test = _kept_share(op)
+    fixed, names, source = flag(op, "fix_seed"), op.outputs.get("Mask") or op.outputs["Out"], op.inputs["X"][0]
+
+    def kept(x: Array, lod: list[list[int]] | None, own_seed: Any, surroundings: Surroundings) -> Array:
+        if own_seed is not None or fixed:  # a fixed seed promises Fluid's own numbers
+            rows = surroundings.rows(source, x.shape, lod) or row_numbers.Rows.one(x.size)
+            given = own_seed.data if isinstance(own_seed, LoDTensor) else own_seed
+            return fluid_uniform_of(seed if given is None else int(first(given)), rows) >= rate
+        stream, _ = surroundings.stream(names[0], 0, source, x.shape, lod)
+        if isinstance(stream, int):
+            stream = row_numbers.RowStream(stream, row_numbers.Rows.one(x.size))
+        return stream.reaches(rate)
+
+    def run(
+        X: Array | LoDTensor, Seed: Array | LoDTensor | None, surroundings: Surroundings
+    ) -> tuple[Array | LoDTensor, Array | None]:
+        x, lod = (X.data, X.lod) if isinstance(X, LoDTensor) else (X, None)
+        mask = None if test else kept(x, lod, Seed, surroundings).reshape(x.shape)
+        out = x * in_test if mask is None else x * mask / in_training
+        return out if lod is None else LoDTensor(out, lod), None if mask is None else mask.astype("uint8")
+
+    return run
+
+
+@kernel("dropout_grad", "X@GRAD")
+def _dropout_grad(op: Op) -> Run:
+    test = flag(op, "is_test")
+    in_training, in_test = _kept_share(op)
+
+    def run(Mask: Array | None, Out_GRAD: Array) -> Array:
+        if test or Mask is None:
+            return Out_GRAD * in_test
+        return Out_GRAD * Mask / in_training
+
+    return run
+
+
+@kernel("randint")
+def _randint(op: Op) -> Run:
+    low, high, kind = int_attr(op, "low"), int_attr(op, "high"), numpy_dtype(int_attr(op, "dtype", 3))
+    if low >= high:
+        raise ValueError(f"low is {low}, not below high, which is {high}")
+
+    def draw(key: Key, offset: int, count: int) -> Array:
+        return integers(key, offset, count, low, high, kind)
+
+    def run(
+        ShapeTensor: Array | None, ShapeTensorList: Sequence[Array] | None, surroundings: Surroundings
+    ) -> Array | SelectedRows:
+        return _filled(op, draw, asked_dims(op, ShapeTensor, ShapeTensorList), surroundings)
+
+    return run
+
+
+def _order(key: Key, offset: int, count: int) -> Array:
+    """The integers below `count` in random order."""
+    return np.argsort(words(key, offset, count), kind="stable")
+
+
+@kernel("randperm")
+def _randperm(op: Op) -> Run:
+    count, kind = int_attr(op, "n"), numpy_dtype(int_attr(op, "dtype", 3))
+
+    def run(surroundings: Surroundings) -> Array:
+        key, _ = surroundings.stream(op.outputs["Out"][0], int_attr(op, "seed"))  # an order has no slices
+        return _order(key, 0, count).astype(kind)
+
+    return run
+
+
+@kernel("sampling_id", lod="own")
+def _sampling_id(op: Op) -> Run:
+    low, high = real(op, "min"), real(op, "max")
+
+    def run(X: Array | LoDTensor, surroundings: Surroundings) -> Array:
+        x, lod = (X.data, X.lod) if isinstance(X, LoDTensor) else (X, None)
+        key, offset = surroundings.stream(op.outputs["Out"][0], int_attr(op, "seed"), op.inputs["X"][0], (len(x),), lod)
+        drawn = uniform(key, offset, len(x), low, high, "float64")
+        above = np.cumsum(x, axis=1, dtype="float64") > drawn[:, None]
+        return np.where(above.any(axis=1), above.argmax(axis=1), x.shape[1] - 1)
+
+    return run
+
+
+@kernel("shuffle_batch", "Out ShuffleIdx SeedOut")
+def _shuffle_batch(op: Op) -> Run:
+    def run(X: Array, Seed: Array | None) -> tuple[Array, Array, Array]:
+        seed = int_attr(op, "startup_seed") if Seed is None else int(first(Seed))
+        key, rows = stream_key("shuffle_batch", seed), X.reshape(-1, X.shape[-1])
+        places = _order(key, 0, len(rows))
+        out = np.empty_like(rows)
+        out[places] = rows
+        following = (words(key, len(rows), 1) >> np.uint64(1)).astype("int64")
+        return out.reshape(X.shape), places.astype("int64"), following
+
+    return run
+
+
+@kernel("shuffle_batch_grad", "X@GRAD")
+def _shuffle_batch_grad(_op: Op) -> Run:
+    def run(ShuffleIdx: Array, Out_GRAD: Array) -> Array:
+        return Out_GRAD.reshape(-1, Out_GRAD.shape[-1])[ShuffleIdx].reshape(Out_GRAD.shape)
+
+    return run
+
+
+_FACTOR, _MODULUS = 48271, (1 << 31) - 1
+
+
+@kernel("seed")
+def _seed_values(op: Op) -> Run:
+    seed = int_attr(op, "seed")
+
+    def run(surroundings: Surroundings) -> Array:
+        if seed:
+            return np.array([seed], "int32")
+        key, offset = surroundings.stream(op.outputs["Out"][0], 0)
+        return integers(key, offset, 1, 1, _MODULUS, "int32")
+
+    return run
+
+
+def _after(state: int, count: int) -> int:
+    """The state of the generator `count` steps on. A state that would stay 0 is taken for 1."""
+    return (state % (1 << 64) % _MODULUS or 1) * pow(_FACTOR, count, _MODULUS) % _MODULUS
+
+
+def _drawn(state: int, top: int) -> tuple[int, int]:
+    """A number of 0 .. top, and the state afterwards: numbers beyond a multiple of top + 1 are drawn again."""
+    share = (_MODULUS - 2) // (top + 1)
+    while True:
+        state = _after(state, 1)
+        if state - 1 < share * (top + 1):
+            return (state - 1) // share, state
+
+
+def _part(dims: tuple[int, ...], part: tuple[int, ...], state: int) -> tuple[slice, ...]:
+    index: list[slice] = []
+    for whole, size in zip(dims, part, strict=True):
+        begin, state = _drawn(state, whole - size)
+        index.append(slice(begin, begin + size))
+    return tuple(index)
+
+
+@kernel("random_crop", "Out SeedOut", lod="none")
+def _random_crop_values(op: Op) -> Run:
+    part = ints_attr(op, "shape")
+
+    def run(X: Array, Seed: Array | None, surroundings: Surroundings) -> tuple[Array, Array]:
+        lead = X.ndim - len(part)
+        if lead < 0 or any(whole < size for whole, size in zip(X.shape[lead:], part, strict=True)):
+            raise ValueError(f"X has dims {list(X.shape)}, it has no parts of dims {list(part)}")
+        seed = int_attr(op, "startup_seed") if Seed is None else first(Seed)
+        count = prod(X.shape[:lead])
+        whole = X.reshape(count, *X.shape[lead:])
+        found = np.empty((count, *part), X.dtype)
+        rows = surroundings.rows(op.inputs["X"][0], X.shape[:lead]) or Rows.one(count)
+        for number, place in enumerate(rows.positions().tolist()):
+            found[number] = whole[(number, *_part(X.shape[lead:], part, _after(seed, place * len(part))))]
+        following = _after(seed, rows.whole_elements() * len(part) + 1)
+        return found.reshape(*X.shape[:lead], *part), np.array([following], "int64")
+
+    return run

@@ -1,0 +1,1 @@
+"""Kernels of ops: losses, measures and updates of parameters."""

@@ -1,0 +1,255 @@
+"""Kernels. Losses of each row."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from pstranspile.arithmetic import (
+    exp_of_each,
+    log,
+    log1p_of_each,
+    log_of_each,
+    minus_log_of_shares,
+    shares_of_exp,
+    sum_over,
+)
+from pstranspile.ir.model import Op
+from pstranspile.kernels.kernel import Run, kernel, wanted
+from pstranspile.kernels.numeric import all_ids, below_largest, check_ids
+from pstranspile.ops.attributes import flag, int_attr, real
+from pstranspile.values import Array
+
+
+def _log(x: Array) -> Array:
+    """The logarithm; that of 0 is -1e20, so that losses stay finite, as in Fluid."""
+    lowest, highest = _bounds(x.dtype)
+    found = log_of_each(x)
+    return np.minimum(np.maximum(found, lowest, out=found), highest, out=found)
+
+
+@lru_cache(8)
+def _bounds(kind: Any) -> tuple[Array, Array]:
+    """What logarithms are kept between, as arrays without dims, which numpy takes faster than Python's numbers."""
+    return np.array(-1e20, kind), np.array(1e20, kind)
+
+
+def _sum_of_classes(x: Array) -> Array:
+    return sum_over(x, (x.ndim - 1,))[..., None]
+
+
+def _picks(labels: Array, classes: int, ignore_index: int) -> tuple[Array, Array | None]:
+    """The class of every row, and which rows count (None: all). Rows that don't count get class 0.
+
+    Raises ValueError for labels that are no class.
+    """
+    flat = labels.reshape(-1)
+    if not 0 <= ignore_index < classes and all_ids(flat, classes):
+        return flat, None
+    ignored = flat == ignore_index
+    check_ids(flat[~ignored], classes, "the label")
+    return np.where(ignored, 0, flat), ~ignored
+
+
+def _label_shape(x: Array, label: Array) -> tuple[int, ...]:
+    return label.shape if label.ndim < x.ndim else (*x.shape[:-1], 1)
+
+
+def _at_labels(x: Array, label: Array, ignore_index: int) -> tuple[Array, Array | None]:
+    """Of every row of x the element at its label, and which rows count."""
+    rows = x.reshape(-1, x.shape[-1])
+    picks, counted = _picks(label, x.shape[-1], ignore_index)
+    return rows[np.arange(len(rows)), picks], counted
+
+
+def _put_at_labels(shape: tuple[int, ...], label: Array, value: Array, ignore_index: int) -> Array:
+    """Zeros of this shape, but `value` of every row that counts at its label."""
+    found = np.zeros(shape, value.dtype)
+    picks, counted = _picks(label, shape[-1], ignore_index)
+    value = value.reshape(-1) if counted is None else np.where(counted, value.reshape(-1), 0)
+    found.reshape(-1, shape[-1])[np.arange(len(picks)), picks] = value
+    return found
+
+
+@kernel("cross_entropy", "Y")
+def _cross_entropy_values(op: Op) -> Run:
+    ignore_index = int_attr(op, "ignore_index", -100)
+
+    def soft(X: Array, Label: Array) -> Array:
+        return -_sum_of_classes(Label * _log(X))
+
+    def hard(X: Array, Label: Array) -> Array:
+        match, counted = _at_labels(X, Label, ignore_index)
+        loss = -_log(match) if counted is None else np.where(counted, -_log(match), 0).astype(X.dtype)
+        return loss.reshape(_label_shape(X, Label))
+
+    return soft if flag(op, "soft_label") else hard
+
+
+@kernel("cross_entropy_grad", "X@GRAD")
+def _cross_entropy_grad(op: Op) -> Run:
+    ignore_index = int_attr(op, "ignore_index", -100)
+
+    def soft(X: Array, Label: Array, Y_GRAD: Array) -> Array:
+        return -Label / X * Y_GRAD.reshape(*X.shape[:-1], 1)
+
+    def hard(X: Array, Label: Array, Y_GRAD: Array) -> Array:
+        match, _ = _at_labels(X, Label, ignore_index)
+        return _put_at_labels(X.shape, Label, -Y_GRAD.reshape(-1) / match, ignore_index)
+
+    return soft if flag(op, "soft_label") else hard
+
+
+@kernel("cross_entropy2", "Y XShape MatchX", lod="Y")
+def _cross_entropy2_values(op: Op) -> Run:
+    ignore_index = int_attr(op, "ignore_index", -100)
+
+    def run(X: Array, Label: Array) -> tuple[Array, Array, Array]:
+        match, counted = _at_labels(X, Label, ignore_index)
+        loss = -_log(match)
+        if counted is not None:
+            match, loss = np.where(counted, match, 0).astype(X.dtype), np.where(counted, loss, 0).astype(X.dtype)
+        shape = (*X.shape[:-1], 1)
+        return loss.reshape(shape), np.empty((*X.shape, 0), X.dtype), match.reshape(shape)
+
+    return run
+
+
+@kernel("cross_entropy_grad2", "X@GRAD")
+def _cross_entropy2_grad(op: Op) -> Run:
+    ignore_index = int_attr(op, "ignore_index", -100)
+
+    def run(Label: Array, XShape: Array, MatchX: Array, Y_GRAD: Array) -> Array:
+        return _put_at_labels(XShape.shape[:-1], Label, -Y_GRAD / MatchX, ignore_index)
+
+    return run
+
+
+def _last(x: Array, axis: int) -> Array:
+    """x with this axis as its last."""
+    return x if axis in (-1, x.ndim - 1) else np.moveaxis(x, axis, -1)
+
+
+def _back(x: Array, axis: int) -> Array:
+    return x if axis in (-1, x.ndim - 1) else np.ascontiguousarray(np.moveaxis(x, -1, axis))
+
+
+@kernel("softmax_with_cross_entropy", "Softmax Loss")
+def _softmax_with_cross_entropy_values(op: Op) -> Run:
+    axis, ignore_index, soft = int_attr(op, "axis", -1), int_attr(op, "ignore_index", -100), flag(op, "soft_label")
+
+    def run(Logits: Array, Label: Array) -> tuple[Array, Array]:
+        logits, label = _last(Logits, axis), _last(Label, axis)
+        shifted = below_largest(logits, -1)
+        softmax, total = shares_of_exp(shifted.copy(), -1)
+        if soft:
+            loss = _sum_of_classes(label * minus_log_of_shares(softmax, shifted, total, lambda x: x))
+        else:
+            rows = np.arange(total.size)
+            picks, counted = _picks(label, softmax.shape[-1], ignore_index)
+
+            def at_labels(x: Array) -> Array:
+                return x.reshape(-1, x.shape[-1])[rows, picks].reshape(total.shape)
+
+            loss = minus_log_of_shares(softmax, shifted, total, at_labels)
+            if counted is not None:
+                loss *= counted.reshape(total.shape)
+        return _back(softmax, axis), _back(loss, axis)
+
+    return run
+
+
+@kernel("softmax_with_cross_entropy_grad", "Logits@GRAD", lod="none")
+def _softmax_with_cross_entropy_grad(op: Op) -> Run:
+    axis, ignore_index, soft = int_attr(op, "axis", -1), int_attr(op, "ignore_index", -100), flag(op, "soft_label")
+
+    def run(Label: Array, Softmax: Array, Loss_GRAD: Array) -> Array:
+        softmax, label, gradient = _last(Softmax, axis), _last(Label, axis), _last(Loss_GRAD, axis)
+        if soft:
+            return _back((softmax - label) * gradient, axis)
+        found = np.multiply(softmax, gradient, order="C")
+        rows = found.reshape(-1, found.shape[-1])
+        picks, counted = _picks(label, found.shape[-1], ignore_index)
+        rows[np.arange(len(rows)), picks] -= gradient.reshape(-1)
+        if counted is not None:
+            rows *= counted.reshape(-1, 1)
+        return _back(found, axis)
+
+    return run
+
+
+@kernel("sigmoid_cross_entropy_with_logits")
+def _sigmoid_cross_entropy_values(op: Op) -> Run:
+    ignore_index, normalize = int_attr(op, "ignore_index", -100), flag(op, "normalize")
+
+    def run(X: Array, Label: Array) -> Array:
+        power = exp_of_each(-np.abs(X))
+        loss = np.maximum(X, 0) - X * Label + log1p_of_each(power)
+        return _counted(loss, Label, ignore_index, normalize)
+
+    return run
+
+
+def _counted(loss: Array, label: Array, ignore_index: int, normalize: bool) -> Array:
+    """`loss` where the label counts and 0 elsewhere; to normalize, divided by how many count.
+
+    A label between two integers is compared as the one towards 0.
+    """
+    counts = np.trunc(label) != ignore_index
+    loss = loss * counts
+    return loss / max(int(np.count_nonzero(counts)), 1) if normalize else loss
+
+
+@kernel("sigmoid_cross_entropy_with_logits_grad", "X@GRAD", lod="none")
+def _sigmoid_cross_entropy_grad(op: Op) -> Run:
+    ignore_index, normalize = int_attr(op, "ignore_index", -100), flag(op, "normalize")
+
+    def run(X: Array, Label: Array, Out_GRAD: Array) -> Array:
+        return _counted((1 / (1 + exp_of_each(-X)) - Label) * Out_GRAD, Label, ignore_index, normalize)
+
+    return run
+
+
+@kernel("log_loss", "Loss")
+def _log_loss_values(op: Op) -> Run:
+    epsilon = real(op, "epsilon")
+
+    def run(Predicted: Array, Labels: Array) -> Array:
+        return -Labels * log(Predicted + epsilon) - (1 - Labels) * log(1 - Predicted + epsilon)
+
+    return run
+
+
+@kernel("log_loss_grad", "Predicted@GRAD", lod="none")
+def _log_loss_grad(op: Op) -> Run:
+    epsilon = real(op, "epsilon")
+
+    def run(Predicted: Array, Labels: Array, Loss_GRAD: Array) -> Array:
+        return Loss_GRAD * ((1 - Labels) / (1 - Predicted + epsilon) - Labels / (Predicted + epsilon))
+
+    return run
+
+
+@kernel("huber_loss", "Residual Out", lod="Out")
+def _huber_loss_values(op: Op) -> Run:
+    delta = real(op, "delta")
+
+    def run(X: Array, Y: Array) -> tuple[Array, Array]:
+        residual = Y - X
+        size = np.abs(residual)
+        return residual, np.where(size <= delta, 0.5 * residual * residual, delta * (size - 0.5 * delta))
+
+    return run
+
+
+@kernel("huber_loss_grad", "X@GRAD Y@GRAD", lod="none")
+def _huber_loss_grad_values(op: Op) -> Run:
+    delta, wants_y = real(op, "delta"), wanted(op, "Y@GRAD")
+
+    def run(Residual: Array, Out_GRAD: Array) -> tuple[Array, Array | None]:
+        slope = np.clip(Residual, -delta, delta) * Out_GRAD
+        return -slope, slope if wants_y else None
+
+    return run

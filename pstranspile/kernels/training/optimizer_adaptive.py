@@ -1,0 +1,255 @@
+"""Kernels. Updates of parameters with a rate for each element, from averages of its gradients."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from pstranspile.arithmetic import norm, number_of, over_root, root
+from pstranspile.ir.model import Op
+from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.kernels.numeric import first
+from pstranspile.kernels.optimizer_steps import owned, pieces
+from pstranspile.kernels.rows import AS_ROWS, scatter, update_rows
+from pstranspile.ops.attributes import flag, real
+from pstranspile.values import Array, SelectedRows
+
+# Kernels. Arrays are updated in place where the op reads and writes the same variable.
+
+
+@kernel("adam", "ParamOut Moment1Out Moment2Out Beta1PowOut Beta2PowOut")
+def _adam(op: Op) -> Run:
+    given1, given2, epsilon = real(op, "beta1"), real(op, "beta2"), real(op, "epsilon")
+    lazy, as_rows = flag(op, "lazy_mode"), AS_ROWS in op.attrs
+    own = owned(op, "Param Moment1 Moment2")
+
+    @lru_cache(8)
+    def numbers(beta1: float, beta2: float, kind: Any) -> tuple[Array, ...]:
+        """What arrays are scaled by, as arrays without dims, which numpy takes faster than Python's numbers."""
+        return tuple(np.array(value, kind) for value in (beta1, 1 - beta1, beta2, 1 - beta2, epsilon))
+
+    def run(
+        Param: Array,
+        Grad: Array,
+        LearningRate: Array,
+        Moment1: Array,
+        Moment2: Array,
+        Beta1Pow: Array,
+        Beta2Pow: Array,
+        Beta1Tensor: Array | None = None,
+        Beta2Tensor: Array | None = None,
+    ) -> tuple[Array, ...]:
+        beta1 = given1 if Beta1Tensor is None else first(Beta1Tensor)
+        beta2 = given2 if Beta2Tensor is None else first(Beta2Tensor)
+        param, moment1, moment2 = own(Param, Moment1, Moment2)
+        factor1, rest1, factor2, rest2, small = numbers(beta1, beta2, Moment1.dtype)
+        sparse = Grad.__class__ is SelectedRows and not as_rows
+        if Grad.__class__ is SelectedRows and not len(Grad.rows):
+            if sparse:
+                return param, moment1, moment2, Beta1Pow, Beta2Pow
+            Grad = scatter(Grad, Param.shape)
+        alike = Beta1Pow.dtype == Beta2Pow.dtype == Moment1.dtype
+        power1, power2 = (Beta1Pow * factor1, Beta2Pow * factor2) if alike else (Beta1Pow * beta1, Beta2Pow * beta2)
+        # with sparse rows Fluid has advanced the powers before it uses them
+        used1, used2 = (power1, power2) if sparse else (Beta1Pow, Beta2Pow)
+        number = number_of(param)
+        left1, left2 = float(number(1 - first(used1))), float(number(1 - first(used2)))
+        rate = number(first(LearningRate) * (left2**0.5 / left1))
+
+        def step(g: Array | None, p: Array, m: Array, v: Array) -> None:
+            m *= factor1
+            v *= factor2
+            t = None
+            if g is not None:
+                t = rest1 * g
+                m += t
+                np.multiply(g, rest2, out=t)
+                t *= g
+                v += t
+            if sparse:
+                p -= rate * over_root(m, v, epsilon)
+                return
+            t = root(v, t)
+            t += small
+            np.divide(m, t, out=t)
+            t *= rate
+            p -= t
+
+        if sparse and lazy:
+            update_rows(Grad, step, param, moment1, moment2)
+        else:
+            for piece in pieces(Grad, param, moment1, moment2, zeros=False):
+                step(*piece)
+        return param, moment1, moment2, power1, power2
+
+    return run
+
+
+@kernel("adamax", "ParamOut MomentOut InfNormOut")
+def _adamax(op: Op) -> Run:
+    beta1, beta2, epsilon = real(op, "beta1"), real(op, "beta2"), real(op, "epsilon")
+    own = owned(op, "Param Moment InfNorm")
+
+    def run(
+        Param: Array, Grad: Array, LearningRate: Array, Moment: Array, InfNorm: Array, Beta1Pow: Array
+    ) -> tuple[Array, ...]:
+        param, moment, norm = own(Param, Moment, InfNorm)
+        rate = first(LearningRate) / (1 - first(Beta1Pow))
+        for g, p, m, u in pieces(Grad, param, moment, norm):
+            m *= beta1
+            m += (1 - beta1) * g
+            u *= beta2
+            u += epsilon
+            np.maximum(np.abs(g), u, out=u)
+            p -= rate * (m / u)
+        return param, moment, norm
+
+    return run
+
+
+@kernel("lamb", "ParamOut Moment1Out Moment2Out")
+def _lamb(op: Op) -> Run:
+    beta1, beta2, epsilon = real(op, "beta1"), real(op, "beta2"), real(op, "epsilon")
+    decay = real(op, "weight_decay")
+    own = owned(op, "Param Moment1 Moment2")
+
+    def run(Param: Array, Grad: Array, LearningRate: Array, Moment1: Array, Moment2: Array) -> tuple[Array, ...]:
+        param, moment1, moment2 = own(Param, Moment1, Moment2)
+        step = np.zeros_like(param)
+        for g, p, m, v, r in pieces(Grad, param, moment1, moment2, step):
+            m *= beta1
+            m += (1 - beta1) * g
+            v *= beta2
+            v += (1 - beta2) * g * g
+            r[...] = over_root(m, v, epsilon) + decay * p
+        number = number_of(param)
+        of_param, of_step = number(norm(param)), number(norm(step))
+        trust = of_param / of_step if of_param > 0 and of_step > 0 else number(1)
+        step *= number(first(LearningRate)) * trust
+        param -= step
+        return param, moment1, moment2
+
+    return run
+
+
+@kernel("adagrad decayed_adagrad", "ParamOut MomentOut")
+def _adagrad(op: Op) -> Run:
+    epsilon = real(op, "epsilon")
+    decay = real(op, "decay") if op.type == "decayed_adagrad" else None
+    own = owned(op, "Param Moment")
+
+    def run(Param: Array, Grad: Array, LearningRate: Array, Moment: Array) -> tuple[Array, ...]:
+        param, moment = own(Param, Moment)
+        rate = first(LearningRate)
+
+        sparse = decay is None and isinstance(Grad, SelectedRows)
+
+        def step(g: Array, p: Array, m: Array) -> None:
+            square = g * g if decay is None else (1 - decay) * g * g
+            if decay is not None:
+                m *= decay
+            m += square
+            change = rate * g
+            size = np.sqrt(m) if sparse else root(m, square)
+            size += epsilon
+            change /= size
+            p -= change
+
+        if sparse:
+            update_rows(Grad, step, param, moment)
+        else:
+            for piece in pieces(Grad, param, moment):
+                step(*piece)
+        return param, moment
+
+    return run
+
+
+@kernel("adadelta", "ParamOut AvgSquaredGradOut AvgSquaredUpdateOut")
+def _adadelta(op: Op) -> Run:
+    rho, epsilon = real(op, "rho"), real(op, "epsilon")
+    own = owned(op, "Param AvgSquaredGrad AvgSquaredUpdate")
+
+    def run(Param: Array, Grad: Array, AvgSquaredGrad: Array, AvgSquaredUpdate: Array) -> tuple[Array, ...]:
+        param, of_grad, of_update = own(Param, AvgSquaredGrad, AvgSquaredUpdate)
+        for g, p, a, b in pieces(Grad, param, of_grad, of_update):
+            a *= rho
+            a += (1 - rho) * (g * g)
+            change = root((b + epsilon) / (a + epsilon)) * g
+            b *= rho
+            b += (1 - rho) * (change * change)
+            p -= root((b + epsilon) / (a + epsilon)) * g  # Fluid forms the step again from the new average
+        return param, of_grad, of_update
+
+    return run
+
+
+@kernel("rmsprop", "ParamOut MomentOut MeanSquareOut MeanGradOut")
+def _rmsprop(op: Op) -> Run:
+    rho, epsilon, mu = real(op, "decay"), real(op, "epsilon"), real(op, "momentum")
+    centered = flag(op, "centered")
+    own = owned(op, "Param Moment MeanSquare")
+    own_mean = owned(op, "MeanGrad")
+
+    def run(
+        Param: Array,
+        Grad: Array,
+        LearningRate: Array,
+        Moment: Array,
+        MeanSquare: Array,
+        MeanGrad: Array | None = None,
+    ) -> tuple[Array | None, ...]:
+        param, moment, square = own(Param, Moment, MeanSquare)
+        rate = first(LearningRate)
+        if not centered:
+            for g, p, m, s in pieces(Grad, param, moment, square):
+                s *= rho
+                s += (1 - rho) * g * g
+                m *= mu
+                m += rate * g / root(s + epsilon)
+                p -= m
+            return param, moment, square, MeanGrad
+        if MeanGrad is None:
+            raise ValueError("centered needs MeanGrad")
+        (mean,) = own_mean(MeanGrad)
+        for g, p, m, s, a in pieces(Grad, param, moment, square, mean):
+            s *= rho
+            s += (1 - rho) * g * g
+            a *= rho
+            a += (1 - rho) * g
+            m *= mu
+            m += rate * g / root(s - a * a + epsilon)
+            p -= m
+        return param, moment, square, mean
+
+    return run
+
+
+@kernel("ftrl", "ParamOut SquaredAccumOut LinearAccumOut")
+def _ftrl(op: Op) -> Run:
+    l1, l2, power = real(op, "l1"), real(op, "l2"), real(op, "lr_power")
+    own = owned(op, "Param SquaredAccumulator:SquaredAccumOut LinearAccumulator:LinearAccumOut")
+
+    def raised(value: Array) -> Array:
+        return root(value) if power == -0.5 else value**-power
+
+    def run(
+        Param: Array, Grad: Array, LearningRate: Array, SquaredAccumulator: Array, LinearAccumulator: Array
+    ) -> tuple[Array, ...]:
+        param, square, linear = own(Param, SquaredAccumulator, LinearAccumulator)
+        rate = first(LearningRate)
+        for g, p, s, z in pieces(Grad, param, square, linear):
+            before = raised(s)
+            s += g * g
+            after = raised(s)
+            z += g
+            z -= (after - before) / rate * p
+            shrunk = np.sign(z) * l1 - z
+            if power == -0.5:
+                after = np.sqrt(s)  # where it chooses between two values, Fluid takes roots one by one
+            p[...] = np.where(np.abs(z) > l1, shrunk / (after / rate + 2 * l2), 0)
+        return param, square, linear
+
+    return run

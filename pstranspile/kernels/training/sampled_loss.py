@@ -1,0 +1,263 @@
+"""Kernels. Losses that look at few classes of many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from pstranspile.ir.model import Op
+from pstranspile.kernels.context import Surroundings
+from pstranspile.kernels.kernel import Run, kernel, wanted
+from pstranspile.kernels.numeric import as_matrix, check_ids
+from pstranspile.kernels.random.mersenne import mersenne_words
+from pstranspile.kernels.random.row_numbers import Rows
+from pstranspile.kernels.random.streams import words
+from pstranspile.kernels.rows import add_rows
+from pstranspile.ops.attributes import flag, int_attr, ints_attr
+from pstranspile.values import Array, SelectedRows
+
+# Kernels: what both losses share
+
+
+def _scores(x: Array, weight: Array, bias: Array | None, classes: Array) -> Array:
+    """For each row of x its products with the rows `classes` [rows, n] of the weight, plus their bias."""
+    scores = np.matmul(weight[classes], x[:, :, None])[:, :, 0]
+    return scores if bias is None else scores + bias.reshape(-1)[classes]
+
+
+def _input_gradient(gradient: Array, weight: Array, classes: Array) -> Array:
+    return np.matmul(gradient[:, None, :], weight[classes])[:, 0, :]
+
+
+def _weight_gradient(gradient: Array, x: Array, classes: Array, used: Array, weight: Array, sparse: bool) -> Array:
+    """The gradient of the weight: dense, or SelectedRows of the used rows in ascending order."""
+    value = (gradient[:, :, None] * x[:, None, :])[used]
+    if not sparse:
+        return _scattered(weight.shape, classes[used], value)
+    rows, places = np.unique(classes[used], return_inverse=True)
+    found = _scattered((len(rows), *weight.shape[1:]), places.reshape(-1), value)
+    return SelectedRows(rows.astype("int64"), found, len(weight))
+
+
+def _scattered(shape: tuple[int, ...], rows: Array, value: Array) -> Array:
+    found = np.zeros(shape, value.dtype)
+    add_rows(found, rows.reshape(-1), value)
+    return found
+
+
+# Kernels: nce
+
+
+def _sampler(op: Op) -> int:
+    sampler = int_attr(op, "sampler")
+    if sampler not in (0, 1, 2):
+        raise ValueError(f"sampler is {sampler}, not 0 (uniform), 1 (log uniform) or 2 (custom)")
+    return sampler
+
+
+def _expected(op: Op, custom: Array | None, classes: Array, dtype: Any) -> Array:
+    """How often each class is expected among the samples, as precise as a float32, since so it is in Fluid."""
+    likely = _probability(op, custom)(classes).astype("float32")
+    return (likely * np.float32(int_attr(op, "num_neg_samples"))).astype(dtype)
+
+
+def _probability(op: Op, custom: Array | None) -> Callable[[Array], Array]:
+    """From classes to how likely the sampler draws them."""
+    count, sampler = int_attr(op, "num_total_classes"), _sampler(op)
+
+    def uniform(classes: Array) -> Array:
+        return np.full(classes.shape, 1 / count)
+
+    def log_uniform(classes: Array) -> Array:
+        return np.log((classes + 2) / (classes + 1)) / float(np.float32(np.log(count)))
+
+    def listed(classes: Array) -> Array:
+        if custom is None:
+            raise ValueError("sampler 2 needs CustomDistProbs")
+        return custom.reshape(-1)[classes].astype("float64")
+
+    return (uniform, log_uniform, listed)[sampler]
+
+
+def _draw(op: Op, count: int, bits: _Bits, alias: Array | None, probabilities: Array | None) -> Array:
+    """`count` classes, drawn as Fluid's samplers do from the same random words."""
+    classes, sampler = int_attr(op, "num_total_classes"), _sampler(op)
+    if sampler == 0:
+        return evenly(bits(64, count), 64, classes)
+    if sampler == 1:
+        powers = np.exp(bits(64, count) * 2.0**-64 * np.log(classes))
+        return (powers.astype("int64") - 1) % max(classes - 1, 1)
+    if alias is None or probabilities is None:
+        raise ValueError("sampler 2 needs CustomDistAlias and CustomDistAliasProbs")
+    # A. J. Walker's alias method: an even class, or its alias, as a second number says
+    drawn = bits(32, 3 * count).reshape(-1, 3)
+    chosen, fraction = evenly(drawn[:, 0], 32, classes), drawn[:, 1] * 2.0**-64 + drawn[:, 2] * 2.0**-32
+    other = alias.reshape(-1)[chosen].astype("int64")
+    return np.where((fraction > probabilities.reshape(-1)[chosen]) & (other >= 0), other, chosen)
+
+
+def evenly(words: Array, width: int, classes: int) -> Array:
+    """Classes from random words of this many bits, as C++'s uniform_int_distribution of g++ makes them."""
+    return np.minimum(words // np.uint64((2**width - 1) // classes), np.uint64(classes - 1)).astype("int64")
+
+
+_Bits: TypeAlias = Callable[[int, int], Array]
+"""From a width in bits (32 or 64) and a count to as many random words, as uint64."""
+
+
+def _random_bits(op: Op, rows: int, surroundings: Surroundings) -> _Bits:
+    """The words of the op's own seed, which are those that Fluid draws, or of the program's; as many for each row."""
+    seed, source = int_attr(op, "seed"), op.inputs["Input"][0]
+
+    def seeded(width: int, count: int) -> Array:
+        held = surroundings.rows(source, (rows, count // max(rows, 1))) or Rows.one(count)
+        places = held.positions()
+        most = int(places.max(initial=-1)) + 1
+        if width == 64:
+            return mersenne_words(seed, most)[places]
+        return np.frombuffer(np.random.RandomState(seed).bytes(4 * most), "<u4").astype("uint64")[places]
+
+    def fresh(width: int, count: int) -> Array:
+        name = op.output("SampleLabels") or op.type
+        key, offset = surroundings.stream(name, 0, source, (rows, count // max(rows, 1)))
+        return words(key, offset, count) >> np.uint64(64 - width)
+
+    return seeded if seed else fresh
+
+
+@kernel("nce", "Cost SampleLogits SampleLabels", lod="none")
+def _nce_values(op: Op) -> Run:
+    negatives, count = ints_attr(op, "custom_neg_classes"), int_attr(op, "num_neg_samples")
+
+    def run(
+        Input: Array,
+        Label: Array,
+        Weight: Array,
+        Bias: Array | None,
+        SampleWeight: Array | None,
+        CustomDistProbs: Array | None,
+        CustomDistAlias: Array | None,
+        CustomDistAliasProbs: Array | None,
+        surroundings: Surroundings,
+    ) -> tuple[Array, Array, Array]:
+        label, rows = as_matrix(Label), len(Input)
+        if negatives:
+            drawn = np.broadcast_to(np.array(negatives, "int64"), (rows, len(negatives)))
+        else:
+            drawn = _draw(op, rows * count, _random_bits(op, rows, surroundings), CustomDistAlias, CustomDistAliasProbs)
+            drawn = drawn.reshape(rows, count)
+        classes = np.concatenate([label, drawn], axis=1)
+        check_ids(classes, len(Weight), "class")
+        share = 1 / (1 + np.exp(-_scores(Input, Weight, Bias, classes)))
+        noise = _expected(op, CustomDistProbs, classes, share.dtype)
+        true = label.shape[1]
+        cost = -np.log(np.concatenate([share[:, :true], noise[:, true:]], axis=1) / (share + noise))
+        if SampleWeight is not None:
+            cost *= SampleWeight.reshape(-1, 1)
+        return np.add.reduce(cost, axis=1, keepdims=True), share, classes.astype("int64")
+
+    return run
+
+
+@kernel("nce_grad", "Input@GRAD Weight@GRAD Bias@GRAD", lod="none")
+def _nce_grad(op: Op) -> Run:
+    sparse = flag(op, "is_sparse")
+    wants_input, wants_bias = wanted(op, "Input@GRAD"), wanted(op, "Bias@GRAD")
+
+    def run(
+        Input: Array,
+        Label: Array,
+        Weight: Array,
+        Bias: Array | None,
+        SampleWeight: Array | None,
+        CustomDistProbs: Array | None,
+        SampleLogits: Array,
+        SampleLabels: Array,
+        Cost_GRAD: Array,
+    ) -> tuple[Array | None, Array | SelectedRows, Array | None]:
+        share, classes, true = SampleLogits, SampleLabels, as_matrix(Label).shape[1]
+        noise = _expected(op, CustomDistProbs, classes, share.dtype)
+        gradient = share * (1 - share) / (share + noise)
+        gradient[:, :true] = noise[:, :true] * (share[:, :true] - 1) / (share + noise)[:, :true]
+        gradient *= Cost_GRAD.reshape(-1, 1)
+        if SampleWeight is not None:
+            gradient *= SampleWeight.reshape(-1, 1)
+        used = np.ones(classes.shape, bool)
+        bias_grad = None
+        if wants_bias and Bias is not None:
+            bias_grad = _scattered((Bias.size,), classes, gradient.reshape(-1)).reshape(Bias.shape)
+        input_grad = _input_gradient(gradient, Weight, classes) if wants_input else None
+        return input_grad, _weight_gradient(gradient, Input, classes, used, Weight, sparse), bias_grad
+
+    return run
+
+
+# Kernels: hierarchical_sigmoid
+
+
+class _Paths(NamedTuple):
+    """The path of every row's class from the root, [rows, steps]: at each step a row of W, and the bit to predict.
+
+    Steps beyond the end of a path are not `used`.
+    """
+
+    nodes: Array
+    bits: Array
+    used: Array
+
+
+def _paths(op: Op, label: Array, table: Array | None, code: Array | None) -> _Paths:
+    """Paths as given, or those of the complete binary tree whose leaves are numbered from num_classes on."""
+    if table is not None:
+        if code is None:
+            raise ValueError("PathTable needs PathCode")
+        ended = np.logical_or.accumulate(table < 0, axis=1)
+        return _Paths(np.where(ended, 0, table), (code > 0) & ~ended, ~ended)
+    classes = int_attr(op, "num_classes", 2)
+    check_ids(label, classes, "the label")
+    leaf = label.reshape(-1, 1).astype("int64") + classes
+    step = np.arange((classes - 1).bit_length())
+    used = leaf >> (step + 1) > 0
+    return _Paths(np.where(used, (leaf >> (step + 1)) - 1, 0), (leaf >> step & 1).astype(bool) & used, used)
+
+
+@kernel("hierarchical_sigmoid", "Out PreOut", lod="Out")
+def _hierarchical_sigmoid_values(op: Op) -> Run:
+    def run(
+        X: Array, W: Array, Label: Array, PathTable: Array | None, PathCode: Array | None, Bias: Array | None
+    ) -> tuple[Array, Array]:
+        paths = _paths(op, Label, PathTable, PathCode)
+        scores = np.clip(_scores(X, W, Bias, paths.nodes), -40, 40) * paths.used
+        # Steps beyond the end count with a score of 0, as in Fluid: each adds log(2) to the loss
+        losses = np.log1p(np.exp(scores))
+        return np.add.reduce(losses - scores * paths.bits, axis=1, keepdims=True), losses
+
+    return run
+
+
+@kernel("hierarchical_sigmoid_grad", "X@GRAD W@GRAD Bias@GRAD", lod="each")
+def _hierarchical_sigmoid_grad(op: Op) -> Run:
+    sparse = flag(op, "is_sparse")
+    wants_x, wants_bias = wanted(op, "X@GRAD"), wanted(op, "Bias@GRAD")
+
+    def run(
+        X: Array,
+        W: Array,
+        Label: Array,
+        PathTable: Array | None,
+        PathCode: Array | None,
+        Bias: Array | None,
+        PreOut: Array,
+        Out_GRAD: Array,
+    ) -> tuple[Array | None, Array | SelectedRows, Array | None]:
+        nodes, bits, used = _paths(op, Label, PathTable, PathCode)
+        gradient = (1 - np.exp(-PreOut) - bits) * used * Out_GRAD.reshape(-1, 1)
+        bias_grad = None
+        if wants_bias and Bias is not None:
+            bias_grad = _scattered((Bias.size,), nodes[used], gradient[used]).reshape(Bias.shape)
+        x_grad = _input_gradient(gradient, W, nodes) if wants_x else None
+        return x_grad, _weight_gradient(gradient, X, nodes, used, W, sparse), bias_grad
+
+    return run

@@ -1,0 +1,1 @@
+"""Declarations of ops: images and volumes, and normalisation."""

@@ -1,0 +1,127 @@
+"""Channels of images moved, regrouped and compared."""
+
+from __future__ import annotations
+
+from pstranspile.ir.model import Op, TensorType
+from pstranspile.ops.attributes import int_attr
+from pstranspile.ops.schema import INT, INTS, declare, declare_gradient, long
+from pstranspile.ops.shapes import ShapeError, Types, describe, gradient_types, one, outputs_like, shape_rule
+
+declare(
+    "prelu",
+    "X Alpha -> Out",
+    {"mode": "all"},
+    doc="Out = X where X > 0, else Alpha * X; one Alpha for all, for each channel or for each element",
+)
+declare_gradient("prelu", "X Alpha Out@GRAD -> X@GRAD Alpha@GRAD")
+
+declare("maxout", "X -> Out", {"groups": INT, "axis": 1}, doc="Out = the largest of each group of channels")
+declare_gradient("maxout", "X Out Out@GRAD -> X@GRAD")
+
+shape_rule("prelu")(outputs_like(Out="X"))
+
+declare("pixel_shuffle", "X -> Out", {"upscale_factor": 1}, doc="Out = X with channels moved into larger images")
+declare_gradient("pixel_shuffle", "Out@GRAD -> X@GRAD")
+declare("shuffle_channel", "X -> Out", {"group": 1}, doc="Out = X with channels of groups interleaved")
+declare_gradient("shuffle_channel", "Out@GRAD -> X@GRAD")
+declare("space_to_depth", "X -> Out", {"blocksize": long(2)}, doc="Out = X with squares moved into channels")
+declare_gradient("space_to_depth", "X Out@GRAD -> X@GRAD")
+declare(
+    "temporal_shift",
+    "X -> Out",
+    {"seg_num": INT, "shift_ratio": 0.25},
+    doc="Out = X with part of its channels shifted in time",
+)
+declare_gradient("temporal_shift", "Out@GRAD -> X@GRAD")
+
+
+# Shape rules
+
+
+def _images(types: Types, slot: str = "X") -> TensorType:
+    x = one(types, slot)
+    if len(x.shape) != 4:
+        raise ShapeError(f"{slot} is {describe(x)}, images have four dims", slot)
+    return x
+
+
+def _times(dim: int, factor: int) -> int:
+    return -1 if dim < 0 else dim * factor
+
+
+def _part(dim: int, of: int, x: TensorType, what: str) -> int:
+    """A dim divided by `of`. Raises ShapeError where something is left over."""
+    if of < 1 or (dim >= 0 and dim % of):
+        raise ShapeError(f"X is {describe(x)}, where {dim} is not a multiple of {of}, {what}", "X")
+    return -1 if dim < 0 else dim // of
+
+
+@shape_rule("pixel_shuffle")
+def _pixel_shuffle(op: Op, types: Types) -> Types:
+    x, factor = _images(types), int_attr(op, "upscale_factor")
+    channels = _part(x.shape[1], factor * factor, x, "upscale_factor squared")
+    dims = (x.shape[0], channels, _times(x.shape[2], factor), _times(x.shape[3], factor))
+    return {"Out": (TensorType(x.dtype, dims),)}
+
+
+@shape_rule("pixel_shuffle_grad")
+def _pixel_shuffle_grad_types(op: Op, types: Types) -> Types:
+    out, factor = _images(types, "Out@GRAD"), int_attr(op, "upscale_factor")
+    batch, channels, height, width = out.shape
+    dims = (batch, _times(channels, factor * factor), *(-1 if dim < 0 else dim // factor for dim in (height, width)))
+    return {"X@GRAD": (out._replace(shape=dims),)}
+
+
+@shape_rule("shuffle_channel")
+def _shuffle_channel(op: Op, types: Types) -> Types:
+    x = _images(types)
+    _part(x.shape[1], int_attr(op, "group"), x, "group")
+    return {"Out": (x._replace(lod_level=0),)}
+
+
+@shape_rule("shuffle_channel_grad", "temporal_shift_grad")
+def _as_they_come(_op: Op, types: Types) -> Types:
+    return {"X@GRAD": (_images(types, "Out@GRAD"),)}
+
+
+@shape_rule("temporal_shift")
+def _temporal_shift(op: Op, types: Types) -> Types:
+    x = _images(types)
+    _part(x.shape[0], int_attr(op, "seg_num"), x, "seg_num")
+    return {"Out": (x,)}
+
+
+@shape_rule("space_to_depth")
+def _space_to_depth(op: Op, types: Types) -> Types:
+    x, size = _images(types), int_attr(op, "blocksize")
+    height, width = (_part(dim, size, x, "blocksize") for dim in x.shape[2:])
+    _part(x.shape[1], size * size, x, "blocksize squared")
+    return {"Out": (x._replace(shape=(x.shape[0], _times(x.shape[1], size * size), height, width)),)}
+
+
+@shape_rule("maxout")
+def _maxout(op: Op, types: Types) -> Types:
+    x = _images(types)
+    axis = int_attr(op, "axis", 1) % 4
+    channels = _part(x.shape[axis], int_attr(op, "groups"), x, "groups")
+    return {"Out": (TensorType(x.dtype, (*x.shape[:axis], channels, *x.shape[axis + 1 :])),)}
+
+
+shape_rule("maxout_grad", "space_to_depth_grad", "prelu_grad")(gradient_types)
+
+declare(
+    "similarity_focus",
+    "X -> Out",
+    {"axis": INT, "indexes": INTS},
+    doc="Out = 1 along `axis` where a chosen slice has the largest elements, one for each row and column; 0 elsewhere",
+)
+
+
+@shape_rule("similarity_focus")
+def _similarity_focus(op: Op, types: Types) -> Types:
+    x, axis = one(types, "X"), int_attr(op, "axis")
+    if len(x.shape) != 4:
+        raise ShapeError(f"X is {describe(x)}, it must have 4 dims", "X")
+    if axis not in (1, 2, 3):
+        raise ShapeError(f"axis is {axis}, not 1, 2 or 3", "X")
+    return {"Out": (x,)}

@@ -1,0 +1,199 @@
+"""Convolutions."""
+
+from __future__ import annotations
+
+from pstranspile.ir.model import Op, TensorType
+from pstranspile.ops.attributes import int_attr, ints_attr
+from pstranspile.ops.schema import declare, declare_gradient, floats, ints
+from pstranspile.ops.shapes import Dims, Padding, ShapeError, Types, describe, given, one, shape_rule
+
+_CONV = {
+    "is_test": False,
+    "strides": ints(1, 1),
+    "paddings": ints(0, 0),
+    "padding_algorithm": "EXPLICIT",
+    "groups": 1,
+    "dilations": ints(1, 1),
+    "use_cudnn": False,
+    "fuse_relu_before_depthwise_conv": False,
+    "use_mkldnn": False,
+    "use_quantizer": False,
+    "fuse_relu": False,
+    "fuse_brelu": False,
+    "fuse_brelu_threshold": 6.0,
+    "fuse_activation": "",
+    "fuse_alpha": 0.0,
+    "fuse_beta": 0.0,
+    "fuse_residual_connection": False,
+    "Scale_in": 1.0,
+    "Scale_out": 1.0,
+    "Scale_in_eltwise": 1.0,
+    "Scale_weights": floats(1.0),
+    "force_fp32_output": False,
+    "data_format": "NCHW",
+    "workspace_size_MB": 512,
+    "exhaustive_search": False,
+}
+
+declare(
+    "conv2d",
+    "Input Filter Bias? ResidualData? -> Output",
+    _CONV,
+    doc="Output = Input convolved with Filter [out, in / groups, height, width]",
+)
+declare_gradient("conv2d", "Input Filter Bias? Output@GRAD -> Input@GRAD Filter@GRAD Bias@GRAD?")
+declare(
+    "depthwise_conv2d",
+    "Input Filter Bias? ResidualData? -> Output",
+    _CONV,
+    doc="as conv2d, each group one channel",
+)
+declare_gradient("depthwise_conv2d", "Input Filter Bias? Output@GRAD -> Input@GRAD Filter@GRAD Bias@GRAD?")
+
+declare(
+    "conv3d",
+    "Input Filter ResidualData? -> Output",
+    {
+        "is_test": False,
+        "strides": ints(1, 1, 1),
+        "paddings": ints(0, 0, 0),
+        "padding_algorithm": "EXPLICIT",
+        "groups": 1,
+        "dilations": ints(1, 1, 1),
+        "use_cudnn": False,
+        "use_mkldnn": False,
+        "fuse_relu": False,
+        "fuse_activation": "",
+        "fuse_alpha": 0.0,
+        "fuse_beta": 0.0,
+        "fuse_residual_connection": False,
+        "data_format": "NCDHW",
+        "force_fp32_output": False,
+        "workspace_size_MB": 512,
+        "exhaustive_search": False,
+    },
+    doc="as conv2d, over volumes",
+)
+declare_gradient("conv3d", "Input Filter ResidualData? Output@GRAD -> Input@GRAD Filter@GRAD")
+
+
+def window_counts(
+    op: Op, dims: tuple[int, ...], kernel: tuple[int, ...], dilations: tuple[int, ...]
+) -> tuple[int, ...]:
+    """How many windows of the kernel's size each of the dims has, padding included; -1 where that is not known.
+
+    Fluid's division is that of C: dims that lack less than a stride for one window have one, past their end.
+    Raises ShapeError where a dim has none.
+    """
+    strides, paddings = ints_attr(op, "strides"), ints_attr(op, "paddings")
+    listed = {"strides": len(strides), "dilations": len(dilations), "paddings": len(paddings)}
+    for name, count in {**listed, "the kernel's dims": len(kernel)}.items():
+        if count != len(dims) and (name, count) != ("paddings", 2 * len(dims)):
+            raise ShapeError(f"{name} are {count}, but there are {len(dims)} spatial dims", next(iter(op.inputs)))
+    if min((*strides, *dilations), default=1) < 1:
+        raise ShapeError("strides and dilations must be at least 1", next(iter(op.inputs)))
+    pairs = paddings if len(paddings) == 2 * len(dims) else tuple(p for p in paddings for _ in "ab")
+    algorithm, found = op.attrs.get("padding_algorithm"), list[int]()
+    for at, dim in enumerate(dims):
+        if dim < 0 or kernel[at] < 0:
+            found.append(-1)
+        else:
+            padding = 0 if algorithm == "VALID" else pairs[2 * at] + pairs[2 * at + 1]
+            if algorithm == "SAME":
+                padding = sum(same_padding(dim, strides[at], kernel[at]))
+            room = dim + padding - (dilations[at] * (kernel[at] - 1) + 1)
+            if op.attrs.get("ceil_mode"):
+                room += strides[at] - 1
+            count = int(room / strides[at]) + 1
+            if count < 1:
+                slot = next(iter(op.inputs))
+                raise ShapeError(f"{slot} has images of {list(dims)}, which have no window of {list(kernel)}", slot)
+            found.append(count)
+    return tuple(found)
+
+
+def channels_last(op: Op) -> bool:
+    """Whether the images or volumes of an op have their channels after the spatial dims."""
+    return op.attrs.get("data_format") in ("NHWC", "NDHWC")
+
+
+def image_dims(op: Op, x: TensorType, slot: str, spatial: int = 2) -> tuple[int, int, Dims]:
+    """Batch, channels and spatial dims of images (or of volumes, with `spatial` 3).
+
+    Raises ShapeError where x has another number of dims.
+    """
+    if len(x.shape) != spatial + 2:
+        what = "images have four dims" if spatial == 2 else "volumes have five dims"
+        raise ShapeError(f"{slot} is {describe(x)}, {what}", slot)
+    if channels_last(op):
+        return x.shape[0], x.shape[-1], x.shape[1:-1]
+    return x.shape[0], x.shape[1], x.shape[2:]
+
+
+def images_type(op: Op, x: TensorType, batch: int, channels: int, dims: Dims) -> TensorType:
+    """The type of images of these dims, in the layout that the op asks for."""
+    last = channels_last(op)
+    return TensorType(x.dtype, (batch, *dims, channels) if last else (batch, channels, *dims), x.lod_level)
+
+
+@shape_rule("conv2d", "depthwise_conv2d")
+def _conv(op: Op, types: Types) -> Types:
+    return convolution_types(op, types, 2)
+
+
+@shape_rule("conv3d")
+def _conv3d(op: Op, types: Types) -> Types:
+    return convolution_types(op, types, 3)
+
+
+def convolution_types(op: Op, types: Types, spatial: int) -> Types:
+    """The shape rule of convolutions over images (`spatial` 2) or volumes (3)."""
+    x, kernel = one(types, "Input"), one(types, "Filter")
+    batch, channels, dims = image_dims(op, x, "Input", spatial)
+    if len(kernel.shape) != spatial + 2:
+        raise ShapeError(f"Filter is {describe(kernel)}, it must have {spatial + 2} dims", "Filter")
+    taken = kernel.shape[1] * int_attr(op, "groups", 1)
+    if channels >= 0 and kernel.shape[1] >= 0 and taken != channels:
+        message = f"Filter is {describe(kernel)}, which takes {taken} channels; Input is {describe(x)}"
+        raise ShapeError(message, "Filter")
+    found = window_counts(op, dims, kernel.shape[2:], dilations_of(op))
+    return {"Output": (images_type(op, x, batch, kernel.shape[0], found),)}
+
+
+def dilations_of(op: Op) -> Dims:
+    """The distances between the elements of a kernel: as listed, but 1 for SAME padding."""
+    listed = ints_attr(op, "dilations")
+    return (1,) * len(listed) if op.attrs.get("padding_algorithm") == "SAME" else listed
+
+
+def padding_of(op: Op, dims: Dims, size: Dims) -> Padding:
+    """The padding of images: as listed, none (VALID), or so that there is a window at every stride (SAME)."""
+    algorithm, listed = op.attrs.get("padding_algorithm"), ints_attr(op, "paddings")
+    if algorithm == "VALID":
+        return ((0, 0),) * len(dims)
+    if algorithm == "SAME":
+        return tuple(same_padding(*of_dim) for of_dim in zip(dims, ints_attr(op, "strides"), size, strict=True))
+    if len(listed) == len(dims):
+        return tuple((size, size) for size in listed)
+    return tuple(zip(listed[::2], listed[1::2], strict=True))
+
+
+def same_padding(dim: int, stride: int, size: int) -> tuple[int, int]:
+    """The padding before and after a dim, with which there is a window at every stride."""
+    total = max((-(-dim // stride) - 1) * stride + size - dim, 0)
+    return total // 2, total - total // 2
+
+
+@shape_rule("conv_shift")
+def _conv_shift_types(_op: Op, types: Types) -> Types:
+    x, y = one(types, "X"), given(types, "Y")
+    for held, slot in ((x, "X"), (y, "Y")):
+        if held is not None and len(held.shape) != 2:
+            raise ShapeError(f"{slot} is {describe(held)}, it must have 2 dims", slot)
+    if y is not None and y.shape[1] >= 0 and y.shape[1] % 2 == 0:
+        raise ShapeError(f"Y is {describe(y)}, its width must be odd", "Y")
+    return {"Out": (x,)}
+
+
+declare("conv_shift", "X Y -> Out", doc="Out = the circular convolution of the rows of X and Y")
+declare_gradient("conv_shift", "X Y Out@GRAD -> X@GRAD Y@GRAD")

@@ -1,0 +1,82 @@
+"""Normalisation of batches and layers."""
+
+from __future__ import annotations
+
+from pstranspile.ir.model import Op, TensorType
+from pstranspile.ops.attributes import int_attr
+from pstranspile.ops.gradient import from_declaration, gradient
+from pstranspile.ops.schema import declare, declare_gradient
+from pstranspile.ops.shapes import ShapeError, Types, describe, disagree, fits, given, one, shape_rule, size
+
+declare(
+    "batch_norm",
+    "X Scale Bias Mean Variance MomentumTensor? -> Y MeanOut VarianceOut SavedMean SavedVariance ReserveSpace?",
+    {
+        "is_test": False,
+        "momentum": 0.9,
+        "epsilon": 1e-05,
+        "data_layout": "NCHW",
+        "use_mkldnn": False,
+        "fuse_with_relu": False,
+        "use_global_stats": False,
+        "trainable_statistics": False,
+    },
+    doc="Y = (X - mean) / std * Scale + Bias for each channel; MeanOut and VarianceOut are running statistics",
+)
+declare_gradient(
+    "batch_norm",
+    "X Scale Bias SavedMean SavedVariance ReserveSpace- Mean- Variance- Y@GRAD -> X@GRAD Scale@GRAD Bias@GRAD",
+)
+declare(
+    "layer_norm",
+    "X Scale? Bias? -> Y Mean Variance",
+    {"epsilon": 1e-05, "begin_norm_axis": 1},
+    doc="Y = (X - mean) / std * Scale + Bias over the dims from begin_norm_axis on",
+)
+declare_gradient("layer_norm", "X Scale? Bias? Mean Variance Y@GRAD -> X@GRAD Scale@GRAD? Bias@GRAD?")
+
+
+@shape_rule("batch_norm")
+def _batch_norm(op: Op, types: Types) -> Types:
+    x = one(types, "X")
+    if len(x.shape) < 2:
+        raise ShapeError(f"X is {describe(x)}, it must have two dims at least", "X")
+    channels = x.shape[1 if op.attrs.get("data_layout") == "NCHW" else -1]
+    for slot in ("Scale", "Bias", "Mean", "Variance"):
+        held = given(types, slot)
+        if held is not None and not fits(held.shape, (channels,)):
+            disagree(slot, held, "X", x)
+    statistic = (given(types, "Mean") or TensorType(x.dtype, (channels,)),)
+    return {
+        "Y": (x,),
+        "MeanOut": statistic,
+        "VarianceOut": statistic,
+        "SavedMean": statistic,
+        "SavedVariance": statistic,
+    }
+
+
+@shape_rule("layer_norm")
+def _layer_norm(op: Op, types: Types) -> Types:
+    x = one(types, "X")
+    axis = int_attr(op, "begin_norm_axis")
+    columns = size(x.shape[axis:])
+    for slot in ("Scale", "Bias"):
+        held = given(types, slot)
+        if held is not None and not fits(held.shape, (columns,)):
+            disagree(slot, held, "X", x)
+    statistic = (TensorType(x.dtype, (size(x.shape[:axis]),)),)
+    return {"Y": (x,), "Mean": statistic, "Variance": statistic}
+
+
+def _global_statistics(op: Op) -> bool:
+    return op.attrs.get("use_global_stats") is True
+
+
+def _reserved(op: Op) -> bool:
+    return bool(op.outputs.get("ReserveSpace"))
+
+
+gradient("batch_norm")(
+    from_declaration("batch_norm_grad", ReserveSpace=_reserved, Mean=_global_statistics, Variance=_global_statistics)
+)

@@ -1,0 +1,1 @@
+"""Declarations of ops: functions of tensors, products, sums and comparisons."""

@@ -1,0 +1,1 @@
+"""Declarations of ops: control flow, files, and talking to other machines."""

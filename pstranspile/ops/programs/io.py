@@ -1,0 +1,90 @@
+"""Feeding, fetching, readers, files and printing."""
+
+from __future__ import annotations
+
+from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.model import Op
+from pstranspile.ops.gradient import Wanted, gradient, like_forward, output_gradients
+from pstranspile.ops.schema import BOOL, INT, INTS, STRING, declare, long, longs
+from pstranspile.ops.shapes import outputs_like, shape_rule
+
+declare("delete_var", "X* ->", doc="frees X")
+declare(
+    "print",
+    "In -> Out",
+    {
+        "first_n": INT,
+        "message": STRING,
+        "summarize": INT,
+        "print_tensor_name": BOOL,
+        "print_tensor_type": BOOL,
+        "print_tensor_shape": BOOL,
+        "print_tensor_lod": BOOL,
+        "print_phase": "BOTH",
+        "is_forward": True,
+    },
+    doc="Out = In, printed",
+)
+
+shape_rule("print")(outputs_like(Out="In"))
+
+
+@gradient("print")
+def _print_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+    made = like_forward(op, "print", {"In": output_gradients(op, "Out")}, {"Out": wanted.kept(op, "In")})
+    return (made._replace(attrs=FrozenMap({**op.attrs, "is_forward": False})),)
+
+
+declare("feed", "X -> Out", {"col": INT}, doc="Out = item `col` of what is fed")
+declare("fetch", "X -> Out", {"col": INT}, doc="item `col` of what is fetched = X")
+declare(
+    "create_py_reader",
+    "blocking_queue -> Out*",
+    {
+        "shape_concat": INTS,
+        "ranks": INTS,
+        "lod_levels": INTS,
+        "dtypes": INTS,
+        "need_check_feed": INTS,
+        "use_data_config": True,
+        "device_index": 0,
+        "device_count": 1,
+    },
+    doc="Out = a reader of what Python puts into blocking_queue",
+)
+declare(
+    "create_double_buffer_reader",
+    "UnderlyingReader -> Out",
+    {"place": "AUTO"},
+    doc="Out = a reader that reads UnderlyingReader ahead",
+)
+declare(
+    "read",
+    "Reader -> Out*",
+    {"throw_eof_exp": True, "infer_out": True, "drop_last": True},
+    doc="Out = the next batch of Reader",
+)
+declare(
+    "save",
+    "X -> kLookupTablePath?",
+    {"overwrite": True, "save_as_fp16": False, "file_path": STRING},
+    doc="writes X to file_path",
+)
+declare(
+    "load",
+    "-> Out",
+    {"load_as_fp16": False, "file_path": STRING, "seek": long(-1), "shape": longs()},
+    doc="Out = what file_path holds",
+)
+declare(
+    "save_combine",
+    "X* -> Y?",
+    {"overwrite": True, "save_as_fp16": False, "file_path": STRING, "save_to_memory": False},
+    doc="writes all X to file_path, one after another",
+)
+declare(
+    "load_combine",
+    "-> Out*",
+    {"load_as_fp16": False, "file_path": STRING, "model_from_memory": False},
+    doc="Out = what file_path holds, one after another",
+)

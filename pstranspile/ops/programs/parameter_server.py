@@ -1,0 +1,129 @@
+"""Talking to parameter servers."""
+
+from __future__ import annotations
+
+from pstranspile.ir.model import Op, TensorType
+from pstranspile.ops.schema import LONGS, STRING, blocks, declare, long, longs, strings
+from pstranspile.ops.shapes import Types, dtype_attr, one, several, shape_rule
+
+declare(
+    "send",
+    "X* -> Out*",
+    {
+        "trainer_id": 0,
+        "epmap": strings("127.0.0.1:6164"),
+        "sections": longs(),
+        "send_varnames": strings(),
+        "num": 0,
+        "merge_add": False,
+        "use_send_handler": True,
+    },
+    doc="sends X to the servers epmap",
+)
+declare(
+    "send_barrier",
+    "X* -> Out*",
+    {"trainer_id": 0, "endpoints": strings("127.0.0.1:6164"), "half_async": False},
+    doc="tells all servers that this trainer sent everything",
+)
+declare(
+    "recv",
+    "X* -> Out*",
+    {
+        "epmap": strings(),
+        "trainer_id": 0,
+        "with_barrier": True,
+        "varnames": strings(),
+        "recv_varnames": strings(),
+        "do_not_run": 0,
+    },
+    doc="Out = the variables of the servers epmap",
+)
+declare(
+    "fetch_barrier",
+    "X*? -> Out*",
+    {"trainer_id": 0, "endpoints": strings("127.0.0.1:6164")},
+    doc="tells all servers that this trainer received everything",
+)
+declare(
+    "listen_and_serv",
+    "X* ->",
+    {
+        "endpoint": "127.0.0.1:6164",
+        "pserver_id": -1,
+        "grad_to_block_id": strings(),
+        "distributed_mode": 0,
+        "dc_asgd": False,
+        "optimize_blocks": blocks(),
+        "prefetch_var_name_to_block_id": strings(),
+        "sparse_grad_to_param": strings(),
+        "Fanin": 1,
+        "checkpint_block_id": -1,
+        "lr_decay_block_id": -1,
+        "rpc_get_thread_num": 1,
+        "rpc_send_thread_num": 1,
+        "rpc_prefetch_thread_num": 1,
+    },
+    doc="serves the parameters of this server until all trainers have left",
+)
+declare(
+    "fl_listen_and_serv",
+    "X* ->",
+    {"endpoint": "127.0.0.1:6164", "sync_mode": True, "Fanin": 1, "optimize_blocks": blocks()},
+    doc="serves federated learning",
+)
+declare(
+    "prefetch",
+    "X* -> Out*",
+    {"trainer_id": 0, "epmap": strings("127.0.0.1:6164")},
+    doc="Out = the rows of tables on the servers epmap at the ids X",
+)
+declare(
+    "distributed_lookup_table",
+    "Ids* W -> Outputs*",
+    {
+        "table_names": strings(""),
+        "height_sections": longs(),
+        "endpoints": strings("127.0.0.1:6164"),
+        "trainer_id": 0,
+        "lookup_table_version": "lookup_table",
+        "padding_idx": long(-1),
+        "dtype": 5,
+    },
+    doc="Outputs = the rows of the table cut over `endpoints` at Ids",
+)
+declare(
+    "checkpoint_notify",
+    "->",
+    {"epmap": strings("127.0.0.1:6164"), "dir": STRING, "lookup_table": STRING, "trainer_id": 0},
+    doc="tells the servers to save their part of lookup_table",
+)
+declare(
+    "recv_save",
+    "->",
+    {
+        "dtype": 5,
+        "overwrite": True,
+        "file_path": STRING,
+        "shape": longs(),
+        "slice_varnames": strings(),
+        "remote_varnames": strings(),
+        "slice_shapes": strings(),
+        "endpoints": strings(),
+        "trainer_id": 0,
+    },
+    doc="writes a variable to a file, its slices fetched from `endpoints` one by one",
+)
+declare(
+    "fake_init", "-> Out", {"shape": LONGS}, doc="Out = a tensor of dims `shape` without memory, to be received later"
+)
+
+
+@shape_rule("distributed_lookup_table")
+def _distributed_lookup_table(op: Op, types: Types) -> Types:
+    table, ids = one(types, "W"), several(types, "Ids")
+    dropped = op.attrs.get("lookup_table_version") == "lookup_table"
+    leading = [item.shape[:-1] if dropped else item.shape for item in ids]
+    width, dtype = table.shape[1], dtype_attr(op)
+    rows = [TensorType(dtype, (*dims, width), item.lod_level) for dims, item in zip(leading, ids, strict=True)]
+    return {"Outputs": tuple(rows)}

@@ -1,0 +1,1 @@
+"""Declarations of ops: ragged sequences, recurrent units, and labels of sequences."""

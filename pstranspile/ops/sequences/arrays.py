@@ -1,0 +1,63 @@
+"""Arrays of tensors, and recurrences over ragged sequences: longest first, one step of all at a time."""
+
+from __future__ import annotations
+
+from pstranspile.ir.model import Op
+from pstranspile.ops.gradient import Wanted, bare_op, gradient, like_forward, output_gradients
+from pstranspile.ops.schema import UNSCOPED, declare, declare_gradient
+from pstranspile.ops.shapes import outputs_like, shape_rule
+
+declare("lod_rank_table", "X -> Out", {"level": 0}, doc="Out = the sequences of X by length")
+declare("lod_array_length", "X -> Out", doc="Out = the length of the array X")
+declare("max_sequence_len", "RankTable -> Out", doc="Out = the longest sequence of RankTable")
+declare("reorder_lod_tensor_by_rank", "X RankTable -> Out", doc="Out = the sequences of X in the order of RankTable")
+declare_gradient("reorder_lod_tensor_by_rank", "X RankTable -> Out", UNSCOPED)
+declare("shrink_rnn_memory", "X RankTable I -> Out", doc="Out = the rows of X that still have a step I")
+declare_gradient("shrink_rnn_memory", "X Out@GRAD -> X@GRAD")
+
+declare(
+    "tensor_array_to_tensor",
+    "X -> Out OutIndex",
+    {"axis": 0, "use_stack": False},
+    doc="Out = the tensors of X, concatenated or stacked",
+)
+declare_gradient("tensor_array_to_tensor", "X Out@GRAD -> X@GRAD")
+
+
+@gradient("reorder_lod_tensor_by_rank")
+def _reorder_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+    inputs = {"X": output_gradients(op, "Out"), "RankTable": op.inputs["RankTable"]}
+    return (bare_op("reorder_lod_tensor_by_rank_grad", inputs, {"Out": wanted.kept(op, "X")}),)
+
+
+declare("lod_tensor_to_array", "X RankTable -> Out", doc="Out = an array of the steps of X, ordered by RankTable")
+declare("array_to_lod_tensor", "X RankTable -> Out", doc="Out = the tensor that lod_tensor_to_array came from")
+declare("write_to_array", "X I -> Out", doc="Out[I] = X")
+declare("read_from_array", "X I X_W? -> Out", may_lack="X X_W", doc="Out = X[I]")
+
+
+shape_rule("write_to_array", "read_from_array")(outputs_like(Out="X"))
+
+
+@gradient("lod_tensor_to_array")
+def _lod_tensor_to_array_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+    inputs = {"X": output_gradients(op, "Out"), "RankTable": op.inputs["RankTable"]}
+    return (like_forward(op, "array_to_lod_tensor", inputs, {"Out": wanted.kept(op, "X")}),)
+
+
+@gradient("array_to_lod_tensor")
+def _array_to_lod_tensor_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+    inputs = {"X": output_gradients(op, "Out"), "RankTable": op.inputs["RankTable"]}
+    return (like_forward(op, "lod_tensor_to_array", inputs, {"Out": wanted.kept(op, "X")}),)
+
+
+@gradient("write_to_array")
+def _write_to_array_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+    inputs = {"X": output_gradients(op, "Out"), "I": op.inputs["I"], "X_W": op.inputs["X"]}
+    return (like_forward(op, "read_from_array", inputs, {"Out": wanted.kept(op, "X")}),)
+
+
+@gradient("read_from_array")
+def _read_from_array_gradient(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+    inputs = {"X": output_gradients(op, "Out"), "I": op.inputs["I"]}
+    return (like_forward(op, "write_to_array", inputs, {"Out": wanted.kept(op, "X")}),)

@@ -1,0 +1,34 @@
+"""Beam search: the best continuations of every prefix, step by step, and the sentences that come out of it."""
+
+from __future__ import annotations
+
+from pstranspile.ir.model import Op, TensorType
+from pstranspile.ir.types import DType
+from pstranspile.ops.schema import INT, declare
+from pstranspile.ops.shapes import Types, given, one, outputs_like, shape_rule
+
+declare(
+    "beam_search",
+    "pre_ids pre_scores ids? scores -> selected_ids selected_scores parent_idx?",
+    {"level": INT, "beam_size": INT, "end_id": INT, "is_accumulated": True},
+    doc="the best continuations of each beam",
+)
+declare(
+    "beam_search_decode",
+    "Ids Scores -> SentenceIds SentenceScores",
+    {"beam_size": INT, "end_id": INT},
+    doc="the sentences of all beams",
+)
+declare("gather_tree", "Ids Parents -> Out", doc="Out = the sentences behind the last step of beams")
+
+
+shape_rule("gather_tree")(outputs_like(Out="Ids"))
+
+
+@shape_rule("beam_search")
+def _beam_search(_op: Op, types: Types) -> Types:
+    ids, scores = one(types, "pre_ids"), given(types, "pre_scores")
+    found: dict[str, tuple[TensorType | None, ...]] = {"selected_ids": (TensorType(ids.dtype, (-1, 1), 2),)}
+    if scores is not None:
+        found["selected_scores"] = (TensorType(scores.dtype, (-1, 1), 2),)
+    return found | {"parent_idx": (TensorType(DType.INT32, (-1,)),)}

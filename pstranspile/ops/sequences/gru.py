@@ -1,0 +1,78 @@
+"""The gated recurrent unit, over sequences and of a single step; a single step of the long short-term memory."""
+
+from __future__ import annotations
+
+from pstranspile.ir.model import Op, TensorType
+from pstranspile.ops.schema import declare, declare_gradient
+from pstranspile.ops.shapes import Types, given, one, require_dims, shape_rule, unit_width
+
+declare("lstm_unit", "X C_prev -> C H", {"forget_bias": 0.0}, doc="C, H = one step of a long short-term memory")
+declare_gradient("lstm_unit", "X C_prev C C@GRAD H@GRAD -> X@GRAD C_prev@GRAD")
+declare(
+    "gru",
+    "Input H0? Weight Bias? -> BatchGate BatchResetHiddenPrev BatchHidden Hidden",
+    {"activation": "tanh", "gate_activation": "sigmoid", "is_reverse": False, "origin_mode": False},
+    doc="Hidden = a gated recurrent unit over each sequence",
+)
+declare_gradient(
+    "gru",
+    "Input H0? Weight Bias? BatchGate BatchResetHiddenPrev BatchHidden Hidden Hidden@GRAD -> "
+    "Input@GRAD H0@GRAD? Weight@GRAD Bias@GRAD?",
+)
+declare(
+    "gru_unit",
+    "Input HiddenPrev Weight Bias? -> Gate ResetHiddenPrev Hidden",
+    {"activation": 2, "gate_activation": 1, "origin_mode": False},
+    doc="Hidden = one step of a gated recurrent unit",
+)
+declare_gradient(
+    "gru_unit",
+    "Input HiddenPrev Weight Bias? Gate ResetHiddenPrev Hidden@GRAD -> "
+    "Input@GRAD HiddenPrev@GRAD Weight@GRAD Bias@GRAD?",
+)
+
+
+def _require_weights(types: Types, width: int) -> None:
+    wide = 3 * width if width >= 0 else -1
+    weight, bias = given(types, "Weight"), given(types, "Bias")
+    if weight is not None:
+        require_dims(weight, (width, wide), "Weight")
+    if bias is not None:
+        require_dims(bias, (1, wide), "Bias")
+
+
+@shape_rule("gru")
+def _gru_types(_op: Op, types: Types) -> Types:
+    x = one(types, "Input")
+    width = unit_width(x, 3, "Input")
+    _require_weights(types, width)
+    hidden = TensorType(x.dtype, (x.shape[0], width))
+    return {
+        "Hidden": (hidden._replace(lod_level=x.lod_level),),
+        "BatchGate": (x._replace(lod_level=0),),
+        "BatchResetHiddenPrev": (hidden,),
+        "BatchHidden": (hidden,),
+    }
+
+
+@shape_rule("gru_unit")
+def _gru_unit_types(_op: Op, types: Types) -> Types:
+    x = one(types, "Input")
+    width = unit_width(x, 3, "Input")
+    _require_weights(types, width)
+    before = given(types, "HiddenPrev")
+    if before is not None:
+        require_dims(before, (x.shape[0], width), "HiddenPrev")
+    hidden = TensorType(x.dtype, (x.shape[0], width))
+    return {"Gate": (x._replace(lod_level=0),), "ResetHiddenPrev": (hidden,), "Hidden": (hidden,)}
+
+
+@shape_rule("lstm_unit")
+def _lstm_unit_types(_op: Op, types: Types) -> Types:
+    x = one(types, "X")
+    width = unit_width(x, 4, "X")
+    before = given(types, "C_prev")
+    if before is not None:
+        require_dims(before, (x.shape[0], width), "C_prev")
+    cell = TensorType(x.dtype, (x.shape[0], width))
+    return {"C": (cell,), "H": (cell,)}

@@ -1,0 +1,1 @@
+"""Declarations of ops: embeddings and what goes with them."""

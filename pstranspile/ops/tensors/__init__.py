@@ -1,0 +1,1 @@
+"""Declarations of ops: other shapes of tensors, their parts, and new ones."""

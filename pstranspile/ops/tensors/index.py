@@ -1,0 +1,174 @@
+"""Elements and rows chosen by index, or put there."""
+
+from __future__ import annotations
+
+from pstranspile.ir.model import Op, TensorType
+from pstranspile.ir.types import DType
+from pstranspile.ops.attributes import int_attr
+from pstranspile.ops.schema import INT, UNSCOPED, declare, declare_gradient
+from pstranspile.ops.shapes import (
+    ShapeError,
+    Types,
+    describe,
+    disagree,
+    dtype_attr,
+    fits,
+    given,
+    one,
+    outputs_like,
+    several,
+    shape_rule,
+)
+
+declare("gather", "X Index -> Out", {"overwrite": True}, doc="Out = the rows of X at Index")
+declare_gradient("gather", "X Index Out@GRAD -> X@GRAD")
+declare(
+    "scatter",
+    "X Ids Updates -> Out",
+    {"overwrite": True},
+    doc="Out = X with the rows at Ids replaced by Updates, or Updates added to them",
+)
+declare_gradient("scatter", "Ids Updates Out@GRAD -> X@GRAD Updates@GRAD")
+
+declare(
+    "one_hot",
+    "X depth_tensor? -> Out",
+    {"depth": -1, "dtype": 5, "allow_out_of_range": False},
+    doc="Out = a row of `depth` elements for each id of X (whose last dim is 1), 1 at the id and 0 elsewhere",
+)
+declare(
+    "one_hot_v2",
+    "X depth_tensor? -> Out",
+    {"depth": -1, "dtype": 5, "allow_out_of_range": False},
+    doc="as one_hot, for X of any shape",
+)
+
+
+@shape_rule("gather")
+def _gather(_op: Op, types: Types) -> Types:
+    x, index = one(types, "X"), one(types, "Index")
+    return {"Out": (TensorType(x.dtype, (index.shape[0], *x.shape[1:])),)}
+
+
+@shape_rule("scatter")
+def _scatter(_op: Op, types: Types) -> Types:
+    return {"Out": (one(types, "X")._replace(lod_level=0),)}
+
+
+@shape_rule("scatter_grad")
+def _scatter_grad(_op: Op, types: Types) -> Types:
+    return {"X@GRAD": types.get("Out@GRAD", ()), "Updates@GRAD": types.get("Updates", ())}
+
+
+@shape_rule("one_hot", "one_hot_v2")
+def _one_hot(op: Op, types: Types) -> Types:
+    x = one(types, "X")
+    leading = x.shape[:-1] if op.type == "one_hot" else x.shape
+    depth = -1 if "depth_tensor" in types else int_attr(op, "depth")
+    return {"Out": (TensorType(dtype_attr(op), (*leading, depth), x.lod_level),)}
+
+
+declare("gather_nd", "X Index -> Out", doc="Out = the elements of X at the positions in the last dim of Index")
+declare_gradient("gather_nd", "X Index Out@GRAD -> X@GRAD")
+declare(
+    "scatter_nd_add",
+    "X Index Updates -> Out",
+    doc="Out = X with Updates added at the positions in the last dim of Index",
+)
+declare_gradient("scatter_nd_add", "Index Updates Out@GRAD -> X@GRAD Updates@GRAD")
+declare("index_select", "X Index -> Out", {"dim": 0}, doc="Out = the slices of X at Index along `dim`")
+declare_gradient("index_select", "X Index Out@GRAD -> X@GRAD")
+declare("index_sample", "X Index -> Out", doc="Out = the elements of each row of X at that row of Index")
+declare_gradient("index_sample", "X Index Out@GRAD -> X@GRAD", UNSCOPED)
+declare("multiplex", "Ids X* -> Out", doc="Out = for each row, that row of the X whose number Ids tells")
+declare_gradient("multiplex", "Ids Out@GRAD -> X@GRAD*")
+declare("where", "Condition X Y -> Out", doc="Out = X where Condition is true, else Y")
+declare_gradient("where", "Condition X Y Out@GRAD -> X@GRAD Y@GRAD", UNSCOPED)
+declare("where_index", "Condition -> Out", doc="Out = the positions at which Condition is true")
+declare(
+    "shard_index",
+    "X -> Out",
+    {"index_num": INT, "nshards": INT, "shard_id": INT, "ignore_value": -1},
+    doc="Out = X less the start of its shard, ignore_value outside this shard",
+)
+
+
+def _picked(x: TensorType, index: TensorType) -> tuple[int, ...]:
+    """The dims of what the positions in `index` pick from x. Raises ShapeError if they have too many numbers."""
+    depth = index.shape[-1]
+    if len(index.shape) < 2:
+        raise ShapeError(f"Index is {describe(index)}, it must have at least two dims", "Index")
+    if depth > len(x.shape):
+        raise ShapeError(f"Index is {describe(index)}, its positions have more numbers than X, {describe(x)}", "Index")
+    return (*index.shape[:-1], *x.shape[depth:])
+
+
+@shape_rule("gather_nd")
+def _gather_nd(_op: Op, types: Types) -> Types:
+    x, index = one(types, "X"), one(types, "Index")
+    return {"Out": (TensorType(x.dtype, _picked(x, index) if index.shape[-1] >= 0 else (), x.lod_level),)}
+
+
+@shape_rule("scatter_nd_add")
+def _scatter_nd_add(_op: Op, types: Types) -> Types:
+    x, index, updates = one(types, "X"), given(types, "Index"), given(types, "Updates")
+    if index is not None and updates is not None and index.shape[-1] >= 0:
+        dims = _picked(x, index)
+        if not fits(updates.shape, dims):
+            raise ShapeError(f"Updates is {describe(updates)}, but Index picks {list(dims)}", "Updates")
+    return {"Out": (x,)}
+
+
+@shape_rule("scatter_nd_add_grad")
+def _scatter_nd_add_grad(_op: Op, types: Types) -> Types:
+    return {"X@GRAD": types.get("Out@GRAD", ()), "Updates@GRAD": types.get("Updates", ())}
+
+
+@shape_rule("index_select")
+def _index_select(op: Op, types: Types) -> Types:
+    x, index = one(types, "X"), one(types, "Index")
+    axis, rank = int_attr(op, "dim"), len(x.shape)
+    if not -rank <= axis < rank:
+        raise ShapeError(f"dim is {axis}, but X is {describe(x)}", "X")
+    axis %= rank
+    return {"Out": (x._replace(shape=(*x.shape[:axis], index.shape[0], *x.shape[axis + 1 :])),)}
+
+
+@shape_rule("index_sample")
+def _index_sample(_op: Op, types: Types) -> Types:
+    x, index = one(types, "X"), one(types, "Index")
+    if len(x.shape) != 2 or len(index.shape) != 2 or not fits(x.shape[:1], index.shape[:1]):
+        disagree("X", x, "Index", index)
+    return {"Out": (TensorType(x.dtype, index.shape),)}
+
+
+@shape_rule("multiplex")
+def _multiplex(_op: Op, types: Types) -> Types:
+    parts = several(types, "X")
+    for part in parts[1:]:
+        if part.dtype is not parts[0].dtype or not fits(part.shape, parts[0].shape):
+            disagree("X", part, "the first part", parts[0])
+    return {"Out": (parts[0]._replace(lod_level=0),)}
+
+
+@shape_rule("multiplex_grad")
+def _multiplex_grad(op: Op, types: Types) -> Types:
+    return {"X@GRAD": (one(types, "Out@GRAD"),) * len(op.outputs["X@GRAD"])}
+
+
+@shape_rule("where")
+def _where(_op: Op, types: Types) -> Types:
+    x, y, condition = one(types, "X"), given(types, "Y"), given(types, "Condition")
+    if y is not None and (y.dtype is not x.dtype or not fits(y.shape, x.shape)):
+        disagree("Y", y, "X", x)
+    if condition is not None and not fits(condition.shape, x.shape):
+        disagree("Condition", condition, "X", x)
+    return {"Out": (x,)}
+
+
+@shape_rule("where_index")
+def _where_index(_op: Op, types: Types) -> Types:
+    return {"Out": (TensorType(DType.INT64, (-1, len(one(types, "Condition").shape))),)}
+
+
+shape_rule("shard_index")(outputs_like(Out="X"))

@@ -1,0 +1,1 @@
+"""Declarations of ops: losses, measures and updates of parameters."""
