@@ -69,17 +69,43 @@ def gather(layout: Layout, scopes: Scopes) -> State:
     state = State(servers=layout.servers)
     findings: list[Diagnostic] = []
     for placed in layout.variables.values():
-        held = {part: scopes[part.machine].get(part.name) for part in placed.holders}
-        if placed.optional:
-            held = {part: value for part, value in held.items() if value is not None}
-            if any(part not in held for part in placed.parts):
-                continue
+        held = _held(placed, scopes)
+        if any(part not in held for part in placed.parts):
+            continue
         problems = [problem for part, value in held.items() if (problem := _misfit(placed, part, value))]
         findings += problems
         if not problems:
             _take(state, placed, held)
     raise_errors(findings)
     return state
+
+
+def values_held(placed: Placed, scopes: Scopes) -> dict[Part, Value]:
+    """What the holders of a variable have of it, as it is there. Raises DiagnosticError as `gather` does."""
+    held = _held(placed, scopes)
+    raise_errors(problem for part, value in held.items() if (problem := _misfit(placed, part, value)))
+    return held
+
+
+def whole_of(placed: Placed, held: Mapping[Part, Value]) -> Value:
+    """The parts of a variable that is no table put together, or else its first holder's value; None if there is none.
+
+    It is no copy if it is a single machine's value.
+    """
+    if any(part not in held for part in placed.parts):
+        return None
+    if len(placed.parts) < 2:
+        return next((held[part] for part in placed.parts or held), None)
+    whole = np.empty(prod(placed.shape), np.asarray(held[placed.parts[0]]).dtype)
+    for part in placed.parts:
+        whole[part.offset : part.offset + prod(part.shape)] = np.asarray(held[part]).reshape(-1)
+    return whole.reshape(placed.shape)
+
+
+def _held(placed: Placed, scopes: Scopes) -> dict[Part, Value]:
+    """What its holders have of a variable; those that need not have a value are left out if they have none."""
+    held = {part: scopes[part.machine].get(part.name) for part in placed.holders}
+    return {part: value for part, value in held.items() if value is not None} if placed.optional else held
 
 
 def require_machines(layout: Layout, scopes: Scopes) -> None:
@@ -97,20 +123,12 @@ def _take(state: State, placed: Placed, held: Mapping[Part, Value]) -> None:
         return
     whole: Value = None
     if placed.parts:
-        whole = state.values[placed.name] = _whole(placed, held)
+        whole = whole_of(placed, held)
+        whole = state.values[placed.name] = own_copy(whole) if len(placed.parts) == 1 else whole
     for part in placed.others:
         value = held.get(part)
         if value is not None and not (placed.parts and same(value, part_of(placed, part, whole))):
             state.copies.append(Copy(part, placed.name, own_copy(value)))
-
-
-def _whole(placed: Placed, held: Mapping[Part, Value]) -> Value:
-    if len(placed.parts) == 1:
-        return own_copy(held[placed.parts[0]])
-    whole = np.empty(prod(placed.shape), np.asarray(held[placed.parts[0]]).dtype)
-    for part in placed.parts:
-        whole[part.offset : part.offset + prod(part.shape)] = np.asarray(held[part]).reshape(-1)
-    return whole.reshape(placed.shape)
 
 
 def _misfit(placed: Placed, part: Part, value: Value) -> Diagnostic | None:

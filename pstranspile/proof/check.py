@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
-from pstranspile.checkpoint.api import scopes_of
 from pstranspile.compile import Compiled, compile
 from pstranspile.emit.servers import ServerJob
 from pstranspile.ir.diagnostics import DiagnosticError
@@ -24,9 +24,8 @@ from pstranspile.proof.halves import halves_of
 from pstranspile.proof.ledger import Ledger
 from pstranspile.proof.made import made_feeds, naming_inputs, unstarted
 from pstranspile.proof.replays import replay_of
-from pstranspile.proof.report import Cause, Report, Verdict
+from pstranspile.proof.report import Applied, Cause, Report, Verdict
 from pstranspile.proof.sides import Alone, Held, start_cluster, train_both
-from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.scenario import Scenario
 from pstranspile.run.cluster.shares import Weighing
 from pstranspile.run.loss_rows import divided
@@ -93,69 +92,114 @@ def check(
     if steps is None and feeds is None and size > LARGE:
         course.steps = STEPS_OF_LARGE
     if steps is None and feeds is not None:
-        steps = course.steps = min(course.feeds(feeds).steps or STEPS, STEPS)
-    steps = course.steps
+        course.steps = min(course.feeds(feeds).steps or STEPS, STEPS)
     init = {**unstarted(module, course, init or {}), **(init or {})}
     with_made = feeds is None
     if feeds is None:
         feeds = made_feeds(course, batch or ROWS_EACH * job.trainers, seed, job.trainers)
-    given_feeds = course.feeds(feeds)
-    given_feeds.require(steps)
+    course.feeds(feeds).require(course.steps)
     course.shares = shares
     given = Given(module, made, course, feeds, init, seed)
     with naming_inputs(course, made=with_made):
-        alone = Alone(module, course, feeds, init, seed)
-    cluster = start_cluster(made, course, feeds, init, seed)
-    ledger = Ledger(_plans(made)) if job.mode in ALONE else None
-    if ledger is not None:
-        cluster.network.observers.append(ledger)
-    held, comparison = Held(made, cluster, alone.start), Comparison(course, alone.start)
-    replay = replay_of(made, cluster, course, seed) if size > MOST_IN_DOUBLES else None
-    with naming_inputs(course, made=with_made):
-        train_both(alone, held, comparison.look, replay)
-    wanted = held.values() if schedules and job.mode not in ALONE else {}
-    ends = cluster.parameters() if faults is not None else {}
-    cluster.finish()
-    if replay is not None:
-        replay.end()
-    other_types = held.other_types()
-    for scope in (alone.scope, *scopes_of(cluster).values()):  # which take the most memory, and are not needed any more
-        scope.clear()
-    if replay is not None:
-        told = f"the program keeps {size:.0f} MB, more than {MOST_IN_DOUBLES}"
-        precise = _Precise((), replay.problems, replay.shown, told)
-    else:
-        precise = _in_doubles(given, comparison.verdicts() if _promises(job) else ())
-    found = comparison.verdicts() if precise.refused or not _promises(job) else precise.verdicts
-    fed = {name for step in range(steps) for name in given_feeds.step(step)}
-    shared = job.trainers > 1 and bool(fed) and not any(divided(course.whole, name) for name in fed)
+        first = _first_run(given, size, ends=bool(schedules), parameters=faults is not None)
+    gc.collect()  # machines refer to each other
+    comparison = first.comparison
+    precise = first.held or _in_doubles(given, comparison.verdicts() if _promises(job) else ())
     report = Report(
         mode=job.mode,
         trainers=job.trainers,
         servers=len(job.pservers),
-        steps=steps,
-        verdicts=tuple(found),
-        applied=ledger.result() if ledger else None,
+        steps=course.steps,
+        verdicts=tuple(comparison.verdicts() if precise.refused or not _promises(job) else precise.verdicts),
+        applied=first.applied,
         promised=_promises(job),
-        wrong=(*other_types, *precise.problems),
+        wrong=(*first.other_types, *precise.problems),
         programs=course.text,
-        whole=tuple(sorted(fed)) if shared else (),
+        whole=_given_whole(given),
         not_run=tuple(name for name in course.known if name not in course.programs),
         learnt=comparison.learnt(),
         single_precision=precise.refused,
-        shares=uneven.told(shares) if cluster.shares is not None and (uneven := cluster.shares.uneven()) else "",
+        shares=first.uneven,
     )
     if schedules and job.mode not in ALONE:
-        differing = _other_schedules(given, alone.start, schedules, wanted)
+        differing = _other_schedules(given, first.start, schedules, first.ends)
         report = report._replace(schedules=schedules, schedule_differs=differing)
     different = [verdict.name for verdict in report.different]
     if different and (job.trainers > 1 or len(job.pservers) > 1 or job.mode in ALONE):
-        report = report._replace(causes=tuple(_causes(given, cluster, precise.shown, alone, different)))
+        report = report._replace(causes=tuple(_causes(given, first, precise.shown, different)))
     if faults is not None:
-        course.tell("with faults: step", 0, steps)
-        sound = Sound(ends, not report.different, bool(report.shares)) if job.mode in TOGETHER else None
+        course.tell("with faults: step", 0, course.steps)
+        sound = Sound(first.parameters, not report.different, bool(report.shares)) if job.mode in TOGETHER else None
         report = report._replace(faulty=check_faults(given, faults, sound))
     return report
+
+
+class _FirstRun(NamedTuple):
+    """What is left of a run in single precision.
+
+    `start` and `began` are of the single machine. `fed` are the trainers' shares in the first step of each program.
+    `parameters` and `ends` are what the cluster has at the end, if asked for. `held` is what came of holding its steps
+    to the source, if that was done here.
+    """
+
+    comparison: Comparison
+    start: Snapshot
+    began: Mapping[str, Snapshot]
+    fed: Mapping[int, Sequence[Mapping[str, Any]]]
+    parameters: Snapshot
+    ends: Snapshot
+    other_types: Sequence[str]
+    applied: Applied | None
+    uneven: str
+    held: _Precise | None
+
+
+def _first_run(given: Given, size: float, *, ends: bool, parameters: bool) -> _FirstRun:
+    """Trains both sides. Programs that keep more than `MOST_IN_DOUBLES` are held to the source here."""
+    module, made, course, feeds, init, seed = given
+    alone = Alone(module, course, feeds, init, seed)
+    cluster = start_cluster(made, course, feeds, init, seed)
+    plan = made.plan
+    ledger = Ledger(_plans(made)) if plan.mode in ALONE else None
+    if ledger is not None:
+        cluster.network.observers.append(ledger)
+    held, comparison = Held(made, cluster, alone.start), Comparison(course, alone.start)
+    replay = replay_of(made, cluster, course, seed) if size > MOST_IN_DOUBLES else None
+    train_both(alone, held, comparison.look, replay)
+    all_ends = held.values() if ends and plan.mode not in ALONE else {}
+    parameter_ends = cluster.parameters() if parameters else {}
+    cluster.finish()
+    if replay is not None:
+        replay.end()
+    shares = cluster.shares
+    uneven = shares.uneven() if shares is not None else None
+    of_trainers = [shares.of(trainer.index) for trainer in cluster.trainers] if shares is not None else []
+    fed = {
+        step: [share for feed in of_trainers if (share := feed(step)) is not None]
+        for step in map(course.first_step, course.programs)
+        if step >= 0
+    }
+    told = f"the program keeps {size:.0f} MB, more than {MOST_IN_DOUBLES}"
+    return _FirstRun(
+        comparison,
+        alone.start,
+        alone.began,
+        fed,
+        parameter_ends,
+        all_ends,
+        held.other_types(),
+        ledger.result() if ledger else None,
+        uneven.told(course.shares) if uneven else "",
+        None if replay is None else _Precise((), replay.problems, replay.shown, told),
+    )
+
+
+def _given_whole(given: Given) -> tuple[str, ...]:
+    """The inputs, if all declare their batch size, so that every trainer is given the same data."""
+    course, feeds = given.course, given.course.feeds(given.feeds)
+    fed = {name for step in range(course.steps) for name in feeds.step(step)}
+    shared = given.made.plan.trainers > 1 and not any(divided(course.whole, name) for name in fed)
+    return tuple(sorted(fed)) if shared else ()
 
 
 class _Precise(NamedTuple):
@@ -224,20 +268,16 @@ def _other_schedules(given: Given, start: Snapshot, schedules: int, wanted: Snap
     return tuple(found)
 
 
-def _causes(
-    given: Given, cluster: Cluster, shown: Mapping[str, str], alone: Alone, different: Sequence[str]
-) -> list[Cause]:
+def _causes(given: Given, first: _FirstRun, shown: Mapping[str, str], different: Sequence[str]) -> list[Cause]:
     """The ops that make the first step of a program differ: on the trainers, then on the servers (as was `shown`)."""
-    course, trainers = given.course, cluster.trainers
-    given_to = [cluster.shares.of(trainer.index) for trainer in trainers] if cluster.shares is not None else []
+    course = given.course
     halves, feeds = halves_of(given.made, course), course.feeds(given.feeds)
     found: dict[Cause, None] = {}
     for name in course.programs:
         step = course.first_step(name)
-        if step >= 0 and len(trainers) > 1:
-            held = alone.began.get(name, alone.start)
-            shares = [share for feed in given_to if (share := feed(step)) is not None]
-            suspicion = Suspicion(halves[name], held, feeds.step(step), shares, given.seed)
+        if step >= 0 and given.made.plan.trainers > 1:
+            held = first.began.get(name, first.start)
+            suspicion = Suspicion(halves[name], held, feeds.step(step), first.fed[step], given.seed)
             found.update(dict.fromkeys(suspicion.causes()))
     for program in course.programs.values():
         found.update(dict.fromkeys(server_causes(program, shown, different)))

@@ -91,7 +91,8 @@ def _by_roles(program: Program) -> Halves:
 class Evaluation:
     """One execution of a program's block 0, in as many parts as are asked for, beginning with these values.
 
-    `values` are of variables by name; nothing of them is changed, as an op that writes one gets a copy.
+    `values` are of variables by name; nothing of them is changed, as an op that writes one gets a copy. Those in `own`
+    ops may change.
     """
 
     def __init__(
@@ -103,6 +104,7 @@ class Evaluation:
         seed: int = 0,
         stream: int = 0,
         step: int = 0,
+        own: Container[str] = (),
     ):
         self.weight = feed.weight if isinstance(feed, Batch) else 1.0
         self.idle = isinstance(feed, Batch) and feed.rows == 0
@@ -118,16 +120,29 @@ class Evaluation:
         self.lent: dict[str, Value] = {}
         """Values of others, which no op may change, as long as it has not been given a copy."""
         for name, value in {**values, **check_feeds(program, feed or {})}.items():
-            if isinstance(value, np.ndarray):
-                self.lent[name] = value
-                self.frame.write(name, value)
-            else:
-                self.give(name, value)
+            self.lend(name, value)
+            if name in own:
+                self.lent.pop(name, None)
+
+    def lend(self, name: str, value: Value) -> None:
+        """Sets a variable to a value of others."""
+        if not isinstance(value, np.ndarray):
+            self.give(name, value)
+            return
+        self.lent[name] = value
+        self.frame.write(name, value)
 
     def give(self, name: str, value: Value) -> None:
         """Sets a variable to a copy of a value."""
         self.lent.pop(name, None)
         self.frame.write(name, own_copy(value))
+
+    def take(self, name: str) -> Value:
+        """The value of a variable, which is forgotten here; None if it has none."""
+        value = self.frame.find(name)
+        self.lent.pop(name, None)
+        self.frame.forget(name)
+        return value
 
     def go(
         self,
@@ -191,6 +206,14 @@ def kept_after_first(half: Halves) -> frozenset[str]:
     return frozenset(half.sent.values()).union(name for op in later for name in (*op.input_names, *op.output_names))
 
 
+def kept_of(half: Halves, indices: Iterable[int]) -> set[str]:
+    """What a program keeps from step to step of the variables that some of its ops, or sub-blocks, name."""
+    blocks = half.program.blocks
+    named = [*(blocks[0].ops[index] for index in indices), *(op for block in blocks[1:] for op in block.ops)]
+    found = {name for op in named for name in (*op.input_names, *op.output_names)}
+    return {name for name, var in blocks[0].vars.items() if var.persistable and name in found}
+
+
 def combined(values: list[Value], count: int = 0) -> Value:
     """The mean of the gradients of `count` trainers (0: of all that are given), added up in their order; rows one after
     the other.
@@ -205,4 +228,5 @@ def combined(values: list[Value], count: int = 0) -> Value:
     total = own_copy(first)
     for value in values[1:]:
         total += value
-    return total * total.dtype.type(1 / count)
+    total *= total.dtype.type(1 / count)
+    return total

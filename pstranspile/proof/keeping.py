@@ -22,6 +22,11 @@ def same_bits(a: Any, b: Any) -> bool:
     return all(np.array_equal(_bits(one), _bits(other)) for one, other in chunks(a, b))
 
 
+def same_arrays(a: Any, b: Any) -> bool:
+    """Whether two values are arrays with the same element type, dims and bits."""
+    return isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and same_bits(a, b)
+
+
 def chunks(a: Any, b: Any) -> Iterator[tuple[Any, Any]]:
     """Two arrays of the same dims, flat, a part at a time."""
     one, other = a.reshape(-1), b.reshape(-1)

@@ -12,8 +12,9 @@ from pstranspile.kernels.context import Value
 from pstranspile.plan.names import trainer_suffix
 from pstranspile.plan.plan import Plan
 from pstranspile.proof.halves import Evaluation, Halves
+from pstranspile.proof.machine_values import MachineValues, Place
 from pstranspile.proof.replay import BY_ID, LEFT_ALONE, OWN_NORM, Replay, close
-from pstranspile.proof.slices import Owned, Place, SliceUpdates, owned_slices, piece_of
+from pstranspile.proof.slices import Owned, SliceUpdates, owned_slices, piece_of
 from pstranspile.run.cluster.message import GET, GET_NOW, GET_ROWS, LOOKUP, NOTIFY, PREFETCH, SEND, Message
 from pstranspile.run.scope import own_copy
 from pstranspile.values import SelectedRows
@@ -77,12 +78,12 @@ class AsyncReplay(EventReplay):
         self.start = {name: own_copy(start[name]) for name in self.counters if name in start}
         self.taken()
 
-    def expected(self, half: Halves, step: int) -> dict[Place, Value]:
+    def expected(self, half: Halves, step: int) -> MachineValues:
         """What every machine must hold after the step."""
         window = _Window(self, half, step)
         for event in self.taken():
             window.take(event)
-        return window.close()
+        return MachineValues(self.origin, own=window.close())
 
     def end(self) -> None:
         """Nothing is left to be applied when the trainers leave."""
@@ -104,7 +105,7 @@ class AsyncReplay(EventReplay):
         left = isinstance(piece, SelectedRows) and not len(piece.rows)
         if name in self.shown or len(owned.parameter.slices) < 2 or not (left or updates.uses_norm(name)):
             return
-        whole = self.whole(self.layout.variables.keys() - updates.names(owned).keys())
+        whole = self.whole(updates.names(owned))
         run = updates.apply_whole(self.before, owned, whole, gradient, step, counters)
         for source, place in updates.written(owned).items():
             if not close(changed[place], part_of(*self.origin[place], run[source]), self.before[place]):

@@ -10,8 +10,9 @@ import numpy as np
 from pstranspile.kernels.context import Value
 from pstranspile.modes.geo.trainer import delta_name
 from pstranspile.proof.halves import Halves
+from pstranspile.proof.machine_values import MachineValues, Place
 from pstranspile.proof.replay_async import ANSWERED, EventReplay
-from pstranspile.proof.slices import Owned, Place
+from pstranspile.proof.slices import Owned
 from pstranspile.run.cluster.message import SEND
 from pstranspile.run.scope import own_copy
 from pstranspile.values import SelectedRows
@@ -34,7 +35,7 @@ class GeoReplay(EventReplay):
         self.every = geo.need_push_nums
         self.deltas = {(owned.server, delta_name(owned.slice.name)): owned for owned in self.slices.values()}
 
-    def expected(self, half: Halves, step: int) -> dict[Place, Value]:
+    def expected(self, half: Halves, step: int) -> MachineValues:
         """What every machine must hold after the step."""
         found = dict(self.before)
         for trainer in self.trainers:
@@ -50,13 +51,13 @@ class GeoReplay(EventReplay):
                     self.touched.setdefault((trainer, name), []).append(np.array(value.rows))
         self.since += bool(half.sent)
         self._exchange(found, due=self.since >= self.every, step=step + 1)
-        return found
+        return MachineValues(self.origin, own=found)
 
     def end(self) -> None:
         """When trainers leave, they send what they have learnt since the last exchange."""
         found = dict(self.before)
         self._exchange(found, due=self.since > 0, step=self.course.steps)
-        now = self.look()
+        now = self.live()
         for place, value in found.items():
             if place in now and not self.fits(place, now[place], value):
                 self.tell(self.course.steps, place, "does not end as what trainers have learnt comes to")

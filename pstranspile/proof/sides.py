@@ -10,7 +10,7 @@ import numpy as np
 
 from pstranspile.checkpoint.api import scopes_of
 from pstranspile.checkpoint.layout import layout_of
-from pstranspile.checkpoint.state import gather
+from pstranspile.checkpoint.state import Scopes, values_held, whole_of
 from pstranspile.compile import Compiled
 from pstranspile.ir.model import STARTUP, Module
 from pstranspile.proof.compare import Seen, Snapshot, plain, together
@@ -21,6 +21,8 @@ from pstranspile.run.batch import Batch
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.scenario import Scenario
 from pstranspile.run.cluster.simulate import cluster_of
+from pstranspile.run.frame import Execution
+from pstranspile.run.prepared import Prepared, give_back_freed_memory
 from pstranspile.run.scope import Scope, own_copy
 from pstranspile.run.step_feeds import GivenFeeds
 from pstranspile.values import SelectedRows
@@ -44,6 +46,8 @@ class Alone:
         self.names = [name for name, var in course.whole.main_block.vars.items() if var.persistable]
         self.start = self._copies()
         self.began: dict[str, Snapshot] = {}
+        self.prepared: dict[tuple[str, tuple[str, ...]], Prepared] = {}
+        """The programs made ready to run, by name and by what they are fed."""
 
     def _copies(self) -> dict[str, Any]:
         return {name: own_copy(value) for name, value in self.values().items()}
@@ -57,8 +61,13 @@ class Alone:
         owner = self.course.turns.program(step)
         if step and step == self.course.first_step(owner):
             self.began[owner] = self._copies()
-        watched, program = self.course.watched[owner], self.course.programs[owner]
-        return run(program, feed=self.given.step(step), fetch=watched, scope=self.scope, seed=self.seed, step=step)
+        feed = self.given.step(step)
+        form = owner, tuple(feed)
+        if form not in self.prepared:  # at once: what is not prepared keeps all that it makes to the end of its step
+            execution = Execution(self.course.programs[owner], self.scope, seed=self.seed)
+            self.prepared[form] = Prepared(execution, tuple(feed), self.course.watched[owner])
+        self.prepared[form].execution.step = step
+        return self.prepared[form].step(feed)
 
 
 def start_cluster(
@@ -98,19 +107,26 @@ class Held:
         known = {name: placed for name, placed in layout.variables.items() if name in start}
         self.layout = replace(layout, variables=known)
 
+    @property
+    def scopes(self) -> Scopes:
+        """The variables of every machine."""
+        return scopes_of(self.cluster)
+
     def value(self, name: str) -> Any:
-        """What a variable is now; None if it has no value, or the single machine has none. Raises DiagnosticError."""
-        if name not in self.layout.variables:
+        """What a variable is now; None if it has no value, or the single machine has none. Raises DiagnosticError.
+
+        A value that one machine holds is no copy.
+        """
+        placed = self.layout.variables.get(name)
+        if placed is None:
             return None
-        alone = replace(self.layout, variables={name: self.layout.variables[name]})
-        state = gather(alone, scopes_of(self.cluster))
-        if state.tables:
-            whole = own_copy(self.start[name])
-            for part in state.tables[name]:
-                whole[part.rows] = part.value[: len(part.rows)]
-            return whole
-        copies = (copy.value for copy in state.copies)
-        return state.values[name] if name in state.values else next(copies, None)
+        held = values_held(placed, self.scopes)
+        if not placed.table:
+            return whole_of(placed, held)
+        whole = own_copy(self.start[name])
+        for part in held.values():
+            whole[part.rows] = part.value[: len(part.rows)]
+        return whole
 
     def values(self) -> dict[str, Any]:
         """Copies of the variables that have values now."""
@@ -119,11 +135,11 @@ class Held:
 
     def other_types(self) -> list[str]:
         """What machines hold in other element types than the single machine, in words."""
-        scopes, found = scopes_of(self.cluster), list[str]()
+        found: list[str] = []
         for name, placed in self.layout.variables.items():
             wanted = plain(self.start[name])
             for part in placed.holders:
-                held = scopes[part.machine].get(part.name)
+                held = self.scopes[part.machine].get(part.name)
                 data = held.value if isinstance(held, SelectedRows) else plain(held)
                 if data is not None and wanted is not None and data.dtype != wanted.dtype:
                     found.append(f"%{part.name} on {part.machine} is {data.dtype}, not {wanted.dtype}")
@@ -141,7 +157,9 @@ def train_both(alone: Alone, held: Held, look: Callable[[Seen], object], replay:
         replay.begin(alone.start)
     for step in course.each_step("both sides: step" if replay is None else "held to the source: step"):
         wanted = alone.train(step)
+        give_back_freed_memory()
         cluster.run_to(step + 1)
+        give_back_freed_memory()
         if replay is not None:
             replay.hold(step)
         owner = course.turns.program(step)

@@ -13,11 +13,9 @@ from pstranspile.ops import schema_of
 from pstranspile.plan.names import slice_name
 from pstranspile.plan.plan import Plan, PlannedParameter, Slice
 from pstranspile.proof.halves import Evaluation, Halves
+from pstranspile.proof.machine_values import Place
 from pstranspile.run.scope import own_copy
 from pstranspile.values import SelectedRows
-
-Place = tuple[str, str]
-"""A variable of a machine: role name, name there."""
 
 
 class Owned(NamedTuple):
@@ -97,7 +95,7 @@ class SliceUpdates:
         they don't count themselves; `moved` is by how much the slice is ahead of the gradient, to be compensated.
         """
         run = self._updated(self._own(values, owned), owned.parameter, gradient, step, counters, moved)
-        return {place: own_copy(run[name]) for name, place in self.written(owned).items()}
+        return {place: run[name] for name, place in self.written(owned).items()}
 
     def apply_whole(
         self,

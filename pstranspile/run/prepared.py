@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import linecache
+import os
 import weakref
 from collections.abc import Mapping, Sequence
 from types import FunctionType
@@ -147,6 +149,15 @@ def keep_freed_memory() -> None:
     this frees one, whose pages were never touched. Elsewhere it has no effect.
     """
     np.empty(_KEPT_BYTES, "uint8")
+
+
+def give_back_freed_memory() -> None:
+    """Has the C library give the pages of freed arrays back to the system, for who holds much that a step leaves no
+    room for. Elsewhere than with glibc it has no effect.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
+    if trim is not None:
+        trim(0)
 
 
 def _form(value: Any) -> tuple[Any, ...] | None:

@@ -26,9 +26,11 @@ from pstranspile.proof.compare import plain
 from pstranspile.proof.course import Course
 from pstranspile.proof.data import make_feeds
 from pstranspile.proof.given import Given
+from pstranspile.proof.replay import Replay
 from pstranspile.proof.replays import replay_of
 from pstranspile.proof.sides import start_cluster
 from pstranspile.run.cluster.scenario import Scenario, parse_scenario, random_scenario
+from pstranspile.run.scope import own_copy
 from tests.emit.several import adversarial, two_tasks, with_evaluation
 from tests.proof.mutants import CHANGES, Mutant, Place, as_compiled, mutants, places_of, programs_of, refused, with_ops
 from tests.proof.orders import may_be_taken
@@ -142,12 +144,12 @@ def trace(made: Compiled, name: str, mode: str, data: int, *, precise: bool = Fa
         cluster = start_cluster(given.made, given.course, given.feeds, {}, 5)
         looker = replay_of(without_changes(given.made), cluster, given.course, 5)
         cluster.start()
-        found: Trace = [looker.look()]
+        found: Trace = [_kept(looker)]
         for step in range(course.steps):
             cluster.run_to(step + 1)
-            found.append({**looker.look(), **{("fetched", i): t.results[-1] for i, t in enumerate(cluster.trainers)}})
+            found.append({**_kept(looker), **{("fetched", i): t.results[-1] for i, t in enumerate(cluster.trainers)}})
         cluster.finish()
-        return [*found, looker.look(), *_with_faults(given, mode)]
+        return [*found, _kept(looker), *_with_faults(given, mode)]
     except DiagnosticError:
         return None
 
@@ -174,6 +176,11 @@ def faults_of(made: Compiled, mode: str) -> Scenario | None:
 
 ADRIFT = "seed 5\ndelay 0.4 1..80\ndrop 0.3\nduplicate 0.3\nslow trainer_1 40"
 """What goes wrong where trainers don't wait for each other."""
+
+
+def _kept(looker: Replay) -> dict[Any, Any]:
+    """Copies of what machines keep now."""
+    return {place: own_copy(value) for place, value in looker.live().items()}
 
 
 def without_changes(made: Compiled) -> Compiled:

@@ -1,0 +1,157 @@
+"""Steps in which machines wait for each other, held to the source: gradients are combined before the second half."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from pstranspile.kernels.context import Value
+from pstranspile.plan.plan import PlannedParameter
+from pstranspile.proof.halves import Evaluation, Halves, combined, kept_of
+from pstranspile.proof.machine_values import MachineValues, Place
+from pstranspile.proof.replay import BY_ID, LEFT_ALONE, OWN_NORM, Replay
+from pstranspile.proof.slices import SliceUpdates, owned_slices, piece_of
+from pstranspile.run.seeds import nothing_of
+from pstranspile.values import SelectedRows
+
+
+class SyncReplay(Replay):
+    """Trainers that combine their gradients, through servers or among themselves, or average their parameters."""
+
+    def __init__(self, *arguments: Any):
+        super().__init__(*arguments)
+        self.rows: dict[str, SelectedRows] = {}
+        """The mean gradients of the step that are sparse rows."""
+        collective = self.made.plan.collective if self.made.plan.mode == "local-sgd" else None
+        self.averages = [summed.parameter for summed in collective.summed] if collective is not None else []
+        """The parameters that trainers average instead of gradients."""
+
+    def expected(self, half: Halves, step: int) -> MachineValues:
+        """What every machine must hold after a step."""
+        found = self.before.copy()
+        runs = self._runs(half, step)
+        for trainer, run in enumerate(runs):
+            self.kept(found, run, f"trainer_{trainer}")
+            self.results(run, trainer, step)
+        if not self.made.plan.pservers:
+            self._on_trainers(found, half, runs)
+        elif half.facts is not None:
+            self._on_servers(found, half, runs, step)
+        return found
+
+    def _runs(self, half: Halves, step: int) -> list[Evaluation]:
+        return [self.share(half, trainer, step) for trainer in range(len(self.feeds))]
+
+    def _on_trainers(self, found: MachineValues, half: Halves, runs: list[Evaluation]) -> None:
+        """The second half on every trainer: of the mean gradients, or, where parameters are averaged, of its own."""
+        gradients = {} if self.averages else _means(half, runs)
+        for trainer, run in enumerate(runs):
+            self.kept(found, _finished(half, run, gradients), f"trainer_{trainer}")
+        for name in self.averages:
+            places = [(f"trainer_{trainer}", name) for trainer in range(len(runs))]
+            learnt = [self.before[place] - found[place] for place in places]
+            mean = self.before[places[0]] - combined(learnt)
+            for trainer, place in enumerate(places):
+                found[place] = mean
+                snapshot = f"trainer_{trainer}", f"{name}@SNAPSHOT"
+                if snapshot in found:
+                    found[snapshot] = mean
+
+    def _on_servers(self, found: MachineValues, half: Halves, runs: list[Evaluation], step: int) -> None:
+        """The second half on the whole of what the servers hold."""
+        gradients = _means(half, runs)
+        self.rows = {name: value for name, value in gradients.items() if isinstance(value, SelectedRows)}
+        values = self.whole(kept_of(half, half.second))
+        own = {name for name in values if self.before.release(name)}
+        run = Evaluation(half.program, values, seed=self.seed, step=step, own=own)
+        table = None if half.plan is None else half.plan.table
+        keep = {*self.layout.variables, *(() if table is None else (table.learning_rate,))}
+        for name in [*gradients]:
+            run.lend(name, gradients.pop(name))  # nobody else keeps them in memory
+        run.go(half.second, keep=keep)
+        trained = {p.name for p in half.plan.parameters} if half.plan is not None else set[str]()
+        for name in {name for index in half.second for name in half.program.main_block.ops[index].output_names}:
+            placed, value = self.layout.variables.get(name), run[name]
+            if placed is None or placed.table or value is None:
+                continue
+            others = [(p.machine, p.name) for p in placed.holders if not p.machine.startswith("pserver")]
+            stale = {place: found.get(place) for place in others if name not in trained}
+            found.following(placed, value)
+            found.own.update(stale)
+        if table is not None and table.gradient in self.rows:
+            self.shown[table.name] = BY_ID
+            mean = self.rows[table.gradient]
+            total = mean._replace(value=mean.value * mean.value.dtype.type(len(runs)))
+            for number in range(len(self.made.plan.pservers)):
+                place = f"pserver_{number}", table.name
+                rate, updates = run[table.learning_rate], self.updates[self.course.turns.program(step)]
+                found[place] = updates.update_table(self.before[place], total, rate, number)
+
+    # what servers do otherwise
+
+    def unexplained(
+        self, wrong: list[Place], now: Mapping[Place, Value], wanted: MachineValues, step: int
+    ) -> list[Place]:
+        """What is still wrong when servers update the slices of a parameter one by one, as if each were the whole, and
+        leave alone those that a step brings no rows of. Notes for which parameters that is the reason.
+        """
+        updates = self.updates.get(self.course.turns.program(step))
+        if updates is None or updates.half.plan is None or not self.made.plan.pservers:
+            return wrong
+        bad, gradients = set(wrong), dict[str, Value](self.rows)
+        for parameter in updates.half.plan.parameters:
+            places = self._places(parameter, updates) & wanted.keys()
+            if len(parameter.slices) < 2 or not places & bad:
+                continue
+            if parameter.gradient not in gradients:  # dense ones are not kept, as they are rarely asked for
+                gradients = _means(updates.half, self._runs(updates.half, step))
+            other, left = self._sliced(parameter, gradients[parameter.gradient], updates, step)
+            if all(self.fits(place, now[place], value) for place, value in other.items() if place in now):
+                self.shown[parameter.name] = LEFT_ALONE if left else OWN_NORM
+                bad -= places
+        return [place for place in wrong if place in bad]
+
+    def _places(self, parameter: PlannedParameter, updates: SliceUpdates) -> set[Place]:
+        """Where the update of a parameter shows."""
+        assert updates.half.plan is not None
+        owned = [each for each in owned_slices(updates.half.plan) if each.parameter is parameter]
+        trainers = {(f"trainer_{i}", parameter.name) for i in range(len(self.feeds))}
+        return trainers.union(place for each in owned for place in updates.written(each).values())
+
+    def _sliced(
+        self, parameter: PlannedParameter, gradient: Value, updates: SliceUpdates, step: int
+    ) -> tuple[dict[Place, Value], bool]:
+        """What machines hold when slices are updated one by one, and whether some are left alone."""
+        assert updates.half.plan is not None
+        found: dict[Place, Value] = {}
+        parts: list[Value] = []
+        left = False
+        for owned in owned_slices(updates.half.plan):
+            if owned.parameter is parameter:
+                piece = piece_of(gradient, owned.slice)
+                left |= isinstance(piece, SelectedRows) and not len(piece.rows)
+                found.update(updates.apply(self.before, owned, piece, step))
+                parts.append(found[owned.server, owned.slice.name])
+        whole = np.concatenate(parts)
+        return {**found, **{(f"trainer_{i}", parameter.name): whole for i in range(len(self.feeds))}}, left
+
+
+def _means(half: Halves, runs: list[Evaluation]) -> dict[str, Value]:
+    """The mean of the trainers' gradients, by name, which take them with it; those without rows have zeros."""
+    found: dict[str, Value] = {}
+    for gradient in dict.fromkeys(half.sent.values()):
+        values = [value for run in runs if (value := run.take(gradient)) is not None]
+        if values:
+            found[gradient] = combined(values, len(runs) if any(run.idle for run in runs) else 0)
+        elif runs and all(run.idle for run in runs):
+            found[gradient] = nothing_of(half.program, next(iter(half.program.main_block.ops)), gradient)
+    return found
+
+
+def _finished(half: Halves, run: Evaluation, gradients: Mapping[str, Value]) -> Evaluation:
+    """The second half after a run of the first, with other gradients."""
+    for name, value in gradients.items():
+        run.lend(name, value)
+    return run.go(half.second) if gradients or not run.idle else run.without(half.second)
