@@ -254,7 +254,7 @@ def measure(name: str, model: Model) -> bool:
         nonlocal done
         done += 1
         cluster.run_to(done)
-        return float(cluster.trainers[0].results.pop()[model.loss].item())
+        return float(cluster.trainers[0].results.pop().values[model.loss].item())
 
     steps = {"by hand": lambda: peer.step(train), "cluster": step}
     losses = {key: [run() for _ in range(3)] for key, run in steps.items()}

@@ -38,8 +38,9 @@ class ClusterProgress:
 
     def __call__(self, trainer: Trainer, step: int) -> None:
         """Told that a trainer has done a step."""
-        program = f"{trainer.ran[-1]}/" if trainer.named else ""
-        found = trainer.results[-1].items()
+        last = trainer.results[-1]
+        program = f"{last.program}/" if trainer.role.turns is not None else ""
+        found = last.values.items()
         self._waiting.setdefault(step, {})[trainer.name] = {f"{program}{name}": shown(value) for name, value in found}
         while len(self._waiting.get(self._shown, ())) == self._trainers:
             self._show()
@@ -70,8 +71,8 @@ def curves_of(done: Simulated) -> dict[str, Curve]:
     curves: dict[str, Curve] = {}
     for trainer, fetched in zip(done.cluster.trainers, done.fetched, strict=True):
         for name, values in fetched.items():
-            program = name.partition("/")[0] if trainer.named else ""
-            steps = [step + 1 for step, ran in zip(trainer.did, trainer.ran, strict=True) if program in ("", ran)]
+            program = name.partition("/")[0] if trainer.role.turns is not None else ""
+            steps = [result.step + 1 for result in trainer.results if program in ("", result.program)]
             given = [(step, value) for step, value in zip(steps, values, strict=True) if value is not None]
             curves[f"{trainer.name} {name}"] = [step for step, _ in given], [value for _, value in given]
     return curves
@@ -92,7 +93,7 @@ def read_faults(given: str, result: Compiled, steps: int) -> Scenario:
 
 def _tell_faults(cluster: Cluster) -> None:
     """Prints what happened, on stderr."""
-    for tick, text in cluster.injector.told if cluster.injector else ():
+    for tick, text in cluster.injector.log if cluster.injector else ():
         print(f"tick {tick}: {text}", file=sys.stderr)
 
 

@@ -148,7 +148,7 @@ def _play(
         else:
             for trainer in cluster.trainers:
                 trainer.on_step = lambda trainer, step: tell(
-                    step=step + 1, values={name: shown(value) for name, value in trainer.results[-1].items()}
+                    step=step + 1, values={name: shown(value) for name, value in trainer.results[-1].values.items()}
                 )
             steps = options.steps or cluster.steps or 1
             play_trainer(

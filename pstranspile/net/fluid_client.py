@@ -65,7 +65,7 @@ class FluidClient:
         self.trainer = next(trainer.index for trainer in site.cluster.trainers if trainer.name == site.role)
         if self.server.mode == 3:
             raise self._refused("servers of Fluid can't take part in a geo job")
-        if any(trainer.named for trainer in site.cluster.trainers):
+        if any(trainer.role.turns is not None for trainer in site.cluster.trainers):
             raise self._refused("a server of Fluid updates all parameters in every step, whatever program it runs")
         given = os.environ.get(DEADLINE_FLAG, "")
         if given and not given.isdecimal():

@@ -49,7 +49,7 @@ from pstranspile.run.cluster.message import (
     SEND_BARRIER,
     Message,
 )
-from pstranspile.run.cluster.rpc import said_to
+from pstranspile.run.cluster.programs import names_sent_to
 from pstranspile.run.cluster.server import Server
 from pstranspile.values import SelectedRows
 
@@ -206,9 +206,9 @@ class FluidService:
 
     def _rows_of(self, trainer: int) -> set[str]:
         """The gradients that are rows and that a trainer's program sends to this server in every step."""
-        program, declared = self.site.cluster.trainers[trainer].main, self.server.main.main_block.vars
-        said = said_to(program, self.server.endpoint)
-        return {name for name in said if name in declared and declared[name].kind is VarKind.SELECTED_ROWS}
+        program, declared = self.site.cluster.trainers[trainer].role.main, self.server.main.main_block.vars
+        names = names_sent_to(program, self.server.endpoint)
+        return {name for name in names if name in declared and declared[name].kind is VarKind.SELECTED_ROWS}
 
     def _get(self, call: _Call) -> None:
         name = call.message.varname

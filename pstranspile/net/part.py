@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from pstranspile.net.peer import Peer
 from pstranspile.net.values import WireError
@@ -32,8 +32,8 @@ class Part:
         self.peers = {name: Peer(name, frozenset(names), indices.get(name, -1)) for name, names in by_role.items()}
         for peer in self.peers.values():
             for name in peer.machines:
-                machine: Any = cluster.machines[name]
-                machine.run = _sender(machine, peer, post)
+                machine = cluster.machines[name]
+                machine.turn = _sender(machine, peer, post)
 
     def role_of(self, machine: str) -> str:
         """The process that a machine runs in: a ring is in that of the first trainer."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pstranspile.net.fluid_client import FluidClient
 from pstranspile.net.fluid_service import FluidService
@@ -16,6 +16,7 @@ from pstranspile.net.status import DONE, SERVING, TRAINING, WAITING, StatusPipe
 from pstranspile.net.terms import Refused, Terms
 from pstranspile.net.transport import CallService, Dialer, Listener
 from pstranspile.run.cluster.cluster import Cluster
+from pstranspile.run.cluster.companion import Companion
 from pstranspile.run.cluster.report import sentence
 from pstranspile.run.cluster.server import Server
 from pstranspile.run.cluster.trainer import Trainer
@@ -144,7 +145,6 @@ def play_trainer(
                 without = "with servers of Fluid" if strangers else "without servers"
                 raise Refused(f"the others go on without {role}, which can't take part again in a job {without}")
             first = rejoin(site, [server.name for server in cluster.servers], place.patience) if life else 0
-            trainer.receive_carefully()
             cluster.begin([], [trainer])
             trainer.limit = steps
             if life:
@@ -188,8 +188,6 @@ def _greet(site: Site, targets: Sequence[str], place: Place, strangers: Sequence
 
 def _start_again(site: Site, trainer: Trainer, life: int, step: int) -> None:
     """Makes the trainer, and what is beside it, one that was started again."""
-    trainer.lives_before(life - 1)
-    trainer.restart(step)
-    beside: Any = site.cluster.machines.get(f"{trainer.name}/communicator")
-    if beside is not None:
-        beside.restart()
+    trainer.restart(step, life)
+    if isinstance(trainer.communicator, Companion):
+        trainer.communicator.restart()

@@ -17,12 +17,12 @@ class Recording:
         self._file: TextIO = open(path, "w", encoding="utf-8")  # noqa: SIM115 (closed by `close`)
         for name in site.own:
             machine = site.cluster.machines[name]
-            machine.run = self._recorded(machine, machine.run)
+            machine.turn = self._recorded(machine, machine.turn)
 
-    def _recorded(self, machine: Machine, run: Callable[[], None]) -> Callable[[], None]:
+    def _recorded(self, machine: Machine, turn: Callable[[], object]) -> Callable[[], None]:
         def recorded() -> None:
             self._file.write(line_of(Turn(machine.name, tuple(map(taken_of, machine.inbox)))))
-            run()
+            turn()
 
         return recorded
 

@@ -19,9 +19,9 @@ from pstranspile.net.frames import Body, body_of
 from pstranspile.net.peer import Unconfirmed
 from pstranspile.net.site import Site
 from pstranspile.net.transport import WRITTEN, Event
-from pstranspile.run.cluster.keeping import Kept, go_back, keep
-from pstranspile.run.cluster.kept_files import read_kept, write_kept
 from pstranspile.run.cluster.server import Server
+from pstranspile.run.cluster.snapshot_files import read_snapshot, write_snapshot
+from pstranspile.run.cluster.snapshots import Snapshot, restore, take_snapshot
 
 _PEERS, _IN, _OUT, _ANNOUNCED = "@peers", "@in", "@out", "@announced"
 """What is kept beside the server's own state: peers, links to it and from it, trainers that are to come back."""
@@ -57,12 +57,12 @@ class StateKeeper:
         """Goes back to the kept state, if there is one. Raises DiagnosticError if it can't be read."""
         if not self.file.exists():
             return
-        kept = read_kept(self.file, self.server.name)
-        state = dict(kept.state)
+        snapshot = read_snapshot(self.file, self.server.name)
+        state = dict(snapshot.state)
         peers: Mapping[str, Mapping[str, Any]] = state.pop(_PEERS)
         links_in, links_out = state.pop(_IN), state.pop(_OUT)
         self.server.announced = list(state.pop(_ANNOUNCED))
-        go_back(self.server, kept._replace(state=state))
+        restore(self.server, snapshot._replace(state=state))
         for role, fields in peers.items():
             peer = self.site.peers[role]
             peer.heard = self.site.now()
@@ -76,7 +76,7 @@ class StateKeeper:
             network.link(machines[source], self.server, trainer).expected = expected
         for target, (sequence, trainer) in links_out.items():
             network.link(self.server, machines[target], trainer).sequence = sequence
-        self.server.go_on_again()
+        self.server.restored()
         self._last = self._now()
         self.went_back = True
 
@@ -105,16 +105,16 @@ class StateKeeper:
         return self.server.ended and all(peer.left for peer in self.site.peers.values() if peer.index >= 0)
 
     def _keep(self) -> None:
-        kept = self._state()
+        snapshot = self._state()
         self._last = self._now()
         self.site.bytes_since_kept = 0
         self._writing = {role: peer.received for role, peer in self.site.peers.items()}
-        Thread(target=self._write, args=(kept,), daemon=True).start()
+        Thread(target=self._write, args=(snapshot,), daemon=True).start()
 
-    def _write(self, kept: Kept) -> None:
+    def _write(self, snapshot: Snapshot) -> None:
         reason = ""
         try:
-            write_kept(self.file, self.server.name, kept)
+            write_snapshot(self.file, self.server.name, snapshot)
         except Exception as problem:
             reason = str(problem)
         self.site.events.put(Event(WRITTEN, None, reason=reason))
@@ -140,7 +140,7 @@ class StateKeeper:
         """The job is over: the state is needed no more."""
         self.file.unlink(missing_ok=True)
 
-    def _state(self) -> Kept:
+    def _state(self) -> Snapshot:
         machines = self.site.cluster.machines
         peers = {
             role: {
@@ -156,9 +156,9 @@ class StateKeeper:
             if name in machine.links
         }
         links_out = {target: (link.sequence, link.trainer) for target, link in self.server.links.items()}
-        kept = keep(self.server, {})
+        snapshot = take_snapshot(self.server, {})
         own = {_PEERS: peers, _IN: links_in, _OUT: links_out, _ANNOUNCED: list(self.server.announced)}
-        return kept._replace(state={**kept.state, **own})
+        return snapshot._replace(state={**snapshot.state, **own})
 
 
 def _bytes(body: Body) -> bytes:

@@ -162,7 +162,7 @@ def _first_run(given: Given, size: float, *, ends: bool, parameters: bool) -> _F
     plan = made.plan
     ledger = Ledger(_plans(made)) if plan.mode in ALONE else None
     if ledger is not None:
-        cluster.network.observers.append(ledger)
+        cluster.network.observe(ledger)
     held, comparison = Held(made, cluster, alone.start), Comparison(course, alone.start)
     replay = replay_of(made, cluster, course, seed) if size > MOST_IN_DOUBLES else None
     train_both(alone, held, comparison.look, replay)

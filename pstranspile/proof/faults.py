@@ -106,7 +106,8 @@ class _Troubled:
         self.books = UpdateLedger(self.cluster)
         self.rings = _Rings()
         self.gradients = _Gradients()
-        self.cluster.network.observers += [self.rings, self.gradients]
+        for observer in (self.rings, self.gradients):
+            self.cluster.network.observe(observer)
         self.stuck: tuple[str, ...] = ()
         self.ends: Snapshot = {}
         try:
@@ -117,7 +118,7 @@ class _Troubled:
             if [finding.code for finding in problem.diagnostics] != [STUCK]:
                 raise
             self.stuck = tuple(note.message for finding in problem.diagnostics for note in finding.notes)
-        self.told = tuple(f"tick {tick}: {text}" for tick, text in self.cluster.injector.told)
+        self.told = tuple(f"tick {tick}: {text}" for tick, text in self.cluster.injector.log)
         self.restarts = self.cluster.injector.scenario.restarts
 
     def wrong(self, *, counting: bool) -> tuple[str, ...]:

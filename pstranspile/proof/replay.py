@@ -200,11 +200,11 @@ class Replay:
     def _needed(self, half: Halves, trainer: int, step: int) -> set[str]:
         """What is asked of a trainer's share after the first half."""
         held = {name for machine, name in self.origin if machine == f"trainer_{trainer}"}
-        return {*kept_after_first(half), *held, *self.cluster.trainers[trainer].results[step]}
+        return {*kept_after_first(half), *held, *self.cluster.trainers[trainer].results[step].values}
 
     def results(self, run: Evaluation, trainer: int, step: int) -> None:
         """Compares what a trainer has fetched in a step."""
-        for name, value in self.cluster.trainers[trainer].results[step].items():
+        for name, value in self.cluster.trainers[trainer].results[step].values.items():
             wanted = run[name]
             if wanted is not None and not close(value, wanted):
                 self.tell(step + 1, (f"trainer_{trainer}", name), "is fetched with another value than the source makes")

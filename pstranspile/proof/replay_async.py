@@ -38,7 +38,7 @@ class EventReplay(Replay):
     def __init__(self, *arguments: Any):
         super().__init__(*arguments)
         self.events: list[Event] = []
-        self.cluster.network.observers.append(self._watch)
+        self.cluster.network.observe(self._watch)
         self.servers = {f"pserver_{i}" for i in range(len(self.made.plan.pservers))}
         self.slices: dict[Place, Owned] = {}
         """The slices by server and name there."""
@@ -161,7 +161,7 @@ class _Window:
         """
         rows, counts = self.rows.get(trainer, {}), dict[str, int]()
         got: dict[str, dict[str, Value]] = {}
-        program = self.replay.cluster.trainers[trainer].programs[self.replay.course.turns.program(self.step)]
+        program = self.replay.cluster.trainers[trainer].role.programs[self.replay.course.turns.program(self.step)]
         for op in program.main_block.ops:
             table = op.input("W") or ""
             if op.type == "distributed_lookup_table" and len(rows.get(table, ())) > 1:

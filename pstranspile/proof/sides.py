@@ -167,7 +167,7 @@ def train_both(alone: Alone, held: Held, look: Callable[[Seen], object], replay:
         for name in course.watched[owner]:
             fed = [trainer.feed(step) for trainer in cluster.trainers]
             weights = [share.weight if isinstance(share, Batch) else 1.0 for share in fed]
-            parts = [trainer.results[step][name] for trainer in cluster.trainers]
+            parts = [trainer.results[step].values[name] for trainer in cluster.trainers]
             fetched[course.label(owner, name)] = together(parts, weights, wanted[name])
         counts = {name: [trainer.scope.get(name) for trainer in cluster.trainers] for name in course.metrics}
         look(Seen(step + 1, fetched, held.value, alone.values(), counts))

@@ -20,7 +20,7 @@ from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import Block, Program
 from pstranspile.ops.build import make_op
 from pstranspile.run.cluster.cluster import Cluster
-from pstranspile.run.cluster.communicator import Settings
+from pstranspile.run.cluster.companion import Settings
 from pstranspile.run.cluster.simulate import cluster_of
 from tests.checkpoint.jobs import OPTIMIZERS, codes, everything, feeds, job
 
@@ -182,7 +182,7 @@ def test_what_is_fetched_goes_on(tmp_path: Path):
     again.run_to(6)
     for one, other in zip(again.trainers, straight.trainers, strict=True):
         assert len(one.results) == 2
-        assert [found[loss] for found in one.results] == [found[loss] for found in other.results[4:]]
+        assert [result.values[loss] for result in one.results] == [result.values[loss] for result in other.results[4:]]
 
 
 def test_a_bad_checkpoint_changes_nothing(tmp_path: Path):

@@ -161,15 +161,15 @@ def test_a_folder_of_compiled_programs(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_a_hash_does_not_vouch_for_what_is_kept(tmp_path: Path):
-    from pstranspile.run.cluster.kept_files import FORM, read_kept
+    from pstranspile.run.cluster.snapshot_files import FORM, read_snapshot
 
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(DiagnosticError, match="pipe or a device"):
-        read_kept(tmp_path / "pipe", "pserver_0")
+        read_snapshot(tmp_path / "pipe", "pserver_0")
     body = b'{"tuple": ["pserver_0", {"array": ["|O", [1]]}]}\n' + bytes(8)
     (tmp_path / "kept").write_bytes(f"{FORM} {sha256(body).hexdigest()}\n".encode() + body)
     with pytest.raises(DiagnosticError, match="is no state that a server kept"):
-        read_kept(tmp_path / "kept", "pserver_0")
+        read_snapshot(tmp_path / "kept", "pserver_0")
 
 
 def npy(shape: tuple[int, ...], data: bytes) -> bytes:

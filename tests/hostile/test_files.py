@@ -23,7 +23,7 @@ from pstranspile.checkpoint.persistables import load_persistables, save_persista
 from pstranspile.cli import main
 from pstranspile.interop.safetensors import read_metadata, read_safetensors, write_safetensors
 from pstranspile.interop.tensor_files import read_combined, read_selected_rows, read_tensor
-from pstranspile.run.cluster.kept_files import FORM, read_kept
+from pstranspile.run.cluster.snapshot_files import FORM, read_snapshot
 from tests.checkpoint.jobs import job, machines, started
 from tests.conftest import ROOT
 from tests.hostile.counts import cases
@@ -227,16 +227,16 @@ def of_inference_models(folder: Path) -> Case:
 
 
 def of_kept_states(folder: Path) -> Case:
-    path = folder / "kept"
+    path = folder / "snapshot"
     array = {"dict": [["w", {"array": ["<f4", [2, 2]]}]]}
-    kept = {"kept": [array, {"dict": [["seen", {"set": [1, 2]}]]}, *[{"dict": [["a", 1]]}] * 3]}
+    kept = {"snapshot": [array, {"dict": [["seen", {"set": [1, 2]}]]}, *[{"dict": [["a", 1]]}] * 3]}
     tree = {"tuple": ["pserver_0", kept]}
 
     def case(draw: random.Random) -> str:
         body = json_bytes(changed_json(tree, draw)) + b"\n" + bytes(16)
         data = f"{FORM} {sha256(body).hexdigest()}\n".encode() + body
         path.write_bytes(data if draw.random() < 0.7 else changed_bytes(data, draw))
-        return call(read_kept, path, "pserver_0")
+        return call(read_snapshot, path, "pserver_0")
 
     return case
 

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from pstranspile.net.job import load_job_folder
-from pstranspile.run.cluster.kept_files import read_kept
+from pstranspile.run.cluster.snapshot_files import read_snapshot
 from pstranspile.values import SelectedRows
 
 FLUID = os.environ.get("PSTRANSPILE_FLUID", "")
@@ -159,8 +159,8 @@ class Job:
         if role not in self.ours:
             with np.load(self.work / f"{role}.loss.npz") as found:
                 return found["loss"].tolist()
-        kept: Any = read_kept(self.work / f"{role}.result", role).state
-        return [float(step[self.about["loss"]].reshape(-1)[0]) for step in kept["results"]]
+        kept: Any = read_snapshot(self.work / f"{role}.result", role).state
+        return [float(result.values[self.about["loss"]].reshape(-1)[0]) for result in kept["results"]]
 
     def logs(self) -> str:
         """The ends of what the processes have told."""

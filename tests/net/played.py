@@ -93,7 +93,7 @@ def gathered(cluster: Cluster, played: Mapping[str, Cluster]) -> Simulated:
         if isinstance(machine, Server):
             machine.updates = own.updates
         else:
-            machine.results, machine.ran, machine.did = own.results, own.ran, own.did
+            machine.results = own.results
     return Simulated(tuple(map(results_of, cluster.trainers)), cluster.parameters(), cluster)
 
 

@@ -16,7 +16,7 @@ import pytest
 from pstranspile.cli import main
 from pstranspile.net.fluid_message import VariableMessage, read_variable, value_of, write_value, write_variable
 from pstranspile.net.supervisor import Ports
-from pstranspile.run.cluster.kept_files import read_kept
+from pstranspile.run.cluster.snapshot_files import read_snapshot
 from pstranspile.values import SelectedRows
 
 PROGRAM = str(Path(__file__).parent.parent.parent / "examples" / "regression.ir")
@@ -116,7 +116,7 @@ def test_two_trainers(served: Served) -> None:
         np.testing.assert_allclose(after - alone.result(), rate * GRADIENT, rtol=1e-4, atol=1e-7)
     one.complete()
     assert served.process.wait(30) == 0
-    assert read_kept(served.result, "pserver_0").state == {"updates": 2}
+    assert read_snapshot(served.result, "pserver_0").state == {"updates": 2}
 
 
 def value_of_rate(served: Served, trainer: Trainer) -> float:

@@ -72,7 +72,6 @@ class World:
     def trainer(self, index: int) -> Site:
         """A process that plays a trainer, and was let in."""
         site = self.make(f"trainer_{index}")
-        site.cluster.trainers[index].receive_carefully()
         site.on_turn = lambda: durable(site)
         site.go_to(SERVER)
         self.pump()
@@ -95,8 +94,7 @@ class World:
             assert self.door.answer(peer, {"rejoin": step}) == {"joined": True}
         self.begin(site, index, STEPS)
         trainer = site.cluster.trainers[index]
-        trainer.lives_before(0)
-        trainer.restart(step)
+        trainer.restart(step, 1)
         return site, step
 
     def dies(self, index: int) -> None:
@@ -137,7 +135,7 @@ def go_on(*sites: Site) -> None:
 
 
 def did(site: Site, index: int) -> list[int]:
-    return site.cluster.trainers[index].did
+    return [result.step for result in site.cluster.trainers[index].results]
 
 
 @pytest.mark.parametrize("ask_again", [False, True])

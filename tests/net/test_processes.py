@@ -109,8 +109,8 @@ def test_a_trainer_that_is_killed_takes_part_again(victim: str, feeds: Path, tmp
     assert run.done, run.logs()
     cluster = gather(job.cluster(fetch=[LOSS]), run.results).cluster
     other, again = cluster.trainers if victim == "trainer_1" else reversed(cluster.trainers)
-    assert other.did == list(range(STEPS))
-    assert again.did == list(range(STEPS))[STEPS - len(again.did) :]
+    assert [result.step for result in other.results] == list(range(STEPS))
+    assert [result.step for result in again.results] == list(range(STEPS))[STEPS - len(again.results) :]
     assert all(np.isfinite(value).all() for value in cluster.parameters().values())
 
 

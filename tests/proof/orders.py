@@ -54,7 +54,7 @@ def _messages(made: Compiled, course: Course, feeds: Any) -> tuple[dict[Any, lis
                 about = message.target if message.kind == NOTIFY else slices.get(place, place)
                 taken.setdefault(about, []).append((*key, number))
 
-    cluster.network.observers.append(watch)
+    cluster.network.observe(watch)
     cluster.start()
     cluster.run_to(course.steps)
     cluster.finish()

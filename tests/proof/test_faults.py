@@ -14,7 +14,7 @@ from pstranspile.ir.model import Program
 from pstranspile.proof.check import check
 from pstranspile.proof.faults import _Gradients
 from pstranspile.proof.report import BITWISE, DIFFERENT, ROUNDING, Away, Faulty, report_text
-from pstranspile.run.cluster import synchronous
+from pstranspile.run.cluster import update_blocks
 from pstranspile.run.cluster.asynchronous import AsynchronousServer
 from pstranspile.run.cluster.message import SEND, Message
 from pstranspile.run.cluster.scenario import parse_scenario, random_scenario
@@ -107,7 +107,7 @@ def test_stuck():
 
 def test_an_average_over_the_wrong_number_is_found(monkeypatch: pytest.MonkeyPatch):
     """A server that goes on dividing by the number of all trainers."""
-    monkeypatch.setattr(synchronous, "without", dividing_by_all(synchronous.without))
+    monkeypatch.setattr(update_blocks, "without", dividing_by_all(update_blocks.without))
     found = checked("leave trainer_1 step 2")
     assert (found.holds, found.equality) == (False, DIFFERENT)
 

@@ -147,7 +147,8 @@ def trace(made: Compiled, name: str, mode: str, data: int, *, precise: bool = Fa
         found: Trace = [_kept(looker)]
         for step in range(course.steps):
             cluster.run_to(step + 1)
-            found.append({**_kept(looker), **{("fetched", i): t.results[-1] for i, t in enumerate(cluster.trainers)}})
+            fetched = {("fetched", i): t.results[-1].values for i, t in enumerate(cluster.trainers)}
+            found.append({**_kept(looker), **fetched})
         cluster.finish()
         return [*found, _kept(looker), *_with_faults(given, mode)]
     except DiagnosticError:

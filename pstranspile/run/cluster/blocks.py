@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op, Program, Var
 from pstranspile.kernels.context import Value
-from pstranspile.run.cluster.script import changed_in_place
+from pstranspile.run.cluster.exchanges import changed_in_place
 from pstranspile.run.frame import Execution
 from pstranspile.run.prepared import Prepared
 from pstranspile.run.scope import Scope, own_copy

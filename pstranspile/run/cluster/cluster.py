@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import Op, Program, Role
 from pstranspile.kernels.context import Value
 from pstranspile.run.cluster import codes
+from pstranspile.run.cluster.addresses import link_to, text_list
 from pstranspile.run.cluster.asynchronous import AsynchronousServer
 from pstranspile.run.cluster.collective import (
     COLLECTIVES,
@@ -35,25 +36,29 @@ from pstranspile.run.cluster.collective import (
     with_averages,
     with_broadcasts,
 )
-from pstranspile.run.cluster.communicator import Communicator, Settings, make_communicator
+from pstranspile.run.cluster.communicator import make_communicator
+from pstranspile.run.cluster.companion import Settings
 from pstranspile.run.cluster.deadlocks import require_barriers, require_collectives, require_servers
+from pstranspile.run.cluster.exchanges import Exchange
 from pstranspile.run.cluster.faults import Injector
 from pstranspile.run.cluster.feeding import ClusterFeeds, feeds_of
 from pstranspile.run.cluster.forms import SENDING, Forms
-from pstranspile.run.cluster.geo import GeoServer
+from pstranspile.run.cluster.geo_server import GeoServer
 from pstranspile.run.cluster.network import Machine, Network
 from pstranspile.run.cluster.placement import Placement, infer_placement
-from pstranspile.run.cluster.programs import give_turns, require_rounds, said_by_program
+from pstranspile.run.cluster.programs import give_turns, require_rounds, sent_by_program
 from pstranspile.run.cluster.report import stuck
-from pstranspile.run.cluster.rpc import link_to, make_rpc, text_list
+from pstranspile.run.cluster.rpc import make_rpc
+from pstranspile.run.cluster.runner import Action
 from pstranspile.run.cluster.scheduler import Schedule, scheduler_of
-from pstranspile.run.cluster.script import Exchange, Library
+from pstranspile.run.cluster.script import Library
 from pstranspile.run.cluster.server import Server, listening_op, mode_of
 from pstranspile.run.cluster.shares import Shares, Weighing
 from pstranspile.run.cluster.static_checks import require_lists, require_one_mode, require_order, require_servers_listen
 from pstranspile.run.cluster.synchronous import SynchronousServer
 from pstranspile.run.cluster.tables import fill_tables, find_tables
-from pstranspile.run.cluster.trainer import Action, Trainer
+from pstranspile.run.cluster.trainer import Trainer
+from pstranspile.run.cluster.trainer_role import TrainerRole
 from pstranspile.run.feeds import near
 from pstranspile.run.program_feeds import inputs_of
 from pstranspile.run.scope import Scope, own_copy
@@ -112,11 +117,12 @@ class Cluster:
             raise DiagnosticError([error(codes.ROLES, "there is no trainer among the roles")])
         require_servers_listen(list(training))
         self.seed = _seed_for([role.startup for role in roles.values()], seed)
+        self.folder = folder
         self.servers: list[Server] = [
             _server(name, self.network, serving[name], self.seed, folder) for name in sorted(serving, key=_by_number)
         ]
         self.trainers: list[Trainer] = [
-            self._trainer(name, index, training[name], folder)
+            Trainer(name, index, self.network, _trainer_role(training[name]), self)
             for index, name in enumerate(sorted(training, key=_by_number))
         ]
         give_turns(self.trainers, programs, fetch)
@@ -129,17 +135,14 @@ class Cluster:
         self.by_endpoint: dict[str, Server] = {server.endpoint: server for server in self.servers}
         rows = self._written() if distributed_vars is None else list(distributed_vars)
         self.placement = Placement(rows)
-        self.tables = find_tables(union_of(self.trainers[0].programs.values()), self.by_endpoint)
+        self.tables = find_tables(union_of(self._programs), self.by_endpoint)
         self.rings = self._rings()
-        self.communicators: dict[str, Communicator] = {
-            trainer.name: found
-            for trainer in self.trainers
-            if (
-                found := make_communicator(trainer, self.by_endpoint, self.placement, self.settings, len(self.trainers))
+        for trainer in self.trainers:
+            trainer.communicator = make_communicator(
+                trainer, self.by_endpoint, self.placement, self.settings, len(self.trainers)
             )
-            is not None
-        }
-        beside = [found for found in self.communicators.values() if isinstance(found, Machine)]
+        self.communicators = {t.name: t.communicator for t in self.trainers if t.communicator is not None}
+        beside = [communicator for communicator in self.communicators.values() if isinstance(communicator, Machine)]
         everyone: list[Machine] = [*self.trainers, *beside, *self.servers, *self.rings.values()]
         self.machines: dict[str, Machine] = {machine.name: machine for machine in everyone}
         self.steps: int | None = None
@@ -153,33 +156,24 @@ class Cluster:
             require_rounds(self.trainers, self.servers)
             self.injector = Injector(self, faults)
 
-    def _trainer(self, name: str, index: int, role: Role, folder: str) -> Trainer:
-        startup, main = role.startup, role.main
-        others: Mapping[str, Program] = getattr(role, "others", EMPTY)  # roles of other origin may have none
-        if plays_executor(startup):
-            startup, main = with_broadcasts(startup, union_of((main, *others.values()))), with_averages(main)
-            others = {other: with_averages(program) for other, program in others.items()}
-        trainer = Trainer(name, index, self.network, startup, main, self.library, seed=self.seed, others=others)
-        trainer.folder = folder
-        trainer.make_action = self.make_action
-        trainer.on_started = self._initialise_trainer
-        return trainer
+    @property
+    def _programs(self) -> Collection[Program]:
+        """The programs that steps may run."""
+        return self.trainers[0].role.programs.values()
 
     def _written(self) -> list[DistributedVar]:
         """The table of variables on servers as the programs carry it, else as names tell it."""
-        mains = list(self.trainers[0].programs.values())
         servers = {server.endpoint: server.main for server in self.servers}
         carried = [program.distribution.variables for program in servers.values() if program.distribution is not None]
         if servers and len(carried) == len(servers) and any(carried):
             return list(dict.fromkeys(row for rows in carried for row in rows))
-        return infer_placement(servers, mains)
+        return infer_placement(servers, list(self._programs))
 
     def make_action(self, trainer: Trainer, exchange: Exchange, program: Program) -> Action:
         """What a trainer does at an op that talks to other machines."""
         if exchange.kind in COLLECTIVES:
             return make_collective(trainer, exchange, self.rings)
-        communicator = self.communicators.get(trainer.name)
-        own = None if communicator is None else communicator.action(exchange, program)
+        own = None if trainer.communicator is None else trainer.communicator.action(exchange, program)
         return own or make_rpc(trainer, exchange, program, self.by_endpoint)
 
     def _rings(self) -> dict[str, Ring]:
@@ -187,7 +181,7 @@ class Cluster:
         members: dict[str, dict[int, Machine]] = {}
         ops: dict[str, dict[str, Op]] = {}
         for trainer in self.trainers:
-            for program in trainer.everything:
+            for program in trainer.role.all:
                 for op in program.main_block.ops:
                     if op.type in COLLECTIVES:
                         members.setdefault(ring_of(op), {})[trainer.index] = trainer
@@ -198,8 +192,9 @@ class Cluster:
 
     def feed(self, feeds: ClusterFeeds | None) -> None:
         """Sets what is fed: arrays with a step axis, a mapping per step, or a function of trainer and step."""
-        given, self.steps = feeds_of(feeds, self.trainers)
-        self.shares = Shares(given, self.trainers, self.weighing, together=self._averages_gradients())
+        trainer_roles = [trainer.role for trainer in self.trainers]
+        given, self.steps = feeds_of(feeds, trainer_roles)
+        self.shares = Shares(given, trainer_roles, self.weighing, together=self._averages_gradients())
         for trainer in self.trainers:
             trainer.feed = self.shares.of(trainer.index)
 
@@ -207,7 +202,7 @@ class Cluster:
         """Whether what trainers make of their shares is averaged in every step."""
         if self.servers:
             return all(server.mode == 0 for server in self.servers)
-        main = self.trainers[0].main
+        main = self.trainers[0].role.main
         return sends_of_rows(main, inputs_of(main), SENDING)
 
     def start(self) -> None:
@@ -228,7 +223,6 @@ class Cluster:
 
     def begin(self, servers: Sequence[Server], trainers: Sequence[Trainer]) -> None:
         """Makes machines ready to run: servers have run their start-up programs and listen, trainers come to theirs."""
-        self.network.settle()
         scopes = {server.endpoint: server.scope for server in servers}
         for server in servers:
             placed = self.placement
@@ -246,8 +240,8 @@ class Cluster:
         names = {trainer.index: trainer.name for trainer in self.trainers}
         for server in servers:
             server.known.update(self.machines)
-            if any(len(trainer.programs) > 1 for trainer in self.trainers):
-                server.said = said_by_program(self.trainers, server.endpoint)
+            if any(len(trainer.role.programs) > 1 for trainer in self.trainers):
+                server.sent_by_program = sent_by_program(self.trainers, server.endpoint)
             server.open(names)
         for trainer in trainers:
             self._connect(trainer)
@@ -256,7 +250,7 @@ class Cluster:
 
     def _connect(self, trainer: Trainer) -> None:
         """Links the trainer to every server that its programs name, so that it can tell them when it leaves."""
-        ops = [op for program in trainer.everything for op in program.main_block.ops]
+        ops = [op for program in trainer.role.all for op in program.main_block.ops]
         names = {e: op for op in ops for key in ("epmap", "endpoints") for e in text_list(op, key)}
         trainer.servers = [
             link_to(trainer, self.by_endpoint, endpoint, op)
@@ -266,19 +260,18 @@ class Cluster:
         rings = dict.fromkeys(ring_of(op) for op in ops if op.type in COLLECTIVES)
         trainer.servers += [self.network.link(trainer, self.rings[name], trainer.index) for name in rings]
 
-    def _initialise_trainer(self, trainer: Trainer) -> None:
+    def initialise(self, trainer: Trainer) -> None:
         """Sets what `init` gives of the variables that the trainer keeps itself, or holds whole."""
         moved = {*self.placement.by_origin, *(table.name for table in self.tables)}
         for name, value in self.init.items():
-            var = trainer.declares(name)
+            var = trainer.role.variable(name)
             if var is None or not var.persistable:
                 continue
             if name not in moved or _same_kind(trainer.scope.get(name), value):
                 trainer.scope[name] = value
 
     def _check_init(self) -> None:
-        programs = self.trainers[0].programs.values()
-        declared = {name for program in programs for name, v in program.main_block.vars.items() if v.persistable}
+        declared = {name for program in self._programs for name, v in program.main_block.vars.items() if v.persistable}
         known = {*declared, *self.placement.by_origin, *(n for s in self.servers for n in s.main.main_block.vars)}
         for name in self.init:
             if name not in known:
@@ -334,7 +327,7 @@ class Cluster:
         found = {name: own_copy(self.placement.whole(name, scopes)) for name in self.placement.origins()}
         found.update((t.name, whole) for t in self.tables if (whole := t.whole()) is not None)
         first = self.trainers[0]
-        for var in union_of(first.programs.values()).parameters():
+        for var in union_of(self._programs).parameters():
             value = first.scope.get(var.name)
             if var.name not in found and isinstance(value, np.ndarray):
                 found[var.name] = own_copy(value)
@@ -354,6 +347,16 @@ def _seed_for(startups: Sequence[Program], seed: int | None) -> int | None:
     if seed is None and not any(program.random_seed for program in startups):
         return secrets.randbits(63) | 1
     return seed
+
+
+def _trainer_role(role: Role) -> TrainerRole:
+    """The programs of a trainer, with what Fluid's executor would do beside them."""
+    startup, main = role.startup, role.main
+    others: Mapping[str, Program] = getattr(role, "others", EMPTY)  # roles of other origin may have none
+    if plays_executor(startup):
+        startup, main = with_broadcasts(startup, union_of((main, *others.values()))), with_averages(main)
+        others = {other: with_averages(program) for other, program in others.items()}
+    return TrainerRole(startup, main, others)
 
 
 def _server(name: str, network: Network, role: Role, seed: int | None, folder: str) -> Server:

@@ -22,10 +22,12 @@ from pstranspile.ir.roles import OpRole
 from pstranspile.kernels.context import Value
 from pstranspile.kernels.rows import concat_rows
 from pstranspile.run.cluster import codes
+from pstranspile.run.cluster.exchanges import Exchange
 from pstranspile.run.cluster.message import COLLECTIVE, COMPLETE, REPLY, Message
 from pstranspile.run.cluster.network import Machine, Network, Waiting
-from pstranspile.run.cluster.script import Exchange
-from pstranspile.run.cluster.trainer import Action, Trainer
+from pstranspile.run.cluster.runner import Action
+from pstranspile.run.cluster.trainer import Trainer
+from pstranspile.run.cluster.waits import Replies
 from pstranspile.run.describe import describe
 from pstranspile.run.scope import own_copy
 from pstranspile.values import SelectedRows
@@ -210,16 +212,16 @@ def make_collective(trainer: Trainer, exchange: Exchange, rings: Mapping[str, Ri
     op, kind = exchange.op, kind_of(exchange.op)
     link = trainer.network.link(trainer, rings[ring_of(op)], trainer.index)
     (name,), (output,) = exchange.inputs, exchange.outputs
-    owned = output in trainer.changes
+    owned = output in trainer.role.changed
     root: Any = op.attrs.get("root", 0)
     averages = bool((op.role or OpRole.FORWARD) & (OpRole.BACKWARD | OpRole.OPTIMIZE))
 
-    def finish(answers: list[Value]) -> list[Value]:
+    def join(answers: list[Value]) -> list[Value]:
         return [own_copy(answers[0])] if owned else answers
 
-    def run(values: tuple[Value, ...]) -> Sequence[Value]:
+    def run(values: tuple[Value, ...]) -> Replies:
         link.post(COLLECTIVE, trainer.step, name, Part(kind, int(root), averages, values[0]), 0)
-        return trainer.expect(1, finish)
+        return Replies(trainer.step, 1, join)
 
     return run
 

@@ -9,10 +9,10 @@ from typing import TypeAlias
 from pstranspile.ir.diagnostics import Diagnostic, at_op, raise_errors
 from pstranspile.ir.model import MAIN, Op, Program
 from pstranspile.run.cluster import codes
+from pstranspile.run.cluster.addresses import text_list
 from pstranspile.run.cluster.collective import COLLECTIVES, kind_of, ring_of
+from pstranspile.run.cluster.exchanges import TALKING
 from pstranspile.run.cluster.report import listed
-from pstranspile.run.cluster.rpc import text_list
-from pstranspile.run.cluster.script import TALKING
 from pstranspile.run.cluster.server import Server
 from pstranspile.run.cluster.trainer import Trainer
 
@@ -40,9 +40,9 @@ def _barriers(trainers: Sequence[Trainer], servers: Sequence[Server]) -> Iterato
     sent = {
         (trainer.name, part): _sent(program)
         for trainer in trainers
-        for part, program in {"start-up": trainer.startup, **trainer.programs}.items()
+        for part, program in {"start-up": trainer.role.startup, **trainer.role.programs}.items()
     }
-    others = [name for name in dict.fromkeys(name for t in trainers for name in t.scheduled) if name != MAIN]
+    others = [name for name in dict.fromkeys(name for t in trainers for name in t.role.names) if name != MAIN]
     updating = [name for name in others if any(any(sent.get((t.name, name), {}).values()) for t in trainers)]
     parts = [(kind, name) for name in (MAIN, *updating) for kind in ("send_barrier", "fetch_barrier")]
     for kind, part in (("fetch_barrier", "start-up"), *parts):
@@ -68,7 +68,7 @@ def require_servers(trainers: Sequence[Trainer], servers: Mapping[str, Server]) 
     talking = TALKING - {"send"} if geo else TALKING
     missing: dict[str, Op] = {}
     for trainer in trainers:
-        for program in trainer.everything:
+        for program in trainer.role.all:
             for op in program.main_block.ops:
                 named = [*text_list(op, "epmap"), *text_list(op, "endpoints")] if op.type in talking else ()
                 for endpoint in named:
@@ -88,7 +88,7 @@ def require_collectives(trainers: Sequence[Trainer]) -> None:
     """
     raise_errors(
         finding
-        for part in ("start-up", *dict.fromkeys(name for trainer in trainers for name in trainer.scheduled))
+        for part in ("start-up", *dict.fromkeys(name for trainer in trainers for name in trainer.role.names))
         for finding in _orders({t.name: _collectives(t, part) for t in trainers})
     )
 
@@ -102,7 +102,7 @@ Operations: TypeAlias = dict[str, list[tuple[str, Op]]]
 
 
 def _collectives(trainer: Trainer, part: str) -> Operations:
-    program = trainer.startup if part == "start-up" else trainer.programs[part]
+    program = trainer.role.startup if part == "start-up" else trainer.role.programs[part]
     found: Operations = {}
     for op in program.main_block.ops:
         if op.type in COLLECTIVES:

@@ -37,7 +37,7 @@ class Runs(Protocol):
 
 
 class Planned(NamedTuple):
-    """What a trainer is going to run."""
+    """What a trainer is going to run, before there is a cluster."""
 
     programs: dict[str, Program]
     turns: Turns | None

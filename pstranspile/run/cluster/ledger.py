@@ -42,7 +42,7 @@ class UpdateLedger:
         for server in cluster.servers:
             if isinstance(server, SynchronousServer):
                 server.on_apply = self._apply
-        cluster.network.observers.append(self)
+        cluster.network.observe(self)
 
     def __call__(self, event: str, message: Message) -> None:
         """Told of every message that is posted."""

@@ -1,8 +1,8 @@
 """Machines, the links on which their messages travel, and the scheduler that decides which machine goes on.
 
-On a link messages arrive once and in order. A network without faults and without observers hands a message straight to
-the scheduler; otherwise every message passes `Network.carry`, the one place where it can be seen, delayed, repeated or
-lost.
+On a link messages arrive once and in order. Every message goes from `Link.post` to `Scheduler.deliver`, and from there
+in a turn of its target to `receive`. With faults or observers it passes `Network.carry` in between, the one place where
+it can be seen, delayed, repeated or lost.
 
 The scheduler makes one decision after the other, on a virtual clock that counts them (ticks). Nothing sleeps: when all
 that is left to do is due later, the clock jumps there.
@@ -72,34 +72,30 @@ class Link:
         """Sends a message. The payload must not change afterwards."""
         sequence = self.sequence = self.sequence + 1
         fields = (kind, self.from_name, self.to_name, self.trainer, step, sequence, variable, payload, slot)
-        message = _made(Message, fields)
-        ready = self.network.direct
-        if ready is None:
-            self.network.carry(self, message)
-            return
-        target = self.target
-        target.inbox.append(message)
-        if not target.listed:
-            target.listed = True
-            ready.append(target)
+        self.network.send(self, _made(Message, fields))
 
 
 class Network:
-    """All links. `faults` and `observers` may be set before the cluster starts."""
+    """All links, and what becomes of the messages on them."""
 
     def __init__(self, scheduler: Scheduler):
         self.scheduler = scheduler
-        self.faults: Faults | None = None
         self.observers: list[Observer] = []
         self.dead: set[str] = set()
         """Machines that have crashed: what they would send is not sent, but that their end is noticed (`complete`)."""
-        self.direct: deque[Machine] | None = None
-        """The scheduler's list of ready machines, if messages may go straight to their targets."""
+        self.send: Callable[[Link, Message], object] = scheduler.deliver
+        """Where links hand their messages."""
+        self.faults: Faults | None = None
 
-    def settle(self) -> None:
-        """Chooses the shortest way for messages; to be called after faults or observers were set."""
-        free = self.faults is None and not self.observers
-        self.direct = self.scheduler.ready if free else None
+    def observe(self, observer: Observer) -> None:
+        """From now on the observer is told what happens to every message."""
+        self.observers.append(observer)
+        self.send = self.carry
+
+    def fail(self, faults: Faults) -> None:
+        """From now on messages suffer these faults."""
+        self.faults = faults
+        self.send = self.carry
 
     def link(self, source: Machine, target: Machine, trainer: int) -> Link:
         """The link from one machine to another, made at the first use."""
@@ -114,13 +110,13 @@ class Network:
             if message.source in self.dead and message.kind != COMPLETE:
                 link.sequence -= 1
                 return
-            self._tell("post", message)
+            self.tell("post", message)
         if self.faults is None:
             self.scheduler.deliver(link, message)
             return
         delays = self.faults(message, attempt, self.scheduler.now)
         if not delays:
-            self._tell("lost", message)
+            self.tell("lost", message)
             if delays is None:
                 return
             self.scheduler.later(RETRY_AFTER, lambda: self.carry(link, message, attempt + 1))
@@ -133,7 +129,7 @@ class Network:
     def _arrive(self, link: Link, message: Message) -> None:
         """Hands on messages once and in order of their sequence numbers."""
         if message.sequence < link.expected or (link.held is not None and message.sequence in link.held):
-            self._tell("duplicate", message)
+            self.tell("duplicate", message)
             return
         if link.held is None:
             link.held = {}
@@ -142,11 +138,8 @@ class Network:
             self.scheduler.deliver(link, link.held.pop(link.expected))
             link.expected += 1
 
-    def delivered(self, message: Message) -> None:
-        """Told by a machine that takes a message, where there are observers."""
-        self._tell("deliver", message)
-
-    def _tell(self, event: str, message: Message) -> None:
+    def tell(self, event: str, message: Message) -> None:
+        """Tells the observers."""
         for observer in self.observers:
             observer(event, message)
 
@@ -173,22 +166,34 @@ class Machine(ABC):
         """Whether the machine has crashed."""
         self.listed = False
         """Whether the scheduler has the machine on its list already."""
+        self.turn: Callable[[], object] = self.run
+        """What the scheduler calls: `run`, unless faults or another process stand before the machine."""
 
     def run(self) -> None:
         """Takes every message that has come, and goes on as far as possible without others."""
-        inbox, network, receive = self.inbox, self.network, self.receive
-        if network.direct is not None:
-            while inbox:
-                receive(inbox.popleft())
+        inbox, receive, observers = self.inbox, self.receive, self.network.observers
+        if self.down:
+            inbox.clear()
             return
         while inbox:
             message = inbox.popleft()
-            network.delivered(message)
+            if observers:
+                self.network.tell("deliver", message)
             receive(message)
+        self.advance()
 
     @abstractmethod
     def receive(self, message: Message) -> None:
         """Takes one message."""
+
+    def advance(self) -> None:
+        """Goes on as far as possible, after the messages that have come were taken."""
+        return
+
+    def crash(self) -> None:
+        """Nothing comes in or goes out any more."""
+        self.down = True
+        self.inbox.clear()
 
     @abstractmethod
     def waiting(self) -> Waiting | None:
@@ -202,18 +207,14 @@ class Scheduler:
         self.now = 0
         self._due: list[tuple[int, int, Callable[[], object]]] = []
         self._counted = 0
-        self.queue: deque[Machine] = deque()
-
-    @property
-    def ready(self) -> deque[Machine] | None:
-        """The machines that have something to do, in order; None if messages must pass `deliver`."""
-        return self.queue
+        self._ready: deque[Machine] = deque()
+        """The machines that have something to do, in order."""
 
     def wake(self, machine: Machine) -> None:
         """The machine can go on without a message."""
         if not machine.listed:
             machine.listed = True
-            self.queue.append(machine)
+            self._ready.append(machine)
 
     def deliver(self, link: Link, message: Message) -> None:
         """A message has come to the end of its link."""
@@ -221,7 +222,7 @@ class Scheduler:
         target.inbox.append(message)
         if not target.listed:
             target.listed = True
-            self.queue.append(target)
+            self._ready.append(target)
 
     def later(self, ticks: int, action: Callable[[], object]) -> None:
         """Does something after so many ticks."""
@@ -233,15 +234,15 @@ class Scheduler:
 
     def run(self) -> None:
         """Goes on until no machine has anything to do and nothing is due."""
-        queue, due = self.queue, self._due
-        while queue or due:
-            if due and (not queue or due[0][0] <= self.now):
+        ready, due = self._ready, self._due
+        while ready or due:
+            if due and (not ready or due[0][0] <= self.now):
                 self._on_time()
                 continue
-            machine = queue.popleft()
+            machine = ready.popleft()
             machine.listed = False
             self.now += 1
-            machine.run()
+            machine.turn()
 
     def _on_time(self) -> None:
         time, _, action = heapq.heappop(self._due)

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op, error, raise_errors
 from pstranspile.ir.model import Program
 from pstranspile.run.cluster import codes
+from pstranspile.run.cluster.addresses import text_list
 from pstranspile.run.cluster.report import listed
-from pstranspile.run.cluster.rpc import said_to
+from pstranspile.run.cluster.rpc import counts_steps
 from pstranspile.run.cluster.server import Server
 from pstranspile.run.cluster.trainer import Trainer
 from pstranspile.run.turns import GivenTurns, fetches_by_program, turns_of
@@ -16,32 +17,45 @@ from pstranspile.run.turns import GivenTurns, fetches_by_program, turns_of
 
 def give_turns(trainers: Sequence[Trainer], given: GivenTurns | None, fetch: Sequence[str]) -> None:
     """Tells trainers which program each of their steps runs, and what to fetch of it. Raises DiagnosticError."""
-    names = list(dict.fromkeys(name for trainer in trainers for name in trainer.programs))
+    names = list(dict.fromkeys(name for trainer in trainers for name in trainer.role.programs))
     turns = turns_of(given, names) if isinstance(given, str) else given
     for trainer in trainers:
+        role = trainer.role
         if turns is None:
-            trainer.fetches = dict.fromkeys(trainer.programs, tuple(fetch))
+            role.fetches = dict.fromkeys(role.programs, tuple(fetch))
             continue
-        trainer.turns = turns_of(turns, names, trainer.index)
-        missing = [name for name in trainer.scheduled if name not in trainer.programs]
+        role.turns = turns_of(turns, names, trainer.index)
+        missing = [name for name in role.names if name not in role.programs]
         if missing:
-            known = listed([f"@{name}" for name in trainer.programs])
+            known = listed([f"@{name}" for name in role.programs])
             message = (
                 f"{trainer.name} has no program @{missing[0]}, just {known}: the collective modes compile no other "
                 "program than @main"
             )
             raise DiagnosticError([error(codes.NO_PROGRAM, message)])
-        run = {name: trainer.programs[name] for name in trainer.scheduled}
-        trainer.fetches = fetches_by_program(fetch, run, lambda program: ())
+        run = {name: role.programs[name] for name in role.names}
+        role.fetches = fetches_by_program(fetch, run, lambda program: ())
 
 
-def said_by_program(trainers: Sequence[Trainer], endpoint: str) -> dict[str, frozenset[str]]:
+def sent_by_program(trainers: Sequence[Trainer], endpoint: str) -> dict[str, frozenset[str]]:
     """The names under which each program, on any trainer, sends gradients and step counters to a server."""
-    found: dict[str, set[str]] = {}
+    sent: dict[str, set[str]] = {}
     for trainer in trainers:
-        for name, program in trainer.programs.items():
-            found.setdefault(name, set()).update(said_to(program, endpoint))
-    return {name: frozenset(said) for name, said in found.items()}
+        for name, program in trainer.role.programs.items():
+            sent.setdefault(name, set()).update(names_sent_to(program, endpoint))
+    return {name: frozenset(names) for name, names in sent.items()}
+
+
+def names_sent_to(program: Program, endpoint: str) -> Iterator[str]:
+    """The names under which a program sends gradients and step counters to a server."""
+    for op in program.main_block.ops:
+        if op.type == "send":
+            names, endpoints = op.inputs.get("X", ()), text_list(op, "epmap")
+            if counts_steps(op):
+                yield from names if endpoint in endpoints else ()
+            else:
+                pairs = zip(text_list(op, "send_varnames") or names, endpoints, strict=False)
+                yield from (name for name, place in pairs if place == endpoint)
 
 
 def require_rounds(trainers: Sequence[Trainer], servers: Sequence[Server]) -> None:
@@ -54,9 +68,9 @@ def require_rounds(trainers: Sequence[Trainer], servers: Sequence[Server]) -> No
 
 def _without_rounds(trainers: Sequence[Trainer], servers: Sequence[Server]) -> Iterator[Diagnostic]:
     synchronous = next((server for server in servers if server.mode == 0), None)
-    names = dict.fromkeys(name for trainer in trainers for name in trainer.scheduled)
+    names = dict.fromkeys(name for trainer in trainers for name in trainer.role.names)
     for name in names if synchronous is not None else ():
-        if not any(_reports(trainer.programs[name]) for trainer in trainers if name in trainer.programs):
+        if not any(_reports(t.role.programs[name]) for t in trainers if name in t.role.programs):
             message = (
                 f"@{name} updates nothing, so its steps are none to the servers, and a scenario of faults could not "
                 "say in which step something happens; leave it out"

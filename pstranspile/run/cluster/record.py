@@ -134,11 +134,6 @@ class RecordedScheduler(Scheduler):
         self._machines: dict[str, Machine] = {}
         self._posted: dict[tuple[str, str], deque[Message]] = {}
 
-    @property
-    def ready(self) -> None:
-        """None: messages wait until they are taken."""
-        return
-
     def wake(self, machine: Machine) -> None:
         """The machine may have turns from now on."""
         self._machines[machine.name] = machine
@@ -183,7 +178,7 @@ class RecordedScheduler(Scheduler):
             if taken_of(message) != taken:
                 raise _refused(f"a message is not that of the recorded run: {message}")
             machine.inbox.append(message)
-        machine.run()
+        machine.turn()
 
     def _missing(self, turn: Turn) -> str:
         told = ", ".join(f"message {taken.sequence} of {taken.source}" for taken in turn.taken or ())

@@ -64,7 +64,7 @@ class Recorder:
         self.events: list[Event] = []
         self._clock = cluster.scheduler
         self._trainers = {trainer.index: trainer for trainer in cluster.trainers}
-        cluster.network.observers.append(self)
+        cluster.network.observe(self)
 
     def __call__(self, event: str, message: Message) -> None:
         """Told by the network."""
@@ -88,8 +88,9 @@ class Recorder:
         if step == END:
             return "end"
         known = self._trainers.get(trainer)
-        of = f" of @{known.program_of(step)}" if step >= 0 and known is not None and known.named else ""
-        return step_told(step) + of
+        if step < 0 or known is None or known.role.turns is None:
+            return step_told(step)
+        return f"{step_told(step)} of @{known.role.program_of(step)}"
 
 
 def _size(payload: Any) -> int:

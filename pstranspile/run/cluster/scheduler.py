@@ -31,11 +31,6 @@ class SeededScheduler(Scheduler):
         self._random = random.Random(seed)
         self._choices: list[Machine | Link] = []
 
-    @property
-    def ready(self) -> None:
-        """None: every message is a choice."""
-        return
-
     def wake(self, machine: Machine) -> None:
         """The machine can go on without a message."""
         if not machine.listed:
@@ -81,4 +76,4 @@ class SeededScheduler(Scheduler):
                 machine.listed = False
                 choices[at] = choices[-1]
                 choices.pop()
-            machine.run()
+            machine.turn()

@@ -59,8 +59,8 @@ def pairs(op: Op, name: str) -> dict[str, str]:
 class Server(Machine):
     """A parameter server. `trainers` are those that may come, by number; `on_update` is told of every update."""
 
-    KEPT: ClassVar[tuple[str, ...]] = ("live", "updates", "admitted")
-    """What of a server, beside its variables, a kept state must contain."""
+    STATE: ClassVar[tuple[str, ...]] = ("live", "updates", "admitted")
+    """What of a server, beside its variables, a snapshot must contain."""
 
     def __init__(
         self,
@@ -93,8 +93,8 @@ class Server(Machine):
         """The trainers that come back, each with the first step in which it takes part."""
         self.admitted: set[int] = set()
         """Which of the announced have been let in, by place."""
-        self.said: Mapping[str, frozenset[str]] = {}
-        """What each program of the trainers sends, by name; empty if they have one program."""
+        self.sent_by_program: Mapping[str, frozenset[str]] = {}
+        """The names under which each program of the trainers sends; empty if they have one program."""
         self._copies: dict[str, Value] = {}
         self._handlers: dict[str, Callable[[Message], object]] = {
             SEND: self.on_send,
@@ -189,8 +189,8 @@ class Server(Machine):
                 self.admitted.add(place)
                 self.live.add(trainer)
 
-    def go_on_again(self) -> None:
-        """The server is back at a state that it kept: those who were announced since then are let in if it is time."""
+    def restored(self) -> None:
+        """The server is back at a snapshot: those who were announced since then are let in if it is time."""
         self.admit()
 
     def may_come(self, step: int) -> bool:

@@ -6,12 +6,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from pstranspile.run.cluster.keeping import Kept, go_back, keep, lose_values
-from pstranspile.run.cluster.kept_files import read_kept, write_kept
 from pstranspile.run.cluster.message import Message
 from pstranspile.run.cluster.network import Link, Machine
 from pstranspile.run.cluster.scenario import Crash, Scenario
 from pstranspile.run.cluster.server import Server
+from pstranspile.run.cluster.snapshot_files import read_snapshot, write_snapshot
+from pstranspile.run.cluster.snapshots import Snapshot, lose_state, restore, take_snapshot
 
 
 class ServerFaults:
@@ -30,31 +30,32 @@ class ServerFaults:
         self._crashes = [e for e in scenario.events if isinstance(e, Crash) and e.machine == server.name]
         self._restarts = any(event.restart is not None for event in self._crashes)
         self._messages: dict[str, deque[Message]] = {}
-        """By source: messages that the kept state does not contain."""
+        """By source: messages that the snapshot does not contain."""
         self._taken: dict[str, int] = {}
-        self._kept: Kept | None = None
-        """The state kept in memory."""
-        self._has_kept = False
+        self._snapshot: Snapshot | None = None
+        """The last one, if it is kept in memory."""
+        self._began = False
+        """Whether there is a snapshot."""
         self._in_step = -1
         self._count = 0
         self._ended = ""
-        server.run = self._run
+        server.turn = self._turn
 
     def log(self, message: Message) -> None:
         """A message is on its way to the server."""
         if self._restarts:
             self._messages.setdefault(message.source, deque()).append(message)
 
-    def _run(self) -> None:
+    def _turn(self) -> None:
         server, inbox = self.server, self.server.inbox
         if server.down:
             inbox.clear()
             return
-        if self._restarts and not self._has_kept:
+        if self._restarts and not self._began:
             self._keep()
         while inbox:
             message = inbox.popleft()
-            server.network.delivered(message)
+            server.network.tell("deliver", message)
             self._taken[message.source] = message.sequence
             before, members = server.updates, len(server.live)
             server.receive(message)
@@ -83,12 +84,12 @@ class ServerFaults:
 
     def _keep(self) -> None:
         """Keeps the state, and forgets the messages that it contains. Raises DiagnosticError if it can't be written."""
-        kept = keep(self.server, self._taken)
+        snapshot = take_snapshot(self.server, self._taken)
         if self._file is None:
-            self._kept = kept
+            self._snapshot = snapshot
         else:
-            write_kept(self._file, self.server.name, kept)
-        self._has_kept = True
+            write_snapshot(self._file, self.server.name, snapshot)
+        self._began = True
         for source, messages in self._messages.items():
             last = self._taken.get(source, 0)
             while messages and messages[0].sequence <= last:
@@ -96,10 +97,9 @@ class ServerFaults:
 
     def _crash(self) -> None:
         event, server = self._crashes.pop(0), self.server
-        server.down = True
-        server.inbox.clear()
+        server.crash()
         if self._file is not None:
-            lose_values(server)
+            lose_state(server)
         told = f"{server.name} crashed in {server.step_told()}"
         self._note(told)
         if event.restart is None:
@@ -115,24 +115,24 @@ class ServerFaults:
                 yield link
 
     def _restart(self) -> None:
-        """Goes back to the kept state; whoever sent messages since then sends them again.
+        """Goes back to the snapshot; whoever sent messages since then sends them again.
 
         Raises DiagnosticError if the state's file can't be read.
         """
         server, network = self.server, self.server.network
-        kept = self._kept if self._file is None else read_kept(self._file, self.server.name)
-        assert kept is not None
-        go_back(server, kept)
+        snapshot = self._snapshot if self._file is None else read_snapshot(self._file, self.server.name)
+        assert snapshot is not None
+        restore(server, snapshot)
         server.down = False
-        self._taken = dict(kept.taken)
+        self._taken = dict(snapshot.taken)
         self._in_step = -1
         server.inbox.clear()
         for link in self._links():
             self.server.network.scheduler.forget(link)
-            link.expected = kept.taken.get(link.source.name, 0) + 1
+            link.expected = snapshot.taken.get(link.source.name, 0) + 1
             link.held = None
         self._note(f"{server.name} is started again, in {server.step_told()}")
-        server.go_on_again()
+        server.restored()
         for link in self._links():
             for message in list(self._messages.get(link.source.name, ())):
                 network.carry(link, message, attempt=1)

@@ -10,7 +10,7 @@ from pstranspile.ir.expect import expect, expect_number, names_of, wrong_type
 from pstranspile.ir.model import Role
 from pstranspile.kernels.context import Value
 from pstranspile.run.cluster.cluster import Cluster
-from pstranspile.run.cluster.communicator import Settings
+from pstranspile.run.cluster.companion import Settings
 from pstranspile.run.cluster.feeding import ClusterFeeds
 from pstranspile.run.cluster.scenario import Scenario
 from pstranspile.run.cluster.scheduler import Schedule
@@ -35,12 +35,13 @@ class Job(Protocol):
 
 def results_of(trainer: Trainer) -> dict[str, list[Value]]:
     """What a trainer has fetched, by name: a value per step; where several programs take turns, by `PROGRAM/NAME`."""
+    role = trainer.role
     return {
-        f"{program}/{name}" if trainer.named else name: [
-            found[name] for found, ran in zip(trainer.results, trainer.ran, strict=True) if ran == program
+        name if role.turns is None else f"{program}/{name}": [
+            result.values[name] for result in trainer.results if result.program == program
         ]
-        for program in trainer.scheduled
-        for name in trainer.fetches.get(program, ())
+        for program in role.names
+        for name in role.fetches.get(program, ())
     }
 
 
@@ -65,7 +66,7 @@ class Simulated(NamedTuple):
         found: dict[str, Any] = {}
         for index, (trainer, fetched) in enumerate(zip(self.cluster.trainers, self.fetched, strict=True)):
             for key, values in fetched.items():
-                program, name = key.split("/", 1) if trainer.named else ("", key)
+                program, name = ("", key) if trainer.role.turns is None else key.split("/", 1)
                 prefix = f"trainer_{index}/{program}/" if program else f"trainer_{index}/"
                 found.update((f"{prefix}{key}", array) for key, array in stacked(name, values).items())
         found.update((f"param/{name}", value) for name, value in self.parameters.items())

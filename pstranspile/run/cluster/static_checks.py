@@ -10,8 +10,8 @@ from typing import NamedTuple
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op, error, raise_errors
 from pstranspile.ir.model import Op, Program
 from pstranspile.run.cluster import codes
+from pstranspile.run.cluster.addresses import number_list, text_list
 from pstranspile.run.cluster.report import listed
-from pstranspile.run.cluster.rpc import number_list, text_list
 from pstranspile.run.cluster.server import Server
 from pstranspile.run.cluster.trainer import Trainer
 
@@ -53,7 +53,7 @@ def require_lists(trainers: Sequence[Trainer], servers: Sequence[Server]) -> Non
     """
     geo = any(server.mode == 3 for server in servers)
     found: dict[int, Diagnostic] = {}
-    for program in {id(p): p for trainer in trainers for p in trainer.everything}.values():
+    for program in {id(p): p for trainer in trainers for p in trainer.role.all}.values():
         for op in program.main_block.ops:
             if op.type in _LISTS and not (geo and op.type == "send"):
                 reason = next((reason for counts in _LISTS[op.type](op) if (reason := _unequal(counts))), "")
@@ -135,7 +135,7 @@ def require_order(trainers: Sequence[Trainer], servers: Sequence[Server]) -> Non
     """
     endpoints = {server.endpoint: server.name for server in servers if server.mode == 0}
     found: dict[int, Diagnostic] = {}
-    for program, starting in {id(p): (p, p is t.startup) for t in trainers for p in t.everything}.values():
+    for program, starting in {id(p): (p, p is t.role.startup) for t in trainers for p in t.role.all}.values():
         misplaced: dict[int, tuple[Op, str, list[str]]] = {}
         for endpoint, places in _places(program).items():
             for op, reason in _misplaced(places, starting) if endpoint in endpoints else ():

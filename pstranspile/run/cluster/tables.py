@@ -16,7 +16,7 @@ from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op, Program, TensorType
 from pstranspile.ir.types import VarKind
 from pstranspile.kernels.rows import in_use
-from pstranspile.run.cluster.rpc import text_list
+from pstranspile.run.cluster.addresses import text_list
 from pstranspile.run.cluster.server import Server, pairs
 from pstranspile.run.frame import Execution
 from pstranspile.run.interpreter import interpret

@@ -34,7 +34,7 @@ def sound(kind: str, trainers: int, servers: int, mode: str, known: dict[Any, An
 
 def same_start(cluster: Cluster) -> None:
     """From now on all trainers must begin a step with the same parameters, bit for bit."""
-    names = [var.name for var in cluster.trainers[0].main.parameters() if var.name.startswith("fc")]
+    names = [var.name for var in cluster.trainers[0].role.main.parameters() if var.name.startswith("fc")]
     first: dict[int, dict[str, Any]] = {}
 
     def looking(trainer: Trainer) -> Any:

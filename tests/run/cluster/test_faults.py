@@ -50,7 +50,7 @@ def gradients(found: Cluster) -> dict[str, Any]:
             name = message.variable.partition(".trainer_")[0]
             sums[name] = sums.get(name, 0) + message.payload.astype("float64")
 
-    found.network.observers.append(observe)
+    found.network.observe(observe)
     return sums
 
 
@@ -65,7 +65,7 @@ def test_asynchronous_servers_apply_every_gradient_once_whatever_happens(mode: s
     start = found.parameters()
     ours = ended(found)
     assert found.injector is not None
-    assert sum("started again" in told for _, told in found.injector.told) == 2
+    assert sum("started again" in told for _, told in found.injector.log) == 2
     for name, value in start.items():
         sent = [sums[key] for key in sorted(sums) if key.partition("@GRAD")[0] == name]
         np.testing.assert_allclose(
@@ -100,7 +100,7 @@ def test_a_server_that_is_started_again_makes_its_updates_anew(kind: str, keep: 
     assert equal(ended(found), ended(cluster("sync", kind=kind)))
     assert ledger.problems() == []
     assert found.injector is not None
-    assert next(told for _, told in found.injector.told) == f"pserver_0 crashed in step {step}"
+    assert next(told for _, told in found.injector.log) == f"pserver_0 crashed in step {step}"
 
 
 # Trainers
@@ -133,7 +133,7 @@ def test_a_trainer_that_rejoins_takes_part_from_the_next_step(away: str, schedul
     ours = ended(found)
     assert ledger.problems() == []
     assert found.injector is not None
-    (step,) = [int(told.rpartition(" ")[2]) for _, told in found.injector.told if "rejoins" in told]
+    (step,) = [int(told.rpartition(" ")[2]) for _, told in found.injector.log if "rejoins" in told]
     assert step == 5
     alike(ours, alone(["both"] + [0] * (step - 2) + ["both"] * (STEPS - step + 1)))
     for name, value in ours.items():
@@ -146,7 +146,7 @@ def test_the_only_trainer_comes_back(event: str, mode: str):
     found = cluster(mode, f"{event}\nrejoin trainer_0 step 4", trainers=1)
     ended(found)
     assert found.injector is not None
-    assert [told for _, told in found.injector.told][1].startswith("trainer_0 rejoins, from step ")
+    assert [told for _, told in found.injector.log][1].startswith("trainer_0 rejoins, from step ")
     assert found.trainers[0].step == STEPS
 
 
@@ -166,7 +166,7 @@ def test_in_every_mode_trainers_crash_and_come_back(mode: str, schedule: int | N
     ours = ended(found)
     assert all(np.isfinite(value).all() for value in ours.values())
     assert found.injector is not None
-    assert any("rejoins" in told for _, told in found.injector.told)
+    assert any("rejoins" in told for _, told in found.injector.log)
     assert found.trainers[1].step == STEPS
 
 
@@ -196,7 +196,7 @@ def test_a_trainer_rejoins_while_a_server_is_down():
     found = cluster("async-communicator", scenario, 1)
     ended(found)
     assert found.injector is not None
-    told = [text.partition(",")[0] for _, text in found.injector.told]
+    told = [text.partition(",")[0] for _, text in found.injector.log]
     assert told[1:] == ["pserver_0 crashed in update 11", "trainer_1 rejoins", "pserver_0 is started again"]
 
 
@@ -209,7 +209,7 @@ def test_every_message_is_about_a_step_that_is_made(mode: str, schedule: int | N
     """Also those of communicators, which send after the step, and when their trainer leaves."""
     found = cluster(mode, schedule=schedule)
     seen: dict[str, set[int]] = {}
-    found.network.observers.append(
+    found.network.observe(
         lambda _, message: seen.setdefault(message.source, set()).add(message.step) if message.kind != "complete" else 0
     )
     ended(found)
@@ -236,6 +236,6 @@ def test_what_a_trainer_fetched_in_the_step_it_crashed_in_does_not_count(after: 
     scenario = parse_scenario(f"crash trainer_1 step 2 after {after}\nrejoin trainer_1 step 4")
     done = simulate(job, feeds("dense", 2, 5), fetch=[loss], faults=scenario)
     found = done.cluster.trainers[1]
-    assert found.did == [0, 3, 4]
+    assert [result.step for result in found.results] == [0, 3, 4]
     assert [len(values[loss]) for values in done.fetched] == [5, 3]
-    assert len(found.results) == len(found.ran) == 3
+    assert len(found.results) == 3

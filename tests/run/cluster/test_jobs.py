@@ -108,7 +108,7 @@ def test_step_by_step():
 def test_what_is_told():
     seen: list[str] = []
     cluster = start()
-    cluster.network.observers.append(lambda event, message: seen.append(f"{event} {message}"))
+    cluster.network.observe(lambda event, message: seen.append(f"{event} {message}"))
     cluster.run_to(1)
     assert "post send fc_0.w_0@GRAD.trainer_0 from trainer_0 to pserver_1, step 1" in seen
     assert "deliver send fc_0.w_0@GRAD.trainer_0 from trainer_0 to pserver_1, step 1" in seen
@@ -143,8 +143,8 @@ def test_lost_doubled_and_late_messages_change_nothing():
 
     seen: list[str] = []
     cluster = start()
-    cluster.network.faults = faults
-    cluster.network.observers.append(lambda event, message: seen.append(event))
+    cluster.network.fail(faults)
+    cluster.network.observe(lambda event, message: seen.append(event))
     cluster.run_to(STEPS)
     cluster.finish()
     assert {"lost", "duplicate"} <= set(seen)

@@ -15,9 +15,10 @@ from pstranspile.interop.program_desc import program_from_bytes
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module
+from pstranspile.run.cluster.async_communicator import AsyncCommunicator
 from pstranspile.run.cluster.cluster import Cluster
-from pstranspile.run.cluster.communicator import AsyncCommunicator, Settings
-from pstranspile.run.cluster.geo import GeoCommunicator
+from pstranspile.run.cluster.companion import Settings
+from pstranspile.run.cluster.geo_communicator import GeoCommunicator
 from pstranspile.run.step_feeds import Feeds
 from pstranspile.values import LoDTensor
 from tests.run.cluster.recorded import arrays, files, loss_of, placed, roles
@@ -172,7 +173,7 @@ def test_asynchronous_communicators_lose_nothing(schedule: int | None, settings:
         if event == "deliver" and message.kind == "send":
             sent[message.variable] = sent.get(message.variable, 0) + message.payload
 
-    found.network.observers.append(observe)
+    found.network.observe(observe)
     ours = parameters(found)
     start = arrays("fit_a_line_sgd", "init")
     rate = found.servers[0].scope["learning_rate_0"]
@@ -231,8 +232,7 @@ def test_delay_compensation():
         elif message.kind == "get":
             backup[message.trainer] = by_hand.copy()
 
-    found.network.observers.append(observe)
-    found.network.settle()
+    found.network.observe(observe)
     ours = parameters(found)
     np.testing.assert_allclose(ours["fc_0.w_0"], by_hand, rtol=1e-6)
     assert not np.array_equal(by_hand, start)
@@ -276,7 +276,7 @@ def test_geo_servers_hold_the_start_and_all_differences(schedule: int | None):
         if event == "post" and message.kind == "send" and message.variable.startswith("fc_0.b_0"):
             sums["fc_0.b_0"] = sums.get("fc_0.b_0", 0) + message.payload
 
-    found.network.observers.append(observe)
+    found.network.observe(observe)
     ours = parameters(found)
     start = arrays(case, "init")
     np.testing.assert_allclose(ours["fc_0.b_0"], start["fc_0.b_0"] + sums["fc_0.b_0"], rtol=1e-5, atol=1e-7)

@@ -25,6 +25,11 @@ STEPS = 8
 TURNS = "main*2,@generator"
 
 
+def ran(done: Simulated) -> list[list[str]]:
+    """The programs of every trainer's steps."""
+    return [[result.program for result in trainer.results] for trainer in done.cluster.trainers]
+
+
 def numbers(*shape: int, seed: int = 0) -> Any:
     return np.random.RandomState(seed).uniform(-1, 1, shape).astype("float32")
 
@@ -142,7 +147,7 @@ def test_an_evaluation_sees_the_parameters_of_the_step_before():
     made = ps.compile(module, job())
     score = module["evaluation"].main_block.ops[-1].outputs["Out"][0]
     done = run(made, feeds, "main,evaluation/2", 9, fetch=[f"evaluation/{score}"])
-    assert [trainer.ran for trainer in done.cluster.trainers] == [["main", "main", "evaluation"] * 3] * 2
+    assert ran(done) == [["main", "main", "evaluation"] * 3] * 2
     assert [server.updates for server in done.cluster.servers] == [6, 6]
     assert list(done.fetched[0]) == [f"evaluation/{score}"]
     assert sorted(done.arrays())[-2:] == [f"trainer_{i}/evaluation/step/{score}" for i in (0, 1)]
@@ -170,7 +175,7 @@ def test_one_trainer_may_evaluate_alone():
         return {"ids": ids} if program(trainer, step) == "evaluation" else {"ids": ids, "y": numbers(4, 1)}
 
     done = simulate(ps.compile(module, job()), feed, 5, programs=program)
-    assert [trainer.ran for trainer in done.cluster.trainers] == [["main", "evaluation", "main", "main"], ["main"] * 3]
+    assert ran(done) == [["main", "evaluation", "main", "main"], ["main"] * 3]
     assert {server.updates for server in done.cluster.servers} == {3}
 
 
@@ -224,7 +229,7 @@ FAULTS = "drop 0.1\nduplicate 0.1\ncrash pserver_1 step 5 after 2 restart 30"
 def test_faults_change_nothing():
     done = run(compiled(), adversarial_feeds())
     again = run(compiled(), adversarial_feeds(), faults=parse_scenario(FAULTS))
-    assert any("crashed" in text for _, text in again.cluster.injector.told)
+    assert any("crashed" in text for _, text in again.cluster.injector.log)
     for name, value in done.parameters.items():
         np.testing.assert_array_equal(again.parameters[name], value)
 
@@ -237,7 +242,7 @@ def test_a_trainer_that_leaves_and_rejoins():
     )
     assert all(np.isfinite(value).all() for value in done.parameters.values())
     assert [server.updates for server in done.cluster.servers] == [STEPS, STEPS]
-    assert done.cluster.trainers[1].ran[-1] == done.cluster.trainers[0].ran[-1]
+    assert done.cluster.trainers[1].results[-1].program == done.cluster.trainers[0].results[-1].program
 
 
 def test_faults_and_steps_that_are_none_to_the_servers():
@@ -266,8 +271,8 @@ def test_random_numbers_are_those_of_the_step():
     """A second step of one program draws others than its first, whatever was run in between."""
     first = run(compiled(1), adversarial_feeds(), "main,generator", 4)
     assert [server.updates for server in first.cluster.servers] == [4, 4]
-    (script,) = [script for (name, _), script in first.cluster.trainers[0]._scripts.items() if name == "generator"]
-    assert script.execution.step == 4
+    (runner,) = [runner for (name, _), runner in first.cluster.trainers[0]._ready.items() if name == "generator"]
+    assert runner.script.execution.step == 4
 
 
 class TestTurns:
@@ -316,7 +321,7 @@ class TestFeeds:
     def test_programs_that_run_out_end_the_run(self):
         feeds = {**adversarial_feeds(), "generator/noise": numbers(1, 12, 8)}
         done = run(compiled(), feeds, steps=None)  # pyright: ignore[reportArgumentType]
-        assert [trainer.ran for trainer in done.cluster.trainers] == [["main", "main", "generator", "main", "main"]] * 2
+        assert ran(done) == [["main", "main", "generator", "main", "main"]] * 2
 
     def test_too_few_for_the_steps(self):
         programs = step_programs(adversarial())

@@ -61,10 +61,10 @@ def test_a_scenario_gives_the_same_run_every_time():
     def events() -> list[str]:
         found = cluster("async", TROUBLE, 5)
         seen: list[str] = []
-        found.network.observers.append(lambda event, message: seen.append(f"{event} {message}"))
+        found.network.observe(lambda event, message: seen.append(f"{event} {message}"))
         ended(found)
         assert found.injector is not None
-        return [*seen, *map(str, found.injector.told)]
+        return [*seen, *map(str, found.injector.log)]
 
     assert events() == events()
 

@@ -1,7 +1,7 @@
-"""A server's state as it was between two messages: kept, and gone back to when the server is started again.
+"""A server's state between two messages, to which it returns when it is started again.
 
-What is kept is everything that the messages taken so far have brought about: variables, the gradients of the step under
-way, who has reported. With it is kept how far each link had come. Messages that came later are taken again.
+It is everything that the messages taken so far have brought about: variables, the gradients of the step under way, who
+has reported. With it goes how far each link had come. Messages that came later are taken again.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from collections import deque
 from typing import Any, NamedTuple, cast
 
 from pstranspile.kernels.context import Value
+from pstranspile.run.cluster.rounds import Round, new_round
 from pstranspile.run.cluster.server import Server
 from pstranspile.run.scope import own_copy
 
 
-class Kept(NamedTuple):
+class Snapshot(NamedTuple):
     """A server's state. `taken`: the number of the last message taken from each source; `sent`: likewise, by link."""
 
     values: dict[str, Value]
@@ -24,49 +25,53 @@ class Kept(NamedTuple):
     sent: dict[str, int]
 
 
-def keep(server: Server, taken: dict[str, int]) -> Kept:
+def take_snapshot(server: Server, taken: dict[str, int]) -> Snapshot:
     """The server's state now. Nothing is shared with the server but values that never change."""
-    return Kept(
+    return Snapshot(
         {name: own_copy(value) for name, value in server.scope.values_here.items()},
-        {name: _copy(getattr(server, name)) for name in server.KEPT},
+        {name: _copy(getattr(server, name)) for name in server.STATE},
         {place: block.execution.step for place, block in enumerate(server.prepared())},
         dict(taken),
         {name: link.sequence for name, link in server.links.items()},
     )
 
 
-def go_back(server: Server, kept: Kept) -> None:
+def restore(server: Server, snapshot: Snapshot) -> None:
     """Makes the server what it was. Links into it are the network's matter."""
     values = server.scope.values_here
     values.clear()
-    values.update((name, own_copy(value)) for name, value in kept.values.items())
-    for name, value in kept.state.items():
+    values.update((name, own_copy(value)) for name, value in snapshot.values.items())
+    for name, value in snapshot.state.items():
         setattr(server, name, _copy(value))
     for place, block in enumerate(server.prepared()):
-        block.execution.step = kept.steps.get(place, 0)
+        block.execution.step = snapshot.steps.get(place, 0)
     server.forget_all_copies()
     for name, link in server.links.items():
-        link.sequence = kept.sent.get(name, 0)
+        link.sequence = snapshot.sent.get(name, 0)
 
 
-def lose_values(server: Server) -> None:
+def lose_state(server: Server) -> None:
     """Empties the server, as the end of its process does: of variables and messages nothing is left but what was
     written to a file. (Who belongs to the cluster, and how far it was, the scenario still needs.)
     """
     server.scope.values_here.clear()
-    for name in server.KEPT:
+    for name in server.STATE:
         value = getattr(server, name)
-        if name not in Server.KEPT and isinstance(value, dict | set | list | deque):
+        if isinstance(value, Round):
+            setattr(server, name, new_round())
+        elif name not in Server.STATE and isinstance(value, dict | set | list | deque):
             setattr(server, name, type(cast("Any", value))())
     server.forget_all_copies()
 
 
 def _copy(value: Any) -> Any:
     """Containers copied, what they hold (numbers, names, messages, values that never change) shared."""
+    if isinstance(value, Round):
+        return Round(*map(_copy, value))
     if isinstance(value, dict):
-        found = cast("dict[Any, Any]", value)
-        return {key: _copy(item) for key, item in found.items()}
+        held = cast("dict[Any, Any]", value)
+        return {key: _copy(item) for key, item in held.items()}
     if isinstance(value, set | list | deque):
-        found = cast("Any", value)
-        return type(found)(_copy(item) if isinstance(item, dict | set | list) else item for item in found)
+        held = cast("Any", value)
+        return type(held)(_copy(item) if isinstance(item, dict | set | list) else item for item in held)
     return value

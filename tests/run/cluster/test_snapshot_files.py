@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.run.cluster.keeping import Kept
-from pstranspile.run.cluster.kept_files import read_kept, write_kept
 from pstranspile.run.cluster.ledger import UpdateLedger
 from pstranspile.run.cluster.message import SEND, Message
+from pstranspile.run.cluster.rounds import Round
 from pstranspile.run.cluster.scenario import parse_scenario
 from pstranspile.run.cluster.server_faults import ServerFaults
+from pstranspile.run.cluster.snapshot_files import read_snapshot, write_snapshot
+from pstranspile.run.cluster.snapshots import Snapshot
 from pstranspile.values import LoDTensor, SelectedRows
 from tests.run.cluster.faulty import STEPS, WITH_SERVERS, cluster, ended, equal
 
@@ -40,19 +41,19 @@ def test_whatever_a_server_keeps_comes_back(tmp_path: Path):
     rows = SelectedRows(np.array([5, 1]), random.normal(size=(4, 3)).astype("float32"), 30)
     ragged = LoDTensor(random.normal(size=(3, 2)), [[0, 1, 3]])
     message = Message(SEND, "trainer_0", "pserver_0", 0, 3, 17, "w@GRAD", rows, -1)
-    kept = Kept(
+    kept = Snapshot(
         {"w": np.array([[-0.0, np.nan]], "float32"), "n": np.array(7), "t": rows, "l": ragged, "e": np.empty((0, 3))},
-        {"live": {2, 0}, "received": {"g": ragged}, "_steps": {1: ("main", 4)}, "_parked": [message], "sending": True,
-         "queue": deque([1, 2]), "nothing": None},
+        {"live": {2, 0}, "sending": True, "queue": deque([1, 2]), "nothing": None,
+         "round": Round({"g": ragged}, {"g": 1}, {}, {1: ("main", 4), 0: (None, 3)}, {0}, [message])},
         {0: 3}, {"trainer_0": 17}, {"trainer_0": 4},
     )  # fmt: skip
-    write_kept(tmp_path / "deep" / NAME, "pserver_0", kept)
-    assert same(read_kept(tmp_path / "deep" / NAME, "pserver_0"), kept)
+    write_snapshot(tmp_path / "deep" / NAME, "pserver_0", kept)
+    assert same(read_snapshot(tmp_path / "deep" / NAME, "pserver_0"), kept)
 
 
 def test_what_has_no_form_in_a_file_is_an_error(tmp_path: Path):
     with pytest.raises(TypeError, match="a server keeps object"):
-        write_kept(tmp_path / NAME, "pserver_0", Kept({"x": object()}, {}, {}, {}, {}))
+        write_snapshot(tmp_path / NAME, "pserver_0", Snapshot({"x": object()}, {}, {}, {}, {}))
     assert not list(tmp_path.iterdir())
 
 
@@ -69,7 +70,7 @@ def test_updates_are_made_anew_from_files(kind: str, schedule: int | None, keep:
     assert equal(ended(found), ended(cluster("sync", kind=kind)))
     assert ledger.problems() == []
     assert found.injector is not None
-    assert sum("started again" in told for _, told in found.injector.told) == 3
+    assert sum("started again" in told for _, told in found.injector.log) == 3
     assert sorted(file.name for file in tmp_path.iterdir()) == [NAME, "pserver_1.kept"]
 
 
@@ -81,7 +82,7 @@ def test_in_every_mode_files_do_what_memory_does(mode: str, tmp_path: Path):
     assert equal(ended(in_files), ended(in_memory))
     assert in_files.injector is not None
     assert in_memory.injector is not None
-    assert in_files.injector.told == in_memory.injector.told
+    assert in_files.injector.log == in_memory.injector.log
 
 
 def damaged(data: bytes, how: str) -> bytes:
@@ -100,10 +101,10 @@ def damaged(data: bytes, how: str) -> bytes:
 @pytest.mark.parametrize("how", ["empty", "cut", "longer", "another", *map(str, range(10))])
 def test_damaged_files_are_refused(how: str, tmp_path: Path):
     file = tmp_path / NAME
-    write_kept(file, "pserver_0", Kept({"w": np.ones((20, 3))}, {"live": {0}}, {0: 1}, {"trainer_0": 3}, {}))
+    write_snapshot(file, "pserver_0", Snapshot({"w": np.ones((20, 3))}, {"live": {0}}, {0: 1}, {"trainer_0": 3}, {}))
     file.write_bytes(damaged(file.read_bytes(), how))
     with pytest.raises(DiagnosticError, match=r"pserver_0.kept: error\[cluster-kept\]: is (damaged|no state)"):
-        read_kept(file, "pserver_0")
+        read_snapshot(file, "pserver_0")
 
 
 def test_a_server_is_not_started_from_a_bad_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

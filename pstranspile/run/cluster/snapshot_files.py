@@ -1,4 +1,4 @@
-"""What a server keeps, as a file: written whole or not at all, and checked against its hash when it is read.
+"""Snapshots of servers as files: written whole or not at all, and checked against their hash when they are read.
 
 The first line names the form and the SHA-256 of all that follows: a line of JSON, then the elements of all arrays, one
 after another. Nothing is pickled.
@@ -21,20 +21,24 @@ from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location
 from pstranspile.ir.reading import read_regular
 from pstranspile.run.cluster import codes
-from pstranspile.run.cluster.keeping import Kept
 from pstranspile.run.cluster.message import Message
+from pstranspile.run.cluster.rounds import Round
+from pstranspile.run.cluster.snapshots import Snapshot
+from pstranspile.run.cluster.trainer import StepResult
 from pstranspile.values import LoDTensor, SelectedRows
 
 MOST = 1 << 36
 """Bytes that the state of a server may have."""
 
-FORM = "pstranspile-kept-state-1"
+FORM = "pstranspile-kept-state-2"
 
 _RECORDS: dict[str, Callable[..., Any]] = {
     "message": Message,
     "lod": LoDTensor,
     "rows": SelectedRows,
-    "kept": Kept,
+    "round": Round,
+    "result": StepResult,
+    "snapshot": Snapshot,
 }
 _SEQUENCES: dict[str, Callable[[list[Any]], Any]] = {
     "list": list,
@@ -45,15 +49,15 @@ _SEQUENCES: dict[str, Callable[[list[Any]], Any]] = {
 }
 
 
-def write_kept(path: Path, server: str, kept: Kept) -> None:
+def write_snapshot(path: Path, server: str, snapshot: Snapshot) -> None:
     """Writes the state of a server. Raises DiagnosticError if it can't be written; what was there before then stays."""
     arrays: list[Any] = []
-    tree = json.dumps(_plain((server, kept), arrays), separators=(",", ":")).encode()
+    tree = json.dumps(_plain((server, snapshot), arrays), separators=(",", ":")).encode()
     body = b"".join([tree, b"\n", *(array.tobytes() for array in arrays)])
     write_output(path, f"{FORM} {sha256(body).hexdigest()}\n".encode() + body)
 
 
-def read_kept(path: Path, server: str) -> Kept:
+def read_snapshot(path: Path, server: str) -> Snapshot:
     """Reads the state of a server. Raises DiagnosticError (`cluster-kept`) that says what is wrong with the file."""
     try:
         data = read_regular(path, MOST)
@@ -67,14 +71,14 @@ def read_kept(path: Path, server: str) -> Kept:
         raise _refused(path, "is damaged: its hash (sha256) is another")
     tree, _, elements = body.partition(b"\n")
     try:
-        whose, found = _Elements(elements).value(json.loads(tree))
-        if not isinstance(found, Kept):
+        whose, snapshot = _Elements(elements).value(json.loads(tree))
+        if not isinstance(snapshot, Snapshot):
             raise TypeError("it holds something else")
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError) as problem:
         raise _refused(path, f"is no state that a server kept: {problem}") from None
     if whose != server:
         raise _refused(path, f"is the state of {whose}, not of {server}")
-    return found
+    return snapshot
 
 
 def _refused(path: Path, reason: str) -> DiagnosticError:

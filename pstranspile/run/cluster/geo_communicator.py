@@ -14,57 +14,27 @@ trainer has learnt since the last exchange is sent when it leaves.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
-from pstranspile.ir.model import Op, Program
+from pstranspile.ir.model import Program
 from pstranspile.kernels.context import Value
 from pstranspile.run.cluster import codes
-from pstranspile.run.cluster.asynchronous import AsynchronousServer
-from pstranspile.run.cluster.blocks import Block
-from pstranspile.run.cluster.message import GET, GET_ROWS, SEND, Message
-from pstranspile.run.cluster.network import Link, Machine, Waiting
+from pstranspile.run.cluster.companion import Companion
+from pstranspile.run.cluster.exchanges import Exchange
+from pstranspile.run.cluster.geo_server import GeoServer
+from pstranspile.run.cluster.message import GET, GET_ROWS, SEND
+from pstranspile.run.cluster.network import Link
 from pstranspile.run.cluster.placement import Placement
-from pstranspile.run.cluster.script import Exchange
+from pstranspile.run.cluster.runner import Action
 from pstranspile.run.cluster.server import Server, pairs
-from pstranspile.run.cluster.trainer import Action, Trainer
+from pstranspile.run.cluster.trainer import Trainer
+from pstranspile.run.cluster.waits import Blocked, Replies
 from pstranspile.run.describe import describe
 from pstranspile.values import Array, LoDTensor, SelectedRows
-
-
-class GeoServer(AsynchronousServer):
-    """A server with `distributed_mode` 3: adds differences, and keeps for every trainer which rows have changed."""
-
-    KEPT = (*AsynchronousServer.KEPT, "changed")
-
-    def open(self, trainers: Mapping[int, str]) -> None:
-        """Begins to listen; no row has changed for anybody."""
-        super().open(trainers)
-        self._handlers[GET_ROWS] = self.on_get_rows
-        tables = dict.fromkeys(pairs(self.op, "sparse_grad_to_param").values())
-        self.changed: dict[str, dict[int, set[int]]] = {table: {index: set() for index in trainers} for table in tables}
-
-    def after_send(self, message: Message, block: Block) -> None:
-        """Notes rows that have changed, for all trainers; the sender itself is among them."""
-        if message.payload.__class__ is not SelectedRows:
-            return
-        rows = message.payload.rows.tolist()
-        for name in block.changes:
-            for seen in self.changed.get(name, {}).values():
-                seen.update(rows)
-
-    def on_get_rows(self, message: Message) -> None:
-        """Answers with the rows that have changed since this trainer asked last."""
-        table = self.scope.get(message.variable)
-        if table is None or message.variable not in self.changed:
-            raise self.unknown(message, "is asked for the changed rows of")
-        seen = self.changed[message.variable][message.trainer]
-        rows = np.array(sorted(seen), "int64")
-        seen.clear()
-        self.reply(message, SelectedRows(rows, table[rows], len(table)))
 
 
 def delta_names(server: Server) -> dict[str, str]:
@@ -94,7 +64,7 @@ class GeoParameter(NamedTuple):
     slices: tuple[GeoSlice, ...]
 
 
-class GeoCommunicator(Machine):
+class GeoCommunicator(Companion):
     """A machine beside the trainer that counts its steps and exchanges."""
 
     def __init__(
@@ -106,33 +76,25 @@ class GeoCommunicator(Machine):
         trainers: int,
         push_every: int,
     ):
-        super().__init__(f"{trainer.name}/communicator", trainer.network, trainer.scope)
-        self._trainer = trainer
-        self.index = trainer.index
+        super().__init__(trainer)
         self._push_every = push_every
         self._trainers = trainers
         self.parameters = self._find(servers, placement)
-        self._sparse = {parameter.name for parameter in self.parameters if parameter.sparse}
         self._old: dict[str, Array] = {}
-        self._touched: dict[str, list[Array]] = {name: [] for name in sorted(self._sparse)}
+        """What the parameters were after the last exchange."""
+        self._touched: dict[str, list[Array]] = {p.name: [] for p in self.parameters if p.sparse}
+        """The rows of sparse parameters that the trainer has used since."""
         self._since = 0
+        """The steps of the trainer since."""
         self._counted = 0
         """The step of the trainer that was counted last."""
-        self._step = -1
-        """The last step that the exchange under way is about."""
-        self._op: Op | None = None
-        self._anew = False
-        """Whether the trainer was started again, and has not fetched the parameters yet."""
         self._due = False
-        self._full = False
-        """Whether the trainer waits for an exchange to begin."""
-        self._leaving = False
-        self._asked: list[tuple[GeoParameter, GeoSlice]] = []
-        self._answers: list[Value] = []
-        self._open = 0
+        """Whether an exchange is to begin."""
+        self._restarted = False
+        """Whether the trainer was started again, and has not fetched the parameters yet."""
+        self._room: Blocked | None = None
+        """The trainer, which waits for an exchange to begin."""
         self.exchanges = 0
-        trainer.on_leaving = self._may_leave
-        trainer.before_steps = self.snapshot
 
     def _find(self, servers: Mapping[str, Server], placement: Placement) -> list[GeoParameter]:
         deltas = {endpoint: delta_names(server) for endpoint, server in servers.items()}
@@ -140,13 +102,13 @@ class GeoCommunicator(Machine):
         found: list[GeoParameter] = []
         for name in placement.origins():
             rows = [row for row in placement.by_origin[name] if row.slice in deltas.get(row.endpoint, ())]
-            if self._trainer.declares(name) is None or not rows:
+            if self.trainer.role.variable(name) is None or not rows:
                 continue
             slices: list[GeoSlice] = []
             start = 0
             for row in sorted(rows, key=lambda row: row.offset):
                 height = row.slice_shape[0] if row.slice_shape else 1
-                link = self.network.link(self, servers[row.endpoint], self.index)
+                link = self.link(servers[row.endpoint])
                 slices.append(GeoSlice(start, start + height, row.slice, deltas[row.endpoint][row.slice], link))
                 start += height
             found.append(GeoParameter(name, any(row.slice in sparse for row in rows), tuple(slices)))
@@ -154,31 +116,25 @@ class GeoCommunicator(Machine):
 
     def restart(self) -> None:
         """Begins anew: when the start-up is over, it fetches what the servers have before the first step."""
-        self._since, self._due, self._full, self._leaving = 0, False, False, False
-        self._asked, self._answers, self._open = [], [], 0
+        super().restart()
+        self._since, self._due, self._room = 0, False, None
         for rows in self._touched.values():
             rows.clear()
-        self._anew = True
+        self._restarted = True
 
-    def receive_carefully(self) -> None:
-        """From now on takes only answers that belong to the exchange under way."""
-        take = self.receive
-        self.receive = lambda message: take(message) if self._open and message.step == self._step else None
+    def _ask(self, step: int, take: Callable[[GeoParameter, GeoSlice, Value], object], *, whole: bool) -> None:
+        """Asks for all slices to take them over; of sparse ones, unless `whole`, for the rows that have changed."""
+        asked = [(p, s) for p in self.parameters for s in p.slices]
 
-    def _begin_anew(self) -> None:
-        """Fetches every slice whole; the trainer waits meanwhile."""
-        self._step = self._trainer.step
-        self._trainer.block("its communicator to fetch the parameters")
-        self._ask(whole=True)
+        def join(answers: list[Value]) -> Sequence[Value]:
+            for (parameter, part), answer in zip(asked, answers, strict=True):
+                take(parameter, part, answer)
+            return ()
 
-    def _ask(self, *, whole: bool) -> None:
-        """Asks for all slices; of sparse ones, unless `whole`, for the rows that have changed."""
-        self._asked = [(p, s) for p in self.parameters for s in p.slices]
-        self._answers = [None] * len(self._asked)
-        self._open = len(self._asked)
-        for slot, (parameter, part) in enumerate(self._asked):
+        self.replies = Replies(step, len(asked), join, [part.link for _, part in asked])
+        for slot, (parameter, part) in enumerate(asked):
             kind = GET_ROWS if parameter.sparse and not whole else GET
-            part.link.post(kind, self._step, part.name, None, slot)
+            part.link.post(kind, step, part.name, None, slot)
 
     # what the trainer does
 
@@ -186,23 +142,23 @@ class GeoCommunicator(Machine):
         """What the trainer does at an exchange; None: what it would do without a communicator."""
         if exchange.kind != "send":
             return None
-        if self._trainer.name_of(program) is None:
+        if self.trainer.role.name_of(program) is None:
             return lambda _values: None  # `param_init`: the snapshot is taken when the start-up program has ended
         return self._tick(exchange)
 
     def _tick(self, exchange: Exchange) -> Action:
-        self._op = exchange.op
+        self.op = exchange.op
         tables: Any = exchange.op.attrs.get("send_varnames", ())
         touched = [self._touched.get(table) for table in tables]
 
-        def run(values: tuple[Value, ...]) -> Sequence[Value] | None:
+        def run(values: tuple[Value, ...]) -> Blocked | None:
             for ids, rows in zip(values, touched, strict=False):
                 if rows is not None:
                     used = np.unique(ids.data if ids.__class__ is LoDTensor else ids)
                     rows.append(used[used >= 0])  # a negative number is none
             if self._since >= self._push_every:  # as many steps as fit into Fluid's queue
-                self._full = True
-                return self._trainer.block("its communicator to begin the next exchange")
+                self._room = Blocked(self.trainer, "its communicator to begin the next exchange")
+                return self._room
             self._count()
             return None
 
@@ -212,16 +168,22 @@ class GeoCommunicator(Machine):
         if not self.parameters:
             return  # there is nothing to exchange
         self._since += 1
-        self._counted = self._trainer.step
+        self._counted = self.trainer.step
         if self._since >= self._push_every:
             self._due = True
             self.network.scheduler.wake(self)
 
-    def snapshot(self) -> None:
-        """Keeps the trainer's parameters as they are now."""
-        if self._anew:
-            self._begin_anew()
+    def started(self) -> Blocked | None:
+        """Keeps the trainer's parameters as they are now. One that was started again fetches them first."""
         self._old = {p.name: np.array(self._fractions(p.name)) for p in self.parameters}
+        if not self._restarted or not self.parameters:
+            return None
+        self._restarted = False
+        fetched = Blocked(self.trainer, "its communicator to fetch the parameters")
+        self._ask(self.trainer.step, self._take_whole, whole=True)
+        assert self.replies is not None
+        self.replies.then(fetched.release)
+        return fetched
 
     def _fractions(self, name: str) -> Array:
         """The trainer's value of a parameter. Raises DiagnosticError if it has no differences to divide."""
@@ -232,8 +194,8 @@ class GeoCommunicator(Machine):
         return value
 
     def _refused(self, name: str, message: str) -> DiagnosticError:
-        var = self._trainer.declares(name)
-        message = f"{self._trainer.name}: {message}"
+        var = self.trainer.role.variable(name)
+        message = f"{self.trainer.name}: {message}"
         return DiagnosticError([error(codes.PLACEMENT, message, var and var.location, focus=f"%{name}")])
 
     def memory(self) -> dict[str, Array]:
@@ -253,9 +215,9 @@ class GeoCommunicator(Machine):
 
     def recall(self, memory: Mapping[str, Array]) -> None:
         """Takes back what `memory` gave; without it, what the trainer has now counts as exchanged."""
-        self.snapshot()
+        self.started()
         self._since = int(memory["since"][0]) if "since" in memory else 0
-        self._counted = max(self._trainer.step - 1, 0)
+        self._counted = max(self.trainer.step - 1, 0)
         for parameter in self.parameters:
             name = parameter.name
             if f"old/{name}" in memory:
@@ -276,48 +238,40 @@ class GeoCommunicator(Machine):
             if isinstance(server, GeoServer) and part.name in server.changed:
                 yield part, server.changed[part.name][self.index]
 
-    def _may_leave(self, trainer: Trainer) -> bool:
+    def may_leave(self) -> bool:
         """The trainer leaves when all that it has learnt is sent."""
-        if self._open or self._due or self._since:
-            self._leaving = self._due = True
+        if self.replies is not None or self._due or self._since:
+            self.leaving = self._due = True
             self.network.scheduler.wake(self)
             return False
-        trainer.servers = [self.network.link(self, link.target, self.index) for link in trainer.servers]
+        self.let_go()
         return True
 
-    # the machine
+    # exchanges
 
-    def run(self) -> None:
-        """Takes answers; begins an exchange if one is due and none is under way."""
-        super().run()
-        if self._open:
+    def advance(self) -> None:
+        """Begins an exchange if one is due and none is under way."""
+        if not self.between_rounds:
             return
-        if self._asked:
-            self._take_over()
         if self._due:
             self._exchange()
-        elif self._leaving:
-            self.network.scheduler.wake(self._trainer)
-
-    def receive(self, message: Message) -> None:
-        """An answer fills its slot."""
-        self._answers[message.slot] = message.payload
-        self._open -= 1
+        elif self.leaving:
+            self.network.scheduler.wake(self.trainer)
 
     def _exchange(self) -> None:
         self._due, self._since = False, 0
-        step = self._step = self._counted
-        if self._full:
-            self._full = False
+        step = self._counted
+        if self._room is not None:
+            room, self._room = self._room, None
             self._count()
-            self._trainer.release()
+            room.release()
         self.exchanges += 1
         for parameter in self.parameters:
             if parameter.sparse:
                 self._send_rows(parameter, step)
             else:
                 self._send_all(parameter, step)
-        self._ask(whole=False)
+        self._ask(step, self._take_over, whole=False)
 
     def _send_all(self, parameter: GeoParameter, step: int) -> None:
         old = self._old[parameter.name]
@@ -337,25 +291,21 @@ class GeoCommunicator(Machine):
             rows = SelectedRows(touched[mine] - part.start, delta[mine], part.stop - part.start)
             part.link.post(SEND, step, part.delta, rows)
 
-    def _take_over(self) -> None:
+    def _take_over(self, parameter: GeoParameter, part: GeoSlice, answer: Value) -> None:
         """Adds what others have learnt."""
-        answers, self._answers = self._answers, []
-        asked, self._asked = self._asked, []
-        whole = self._anew
-        if whole:
-            self._anew = False
-            self._trainer.release()
-        for (parameter, part), answer in zip(asked, answers, strict=True):
-            train, old = self._own(parameter.name), self._old[parameter.name]
-            if whole:
-                train[part.start : part.stop] = old[part.start : part.stop] = answer
-            elif isinstance(answer, SelectedRows):
-                rows = answer.rows + part.start
-                train[rows] += answer.value - old[rows]
-                old[rows] = answer.value
-            else:
-                train[part.start : part.stop] += answer - old[part.start : part.stop]
-                old[part.start : part.stop] = answer
+        train, old = self._own(parameter.name), self._old[parameter.name]
+        if isinstance(answer, SelectedRows):
+            rows = answer.rows + part.start
+            train[rows] += answer.value - old[rows]
+            old[rows] = answer.value
+        else:
+            train[part.start : part.stop] += answer - old[part.start : part.stop]
+            old[part.start : part.stop] = answer
+
+    def _take_whole(self, parameter: GeoParameter, part: GeoSlice, answer: Value) -> None:
+        """Begins with what the servers have."""
+        self._own(parameter.name)[part.start : part.stop] = answer
+        self._old[parameter.name][part.start : part.stop] = answer
 
     def _learnt(self, name: str) -> Array:
         """The trainer's value of a parameter. Raises DiagnosticError when a step gave it another type."""
@@ -369,11 +319,3 @@ class GeoCommunicator(Machine):
         if not self._learnt(name).flags.writeable:
             self.scope.put(name, np.array(self.scope[name]))
         return self.scope[name]
-
-    def waiting(self) -> Waiting | None:
-        """What the communicator waits for."""
-        if not self._open:
-            return None
-        slots = zip(self._asked, self._answers, strict=True)
-        missing = dict.fromkeys(part.link.target.name for (_, part), answer in slots if answer is None)
-        return Waiting(self.name, self._op, "answers of servers", tuple(missing))

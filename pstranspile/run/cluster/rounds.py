@@ -1,0 +1,75 @@
+"""What has come to a synchronous server since its last update."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pstranspile.kernels.context import Value
+from pstranspile.run.cluster.cutting import merged
+from pstranspile.run.cluster.message import Message
+
+
+class Round(NamedTuple):
+    """The step under way, as a synchronous server sees it."""
+
+    received: dict[str, Value]
+    """Gradients by name; of one that several trainers sent, that of one of them."""
+    senders: dict[str, int]
+    """Whose these are."""
+    shared: dict[str, dict[int, Value]]
+    """What several trainers sent under one name, by trainer."""
+    reported: dict[int, tuple[str | None, int]]
+    """The trainers whose send barrier has come before its update, and what they say they have run: program (None:
+    there is one) and step. Whatever else they send waits for the update.
+    """
+    fetched: set[int]
+    """The trainers whose fetch barrier has come."""
+    waiting: list[Message]
+    """Messages that can't be taken yet."""
+
+    def take(self, message: Message) -> None:
+        """Keeps a gradient."""
+        name, trainer = message.variable, message.trainer
+        if name not in self.received or self.senders[name] == trainer:
+            self.senders[name] = trainer
+            self.received[name] = message.payload
+        else:
+            parts = self.shared.setdefault(name, {self.senders[name]: self.received[name]})
+            parts[trainer] = message.payload
+
+    def forget(self, trainer: int) -> None:
+        """Drops what a trainer has sent and reported of the step under way."""
+        self.reported.pop(trainer, None)
+        self.fetched.discard(trainer)
+        for name in [name for name, sender in self.senders.items() if sender == trainer and name in self.received]:
+            del self.received[name]
+        for name, parts in list(self.shared.items()):
+            parts.pop(trainer, None)
+            if not parts:
+                del self.shared[name]
+            elif name not in self.received:
+                self.senders[name], self.received[name] = next(iter(parts.items()))
+
+    def contributions(self) -> list[tuple[str, int, Value]]:
+        """What an update is made of: variable, trainer and value."""
+        shared = self.shared
+        single = [(name, self.senders[name], value) for name, value in self.received.items() if name not in shared]
+        return single + [(name, trainer, value) for name, parts in shared.items() for trainer, value in parts.items()]
+
+    def merged(self) -> dict[str, Value]:
+        """The gradients by name: what several trainers sent under one name is added up."""
+        for name, parts in self.shared.items():
+            self.received[name] = merged([parts[trainer] for trainer in sorted(parts)], adds=True)
+        self.shared.clear()
+        return self.received
+
+    def clear(self) -> None:
+        """The update is made."""
+        self.received.clear()
+        self.senders.clear()
+        self.reported.clear()
+
+
+def new_round() -> Round:
+    """A round in which nothing has come yet."""
+    return Round({}, {}, {}, {}, set(), [])

@@ -1,0 +1,99 @@
+"""What a trainer waits for in the middle of a program."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from pstranspile.kernels.context import Value
+from pstranspile.run.cluster.message import Message
+from pstranspile.run.cluster.network import Link, Machine
+
+Join: TypeAlias = "Callable[[list[Value]], Sequence[Value]]"
+"""Makes the values that an op receives of the replies."""
+
+
+class Wait(ABC):
+    """What a machine must wait for. `missing`: how many things have not come."""
+
+    __slots__ = ("missing", "values")
+    missing: int
+    values: list[Value]
+    """What has come so far."""
+
+    @abstractmethod
+    def join(self, values: list[Value]) -> Sequence[Value] | None:
+        """What the machine goes on with when nothing is missing, made of what has come."""
+
+    @abstractmethod
+    def silent(self) -> tuple[str, ...]:
+        """The machines that have not come."""
+
+
+class Replies(Wait):
+    """Replies that a machine waits for, each in a slot.
+
+    Replies to what was asked in another step are none of them. `asked` tells whom, slot by slot, for reports.
+    """
+
+    __slots__ = ("_asked", "_join", "_step", "_then")
+
+    def __init__(self, step: int, count: int, join: Join | None = None, asked: Sequence[Link] = ()):
+        self.missing = count
+        self._step = step
+        self._join = join
+        self._asked = asked
+        self._then: Callable[[], object] | None = None
+        self.values = [None] * count
+
+    def take(self, message: Message) -> None:
+        """A reply fills its slot."""
+        if self.missing and message.step == self._step:
+            self.values[message.slot] = message.payload
+            self.missing -= 1
+
+    def then(self, action: Callable[[], object]) -> Replies:
+        """Has something done once all replies have come; gives the replies themselves."""
+        self._then = action
+        return self
+
+    def join(self, values: list[Value]) -> Sequence[Value]:
+        """What the op receives."""
+        received = values if self._join is None else self._join(values)
+        if self._then is not None:
+            self._then()
+        return received
+
+    def silent(self) -> tuple[str, ...]:
+        """The machines that were asked and have not answered."""
+        pairs = zip(self._asked, self.values, strict=False)
+        return tuple(dict.fromkeys(link.target.name for link, value in pairs if value is None))
+
+
+class Blocked(Wait):
+    """A wait of a machine until somebody releases it; `what` says for a reader what it waits for."""
+
+    __slots__ = ("_machine", "_what")
+
+    def __init__(self, machine: Machine, what: str):
+        self.missing, self.values = 1, []
+        self._what = what
+        self._machine = machine
+
+    def release(self) -> None:
+        """The machine goes on."""
+        self.missing = 0
+        self._machine.network.scheduler.wake(self._machine)
+
+    def join(self, values: list[Value]) -> None:
+        """A machine that was released has received nothing."""
+        return
+
+    def silent(self) -> tuple[str, ...]:
+        """The machine's communicator."""
+        return (f"{self._machine.name}/communicator",)
+
+    def __str__(self) -> str:
+        """What the machine waits for."""
+        return self._what
