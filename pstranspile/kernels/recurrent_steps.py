@@ -109,7 +109,7 @@ class Steps(NamedTuple):
 
     def batch(self, rows: Array) -> Array:
         """The rows in batch order."""
-        return rows[self.rows]
+        return rows.take(self.rows, axis=0)
 
     def back(self, batch: Array) -> Array:
         """The rows in the order of the sequences again."""
@@ -148,12 +148,12 @@ def steps_of(x: Any, slot: str, reverse: bool) -> tuple[Array, list[list[int]], 
     data, lod = sequences(x, slot)
     if len(lod) != 1:
         raise ValueError(f"{slot} has {len(lod)} levels of LoD, a recurrent unit takes one")
-    return data, lod, _cut(tuple(lod[0]), reverse)
+    return data, lod, steps_between(tuple(lod[0]), reverse)
 
 
 @lru_cache(32)
-def _cut(offsets: tuple[int, ...], reverse: bool) -> Steps:
-    """The steps of the sequences between offsets."""
+def steps_between(offsets: tuple[int, ...], reverse: bool = False) -> Steps:
+    """The steps of the sequences between offsets; with `reverse` the last row of a sequence comes first."""
     lengths = row_counts(offsets)
     order = np.argsort(-lengths, kind="stable")
     going_on = [order[lengths[order] > step] for step in range(int(lengths.max(initial=0)))]
