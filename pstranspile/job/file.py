@@ -139,15 +139,23 @@ def _parse_json(file: str, text: str) -> object:
     except json.JSONDecodeError as problem:
         where = Location(file, problem.lineno, problem.colno)
         raise JobError([error("job-file", f"not valid JSON: {problem.msg}", where)]) from None
-    except ValueError as problem:  # a number with thousands of digits
-        raise JobError([error("job-file", f"not valid JSON: {problem}", Location(file))]) from None
+    except ValueError:
+        raise JobError([error("job-file", f"not valid JSON: {_DIGITS}", Location(file))]) from None
+
+
+_DEEP = re.compile(r"""(?<![\w-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){128}""")
+"""A dotted key that the TOML library would take minutes and gigabytes for; a job has no tables at all."""
 
 
 def _parse_toml(file: str, text: str) -> object:
+    deep = _DEEP.search(text)
+    if deep is not None:
+        where = Location(file, text.count("\n", 0, deep.start()) + 1, deep.start() - text.rfind("\n", 0, deep.start()))
+        raise JobError([error("job-file", "nested too deeply to be a job", where)])
     library: Any = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     try:
         return library.loads(text)
-    except ValueError as problem:  # TOMLDecodeError is one; a number with thousands of digits another
+    except library.TOMLDecodeError as problem:
         place = re.search(r"\(at line (\d+), column (\d+)\)", str(problem))
         message = re.sub(r"\s*\(at .*\)$", "", str(problem))
         if "Cannot overwrite" in message:
@@ -156,6 +164,12 @@ def _parse_toml(file: str, text: str) -> object:
         if "end of document" in str(problem):
             where = Location(file, text.rstrip().count("\n") + 1, 1)
         raise JobError([error("job-file", f"not valid TOML: {message}", where)]) from None
+    except ValueError:
+        raise JobError([error("job-file", f"not valid TOML: {_DIGITS}", Location(file))]) from None
+
+
+_DIGITS = "a number has thousands of digits"
+"""What Python's own refusal of such a number, a ValueError, says in words for programmers."""
 
 
 def _placed(
