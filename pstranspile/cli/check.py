@@ -6,7 +6,17 @@ import argparse
 from collections.abc import Sequence
 
 from pstranspile.cli.blas import use_threads
-from pstranspile.cli.common import add_input, add_job, add_shares, load_verified, make_parser, read_job, refuse_empty
+from pstranspile.cli.common import (
+    add_input,
+    add_job,
+    add_shares,
+    count,
+    load_verified,
+    make_parser,
+    read_job,
+    refuse_empty,
+    whole,
+)
 from pstranspile.cli.report import quoting, report
 from pstranspile.cli.turns import TURNS_HELP, requested_turns
 
@@ -29,8 +39,6 @@ def run(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     use_threads()
     refuse_empty(parser, options, "feed", "init", "faults")
-    if options.steps is not None and options.steps < 1:
-        parser.error("--steps takes a number of at least 1")
     if options.schedules < 0:
         parser.error("--schedules takes a number of at least 0")
     job = read_job(options)
@@ -105,13 +113,13 @@ def _parser() -> argparse.ArgumentParser:
     group = parser.add_argument_group("the check")
     group.add_argument(
         "--steps",
-        type=int,
+        type=count,
         metavar="N",
         help="steps to train (default: as many as are fed, at most 5; 3 of made data for large programs)",
     )
     group.add_argument(
         "--schedules",
-        type=int,
+        type=whole,
         default=0,
         metavar="K",
         help="also run the cluster in K random orders of events, and compare how they end",
@@ -124,12 +132,12 @@ def _parser() -> argparse.ArgumentParser:
     group.add_argument("--program", metavar="TURNS", help=TURNS_HELP)
     group.add_argument("--feed", metavar="FILE.npz", help="data: arrays by input, as for run")
     group.add_argument("--init", metavar="FILE.npz|DIR", help="values to start from, as for run")
-    group.add_argument("--seed", type=int, metavar="N", help="takes the place of the programs' random seeds")
-    group.add_argument("--batch", type=int, metavar="N", help="rows of a batch that is made (default: 3 per trainer)")
+    group.add_argument("--seed", type=whole, metavar="N", help="takes the place of the programs' random seeds")
+    group.add_argument("--batch", type=count, metavar="N", help="rows of a batch that is made (default: 3 per trainer)")
     add_shares(group)
     group.add_argument(
         "--max-turns",
-        type=int,
+        type=count,
         default=100_000,
         metavar="N",
         help="the most turns of a loop, after which it is taken for one that never ends (default: 100,000)",

@@ -167,8 +167,15 @@ def folder_name(name: str) -> str:
 
 def count(text: str) -> int:
     """The type of options that take a number of things, at least one."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 1")
+    if not re.fullmatch("[0-9]{1,18}", text) or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no whole number of at least 1")
+    return int(text)
+
+
+def whole(text: str) -> int:
+    """The type of options that take a whole number, such as a seed."""
+    if not re.fullmatch("-?[0-9]{1,18}", text):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no whole number (of 18 digits at most)")
     return int(text)
 
 

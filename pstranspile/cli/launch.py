@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pstranspile.cli.common import add_input, add_job, load_verified, make_parser, read_job
+from pstranspile.cli.common import add_input, add_job, load_verified, make_parser, read_job, whole
 from pstranspile.cli.fetched import Shown, together, told
 from pstranspile.cli.progress import Lines, Progress, is_terminal, status
 from pstranspile.cli.report import quoting, report
@@ -74,7 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--logs", metavar="DIR", help="keep the output of the processes there")
     group = parser.add_argument_group("staying alive")
-    group.add_argument("--restarts", type=int, default=0, metavar="N", help="how often each process is started again")
+    group.add_argument("--restarts", type=whole, default=0, metavar="N", help="how often each process is started again")
     group.add_argument(
         "--state", metavar="DIR", help="where servers keep their state (default: with --restarts, a folder for the run)"
     )

@@ -20,6 +20,7 @@ from pstranspile.cli.common import (
     make_parser,
     read_job,
     refuse_empty,
+    whole,
 )
 from pstranspile.cli.report import quoting
 from pstranspile.cli.turns import TURNS_HELP, requested_fetches, requested_turns
@@ -153,7 +154,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         "what fetch ops name)",
     )
     group.add_argument(
-        "--seed", type=int, metavar="N", help="the seed of random numbers, in place of the program's own"
+        "--seed", type=whole, metavar="N", help="the seed of random numbers, in place of the program's own"
     )
     group.add_argument(
         "--max-turns",
@@ -165,7 +166,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--no-dropout", action="store_true", help="leave out what dropout ops do: all elements are kept")
     group.add_argument(
         "--schedule",
-        type=int,
+        type=whole,
         metavar="SEED",
         help="in a cluster: the order of events that this seed gives (default: machines in turn)",
     )

@@ -82,7 +82,7 @@ def read_faults(given: str, result: Compiled, steps: int) -> Scenario:
     """The scenario of a file, or the one that a seed draws, which is printed on stderr. Raises DiagnosticError."""
     from pstranspile.run.cluster.scenario import random_scenario, read_scenario
 
-    if not given.isdecimal():
+    if not given.isdecimal() or len(given) > 18:
         return read_scenario(given)
     trainers = [name for name in result.roles() if name.startswith("trainer")]
     servers = [name for name in result.roles() if name not in trainers]

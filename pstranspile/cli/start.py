@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.cli.blas import use_threads
-from pstranspile.cli.common import count, make_parser, seconds
+from pstranspile.cli.common import count, make_parser, seconds, whole
 from pstranspile.cli.fetched import shown
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error
 
@@ -88,7 +88,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--fetch", metavar="VAR", action="append", default=[], help="what to keep of every step (default: the loss)"
     )
-    group.add_argument("--seed", type=int, metavar="N", help="the seed of random numbers, the same on all machines")
+    group.add_argument("--seed", type=whole, metavar="N", help="the seed of random numbers, the same on all machines")
     group.add_argument("--threads", type=count, metavar="N", help="threads of matrix products (default: 1)")
 
 

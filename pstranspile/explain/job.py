@@ -94,13 +94,10 @@ class ExplainedJob:
 
     def place(self, machine: str, text: str) -> Place:
         """The op that a text names: `17`, `^2#0`, `startup#3`, `@startup^0#3`. Raises Unknown."""
-        match = re.fullmatch(r"(?:@?(?P<program>[^#^@]+)(?=[#^]))?(?:\^(?P<block>\d+))?#?(?P<number>\d+)", text.strip())
-        if text.strip().isdigit():
-            program, block, number = MAIN, 0, int(text)
-        elif match is None:
-            raise Unknown(f"{text!r} is not the number of an op; write 17, ^2#0 or @startup^0#3")
-        else:
-            program, block, number = match["program"] or MAIN, int(match["block"] or 0), int(match["number"])
+        match = _PLACE.fullmatch(text.strip())
+        if match is None:
+            raise Unknown(f"{text[:60]!r} is not the number of an op; write 17, ^2#0 or @startup^0#3")
+        program, block, number = match["program"] or MAIN, int(match["block"] or 0), int(match["number"])
         programs = self.machines[machine]
         if program not in programs:
             near = _near(program, list(programs), "it has")
@@ -113,6 +110,9 @@ class ExplainedJob:
             which = f"its ops are 0 to {count - 1}" if count else "it is empty"
             raise Unknown(f"@{program}^{block} of {machine} has no op {number}; {which}")
         return Place(machine, program, block, number)
+
+
+_PLACE = re.compile(r"(?:@?(?P<program>[^#^@]+)(?=[#^]))?(?:\^(?P<block>[0-9]{1,9})(?=#))?#?(?P<number>[0-9]{1,9})")
 
 
 def _near(name: str, known: list[str], otherwise: str) -> str:

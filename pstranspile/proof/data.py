@@ -43,7 +43,7 @@ def make_feeds(main: Program, steps: int, batch: int, seed: int = 0, shares: int
     (`check-no-data`) for inputs of other kinds.
     """
     expect_program(main, "make_feeds")
-    random = np.random.Generator(np.random.Philox(key=seed))
+    random = np.random.Generator(np.random.Philox(key=seed % (1 << 128)))
     inputs = inputs_of(main)
     maker = _Maker(without_unmade_terms(main), inputs, steps, batch, shares)
     feeds: dict[str, Any] = {}

@@ -17,7 +17,7 @@ from pstranspile.ir.model import MAIN, STARTUP, Module, Program
 from pstranspile.run import codes
 from pstranspile.run.feeds import near
 
-_ITEM = re.compile(r"@?(?P<name>[^*/,@\s]+)(?:(?P<how>[*/])(?P<number>[1-9][0-9]{0,8}))?")
+_ITEM = re.compile(r"@?(?P<name>[^*/,@\s]+)(?:(?P<how>[*/])(?P<number>[1-9][0-9]{0,5}))?")
 
 
 class Turns:

@@ -61,6 +61,14 @@ def test_version(capsys):
         (["plan", PROGRAM, "-pserver", "2"], "there is no option -pserver; did you mean --pservers?"),
         (["check", PROGRAM, *JOB, "--out", "x", "--set", "-1"], "there is no option --out; --help lists the options"),
         (["compile", PROGRAM, *JOB, "--o", "x"], "did you mean --output?"),
+        (["explain", PROGRAM, *JOB, "--op", "9" * 5000], "is not the number of an op"),
+        (["explain", PROGRAM, *JOB, "--op", "\u00b2"], "is not the number of an op"),
+        (["check", PROGRAM, *JOB, "--batch", "0"], "--batch: '0' is no whole number of at least 1"),
+        (["check", PROGRAM, *JOB, "--batch", "-1"], "--batch: '-1' is no whole number of at least 1"),
+        (["check", PROGRAM, *JOB, "--steps", "0"], "--steps: '0' is no whole number of at least 1"),
+        (["check", PROGRAM, *JOB, "--seed", "9" * 5000], "is no whole number (of 18 digits at most)"),
+        (["check", PROGRAM, *JOB, "--schedules", "1e3"], "'1e3' is no whole number"),
+        (["run", PROGRAM, "--max-turns", "x"], "'x' is no whole number"),
         (["--versoin"], "did you mean --version?"),
         (["--pservers", "2", "compile", PROGRAM], "the command comes first: pstranspile compile ..."),
         (["compile", PROGRAM], "pservers: mode sync needs at least one parameter server"),
@@ -85,6 +93,13 @@ def test_wrong_usage_is_status_2(arguments, says, capsys):
     assert out == ""
     assert says in err
     assert "Traceback" not in err
+
+
+def test_a_seed_may_be_any_number(capsys):
+    for seed in ("-1", "9" * 18):
+        assert main(["check", PROGRAM, *JOB, "--steps", "1", "--seed", seed]) == 0
+    assert main(["check", PROGRAM, *JOB, "--steps", "1", "--faults", "9" * 5000]) == 1
+    assert "error[cluster-scenario]" in capsys.readouterr().err
 
 
 def test_a_job_file_with_an_unknown_key_is_quoted(tmp_path, capsys):
