@@ -11,7 +11,7 @@ from pstranspile.arithmetic import same_everywhere
 from pstranspile.ir.model import Op
 from pstranspile.kernels.kernel import in_place
 from pstranspile.kernels.numeric import check_ids
-from pstranspile.kernels.rows import add_rows, in_use, scatter
+from pstranspile.kernels.rows import add_rows, in_use, merge_rows, scatter
 from pstranspile.values import Array, SelectedRows
 
 
@@ -49,27 +49,50 @@ def whole(gradient: Array | SelectedRows, *arrays: Array) -> tuple[tuple[Array, 
     return ((dense, *arrays),)
 
 
-def pieces(gradient: Array | SelectedRows, *arrays: Array, zeros: bool = True) -> Iterable[tuple[Array, ...]]:
-    """As `whole` gives them, for an update that treats every element alike: large ones in pieces of the arrays.
+def is_large(array: Array) -> bool:
+    """Whether an array is updated in pieces. (Not where what an element becomes depends on where it lies.)"""
+    return array.size > PIECE and same_everywhere()
 
-    Without `zeros` the gradient of a piece may be None, where none of its rows has one.
-    """
+
+def pieces(gradient: Array | SelectedRows, *arrays: Array) -> Iterable[tuple[Array, ...]]:
+    """As `whole` gives them, for an update that treats every element alike: large ones in pieces of the arrays."""
     size = arrays[0].size
-    if size <= PIECE or not same_everywhere() or not all(_in_one_row(array, size) for array in arrays):
+    if not is_large(arrays[0]) or not all(_in_one_row(array, size) for array in arrays):
         return whole(gradient, *arrays)
     if isinstance(gradient, SelectedRows):
-        return _pieces_of_rows(gradient, arrays, zeros) if len(gradient.rows) else ()
+        return _pieces_of_rows(gradient, arrays) if len(gradient.rows) else ()
     if not _in_one_row(gradient, size):
         return whole(gradient, *arrays)
-    flat = [array.reshape(-1) for array in (gradient, *arrays)]
-    return (tuple([array[at : at + PIECE] for array in flat]) for at in range(0, size, PIECE))
+    return _cut(gradient, *arrays)
+
+
+def update_all(gradient: SelectedRows, step: Callable[..., None], *tables: Array) -> None:
+    """As `update_rows`, and applies `step(None, *pieces of the tables)` to all other rows.
+
+    For an update that treats every element alike, wherever it lies.
+    """
+    merged = merge_rows([gradient])
+    check_ids(merged.rows, len(tables[0]), "row")
+    taken = [table.take(merged.rows, axis=0) for table in tables]
+    in_pieces = all(_in_one_row(table, tables[0].size) for table in tables)
+    for piece in _cut(*tables) if in_pieces else (tables,):
+        step(None, *piece)
+    step(in_use(merged).reshape(taken[0].shape), *taken)
+    for table, changed in zip(tables, taken, strict=True):
+        table[merged.rows] = changed
+
+
+def _cut(*arrays: Array) -> Iterator[tuple[Array, ...]]:
+    flat = [array.reshape(-1) for array in arrays]
+    for at in range(0, flat[0].size, PIECE):
+        yield tuple([array[at : at + PIECE] for array in flat])
 
 
 def _in_one_row(array: Array, size: int) -> bool:
     return array.size == size and array.flags.c_contiguous
 
 
-def _pieces_of_rows(gradient: SelectedRows, arrays: Sequence[Array], zeros: bool) -> Iterator[tuple[Array, ...]]:
+def _pieces_of_rows(gradient: SelectedRows, arrays: Sequence[Array]) -> Iterator[tuple[Array, ...]]:
     height = len(arrays[0])
     tables = [array.reshape(height, -1) for array in arrays]
     width = tables[0].shape[1]
@@ -82,6 +105,5 @@ def _pieces_of_rows(gradient: SelectedRows, arrays: Sequence[Array], zeros: bool
         part, places = dense[: height - at], rows[start:stop] - at
         if start < stop:
             add_rows(part, places, value[order[start:stop]])
-        held = zeros or start < stop
-        yield part if held else None, *[table[at : at + count] for table in tables]
+        yield part, *[table[at : at + count] for table in tables]
         part[places] = 0

@@ -11,8 +11,8 @@ from pstranspile.arithmetic import norm, number_of, over_root, root
 from pstranspile.ir.model import Op
 from pstranspile.kernels.kernel import Run, kernel
 from pstranspile.kernels.numeric import first
-from pstranspile.kernels.optimizer_steps import owned, pieces
-from pstranspile.kernels.rows import AS_ROWS, scatter, update_rows
+from pstranspile.kernels.optimizer_steps import is_large, owned, pieces, update_all
+from pstranspile.kernels.rows import AS_ROWS, update_rows
 from pstranspile.ops.attributes import flag, real
 from pstranspile.values import Array, SelectedRows
 
@@ -46,10 +46,8 @@ def _adam(op: Op) -> Run:
         param, moment1, moment2 = own(Param, Moment1, Moment2)
         factor1, rest1, factor2, rest2, small = numbers(beta1, beta2, Moment1.dtype)
         sparse = Grad.__class__ is SelectedRows and not as_rows
-        if Grad.__class__ is SelectedRows and not len(Grad.rows):
-            if sparse:
-                return param, moment1, moment2, Beta1Pow, Beta2Pow
-            Grad = scatter(Grad, Param.shape)
+        if sparse and not len(Grad.rows):
+            return param, moment1, moment2, Beta1Pow, Beta2Pow
         alike = Beta1Pow.dtype == Beta2Pow.dtype == Moment1.dtype
         power1, power2 = (Beta1Pow * factor1, Beta2Pow * factor2) if alike else (Beta1Pow * beta1, Beta2Pow * beta2)
         # with sparse rows Fluid has advanced the powers before it uses them
@@ -79,8 +77,10 @@ def _adam(op: Op) -> Run:
 
         if sparse and lazy:
             update_rows(Grad, step, param, moment1, moment2)
+        elif Grad.__class__ is SelectedRows and (as_rows or is_large(param)):
+            update_all(Grad, step, param, moment1, moment2)
         else:
-            for piece in pieces(Grad, param, moment1, moment2, zeros=False):
+            for piece in pieces(Grad, param, moment1, moment2):
                 step(*piece)
         return param, moment1, moment2, power1, power2
 
