@@ -71,6 +71,7 @@ class Suspicion:
         ]
         kept, suspects, wrong = set(self.given), list[int](), set[str]()
         ops = self.half.program.main_block.ops
+        last = runs[0].last_uses(self.half.first, ())
         for index in self.half.first:
             names = [name for name in dict.fromkeys(ops[index].output_names) if name]
             for run in runs:
@@ -92,6 +93,8 @@ class Suspicion:
             kept.difference_update(unfit)
             wrong.difference_update(names)
             wrong.update(name for name in unfit if name in self.ends)
+            for run in runs:
+                run.forget(last.get(index, ()))
         return wrong, suspects
 
     def causes(self) -> list[Cause]:

@@ -153,12 +153,11 @@ class Evaluation:
         """Runs some of the ops, some of them `given` other values. What gradients begin with is weighted.
 
         With `keep`, of the tensors that these ops make or read, only those in it are needed after them: others are
-        forgotten once nothing reads them (in a program with sub-blocks, which may look at anything, none is).
-        Raises DiagnosticError.
+        forgotten once nothing reads them. Raises DiagnosticError.
         """
         ops = self.ops = self.ops or self.execution.ops_with_copies()
         indices = tuple(indices)
-        last = {} if keep is None or len(self.program.blocks) > 1 else last_uses(ops, indices, keep)
+        last = {} if keep is None else self.last_uses(indices, keep)
         with np.errstate(all="ignore"):
             for index in indices:
                 for name, value in given.get(index, EMPTY).items():
@@ -171,11 +170,32 @@ class Evaluation:
                         self.frame.write(name, value)
                 if index in self._seeds:
                     self.frame.write(self._seeds[index], scaled({"": self[self._seeds[index]]}, self.weight)[""])
-                for name in last.get(index, ()):
-                    if isinstance(self.frame.local.get(name), np.ndarray | LoDTensor | SelectedRows):
-                        del self.frame.local[name]
-                        self.lent.pop(name, None)
+                self.forget(last.get(index, ()))
         return self
+
+    def last_uses(self, indices: Sequence[int], keep: Container[str]) -> dict[int, list[str]]:
+        """The variables not in `keep`, by the last of the ops at `indices` that mentions them; none where sub-blocks
+        may look at anything.
+        """
+        if len(self.program.blocks) > 1:
+            return {}
+        last: dict[str, int] = {}
+        ops = self.ops = self.ops or self.execution.ops_with_copies()
+        for index in indices:
+            for bound in ops[index]:
+                last.update(dict.fromkeys((*bound.op.input_names, *bound.op.output_names), index))
+        found: dict[int, list[str]] = {}
+        for name, index in last.items():
+            if name not in keep:
+                found.setdefault(index, []).append(name)
+        return found
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Lets go of tensors that are not kept from step to step."""
+        for name in names:
+            if isinstance(self.frame.local.get(name), np.ndarray | LoDTensor | SelectedRows):
+                del self.frame.local[name]
+                self.lent.pop(name, None)
 
     def without(self, indices: Sequence[int]) -> Evaluation:
         """Runs those of the ops that need no rows."""
@@ -184,19 +204,6 @@ class Evaluation:
     def __getitem__(self, name: str) -> Value:
         """The value of a variable now, None if it has none."""
         return self.frame.find(name)
-
-
-def last_uses(ops: Sequence[Sequence[BoundOp]], indices: Sequence[int], keep: Container[str]) -> dict[int, list[str]]:
-    """The variables not in `keep`, by the last of the ops at `indices` that mentions them."""
-    last: dict[str, int] = {}
-    for index in indices:
-        for bound in ops[index]:
-            last.update(dict.fromkeys((*bound.op.input_names, *bound.op.output_names), index))
-    found: dict[int, list[str]] = {}
-    for name, index in last.items():
-        if name not in keep:
-            found.setdefault(index, []).append(name)
-    return found
 
 
 def kept_after_first(half: Halves) -> frozenset[str]:
