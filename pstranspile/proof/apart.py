@@ -8,22 +8,22 @@ from pstranspile.compile import Compiled
 from pstranspile.ir.attributes import AttrValue
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op, Program, Role
-from pstranspile.proof.course import Course
 from pstranspile.proof.halves import halves_of
+from pstranspile.proof.workload import Workload
 from pstranspile.run.cluster.collective import plays_executor
 
 TAKING_OVER = frozenset({"recv", "concat", "c_broadcast"})
 """Op types by which a start-up program takes over what another machine started with."""
 
 
-def started_apart(made: Compiled, course: Course) -> Compiled:
+def started_apart(made: Compiled, workload: Workload) -> Compiled:
     """The job with trainers that initialise trained parameters with values of their own.
 
     In one process every machine draws the same initial values, on a real cluster without a seed each draws others.
     There trainers take over those of the servers, or of the first trainer, which keeps its own.
     """
     sound = made.with_roles({})
-    trained = {name for half in halves_of(made, course).values() for name in half.sent}
+    trained = {name for half in halves_of(made, workload).values() for name in half.sent}
     roles: dict[str, Role] = {}
     for number in range(0 if made.plan.pservers else 1, made.plan.trainers):
         role, startup = made.trainer(number), sound.trainer(number).startup

@@ -18,9 +18,9 @@ from pstranspile.ir.model import Op, Program
 from pstranspile.kernels.context import Value
 from pstranspile.ops import schema_of
 from pstranspile.proof.compare import plain
-from pstranspile.proof.course import metrics_of
 from pstranspile.proof.halves import Evaluation, Halves
 from pstranspile.proof.report import Cause
+from pstranspile.proof.workload import metrics_of
 from pstranspile.run.batch import Batch
 from pstranspile.values import LoDTensor, SelectedRows
 

@@ -16,16 +16,16 @@ from pstranspile.job import Job
 from pstranspile.plan.plan import Plan
 from pstranspile.proof.apart import started_apart
 from pstranspile.proof.causes import Suspicion, server_causes
-from pstranspile.proof.compare import Comparison, Doubts, Snapshot, differ, plain
-from pstranspile.proof.course import Course, Tell
-from pstranspile.proof.faults import Sound, check_faults
+from pstranspile.proof.compare import Comparison, PreciseComparison, Snapshot, differ, plain
+from pstranspile.proof.faults import Faultless, check_faults
 from pstranspile.proof.given import Given
 from pstranspile.proof.halves import halves_of
 from pstranspile.proof.ledger import Ledger
 from pstranspile.proof.made import made_feeds, naming_inputs, unstarted
 from pstranspile.proof.replays import replay_of
 from pstranspile.proof.report import Applied, Cause, Report, Verdict
-from pstranspile.proof.sides import Alone, Held, start_cluster, train_both
+from pstranspile.proof.training import ClusterValues, SingleMachine, start_cluster, train_both
+from pstranspile.proof.workload import Tell, Workload
 from pstranspile.run.cluster.scenario import Scenario
 from pstranspile.run.cluster.shares import Weighing
 from pstranspile.run.loss_rows import divided
@@ -86,21 +86,21 @@ def check(
     expect_module(module, "check")
     result = result or compile(module, job)
     seed = seed or module[STARTUP].random_seed or module.main.random_seed or 1
-    course = Course(module, programs, steps or STEPS, tell)
-    made = started_apart(result, course)
-    size = _kept_by(course.whole)
+    workload = Workload(module, programs, steps or STEPS, tell)
+    made = started_apart(result, workload)
+    size = _kept_by(workload.whole)
     if steps is None and feeds is None and size > LARGE:
-        course.steps = STEPS_OF_LARGE
+        workload.steps = STEPS_OF_LARGE
     if steps is None and feeds is not None:
-        course.steps = min(course.feeds(feeds).steps or STEPS, STEPS)
-    init = {**unstarted(module, course, init or {}), **(init or {})}
+        workload.steps = min(workload.feeds(feeds).steps or STEPS, STEPS)
+    init = {**unstarted(module, workload, init or {}), **(init or {})}
     with_made = feeds is None
     if feeds is None:
-        feeds = made_feeds(course, batch or ROWS_EACH * job.trainers, seed, job.trainers)
-    course.feeds(feeds).require(course.steps)
-    course.shares = shares
-    given = Given(module, made, course, feeds, init, seed)
-    with naming_inputs(course, made=with_made):
+        feeds = made_feeds(workload, batch or ROWS_EACH * job.trainers, seed, job.trainers)
+    workload.feeds(feeds).require(workload.steps)
+    workload.shares = shares
+    given = Given(module, made, workload, feeds, init, seed)
+    with naming_inputs(workload, made=with_made):
         first = _first_run(given, size, ends=bool(schedules), parameters=faults is not None)
     gc.collect()  # machines refer to each other
     comparison = first.comparison
@@ -109,14 +109,14 @@ def check(
         mode=job.mode,
         trainers=job.trainers,
         servers=len(job.pservers),
-        steps=course.steps,
+        steps=workload.steps,
         verdicts=tuple(comparison.verdicts() if precise.refused or not _promises(job) else precise.verdicts),
         applied=first.applied,
         promised=_promises(job),
         wrong=(*first.other_types, *precise.problems),
-        programs=course.text,
+        programs=workload.text,
         whole=_given_whole(given),
-        not_run=tuple(name for name in course.known if name not in course.programs),
+        not_run=tuple(name for name in workload.known if name not in workload.programs),
         learnt=comparison.learnt(),
         single_precision=precise.refused,
         shares=first.uneven,
@@ -128,8 +128,8 @@ def check(
     if different and (job.trainers > 1 or len(job.pservers) > 1 or job.mode in ALONE):
         report = report._replace(causes=tuple(_causes(given, first, precise.shown, different)))
     if faults is not None:
-        course.tell("with faults: step", 0, course.steps)
-        sound = Sound(first.parameters, not report.different, bool(report.shares)) if job.mode in TOGETHER else None
+        workload.tell("with faults: step", 0, workload.steps)
+        sound = Faultless(first.parameters, not report.different, bool(report.shares)) if job.mode in TOGETHER else None
         report = report._replace(faulty=check_faults(given, faults, sound))
     return report
 
@@ -156,16 +156,16 @@ class _FirstRun(NamedTuple):
 
 def _first_run(given: Given, size: float, *, ends: bool, parameters: bool) -> _FirstRun:
     """Trains both sides. Programs that keep more than `MOST_IN_DOUBLES` are held to the source here."""
-    module, made, course, feeds, init, seed = given
-    alone = Alone(module, course, feeds, init, seed)
-    cluster = start_cluster(made, course, feeds, init, seed)
+    module, made, workload, feeds, init, seed = given
+    single = SingleMachine(module, workload, feeds, init, seed)
+    cluster = start_cluster(made, workload, feeds, init, seed)
     plan = made.plan
     ledger = Ledger(_plans(made)) if plan.mode in ALONE else None
     if ledger is not None:
         cluster.network.observe(ledger)
-    held, comparison = Held(made, cluster, alone.start), Comparison(course, alone.start)
-    replay = replay_of(made, cluster, course, seed) if size > MOST_IN_DOUBLES else None
-    train_both(alone, held, comparison.look, replay)
+    held, comparison = ClusterValues(made, cluster, single.start), Comparison(workload, single.start)
+    replay = replay_of(made, cluster, workload, seed) if size > MOST_IN_DOUBLES else None
+    train_both(single, held, comparison.look, replay)
     all_ends = held.values() if ends and plan.mode not in ALONE else {}
     parameter_ends = cluster.parameters() if parameters else {}
     cluster.finish()
@@ -176,29 +176,29 @@ def _first_run(given: Given, size: float, *, ends: bool, parameters: bool) -> _F
     of_trainers = [shares.of(trainer.index) for trainer in cluster.trainers] if shares is not None else []
     fed = {
         step: [share for feed in of_trainers if (share := feed(step)) is not None]
-        for step in map(course.first_step, course.programs)
+        for step in map(workload.first_step, workload.programs)
         if step >= 0
     }
     told = f"the program keeps {size:.0f} MB, more than {MOST_IN_DOUBLES}"
     return _FirstRun(
         comparison,
-        alone.start,
-        alone.began,
+        single.start,
+        single.began,
         fed,
         parameter_ends,
         all_ends,
         held.other_types(),
         ledger.result() if ledger else None,
-        uneven.told(course.shares) if uneven else "",
+        uneven.told(workload.shares) if uneven else "",
         None if replay is None else _Precise((), replay.problems, replay.shown, told),
     )
 
 
 def _given_whole(given: Given) -> tuple[str, ...]:
     """The inputs, if all declare their batch size, so that every trainer is given the same data."""
-    course, feeds = given.course, given.course.feeds(given.feeds)
-    fed = {name for step in range(course.steps) for name in feeds.step(step)}
-    shared = given.made.plan.trainers > 1 and not any(divided(course.whole, name) for name in fed)
+    workload, feeds = given.workload, given.workload.feeds(given.feeds)
+    fed = {name for step in range(workload.steps) for name in feeds.step(step)}
+    shared = given.made.plan.trainers > 1 and not any(divided(workload.whole, name) for name in fed)
     return tuple(sorted(fed)) if shared else ()
 
 
@@ -224,14 +224,14 @@ def _in_doubles(given: Given, found: Sequence[Verdict]) -> _Precise:
 
 
 def _held_to_steps(given: Given, found: Sequence[Verdict]) -> _Precise:
-    module, made, course, feeds, init, seed = given
-    alone = Alone(module, course, feeds, init, seed)
-    cluster = start_cluster(made, course, feeds, init, seed)
-    replay, doubts = replay_of(made, cluster, course, seed), Doubts(course, alone.start, found)
-    train_both(alone, Held(made, cluster, alone.start), doubts.look, replay)
+    module, made, workload, feeds, init, seed = given
+    single = SingleMachine(module, workload, feeds, init, seed)
+    cluster = start_cluster(made, workload, feeds, init, seed)
+    replay, precise = replay_of(made, cluster, workload, seed), PreciseComparison(workload, single.start, found)
+    train_both(single, ClusterValues(made, cluster, single.start), precise.look, replay)
     cluster.finish()
     replay.end()
-    return _Precise(doubts.settled(), replay.problems, replay.shown)
+    return _Precise(precise.settled(), replay.problems, replay.shown)
 
 
 def _kept_by(program: Program) -> float:
@@ -252,17 +252,17 @@ def _plans(made: Compiled) -> list[Plan]:
 
 def _other_schedules(given: Given, start: Snapshot, schedules: int, wanted: Snapshot) -> tuple[tuple[int, str], ...]:
     """The schedules that end with other values, and the first variable that differs."""
-    _, made, course, feeds, init, seed = given
+    _, made, workload, feeds, init, seed = given
     found: list[tuple[int, str]] = []
     for schedule in range(1, schedules + 1):
-        cluster = start_cluster(made, course, feeds, init, seed, schedule, watch=False)
-        cluster.run_to(course.steps)
-        held = Held(made, cluster, start)
+        cluster = start_cluster(made, workload, feeds, init, seed, schedule, watch=False)
+        cluster.run_to(workload.steps)
+        held = ClusterValues(made, cluster, start)
         differing = next(
             (n for n in wanted if not differ(plain(held.value(n)), plain(wanted[n]), by_element=True)[0]), None
         )
         cluster.finish()
-        course.tell("orders of events", schedule, schedules)
+        workload.tell("orders of events", schedule, schedules)
         if differing is not None:
             found.append((schedule, differing))
     return tuple(found)
@@ -270,15 +270,15 @@ def _other_schedules(given: Given, start: Snapshot, schedules: int, wanted: Snap
 
 def _causes(given: Given, first: _FirstRun, shown: Mapping[str, str], different: Sequence[str]) -> list[Cause]:
     """The ops that make the first step of a program differ: on the trainers, then on the servers (as was `shown`)."""
-    course = given.course
-    halves, feeds = halves_of(given.made, course), course.feeds(given.feeds)
+    workload = given.workload
+    halves, feeds = halves_of(given.made, workload), workload.feeds(given.feeds)
     found: dict[Cause, None] = {}
-    for name in course.programs:
-        step = course.first_step(name)
+    for name in workload.programs:
+        step = workload.first_step(name)
         if step >= 0 and given.made.plan.trainers > 1:
             held = first.began.get(name, first.start)
             suspicion = Suspicion(halves[name], held, feeds.step(step), first.fed[step], given.seed)
             found.update(dict.fromkeys(suspicion.causes()))
-    for program in course.programs.values():
+    for program in workload.programs.values():
         found.update(dict.fromkeys(server_causes(program, shown, different)))
     return list(found)

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pstranspile.proof.course import Course
-from pstranspile.proof.keeping import chunks, same_bits
+from pstranspile.proof.arrays import chunks, same_bits
 from pstranspile.proof.report import ADDS_UP, BITWISE, DIFFERENT, ROUGH, ROUNDING, Learnt, Verdict
+from pstranspile.proof.workload import Workload
 from pstranspile.values import LoDTensor, SelectedRows
 
 OF_CHANGE = 1e-7
@@ -165,14 +165,14 @@ class _Metric:
 class Comparison:
     """The verdicts on losses, results and the variables that both sides have, which began with `start`."""
 
-    def __init__(self, course: Course, start: Snapshot):
-        self.course = course
+    def __init__(self, workload: Workload, start: Snapshot):
+        self.workload = workload
         self.start = start
-        self.parameters = {var.name for var in course.whole.parameters()}
-        self.updated = {n for owner in course.programs if course.steps_of(owner) for n in course.updated(owner)}
+        self.parameters = {var.name for var in workload.whole.parameters()}
+        self.updated = {n for owner in workload.programs if workload.steps_of(owner) for n in workload.updated(owner)}
         self.fetched = {
-            label: _Line(label, "metric" if name in course.metrics else course.kind(owner))
-            for owner, label, name in _watched(course)
+            label: _Line(label, "metric" if name in workload.metrics else workload.kind(owner))
+            for owner, label, name in _watched(workload)
         }
         self.lines: dict[str, _Line] = {}
         self.metrics: dict[str, _Metric] = {}
@@ -188,7 +188,7 @@ class Comparison:
             ours, theirs = seen.ours(name), seen.theirs.get(name)
             if not known and ours is None:
                 continue
-            if name in self.course.metrics:
+            if name in self.workload.metrics:
                 line = self.metrics.setdefault(name, _Metric(name, self.start.get(name)))
                 line.add(seen.step, ours, theirs, seen.counts[name])
                 continue
@@ -210,14 +210,14 @@ class Comparison:
         return tuple(Learnt(name, int(rows.sum()), len(rows)) for name, rows in sorted(self.changed.items()))
 
 
-class Doubts:
+class PreciseComparison:
     """Which of the differences that were `found` are none of rounding, as both sides are in double precision."""
 
-    def __init__(self, course: Course, start: Snapshot, found: Sequence[Verdict]):
-        self.course = course
+    def __init__(self, workload: Workload, start: Snapshot, found: Sequence[Verdict]):
+        self.workload = workload
         self.start = start
         self.found = found
-        self.parameters = {var.name for var in course.whole.parameters()}
+        self.parameters = {var.name for var in workload.whole.parameters()}
         self.change: dict[str, float] = {}
         """By how much each variable has changed at most."""
         self.bad: dict[Verdict, int] = {}
@@ -227,7 +227,7 @@ class Doubts:
         """Compares what both sides have after a step."""
         largest = {True: 0.0, False: 0.0}
         for name, value in seen.theirs.items():
-            if name not in self.course.metrics:
+            if name not in self.workload.metrics:
                 change, mine = moved(value, self.start.get(name)), name in self.parameters
                 largest[mine] = max(largest[mine], change)
                 self.change[name] = max(self.change.get(name, 0.0), change)
@@ -259,12 +259,12 @@ class Doubts:
         ]
 
 
-def _watched(course: Course) -> list[tuple[str, str, str]]:
+def _watched(workload: Workload) -> list[tuple[str, str, str]]:
     """What is fetched: its program, what it is called, its name there."""
     return [
-        (owner, course.label(owner, name), name)
-        for owner, names in course.watched.items()
-        for name in (names if course.steps_of(owner) else ())
+        (owner, workload.label(owner, name), name)
+        for owner, names in workload.watched.items()
+        for name in (names if workload.steps_of(owner) else ())
     ]
 
 

@@ -15,7 +15,7 @@ from pstranspile.proof.compare import OF_LARGEST, Snapshot, differ, moved, plain
 from pstranspile.proof.given import Given
 from pstranspile.proof.replays import replay_of
 from pstranspile.proof.report import BITWISE, DIFFERENT, ROUGH, ROUNDING, Away, Faulty
-from pstranspile.proof.sides import Alone, start_cluster
+from pstranspile.proof.training import SingleMachine, start_cluster
 from pstranspile.run.api import run
 from pstranspile.run.batch import joined
 from pstranspile.run.cluster.cluster import Cluster
@@ -27,7 +27,7 @@ from pstranspile.run.loss_rows import divided
 from pstranspile.run.scope import Scope, own_copy
 
 
-class Sound(NamedTuple):
+class Faultless(NamedTuple):
     """The run without faults: its parameters at the end, and whether it was as promised.
 
     `uneven`: whether shares had different numbers of rows.
@@ -38,13 +38,13 @@ class Sound(NamedTuple):
     uneven: bool = False
 
 
-def check_faults(given: Given, faults: Scenario, sound: Sound | None) -> Faulty:
+def check_faults(given: Given, faults: Scenario, sound: Faultless | None) -> Faulty:
     """Runs a cluster with faults, and says what came of it.
 
     `sound` is None for modes that promise no equality. Raises DiagnosticError, but not for a cluster that gets stuck.
     """
-    course = given.course
-    run = _Troubled(given, faults)
+    workload = given.workload
+    run = _FaultyRun(given, faults)
     found = Faulty(str(faults), run.told, run.stuck, run.wrong(counting=sound is None))
     if run.stuck:
         return found
@@ -52,7 +52,7 @@ def check_faults(given: Given, faults: Scenario, sound: Sound | None) -> Faulty:
         if any(isinstance(event, Leave | Crash) for event in faults.events):
             return found
         return found._replace(wrong=(*found.wrong, *_misfits(given, faults)), held=True)
-    counted = _counted(run.books, run.rings, run.cluster, course.steps)
+    counted = _counted(run.books, run.rings, run.cluster, workload.steps)
     if isinstance(counted, str):
         return found._replace(not_compared=counted)
     everybody = frozenset(range(len(run.cluster.trainers)))
@@ -66,7 +66,7 @@ def check_faults(given: Given, faults: Scenario, sound: Sound | None) -> Faulty:
         return found._replace(not_compared="shares have different numbers of rows, and count as if nobody were away")
     try:
         precise = given.in_doubles()
-        ours, wanted, start = _Troubled(precise, faults).ends, *_train(precise, counted)
+        ours, wanted, start = _FaultyRun(precise, faults).ends, *_train(precise, counted)
     except DiagnosticError:
         ours, wanted, start = run.ends, *_train(given, counted)
     return _compared(found, ours, wanted, start)
@@ -83,12 +83,12 @@ def _misfits(given: Given, faults: Scenario) -> list[str]:
 
 
 def _held_to_steps(given: Given, faults: Scenario) -> list[str]:
-    module, made, course, feeds, init, seed = given
-    cluster = start_cluster(made, course, feeds, init, seed, faults=faults)
-    replay = replay_of(made, cluster, course, seed)
+    module, made, workload, feeds, init, seed = given
+    cluster = start_cluster(made, workload, feeds, init, seed, faults=faults)
+    replay = replay_of(made, cluster, workload, seed)
     cluster.start()
-    replay.begin(Alone(module, course, feeds, init, seed).start)
-    for step in course.each_step("with faults, held to the source: step"):
+    replay.begin(SingleMachine(module, workload, feeds, init, seed).start)
+    for step in workload.each_step("with faults, held to the source: step"):
         cluster.run_to(step + 1)
         replay.hold(step)
     cluster.finish()
@@ -96,12 +96,12 @@ def _held_to_steps(given: Given, faults: Scenario) -> list[str]:
     return replay.problems
 
 
-class _Troubled:
+class _FaultyRun:
     """A run with faults, up to its end, or to where it gets stuck."""
 
     def __init__(self, given: Given, faults: Scenario):
-        _, made, course, feeds, init, seed = given
-        self.cluster = start_cluster(made, course, feeds, init, seed, watch=False, faults=faults)
+        _, made, workload, feeds, init, seed = given
+        self.cluster = start_cluster(made, workload, feeds, init, seed, watch=False, faults=faults)
         assert self.cluster.injector is not None
         self.books = UpdateLedger(self.cluster)
         self.rings = _Rings()
@@ -111,7 +111,7 @@ class _Troubled:
         self.stuck: tuple[str, ...] = ()
         self.ends: Snapshot = {}
         try:
-            self.cluster.run_to(course.steps)
+            self.cluster.run_to(workload.steps)
             self.ends = _parameters(self.cluster)
             self.cluster.finish()
         except DiagnosticError as problem:
@@ -246,18 +246,18 @@ def _train(given: Given, counted: Sequence[frozenset[int]]) -> tuple[Snapshot, S
     """The parameters of a single machine that is fed, in each step, the shares that counted, and what they were before.
     Steps of nobody are left out.
     """
-    module, made, course, feeds, init, seed = given
-    trainers = start_cluster(made, course, feeds, init, seed, watch=False).trainers
+    module, made, workload, feeds, init, seed = given
+    trainers = start_cluster(made, workload, feeds, init, seed, watch=False).trainers
     scope = Scope()
     run(module[STARTUP], scope=scope, seed=seed)
     for name, value in init.items():
         scope[name] = value
-    names = [var.name for var in course.whole.parameters() if var.name in scope]
+    names = [var.name for var in workload.whole.parameters() if var.name in scope]
     start = {name: own_copy(scope[name]) for name in names}
     for step, present in enumerate(counted):
         shares = [share for index in sorted(present) if (share := trainers[index].feed(step)) is not None]
         if shares:
-            program = course.programs[course.turns.program(step)]
+            program = workload.programs[workload.turns.program(step)]
             feed = joined(shares, [name for name in shares[0] if divided(program, name)])
             run(program, feed=feed, scope=scope, seed=seed, step=step)
     return {name: own_copy(scope[name]) for name in names}, start

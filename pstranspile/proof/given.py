@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from pstranspile.compile import Compiled
 from pstranspile.ir.model import Module
-from pstranspile.proof.course import Course
 from pstranspile.proof.doubles import compiled_in_doubles, module_in_doubles, values_in_doubles
+from pstranspile.proof.workload import Workload
 from pstranspile.run.step_feeds import GivenFeeds
 
 
@@ -17,7 +17,7 @@ class Given(NamedTuple):
 
     module: Module
     made: Compiled
-    course: Course
+    workload: Workload
     feeds: GivenFeeds
     init: Mapping[str, Any]
     seed: int
@@ -26,8 +26,8 @@ class Given(NamedTuple):
         """The same in double precision. Raises DiagnosticError where an op does not take it."""
         module = module_in_doubles(self.module)
         made = compiled_in_doubles(self.made, module)
-        course = Course(module, self.course.text or None, self.course.steps, self.course.tell)
-        course.shares = self.course.shares
+        workload = Workload(module, self.workload.text or None, self.workload.steps, self.workload.tell)
+        workload.shares = self.workload.shares
         given = self.feeds
         feeds = values_in_doubles(given) if isinstance(given, Mapping) else [values_in_doubles(each) for each in given]
-        return Given(module, made, course, feeds, values_in_doubles(self.init), self.seed)
+        return Given(module, made, workload, feeds, values_in_doubles(self.init), self.seed)

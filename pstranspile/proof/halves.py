@@ -16,7 +16,7 @@ from pstranspile.ir.model import Program
 from pstranspile.ir.roles import OpRole
 from pstranspile.kernels.context import Value
 from pstranspile.plan.plan import Plan
-from pstranspile.proof.course import Course
+from pstranspile.proof.workload import Workload
 from pstranspile.run.batch import Batch
 from pstranspile.run.bound import BoundOp
 from pstranspile.run.feeds import check_feeds
@@ -42,11 +42,11 @@ class Halves(NamedTuple):
     facts: Facts | None = None
 
 
-def halves_of(made: Compiled, course: Course) -> dict[str, Halves]:
+def halves_of(made: Compiled, workload: Workload) -> dict[str, Halves]:
     """The programs of a check, each cut where the mode of the job combines gradients."""
     parts = {part.name: part for part in made.emitter.parts} if isinstance(made.emitter, ServerJob) else {}
     found: dict[str, Halves] = {}
-    for name, program in course.programs.items():
+    for name, program in workload.programs.items():
         part = parts.get(name)
         if part is None:
             found[name] = _by_roles(program)

@@ -15,7 +15,7 @@ from pstranspile.checkpoint.layout import Layout, Part, Placed
 from pstranspile.checkpoint.state import misfit, part_of, whole_of
 from pstranspile.ir.frozen import EMPTY
 from pstranspile.kernels.context import Value
-from pstranspile.proof.keeping import CHUNK, same_arrays, same_bits
+from pstranspile.proof.arrays import CHUNK, same_arrays, same_bits
 from pstranspile.run.scope import own_copy
 
 Place: TypeAlias = "tuple[str, str]"

@@ -11,26 +11,26 @@ import numpy as np
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, subject_of
 from pstranspile.ir.model import STARTUP, Module, Op, Program
 from pstranspile.ir.types import VarKind
-from pstranspile.proof.course import Course
 from pstranspile.proof.data import inputs_of, make_feeds
+from pstranspile.proof.workload import Workload
 from pstranspile.values import NUMPY_TYPES
 
 
-def made_feeds(course: Course, batch: int, seed: int, shares: int) -> dict[str, Any]:
+def made_feeds(workload: Workload, batch: int, seed: int, shares: int) -> dict[str, Any]:
     """Data for as many runs of each program as there are; every program gets others."""
     found = {
-        name: make_feeds(program, len(course.steps_of(name)), batch, seed + place, shares)
-        for place, (name, program) in enumerate(course.programs.items())
+        name: make_feeds(program, len(workload.steps_of(name)), batch, seed + place, shares)
+        for place, (name, program) in enumerate(workload.programs.items())
     }
-    return course.joined(found)
+    return workload.joined(found)
 
 
-def unstarted(module: Module, course: Course, init: Mapping[str, Any]) -> dict[str, Any]:
+def unstarted(module: Module, workload: Workload, init: Mapping[str, Any]) -> dict[str, Any]:
     """Zeros for what is kept for metrics only and has no start: scripts reset it beside the start-up program."""
     started = {name for op in module[STARTUP].main_block.ops for name in op.output_names}
     found: dict[str, Any] = {}
-    for name in sorted(course.metrics - started - init.keys()):
-        var = course.whole.main_block.vars.get(name)
+    for name in sorted(workload.metrics - started - init.keys()):
+        var = workload.whole.main_block.vars.get(name)
         whole = var is not None and var.persistable and var.kind is VarKind.LOD_TENSOR and var.tensor is not None
         if var is not None and var.tensor is not None and whole and min(var.shape, default=0) > 0:
             found[name] = np.zeros(var.shape, NUMPY_TYPES[var.tensor.dtype])
@@ -38,18 +38,18 @@ def unstarted(module: Module, course: Course, init: Mapping[str, Any]) -> dict[s
 
 
 @contextmanager
-def naming_inputs(course: Course, *, made: bool) -> Generator[None, None, None]:
+def naming_inputs(workload: Workload, *, made: bool) -> Generator[None, None, None]:
     """Where an op fails on data that were made, tells which inputs it works on, so that they can be given."""
     try:
         yield
     except DiagnosticError as problem:
         if not made:
             raise
-        raise DiagnosticError(_with_inputs(course, item) for item in problem.diagnostics) from None
+        raise DiagnosticError(_with_inputs(workload, item) for item in problem.diagnostics) from None
 
 
-def _with_inputs(course: Course, problem: Diagnostic) -> Diagnostic:
-    for program in course.programs.values():
+def _with_inputs(workload: Workload, problem: Diagnostic) -> Diagnostic:
+    for program in workload.programs.values():
         for index, op in enumerate(program.main_block.ops):
             if problem.subject == subject_of(op):
                 names = _reached(program, index, op)

@@ -19,13 +19,13 @@ from pstranspile.checkpoint.state import part_of
 from pstranspile.compile import Compiled
 from pstranspile.ir.frozen import EMPTY
 from pstranspile.kernels.context import Value
+from pstranspile.proof.arrays import same_arrays, same_bits
 from pstranspile.proof.compare import Snapshot, moved, plain
-from pstranspile.proof.course import Course
 from pstranspile.proof.halves import Evaluation, Halves, halves_of, kept_after_first, kept_of
-from pstranspile.proof.keeping import same_arrays, same_bits
 from pstranspile.proof.machine_values import MachineValues, Place, values_kept
 from pstranspile.proof.report import ROUGH
 from pstranspile.proof.slices import SliceUpdates
+from pstranspile.proof.workload import Workload
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.scope import own_copy
 from pstranspile.values import NUMPY_TYPES, LoDTensor
@@ -51,13 +51,13 @@ class Replay:
     waits = True
     """Whether machines wait for each other, so that a trainer without rows takes part in a step."""
 
-    def __init__(self, made: Compiled, cluster: Cluster, course: Course, seed: int):
+    def __init__(self, made: Compiled, cluster: Cluster, workload: Workload, seed: int):
         self.made = made
         self.cluster = cluster
-        self.course = course
+        self.workload = workload
         self.seed = seed
         self.layout = layout_of(made)
-        self.halves: dict[str, Halves] = halves_of(made, course)
+        self.halves: dict[str, Halves] = halves_of(made, workload)
         self.problems: list[str] = []
         self.shown: dict[str, str] = {}
         """Parameters whose updates on servers are others than the source's, and why: so they fit."""
@@ -145,7 +145,7 @@ class Replay:
     def hold(self, step: int) -> None:
         """Compares every machine with what the source program makes of the step (counted from 0)."""
         now = self.live()
-        name = self.course.turns.program(step)
+        name = self.workload.turns.program(step)
         wanted = self.expected(self.halves[name], step)
         wrong = self._misfits(now, wanted)
         for place in self.unexplained(wrong, now, wanted, step) if wrong else ():

@@ -161,7 +161,7 @@ class _Window:
         """
         rows, counts = self.rows.get(trainer, {}), dict[str, int]()
         got: dict[str, dict[str, Value]] = {}
-        program = self.replay.cluster.trainers[trainer].role.programs[self.replay.course.turns.program(self.step)]
+        program = self.replay.cluster.trainers[trainer].role.programs[self.replay.workload.turns.program(self.step)]
         for op in program.main_block.ops:
             table = op.input("W") or ""
             if op.type == "distributed_lookup_table" and len(rows.get(table, ())) > 1:
@@ -225,7 +225,7 @@ class _Window:
         if table is None or gradient is None or event.variable not in names:
             return
         self.replay.shown[table.name] = BY_ID
-        updates = self.replay.updates[self.replay.course.turns.program(self.step)]
+        updates = self.replay.updates[self.replay.workload.turns.program(self.step)]
         counters = self.replay.counted(event.server, self.replay.start)
         rate = updates.rates(self.now, event.server, self.step, counters)[table.learning_rate]
         here = event.server, table.name

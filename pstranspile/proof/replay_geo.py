@@ -56,11 +56,11 @@ class GeoReplay(EventReplay):
     def end(self) -> None:
         """When trainers leave, they send what they have learnt since the last exchange."""
         found = dict(self.before)
-        self._exchange(found, due=self.since > 0, step=self.course.steps)
+        self._exchange(found, due=self.since > 0, step=self.workload.steps)
         now = self.live()
         for place, value in found.items():
             if place in now and not self.fits(place, now[place], value):
-                self.tell(self.course.steps, place, "does not end as what trainers have learnt comes to")
+                self.tell(self.workload.steps, place, "does not end as what trainers have learnt comes to")
 
     def _exchange(self, found: dict[Place, Value], *, due: bool, step: int) -> None:
         sent: dict[tuple[int, Place], int] = {}
@@ -119,4 +119,4 @@ class GeoReplay(EventReplay):
 
     def before_end(self, step: int) -> bool:
         """Whether trainers still need what others have learnt."""
-        return step < self.course.steps
+        return step < self.workload.steps

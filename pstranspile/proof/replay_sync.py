@@ -86,7 +86,7 @@ class SyncReplay(Replay):
             total = mean._replace(value=mean.value * mean.value.dtype.type(len(runs)))
             for number in range(len(self.made.plan.pservers)):
                 place = f"pserver_{number}", table.name
-                rate, updates = run[table.learning_rate], self.updates[self.course.turns.program(step)]
+                rate, updates = run[table.learning_rate], self.updates[self.workload.turns.program(step)]
                 found[place] = updates.update_table(self.before[place], total, rate, number)
 
     # what servers do otherwise
@@ -97,7 +97,7 @@ class SyncReplay(Replay):
         """What is still wrong when servers update the slices of a parameter one by one, as if each were the whole, and
         leave alone those that a step brings no rows of. Notes for which parameters that is the reason.
         """
-        updates = self.updates.get(self.course.turns.program(step))
+        updates = self.updates.get(self.workload.turns.program(step))
         if updates is None or updates.half.plan is None or not self.made.plan.pservers:
             return wrong
         bad, gradients = set(wrong), dict[str, Value](self.rows)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from pstranspile.compile import Compiled
-from pstranspile.proof.course import Course
 from pstranspile.proof.replay import Replay
 from pstranspile.proof.replay_async import AsyncReplay
 from pstranspile.proof.replay_geo import GeoReplay
 from pstranspile.proof.replay_sync import SyncReplay
+from pstranspile.proof.workload import Workload
 from pstranspile.run.cluster.cluster import Cluster
 
 
-def replay_of(made: Compiled, cluster: Cluster, course: Course, seed: int) -> Replay:
+def replay_of(made: Compiled, cluster: Cluster, workload: Workload, seed: int) -> Replay:
     """What holds the steps of a job's machines to the source; to be made before the cluster starts."""
     kinds = {"async": AsyncReplay, "half-async": AsyncReplay, "geo": GeoReplay}
-    return kinds.get(made.plan.mode, SyncReplay)(made, cluster, course, seed)
+    return kinds.get(made.plan.mode, SyncReplay)(made, cluster, workload, seed)

@@ -16,10 +16,10 @@ from typing import Any, TypeAlias
 
 from pstranspile.compile import Compiled
 from pstranspile.ir.model import Module
-from pstranspile.proof.course import Course
 from pstranspile.proof.data import make_feeds
 from pstranspile.proof.replays import replay_of
-from pstranspile.proof.sides import start_cluster
+from pstranspile.proof.training import start_cluster
+from pstranspile.proof.workload import Workload
 from pstranspile.run.cluster.message import GET, GET_NOW, GET_ROWS, LOOKUP, NOTIFY, SEND, Message
 
 ASKING = (GET, GET_NOW, GET_ROWS)
@@ -33,10 +33,10 @@ Sent: TypeAlias = "dict[tuple[int, int], list[Taken]]"
 """The messages of each trainer and step, in the order in which they are sent."""
 
 
-def _messages(made: Compiled, course: Course, feeds: Any) -> tuple[dict[Any, list[Taken]], Sent]:
+def _messages(made: Compiled, workload: Workload, feeds: Any) -> tuple[dict[Any, list[Taken]], Sent]:
     """The messages that concern each slice in the order in which they are taken, and as they were sent."""
-    cluster = start_cluster(made, course, feeds, {}, 5)
-    replay: Any = replay_of(made, cluster, course, 5)
+    cluster = start_cluster(made, workload, feeds, {}, 5)
+    replay: Any = replay_of(made, cluster, workload, 5)
     slices = {place: (o.server, o.slice.name) for place, (_, o) in replay.sent.items()}
     taken: dict[Any, list[Taken]] = {}
     sent: Sent = {}
@@ -56,20 +56,20 @@ def _messages(made: Compiled, course: Course, feeds: Any) -> tuple[dict[Any, lis
 
     cluster.network.observe(watch)
     cluster.start()
-    cluster.run_to(course.steps)
+    cluster.run_to(workload.steps)
     cluster.finish()
     return taken, sent
 
 
 def may_be_taken(made: Compiled, changed: Compiled, module: Module, turns: str | None, steps: int) -> bool:
     """Whether the servers of a compile might take the messages that those of a changed one take, in that order."""
-    course = Course(module, turns, steps)
+    workload = Workload(module, turns, steps)
     given = {
-        name: make_feeds(program, len(course.steps_of(name)), 3 * made.plan.trainers, 77)
-        for name, program in course.programs.items()
+        name: make_feeds(program, len(workload.steps_of(name)), 3 * made.plan.trainers, 77)
+        for name, program in workload.programs.items()
     }
-    _, sent = _messages(made, course, course.joined(given))
-    taken, others = _messages(changed, course, course.joined(given))
+    _, sent = _messages(made, workload, workload.joined(given))
+    taken, others = _messages(changed, workload, workload.joined(given))
     if {t: Counter(messages) for t, messages in sent.items()} != {t: Counter(m) for t, m in others.items()}:
         return False
     graph: TopologicalSorter[Any] = TopologicalSorter()

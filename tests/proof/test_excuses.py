@@ -28,8 +28,8 @@ from pstranspile.ir.model import Module
 from pstranspile.layers.parameters import create_parameter
 from pstranspile.proof import check, given
 from pstranspile.proof.compare import moved, same_in_doubles
-from pstranspile.proof.course import metrics_of
 from pstranspile.proof.report import ADDS_UP, ROUNDING, report_text
+from pstranspile.proof.workload import metrics_of
 
 checking = importlib.import_module("pstranspile.proof.check")
 

@@ -8,9 +8,9 @@ import pytest
 import pstranspile as ps
 from pstranspile import layers as L
 from pstranspile.autodiff import SGD, minimize
-from pstranspile.proof.course import Course
 from pstranspile.proof.replays import replay_of
-from pstranspile.proof.sides import start_cluster
+from pstranspile.proof.training import start_cluster
+from pstranspile.proof.workload import Workload
 
 STEPS = 3
 
@@ -29,10 +29,10 @@ def looking_up_twice() -> ps.Module:
 def test_each_lookup_is_held_to_what_the_server_had_then(schedule: int):
     module = looking_up_twice()
     made = ps.compile(module, ps.Job(pservers=2, trainers=3, mode="async", min_block_size=4))
-    course = Course(module, None, STEPS)
+    workload = Workload(module, None, STEPS)
     ids = np.random.RandomState(0).randint(0, 6, (STEPS, 12, 1)).astype("int64")
-    cluster = start_cluster(made, course, {"ids": ids}, {}, 5, schedule)
-    replay = replay_of(made, cluster, course, 5)
+    cluster = start_cluster(made, workload, {"ids": ids}, {}, 5, schedule)
+    replay = replay_of(made, cluster, workload, 5)
     cluster.start()
     start = ps.Scope()
     ps.run(module["startup"], scope=start, seed=5)

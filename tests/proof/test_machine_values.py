@@ -10,10 +10,10 @@ import pytest
 import pstranspile as ps
 from pstranspile import layers as L
 from pstranspile.autodiff import SGD, minimize
-from pstranspile.proof.course import Course
 from pstranspile.proof.machine_values import ChangedRows, changed_rows
 from pstranspile.proof.replays import replay_of
-from pstranspile.proof.sides import Alone, start_cluster
+from pstranspile.proof.training import SingleMachine, start_cluster
+from pstranspile.proof.workload import Workload
 
 ROWS = 1 << 16
 
@@ -48,13 +48,13 @@ def embedding() -> ps.Module:
 def test_a_row_that_no_step_concerns_is_held_to_what_it_was(wrong: int | None):
     module = embedding()
     made = ps.compile(module, ps.Job(pservers=2, trainers=2))
-    course = Course(module, None, 2)
+    workload = Workload(module, None, 2)
     feeds = {"ids": np.array([[[7], [9], [7], [ROWS - 2]], [[8], [1], [2], [3]]])}
-    alone = Alone(module, course, feeds, {}, 5)
-    cluster = start_cluster(made, course, feeds, {}, 5)
-    replay = replay_of(made, cluster, course, 5)
+    single = SingleMachine(module, workload, feeds, {}, 5)
+    cluster = start_cluster(made, workload, feeds, {}, 5)
+    replay = replay_of(made, cluster, workload, 5)
     cluster.start()
-    replay.begin(alone.start)
+    replay.begin(single.start)
     for step in range(2):
         cluster.run_to(step + 1)
         if step and wrong is not None:
@@ -75,9 +75,9 @@ def test_a_step_of_the_single_machine_forgets_what_nothing_reads_any_more():
     minimize(L.mean(L.fc(hidden, 1)), SGD(0.1))
     module = draft.module()
     feeds = {"x": np.ones((1, 1000, 1000), "float32")}
-    alone = Alone(module, Course(module, None, 1), feeds, {}, 1)
+    single = SingleMachine(module, Workload(module, None, 1), feeds, {}, 1)
     tracemalloc.start()
-    alone.train(0)
+    single.train(0)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 45 * feeds["x"].nbytes  # forward and backward make 120 such arrays, of which relu's results are read

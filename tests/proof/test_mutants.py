@@ -23,12 +23,12 @@ from pstranspile.ir.model import Module
 from pstranspile.proof import check
 from pstranspile.proof.apart import started_apart
 from pstranspile.proof.compare import plain
-from pstranspile.proof.course import Course
 from pstranspile.proof.data import make_feeds
 from pstranspile.proof.given import Given
 from pstranspile.proof.replay import Replay
 from pstranspile.proof.replays import replay_of
-from pstranspile.proof.sides import start_cluster
+from pstranspile.proof.training import start_cluster
+from pstranspile.proof.workload import Workload
 from pstranspile.run.cluster.scenario import Scenario, parse_scenario, random_scenario
 from pstranspile.run.scope import own_copy
 from tests.emit.several import adversarial, two_tasks, with_evaluation
@@ -130,22 +130,22 @@ def trace(made: Compiled, name: str, mode: str, data: int, *, precise: bool = Fa
     with. `precise`: in double precision.
     """
     module, turns = source(name)
-    course = Course(module, turns, STEPS)
+    workload = Workload(module, turns, STEPS)
     trainers = made.plan.trainers
-    feeds = course.joined(
+    feeds = workload.joined(
         {
-            name: make_feeds(program, len(course.steps_of(name)), 3 * trainers, data)
-            for name, program in course.programs.items()
+            name: make_feeds(program, len(workload.steps_of(name)), 3 * trainers, data)
+            for name, program in workload.programs.items()
         }
     )
-    given = Given(module, started_apart(made, course), course, feeds, {}, 5)
+    given = Given(module, started_apart(made, workload), workload, feeds, {}, 5)
     try:
         given = given.in_doubles() if precise else given
-        cluster = start_cluster(given.made, given.course, given.feeds, {}, 5)
-        looker = replay_of(without_changes(given.made), cluster, given.course, 5)
+        cluster = start_cluster(given.made, given.workload, given.feeds, {}, 5)
+        looker = replay_of(without_changes(given.made), cluster, given.workload, 5)
         cluster.start()
         found: Trace = [_kept(looker)]
-        for step in range(course.steps):
+        for step in range(workload.steps):
             cluster.run_to(step + 1)
             fetched = {("fetched", i): t.results[-1].values for i, t in enumerate(cluster.trainers)}
             found.append({**_kept(looker), **fetched})
@@ -159,9 +159,9 @@ def _with_faults(given: Given, mode: str) -> Trace:
     scenario = faults_of(given.made, mode)
     if scenario is None:
         return []
-    cluster = start_cluster(given.made, given.course, given.feeds, {}, 5, watch=False, faults=scenario)
+    cluster = start_cluster(given.made, given.workload, given.feeds, {}, 5, watch=False, faults=scenario)
     try:
-        cluster.run_to(given.course.steps)
+        cluster.run_to(given.workload.steps)
         return [cluster.parameters()]
     except DiagnosticError as stuck:
         return [{str(stuck): 0}]

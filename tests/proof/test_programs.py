@@ -58,9 +58,9 @@ def test_gradients_of_all_programs_are_counted(mode: str):
     assert report.applied is not None
     slices = 3 + 2 + 2  # the encoder's weights in two, its bias, and weights and bias of a task
     assert report.applied.sent == report.applied.applied == 6 * 2 * (slices - 2)
-    alone = check(sgd(), job(1, mode), steps=6, programs=TURNS)
-    assert alone.holds
-    assert {verdict.equality for verdict in alone.verdicts} == {BITWISE}
+    single = check(sgd(), job(1, mode), steps=6, programs=TURNS)
+    assert single.holds
+    assert {verdict.equality for verdict in single.verdicts} == {BITWISE}
 
 
 @pytest.mark.parametrize("trainers", [1, 2])

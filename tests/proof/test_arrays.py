@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from pstranspile.proof.arrays import CHUNK, same_bits
 from pstranspile.proof.compare import differ
-from pstranspile.proof.keeping import CHUNK, same_bits
 
 
 def test_bits_tell_what_numbers_do_not():

@@ -76,7 +76,7 @@ def _tell_nobody(what: str, done: int, of: int) -> None:
     return None
 
 
-class Course:
+class Workload:
     """The steps of a check. `text` says which program each runs (`main*5,generator`), None for always @main.
 
     Raises DiagnosticError.

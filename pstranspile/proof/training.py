@@ -1,4 +1,4 @@
-"""The two sides of a check: the single machine, and the cluster, from the same start on the same data."""
+"""What a check trains: the single machine, and the cluster, from the same start on the same data."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pstranspile.checkpoint.state import Scopes, values_held, whole_of
 from pstranspile.compile import Compiled
 from pstranspile.ir.model import STARTUP, Module
 from pstranspile.proof.compare import Seen, Snapshot, plain, together
-from pstranspile.proof.course import Course
 from pstranspile.proof.replay import Replay
+from pstranspile.proof.workload import Workload
 from pstranspile.run.api import run
 from pstranspile.run.batch import Batch
 from pstranspile.run.cluster.cluster import Cluster
@@ -28,22 +28,22 @@ from pstranspile.run.step_feeds import GivenFeeds
 from pstranspile.values import SelectedRows
 
 
-class Alone:
+class SingleMachine:
     """The single machine, step by step.
 
     `start` is a copy of what it keeps before the first step, `began` of what it kept before the first step of each
     program that is not run first.
     """
 
-    def __init__(self, module: Module, course: Course, feeds: GivenFeeds, init: Mapping[str, Any], seed: int):
-        self.course = course
+    def __init__(self, module: Module, workload: Workload, feeds: GivenFeeds, init: Mapping[str, Any], seed: int):
+        self.workload = workload
         self.seed = seed
         self.scope = Scope()
         run(module[STARTUP], scope=self.scope, seed=seed)
         for name, value in init.items():
             self.scope[name] = value
-        self.given = course.feeds(feeds)
-        self.names = [name for name, var in course.whole.main_block.vars.items() if var.persistable]
+        self.given = workload.feeds(feeds)
+        self.names = [name for name, var in workload.whole.main_block.vars.items() if var.persistable]
         self.start = self._copies()
         self.began: dict[str, Snapshot] = {}
         self.prepared: dict[tuple[str, tuple[str, ...]], Prepared] = {}
@@ -58,21 +58,21 @@ class Alone:
 
     def train(self, step: int) -> dict[str, Any]:
         """Trains a step (counted from 0), and gives what is watched of it."""
-        owner = self.course.turns.program(step)
-        if step and step == self.course.first_step(owner):
+        owner = self.workload.turns.program(step)
+        if step and step == self.workload.first_step(owner):
             self.began[owner] = self._copies()
         feed = self.given.step(step)
         form = owner, tuple(feed)
         if form not in self.prepared:  # at once: what is not prepared keeps all that it makes to the end of its step
-            execution = Execution(self.course.programs[owner], self.scope, seed=self.seed)
-            self.prepared[form] = Prepared(execution, tuple(feed), self.course.watched[owner])
+            execution = Execution(self.workload.programs[owner], self.scope, seed=self.seed)
+            self.prepared[form] = Prepared(execution, tuple(feed), self.workload.watched[owner])
         self.prepared[form].execution.step = step
         return self.prepared[form].step(feed)
 
 
 def start_cluster(
     result: Compiled,
-    course: Course,
+    workload: Workload,
     feeds: GivenFeeds,
     init: Mapping[str, Any],
     seed: int,
@@ -82,22 +82,24 @@ def start_cluster(
     faults: Scenario | None = None,
 ) -> Cluster:
     """The cluster, before its first step; with `watch`, losses and results are fetched. `faults` go wrong."""
-    fetch = [course.label(owner, name) for owner, names in course.watched.items() for name in names] if watch else []
+    fetch = (
+        [workload.label(owner, name) for owner, names in workload.watched.items() for name in names] if watch else []
+    )
     cluster = cluster_of(
         result,
         fetch=fetch,
         init=init,
         seed=seed,
         schedule=schedule,
-        programs=course.given_turns,
+        programs=workload.given_turns,
         faults=faults,
-        shares=course.shares,
+        shares=workload.shares,
     )
     cluster.feed(feeds)
     return cluster
 
 
-class Held:
+class ClusterValues:
     """Whole values of a cluster's variables, wherever they lie. Rows of a table by id replace those in `start`."""
 
     def __init__(self, result: Compiled, cluster: Cluster, start: Snapshot):
@@ -146,28 +148,30 @@ class Held:
         return found
 
 
-def train_both(alone: Alone, held: Held, look: Callable[[Seen], object], replay: Replay | None = None) -> None:
+def train_both(
+    single: SingleMachine, held: ClusterValues, look: Callable[[Seen], object], replay: Replay | None = None
+) -> None:
     """Trains the single machine and the cluster of `held` step by step, and looks at both after every one.
 
     So the values of one step are there at a time. With `replay` each step is held to the source.
     """
-    cluster, course = held.cluster, alone.course
+    cluster, workload = held.cluster, single.workload
     cluster.start()
     if replay is not None:
-        replay.begin(alone.start)
-    for step in course.each_step("both sides: step" if replay is None else "held to the source: step"):
-        wanted = alone.train(step)
+        replay.begin(single.start)
+    for step in workload.each_step("both sides: step" if replay is None else "held to the source: step"):
+        wanted = single.train(step)
         give_back_freed_memory()
         cluster.run_to(step + 1)
         give_back_freed_memory()
         if replay is not None:
             replay.hold(step)
-        owner = course.turns.program(step)
+        owner = workload.turns.program(step)
         fetched: dict[str, tuple[Any, Any]] = {}
-        for name in course.watched[owner]:
+        for name in workload.watched[owner]:
             fed = [trainer.feed(step) for trainer in cluster.trainers]
             weights = [share.weight if isinstance(share, Batch) else 1.0 for share in fed]
             parts = [trainer.results[step].values[name] for trainer in cluster.trainers]
-            fetched[course.label(owner, name)] = together(parts, weights, wanted[name])
-        counts = {name: [trainer.scope.get(name) for trainer in cluster.trainers] for name in course.metrics}
-        look(Seen(step + 1, fetched, held.value, alone.values(), counts))
+            fetched[workload.label(owner, name)] = together(parts, weights, wanted[name])
+        counts = {name: [trainer.scope.get(name) for trainer in cluster.trainers] for name in workload.metrics}
+        look(Seen(step + 1, fetched, held.value, single.values(), counts))
