@@ -8,7 +8,7 @@ from itertools import zip_longest
 
 from pstranspile.explain.place import Place, ops_of
 from pstranspile.ir.model import MAIN, Op, Program
-from pstranspile.ops.shapes import strings_attr
+from pstranspile.ops.attributes import strings_attr
 
 Key = tuple[str, str]
 """Endpoint and variable."""

@@ -22,7 +22,7 @@ from pstranspile.explain.messages import BARRIERS, Key, blocks_named, fetched_by
 from pstranspile.explain.place import Place
 from pstranspile.explain.placement import rows_of
 from pstranspile.ir.model import MAIN, STARTUP, Op, Origin
-from pstranspile.ops.shapes import strings_attr
+from pstranspile.ops.attributes import strings_attr
 
 Peer = tuple[str, Place]
 """What the other op does, and where it stands."""

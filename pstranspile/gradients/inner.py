@@ -9,8 +9,8 @@ from pstranspile.gradients.needs import Terms
 from pstranspile.gradients.versions import Expected, Forward, Use, end_of, inner_in
 from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.model import Op
+from pstranspile.ops.attributes import strings_attr
 from pstranspile.ops.gradient import EMPTY_NAME, SUFFIX, differentiated, gradient_name
-from pstranspile.ops.shapes import strings_attr
 
 _NONE: frozenset[Use] = frozenset()
 

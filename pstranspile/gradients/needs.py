@@ -8,8 +8,8 @@ from collections.abc import Set as AbstractSet
 from pstranspile.gradients.versions import Expected, Forward, Use, end_of, expected_of, inner_block, outside_names
 from pstranspile.ir.model import Op, Program
 from pstranspile.ir.types import VarKind
+from pstranspile.ops.attributes import strings_attr
 from pstranspile.ops.gradient import SUFFIX, differentiated
-from pstranspile.ops.shapes import strings_attr
 
 Terms = dict[tuple[str, int], set[Use]]
 """For each version of a variable the uses of it that lead to the loss."""

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from pstranspile.ir.attributes import Strings
 from pstranspile.ir.model import Op
 from pstranspile.kernels.context import ExecutionContext, Value
 from pstranspile.ops.gradient import EMPTY_NAME
@@ -56,12 +55,6 @@ def sub_block(op: Op) -> int:
     block = op.attrs["sub_block"]
     assert isinstance(block, int)
     return int(block)
-
-
-def names_in(op: Op, attr: str) -> tuple[str, ...]:
-    """A STRINGS attribute, empty if the op does not carry it."""
-    value = op.attrs.get(attr)
-    return tuple(value) if isinstance(value, Strings) else ()
 
 
 def kept_steps(context: ExecutionContext, op: Op, slot: str) -> Steps:

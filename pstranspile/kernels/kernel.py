@@ -7,6 +7,8 @@
             return X * factor + bias
         return run
 
+A kernel that needs nothing of its op is the inner function alone, decorated with `plain_kernel`.
+
 The decorated function is called once per op, when a program is prepared; what it returns is called once per step.
 
 * `run`'s parameters are named after input slots (`Out@GRAD` is `Out_GRAD`) and passed by position. A slot that is
@@ -47,13 +49,15 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from functools import cache
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from pstranspile.ir.model import Op
 from pstranspile.ops import schema_of
 
 Run: TypeAlias = Callable[..., Any]
 """One step of an op: input values by position, output values back."""
+
+RunT = TypeVar("RunT", bound=Callable[..., Any])
 
 Factory: TypeAlias = Callable[[Op], Run]
 """Binds an op's attributes and gives its Run."""
@@ -93,6 +97,18 @@ def kernel(
                 raise ValueError(f"op type {op_type} has two kernels")
             _KERNELS[op_type] = Kernel(factory, tuple(outputs.split()), lod, inline, frozenset(spares.split()))
         return factory
+
+    return register
+
+
+def plain_kernel(
+    op_types: str, outputs: str = "Out", *, lod: str = "share", inline: Inline = None, spares: str = ""
+) -> Callable[[RunT], RunT]:
+    """As `kernel`, for what needs nothing of its op: the decorated function is what runs in every step."""
+
+    def register(run: RunT) -> RunT:
+        kernel(op_types, outputs, lod=lod, inline=inline, spares=spares)(lambda _op: run)
+        return run
 
     return register
 

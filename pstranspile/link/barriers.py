@@ -15,8 +15,7 @@ from pstranspile.ir.model import Op, Role
 from pstranspile.link.base import finding
 from pstranspile.link.codes import BARRIER, IDENTITY, ORDER
 from pstranspile.link.machines import Cluster, Placed, Server, Trainer
-from pstranspile.ops.attributes import int_attr
-from pstranspile.ops.shapes import strings_attr
+from pstranspile.ops.attributes import int_attr, strings_attr
 
 GEO = 3
 """The `distributed_mode` of servers that add up what trainers push."""

@@ -12,8 +12,7 @@ from itertools import chain
 from pstranspile.ir.attributes import BlockRefs
 from pstranspile.ir.model import Block, Op, Program, Role
 from pstranspile.link.machines import NONE, Calls, Cluster, Merged, Placed, Server, Trainer
-from pstranspile.ops.attributes import int_attr
-from pstranspile.ops.shapes import strings_attr
+from pstranspile.ops.attributes import int_attr, strings_attr
 
 TALK = frozenset({
     "send", "recv", "send_barrier", "fetch_barrier", "concat", "split_byref", "split_selected_rows", "split_ids",

@@ -12,7 +12,7 @@ from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.link.base import described, finding, same_type
 from pstranspile.link.codes import COUNTER
 from pstranspile.link.machines import Cluster, Server, Trainer
-from pstranspile.ops.shapes import strings_attr
+from pstranspile.ops.attributes import strings_attr
 
 
 def check_notices(trainer: Trainer, cluster: Cluster) -> Iterator[Diagnostic]:

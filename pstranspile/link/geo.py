@@ -16,7 +16,7 @@ from pstranspile.link.base import described, finding, same_type
 from pstranspile.link.codes import BLOCKS, GEO, ORDER, UNFETCHED
 from pstranspile.link.collect import REMOTE_LOOKUPS
 from pstranspile.link.machines import Cluster, Server, Trainer
-from pstranspile.ops.shapes import strings_attr
+from pstranspile.ops.attributes import strings_attr
 
 BEGIN = "param_init"
 """The variable whose send tells the communicator that the parameters are there."""

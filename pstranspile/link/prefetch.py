@@ -15,8 +15,7 @@ from pstranspile.link.base import described, finding
 from pstranspile.link.codes import BLOCKS, PREFETCH
 from pstranspile.link.machines import Cluster, Server, Trainer
 from pstranspile.link.tables import check_dims
-from pstranspile.ops.attributes import int_attr
-from pstranspile.ops.shapes import strings_attr
+from pstranspile.ops.attributes import int_attr, strings_attr
 
 SAVE_PATH = "kLookupTablePath"
 """The variable through which a server is told where to save its part of the table."""

@@ -13,7 +13,7 @@ from pstranspile.link.base import described, finding, same_type
 from pstranspile.link.codes import ORDER, OWNER, PARTITION, RECEIVE, UNFETCHED
 from pstranspile.link.collect import remade
 from pstranspile.link.machines import Calls, Cluster, Server, Trainer
-from pstranspile.ops.shapes import strings_attr
+from pstranspile.ops.attributes import strings_attr
 
 
 def check_receives(trainer: Trainer, cluster: Cluster) -> Iterator[Diagnostic]:

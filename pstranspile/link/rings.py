@@ -10,8 +10,7 @@ from pstranspile.ir.types import VarKind
 from pstranspile.link.base import described, finding
 from pstranspile.link.codes import COLLECTIVE, RING
 from pstranspile.link.machines import Cluster, Trainer
-from pstranspile.ops.attributes import int_attr
-from pstranspile.ops.shapes import strings_attr
+from pstranspile.ops.attributes import int_attr, strings_attr
 
 SHARED = ("trainers", "nccl_comm_num", "use_hierarchical_allreduce", "hierarchical_allreduce_inter_nranks")
 """What all trainers must say alike in gen_nccl_id."""

@@ -15,8 +15,7 @@ from pstranspile.link.base import described, finding, is_slice_type, same_type
 from pstranspile.link.codes import ORDER, PARTITION, SEND, UNMADE, UNSENT
 from pstranspile.link.collect import unmade
 from pstranspile.link.machines import Cluster, Server, Trainer
-from pstranspile.ops.attributes import ints_attr
-from pstranspile.ops.shapes import strings_attr
+from pstranspile.ops.attributes import ints_attr, strings_attr
 
 
 def check_sends(trainer: Trainer, cluster: Cluster) -> Iterator[Diagnostic]:

@@ -12,9 +12,8 @@ from pstranspile.link.base import finding
 from pstranspile.link.codes import BLOCKS, MERGE, STATE, UNSERVED
 from pstranspile.link.machines import Server
 from pstranspile.ops import schema_of
-from pstranspile.ops.attributes import ints_attr
+from pstranspile.ops.attributes import ints_attr, strings_attr
 from pstranspile.ops.schema import Slicing
-from pstranspile.ops.shapes import strings_attr
 
 FILLED_BY_THE_SERVER = frozenset({"@TRAINER_ID@"})
 """Variables that the server's loop writes itself."""

@@ -13,8 +13,7 @@ from pstranspile.link.base import described, finding, names_text
 from pstranspile.link.codes import LOOKUP, ORDER, OWNER, PREFETCH, UNFETCHED
 from pstranspile.link.collect import REMOTE_LOOKUPS
 from pstranspile.link.machines import Cluster, Trainer
-from pstranspile.ops.attributes import ints_attr
-from pstranspile.ops.shapes import strings_attr
+from pstranspile.ops.attributes import ints_attr, strings_attr
 
 READS_NO_VALUE = frozenset({
     "distributed_lookup_table", "lookup_table_grad", "lookup_table_v2_grad", "nce_grad", "hierarchical_sigmoid_grad",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pstranspile.ir.attributes import Ints, Longs
+from pstranspile.ir.attributes import Ints, Longs, Strings
 from pstranspile.ir.model import Op
 
 
@@ -16,6 +16,12 @@ def ints_attr(op: Op, name: str) -> tuple[int, ...]:
     """An INTS or LONGS attribute, empty where the op carries none of that kind."""
     value = op.attrs.get(name)
     return value if isinstance(value, Ints | Longs) else ()
+
+
+def strings_attr(op: Op, name: str) -> tuple[str, ...]:
+    """A list of strings; empty where the op carries none."""
+    value = op.attrs.get(name)
+    return value if isinstance(value, Strings) else ()
 
 
 def flag(op: Op, name: str) -> bool:

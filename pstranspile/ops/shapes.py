@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, NoReturn, TypeAlias
 
-from pstranspile.ir.attributes import Strings
 from pstranspile.ir.model import Op, TensorType, Var
 from pstranspile.ir.types import DType, VarKind
 from pstranspile.ops import schema_of
@@ -112,12 +111,6 @@ def several(types: Types, slot: str) -> list[TensorType]:
     if not found or len(found) != len(types[slot]):
         raise Unknown
     return found
-
-
-def strings_attr(op: Op, name: str) -> tuple[str, ...]:
-    """A list of strings; empty where the op carries none."""
-    value = op.attrs.get(name)
-    return value if isinstance(value, Strings) else ()
 
 
 def dtype_attr(op: Op, name: str = "dtype", unsaid: DType | None = None) -> DType:

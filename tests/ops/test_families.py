@@ -24,7 +24,8 @@ def kernel_file(family: str) -> Path:
 def types_of_kernels(path: Path) -> set[str]:
     """The op types that a file registers kernels for by their names (not those of a list it has)."""
     calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
-    registering = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id in ("kernel", "formula")]
+    named = [call for call in calls if isinstance(call.func, ast.Name)]
+    registering = [call for call in named if call.func.id in ("kernel", "plain_kernel", "formula")]
     names = [call.args[0].value for call in registering if isinstance(call.args[0], ast.Constant)]
     return {op_type for name in names for op_type in name.split()}
 

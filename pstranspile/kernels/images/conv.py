@@ -14,7 +14,7 @@ from pstranspile.arithmetic import either, matmul, sum_of_products
 from pstranspile.ir.model import Op
 from pstranspile.kernels.conv_depthwise import depthwise_gradients
 from pstranspile.kernels.conv_windows import Windows
-from pstranspile.kernels.kernel import Run, kernel, wanted
+from pstranspile.kernels.kernel import Run, kernel, plain_kernel, wanted
 from pstranspile.ops.attributes import int_attr, ints_attr
 from pstranspile.ops.images.conv import channels_last, dilations_of, padding_of, window_counts
 from pstranspile.ops.shapes import Dims, Padding
@@ -107,20 +107,14 @@ def _places(x: Array, y: Array) -> Array:
     return (np.arange(x.shape[1])[:, None] + np.arange(width) - (width - 1) // 2) % x.shape[1]
 
 
-@kernel("conv_shift")
-def _conv_shift(_op: Op) -> Run:
-    def run(X: Array, Y: Array) -> Array:
-        return (X[:, _places(X, Y)] * Y[:, None]).sum(axis=2)
-
-    return run
+@plain_kernel("conv_shift")
+def _conv_shift(X: Array, Y: Array) -> Array:
+    return (X[:, _places(X, Y)] * Y[:, None]).sum(axis=2)
 
 
-@kernel("conv_shift_grad", "X@GRAD Y@GRAD", lod="none")
-def _conv_shift_grad(_op: Op) -> Run:
-    def run(X: Array, Y: Array, Out_GRAD: Array) -> tuple[Array, Array]:
-        places = _places(X, Y)
-        x_grad = np.zeros_like(X)
-        np.add.at(x_grad, (slice(None), places), Out_GRAD[:, :, None] * Y[:, None])
-        return x_grad, (X[:, places] * Out_GRAD[:, :, None]).sum(axis=1)
-
-    return run
+@plain_kernel("conv_shift_grad", "X@GRAD Y@GRAD", lod="none")
+def _conv_shift_grad(X: Array, Y: Array, Out_GRAD: Array) -> tuple[Array, Array]:
+    places = _places(X, Y)
+    x_grad = np.zeros_like(X)
+    np.add.at(x_grad, (slice(None), places), Out_GRAD[:, :, None] * Y[:, None])
+    return x_grad, (X[:, places] * Out_GRAD[:, :, None]).sum(axis=1)

@@ -8,7 +8,7 @@ from typing import TypeAlias
 import numpy as np
 
 from pstranspile.ir.model import Op
-from pstranspile.kernels.kernel import Run, kernel, wanted
+from pstranspile.kernels.kernel import Run, kernel, plain_kernel, wanted
 from pstranspile.kernels.numeric import first
 from pstranspile.kernels.rows import add_rows
 from pstranspile.kernels.tensors.padding import folded
@@ -165,17 +165,14 @@ def _by_channel(x: Array) -> Array:
     return np.moveaxis(x, 1, -1).reshape(-1, x.shape[1])
 
 
-@kernel("grid_sampler", "Output")
-def _grid_sampler_values(_op: Op) -> Run:
-    def run(X: Array, Grid: Array) -> Array:
-        _require_grid(X, Grid)
-        elements, total = _by_channel(X), 0
-        for number, inside, across, along, _ in _corners(X, Grid):
-            total = total + np.where(inside, across * along, 0)[..., None] * elements[number]
-        found = np.moveaxis(np.asarray(total), -1, 1)
-        return np.ascontiguousarray(found).reshape(*X.shape[:2], *Grid.shape[1:3])
-
-    return run
+@plain_kernel("grid_sampler", "Output")
+def _grid_sampler_values(X: Array, Grid: Array) -> Array:
+    _require_grid(X, Grid)
+    elements, total = _by_channel(X), 0
+    for number, inside, across, along, _ in _corners(X, Grid):
+        total = total + np.where(inside, across * along, 0)[..., None] * elements[number]
+    found = np.moveaxis(np.asarray(total), -1, 1)
+    return np.ascontiguousarray(found).reshape(*X.shape[:2], *Grid.shape[1:3])
 
 
 def _require_grid(x: Array, grid: Array) -> None:

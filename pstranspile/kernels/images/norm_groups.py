@@ -7,7 +7,7 @@ from typing import TypeAlias
 import numpy as np
 
 from pstranspile.ir.model import Op
-from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.kernels.kernel import Run, kernel, plain_kernel
 from pstranspile.ops.attributes import int_attr, real
 from pstranspile.ops.images.norm_groups import channel_axis
 from pstranspile.values import Array
@@ -98,20 +98,17 @@ def _instance_norm_values(op: Op) -> Run:
     return run
 
 
-@kernel("instance_norm_grad", "X@GRAD Scale@GRAD Bias@GRAD", lod="none")
-def _instance_norm_grad(_op: Op) -> Run:
-    def run(
-        X: Array, Scale: Array, SavedMean: Array, SavedVariance: Array, Y_GRAD: Array
-    ) -> tuple[Array, Array, Array]:
-        x, gradient = (value.reshape(*X.shape[:2], -1) for value in (X, Y_GRAD))
-        inverse = SavedVariance.reshape(*X.shape[:2], 1)
-        normal = (x - SavedMean.reshape(inverse.shape)) * inverse
-        of_normal, of_bias = gradient * normal, gradient
-        shared = np.mean(of_bias, axis=2, keepdims=True) + normal * np.mean(of_normal, axis=2, keepdims=True)
-        x_grad = (gradient - shared) * (inverse * Scale.reshape(-1, 1))
-        return x_grad.reshape(X.shape), np.add.reduce(of_normal, axis=(0, 2)), np.add.reduce(of_bias, axis=(0, 2))
-
-    return run
+@plain_kernel("instance_norm_grad", "X@GRAD Scale@GRAD Bias@GRAD", lod="none")
+def _instance_norm_grad(
+    X: Array, Scale: Array, SavedMean: Array, SavedVariance: Array, Y_GRAD: Array
+) -> tuple[Array, Array, Array]:
+    x, gradient = (value.reshape(*X.shape[:2], -1) for value in (X, Y_GRAD))
+    inverse = SavedVariance.reshape(*X.shape[:2], 1)
+    normal = (x - SavedMean.reshape(inverse.shape)) * inverse
+    of_normal, of_bias = gradient * normal, gradient
+    shared = np.mean(of_bias, axis=2, keepdims=True) + normal * np.mean(of_normal, axis=2, keepdims=True)
+    x_grad = (gradient - shared) * (inverse * Scale.reshape(-1, 1))
+    return x_grad.reshape(X.shape), np.add.reduce(of_normal, axis=(0, 2)), np.add.reduce(of_bias, axis=(0, 2))
 
 
 @kernel("affine_channel")

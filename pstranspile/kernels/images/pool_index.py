@@ -17,7 +17,7 @@ from pstranspile.kernels.images.pool import (
     plain_windows,
     windows_of,
 )
-from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.kernels.kernel import Run, kernel, plain_kernel
 from pstranspile.kernels.numeric import as_matrix, check_ids
 from pstranspile.ops.attributes import int_attr
 from pstranspile.ops.images.pool_index import unpooled_dims
@@ -53,14 +53,11 @@ def _flat_places(numbers: Array, dims: tuple[int, ...], what: str) -> Array:
     return flat + np.arange(len(flat)).reshape(-1, 1) * size
 
 
-@kernel("max_pool2d_with_index_grad max_pool3d_with_index_grad", "X@GRAD", lod="none")
-def _max_pool_with_index_grad(_op: Op) -> Run:
-    def run(X: Array, Mask: Array, Out_GRAD: Array) -> Array:
-        found = np.zeros(X.size, Out_GRAD.dtype)
-        np.add.at(found, _flat_places(Mask, X.shape[2:], "Mask").reshape(-1), Out_GRAD.reshape(-1))
-        return found.reshape(X.shape)
-
-    return run
+@plain_kernel("max_pool2d_with_index_grad max_pool3d_with_index_grad", "X@GRAD", lod="none")
+def _max_pool_with_index_grad(X: Array, Mask: Array, Out_GRAD: Array) -> Array:
+    found = np.zeros(X.size, Out_GRAD.dtype)
+    np.add.at(found, _flat_places(Mask, X.shape[2:], "Mask").reshape(-1), Out_GRAD.reshape(-1))
+    return found.reshape(X.shape)
 
 
 @kernel("unpool")
@@ -74,12 +71,9 @@ def _unpool_values(op: Op) -> Run:
     return run
 
 
-@kernel("unpool_grad", "X@GRAD", lod="none")
-def _unpool_grad(_op: Op) -> Run:
-    def run(X: Array, Indices: Array, Out_GRAD: Array) -> Array:
-        return Out_GRAD.reshape(-1)[_flat_places(Indices, Out_GRAD.shape[2:], "the index")].reshape(X.shape)
-
-    return run
+@plain_kernel("unpool_grad", "X@GRAD", lod="none")
+def _unpool_grad(X: Array, Indices: Array, Out_GRAD: Array) -> Array:
+    return Out_GRAD.reshape(-1)[_flat_places(Indices, Out_GRAD.shape[2:], "the index")].reshape(X.shape)
 
 
 def _pyramid(op: Op, x: Array) -> Iterator[tuple[int, Windows]]:

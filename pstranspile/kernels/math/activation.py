@@ -9,7 +9,7 @@ import numpy as np
 from pstranspile.arithmetic import exp, shares_of_exp, sum_of_row
 from pstranspile.arithmetic.erf import erf
 from pstranspile.ir.model import Op
-from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.kernels.kernel import Run, kernel, plain_kernel
 from pstranspile.kernels.numeric import below_largest, formula
 from pstranspile.ops.attributes import flag, int_attr, real
 from pstranspile.values import Array
@@ -171,12 +171,9 @@ def _swish_grad(op: Op) -> Run:
     return run
 
 
-@kernel("erf")
-def _erf(_op: Op) -> Run:
-    def run(X: Array) -> Array:
-        return erf(X)
-
-    return run
+@plain_kernel("erf")
+def _erf(X: Array) -> Array:
+    return erf(X)
 
 
 formula("erf_grad", "{Out_GRAD} * 1.1283791670955126 * np.exp(-{X} * {X})", "X@GRAD")

@@ -9,7 +9,7 @@ import numpy as np
 from pstranspile.arithmetic import sum_over
 from pstranspile.ir.model import Op
 from pstranspile.kernels.broadcasting import sum_to
-from pstranspile.kernels.kernel import Run, kernel, wanted
+from pstranspile.kernels.kernel import Run, kernel, plain_kernel, wanted
 from pstranspile.kernels.numeric import as_matrix, formula
 from pstranspile.ops.attributes import flag, int_attr, ints_attr, real
 from pstranspile.values import Array
@@ -18,22 +18,16 @@ formula("squared_l2_norm", "np.dot({X}.reshape(-1), {X}.reshape(-1)).reshape(1)"
 formula("squared_l2_norm_grad", "2 * {Out_GRAD} * {X}", "X@GRAD", lod="none")
 
 
-@kernel("squared_l2_distance", "sub_result Out", lod="Out")
-def _squared_l2_distance_values(_op: Op) -> Run:
-    def run(X: Array, Y: Array) -> tuple[Array, Array]:
-        difference = as_matrix(X) - as_matrix(Y)
-        return difference, np.add.reduce(np.square(difference), axis=1, keepdims=True)
-
-    return run
+@plain_kernel("squared_l2_distance", "sub_result Out", lod="Out")
+def _squared_l2_distance_values(X: Array, Y: Array) -> tuple[Array, Array]:
+    difference = as_matrix(X) - as_matrix(Y)
+    return difference, np.add.reduce(np.square(difference), axis=1, keepdims=True)
 
 
-@kernel("squared_l2_distance_grad", "X@GRAD Y@GRAD", lod="none")
-def _squared_l2_distance_grad(_op: Op) -> Run:
-    def run(X: Array, Y: Array, sub_result: Array, Out_GRAD: Array) -> tuple[Array, Array]:
-        gradient = 2 * Out_GRAD * sub_result
-        return gradient.reshape(X.shape), -sum_to(gradient, as_matrix(Y).shape, -1).reshape(Y.shape)
-
-    return run
+@plain_kernel("squared_l2_distance_grad", "X@GRAD Y@GRAD", lod="none")
+def _squared_l2_distance_grad(X: Array, Y: Array, sub_result: Array, Out_GRAD: Array) -> tuple[Array, Array]:
+    gradient = 2 * Out_GRAD * sub_result
+    return gradient.reshape(X.shape), -sum_to(gradient, as_matrix(Y).shape, -1).reshape(Y.shape)
 
 
 def _norms(x: Array) -> Array:
@@ -50,15 +44,12 @@ def _partners(x: Array, y: Array) -> int:
     return len(y) if len(x) == len(y) else 1
 
 
-@kernel("cos_sim", "Out XNorm YNorm", lod="Out")
-def _cos_sim_values(_op: Op) -> Run:
-    def run(X: Array, Y: Array) -> tuple[Array, Array, Array]:
-        x, y = as_matrix(X), as_matrix(Y)
-        x_norm, y_norm = _norms(x), _norms(y)
-        count = _partners(x, y)
-        return _row_sums(x * y[:count]) / (x_norm * y_norm[:count]), x_norm, y_norm
-
-    return run
+@plain_kernel("cos_sim", "Out XNorm YNorm", lod="Out")
+def _cos_sim_values(X: Array, Y: Array) -> tuple[Array, Array, Array]:
+    x, y = as_matrix(X), as_matrix(Y)
+    x_norm, y_norm = _norms(x), _norms(y)
+    count = _partners(x, y)
+    return _row_sums(x * y[:count]) / (x_norm * y_norm[:count]), x_norm, y_norm
 
 
 @kernel("cos_sim_grad", "X@GRAD Y@GRAD", lod="none")

@@ -7,7 +7,7 @@ import numpy as np
 from pstranspile.arithmetic import dot, matmul
 from pstranspile.ir.model import Op
 from pstranspile.kernels.broadcasting import sum_to
-from pstranspile.kernels.kernel import Run, kernel, wanted
+from pstranspile.kernels.kernel import Run, kernel, plain_kernel, wanted
 from pstranspile.kernels.numeric import as_matrix, formula
 from pstranspile.ops.attributes import flag, int_attr, real
 from pstranspile.ops.math.products import cross_dim, with_leading_ones
@@ -144,12 +144,9 @@ def _addmm_grad(op: Op) -> Run:
     return run
 
 
-@kernel("bmm")
-def _bmm_values(_op: Op) -> Run:
-    def run(X: Array, Y: Array) -> Array:
-        return matmul(X, Y)
-
-    return run
+@plain_kernel("bmm")
+def _bmm_values(X: Array, Y: Array) -> Array:
+    return matmul(X, Y)
 
 
 @kernel("bmm_grad", "X@GRAD Y@GRAD", lod="none")
@@ -166,13 +163,10 @@ def _bmm_grad(op: Op) -> Run:
 formula("dot", "np.add.reduce({X} * {Y}, axis=-1, keepdims=True, dtype={X}.dtype)", lod="none")
 
 
-@kernel("dot_grad", "X@GRAD Y@GRAD", lod="each")
-def _dot_grad(_op: Op) -> Run:
-    def run(X: Array, Y: Array, Out_GRAD: Array) -> tuple[Array, Array]:
-        gradient = Out_GRAD.reshape(*X.shape[:-1], 1)
-        return gradient * Y, gradient * X
-
-    return run
+@plain_kernel("dot_grad", "X@GRAD Y@GRAD", lod="each")
+def _dot_grad(X: Array, Y: Array, Out_GRAD: Array) -> tuple[Array, Array]:
+    gradient = Out_GRAD.reshape(*X.shape[:-1], 1)
+    return gradient * Y, gradient * X
 
 
 def _interleaved(x: Array, rank: int, at: int) -> Array:
@@ -182,14 +176,11 @@ def _interleaved(x: Array, rank: int, at: int) -> Array:
     return x.reshape(dims)
 
 
-@kernel("kron", lod="none")
-def _kron_values(_op: Op) -> Run:
-    def run(X: Array, Y: Array) -> Array:
-        rank = max(X.ndim, Y.ndim)
-        dims = np.multiply(with_leading_ones(X.shape, rank), with_leading_ones(Y.shape, rank))
-        return (_interleaved(X, rank, 0) * _interleaved(Y, rank, 1)).reshape(dims)
-
-    return run
+@plain_kernel("kron", lod="none")
+def _kron_values(X: Array, Y: Array) -> Array:
+    rank = max(X.ndim, Y.ndim)
+    dims = np.multiply(with_leading_ones(X.shape, rank), with_leading_ones(Y.shape, rank))
+    return (_interleaved(X, rank, 0) * _interleaved(Y, rank, 1)).reshape(dims)
 
 
 @kernel("kron_grad", "X@GRAD Y@GRAD", lod="none")
@@ -237,14 +228,11 @@ def _cross_grad(op: Op) -> Run:
     return run
 
 
-@kernel("bilinear_tensor_product")
-def _bilinear_values(_op: Op) -> Run:
-    def run(X: Array, Y: Array, Weight: Array, Bias: Array | None) -> Array:
-        turned = np.tensordot(X, Weight, axes=(1, 1))  # [rows, slices, columns of Y]
-        product = np.matmul(turned, Y[:, :, None])[:, :, 0]
-        return product if Bias is None else product + Bias.reshape(-1)
-
-    return run
+@plain_kernel("bilinear_tensor_product")
+def _bilinear_values(X: Array, Y: Array, Weight: Array, Bias: Array | None) -> Array:
+    turned = np.tensordot(X, Weight, axes=(1, 1))  # [rows, slices, columns of Y]
+    product = np.matmul(turned, Y[:, :, None])[:, :, 0]
+    return product if Bias is None else product + Bias.reshape(-1)
 
 
 @kernel("bilinear_tensor_product_grad", "X@GRAD Y@GRAD Weight@GRAD Bias@GRAD", lod="none")
@@ -299,12 +287,9 @@ def _maps(x: Array) -> Array:
     return x.reshape(*x.shape[:2], -1)
 
 
-@kernel("fsp")
-def _fsp_values(_op: Op) -> Run:
-    def run(X: Array, Y: Array) -> Array:
-        return np.matmul(_maps(X), _maps(Y).swapaxes(1, 2)) / (X.shape[2] * X.shape[3])
-
-    return run
+@plain_kernel("fsp")
+def _fsp_values(X: Array, Y: Array) -> Array:
+    return np.matmul(_maps(X), _maps(Y).swapaxes(1, 2)) / (X.shape[2] * X.shape[3])
 
 
 @kernel("fsp_grad", "X@GRAD Y@GRAD", lod="none")

@@ -9,7 +9,7 @@ import numpy as np
 
 from pstranspile.arithmetic import total
 from pstranspile.ir.model import Op
-from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.kernels.kernel import Run, kernel, plain_kernel
 from pstranspile.kernels.numeric import formula, numpy_dtype, truncated_quotient
 from pstranspile.ops.attributes import flag, int_attr, ints_attr
 from pstranspile.values import Array, SelectedRows
@@ -162,10 +162,7 @@ def _prod_grad(op: Op) -> Run:
     return run
 
 
-@kernel("isfinite", lod="none")
-def _is_finite(_op: Op) -> Run:
-    def run(X: Array | SelectedRows) -> Array:
-        value = X.value if isinstance(X, SelectedRows) else X
-        return np.array([np.isfinite(value).all()])
-
-    return run
+@plain_kernel("isfinite", lod="none")
+def _is_finite(X: Array | SelectedRows) -> Array:
+    value = X.value if isinstance(X, SelectedRows) else X
+    return np.array([np.isfinite(value).all()])

@@ -6,7 +6,7 @@ import numpy as np
 
 from pstranspile.arithmetic import norm, number_of, power
 from pstranspile.ir.model import Op
-from pstranspile.kernels.kernel import Run, in_place, kernel
+from pstranspile.kernels.kernel import Run, in_place, kernel, plain_kernel
 from pstranspile.kernels.numeric import first, formula
 from pstranspile.kernels.rows import merge_rows
 from pstranspile.ops.attributes import real
@@ -37,13 +37,10 @@ formula("reciprocal_grad", "-{Out_GRAD} * {Out} * {Out}", "X@GRAD")
 formula("sign", "np.subtract(np.greater({X}, 0).view('int8'), np.less({X}, 0).view('int8')).astype({X}.dtype)")
 
 
-@kernel("round")
-def _round(_op: Op) -> Run:
-    def run(X: Array) -> Array:
-        whole = np.trunc(X)
-        return np.where(np.abs(X - whole) == 0.5, whole + np.sign(X), np.rint(X))
-
-    return run
+@plain_kernel("round")
+def _round(X: Array) -> Array:
+    whole = np.trunc(X)
+    return np.where(np.abs(X - whole) == 0.5, whole + np.sign(X), np.rint(X))
 
 
 @kernel("pow")

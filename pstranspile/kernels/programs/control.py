@@ -12,7 +12,6 @@ from pstranspile.kernels.blocks import (
     Steps,
     dense_part,
     kept_steps,
-    names_in,
     plus,
     sub_block,
     wanted_gradients,
@@ -20,6 +19,7 @@ from pstranspile.kernels.blocks import (
 )
 from pstranspile.kernels.context import ExecutionContext, Value
 from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.ops.attributes import strings_attr
 from pstranspile.ops.gradient import SUFFIX, gradient_name
 
 
@@ -94,7 +94,7 @@ def _run_while(op: Op) -> Run:
 def _run_while_grad(op: Op) -> Run:
     block = sub_block(op)
     outside = op.inputs.get("Out@GRAD", ())
-    inside = names_in(op, "original_output_grad") or outside
+    inside = strings_attr(op, "original_output_grad") or outside
     passed_on = set(outside)  # gradients that steps hand back from one to the one before, instead of adding up
 
     def run(context: ExecutionContext) -> list[Value]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from pstranspile.ir.model import Op
 from pstranspile.ir.types import VarKind
 from pstranspile.kernels.context import ExecutionContext, Value
-from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.kernels.kernel import Run, kernel, plain_kernel
 from pstranspile.ops.attributes import flag, int_attr, ints_attr, text
 from pstranspile.values import Array, LoDTensor, SelectedRows, codes
 from pstranspile.values.reading import decode_part, decode_selected_rows, decode_tensor, end, opened, refuse
@@ -122,12 +122,9 @@ def _run_feed(op: Op) -> Run:
     return run
 
 
-@kernel("fetch", "", lod="own")
-def _run_fetch(_op: Op) -> Run:
-    def run(X: Value) -> tuple[()]:
-        return ()
-
-    return run
+@plain_kernel("fetch", "", lod="own")
+def _run_fetch(X: Value) -> tuple[()]:
+    return ()
 
 
 @kernel("create_py_reader create_double_buffer_reader", lod="own")

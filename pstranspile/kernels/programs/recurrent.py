@@ -13,14 +13,14 @@ from pstranspile.kernels.blocks import (
     Steps,
     dense_part,
     kept_steps,
-    names_in,
     plus,
     sub_block,
     wanted_gradients,
     zeros_for,
 )
 from pstranspile.kernels.context import ExecutionContext, Value
-from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.kernels.kernel import Run, kernel, plain_kernel
+from pstranspile.ops.attributes import strings_attr
 from pstranspile.ops.gradient import gradient_name
 
 
@@ -41,8 +41,8 @@ class _Recurrence(NamedTuple):
             sub_block(op),
             op.inputs.get("inputs", ()),
             op.inputs.get("initial_states", ()),
-            names_in(op, "ex_states"),
-            names_in(op, "states"),
+            strings_attr(op, "ex_states"),
+            strings_attr(op, "states"),
             tuple(outputs),
             op.attrs["reverse"] is True,
         )
@@ -150,17 +150,11 @@ def _joined(parts: list[Value], whole: Any) -> Value:
     return out
 
 
-@kernel("rnn_memory_helper")
-def _run_memory_helper(_op: Op) -> Run:
-    def run(X: Any) -> Any:
-        return X.copy()
-
-    return run
+@plain_kernel("rnn_memory_helper")
+def _run_memory_helper(X: Any) -> Any:
+    return X.copy()
 
 
-@kernel("rnn_memory_helper_grad", "X@GRAD", lod="own")
-def _run_memory_helper_grad(_op: Op) -> Run:
-    def run(Out: Any, Out_GRAD: Value | None) -> Value:
-        return zeros_for(Out) if Out_GRAD is None else Out_GRAD  # the last step gets none
-
-    return run
+@plain_kernel("rnn_memory_helper_grad", "X@GRAD", lod="own")
+def _run_memory_helper_grad(Out: Any, Out_GRAD: Value | None) -> Value:
+    return zeros_for(Out) if Out_GRAD is None else Out_GRAD  # the last step gets none

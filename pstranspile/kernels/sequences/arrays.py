@@ -8,7 +8,7 @@ import numpy as np
 
 from pstranspile.ir.model import Op
 from pstranspile.kernels.context import ExecutionContext, Value
-from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.kernels.kernel import Run, kernel, plain_kernel
 from pstranspile.kernels.ragged import plain, row_counts, sequences
 from pstranspile.ops.attributes import flag, int_attr
 from pstranspile.ops.gradient import EMPTY_NAME, SUFFIX
@@ -76,12 +76,9 @@ def _run_read_from_array(op: Op) -> Run:
     return run
 
 
-@kernel("lod_array_length", lod="own")
-def _run_array_length(_op: Op) -> Run:
-    def run(X: list[Value]) -> Any:
-        return np.array([len(X)], "int64")
-
-    return run
+@plain_kernel("lod_array_length", lod="own")
+def _run_array_length(X: list[Value]) -> Any:
+    return np.array([len(X)], "int64")
 
 
 class RankTable(NamedTuple):
@@ -121,13 +118,10 @@ def _rank(op: Op) -> Run:
     return run
 
 
-@kernel("max_sequence_len", lod="own")
-def _longest(_op: Op) -> Run:
-    def run(RankTable: Any) -> Array:
-        lengths = _table(RankTable).lengths
-        return np.array([lengths[0] if len(lengths) else 0], "int64")
-
-    return run
+@plain_kernel("max_sequence_len", lod="own")
+def _longest(RankTable: Any) -> Array:
+    lengths = _table(RankTable).lengths
+    return np.array([lengths[0] if len(lengths) else 0], "int64")
 
 
 def _step_rows(table: RankTable, step: int) -> Array:
@@ -136,47 +130,38 @@ def _step_rows(table: RankTable, step: int) -> Array:
     return np.asarray(table.lod[-1])[running] + step
 
 
-@kernel("lod_tensor_to_array", lod="own")
-def _to_array(_op: Op) -> Run:
-    def run(X: Any, RankTable: Any) -> list[Array]:
-        table, (x, lod) = _table(RankTable), sequences(X, "X")
-        if len(lod) != len(table.lod):
-            raise ValueError(f"X has {len(lod)} LoD levels; the ranked level, {len(table.lod)}, must be its last")
-        count = int(table.lengths[0]) if len(table.lengths) else 0
-        return [x[_step_rows(table, step)] for step in range(count)]
-
-    return run
+@plain_kernel("lod_tensor_to_array", lod="own")
+def _to_array(X: Any, RankTable: Any) -> list[Array]:
+    table, (x, lod) = _table(RankTable), sequences(X, "X")
+    if len(lod) != len(table.lod):
+        raise ValueError(f"X has {len(lod)} LoD levels; the ranked level, {len(table.lod)}, must be its last")
+    count = int(table.lengths[0]) if len(table.lengths) else 0
+    return [x[_step_rows(table, step)] for step in range(count)]
 
 
-@kernel("array_to_lod_tensor", lod="new")
-def _from_array(_op: Op) -> Run:
-    def run(X: Any, RankTable: Any) -> LoDTensor:
-        table = _table(RankTable)
-        parts = [plain(part) for part in X]
-        count = int(table.lengths[0]) if len(table.lengths) else 0
-        if len(parts) != count or any(len(part) != table.running(step) for step, part in enumerate(parts)):
-            raise ValueError(f"X holds {[len(part) for part in parts]} rows, the ranked sequences have {count} steps")
-        if not parts:
-            raise ValueError("X holds no steps")
-        out = np.empty((table.lod[-1][-1], *parts[0].shape[1:]), parts[0].dtype)
-        for step, part in enumerate(parts):
-            out[_step_rows(table, step)] = part
-        return LoDTensor(out, table.lod)
-
-    return run
+@plain_kernel("array_to_lod_tensor", lod="new")
+def _from_array(X: Any, RankTable: Any) -> LoDTensor:
+    table = _table(RankTable)
+    parts = [plain(part) for part in X]
+    count = int(table.lengths[0]) if len(table.lengths) else 0
+    if len(parts) != count or any(len(part) != table.running(step) for step, part in enumerate(parts)):
+        raise ValueError(f"X holds {[len(part) for part in parts]} rows, the ranked sequences have {count} steps")
+    if not parts:
+        raise ValueError("X holds no steps")
+    out = np.empty((table.lod[-1][-1], *parts[0].shape[1:]), parts[0].dtype)
+    for step, part in enumerate(parts):
+        out[_step_rows(table, step)] = part
+    return LoDTensor(out, table.lod)
 
 
-@kernel("shrink_rnn_memory", lod="own")
-def _shrink(_op: Op) -> Run:
-    def run(X: Any, RankTable: Any, I: Any) -> Any:  # noqa: E741 (Fluid's name of the slot)
-        count, lod = _table(RankTable).running(int(plain(I).reshape(-1)[0])), list[list[int]]()
-        for level in X.lod if isinstance(X, LoDTensor) else ():
-            lod.append(list(level[: count + 1]))
-            count = lod[-1][-1]
-        rows = plain(X)[:count].copy()
-        return LoDTensor(rows, lod) if lod else rows
-
-    return run
+@plain_kernel("shrink_rnn_memory", lod="own")
+def _shrink(X: Any, RankTable: Any, I: Any) -> Any:  # noqa: E741 (Fluid's name of the slot)
+    count, lod = _table(RankTable).running(int(plain(I).reshape(-1)[0])), list[list[int]]()
+    for level in X.lod if isinstance(X, LoDTensor) else ():
+        lod.append(list(level[: count + 1]))
+        count = lod[-1][-1]
+    rows = plain(X)[:count].copy()
+    return LoDTensor(rows, lod) if lod else rows
 
 
 @kernel("shrink_rnn_memory_grad", "X@GRAD", lod="own")
@@ -212,20 +197,14 @@ def _reordered(x: Any, order: Any) -> Any:
     return LoDTensor(out, [[0, *np.cumsum([n for _, n in chosen]).tolist()]]) if isinstance(x, LoDTensor) else out
 
 
-@kernel("reorder_lod_tensor_by_rank", lod="own")
-def _reorder(_op: Op) -> Run:
-    def run(X: Any, RankTable: Any) -> Any:
-        return _reordered(X, _table(RankTable).order)
-
-    return run
+@plain_kernel("reorder_lod_tensor_by_rank", lod="own")
+def _reorder(X: Any, RankTable: Any) -> Any:
+    return _reordered(X, _table(RankTable).order)
 
 
-@kernel("reorder_lod_tensor_by_rank_grad", lod="own")
-def _reorder_back(_op: Op) -> Run:
-    def run(X: Any, RankTable: Any) -> Any:
-        return _reordered(X, np.argsort(_table(RankTable).order))
-
-    return run
+@plain_kernel("reorder_lod_tensor_by_rank_grad", lod="own")
+def _reorder_back(X: Any, RankTable: Any) -> Any:
+    return _reordered(X, np.argsort(_table(RankTable).order))
 
 
 @kernel("tensor_array_to_tensor", "Out OutIndex", lod="own")

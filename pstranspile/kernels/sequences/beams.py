@@ -11,27 +11,24 @@ from typing import Any
 import numpy as np
 
 from pstranspile.ir.model import Op
-from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.kernels.kernel import Run, kernel, plain_kernel
 from pstranspile.kernels.numeric import check_ids
 from pstranspile.kernels.ragged import plain, sequences
 from pstranspile.ops.attributes import flag, int_attr
 from pstranspile.values import Array, LoDTensor
 
 
-@kernel("gather_tree", lod="none")
-def _gather_tree(_op: Op) -> Run:
-    def run(Ids: Array, Parents: Array) -> Array:
-        if Ids.ndim != 3 or Ids.shape != Parents.shape:
-            dims = f"{list(Ids.shape)} and {list(Parents.shape)}"
-            raise ValueError(f"Ids and Parents have dims {dims}, they must be [steps, batch, beams] alike")
-        check_ids(Parents, Ids.shape[2], "Parents")
-        found, parent = np.empty_like(Ids), np.broadcast_to(np.arange(Ids.shape[2]), Ids.shape[1:])
-        for step in range(len(Ids) - 1, -1, -1):
-            found[step] = np.take_along_axis(Ids[step], parent, axis=1)
-            parent = np.take_along_axis(Parents[step], parent, axis=1)
-        return found
-
-    return run
+@plain_kernel("gather_tree", lod="none")
+def _gather_tree(Ids: Array, Parents: Array) -> Array:
+    if Ids.ndim != 3 or Ids.shape != Parents.shape:
+        dims = f"{list(Ids.shape)} and {list(Parents.shape)}"
+        raise ValueError(f"Ids and Parents have dims {dims}, they must be [steps, batch, beams] alike")
+    check_ids(Parents, Ids.shape[2], "Parents")
+    found, parent = np.empty_like(Ids), np.broadcast_to(np.arange(Ids.shape[2]), Ids.shape[1:])
+    for step in range(len(Ids) - 1, -1, -1):
+        found[step] = np.take_along_axis(Ids[step], parent, axis=1)
+        parent = np.take_along_axis(Parents[step], parent, axis=1)
+    return found
 
 
 def _absolute(lod: list[list[int]], level: int) -> list[int]:

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pstranspile.ir.model import Op
-from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.kernels.kernel import plain_kernel
 from pstranspile.kernels.numeric import check_ids
 from pstranspile.kernels.ragged import plain, runs_between, sequences
 from pstranspile.kernels.recurrent_steps import Steps, steps_between
@@ -135,21 +134,18 @@ def _forward(x_exps: Array, w_exps: Array, steps: Steps) -> tuple[Array, Array]:
     return steps.back(alpha), steps.back(np.log(totals))[:, 0]
 
 
-@kernel("linear_chain_crf", "Alpha EmissionExps TransitionExps LogLikelihood", lod="own")
-def _linear_chain_crf(_op: Op) -> Run:
-    def run(Emission: Any, Transition: Any, Label: Any, Length: Any = None) -> tuple[Array, ...]:
-        raw = plain(Emission)
-        largest = np.maximum.reduce(raw, axis=-1, keepdims=True)
-        exps, w_exps = np.exp(raw - largest), np.exp(plain(Transition))
-        x, w, chains = _chains(Emission, Transition, Length)
-        labels, places = chains.labels(Label, x.shape[-1]), _places(chains.offsets)
-        alpha, logs = _forward(chains.rows(exps), w_exps, chains.steps)
-        logs += chains.rows(largest)[:, 0]
-        logs -= _label_scores(x, w, labels, places)
-        logs[places.last] += np.log(np.dot(alpha.take(places.last, axis=0), w_exps[1]))
-        return chains.back(alpha), exps, w_exps, chains.sums(logs).astype(x.dtype, copy=False)[:, None]
-
-    return run
+@plain_kernel("linear_chain_crf", "Alpha EmissionExps TransitionExps LogLikelihood", lod="own")
+def _linear_chain_crf(Emission: Any, Transition: Any, Label: Any, Length: Any = None) -> tuple[Array, ...]:
+    raw = plain(Emission)
+    largest = np.maximum.reduce(raw, axis=-1, keepdims=True)
+    exps, w_exps = np.exp(raw - largest), np.exp(plain(Transition))
+    x, w, chains = _chains(Emission, Transition, Length)
+    labels, places = chains.labels(Label, x.shape[-1]), _places(chains.offsets)
+    alpha, logs = _forward(chains.rows(exps), w_exps, chains.steps)
+    logs += chains.rows(largest)[:, 0]
+    logs -= _label_scores(x, w, labels, places)
+    logs[places.last] += np.log(np.dot(alpha.take(places.last, axis=0), w_exps[1]))
+    return chains.back(alpha), exps, w_exps, chains.sums(logs).astype(x.dtype, copy=False)[:, None]
 
 
 def _behind(x_exps: Array, w_exps: Array, steps: Steps) -> tuple[Array, Array]:
@@ -167,34 +163,31 @@ def _behind(x_exps: Array, w_exps: Array, steps: Steps) -> tuple[Array, Array]:
     return steps.back(beta), steps.back(behind)
 
 
-@kernel("linear_chain_crf_grad", "Emission@GRAD Transition@GRAD", lod="own")
-def _linear_chain_crf_grad(_op: Op) -> Run:
-    def run(
-        Emission: Any,
-        Transition: Any,
-        Label: Any,
-        Alpha: Any,
-        EmissionExps: Any,
-        TransitionExps: Any,
-        LogLikelihood_GRAD: Any,
-        Length: Any = None,
-    ) -> tuple[Any, Array]:
-        x, w, chains = _chains(Emission, Transition, Length)
-        labels, places = chains.labels(Label, x.shape[-1]), _places(chains.offsets)
-        alpha, w_exps = chains.rows(plain(Alpha)), plain(TransitionExps)
-        scale = plain(LogLikelihood_GRAD).reshape(-1).take(places.sequence)
-        beta, behind = _behind(chains.rows(plain(EmissionExps)), w_exps, chains.steps)
-        grad = alpha * beta
-        grad /= np.add.reduce(grad, axis=1, keepdims=True)
-        grad[np.arange(len(grad)), labels] -= 1
-        grad *= scale[:, None]
-        w_grad = np.empty(w.shape, w.dtype)
-        w_grad[0] = np.add.reduce(grad.take(places.first, axis=0), axis=0)
-        w_grad[1] = np.add.reduce(grad.take(places.last, axis=0), axis=0)
-        w_grad[2:] = _pairs(alpha, behind, w_exps[2:], labels, scale, places.later)
-        return chains.with_lod(grad), w_grad
-
-    return run
+@plain_kernel("linear_chain_crf_grad", "Emission@GRAD Transition@GRAD", lod="own")
+def _linear_chain_crf_grad(
+    Emission: Any,
+    Transition: Any,
+    Label: Any,
+    Alpha: Any,
+    EmissionExps: Any,
+    TransitionExps: Any,
+    LogLikelihood_GRAD: Any,
+    Length: Any = None,
+) -> tuple[Any, Array]:
+    x, w, chains = _chains(Emission, Transition, Length)
+    labels, places = chains.labels(Label, x.shape[-1]), _places(chains.offsets)
+    alpha, w_exps = chains.rows(plain(Alpha)), plain(TransitionExps)
+    scale = plain(LogLikelihood_GRAD).reshape(-1).take(places.sequence)
+    beta, behind = _behind(chains.rows(plain(EmissionExps)), w_exps, chains.steps)
+    grad = alpha * beta
+    grad /= np.add.reduce(grad, axis=1, keepdims=True)
+    grad[np.arange(len(grad)), labels] -= 1
+    grad *= scale[:, None]
+    w_grad = np.empty(w.shape, w.dtype)
+    w_grad[0] = np.add.reduce(grad.take(places.first, axis=0), axis=0)
+    w_grad[1] = np.add.reduce(grad.take(places.last, axis=0), axis=0)
+    w_grad[2:] = _pairs(alpha, behind, w_exps[2:], labels, scale, places.later)
+    return chains.with_lod(grad), w_grad
 
 
 def _pairs(alpha: Array, behind: Array, w_exps: Array, labels: Array, scale: Array, later: Array) -> Array:
@@ -208,16 +201,13 @@ def _pairs(alpha: Array, behind: Array, w_exps: Array, labels: Array, scale: Arr
     return found
 
 
-@kernel("crf_decoding", "ViterbiPath", lod="own")
-def _crf_decoding(_op: Op) -> Run:
-    def run(Emission: Any, Transition: Any, Label: Any = None, Length: Any = None) -> Any:
-        x, w, chains = _chains(Emission, Transition, Length)
-        path = _best_path(x, w, chains.steps)
-        if Label is not None:
-            path = (chains.labels(Label, x.shape[-1]) == path).astype("int64")
-        return chains.with_lod(path if chains.lod is None else path[:, None])
-
-    return run
+@plain_kernel("crf_decoding", "ViterbiPath", lod="own")
+def _crf_decoding(Emission: Any, Transition: Any, Label: Any = None, Length: Any = None) -> Any:
+    x, w, chains = _chains(Emission, Transition, Length)
+    path = _best_path(x, w, chains.steps)
+    if Label is not None:
+        path = (chains.labels(Label, x.shape[-1]) == path).astype("int64")
+    return chains.with_lod(path if chains.lod is None else path[:, None])
 
 
 def _best_path(x: Array, w: Array, steps: Steps) -> Array:

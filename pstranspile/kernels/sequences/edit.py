@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pstranspile.ir.model import Op
-from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.kernels.kernel import Run, kernel, plain_kernel
 from pstranspile.kernels.numeric import numpy_dtype
 from pstranspile.kernels.ragged import plain, row_counts, sequences, with_lod
 from pstranspile.ops.attributes import int_attr, ints_attr
@@ -118,25 +118,19 @@ def _pad_grad(op: Op) -> Run:
     return run
 
 
-@kernel("sequence_unpad", lod="new")
-def _unpad(_op: Op) -> Run:
-    def run(X: Any, Length: Any) -> LoDTensor:
-        x, lengths = plain(X), plain(Length).reshape(-1).tolist()
-        rows = _Padding(lengths, x.shape[1]).taken(x)
-        return LoDTensor(rows if rows.ndim > 1 else rows[:, None], [_offsets(lengths)])
-
-    return run
+@plain_kernel("sequence_unpad", lod="new")
+def _unpad(X: Any, Length: Any) -> LoDTensor:
+    x, lengths = plain(X), plain(Length).reshape(-1).tolist()
+    rows = _Padding(lengths, x.shape[1]).taken(x)
+    return LoDTensor(rows if rows.ndim > 1 else rows[:, None], [_offsets(lengths)])
 
 
-@kernel("sequence_unpad_grad", "X@GRAD", lod="own")
-def _unpad_grad(_op: Op) -> Run:
-    def run(X: Any, Out_GRAD: Any) -> Any:
-        x, (rows, lod) = plain(X), sequences(Out_GRAD, "Out@GRAD")
-        grad = np.zeros_like(x)
-        _Padding(row_counts(lod[-1]).tolist(), x.shape[1]).put(grad, rows.reshape(-1, *x.shape[2:]))
-        return with_lod(X, grad)
-
-    return run
+@plain_kernel("sequence_unpad_grad", "X@GRAD", lod="own")
+def _unpad_grad(X: Any, Out_GRAD: Any) -> Any:
+    x, (rows, lod) = plain(X), sequences(Out_GRAD, "Out@GRAD")
+    grad = np.zeros_like(x)
+    _Padding(row_counts(lod[-1]).tolist(), x.shape[1]).put(grad, rows.reshape(-1, *x.shape[2:]))
+    return with_lod(X, grad)
 
 
 @kernel("sequence_reshape", lod="own")
@@ -153,23 +147,17 @@ def _reshape(op: Op) -> Run:
     return run
 
 
-@kernel("sequence_reshape_grad", "X@GRAD", lod="own")
-def _reshape_grad(_op: Op) -> Run:
-    def run(X: Any, Out_GRAD: Any) -> Any:
-        return with_lod(X, plain(Out_GRAD).reshape(plain(X).shape).copy())
-
-    return run
+@plain_kernel("sequence_reshape_grad", "X@GRAD", lod="own")
+def _reshape_grad(X: Any, Out_GRAD: Any) -> Any:
+    return with_lod(X, plain(Out_GRAD).reshape(plain(X).shape).copy())
 
 
-@kernel("sequence_reverse", "Y", lod="own")
-def _reverse(_op: Op) -> Run:
-    def run(X: Any) -> LoDTensor:
-        x, lod = sequences(X, "X")
-        lengths = row_counts(lod[-1])
-        firsts, ends = np.asarray(lod[-1][:-1], np.int64), np.asarray(lod[-1][1:], np.int64)
-        return LoDTensor(x[np.repeat(firsts + ends - 1, lengths) - np.arange(len(x))], lod)
-
-    return run
+@plain_kernel("sequence_reverse", "Y", lod="own")
+def _reverse(X: Any) -> LoDTensor:
+    x, lod = sequences(X, "X")
+    lengths = row_counts(lod[-1])
+    firsts, ends = np.asarray(lod[-1][:-1], np.int64), np.asarray(lod[-1][1:], np.int64)
+    return LoDTensor(x[np.repeat(firsts + ends - 1, lengths) - np.arange(len(x))], lod)
 
 
 def _targets(ids: Any) -> tuple[Array, Array]:
@@ -178,26 +166,20 @@ def _targets(ids: Any) -> tuple[Array, Array]:
     return np.repeat(np.arange(len(lod[-1]) - 1), row_counts(lod[-1])), columns.reshape(-1)
 
 
-@kernel("sequence_scatter", lod="own")
-def _scatter(_op: Op) -> Run:
-    def run(X: Any, Ids: Any, Updates: Any) -> Any:
-        out = plain(X).copy()
-        rows, columns = _targets(Ids)
-        if columns.size and (columns.min() < 0 or columns.max() >= out.shape[1]):
-            raise ValueError(f"Ids must be columns of X, 0 to {out.shape[1] - 1}")
-        np.add.at(out, (rows, columns), plain(Updates).reshape(-1))
-        return with_lod(X, out)
-
-    return run
+@plain_kernel("sequence_scatter", lod="own")
+def _scatter(X: Any, Ids: Any, Updates: Any) -> Any:
+    out = plain(X).copy()
+    rows, columns = _targets(Ids)
+    if columns.size and (columns.min() < 0 or columns.max() >= out.shape[1]):
+        raise ValueError(f"Ids must be columns of X, 0 to {out.shape[1] - 1}")
+    np.add.at(out, (rows, columns), plain(Updates).reshape(-1))
+    return with_lod(X, out)
 
 
-@kernel("sequence_scatter_grad", "X@GRAD Updates@GRAD", lod="own")
-def _scatter_grad(_op: Op) -> Run:
-    def run(Ids: Any, Updates: Any, Out_GRAD: Any) -> tuple[Any, Any]:
-        grad = plain(Out_GRAD)
-        return with_lod(Out_GRAD, grad.copy()), grad[_targets(Ids)].reshape(plain(Updates).shape)
-
-    return run
+@plain_kernel("sequence_scatter_grad", "X@GRAD Updates@GRAD", lod="own")
+def _scatter_grad(Ids: Any, Updates: Any, Out_GRAD: Any) -> tuple[Any, Any]:
+    grad = plain(Out_GRAD)
+    return with_lod(Out_GRAD, grad.copy()), grad[_targets(Ids)].reshape(plain(Updates).shape)
 
 
 def _parts(lod: list[list[int]], offset: Any, length: Any) -> tuple[Array, list[int]]:
@@ -212,22 +194,16 @@ def _parts(lod: list[list[int]], offset: Any, length: Any) -> tuple[Array, list[
     return np.concatenate(pieces) if pieces else np.arange(0), _offsets(sizes.tolist())
 
 
-@kernel("sequence_slice", lod="own")
-def _slice(_op: Op) -> Run:
-    def run(X: Any, Offset: Any, Length: Any) -> LoDTensor:
-        x, lod = sequences(X, "X")
-        rows, offsets = _parts(lod, Offset, Length)
-        return LoDTensor(x[rows], [offsets])
-
-    return run
+@plain_kernel("sequence_slice", lod="own")
+def _slice(X: Any, Offset: Any, Length: Any) -> LoDTensor:
+    x, lod = sequences(X, "X")
+    rows, offsets = _parts(lod, Offset, Length)
+    return LoDTensor(x[rows], [offsets])
 
 
-@kernel("sequence_slice_grad", "X@GRAD", lod="own")
-def _slice_grad(_op: Op) -> Run:
-    def run(X: Any, Offset: Any, Length: Any, Out_GRAD: Any) -> LoDTensor:
-        x, lod = sequences(X, "X")
-        grad = np.zeros_like(x)
-        grad[_parts(lod, Offset, Length)[0]] = plain(Out_GRAD)
-        return LoDTensor(grad, lod)
-
-    return run
+@plain_kernel("sequence_slice_grad", "X@GRAD", lod="own")
+def _slice_grad(X: Any, Offset: Any, Length: Any, Out_GRAD: Any) -> LoDTensor:
+    x, lod = sequences(X, "X")
+    grad = np.zeros_like(x)
+    grad[_parts(lod, Offset, Length)[0]] = plain(Out_GRAD)
+    return LoDTensor(grad, lod)

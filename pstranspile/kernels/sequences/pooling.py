@@ -16,7 +16,7 @@ import numpy as np
 
 from pstranspile.arithmetic import shares_of_runs, sum_runs
 from pstranspile.ir.model import Op
-from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.kernels.kernel import Run, kernel, plain_kernel
 from pstranspile.kernels.numeric import as_matrix
 from pstranspile.kernels.ragged import plain, row_counts, runs_between, sequences, side_by_side, upper
 from pstranspile.ops.attributes import int_attr, ints_attr
@@ -122,18 +122,15 @@ def _run_sequence_pool_grad(op: Op) -> Run:
     return run
 
 
-@kernel("sequence_softmax", lod="own")
-def _run_sequence_softmax(_op: Op) -> Run:
-    def run(X: Any) -> LoDTensor:
-        x, lod = sequences(X, "X")
-        starts, lengths = _filled(lod[-1])
-        if x.size != len(x):
-            raise ValueError(f"X has {x.size // len(x)} numbers in a row, it must have one")
-        if not len(starts):
-            return LoDTensor(x.copy(), lod)
-        return LoDTensor(shares_of_runs(x.reshape(-1), starts, lengths).reshape(x.shape), lod)
-
-    return run
+@plain_kernel("sequence_softmax", lod="own")
+def _run_sequence_softmax(X: Any) -> LoDTensor:
+    x, lod = sequences(X, "X")
+    starts, lengths = _filled(lod[-1])
+    if x.size != len(x):
+        raise ValueError(f"X has {x.size // len(x)} numbers in a row, it must have one")
+    if not len(starts):
+        return LoDTensor(x.copy(), lod)
+    return LoDTensor(shares_of_runs(x.reshape(-1), starts, lengths).reshape(x.shape), lod)
 
 
 def _filled(offsets: list[int]) -> tuple[Array, Array]:
@@ -142,17 +139,14 @@ def _filled(offsets: list[int]) -> tuple[Array, Array]:
     return (starts, lengths) if full else (starts[lengths > 0], lengths[lengths > 0])
 
 
-@kernel("sequence_softmax_grad", "X@GRAD", lod="own")
-def _run_sequence_softmax_grad(_op: Op) -> Run:
-    def run(X: Any, Out: Any, Out_GRAD: Any) -> LoDTensor:
-        x, lod = sequences(X, "X")
-        out, grad = plain(Out).reshape(len(x)), plain(Out_GRAD).reshape(len(x))
-        starts, lengths = _filled(lod[-1])
-        if len(starts):
-            grad = (grad - sum_runs(out * grad, starts, lengths).repeat(lengths)) * out
-        return LoDTensor(grad.reshape(x.shape), lod)
-
-    return run
+@plain_kernel("sequence_softmax_grad", "X@GRAD", lod="own")
+def _run_sequence_softmax_grad(X: Any, Out: Any, Out_GRAD: Any) -> LoDTensor:
+    x, lod = sequences(X, "X")
+    out, grad = plain(Out).reshape(len(x)), plain(Out_GRAD).reshape(len(x))
+    starts, lengths = _filled(lod[-1])
+    if len(starts):
+        grad = (grad - sum_runs(out * grad, starts, lengths).repeat(lengths)) * out
+    return LoDTensor(grad.reshape(x.shape), lod)
 
 
 def _checked(op: Op) -> tuple[tuple[int, ...], int]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from pstranspile.arithmetic import dot
 from pstranspile.ir.model import Op
-from pstranspile.kernels.kernel import Run, kernel, wanted
+from pstranspile.kernels.kernel import Run, kernel, plain_kernel, wanted
 from pstranspile.kernels.numeric import as_matrix, formula
 from pstranspile.kernels.ragged import plain, row_counts, runs_between, sequences, with_lod
 from pstranspile.ops.attributes import int_attr, real
@@ -73,28 +73,22 @@ def _joined_order(lods: list[list[int]]) -> tuple[Array, list[int]]:
     return np.concatenate(pieces) if pieces else np.arange(0), ends
 
 
-@kernel("sequence_concat", lod="own")
-def _run_sequence_concat(_op: Op) -> Run:
-    def run(X: list[Any]) -> LoDTensor:
-        parts = [sequences(x, "X") for x in X]
-        order, ends = _joined_order([lod[-1] for _, lod in parts])
-        return LoDTensor(np.concatenate([data for data, _ in parts])[order], [ends])
-
-    return run
+@plain_kernel("sequence_concat", lod="own")
+def _run_sequence_concat(X: list[Any]) -> LoDTensor:
+    parts = [sequences(x, "X") for x in X]
+    order, ends = _joined_order([lod[-1] for _, lod in parts])
+    return LoDTensor(np.concatenate([data for data, _ in parts])[order], [ends])
 
 
-@kernel("sequence_concat_grad", "X@GRAD", lod="own")
-def _run_sequence_concat_grad(_op: Op) -> Run:
-    def run(X: list[Any], Out_GRAD: Any) -> list[LoDTensor]:
-        parts = [sequences(x, "X") for x in X]
-        order, _ = _joined_order([lod[-1] for _, lod in parts])
-        grad = plain(Out_GRAD)
-        apart = np.empty_like(grad)
-        apart[order] = grad
-        cuts = np.cumsum([len(data) for data, _ in parts])[:-1]
-        return [LoDTensor(part, lod) for part, (_, lod) in zip(np.split(apart, cuts), parts, strict=True)]
-
-    return run
+@plain_kernel("sequence_concat_grad", "X@GRAD", lod="own")
+def _run_sequence_concat_grad(X: list[Any], Out_GRAD: Any) -> list[LoDTensor]:
+    parts = [sequences(x, "X") for x in X]
+    order, _ = _joined_order([lod[-1] for _, lod in parts])
+    grad = plain(Out_GRAD)
+    apart = np.empty_like(grad)
+    apart[order] = grad
+    cuts = np.cumsum([len(data) for data, _ in parts])[:-1]
+    return [LoDTensor(part, lod) for part, (_, lod) in zip(np.split(apart, cuts), parts, strict=True)]
 
 
 class _Windows(NamedTuple):
@@ -192,13 +186,10 @@ def _run_lod_reset(op: Op) -> Run:
     return run
 
 
-@kernel("lod_reset_grad", "X@GRAD", lod="own")
-def _run_lod_reset_grad(_op: Op) -> Run:
-    def run(X: Any, Out_GRAD: Any) -> object:
-        grad = plain(Out_GRAD).copy()
-        return LoDTensor(grad, X.lod) if isinstance(X, LoDTensor) else grad
-
-    return run
+@plain_kernel("lod_reset_grad", "X@GRAD", lod="own")
+def _run_lod_reset_grad(X: Any, Out_GRAD: Any) -> object:
+    grad = plain(Out_GRAD).copy()
+    return LoDTensor(grad, X.lod) if isinstance(X, LoDTensor) else grad
 
 
 def _encoding(positions: Array, width: int) -> Array:
@@ -239,49 +230,37 @@ def _repeats(x: Array, lod: list[list[int]]) -> Any:
     return row_counts(lod[0])
 
 
-@kernel("sequence_expand_as", lod="own")
-def _expand_as(_op: Op) -> Run:
-    def run(X: Any, Y: Any) -> LoDTensor:
-        x, (_, lod) = plain(X), sequences(Y, "Y")
-        return LoDTensor(np.repeat(x, _repeats(x, lod), axis=0), lod)
-
-    return run
+@plain_kernel("sequence_expand_as", lod="own")
+def _expand_as(X: Any, Y: Any) -> LoDTensor:
+    x, (_, lod) = plain(X), sequences(Y, "Y")
+    return LoDTensor(np.repeat(x, _repeats(x, lod), axis=0), lod)
 
 
-@kernel("sequence_expand_as_grad", "X@GRAD", lod="own")
-def _expand_as_grad(_op: Op) -> Run:
-    def run(X: Any, Y: Any, Out_GRAD: Any) -> Any:
-        x, (_, lod) = plain(X), sequences(Y, "Y")
-        grad = np.zeros_like(x)
-        np.add.at(grad, np.repeat(np.arange(len(x)), _repeats(x, lod)), plain(Out_GRAD))
-        return with_lod(X, grad)
-
-    return run
+@plain_kernel("sequence_expand_as_grad", "X@GRAD", lod="own")
+def _expand_as_grad(X: Any, Y: Any, Out_GRAD: Any) -> Any:
+    x, (_, lod) = plain(X), sequences(Y, "Y")
+    grad = np.zeros_like(x)
+    np.add.at(grad, np.repeat(np.arange(len(x)), _repeats(x, lod)), plain(Out_GRAD))
+    return with_lod(X, grad)
 
 
-@kernel("row_conv", lod="own")
-def _row_conv(_op: Op) -> Run:
-    def run(X: Any, Filter: Any) -> LoDTensor:
-        x, lod = sequences(X, "X")
-        out = np.zeros_like(x)
-        for start, stop in pairwise(lod[-1]):
-            for ahead in range(min(len(Filter), stop - start)):
-                out[start : stop - ahead] += x[start + ahead : stop] * Filter[ahead]
-        return LoDTensor(out, lod)
-
-    return run
+@plain_kernel("row_conv", lod="own")
+def _row_conv(X: Any, Filter: Any) -> LoDTensor:
+    x, lod = sequences(X, "X")
+    out = np.zeros_like(x)
+    for start, stop in pairwise(lod[-1]):
+        for ahead in range(min(len(Filter), stop - start)):
+            out[start : stop - ahead] += x[start + ahead : stop] * Filter[ahead]
+    return LoDTensor(out, lod)
 
 
-@kernel("row_conv_grad", "X@GRAD Filter@GRAD", lod="own")
-def _row_conv_grad(_op: Op) -> Run:
-    def run(X: Any, Filter: Any, Out_GRAD: Any) -> tuple[Array, Array]:
-        x, lod = sequences(X, "X")
-        grad = plain(Out_GRAD)
-        x_grad, filter_grad = np.zeros_like(x), np.zeros_like(Filter)
-        for start, stop in pairwise(lod[-1]):
-            for ahead in range(min(len(Filter), stop - start)):
-                x_grad[start + ahead : stop] += grad[start : stop - ahead] * Filter[ahead]
-                filter_grad[ahead] += (grad[start : stop - ahead] * x[start + ahead : stop]).sum(axis=0)
-        return x_grad, filter_grad
-
-    return run
+@plain_kernel("row_conv_grad", "X@GRAD Filter@GRAD", lod="own")
+def _row_conv_grad(X: Any, Filter: Any, Out_GRAD: Any) -> tuple[Array, Array]:
+    x, lod = sequences(X, "X")
+    grad = plain(Out_GRAD)
+    x_grad, filter_grad = np.zeros_like(x), np.zeros_like(Filter)
+    for start, stop in pairwise(lod[-1]):
+        for ahead in range(min(len(Filter), stop - start)):
+            x_grad[start + ahead : stop] += grad[start : stop - ahead] * Filter[ahead]
+            filter_grad[ahead] += (grad[start : stop - ahead] * x[start + ahead : stop]).sum(axis=0)
+    return x_grad, filter_grad

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from pstranspile.ir.model import Op
-from pstranspile.kernels.kernel import Run, kernel, wanted
+from pstranspile.kernels.kernel import Run, kernel, plain_kernel, wanted
 from pstranspile.kernels.ragged import plain, row_counts, sequences
 from pstranspile.kernels.random.xxhash import row_hashes
 from pstranspile.ops.attributes import flag, int_attr, real
@@ -176,13 +176,10 @@ def _single(value: Array) -> LoDTensor:
     return _with_steps(value, list(range(len(value) + 1)))
 
 
-@kernel("filter_by_instag_grad", "Ins@GRAD", lod="each")
-def _filter_by_instag_grad(_op: Op) -> Run:
-    def run(Ins: Array, LossWeight: Array, IndexMap: Array, Out_GRAD: Array) -> Array:
-        found = np.zeros(Ins.shape, Out_GRAD.dtype)
-        if LossWeight.any():  # all are 0 where no instance was chosen
-            for begin, start, count in IndexMap.tolist():
-                found[start : start + count] = Out_GRAD[begin : begin + count]
-        return found
-
-    return run
+@plain_kernel("filter_by_instag_grad", "Ins@GRAD", lod="each")
+def _filter_by_instag_grad(Ins: Array, LossWeight: Array, IndexMap: Array, Out_GRAD: Array) -> Array:
+    found = np.zeros(Ins.shape, Out_GRAD.dtype)
+    if LossWeight.any():  # all are 0 where no instance was chosen
+        for begin, start, count in IndexMap.tolist():
+            found[start : start + count] = Out_GRAD[begin : begin + count]
+    return found

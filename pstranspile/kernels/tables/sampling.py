@@ -9,7 +9,7 @@ import numpy as np
 
 from pstranspile.ir.model import Op
 from pstranspile.kernels.context import Surroundings
-from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.kernels.kernel import Run, kernel, plain_kernel
 from pstranspile.kernels.numeric import check_ids, numpy_dtype
 from pstranspile.kernels.random.mersenne import mersenne_words
 from pstranspile.kernels.random.streams import words
@@ -181,12 +181,9 @@ def _sample_logits_values(op: Op) -> Run:
     return run
 
 
-@kernel("sample_logits_grad", "Logits@GRAD", lod="none")
-def _sample_logits_grad_values(_op: Op) -> Run:
-    def run(LogitsDim: Array, Samples: Array, SampledLogits_GRAD: Array) -> Array:
-        rows, classes, _ = LogitsDim.shape
-        places = Samples + classes * np.arange(rows)[:, None]
-        total = np.bincount(places.reshape(-1), SampledLogits_GRAD.reshape(-1), rows * classes)
-        return total.astype(SampledLogits_GRAD.dtype).reshape(rows, classes)
-
-    return run
+@plain_kernel("sample_logits_grad", "Logits@GRAD", lod="none")
+def _sample_logits_grad_values(LogitsDim: Array, Samples: Array, SampledLogits_GRAD: Array) -> Array:
+    rows, classes, _ = LogitsDim.shape
+    places = Samples + classes * np.arange(rows)[:, None]
+    total = np.bincount(places.reshape(-1), SampledLogits_GRAD.reshape(-1), rows * classes)
+    return total.astype(SampledLogits_GRAD.dtype).reshape(rows, classes)

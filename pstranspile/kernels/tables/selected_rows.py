@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pstranspile.ir.model import Op
-from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.kernels.kernel import Run, kernel, plain_kernel
 from pstranspile.kernels.numeric import check_ids, first
 from pstranspile.kernels.rows import in_sections, in_use, merge_rows, positions
 from pstranspile.kernels.tensors.fill import copied
@@ -16,20 +16,14 @@ from pstranspile.ops.attributes import int_attr, ints_attr
 from pstranspile.values import Array, LoDTensor, SelectedRows
 
 
-@kernel("merge_selected_rows")
-def _merge_selected_rows(_op: Op) -> Run:
-    def run(X: SelectedRows) -> SelectedRows:
-        return merge_rows([X])
-
-    return run
+@plain_kernel("merge_selected_rows")
+def _merge_selected_rows(X: SelectedRows) -> SelectedRows:
+    return merge_rows([X])
 
 
-@kernel("get_tensor_from_selected_rows")
-def _get_tensor_from_selected_rows(_op: Op) -> Run:
-    def run(X: SelectedRows) -> Array:
-        return X.value.copy()
-
-    return run
+@plain_kernel("get_tensor_from_selected_rows")
+def _get_tensor_from_selected_rows(X: SelectedRows) -> Array:
+    return X.value.copy()
 
 
 @kernel("split_selected_rows")
@@ -71,22 +65,19 @@ def _data(value: Array | LoDTensor) -> Array:
     return value.data if isinstance(value, LoDTensor) else value
 
 
-@kernel("merge_ids", lod="own")
-def _merge_ids(_op: Op) -> Run:
-    def run(
-        Ids: list[Array | LoDTensor], Rows: list[Array | LoDTensor], X: list[Array | LoDTensor]
-    ) -> list[Array | LoDTensor]:
-        rows = np.concatenate([_data(part).reshape(-1) for part in Rows])
-        answers = SelectedRows(rows, np.concatenate([_data(part) for part in X]), 0)
-        if len(answers.rows) != len(answers.value):
-            raise ValueError(f"Rows holds {len(answers.rows)} ids, but X {len(answers.value)} rows")
-        merged: list[Array | LoDTensor] = []
-        for ids in Ids:
-            value = answers.value[positions(answers, _data(ids).reshape(-1), "Rows")]
-            merged.append(LoDTensor(value, ids.lod) if isinstance(ids, LoDTensor) else value)
-        return merged
-
-    return run
+@plain_kernel("merge_ids", lod="own")
+def _merge_ids(
+    Ids: list[Array | LoDTensor], Rows: list[Array | LoDTensor], X: list[Array | LoDTensor]
+) -> list[Array | LoDTensor]:
+    rows = np.concatenate([_data(part).reshape(-1) for part in Rows])
+    answers = SelectedRows(rows, np.concatenate([_data(part) for part in X]), 0)
+    if len(answers.rows) != len(answers.value):
+        raise ValueError(f"Rows holds {len(answers.rows)} ids, but X {len(answers.value)} rows")
+    merged: list[Array | LoDTensor] = []
+    for ids in Ids:
+        value = answers.value[positions(answers, _data(ids).reshape(-1), "Rows")]
+        merged.append(LoDTensor(value, ids.lod) if isinstance(ids, LoDTensor) else value)
+    return merged
 
 
 @kernel("split_byref", lod="none")
@@ -102,12 +93,9 @@ def _split_byref_values(op: Op) -> Run:
     return run
 
 
-@kernel("ref_by_trainer_id")
-def _ref_by_trainer_id_values(_op: Op) -> Run:
-    def run(X: list[Array], TrainerId: Array) -> Array:
-        number = int(first(TrainerId))
-        if not 0 <= number < len(X):
-            raise ValueError(f"TrainerId is {number}, but X has {len(X)} variables")
-        return copied(X[number])
-
-    return run
+@plain_kernel("ref_by_trainer_id")
+def _ref_by_trainer_id_values(X: list[Array], TrainerId: Array) -> Array:
+    number = int(first(TrainerId))
+    if not 0 <= number < len(X):
+        raise ValueError(f"TrainerId is {number}, but X has {len(X)} variables")
+    return copied(X[number])

@@ -9,7 +9,7 @@ import numpy as np
 
 from pstranspile.ir.model import Op
 from pstranspile.kernels.context import Surroundings
-from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.kernels.kernel import Run, kernel, plain_kernel
 from pstranspile.kernels.numeric import first, formula, numpy_dtype
 from pstranspile.kernels.rows import as_declared
 from pstranspile.ops.attributes import int_attr, ints_attr, real, text
@@ -105,12 +105,9 @@ def _fill_any_like_values(op: Op) -> Run:
 formula("fill_zeros_like", "np.zeros({X}.shape, {X}.dtype)")
 
 
-@kernel("assign")
-def _assign(_op: Op) -> Run:
-    def run(X: Any) -> Any:
-        return copied(X)
-
-    return run
+@plain_kernel("assign")
+def _assign(X: Any) -> Any:
+    return copied(X)
 
 
 def copied(value: Any) -> Any:

@@ -5,44 +5,35 @@ from __future__ import annotations
 import numpy as np
 
 from pstranspile.ir.model import Op
-from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.kernels.kernel import Run, kernel, plain_kernel
 from pstranspile.kernels.numeric import first, numpy_dtype
 from pstranspile.ops.attributes import flag, int_attr
 from pstranspile.ops.tensors.grids import diagonal_dims, eye_dims, no_diagonal_dims
 from pstranspile.values import Array
 
 
-@kernel("range", lod="none")
-def _range_values(_op: Op) -> Run:
-    def run(Start: Array, End: Array, Step: Array) -> Array:
-        start, end, step = first(Start), first(End), first(Step)
-        if step == 0:
-            raise ValueError("Step is 0")
-        return np.arange(start, end, step).astype(Start.dtype)
-
-    return run
+@plain_kernel("range", lod="none")
+def _range_values(Start: Array, End: Array, Step: Array) -> Array:
+    start, end, step = first(Start), first(End), first(Step)
+    if step == 0:
+        raise ValueError("Step is 0")
+    return np.arange(start, end, step).astype(Start.dtype)
 
 
-@kernel("meshgrid", lod="none")
-def _meshgrid_values(_op: Op) -> Run:
-    def run(X: list[Array]) -> list[Array]:
-        if any(part.ndim != 1 for part in X):
-            raise ValueError("coordinates have one dim")
-        return list(np.meshgrid(*X, indexing="ij"))
-
-    return run
+@plain_kernel("meshgrid", lod="none")
+def _meshgrid_values(X: list[Array]) -> list[Array]:
+    if any(part.ndim != 1 for part in X):
+        raise ValueError("coordinates have one dim")
+    return list(np.meshgrid(*X, indexing="ij"))
 
 
-@kernel("meshgrid_grad", "X@GRAD", lod="none")
-def _meshgrid_grad(_op: Op) -> Run:
-    def run(Out_GRAD: list[Array]) -> list[Array]:
-        axes = range(len(Out_GRAD))
-        return [
-            np.add.reduce(gradient, axis=tuple(axis for axis in axes if axis != number))
-            for number, gradient in enumerate(Out_GRAD)
-        ]
-
-    return run
+@plain_kernel("meshgrid_grad", "X@GRAD", lod="none")
+def _meshgrid_grad(Out_GRAD: list[Array]) -> list[Array]:
+    axes = range(len(Out_GRAD))
+    return [
+        np.add.reduce(gradient, axis=tuple(axis for axis in axes if axis != number))
+        for number, gradient in enumerate(Out_GRAD)
+    ]
 
 
 @kernel("tril_triu")
@@ -69,14 +60,11 @@ def _triangle(op: Op) -> Run:
     return run
 
 
-@kernel("diag", lod="none")
-def _diag_values(_op: Op) -> Run:
-    def run(Diagonal: Array) -> Array:
-        if Diagonal.ndim != 1:
-            raise ValueError(f"Diagonal has dims {list(Diagonal.shape)}, it must have one")
-        return np.diag(Diagonal)
-
-    return run
+@plain_kernel("diag", lod="none")
+def _diag_values(Diagonal: Array) -> Array:
+    if Diagonal.ndim != 1:
+        raise ValueError(f"Diagonal has dims {list(Diagonal.shape)}, it must have one")
+    return np.diag(Diagonal)
 
 
 @kernel("diag_embed", lod="none")
@@ -109,15 +97,12 @@ def _eye_values(op: Op) -> Run:
     return run
 
 
-@kernel("linspace", lod="none")
-def _linspace_values(_op: Op) -> Run:
-    def run(Start: Array, Stop: Array, Num: Array) -> Array:
-        count = first(Num)
-        if count < 1:
-            raise ValueError(f"Num is {count}, it must be positive")
-        start, stop = Start.reshape(-1)[0], Stop.reshape(-1)[0]
-        found = np.full(count, (stop - start) / Start.dtype.type(max(count - 1, 1)))
-        found[0] = start
-        return np.add.accumulate(found)  # as Fluid adds them up, also in f32
-
-    return run
+@plain_kernel("linspace", lod="none")
+def _linspace_values(Start: Array, Stop: Array, Num: Array) -> Array:
+    count = first(Num)
+    if count < 1:
+        raise ValueError(f"Num is {count}, it must be positive")
+    start, stop = Start.reshape(-1)[0], Stop.reshape(-1)[0]
+    found = np.full(count, (stop - start) / Start.dtype.type(max(count - 1, 1)))
+    found[0] = start
+    return np.add.accumulate(found)  # as Fluid adds them up, also in f32

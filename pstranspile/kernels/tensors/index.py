@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pstranspile.ir.model import Op
-from pstranspile.kernels.kernel import Run, kernel, wanted
+from pstranspile.kernels.kernel import Run, kernel, plain_kernel, wanted
 from pstranspile.kernels.numeric import check_ids, first, numpy_dtype
 from pstranspile.kernels.rows import add_rows
 from pstranspile.ops.attributes import flag, int_attr
@@ -18,12 +18,9 @@ def _row_numbers(index: Array, rows: int, slot: str) -> Array:
     return numbers
 
 
-@kernel("gather", lod="none")
-def _gather_values(_op: Op) -> Run:
-    def run(X: Array, Index: Array) -> Array:
-        return X[_row_numbers(Index, len(X), "Index")]
-
-    return run
+@plain_kernel("gather", lod="none")
+def _gather_values(X: Array, Index: Array) -> Array:
+    return X[_row_numbers(Index, len(X), "Index")]
 
 
 @kernel("gather_grad", "X@GRAD")
@@ -113,31 +110,22 @@ def _added(target: Array, index: Array, values: Array) -> Array:
     return target
 
 
-@kernel("gather_nd")
-def _gather_nd_values(_op: Op) -> Run:
-    def run(X: Array, Index: Array) -> Array:
-        places = _places(Index, X.shape)
-        if not places:
-            return np.broadcast_to(X, (*Index.shape[:-1], *X.shape)).copy()
-        return X[places]
-
-    return run
+@plain_kernel("gather_nd")
+def _gather_nd_values(X: Array, Index: Array) -> Array:
+    places = _places(Index, X.shape)
+    if not places:
+        return np.broadcast_to(X, (*Index.shape[:-1], *X.shape)).copy()
+    return X[places]
 
 
-@kernel("gather_nd_grad", "X@GRAD", lod="each")
-def _gather_nd_grad(_op: Op) -> Run:
-    def run(X: Array, Index: Array, Out_GRAD: Array) -> Array:
-        return _added(np.zeros(X.shape, Out_GRAD.dtype), Index, Out_GRAD)
-
-    return run
+@plain_kernel("gather_nd_grad", "X@GRAD", lod="each")
+def _gather_nd_grad(X: Array, Index: Array, Out_GRAD: Array) -> Array:
+    return _added(np.zeros(X.shape, Out_GRAD.dtype), Index, Out_GRAD)
 
 
-@kernel("scatter_nd_add", lod="none")
-def _scatter_nd_add_values(_op: Op) -> Run:
-    def run(X: Array, Index: Array, Updates: Array) -> Array:
-        return _added(X.copy(), Index, Updates)
-
-    return run
+@plain_kernel("scatter_nd_add", lod="none")
+def _scatter_nd_add_values(X: Array, Index: Array, Updates: Array) -> Array:
+    return _added(X.copy(), Index, Updates)
 
 
 @kernel("scatter_nd_add_grad", "X@GRAD Updates@GRAD", lod="none")
@@ -175,40 +163,31 @@ def _index_select_grad(op: Op) -> Run:
     return run
 
 
-@kernel("index_sample", lod="none")
-def _index_sample_values(_op: Op) -> Run:
-    def run(X: Array, Index: Array) -> Array:
-        if X.ndim != 2 or Index.ndim != 2 or len(X) != len(Index):
-            dims = f"{list(X.shape)} and {list(Index.shape)}"
-            raise ValueError(f"X and Index have dims {dims}, they must be matrices with as many rows")
-        check_ids(Index, X.shape[1], "Index")
-        return np.take_along_axis(X, Index, axis=1)
-
-    return run
+@plain_kernel("index_sample", lod="none")
+def _index_sample_values(X: Array, Index: Array) -> Array:
+    if X.ndim != 2 or Index.ndim != 2 or len(X) != len(Index):
+        dims = f"{list(X.shape)} and {list(Index.shape)}"
+        raise ValueError(f"X and Index have dims {dims}, they must be matrices with as many rows")
+    check_ids(Index, X.shape[1], "Index")
+    return np.take_along_axis(X, Index, axis=1)
 
 
-@kernel("index_sample_grad", "X@GRAD", lod="none")
-def _index_sample_grad(_op: Op) -> Run:
-    def run(X: Array, Index: Array, Out_GRAD: Array) -> Array:
-        check_ids(Index, X.shape[1], "Index")
-        found = np.zeros(X.shape, Out_GRAD.dtype)
-        np.add.at(found, (np.arange(len(X))[:, None], Index), Out_GRAD)
-        return found
-
-    return run
+@plain_kernel("index_sample_grad", "X@GRAD", lod="none")
+def _index_sample_grad(X: Array, Index: Array, Out_GRAD: Array) -> Array:
+    check_ids(Index, X.shape[1], "Index")
+    found = np.zeros(X.shape, Out_GRAD.dtype)
+    np.add.at(found, (np.arange(len(X))[:, None], Index), Out_GRAD)
+    return found
 
 
-@kernel("multiplex", lod="none")
-def _multiplex_values(_op: Op) -> Run:
-    def run(Ids: Array, X: list[Array]) -> Array:
-        ids = _sources(Ids, len(X), len(X[0]))
-        found = np.empty(X[0].shape, X[0].dtype)
-        for number, part in enumerate(X):
-            rows = np.flatnonzero(ids == number)
-            found[rows] = part[rows]
-        return found
-
-    return run
+@plain_kernel("multiplex", lod="none")
+def _multiplex_values(Ids: Array, X: list[Array]) -> Array:
+    ids = _sources(Ids, len(X), len(X[0]))
+    found = np.empty(X[0].shape, X[0].dtype)
+    for number, part in enumerate(X):
+        rows = np.flatnonzero(ids == number)
+        found[rows] = part[rows]
+    return found
 
 
 def _sources(ids: Array, parts: int, rows: int) -> Array:
@@ -231,29 +210,20 @@ def _multiplex_grad_values(op: Op) -> Run:
     return run
 
 
-@kernel("where", inline="np.where({Condition}, {X}, {Y})")
-def _where_values(_op: Op) -> Run:
-    def run(Condition: Array, X: Array, Y: Array) -> Array:
-        return np.where(Condition, X, Y)
-
-    return run
+@plain_kernel("where", inline="np.where({Condition}, {X}, {Y})")
+def _where_values(Condition: Array, X: Array, Y: Array) -> Array:
+    return np.where(Condition, X, Y)
 
 
-@kernel("where_grad", "X@GRAD Y@GRAD", lod="none")
-def _where_grad(_op: Op) -> Run:
-    def run(Condition: Array, Out_GRAD: Array) -> tuple[Array, Array]:
-        zero = Out_GRAD.dtype.type(0)
-        return np.where(Condition, Out_GRAD, zero), np.where(Condition, zero, Out_GRAD)
-
-    return run
+@plain_kernel("where_grad", "X@GRAD Y@GRAD", lod="none")
+def _where_grad(Condition: Array, Out_GRAD: Array) -> tuple[Array, Array]:
+    zero = Out_GRAD.dtype.type(0)
+    return np.where(Condition, Out_GRAD, zero), np.where(Condition, zero, Out_GRAD)
 
 
-@kernel("where_index", lod="none")
-def _where_index_values(_op: Op) -> Run:
-    def run(Condition: Array) -> Array:
-        return np.argwhere(Condition)
-
-    return run
+@plain_kernel("where_index", lod="none")
+def _where_index_values(Condition: Array) -> Array:
+    return np.argwhere(Condition)
 
 
 @kernel("shard_index")

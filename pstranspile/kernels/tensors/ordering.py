@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from pstranspile.ir.model import Op
-from pstranspile.kernels.kernel import Run, kernel, wanted
+from pstranspile.kernels.kernel import Run, kernel, plain_kernel, wanted
 from pstranspile.kernels.numeric import first, numpy_dtype
 from pstranspile.ops.attributes import flag, int_attr
 from pstranspile.values import Array
@@ -45,14 +45,11 @@ _FEW = 8
 """Sorting whole rows costs less where more than one element in so many is wanted."""
 
 
-@kernel("top_k_grad", "X@GRAD", lod="none")
-def _top_k_grad(_op: Op) -> Run:
-    def run(X: Array, Indices: Array, Out_GRAD: Array) -> Array:
-        found = np.zeros(X.shape, Out_GRAD.dtype)
-        np.put_along_axis(found, Indices, Out_GRAD, axis=-1)
-        return found
-
-    return run
+@plain_kernel("top_k_grad", "X@GRAD", lod="none")
+def _top_k_grad(X: Array, Indices: Array, Out_GRAD: Array) -> Array:
+    found = np.zeros(X.shape, Out_GRAD.dtype)
+    np.put_along_axis(found, Indices, Out_GRAD, axis=-1)
+    return found
 
 
 @kernel("arg_max", lod="none")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pstranspile.ir.model import Op
-from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.kernels.kernel import Run, kernel, plain_kernel
 from pstranspile.kernels.numeric import first
 from pstranspile.kernels.rows import add_rows
 from pstranspile.ops.attributes import ints_attr, real, text
@@ -106,12 +106,9 @@ def _pad_constant_like_values(op: Op) -> Run:
     return run
 
 
-@kernel("pad_constant_like_grad", "Y@GRAD", lod="none")
-def _pad_constant_like_grad(_op: Op) -> Run:
-    def run(Y: Array, Out_GRAD: Array) -> Array:
-        return np.ascontiguousarray(Out_GRAD[tuple(map(slice, Y.shape))])
-
-    return run
+@plain_kernel("pad_constant_like_grad", "Y@GRAD", lod="none")
+def _pad_constant_like_grad(Y: Array, Out_GRAD: Array) -> Array:
+    return np.ascontiguousarray(Out_GRAD[tuple(map(slice, Y.shape))])
 
 
 def _listed(op: Op, name: str, tensor: Array | None, parts: list[Array] | None) -> Dims:

@@ -13,7 +13,7 @@ import numpy as np
 
 from pstranspile.ir.model import Op
 from pstranspile.kernels.context import Surroundings
-from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.kernels.kernel import Run, kernel, plain_kernel
 from pstranspile.kernels.numeric import first, numpy_dtype
 from pstranspile.kernels.random import row_numbers
 from pstranspile.kernels.random.row_numbers import Rows
@@ -209,12 +209,9 @@ def _shuffle_batch(op: Op) -> Run:
     return run
 
 
-@kernel("shuffle_batch_grad", "X@GRAD")
-def _shuffle_batch_grad(_op: Op) -> Run:
-    def run(ShuffleIdx: Array, Out_GRAD: Array) -> Array:
-        return Out_GRAD.reshape(-1, Out_GRAD.shape[-1])[ShuffleIdx].reshape(Out_GRAD.shape)
-
-    return run
+@plain_kernel("shuffle_batch_grad", "X@GRAD")
+def _shuffle_batch_grad(ShuffleIdx: Array, Out_GRAD: Array) -> Array:
+    return Out_GRAD.reshape(-1, Out_GRAD.shape[-1])[ShuffleIdx].reshape(Out_GRAD.shape)
 
 
 _FACTOR, _MODULUS = 48271, (1 << 31) - 1

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from pstranspile.ir.model import Op
-from pstranspile.kernels.kernel import Run, kernel, wanted
+from pstranspile.kernels.kernel import Run, kernel, plain_kernel, wanted
 from pstranspile.kernels.numeric import first
 from pstranspile.kernels.tensors.fill import asked_dims
 from pstranspile.ops.attributes import int_attr, ints_attr
@@ -102,20 +102,14 @@ def _flatten_values(op: Op) -> Run:
     return run
 
 
-@kernel("reshape2_grad squeeze2_grad unsqueeze2_grad flatten2_grad", "X@GRAD")
-def _from_x_shape_values(_op: Op) -> Run:
-    def run(XShape: Array, Out_GRAD: Array) -> Array:
-        return Out_GRAD.reshape(XShape.shape[1:])
-
-    return run
+@plain_kernel("reshape2_grad squeeze2_grad unsqueeze2_grad flatten2_grad", "X@GRAD")
+def _from_x_shape_values(XShape: Array, Out_GRAD: Array) -> Array:
+    return Out_GRAD.reshape(XShape.shape[1:])
 
 
-@kernel("squeeze_grad unsqueeze_grad flatten_grad", "X@GRAD")
-def _like_x(_op: Op) -> Run:
-    def run(X: Array, Out_GRAD: Array) -> Array:
-        return Out_GRAD.reshape(X.shape)
-
-    return run
+@plain_kernel("squeeze_grad unsqueeze_grad flatten_grad", "X@GRAD")
+def _like_x(X: Array, Out_GRAD: Array) -> Array:
+    return Out_GRAD.reshape(X.shape)
 
 
 @kernel("transpose_grad transpose2_grad", "X@GRAD", lod="none")
@@ -129,25 +123,16 @@ def _transpose_grad(op: Op) -> Run:
     return run
 
 
-@kernel("shape", lod="none")
-def _shape_values(_op: Op) -> Run:
-    def run(Input: Array) -> Array:
-        return np.array(Input.shape, "int32")
-
-    return run
+@plain_kernel("shape", lod="none")
+def _shape_values(Input: Array) -> Array:
+    return np.array(Input.shape, "int32")
 
 
-@kernel("size", lod="none")
-def _size_values(_op: Op) -> Run:
-    def run(Input: Array) -> Array:
-        return np.array([Input.size], "int64")
-
-    return run
+@plain_kernel("size", lod="none")
+def _size_values(Input: Array) -> Array:
+    return np.array([Input.size], "int64")
 
 
-@kernel("is_empty", lod="none")
-def _is_empty_values(_op: Op) -> Run:
-    def run(X: Array) -> Array:
-        return np.array([X.size == 0])
-
-    return run
+@plain_kernel("is_empty", lod="none")
+def _is_empty_values(X: Array) -> Array:
+    return np.array([X.size == 0])

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pstranspile.ir.model import Op
-from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.kernels.kernel import Run, kernel, plain_kernel
 from pstranspile.kernels.numeric import first
 from pstranspile.ops.attributes import ints_attr
 from pstranspile.ops.tensors.slicing import BOUNDS, span
@@ -226,18 +226,12 @@ def _repeats(x: Array, target: Array) -> tuple[int, ...]:
     return tuple(whole // part for part, whole in zip(x.shape, target.shape, strict=True))
 
 
-@kernel("expand_as", lod="none")
-def _expand_as_values(_op: Op) -> Run:
-    def run(X: Array, target_tensor: Array) -> Array:
-        return np.tile(X, _repeats(X, target_tensor))
-
-    return run
+@plain_kernel("expand_as", lod="none")
+def _expand_as_values(X: Array, target_tensor: Array) -> Array:
+    return np.tile(X, _repeats(X, target_tensor))
 
 
-@kernel("expand_as_grad", "X@GRAD", lod="none")
-def _expand_as_grad_values(_op: Op) -> Run:
-    def run(X: Array, target_tensor: Array, Out_GRAD: Array) -> Array:
-        pairs = [dim for pair in zip(_repeats(X, target_tensor), X.shape, strict=True) for dim in pair]
-        return np.add.reduce(Out_GRAD.reshape(pairs), axis=tuple(range(0, len(pairs), 2)))
-
-    return run
+@plain_kernel("expand_as_grad", "X@GRAD", lod="none")
+def _expand_as_grad_values(X: Array, target_tensor: Array, Out_GRAD: Array) -> Array:
+    pairs = [dim for pair in zip(_repeats(X, target_tensor), X.shape, strict=True) for dim in pair]
+    return np.add.reduce(Out_GRAD.reshape(pairs), axis=tuple(range(0, len(pairs), 2)))

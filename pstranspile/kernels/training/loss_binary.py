@@ -5,21 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from pstranspile.ir.model import Op
-from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.kernels.kernel import Run, kernel, plain_kernel
 from pstranspile.kernels.numeric import check_ids, first, formula
 from pstranspile.ops.attributes import real
 from pstranspile.values import Array
 
 
-@kernel("bce_loss")
-def _bce_loss_values(_op: Op) -> Run:
-    def run(X: Array, Label: Array) -> Array:
-        if X.size and not (X.min() >= 0 and X.max() <= 1):
-            raise ValueError("X has values that are no probabilities")
-        log, log_of_rest = np.maximum(np.log(X), -100), np.maximum(np.log(1 - X), -100)
-        return (Label - 1) * log_of_rest - Label * log
-
-    return run
+@plain_kernel("bce_loss")
+def _bce_loss_values(X: Array, Label: Array) -> Array:
+    if X.size and not (X.min() >= 0 and X.max() <= 1):
+        raise ValueError("X has values that are no probabilities")
+    log, log_of_rest = np.maximum(np.log(X), -100), np.maximum(np.log(1 - X), -100)
+    return (Label - 1) * log_of_rest - Label * log
 
 
 formula("bce_loss_grad", "{Out_GRAD} * ({X} - {Label}) / np.maximum((1 - {X}) * {X}, 1e-12)", "X@GRAD", lod="each")
@@ -32,23 +29,17 @@ formula(
 )
 
 
-@kernel("modified_huber_loss", "IntermediateVal Out", lod="none")
-def _modified_huber_loss_values(_op: Op) -> Run:
-    def run(X: Array, Y: Array) -> tuple[Array, Array]:
-        margin = X * (2 * Y - 1)
-        loss = np.where(margin < -1, -4 * margin, np.square(np.maximum(1 - margin, 0)))
-        return margin, loss.astype(X.dtype).reshape(len(X), 1)
-
-    return run
+@plain_kernel("modified_huber_loss", "IntermediateVal Out", lod="none")
+def _modified_huber_loss_values(X: Array, Y: Array) -> tuple[Array, Array]:
+    margin = X * (2 * Y - 1)
+    loss = np.where(margin < -1, -4 * margin, np.square(np.maximum(1 - margin, 0)))
+    return margin, loss.astype(X.dtype).reshape(len(X), 1)
 
 
-@kernel("modified_huber_loss_grad", "X@GRAD", lod="none")
-def _modified_huber_loss_grad_values(_op: Op) -> Run:
-    def run(Y: Array, IntermediateVal: Array, Out_GRAD: Array) -> Array:
-        slope = np.where(IntermediateVal < -1, -4, -2 * np.maximum(1 - IntermediateVal, 0))
-        return (slope * (2 * Y - 1) * Out_GRAD.reshape(Y.shape)).astype(Out_GRAD.dtype)
-
-    return run
+@plain_kernel("modified_huber_loss_grad", "X@GRAD", lod="none")
+def _modified_huber_loss_grad_values(Y: Array, IntermediateVal: Array, Out_GRAD: Array) -> Array:
+    slope = np.where(IntermediateVal < -1, -4, -2 * np.maximum(1 - IntermediateVal, 0))
+    return (slope * (2 * Y - 1) * Out_GRAD.reshape(Y.shape)).astype(Out_GRAD.dtype)
 
 
 @kernel("margin_rank_loss", "Activated Out", lod="none")
@@ -62,13 +53,10 @@ def _margin_rank_loss_values(op: Op) -> Run:
     return run
 
 
-@kernel("margin_rank_loss_grad", "X1@GRAD X2@GRAD", lod="none")
-def _margin_rank_loss_grad_values(_op: Op) -> Run:
-    def run(Label: Array, Activated: Array, Out_GRAD: Array) -> tuple[Array, Array]:
-        slope = Out_GRAD * Activated * Label
-        return -slope, slope
-
-    return run
+@plain_kernel("margin_rank_loss_grad", "X1@GRAD X2@GRAD", lod="none")
+def _margin_rank_loss_grad_values(Label: Array, Activated: Array, Out_GRAD: Array) -> tuple[Array, Array]:
+    slope = Out_GRAD * Activated * Label
+    return -slope, slope
 
 
 formula(
@@ -78,13 +66,10 @@ formula(
 )
 
 
-@kernel("rank_loss_grad", "Left@GRAD Right@GRAD", lod="none")
-def _rank_loss_grad(_op: Op) -> Run:
-    def run(Label: Array, Left: Array, Right: Array, Out_GRAD: Array) -> tuple[Array, Array]:
-        slope = Out_GRAD * (1 / (1 + np.exp(Right - Left)) - Label)
-        return slope, -slope
-
-    return run
+@plain_kernel("rank_loss_grad", "Left@GRAD Right@GRAD", lod="none")
+def _rank_loss_grad(Label: Array, Left: Array, Right: Array, Out_GRAD: Array) -> tuple[Array, Array]:
+    slope = Out_GRAD * (1 / (1 + np.exp(Right - Left)) - Label)
+    return slope, -slope
 
 
 def _focal_terms(op: Op, x: Array, label: Array, foreground: Array) -> tuple[Array, Array]:
@@ -130,19 +115,16 @@ def _sigmoid_focal_loss_grad(op: Op) -> Run:
     return run
 
 
-@kernel("teacher_student_sigmoid_loss", "Y")
-def _teacher_student_sigmoid_loss_values(_op: Op) -> Run:
-    def run(X: Array, Label: Array) -> Array:
-        """A label below 0 has no teacher's score: below -1 it says no click, else a click.
+@plain_kernel("teacher_student_sigmoid_loss", "Y")
+def _teacher_student_sigmoid_loss_values(X: Array, Label: Array) -> Array:
+    """A label below 0 has no teacher's score: below -1 it says no click, else a click.
 
-        From 0 on the score is added to it: below 1 no click, else a click.
-        """
-        single = np.maximum(X, 0) + np.log1p(np.exp(-np.abs(X)))
-        without = np.where(Label < -1, single, single - X)
-        loss = np.where(Label < 0, without, 2 * single - X * Label)
-        return loss.reshape(len(X), 1)
-
-    return run
+    From 0 on the score is added to it: below 1 no click, else a click.
+    """
+    single = np.maximum(X, 0) + np.log1p(np.exp(-np.abs(X)))
+    without = np.where(Label < -1, single, single - X)
+    loss = np.where(Label < 0, without, 2 * single - X * Label)
+    return loss.reshape(len(X), 1)
 
 
 @kernel("teacher_student_sigmoid_loss_grad", "X@GRAD", lod="each")

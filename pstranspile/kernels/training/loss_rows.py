@@ -6,7 +6,7 @@ import numpy as np
 
 from pstranspile.ir.attributes import float32
 from pstranspile.ir.model import Op
-from pstranspile.kernels.kernel import Run, kernel, wanted
+from pstranspile.kernels.kernel import Run, kernel, plain_kernel, wanted
 from pstranspile.kernels.numeric import check_ids, first, formula
 from pstranspile.kernels.rows import add_rows
 from pstranspile.ops.attributes import flag, int_attr, real, text
@@ -82,26 +82,20 @@ def _against_label(x: Array, label: Array) -> tuple[Array, Array]:
     return rows - rows[at][:, None], at
 
 
-@kernel("bpr_loss", "Y")
-def _bpr_loss_values(_op: Op) -> Run:
-    def run(X: Array, Label: Array) -> Array:
-        above, at = _against_label(X, Label)
-        losses = np.where(at, 0, np.logaddexp(0, above, dtype=X.dtype))
-        total = np.add.reduce(losses, axis=1, dtype=X.dtype)
-        return (total / (X.shape[-1] - 1)).reshape(*X.shape[:-1], 1)
-
-    return run
+@plain_kernel("bpr_loss", "Y")
+def _bpr_loss_values(X: Array, Label: Array) -> Array:
+    above, at = _against_label(X, Label)
+    losses = np.where(at, 0, np.logaddexp(0, above, dtype=X.dtype))
+    total = np.add.reduce(losses, axis=1, dtype=X.dtype)
+    return (total / (X.shape[-1] - 1)).reshape(*X.shape[:-1], 1)
 
 
-@kernel("bpr_loss_grad", "X@GRAD", lod="each")
-def _bpr_loss_grad(_op: Op) -> Run:
-    def run(X: Array, Label: Array, Y_GRAD: Array) -> Array:
-        above, at = _against_label(X, Label)
-        slope = np.where(at, 0, 1 / (1 + np.exp(-above))) * (Y_GRAD.reshape(-1, 1) / (X.shape[-1] - 1))
-        slope[at] = -np.add.reduce(slope, axis=1)
-        return slope.astype(X.dtype).reshape(X.shape)
-
-    return run
+@plain_kernel("bpr_loss_grad", "X@GRAD", lod="each")
+def _bpr_loss_grad(X: Array, Label: Array, Y_GRAD: Array) -> Array:
+    above, at = _against_label(X, Label)
+    slope = np.where(at, 0, 1 / (1 + np.exp(-above))) * (Y_GRAD.reshape(-1, 1) / (X.shape[-1] - 1))
+    slope[at] = -np.add.reduce(slope, axis=1)
+    return slope.astype(X.dtype).reshape(X.shape)
 
 
 @kernel("kldiv_loss", "Loss", lod="none")
@@ -190,9 +184,6 @@ def _center_loss_values(op: Op) -> Run:
     return run
 
 
-@kernel("center_loss_grad", "X@GRAD", lod="none")
-def _center_loss_grad(_op: Op) -> Run:
-    def run(SampleCenterDiff: Array, Loss_GRAD: Array) -> Array:
-        return SampleCenterDiff * Loss_GRAD.reshape(-1, *(1,) * (SampleCenterDiff.ndim - 1))
-
-    return run
+@plain_kernel("center_loss_grad", "X@GRAD", lod="none")
+def _center_loss_grad(SampleCenterDiff: Array, Loss_GRAD: Array) -> Array:
+    return SampleCenterDiff * Loss_GRAD.reshape(-1, *(1,) * (SampleCenterDiff.ndim - 1))

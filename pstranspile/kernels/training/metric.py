@@ -5,22 +5,19 @@ from __future__ import annotations
 import numpy as np
 
 from pstranspile.ir.model import Op
-from pstranspile.kernels.kernel import Run, kernel, wanted
+from pstranspile.kernels.kernel import Run, kernel, plain_kernel, wanted
 from pstranspile.kernels.numeric import as_matrix, check_ids
 from pstranspile.kernels.optimizer_steps import owned
 from pstranspile.ops.attributes import int_attr
 from pstranspile.values import Array
 
 
-@kernel("accuracy", "Accuracy Correct Total", lod="none")
-def _accuracy_values(_op: Op) -> Run:
-    def run(Indices: Array, Label: Array) -> tuple[Array, Array, Array]:
-        correct = np.count_nonzero((Indices == Label.reshape(-1, 1)).any(axis=1))
-        total = len(Indices)
-        share = correct / total if total else 0.0
-        return np.array([share], "float32"), np.array([correct], "int32"), np.array([total], "int32")
-
-    return run
+@plain_kernel("accuracy", "Accuracy Correct Total", lod="none")
+def _accuracy_values(Indices: Array, Label: Array) -> tuple[Array, Array, Array]:
+    correct = np.count_nonzero((Indices == Label.reshape(-1, 1)).any(axis=1))
+    total = len(Indices)
+    share = correct / total if total else 0.0
+    return np.array([share], "float32"), np.array([correct], "int32"), np.array([total], "int32")
 
 
 @kernel("auc", "AUC StatPosOut StatNegOut", lod="none", spares="AUC")
