@@ -80,6 +80,22 @@ def make_parser(verb: str, description: str, examples: Sequence[str]) -> argpars
     return parser
 
 
+def add_checkpoints(parser: argparse.ArgumentParser) -> None:
+    """The options that save a run as it goes, and have one go on."""
+    group = parser.add_argument_group("stopping and going on")
+    group.add_argument(
+        "--checkpoint", metavar="DIR", help="save all that training keeps, at the end, as DIR/step_<steps done>"
+    )
+    group.add_argument(
+        "--checkpoint-every", type=count, metavar="N", help="save after every N steps as well; the last two stay"
+    )
+    group.add_argument(
+        "--resume",
+        metavar="DIR",
+        help="go on from a checkpoint (the newest in DIR), on any number of servers; --steps counts from the beginning",
+    )
+
+
 def add_shares(group: Any) -> None:
     """`--shares`, how much the trainers' shares of a batch count."""
     group.add_argument(

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pstranspile.cli.common import add_input, add_job, load_verified, make_parser, read_job, whole
+from pstranspile.cli.common import add_checkpoints, add_input, add_job, load_verified, make_parser, read_job, whole
 from pstranspile.cli.fetched import Shown, together, told
 from pstranspile.cli.progress import Lines, Progress, is_terminal, status
 from pstranspile.cli.report import quoting, report
@@ -20,6 +20,8 @@ from pstranspile.cli.start import add_patience, add_run, fetches_of
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error
 
 if TYPE_CHECKING:
+    from pstranspile.compile import Compiled
+    from pstranspile.net.checkpoints import Checkpoints
     from pstranspile.net.job import JobFolder
     from pstranspile.net.supervisor import Member, Supervisor
 
@@ -47,13 +49,17 @@ def run(arguments: Sequence[str]) -> int:
 
     require_grpc()
     with tempfile.TemporaryDirectory(prefix="pstranspile-") as work:
-        folder = options.input if os.path.isdir(options.input) else _compiled(options, Path(work, "job"))
+        compiled = None if os.path.isdir(options.input) else _compiled(options, Path(work, "job"))
+        folder = options.input if compiled is None else str(Path(work, "job"))
+        kept = _checkpoints(parser, options, compiled, Path(work))
         job = load_job_folder(folder)
+        if kept is not None and options.seed is None:
+            options.seed = kept.seed
         options.fetch = fetches_of(options.fetch, job)
         cluster = job.cluster(fetch=options.fetch, seed=options.seed)
         cluster.require_sound()
         cluster.feed(read_arrays(options.feed) if options.feed else None)
-        return _launch(options, folder, job, Path(work), options.steps or cluster.steps or 1)
+        return _launch(options, folder, job, Path(work), options.steps or cluster.steps or 1, kept)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -73,6 +79,7 @@ def _parser() -> argparse.ArgumentParser:
         "--record", metavar="FILE", help="write every message and the order of all that happens, for `run --replay`"
     )
     parser.add_argument("--logs", metavar="DIR", help="keep the output of the processes there")
+    add_checkpoints(parser)
     group = parser.add_argument_group("staying alive")
     group.add_argument("--restarts", type=whole, default=0, metavar="N", help="how often each process is started again")
     group.add_argument(
@@ -82,7 +89,22 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _compiled(options: argparse.Namespace, target: Path) -> str:
+def _checkpoints(
+    parser: argparse.ArgumentParser, options: argparse.Namespace, compiled: Compiled | None, work: Path
+) -> Checkpoints | None:
+    """What takes care of checkpoints, if the options ask for any. Raises DiagnosticError."""
+    if options.checkpoint_every and not options.checkpoint:
+        parser.error("--checkpoint-every needs --checkpoint, which says where to")
+    if not (options.checkpoint or options.resume):
+        return None
+    if compiled is None:
+        parser.error("--checkpoint and --resume need the program and the job's options in place of a folder")
+    from pstranspile.net.checkpoints import Checkpoints
+
+    return Checkpoints(compiled, options.resume, options.checkpoint, options.checkpoint_every, work)
+
+
+def _compiled(options: argparse.Namespace, target: Path) -> Compiled:
     """Compiles the program into a folder. Raises DiagnosticError."""
     from pstranspile.cli.compile import files_of
     from pstranspile.compile import compile
@@ -95,10 +117,12 @@ def _compiled(options: argparse.Namespace, target: Path) -> str:
     report(result.warnings, [module.source])
     with status("launch") as tell:
         write_outputs(target, dict(files_of(result, "ir", tell)))
-    return str(target)
+    return result
 
 
-def _launch(options: argparse.Namespace, folder: str, job: JobFolder, work: Path, steps: int) -> int:
+def _launch(
+    options: argparse.Namespace, folder: str, job: JobFolder, work: Path, steps: int, kept: Checkpoints | None
+) -> int:
     from pstranspile.net.supervisor import Member, Ports, Supervisor, command_of
 
     names = sorted(job.roles, key=lambda name: (not name.startswith("pserver"), len(name), name))
@@ -110,24 +134,38 @@ def _launch(options: argparse.Namespace, folder: str, job: JobFolder, work: Path
     if state:
         Path(state).mkdir(parents=True, exist_ok=True)
     shared = _shared(options)
+    seed = job.cluster(seed=options.seed).seed
+    begin = kept.begin(seed) if kept is not None and kept.source else {}
+    if options.checkpoint_every:
+        shared += ["--parts", str(work), "--parts-every", str(options.checkpoint_every)]
     members: dict[str, Member] = {}
     for name in names:
         own = ["--result", results[name], *(["--state", state] if state else []), *shared]
-        if options.record:
-            own += ["--record", str(work / f"{name}.record")]
+        own += ["--begin", str(begin[name])] if begin else []
+        own += ["--record", str(work / f"{name}.record")] if options.record else []
         members[name] = Member(name, command_of(name, folder, addresses, own), logs / f"{name}.log")
     os.environ.setdefault("PSTRANSPILE_TOKEN", secrets.token_hex(16))
     view = _View(members, [name for name in names if name.startswith("trainer")], steps)
-    supervisor = Supervisor(members, restarts=options.restarts, on_told=view.told, on_look=view.look)
+
+    def on_told(member: Member, fields: dict[str, Any]) -> None:
+        view.told(member, fields)
+        if kept is not None and "saved" in fields:
+            kept.told(seed, member.role, fields["saved"])
+        if "unsaved" in fields:
+            print(f"pstranspile launch: {member.role} could not write its part: {fields['unsaved']}", file=sys.stderr)
+
+    supervisor = Supervisor(members, restarts=options.restarts, on_told=on_told, on_look=view.look)
     try:
         done = supervisor.run()
     finally:
         view.end()
         ports.close()
     if options.record:
-        _write_record(options, job, {name: work / f"{name}.record" for name in names}, steps)
+        _write_record(options.record, seed, {name: work / f"{name}.record" for name in names}, steps)
     if not done:
         raise _failed(supervisor)
+    if kept is not None and kept.target:
+        kept.end(seed, results, steps)
     if options.save:
         from pstranspile.interop.outputs import write_output
         from pstranspile.net.outcome import gather
@@ -138,13 +176,12 @@ def _launch(options: argparse.Namespace, folder: str, job: JobFolder, work: Path
     return 0
 
 
-def _write_record(options: argparse.Namespace, job: JobFolder, parts: Mapping[str, Path], steps: int) -> None:
+def _write_record(path: str, seed: int | None, parts: Mapping[str, Path], steps: int) -> None:
     """Puts together what the processes have written. Raises DiagnosticError."""
     from pstranspile.run.cluster.record import write_record
 
-    seed = job.cluster(seed=options.seed).seed
     lines = {name: part.read_text(encoding="utf-8") if part.exists() else "" for name, part in parts.items()}
-    write_record(options.record, seed, steps, lines)
+    write_record(path, seed, steps, lines)
 
 
 def _shared(options: argparse.Namespace) -> list[str]:
@@ -165,7 +202,11 @@ def _failed(supervisor: Supervisor) -> DiagnosticError:
         error(ENDED, f"{member.role} has ended{_how(status)}", notes=[Note(line) for line in _end_of_log(member)])
         for member, status in supervisor.failed
     ]
-    ended = {member.role for member, _ in supervisor.failed}
+    found += [
+        error(ENDED, f"{member.role} was given up, and the servers are done without it")
+        for member in supervisor.left_out
+    ]
+    ended = {member.role for member in (*supervisor.left_out, *(member for member, _ in supervisor.failed))}
     waiting = [
         line
         for member in supervisor.members.values()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pstranspile.cli.blas import use_rounded_products, use_threads
 from pstranspile.cli.cluster_pictures import add_pictures, check_pictures
 from pstranspile.cli.common import (
+    add_checkpoints,
     add_input,
     add_job,
     add_shares,
@@ -207,18 +208,7 @@ def _add_results(parser: argparse.ArgumentParser) -> None:
         "`param/<name>`",
     )
     group.add_argument("--plot", metavar="FILE.png|svg", help="draw the fetched numbers over the steps")
-    group = parser.add_argument_group("stopping and going on")
-    group.add_argument(
-        "--checkpoint", metavar="DIR", help="save all that training keeps, at the end, as DIR/step_<steps done>"
-    )
-    group.add_argument(
-        "--checkpoint-every", type=count, metavar="N", help="save after every N steps as well; the last two stay"
-    )
-    group.add_argument(
-        "--resume",
-        metavar="DIR",
-        help="go on from a checkpoint (the newest in DIR), on any number of servers; --steps counts from the beginning",
-    )
+    add_checkpoints(parser)
 
 
 def _picture_kind(parser: argparse.ArgumentParser, path: str | None) -> str:

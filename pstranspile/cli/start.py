@@ -15,8 +15,10 @@ from pstranspile.ir.diagnostics import DiagnosticError, Note, error
 
 if TYPE_CHECKING:
     from pstranspile.net.job import JobFolder
+    from pstranspile.net.parts import Parts
     from pstranspile.net.status import StatusPipe
     from pstranspile.run.cluster.cluster import Cluster
+    from pstranspile.run.cluster.trainer import Trainer
 
 DESCRIPTION = """\
 Plays one machine of a compiled job: a parameter server until all trainers have left, or a trainer for so many steps.
@@ -72,6 +74,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_run(parser)
     parser.add_argument("--record", metavar="FILE", default="", help="write what the machine does, for `launch`")
+    parser.add_argument("--begin", metavar="FILE", default="", help="the part of a checkpoint to begin with, likewise")
+    parser.add_argument("--parts", metavar="DIR", default="", help="where to write parts of checkpoints, likewise")
+    parser.add_argument(
+        "--parts-every", type=count, default=0, metavar="N", help="after how many steps parts are written, likewise"
+    )
     parser.add_argument("--result", metavar="FILE", help="write what the machine holds at the end, for `launch`")
     group = parser.add_argument_group("staying alive")
     group.add_argument("--state", metavar="DIR", default="", help="where a server keeps its state, to go on from it")
@@ -139,17 +146,26 @@ def _play(
     from pstranspile.net.process import Place, play_server, play_trainer
     from pstranspile.net.terms import Refused, Terms
 
-    place = Place(addresses, options.state, options.state_every, options.patience, options.fluid, options.record)
+    place = Place(
+        addresses,
+        options.state,
+        options.state_every,
+        options.patience,
+        options.fluid,
+        record=options.record,
+        begin=options.begin,
+        parts=options.parts,
+        parts_every=options.parts_every,
+    )
     terms = Terms(folder.hash, os.environ.get("PSTRANSPILE_TOKEN", ""), options.lease)
     cluster = _cluster(options, folder)
     try:
         if any(server.name == role for server in cluster.servers):
             play_server(cluster, role, terms, place, tell, lambda server: _save(write_server, options.result, server))
         else:
+            parts = place.parts_of(tell)
             for trainer in cluster.trainers:
-                trainer.on_step = lambda trainer, step: tell(
-                    step=step + 1, values={name: shown(value) for name, value in trainer.results[-1].values.items()}
-                )
+                trainer.on_step = lambda trainer, step: _tell_step(tell, parts, trainer, step)
             steps = options.steps or cluster.steps or 1
             play_trainer(
                 cluster, role, terms, place, steps, tell, lambda trainer: _save(write_trainer, options.result, trainer)
@@ -158,6 +174,13 @@ def _play(
         print(f"pstranspile start: {role}: {problem}", file=sys.stderr)
         return 1
     return 0
+
+
+def _tell_step(tell: StatusPipe, parts: Parts | None, trainer: Trainer, step: int) -> None:
+    """A trainer has done a step."""
+    tell(step=step + 1, values={name: shown(value) for name, value in trainer.results[-1].values.items()})
+    if parts is not None:
+        parts.done(trainer, step + 1)
 
 
 def _save(write: Callable[[str, Any], None], path: str | None, machine: Any) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 from pstranspile.net.fluid_client import FluidClient
 from pstranspile.net.fluid_service import FluidService
 from pstranspile.net.joining import Doorkeeper, rejoin
+from pstranspile.net.parts import Parts, read_part, take_server, take_trainer
 from pstranspile.net.recording import Recording
 from pstranspile.net.site import Site
 from pstranspile.net.state import StateKeeper
@@ -26,7 +28,8 @@ class Place(NamedTuple):
     """Where a process listens and finds the others: addresses (host:port) by role; `state` is the folder in which a
     server keeps its state, "" for none, `every` after how many updates. `patience`: how many seconds a trainer waits
     for a server that is not there. `fluid`: whether machines of Fluid may take part. `record`: a file for what the
-    machines do, "" for none.
+    machines do, "" for none. `begin`: the part of a checkpoint to begin with, "" for none; `parts`: a folder for parts
+    of checkpoints, one after every `parts_every` steps (0: none).
     """
 
     addresses: Mapping[str, str]
@@ -35,6 +38,13 @@ class Place(NamedTuple):
     patience: float = 60.0
     fluid: bool = False
     record: str = ""
+    begin: str = ""
+    parts: str = ""
+    parts_every: int = 0
+
+    def parts_of(self, tell: StatusPipe) -> Parts | None:
+        """What writes the parts of checkpoints."""
+        return Parts(self.parts, self.parts_every, tell) if self.parts_every else None
 
 
 def play_server(
@@ -49,8 +59,17 @@ def play_server(
     keeper = StateKeeper(site, server, place.state, place.every) if place.state else None
     Doorkeeper(site, server)
     recording = Recording(site, place.record) if place.record else None
-    server.on_update = lambda _server, update: tell(step=update + 1)
+    parts = place.parts_of(tell)
+
+    def updated(server: Server, update: int) -> None:
+        tell(step=update + 1)
+        if parts is not None:
+            parts.done(server, update + 1)
+
+    server.on_update = updated
     cluster.begin([server], [])
+    if place.begin:
+        take_server(server, read_part(Path(place.begin), role))
     if keeper is not None:
         keeper.begin()
         site.on_turn, site.on_event = keeper.look, keeper.written
@@ -145,6 +164,8 @@ def play_trainer(
                 without = "with servers of Fluid" if strangers else "without servers"
                 raise Refused(f"the others go on without {role}, which can't take part again in a job {without}")
             first = rejoin(site, [server.name for server in cluster.servers], place.patience) if life else 0
+            if place.begin:
+                take_trainer(trainer, read_part(Path(place.begin), role))
             cluster.begin([], [trainer])
             trainer.limit = steps
             if life:

@@ -20,14 +20,17 @@ class StatusPipe:
 
     def __init__(self) -> None:
         number = os.environ.get(STATUS, "")
+        self._lock = threading.Lock()
         self._stream: TextIO | None = os.fdopen(int(number), "w", buffering=1) if number.isdecimal() else None
 
     def __call__(self, **fields: Any) -> None:
-        """Sends one line. A parent that is gone is not missed: this process then ends anyway."""
+        """Sends one line, from any thread. A parent that is gone is not missed: this process then ends anyway."""
         if self._stream is None:
             return
+        line = json.dumps(fields, separators=(",", ":")) + "\n"
         try:
-            self._stream.write(json.dumps(fields, separators=(",", ":")) + "\n")
+            with self._lock:
+                self._stream.write(line)
         except OSError:
             self._stream = None
 

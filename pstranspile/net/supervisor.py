@@ -94,6 +94,8 @@ class Supervisor:
         self.on_look = on_look
         self.failed: list[tuple[Member, int]] = []
         """The processes that ended with an error and were not started again, each with its status."""
+        self.left_out: list[Member] = []
+        """The trainers that were given up and did not come back before the servers were done."""
         self._selector = selectors.DefaultSelector()
 
     def run(self) -> bool:
@@ -103,13 +105,23 @@ class Supervisor:
                 self._start(member)
             while any(member.ended is None for member in self.members.values()) and not self.failed:
                 self._read(0.1)
+                self.left_out = self._too_late()
+                if self.left_out:
+                    break
                 for member in self.members.values():
                     self._look_after(member)
                 if self.on_look is not None:
                     self.on_look()
         finally:
             self.end_all()
-        return not self.failed
+        return not (self.failed or self.left_out)
+
+    def _too_late(self) -> list[Member]:
+        """The trainers for which nothing is left to do: the servers are done without them."""
+        servers = [member for member in self.members.values() if member.role.startswith("pserver")]
+        if not servers or any(member.ended != 0 for member in servers):
+            return []
+        return [member for member in self.members.values() if member.told.get("state") != DONE]
 
     def _start(self, member: Member) -> None:
         member.start()

@@ -50,9 +50,9 @@ class Hung(Exception):
 
 
 class Campaign:
-    """One run. `look` is called again and again while it goes on."""
+    """One run. `look` is called again and again while it goes on; `pace` is how many seconds pass between steps."""
 
-    def __init__(self, job: Job, work: Path, look: Look, *, lease: float = 4.0):
+    def __init__(self, job: Job, work: Path, look: Look, *, lease: float = 4.0, pace: float = 0.03):
         self.job, self.work = job, work
         ports = Ports(len(job.job.roles))
         addresses = dict(zip(job.job.roles, ports.addresses, strict=True))
@@ -63,7 +63,7 @@ class Campaign:
         self.members: dict[str, Member] = {}
         for name, result in self.results.items():
             command = command_of(name, str(job.folder), addresses, [*shared, "--result", result])
-            command = [sys.executable, SCRIPT, str(self.logs[name]), *command[3:]]
+            command = ["env", f"PSTRANSPILE_PACE={pace}", sys.executable, SCRIPT, str(self.logs[name]), *command[3:]]
             self.members[name] = Member(name, command, work / f"{name}.log")
         self.began = time.monotonic()
 

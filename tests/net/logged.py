@@ -20,7 +20,7 @@ from pstranspile.run.cluster.record import check_sum
 from pstranspile.run.cluster.server import Server
 from pstranspile.run.cluster.synchronous import SynchronousServer
 
-PACE = 0.03
+PACE = float(os.environ["PSTRANSPILE_PACE"])
 """Seconds from step to step: so that a process that is started again finds the others still at work."""
 
 LOG = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND | os.O_CREAT)

@@ -93,7 +93,7 @@ def test_a_process_is_stopped_for_a_while(seed: int, job: Job, tmp_path: Path) -
         if begun and not over and run.seconds > begun + pause:
             over = run.signal(strike.victim, signal.SIGCONT)
 
-    run = Campaign(job, tmp_path, look, lease=strike.draw.choice([pause / 2, 30.0]))
+    run = Campaign(job, tmp_path, look, lease=strike.draw.choice([pause / 2, 30.0]), pace=pause / 10)
     require_sound(run, seed, strike.victim)
 
 

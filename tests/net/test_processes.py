@@ -177,3 +177,14 @@ def test_what_can_not_be_recorded_or_replayed(
 ) -> None:
     assert main(arguments) == 2
     assert told in capsys.readouterr().err
+
+
+def test_a_trainer_that_the_servers_have_given_up_is_not_waited_for(tmp_path: Path) -> None:
+    """They are done; it would look for them until its patience ends."""
+    tells = "import os; os.write(int(os.environ['PSTRANSPILE_STATUS']), b'{\"state\": \"done\"}\\n')"
+    server = Member("pserver_0", [sys.executable, "-c", tells], tmp_path / "server")
+    trainer = Member("trainer_0", [sys.executable, "-c", "import time; time.sleep(600)"], tmp_path / "trainer")
+    supervisor = Supervisor({"pserver_0": server, "trainer_0": trainer})
+    assert not supervisor.run()
+    assert supervisor.left_out == [trainer]
+    assert trainer.ended

@@ -1,0 +1,94 @@
+"""Checkpoints of a run of processes, as its supervisor sees them: put together of parts, and taken apart again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pstranspile.checkpoint.api import forget_older, make_folder_of_checkpoints, newest, step_folder
+from pstranspile.checkpoint.running import resume, save_cluster
+from pstranspile.checkpoint.store import read_manifest
+from pstranspile.compile import Compiled
+from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.net.codes import CHECKPOINT
+from pstranspile.net.outcome import gather
+from pstranspile.net.parts import Part, part_file, read_part, values_of, write_part
+from pstranspile.run.cluster.cluster import Cluster
+from pstranspile.run.cluster.server import Server
+from pstranspile.run.cluster.simulate import cluster_of
+
+KEPT = 2
+"""How many checkpoints stay."""
+
+
+class Checkpoints:
+    """The checkpoints that a run of `job` leaves in `target`, and the one in `source` that it begins from.
+
+    `work` is a folder for the parts. Raises DiagnosticError where the job's mode can't be saved so.
+    """
+
+    def __init__(self, job: Compiled, source: str | None, target: str | None, every: int | None, work: Path):
+        self.job = job
+        self.source, self.target, self.every, self.work = source, target, every, work
+        self.first, self.seed = 0, None
+        self._saved: dict[int, set[str]] = {}
+        mode = job.plan.mode
+        if mode == "geo":
+            raise _refused("what geo trainers have exchanged lies on several machines at once; `run` can save it")
+        if every and mode in ("async", "half-async"):
+            raise _refused(f"{mode} machines are never at one step together; leave out --checkpoint-every")
+        if source is not None:
+            manifest = read_manifest(newest(source))
+            self.first, self.seed = manifest.step, manifest.seed
+        if target is not None:
+            make_folder_of_checkpoints(target)
+
+    def begin(self, seed: int | None) -> dict[str, Path]:
+        """Takes the checkpoint apart: the file of every machine's part. Raises DiagnosticError."""
+        assert self.source is not None
+        cluster = cluster_of(self.job, seed=seed)
+        resume(cluster, self.job, self.source)
+        files: dict[str, Path] = {}
+        for machine in (*cluster.servers, *cluster.trainers):
+            step = machine.updates if isinstance(machine, Server) else machine.step
+            files[machine.name] = self.work / f"{machine.name}.begin"
+            write_part(files[machine.name], machine.name, Part(values_of(machine), step))
+        return files
+
+    def told(self, seed: int | None, role: str, step: int) -> None:
+        """A machine has written its part of a step; the last one makes it a checkpoint. Raises DiagnosticError."""
+        cluster = cluster_of(self.job, seed=seed)
+        there = self._saved.setdefault(step, set())
+        there.add(role)
+        if len(there) < len(cluster.servers) + len(cluster.trainers):
+            return
+        for machine in (*cluster.servers, *cluster.trainers):
+            file = part_file(self.work, machine.name, step)
+            _fill(machine, read_part(file, machine.name))
+        self._save(cluster, step)
+        for earlier in [known for known in self._saved if known <= step]:
+            for name in self._saved.pop(earlier):
+                part_file(self.work, name, earlier).unlink(missing_ok=True)
+
+    def end(self, seed: int | None, results: Mapping[str, str], steps: int) -> None:
+        """Writes the checkpoint of what the processes have left. Raises DiagnosticError."""
+        self._save(gather(cluster_of(self.job, seed=seed), results).cluster, steps)
+
+    def _save(self, cluster: Cluster, step: int) -> None:
+        assert self.target is not None
+        for trainer in cluster.trainers:
+            trainer.step = step
+        save_cluster(cluster, self.job, step_folder(self.target, step))
+        forget_older(self.target, KEPT)
+
+
+def _fill(machine: Any, part: Part) -> None:
+    machine.scope.values_here.clear()
+    machine.scope.values_here.update(part.values)
+    if isinstance(machine, Server):
+        machine.updates = part.step
+
+
+def _refused(message: str) -> DiagnosticError:
+    return DiagnosticError([error(CHECKPOINT, message)])

@@ -1,0 +1,99 @@
+"""Checkpoints of a run of processes: every machine writes its part of one, and begins with its part of another.
+
+In synchronous training the parts are a consistent cut without anybody waiting for it: those of trainers that have done
+so many steps and of servers that have made so many updates. A machine is stopped no longer than its values are copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from threading import Thread
+from typing import NamedTuple
+
+from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.net.status import StatusPipe
+from pstranspile.ops.context import Value
+from pstranspile.run.cluster.keeping import Kept
+from pstranspile.run.cluster.kept_files import read_kept, write_kept
+from pstranspile.run.cluster.server import Server
+from pstranspile.run.cluster.trainer import Trainer
+from pstranspile.run.scope import own_copy
+
+
+class Part(NamedTuple):
+    """What a machine keeps from step to step, and how many steps it has done, or updates."""
+
+    values: Mapping[str, Value]
+    step: int
+
+
+def values_of(machine: Server | Trainer) -> dict[str, Value]:
+    """The variables that a machine keeps from step to step."""
+    found = {name: value for name, value in machine.scope.values_here.items() if value is not None}
+    if isinstance(machine, Server):
+        return found
+    return {name: value for name, value in found.items() if (var := machine.declares(name)) and var.persistable}
+
+
+def write_part(path: Path, name: str, part: Part) -> None:
+    """Writes a part. Raises DiagnosticError."""
+    write_kept(path, name, Kept(dict(part.values), {"step": part.step}, {}, {}, {}))
+
+
+def read_part(path: Path, name: str) -> Part:
+    """Reads a part. Raises DiagnosticError."""
+    kept = read_kept(path, name)
+    return Part(kept.values, kept.state["step"])
+
+
+def part_file(folder: Path, role: str, step: int) -> Path:
+    """Where the part of a machine lies until the checkpoint is put together."""
+    return folder / f"{role}.{step}.part"
+
+
+class Parts:
+    """Writes a machine's parts into a folder, after every so many steps or updates, and tells when one is there."""
+
+    def __init__(self, folder: str, every: int, tell: StatusPipe):
+        self.folder = Path(folder)
+        self.every = every
+        self.tell = tell
+
+    def done(self, machine: Server | Trainer, step: int) -> None:
+        """The machine has done so many steps, or updates."""
+        if step % self.every == 0:
+            part = Part({name: own_copy(value) for name, value in values_of(machine).items()}, step)
+            Thread(target=self._write, args=(machine.name, part)).start()
+
+    def _write(self, role: str, part: Part) -> None:
+        try:
+            write_part(part_file(self.folder, role, part.step), role, part)
+        except DiagnosticError as problem:
+            self.tell(unsaved=str(problem))
+            return
+        self.tell(saved=part.step)
+
+
+def take_server(server: Server, part: Part) -> None:
+    """A server whose start-up program has run goes on from its part."""
+    for name, value in part.values.items():
+        server.scope.put(name, value)
+    server.updates = part.step
+    server.forget_all_copies()
+
+
+def take_trainer(trainer: Trainer, part: Part) -> None:
+    """A trainer will go on from its part once its start-up program has run; where it comes back, from a later step."""
+    before = trainer.before_steps
+
+    def started() -> None:
+        if before is not None:
+            before()
+        for name, value in part.values.items():
+            trainer.scope.put(name, value)
+        limit = trainer.limit
+        trainer.go_on_from(max(part.step, trainer.step))
+        trainer.limit = limit
+
+    trainer.before_steps = started

@@ -1,0 +1,83 @@
+"""Checkpoints of processes: those of the simulation, and either goes on from the other's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pstranspile as ps
+from pstranspile.cli import main
+from pstranspile.proof.data import make_feeds
+
+STEPS = 9
+PROGRAM = str(Path(__file__).parents[2] / "golden" / "mlp_adam.ir")
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The program, its data, and where the straight run has left its results."""
+    folder = tmp_path_factory.mktemp("checkpoints")
+    np.savez(folder / "data.npz", **make_feeds(ps.load(PROGRAM).main, STEPS, 8, shares=2))
+    given = [PROGRAM, "--trainers", "2", "--feed", str(folder / "data.npz")]
+    assert main(["run", *given, "--pservers", "2", "--save", str(folder / "straight.npz")]) == 0
+    return given
+
+
+def parameters(path: Path) -> dict[str, Any]:
+    with np.load(path) as found:
+        return {name: found[name] for name in found.files if name.startswith("param/")}
+
+
+def require_straight(job: list[str], path: Path) -> None:
+    expected, found = parameters(Path(job[-1]).parent / "straight.npz"), parameters(path)
+    assert found.keys() == expected.keys()
+    assert found
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+def test_the_simulation_goes_on_from_a_cut_of_processes(job: list[str], tmp_path: Path) -> None:
+    kept, save = tmp_path / "kept", str(tmp_path / "out.npz")
+    assert main(["launch", *job, "--pservers", "2", "--checkpoint", str(kept), "--checkpoint-every", "4"]) == 0
+    assert sorted(path.name for path in kept.iterdir()) == ["step_00000008", "step_00000009"]
+    cut = str(kept / "step_00000008")
+    assert main(["run", *job, "--pservers", "1", "--resume", cut, "--save", save]) == 0
+    require_straight(job, tmp_path / "out.npz")
+
+
+def test_processes_go_on_from_a_checkpoint_of_the_simulation(job: list[str], tmp_path: Path) -> None:
+    kept, save = tmp_path / "kept", str(tmp_path / "out.npz")
+    assert main(["run", *job, "--pservers", "2", "--steps", "5", "--checkpoint", str(kept)]) == 0
+    assert main(["launch", *job, "--pservers", "3", "--resume", str(kept), "--save", save]) == 0
+    require_straight(job, tmp_path / "out.npz")
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "told"),
+    [
+        (
+            ["--mode", "geo", "--pservers", "1", "--checkpoint", "x"],
+            1,
+            "error[launch-checkpoint]: what geo trainers have",
+        ),
+        (
+            ["--mode", "async", "--pservers", "1", "--checkpoint", "x", "--checkpoint-every", "2"],
+            1,
+            "async machines are never at one step together",
+        ),
+        (["--pservers", "1", "--checkpoint-every", "2"], 2, "--checkpoint-every needs --checkpoint"),
+    ],
+)
+def test_what_can_not_be_kept(
+    options: list[str], status: int, told: str, job: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["launch", *job, *options]) == status
+    assert told in capsys.readouterr().err
+
+
+def test_a_folder_does_not_tell_what_to_keep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["launch", str(tmp_path), "--checkpoint", "x"]) == 2
+    assert "--checkpoint and --resume need the program and the job's options" in capsys.readouterr().err
