@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pstranspile.cli.blas import use_rounded_products
 from pstranspile.cli.report import quoting, report
 from pstranspile.ir.diagnostics import raise_errors
 from pstranspile.ir.model import SourceText
@@ -94,6 +95,26 @@ def add_checkpoints(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="go on from a checkpoint (the newest in DIR), on any number of servers; --steps counts from the beginning",
     )
+
+
+def add_arithmetic(group: Any) -> None:
+    """The option that says how numbers are rounded."""
+    group.add_argument(
+        "--arithmetic",
+        choices=("numpy", "fluid"),
+        default="numpy",
+        help="how f32 values are rounded, above all in sums of products: numpy (default), as numpy does; fluid: as "
+        "Fluid does on a CPU, which gives the losses and parameters of real runs and the same bits on every x86-64 "
+        "machine, and takes longer",
+    )
+
+
+def uses_fluid_arithmetic(options: argparse.Namespace) -> bool:
+    """Whether numbers are rounded as in Fluid; the matrix products of this process then are, from now on."""
+    if options.arithmetic != "fluid":
+        return False
+    use_rounded_products()
+    return True
 
 
 def add_shares(group: Any) -> None:

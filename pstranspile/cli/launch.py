@@ -187,7 +187,7 @@ def _write_record(path: str, seed: int | None, parts: Mapping[str, Path], steps:
 def _shared(options: argparse.Namespace) -> list[str]:
     """The options that every process is given as well."""
     given: list[str] = []
-    for name in ("steps", "feed", "init", "seed", "threads", "state_every", "lease", "patience"):
+    for name in ("steps", "feed", "init", "seed", "threads", "arithmetic", "state_every", "lease", "patience"):
         value = getattr(options, name)
         if value is not None:
             given += [f"--{name.replace('_', '-')}", os.path.abspath(value) if name in ("feed", "init") else str(value)]

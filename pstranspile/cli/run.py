@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pstranspile.cli.blas import use_rounded_products, use_threads
+from pstranspile.cli.blas import use_threads
 from pstranspile.cli.cluster_pictures import add_pictures, check_pictures
 from pstranspile.cli.common import (
+    add_arithmetic,
     add_checkpoints,
     add_input,
     add_job,
@@ -21,6 +22,7 @@ from pstranspile.cli.common import (
     make_parser,
     read_job,
     refuse_empty,
+    uses_fluid_arithmetic,
     whole,
 )
 from pstranspile.cli.report import quoting
@@ -53,9 +55,7 @@ def run(arguments: Sequence[str]) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     use_threads(options.threads)
-    as_fluid = options.arithmetic == "fluid"
-    if as_fluid:
-        use_rounded_products()
+    as_fluid = uses_fluid_arithmetic(options)
     refuse_empty(parser, options, "feed", "init", "faults", "replay", "save", "plot", "chart", "checkpoint", "resume")
     kind = _picture_kind(parser, options.plot)
     if options.checkpoint_every and not options.checkpoint:
@@ -188,14 +188,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="threads of matrix products (default: 1)",
     )
-    group.add_argument(
-        "--arithmetic",
-        choices=("numpy", "fluid"),
-        default="numpy",
-        help="how f32 values are rounded, above all in sums of products: numpy (default), as numpy does; fluid: as "
-        "Fluid does on a CPU, which gives the losses and parameters of real runs and the same bits on every x86-64 "
-        "machine, and takes longer",
-    )
+    add_arithmetic(group)
 
 
 def _add_results(parser: argparse.ArgumentParser) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.cli.blas import use_threads
-from pstranspile.cli.common import count, make_parser, seconds, whole
+from pstranspile.cli.common import add_arithmetic, count, make_parser, seconds, uses_fluid_arithmetic, whole
 from pstranspile.cli.fetched import shown
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pstranspile.net.job import JobFolder
     from pstranspile.net.parts import Parts
     from pstranspile.net.status import StatusPipe
+    from pstranspile.net.tls import Credentials
     from pstranspile.run.cluster.cluster import Cluster
     from pstranspile.run.cluster.trainer import Trainer
 
@@ -39,10 +40,15 @@ def run(arguments: Sequence[str]) -> int:
     if options.fluid and options.state:
         parser.error("--fluid can't be combined with --state: machines of Fluid don't send again what was lost")
     use_threads(options.threads)
+    as_fluid = uses_fluid_arithmetic(options)
+    if options.tls and (options.fluid or options.insecure):
+        parser.error(f"--tls can't be combined with {'--fluid' if options.fluid else '--insecure'}")
+    from pstranspile.arithmetic import fluid_arithmetic
     from pstranspile.net.environment import role_of_environment
     from pstranspile.net.job import load_job_folder
     from pstranspile.net.missing import require_grpc
     from pstranspile.net.status import StatusPipe, end_with_parent
+    from pstranspile.net.tls import read_credentials, require_guarded
 
     require_grpc()
     end_with_parent()
@@ -51,7 +57,11 @@ def run(arguments: Sequence[str]) -> int:
     if role not in folder.roles:
         raise _unknown(role, folder)
     addresses = {**folder.addresses(), **given, **_addresses(parser, options.address)}
-    return _play(options, folder, role, addresses, StatusPipe())
+    credentials = read_credentials(options.tls) if options.tls else None
+    if not (options.tls or options.insecure):
+        require_guarded(addresses, [role] if role.startswith("pserver") else addresses)
+    with fluid_arithmetic(as_fluid):
+        return _play(options, folder, role, addresses, StatusPipe(), credentials)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -73,6 +83,14 @@ def _parser() -> argparse.ArgumentParser:
         "--fluid", action="store_true", help="machines of Fluid 1.8 may take part, which bring neither token nor job"
     )
     add_run(parser)
+    parser.add_argument(
+        "--tls",
+        metavar="DIR",
+        help="talk to other machines with certificates that both sides show: ca.crt, tls.crt and tls.key",
+    )
+    parser.add_argument(
+        "--insecure", action="store_true", help="talk openly, also to machines that are not on this host"
+    )
     parser.add_argument("--record", metavar="FILE", default="", help="write what the machine does, for `launch`")
     parser.add_argument("--begin", metavar="FILE", default="", help="the part of a checkpoint to begin with, likewise")
     parser.add_argument("--parts", metavar="DIR", default="", help="where to write parts of checkpoints, likewise")
@@ -96,6 +114,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
         "--fetch", metavar="VAR", action="append", default=[], help="what to keep of every step (default: the loss)"
     )
     group.add_argument("--seed", type=whole, metavar="N", help="the seed of random numbers, the same on all machines")
+    add_arithmetic(group)
     group.add_argument("--threads", type=count, metavar="N", help="threads of matrix products (default: 1)")
 
 
@@ -140,7 +159,12 @@ def _unknown(role: str, folder: JobFolder) -> DiagnosticError:
 
 
 def _play(
-    options: argparse.Namespace, folder: JobFolder, role: str, addresses: Mapping[str, str], tell: StatusPipe
+    options: argparse.Namespace,
+    folder: JobFolder,
+    role: str,
+    addresses: Mapping[str, str],
+    tell: StatusPipe,
+    credentials: Credentials | None,
 ) -> int:
     from pstranspile.net.outcome import write_server, write_trainer
     from pstranspile.net.process import Place, play_server, play_trainer
@@ -152,6 +176,7 @@ def _play(
         options.state_every,
         options.patience,
         options.fluid,
+        credentials=credentials,
         record=options.record,
         begin=options.begin,
         parts=options.parts,

@@ -12,12 +12,15 @@ from threading import Thread
 from typing import NamedTuple
 
 from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.ir.model import Program
+from pstranspile.kernels.context import Value
 from pstranspile.net.status import StatusPipe
-from pstranspile.ops.context import Value
-from pstranspile.run.cluster.keeping import Kept
-from pstranspile.run.cluster.kept_files import read_kept, write_kept
+from pstranspile.run.cluster.exchanges import Exchange
+from pstranspile.run.cluster.runner import Action
 from pstranspile.run.cluster.server import Server
-from pstranspile.run.cluster.trainer import Trainer
+from pstranspile.run.cluster.snapshot_files import read_snapshot, write_snapshot
+from pstranspile.run.cluster.snapshots import Snapshot
+from pstranspile.run.cluster.trainer import Host, Trainer
 from pstranspile.run.scope import own_copy
 
 
@@ -33,17 +36,17 @@ def values_of(machine: Server | Trainer) -> dict[str, Value]:
     found = {name: value for name, value in machine.scope.values_here.items() if value is not None}
     if isinstance(machine, Server):
         return found
-    return {name: value for name, value in found.items() if (var := machine.declares(name)) and var.persistable}
+    return {name: value for name, value in found.items() if (var := machine.role.variable(name)) and var.persistable}
 
 
 def write_part(path: Path, name: str, part: Part) -> None:
     """Writes a part. Raises DiagnosticError."""
-    write_kept(path, name, Kept(dict(part.values), {"step": part.step}, {}, {}, {}))
+    write_snapshot(path, name, Snapshot(dict(part.values), {"step": part.step}, {}, {}, {}))
 
 
 def read_part(path: Path, name: str) -> Part:
     """Reads a part. Raises DiagnosticError."""
-    kept = read_kept(path, name)
+    kept = read_snapshot(path, name)
     return Part(kept.values, kept.state["step"])
 
 
@@ -83,17 +86,26 @@ def take_server(server: Server, part: Part) -> None:
     server.forget_all_copies()
 
 
-def take_trainer(trainer: Trainer, part: Part) -> None:
-    """A trainer will go on from its part once its start-up program has run; where it comes back, from a later step."""
-    before = trainer.before_steps
+class _Resumed(Host):
+    """What a trainer needs of its cluster, where it begins with its part."""
 
-    def started() -> None:
-        if before is not None:
-            before()
-        for name, value in part.values.items():
+    def __init__(self, host: Host, part: Part):
+        self.seed, self.folder, self.library = host.seed, host.folder, host.library
+        self._host = host
+        self._part = part
+
+    def make_action(self, trainer: Trainer, exchange: Exchange, program: Program) -> Action:
+        """What a trainer does at an op that talks to other machines. Raises DiagnosticError."""
+        return self._host.make_action(trainer, exchange, program)
+
+    def initialise(self, trainer: Trainer) -> None:
+        """The start-up program has run for the first time."""
+        self._host.initialise(trainer)
+        for name, value in self._part.values.items():
             trainer.scope.put(name, value)
-        limit = trainer.limit
-        trainer.go_on_from(max(part.step, trainer.step))
-        trainer.limit = limit
 
-    trainer.before_steps = started
+
+def take_trainer(trainer: Trainer, part: Part) -> None:
+    """A trainer that has not begun will go on from its part, once its start-up program has run."""
+    trainer.host = _Resumed(trainer.host, part)
+    trainer.restart(part.step, 0)

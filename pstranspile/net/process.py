@@ -16,6 +16,7 @@ from pstranspile.net.site import Site
 from pstranspile.net.state import StateKeeper
 from pstranspile.net.status import DONE, SERVING, TRAINING, WAITING, StatusPipe
 from pstranspile.net.terms import Refused, Terms
+from pstranspile.net.tls import Credentials
 from pstranspile.net.transport import CallService, Dialer, Listener
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.companion import Companion
@@ -26,10 +27,11 @@ from pstranspile.run.cluster.trainer import Trainer
 
 class Place(NamedTuple):
     """Where a process listens and finds the others: addresses (host:port) by role; `state` is the folder in which a
-    server keeps its state, "" for none, `every` after how many updates. `patience`: how many seconds a trainer waits
-    for a server that is not there. `fluid`: whether machines of Fluid may take part. `record`: a file for what the
-    machines do, "" for none. `begin`: the part of a checkpoint to begin with, "" for none; `parts`: a folder for parts
-    of checkpoints, one after every `parts_every` steps (0: none).
+    server keeps its state, "" for none, `every` after how many updates. `patience`: how many seconds a trainer
+    waits for a server that is not there. `fluid`: whether machines of Fluid may take part. `record`: a file for
+    what the machines do, "" for none. `credentials`: certificates, None for talking openly. `begin`: the part of a
+    checkpoint to begin with, "" for none; `parts`: a folder for parts of checkpoints, one after every `parts_every`
+    steps (0: none).
     """
 
     addresses: Mapping[str, str]
@@ -38,6 +40,7 @@ class Place(NamedTuple):
     patience: float = 60.0
     fluid: bool = False
     record: str = ""
+    credentials: Credentials | None = None
     begin: str = ""
     parts: str = ""
     parts_every: int = 0
@@ -76,7 +79,7 @@ def play_server(
     else:
         site.on_turn = lambda: _all_durable(site)
     fluid = FluidService(site, server) if place.fluid else None
-    listener = _listen(site, place.addresses[role], None if fluid is None else fluid.service())
+    listener = _listen(site, place, None if fluid is None else fluid.service())
     tell(state=SERVING)
     site.show_signs_of_life()
     done = False
@@ -104,9 +107,11 @@ def play_server(
                 closing.close()
 
 
-def _listen(site: Site, address: str, service: CallService | None = None) -> Listener:
+def _listen(site: Site, place: Place, service: CallService | None = None) -> Listener:
+    address = place.addresses[site.role]
+    shown = None if place.credentials is None else place.credentials.listening
     try:
-        return Listener(address, site.events, 2 * len(site.peers) + 4, service=service)
+        return Listener(address, site.events, 2 * len(site.peers) + 4, shown, service)
     except OSError as problem:
         raise Refused(f"it can't listen at {address}: {problem}") from None
 
@@ -145,10 +150,11 @@ def play_trainer(
     recording = Recording(site, place.record) if place.record else None
     listener: Listener | None = None
     if cluster.rings and role == host:
-        listener = _listen(site, place.addresses[role])
+        listener = _listen(site, place)
     elif cluster.rings:
         targets.append(host)
-    dialers = {target: Dialer(place.addresses[target], site.events) for target in targets}
+    shown = None if place.credentials is None else place.credentials.calling
+    dialers = {target: Dialer(place.addresses[target], site.events, shown) for target in targets}
     site.dial = lambda target: dialers[target].dial()
     if place.fluid:
         site.on_foreign = lambda peer: strangers.append(FluidClient(site, peer, place.addresses[peer.role]))

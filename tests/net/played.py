@@ -16,6 +16,7 @@ from pstranspile.net.job import JobFolder
 from pstranspile.net.process import Place, play_server, play_trainer
 from pstranspile.net.supervisor import Ports
 from pstranspile.net.terms import Terms
+from pstranspile.net.tls import Credentials
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.record import write_record
 from pstranspile.run.cluster.server import Server
@@ -34,6 +35,8 @@ def play(
     fluid: bool = False,
     terms: Terms = TERMS,
     record: Path | None = None,
+    credentials: Credentials | None = None,
+    patience: float = 60.0,
     **options: Any,
 ) -> Simulated:
     """The outcome of a job whose machines are threads; `options` are those of a cluster.
@@ -56,13 +59,14 @@ def play(
         cluster = played[role]
         try:
             if any(server.name == role for server in cluster.servers):
-                place = Place(addresses, fluid=fluid, record=parts[role])
+                place = Place(addresses, fluid=fluid, record=parts[role], credentials=credentials)
                 play_server(cluster, role, terms, place, tell, lambda _: None)
             else:
                 given = {server.name: addresses[server.name] for server in cluster.servers}
                 if through is not None:
                     given = {name: through(role, address) for name, address in given.items()}
-                place = Place({**addresses, **given}, fluid=fluid, record=parts[role])
+                own = {**addresses, **given}
+                place = Place(own, "", 20, patience, fluid, parts[role], credentials)
                 play_trainer(cluster, role, terms, place, steps, tell, lambda _: None)
         except BaseException as problem:
             problems.append(problem)

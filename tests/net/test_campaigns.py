@@ -61,8 +61,9 @@ def require_sound(run: Campaign, seed: int, victim: str) -> None:
     assert run.problems() == [], (seed, victim)
     found = run.outcome()
     for trainer in found.cluster.trainers:
-        first = trainer.did[0] if trainer.did else STEPS
-        assert trainer.did == list(range(first, STEPS)), (seed, victim)
+        did = [result.step for result in trainer.results]
+        first = did[0] if did else STEPS
+        assert did == list(range(first, STEPS)), (seed, victim)
         assert not first or trainer.name == victim, (seed, victim)
     if run.members[victim].starts == 1 or victim.startswith("pserver"):
         require_same(found, run.job.expected)
@@ -93,7 +94,7 @@ def test_a_process_is_stopped_for_a_while(seed: int, job: Job, tmp_path: Path) -
         if begun and not over and run.seconds > begun + pause:
             over = run.signal(strike.victim, signal.SIGCONT)
 
-    run = Campaign(job, tmp_path, look, lease=strike.draw.choice([pause / 2, 30.0]), pace=pause / 10)
+    run = Campaign(job, tmp_path, look, lease=strike.draw.choice([pause / 2, 30.0]), pace=pause / 20)
     require_sound(run, seed, strike.victim)
 
 

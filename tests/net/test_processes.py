@@ -70,9 +70,11 @@ def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
     return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
 
 
-def test_processes_train_as_the_simulation_does(feeds: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("arithmetic", ["numpy", "fluid"])
+def test_processes_train_as_the_simulation_does(arithmetic: str, feeds: Path, tmp_path: Path) -> None:
     save, reference = tmp_path / "real.npz", tmp_path / "simulated.npz"
     job = [PROGRAM, "--pservers", "2", "--trainers", "2", "--feed", str(feeds), "--fetch", LOSS]
+    job += ["--steps", "9", "--arithmetic", arithmetic]
     assert main(["launch", *job, "--save", str(save)]) == 0
     assert main(["run", *job, "--save", str(reference)]) == 0
     with np.load(save) as real, np.load(reference) as expected:

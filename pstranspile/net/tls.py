@@ -1,0 +1,61 @@
+"""Who may talk to whom over a network: certificates that both sides show, or none on one host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.model import Location
+from pstranspile.net.codes import TLS
+
+AUTHORITY, CERTIFICATE, KEY = "ca.crt", "tls.crt", "tls.key"
+"""Files of a folder: the authority that has signed all certificates of the job, this machine's own, and its key."""
+
+
+class Credentials(NamedTuple):
+    """What gRPC needs to listen, and to call; both sides show a certificate."""
+
+    listening: Any
+    calling: Any
+
+
+def read_credentials(folder: str) -> Credentials:
+    """The certificates in a folder. Raises DiagnosticError."""
+    import grpc  # pyright: ignore[reportMissingTypeStubs]
+
+    library: Any = grpc
+    authority, certificate, key = (_read(Path(folder, name)) for name in (AUTHORITY, CERTIFICATE, KEY))
+    return Credentials(
+        library.ssl_server_credentials([(key, certificate)], authority, require_client_auth=True),
+        library.ssl_channel_credentials(authority, key, certificate),
+    )
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as problem:
+        message = f"can't be read: {problem.strerror}; --tls DIR holds {AUTHORITY}, {CERTIFICATE} and {KEY}"
+        raise DiagnosticError([error(TLS, message, Location(str(path)))]) from None
+
+
+def require_guarded(addresses: Mapping[str, str], roles: Iterable[str]) -> None:
+    """Raises DiagnosticError if one of these machines is not on this host, where what is said could be overheard."""
+    found = [
+        error(TLS, f"{role} is at {addresses[role]}, which is not on this host; give --tls DIR, or --insecure")
+        for role in roles
+        if role in addresses and not _on_this_host(addresses[role])
+    ]
+    if found:
+        raise DiagnosticError(found)
+
+
+def _on_this_host(address: str) -> bool:
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

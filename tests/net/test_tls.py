@@ -1,0 +1,89 @@
+"""Machines on other hosts: certificates on both sides, or nobody is let in."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+
+from pstranspile.cli import main
+from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.net.terms import Refused
+from pstranspile.net.tls import Credentials, read_credentials, require_guarded
+from pstranspile.run.cluster.simulate import simulate
+from tests.net.played import compiled, play
+
+PROGRAM = str(Path(__file__).parents[2] / "examples" / "regression.ir")
+FILES = Path(__file__).parents[1] / "data" / "tls"
+STEPS = 2
+
+
+def feeds() -> dict[str, Any]:
+    x = np.random.RandomState(0).rand(STEPS, 8, 1000).astype("float32")
+    return {"x": x, "y": x[:, :, :20].copy()}
+
+
+def test_both_sides_show_certificates(tmp_path: Path) -> None:
+    job = compiled(tmp_path, PROGRAM, "--pservers", "2", "--trainers", "2")
+    found = play(job, feeds(), STEPS, credentials=read_credentials(str(FILES)), fetch=["loss"]).arrays()
+    for name, value in simulate(job.roles, feeds(), STEPS, ["loss"], seed=1).arrays().items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+@pytest.mark.parametrize("shown", ["nothing", "no certificate", "a stranger's"])
+def test_a_trainer_without_the_jobs_certificate_is_not_let_in(shown: str, tmp_path: Path) -> None:
+    library: Any = grpc
+    known = read_credentials(str(FILES))
+    authority = (FILES / "ca.crt").read_bytes()
+    calling: dict[str, Any] = {
+        "nothing": None,
+        "no certificate": library.ssl_channel_credentials(authority),
+        "a stranger's": library.ssl_channel_credentials(
+            authority, (FILES / "stranger.key").read_bytes(), (FILES / "stranger.crt").read_bytes()
+        ),
+    }
+    shows = Credentials(known.listening, calling[shown])
+    job = compiled(tmp_path, PROGRAM, "--pservers", "1", "--trainers", "1")
+    with pytest.raises(Refused, match="nobody answers for 2 seconds"):
+        play(job, feeds(), STEPS, credentials=shows, patience=2.0)
+
+
+def test_a_folder_without_certificates(tmp_path: Path) -> None:
+    shutil.copy(FILES / "ca.crt", tmp_path)
+    with pytest.raises(DiagnosticError, match=r"tls.crt: error\[start-tls\]: can't be read: No such file"):
+        read_credentials(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("address", "inside"),
+    [
+        ("127.0.0.1:7", True), ("localhost:7", True), ("[::1]:7", True), ("127.8.8.8:7", True), ("0.0.0.0:7", False),
+        ("10.0.0.1:7", False), ("server-0:7", False), ("[::]:7", False),
+    ],
+)  # fmt: skip
+def test_what_is_said_openly_stays_on_this_host(address: str, inside: bool) -> None:
+    if inside:
+        require_guarded({"pserver_0": address}, ["pserver_0", "trainer_0"])
+        return
+    with pytest.raises(DiagnosticError, match=r"error\[start-tls\]: pserver_0 is at .*, which is not on this host"):
+        require_guarded({"pserver_0": address}, ["pserver_0"])
+
+
+def test_start_wants_certificates_or_to_be_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    compiled(tmp_path / "job", PROGRAM, "--pservers", "10.0.0.1:6174", "--trainers", "1")
+    trainer = ["start", str(tmp_path / "job"), "--role", "trainer_0", "--patience", "0.2"]
+    assert main(trainer) == 1
+    assert "pserver_0 is at 10.0.0.1:6174, which is not on this host; give --tls DIR, or --insecure" in (
+        capsys.readouterr().err
+    )
+    here = ["--address", "pserver_0=127.0.0.1:9"]
+    assert main([*trainer, *here]) == 1
+    assert "nobody answers for 0.2 seconds" in capsys.readouterr().err
+    assert main([*trainer, *here, "--tls", str(FILES)]) == 1
+    assert "nobody answers for 0.2 seconds" in capsys.readouterr().err
+    assert main([*trainer, "--tls", str(FILES), "--fluid"]) == 2
+    assert "--tls can't be combined with --fluid" in capsys.readouterr().err
