@@ -63,7 +63,7 @@ def missing_slots(op: Op, schema: OpSchema) -> list[tuple[Slot, bool]]:
 def needed_variables(op: Op, reading: bool) -> set[str]:
     """The variables an op can't do without: not those of slots that may be empty, unless they are lists.
 
-    A gradient op with several gradients makes those that are asked for.
+    A gradient op with several gradients makes those that are asked for, and a dropout that tests makes no mask.
     """
     schema = schema_of(op.type)
     held = op.inputs if reading else op.outputs
@@ -71,6 +71,8 @@ def needed_variables(op: Op, reading: bool) -> set[str]:
     optional = {slot.name for slot in slots.values() if slot.dispensable and not slot.duplicable}
     if schema is not None and not reading and schema.forward and len(schema.outputs) > 1:
         optional = {slot.name for slot in schema.outputs.values() if not slot.duplicable}
+    elif not reading and op.type == "dropout" and op.attrs.get("is_test") is True:
+        optional = {"Mask"}
     return {name for slot, names in held.items() if slot not in optional for name in names}
 
 

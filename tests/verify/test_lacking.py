@@ -37,12 +37,15 @@ RUNS = {
     "block ^1 {\nrelu(X=%x) -> Out=%z\n}",
     "optional slot": "scale(X=%x, ScaleTensor=%nothing) -> Out=%y",
     "optional slot of no input": "fill_constant(ShapeTensor=%nothing) -> Out=%y {shape=[3, 4], value=1.0}",
+    "the mask of a dropout that tests": "dropout(X=%x) -> Out=%y, Mask=%nothing "
+    '{is_test=true, dropout_implementation="upscale_in_train"}',
     "a gradient nobody wants": "relu(X=%x) -> Out=%y\n"
     "elementwise_add_grad(X=%x, Y=%x, Out@GRAD=%y) -> X@GRAD=%nothing, Y@GRAD=%z : backward",
 }
 FAILS = {
     "sum of nothing": "relu(X=%x) -> Out=%y\nsum(X=[%n, %n2]) -> Out=%z",
     "sum, undeclared": "sum(X=[%x, %nothing]) -> Out=%y",
+    "the mask of a dropout that trains": "dropout(X=%x) -> Out=%y, Mask=%nothing",
     "concat": "relu(X=%x) -> Out=%y\nconcat(X=[%x, %n]) -> Out=%z",
     "optional slot": "scale(X=%x, ScaleTensor=%n) -> Out=%y",
     "optional list": "relu(X=%x) -> Out=%y\nreshape2(X=%x, ShapeTensor=[%nothing]) -> Out=%z, XShape=%n {shape=[3, 4]}",
