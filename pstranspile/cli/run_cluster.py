@@ -13,6 +13,7 @@ from pstranspile.cli.progress import Progress
 from pstranspile.ir.model import MAIN
 
 if TYPE_CHECKING:
+    from pstranspile.checkpoint.running import CheckpointedRun
     from pstranspile.compile import Compiled
     from pstranspile.ir.model import Module
     from pstranspile.job import Job
@@ -115,6 +116,25 @@ def _steps(
     return feeds_of(feeds, [Planned(programs, turns)] * trainers)[1] or 1
 
 
+def _initial(module: Module, turns: Turns | None, options: argparse.Namespace) -> Mapping[str, Any]:
+    """What `--init` sets. Raises DiagnosticError."""
+    from pstranspile.run.files import initial_values, read_initial
+    from pstranspile.run.turns import step_programs, union_of
+
+    declaring = module.main if turns is None else union_of(step_programs(module).values())
+    arrays = read_initial(options.init, declaring) if options.init else {}
+    return initial_values(declaring, arrays, options.init or "", module.startup)
+
+
+def _checkpointed(result: Compiled, options: argparse.Namespace) -> CheckpointedRun | None:
+    """The run that `--checkpoint` and `--resume` ask for, None without them. Raises DiagnosticError."""
+    if not options.checkpoint and not options.resume:
+        return None
+    from pstranspile.checkpoint.running import CheckpointedRun
+
+    return CheckpointedRun(result, options.resume, options.checkpoint, options.checkpoint_every)
+
+
 def run_cluster(
     module: Module,
     job: Job,
@@ -129,24 +149,17 @@ def run_cluster(
     from pstranspile.run.cluster.record import RecordedScheduler, read_record, replay
     from pstranspile.run.cluster.recorder import Recorder
     from pstranspile.run.cluster.simulate import simulate
-    from pstranspile.run.files import initial_values, read_arrays, read_initial
-    from pstranspile.run.turns import step_programs, union_of
+    from pstranspile.run.files import read_arrays
 
     result = compile(module, job)
     report(result.warnings)
     feeds: Mapping[str, Any] = read_arrays(options.feed) if options.feed else {}
-    declaring = module.main if turns is None else union_of(step_programs(module).values())
-    arrays = read_initial(options.init, declaring) if options.init else {}
-    init = initial_values(declaring, arrays, options.init or "", module.startup)
+    init = _initial(module, turns, options)
     steps = _steps(module, result.plan.trainers, turns, options, feeds)
     fetch: Sequence[str] = fetches[MAIN] if turns is None else ()
     if turns is not None:
         fetch = [f"{owner}/{name}" for owner, names in fetches.items() for name in names]
-    kept = None
-    if options.checkpoint or options.resume:
-        from pstranspile.checkpoint.running import CheckpointedRun
-
-        kept = CheckpointedRun(result, options.resume, options.checkpoint, options.checkpoint_every)
+    kept = _checkpointed(result, options)
     record = read_record(options.replay) if options.replay else None
     if record is not None:
         steps = record.steps
