@@ -89,8 +89,8 @@ def bind(op: Op) -> BoundOp:
     schema = schema_of(op.type)
     kernel = kernel_of(op.type)
     if kernel is None:
-        what = "there is no op type of this name" if schema is None else "ops of this type can't be run"
-        raise DiagnosticError([at_op(codes.NO_KERNEL, what, op)])
+        known = f"ops of this type can't be run: {schema.doc}" if schema else "there is no op type of this name"
+        raise DiagnosticError([at_op(codes.NO_KERNEL, known, op)])
     try:
         run = kernel.make(with_defaults(op))
     except (ValueError, KeyError, IndexError, TypeError, OverflowError) as problem:

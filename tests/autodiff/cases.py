@@ -368,6 +368,13 @@ def _lookup(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
     return Case(op_type, inputs, {"is_sparse": draw(st.booleans())}, wrt=("W",))
 
 
+@case("fused_embedding_seq_pool")
+def _pooled_lookup(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
+    words = ragged(draw, random, draw(st.integers(1, 2)))
+    inputs = {"W": smooth(random, (4, 3)), "Ids": words._replace(data=random.integers(4, size=words.data.shape))}
+    return Case(op_type, inputs, {"is_sparse": draw(st.booleans())}, wrt=("W",))
+
+
 @case("conv2d", "depthwise_conv2d")
 def _conv(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
     batch, groups, per_group = draw(st.integers(1, 2)), draw(st.integers(1, 2)), draw(st.integers(1, 2))

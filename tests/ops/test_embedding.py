@@ -1,5 +1,7 @@
 """Lookups in tables and their gradients."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -92,3 +94,49 @@ def test_a_table_does_not_grow_in_test():
     frame = compute("lookup_sparse_table", {"W": table, "Ids": np.array([[9], [3]])}, {"Out": "out"}, {"is_test": True})
     assert frame.find("W").rows.tolist() == [7, 3]
     np.testing.assert_array_equal(frame.find("out"), [[0, 0, 0], TABLE[1]])
+
+
+OFFSETS = [0, 2, 5, 5, 6]
+WORDS = np.array([[1], [2], [2], [4], [0], [3]], "int64")
+
+
+@pytest.mark.parametrize("padding", [-1, 2])
+def test_pooled_lookup_is_the_sum_of_rows_of_a_sequence(padding):
+    inputs = {"W": TABLE, "Ids": LoDTensor(WORDS, (tuple(OFFSETS),))}
+    attrs = {"padding_idx": Long(padding), "combiner": "sum"}
+    out = compute("fused_embedding_seq_pool", inputs, {"Out": "out"}, attrs).find("out")
+    rows = TABLE[WORDS[:, 0]] * (padding != WORDS)
+    expected = np.stack([rows[a:b].sum(0) for a, b in itertools.pairwise(OFFSETS)])
+    np.testing.assert_allclose(out, expected, rtol=1e-12)
+
+    gradient = np.random.default_rng(1).standard_normal(expected.shape)
+    inputs["Out@GRAD"] = gradient
+    dense = compute("fused_embedding_seq_pool_grad", inputs, {"W@GRAD": "g"}, attrs).find("g")
+    spread = np.repeat(gradient, np.diff(OFFSETS), axis=0)
+    total = np.zeros_like(TABLE)
+    np.add.at(total, WORDS[:, 0], spread * (padding != WORDS))
+    np.testing.assert_allclose(dense, total, rtol=1e-12)
+    sparse = compute(
+        "fused_embedding_seq_pool_grad", inputs, {"W@GRAD": "g"}, attrs | {"is_sparse": True}, sparse=("g",)
+    ).find("g")
+    np.testing.assert_array_equal(sparse.rows, WORDS[:, 0])
+    np.testing.assert_array_equal(sparse.value, spread)
+
+
+def test_pooled_lookup_of_several_columns_puts_them_side_by_side():
+    ids = np.array([[0, 1], [2, 3], [4, 0]], "int64")
+    out = compute(
+        "fused_embedding_seq_pool", {"W": TABLE, "Ids": LoDTensor(ids, ((0, 2, 3),))}, {"Out": "out"}, {}
+    ).find("out")
+    first, last = TABLE[[0, 2]].sum(0), TABLE[[1, 3]].sum(0)
+    np.testing.assert_array_equal(out, [[*first, *last], [*TABLE[4], *TABLE[0]]])
+
+
+def test_pooled_lookup_only_adds():
+    with pytest.raises(DiagnosticError, match="combiner is 'mean'"):
+        compute(
+            "fused_embedding_seq_pool",
+            {"W": TABLE, "Ids": LoDTensor(WORDS, ((0, 6),))},
+            {"Out": "o"},
+            {"combiner": "mean"},
+        )

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from pstranspile.arithmetic import sum_runs
 from pstranspile.ir.model import Op
 from pstranspile.kernels.context import ExecutionContext
 from pstranspile.kernels.kernel import Run, kernel
 from pstranspile.kernels.numeric import all_ids
+from pstranspile.kernels.ragged import plain, runs_between, sequences, upper
 from pstranspile.kernels.rows import AS_ROWS, add_rows, find_rows, positions
 from pstranspile.ops.attributes import flag, int_attr
 from pstranspile.values import Array, SelectedRows
@@ -64,6 +68,54 @@ def _lookup_grad(op: Op) -> Run:
         if as_rows:
             return SelectedRows(rows[kept], value[kept], height)
         total = np.zeros((height, *held.shape[1:]), held.dtype)
+        add_rows(total, rows[kept], value[kept])
+        return total
+
+    return run
+
+
+def _require_sum(op: Op) -> None:
+    """Raises ValueError for another combiner: Fluid 1.8.5 has none."""
+    if op.attrs["combiner"] != "sum":
+        raise ValueError(f"combiner is {op.attrs['combiner']!r}, it must be 'sum'")
+
+
+@kernel("fused_embedding_seq_pool", lod="own")
+def _fused_embedding_seq_pool(op: Op) -> Run:
+    _require_sum(op)
+    padding = int_attr(op, "padding_idx", -1)
+
+    def run(W: Array, Ids: Any) -> object:
+        ids, lod = sequences(Ids, "Ids")
+        rows = _looked_up(W, ids)
+        if padding >= 0:
+            rows[ids == padding] = 0
+        rows = rows.reshape(len(ids), -1)
+        starts, lengths, full, _ = runs_between(tuple(lod[-1]))
+        if full:
+            return upper(sum_runs(rows, starts, lengths), lod)
+        out = np.zeros((len(lengths), rows.shape[1]), rows.dtype)
+        filled = lengths > 0
+        if filled.any():
+            out[filled] = sum_runs(rows, starts[filled], lengths[filled])
+        return upper(out, lod)
+
+    return run
+
+
+@kernel("fused_embedding_seq_pool_grad", "W@GRAD", lod="own")
+def _fused_embedding_seq_pool_grad(op: Op) -> Run:
+    _require_sum(op)
+    padding, sparse = int_attr(op, "padding_idx", -1), flag(op, "is_sparse")
+
+    def run(W: Array, Ids: Any, Out_GRAD: Any) -> Array | SelectedRows:
+        ids, lod = sequences(Ids, "Ids")
+        value = np.repeat(plain(Out_GRAD), np.diff(lod[-1]), axis=0).reshape(-1, W.shape[1])
+        rows = ids.reshape(-1).astype("int64", copy=False)
+        if sparse:
+            return SelectedRows(rows, value, len(W))
+        kept = rows != padding if padding >= 0 else slice(None)
+        total = np.zeros_like(W)
         add_rows(total, rows[kept], value[kept])
         return total
 

@@ -107,7 +107,7 @@ def _from_x_shape_values(XShape: Array, Out_GRAD: Array) -> Array:
     return Out_GRAD.reshape(XShape.shape[1:])
 
 
-@plain_kernel("squeeze_grad unsqueeze_grad flatten_grad", "X@GRAD")
+@plain_kernel("reshape_grad squeeze_grad unsqueeze_grad flatten_grad", "X@GRAD")
 def _like_x(X: Array, Out_GRAD: Array) -> Array:
     return Out_GRAD.reshape(X.shape)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
 from pstranspile.ops.schema import declare, declare_gradient, long, longs, strings
-from pstranspile.ops.shapes import ShapeError, Types, describe, one, shape_rule
+from pstranspile.ops.shapes import ShapeError, Types, describe, one, ragged, shape_rule, size
 
 _TABLE = {
     "remote_prefetch": False,
@@ -40,6 +40,13 @@ declare(
     {"padding_idx": long(-1), "auto_grown_table": True, "is_test": False},
     doc="Out = the rows of the SelectedRows W at Ids, taken in as they come when it grows by itself",
 )
+declare(
+    "fused_embedding_seq_pool",
+    "W Ids -> Out",
+    {"combiner": "sum", "grad_inplace": False, "is_sparse": False, "padding_idx": long(-1)},
+    doc="Out = for each sequence, the sum of the rows of W at Ids; the columns of Ids are looked up side by side",
+)
+declare_gradient("fused_embedding_seq_pool", "W Ids Out@GRAD -> W@GRAD")
 
 
 def _table_width(table: TensorType, ids: TensorType) -> int:
@@ -64,3 +71,11 @@ def _lookup_table_v2(_op: Op, types: Types) -> Types:
     table, ids = one(types, "W"), one(types, "Ids")
     width = _table_width(table, ids)
     return {"Out": (TensorType(table.dtype, (*ids.shape, width), ids.lod_level),)}
+
+
+@shape_rule("fused_embedding_seq_pool")
+def _fused_embedding_seq_pool(_op: Op, types: Types) -> Types:
+    table, ids = one(types, "W"), ragged(types, "Ids")
+    columns = size(ids.shape[1:])
+    width = _table_width(table, ids)
+    return {"Out": (TensorType(table.dtype, (-1, -1 if columns < 0 else columns * width), ids.lod_level - 1),)}

@@ -16,6 +16,7 @@ declare(
     {"shape": ints()},
     doc="Out = X with dims `shape` (0: as in X, -1: the rest)",
 )
+declare_gradient("reshape", "X Out Out@GRAD -> X@GRAD")
 declare(
     "reshape2",
     "X Shape? ShapeTensor*? -> Out XShape",
