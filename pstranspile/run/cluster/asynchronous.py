@@ -14,7 +14,7 @@ import numpy as np
 from pstranspile.ir.model import Op, Program
 from pstranspile.run.cluster.blocks import Block, block_program, read_first, with_temporaries
 from pstranspile.run.cluster.counters import count_notices
-from pstranspile.run.cluster.message import Message
+from pstranspile.run.cluster.message import GET, Message
 from pstranspile.run.cluster.network import Waiting
 from pstranspile.run.cluster.server import Server, pairs
 from pstranspile.run.scope import own_copy
@@ -71,16 +71,12 @@ class AsynchronousServer(Server):
     def after_send(self, message: Message, block: Block) -> None:
         """A gradient has been applied by a block."""
 
-    def on_get(self, message: Message) -> None:
-        """Answers at once; with DC-ASGD, what the trainer now has is kept for it."""
-        kept = self.backups.get(message.variable)
-        if kept is not None:
-            self.scope.put(kept[message.trainer], own_copy(self.scope.get(message.variable)))
-        self.answer(message)
-
-    def on_lookup(self, message: Message) -> None:
-        """Answers at once."""
-        self.look_up(message)
+    def answer(self, message: Message) -> None:
+        """Sends a variable as it is now; with DC-ASGD, what the trainer now has is kept for it."""
+        backups = self.backups.get(message.variable)
+        if backups is not None and message.kind == GET:
+            self.scope.put(backups[message.trainer], own_copy(self.scope.get(message.variable)))
+        super().answer(message)
 
     def on_notify(self, message: Message) -> None:
         """Adds what was sent to the server's own copy, and works the learning rate out anew."""

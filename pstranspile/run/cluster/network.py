@@ -1,8 +1,8 @@
 """Machines, the links on which their messages travel, and the scheduler that decides which machine goes on.
 
-On a link messages arrive once and in order. Every message goes from `Link.post` to `Scheduler.deliver`, and from there
-in a turn of its target to `receive`. With faults or observers it passes `Network.carry` in between, the one place where
-it can be seen, delayed, repeated or lost.
+On a link messages arrive once and in order. `Link.post` puts a message into the inbox of its target, which takes
+it in its turn with `receive`. Where there are faults, observers, or a scheduler that chooses which message comes next,
+it passes `Network.carry` and `Scheduler.deliver` in between: there it can be seen, delayed, repeated or lost.
 
 The scheduler makes one decision after the other, on a virtual clock that counts them (ticks). Nothing sleeps: when all
 that is left to do is due later, the clock jumps there.
@@ -14,7 +14,7 @@ import heapq
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias, cast
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, cast
 
 from pstranspile.ir.model import Op
 from pstranspile.run.cluster.message import COMPLETE, Message
@@ -72,7 +72,14 @@ class Link:
         """Sends a message. The payload must not change afterwards."""
         sequence = self.sequence = self.sequence + 1
         fields = (kind, self.from_name, self.to_name, self.trainer, step, sequence, variable, payload, slot)
-        self.network.send(self, _made(Message, fields))
+        carry = self.network.carries
+        if carry is not None:
+            carry(self, _made(Message, fields))
+            return
+        target = self.target  # as `Scheduler.deliver`, without the calls
+        target.inbox.append(_made(Message, fields))
+        if not target.listed:
+            self.network.scheduler.wake(target)
 
 
 class Network:
@@ -83,19 +90,19 @@ class Network:
         self.observers: list[Observer] = []
         self.dead: set[str] = set()
         """Machines that have crashed: what they would send is not sent, but that their end is noticed (`complete`)."""
-        self.send: Callable[[Link, Message], object] = scheduler.deliver
-        """Where links hand their messages."""
+        self.carries = None if scheduler.plain else self.carry
+        """Where links hand their messages, None if they give them to their targets themselves."""
         self.faults: Faults | None = None
 
     def observe(self, observer: Observer) -> None:
         """From now on the observer is told what happens to every message."""
         self.observers.append(observer)
-        self.send = self.carry
+        self.carries = self.carry
 
     def fail(self, faults: Faults) -> None:
         """From now on messages suffer these faults."""
         self.faults = faults
-        self.send = self.carry
+        self.carries = self.carry
 
     def link(self, source: Machine, target: Machine, trainer: int) -> Link:
         """The link from one machine to another, made at the first use."""
@@ -171,15 +178,17 @@ class Machine(ABC):
 
     def run(self) -> None:
         """Takes every message that has come, and goes on as far as possible without others."""
-        inbox, receive, observers = self.inbox, self.receive, self.network.observers
+        inbox, receive = self.inbox, self.receive
         if self.down:
             inbox.clear()
             return
-        while inbox:
-            message = inbox.popleft()
-            if observers:
+        if self.network.observers:
+            while inbox:
+                message = inbox.popleft()
                 self.network.tell("deliver", message)
-            receive(message)
+                receive(message)
+        while inbox:
+            receive(inbox.popleft())
         self.advance()
 
     @abstractmethod
@@ -203,6 +212,9 @@ class Machine(ABC):
 class Scheduler:
     """Machines in turn: each takes all messages that have come, in the order in which they were sent."""
 
+    plain: ClassVar = True
+    """Whether messages may go into inboxes as they are posted."""
+
     def __init__(self) -> None:
         self.now = 0
         self._due: list[tuple[int, int, Callable[[], object]]] = []
@@ -218,11 +230,8 @@ class Scheduler:
 
     def deliver(self, link: Link, message: Message) -> None:
         """A message has come to the end of its link."""
-        target = link.target
-        target.inbox.append(message)
-        if not target.listed:
-            target.listed = True
-            self._ready.append(target)
+        link.target.inbox.append(message)
+        self.wake(link.target)
 
     def later(self, ticks: int, action: Callable[[], object]) -> None:
         """Does something after so many ticks."""

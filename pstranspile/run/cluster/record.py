@@ -128,6 +128,8 @@ def replay(cluster: Cluster, steps: int) -> None:
 class RecordedScheduler(Scheduler):
     """Has every machine take its turns as a record says."""
 
+    plain = False
+
     def __init__(self, record: Record):
         super().__init__()
         self._left = {process: deque(turns) for process, turns in record.turns.items()}

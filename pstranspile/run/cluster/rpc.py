@@ -72,6 +72,9 @@ def _send(trainer: Trainer, exchange: Exchange, program: Program, servers: Serve
     variables, changed = program.main_block.vars, trainer.role.changed
     copied = [name in changed or (name in variables and variables[name].persistable) for name in exchange.inputs]
     any_copied = any(copied)
+    if len(targets) == 1 and not cuts and not any_copied:
+        ((only, name, _),) = targets
+        return lambda values: only.post(kind, trainer.step, name, values[0])
 
     def run(values: Sequence[Value]) -> None:
         if any_copied:

@@ -43,34 +43,35 @@ class Runner:
         if first is None:
             return Ended(self.script.ended)
         self._place, values = first
-        return self.resume(self._carry_out(self._actions[self._place], values))
+        return self._go_on(self._actions[self._place], values)
 
-    def resume(self, received: Sequence[Value] | Wait | None) -> Ended | Wait:
-        """Hands the program what it has waited for, and goes on likewise. Raises DiagnosticError."""
-        coroutine, actions, carry_out = self._coroutine, self._actions, self._carry_out
+    def resume(self, wait: Wait) -> Ended | Wait:
+        """Goes on with what the program has waited for. Raises DiagnosticError."""
+        return self._go_on(wait.join, wait.values)
+
+    def _go_on(self, action: Callable[[Any], Any], values: Any) -> Ended | Wait:
+        """Carries out one action after the other, until one must wait or the program has ended."""
+        coroutine, actions = self._coroutine, self._actions
         assert coroutine is not None
-        given: Any = received
         while True:
-            if isinstance(given, Wait):
-                if given.missing:
-                    return given
-                given = carry_out(given.join, given.values)
             try:
-                self._place, values = coroutine.send(given)
+                received = action(values)
+            except (ValueError, TypeError, IndexError, OverflowError) as problem:
+                notes = [Note(f"it is given {', '.join(map(describe, values))}")]
+                raise DiagnosticError([at_op(KERNEL_FAILED, str(problem), self.op, notes=notes)]) from problem
+            if received is not None and isinstance(received, Wait):
+                if received.missing:
+                    return received
+                action, values = received.join, received.values
+                continue
+            try:
+                self._place, values = coroutine.send(received)
             except StopIteration as end:
                 return Ended(end.value)
             except Exception as problem:
                 self.script.explain(problem)
                 raise
-            given = carry_out(actions[self._place], values)
-
-    def _carry_out(self, action: Callable[[Any], Any], values: Sequence[Value]) -> Any:
-        """Gives what an action, or the end of one, makes of values. Raises DiagnosticError for those it can't take."""
-        try:
-            return action(values)
-        except (ValueError, TypeError, IndexError, OverflowError) as problem:
-            notes = [Note(f"it is given {', '.join(map(describe, values))}")]
-            raise DiagnosticError([at_op(KERNEL_FAILED, str(problem), self.op, notes=notes)]) from problem
+            action = actions[self._place]
 
     @property
     def op(self) -> Op:

@@ -26,6 +26,8 @@ class SeededScheduler(Scheduler):
     Messages of one link stay in order, as calls do that each wait for the one before.
     """
 
+    plain = False
+
     def __init__(self, seed: int):
         super().__init__()
         self._random = random.Random(seed)

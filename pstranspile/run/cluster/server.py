@@ -98,10 +98,10 @@ class Server(Machine):
         self._copies: dict[str, Value] = {}
         self._handlers: dict[str, Callable[[Message], object]] = {
             SEND: self.on_send,
-            GET: self.on_get,
+            GET: self.answer,
             GET_NOW: self.answer,
-            LOOKUP: self.on_lookup,
-            PREFETCH: self.on_lookup,
+            LOOKUP: self.look_up,
+            PREFETCH: self.look_up,
             SEND_BARRIER: self.on_send_barrier,
             FETCH_BARRIER: self.on_fetch_barrier,
             NOTIFY: self.on_notify,
@@ -140,14 +140,6 @@ class Server(Machine):
     @abstractmethod
     def on_send(self, message: Message) -> None:
         """A gradient has come."""
-
-    @abstractmethod
-    def on_get(self, message: Message) -> None:
-        """A trainer asks for a variable."""
-
-    @abstractmethod
-    def on_lookup(self, message: Message) -> None:
-        """A trainer asks for rows."""
 
     def on_send_barrier(self, message: Message) -> None:
         """A trainer has sent everything."""
@@ -205,7 +197,8 @@ class Server(Machine):
 
     def answer(self, message: Message) -> None:
         """Sends a variable as it is now."""
-        self.reply(message, self.copy_of(message.variable, message))
+        value = self._copies.get(message.variable)
+        self.reply(message, self.copy_of(message.variable, message) if value is None else value)
 
     def reply(self, message: Message, value: Value) -> None:
         """Sends the answer to a request."""

@@ -45,6 +45,7 @@ class SynchronousServer(Server):
         """Begins with serving: the trainers' start-up programs fetch the parameters."""
         super().open(trainers)
         self.update_blocks = UpdateBlocks(self)
+        self._declared = self.main.main_block.vars
         self.sending = False
         """Whether gradients are taken now; else variables are served."""
         self.round: Round = new_round()
@@ -57,40 +58,33 @@ class SynchronousServer(Server):
         A message waits if its trainer has reported that it sent everything, if its trainer is not let in yet, and, if
         it asks for a variable, while gradients are taken.
         """
-        again, live = self._again, self.live
         while True:
-            trainer = message.trainer
-            if trainer in self.round.reported or trainer not in live or (self.sending and message.kind == GET):
+            kind, trainer = message.kind, message.trainer
+            if trainer in self.round.reported or trainer not in self.live or (self.sending and kind == GET):
                 self.round.waiting.append(message)
             else:
-                self._handlers[message.kind](message)
-            if not again:
+                self._handlers[kind](message)
+            if not self._again:
                 return
-            message = again.popleft()
+            message = self._again.popleft()
 
     def on_send(self, message: Message) -> None:
         """Keeps the gradient for the update. Raises DiagnosticError for a variable the server does not have."""
-        if message.variable not in self.main.main_block.vars:
+        if message.variable not in self._declared:
             raise self.unknown(message, "is sent")
         self.round.take(message)
-
-    def on_get(self, message: Message) -> None:
-        """Answers with the variable as the last update left it."""
-        self.answer(message)
-
-    def on_lookup(self, message: Message) -> None:
-        """Answers: the trainer has sent nothing yet that the table lacks."""
-        self.look_up(message)
 
     def on_send_barrier(self, message: Message) -> None:
         """One more trainer has sent everything; the last one starts the update."""
         self.round.reported[message.trainer] = message.payload, message.step
-        self._pass_barriers()
+        if len(self.round.reported) >= len(self.live):
+            self._pass_barriers()
 
     def on_fetch_barrier(self, message: Message) -> None:
         """One more trainer has received everything; the last one lets gradients in."""
         self.round.fetched.add(message.trainer)
-        self._pass_barriers()
+        if len(self.round.fetched) >= len(self.live):
+            self._pass_barriers()
 
     def on_complete(self, message: Message) -> None:
         """Nobody waits for a trainer that has left. What it sent of a step that it did not finish does not count."""

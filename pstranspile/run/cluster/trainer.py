@@ -157,8 +157,8 @@ class Trainer(Machine):
     # the machine
 
     def receive(self, message: Message) -> None:
-        """A reply fills its slot; nothing else comes to a trainer."""
-        if isinstance(self._wait, Replies):
+        """Takes a reply; nothing else comes to a trainer."""
+        if self._wait is not None:
             self._wait.take(message)
 
     def advance(self) -> None:
@@ -168,7 +168,7 @@ class Trainer(Machine):
             return
         self._wait = None
         try:
-            outcome = self._begin_next() if runner is None else runner.resume(wait)
+            outcome = self._begin_next() if runner is None or wait is None else runner.resume(wait)
         except DiagnosticError as problem:
             raise self._placed(problem) from problem.__cause__
         if isinstance(outcome, Ended):

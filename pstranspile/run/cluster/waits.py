@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
@@ -14,7 +13,7 @@ Join: TypeAlias = "Callable[[list[Value]], Sequence[Value]]"
 """Makes the values that an op receives of the replies."""
 
 
-class Wait(ABC):
+class Wait:
     """What a machine must wait for. `missing`: how many things have not come."""
 
     __slots__ = ("missing", "values")
@@ -22,13 +21,17 @@ class Wait(ABC):
     values: list[Value]
     """What has come so far."""
 
-    @abstractmethod
+    def take(self, message: Message) -> None:
+        """A reply has come."""
+        raise NotImplementedError
+
     def join(self, values: list[Value]) -> Sequence[Value] | None:
         """What the machine goes on with when nothing is missing, made of what has come."""
+        raise NotImplementedError
 
-    @abstractmethod
     def silent(self) -> tuple[str, ...]:
         """The machines that have not come."""
+        raise NotImplementedError
 
 
 class Replies(Wait):
@@ -85,6 +88,9 @@ class Blocked(Wait):
         """The machine goes on."""
         self.missing = 0
         self._machine.network.scheduler.wake(self._machine)
+
+    def take(self, message: Message) -> None:
+        """A reply to what was asked before is not waited for."""
 
     def join(self, values: list[Value]) -> None:
         """A machine that was released has received nothing."""
