@@ -27,11 +27,11 @@ def same_arrays(a: Any, b: Any) -> bool:
     return isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and same_bits(a, b)
 
 
-def chunks(a: Any, b: Any) -> Iterator[tuple[Any, Any]]:
-    """Two arrays of the same dims, flat, a part at a time."""
-    one, other = a.reshape(-1), b.reshape(-1)
-    for start in range(0, max(one.size, 1), CHUNK):
-        yield one[start : start + CHUNK], other[start : start + CHUNK]
+def chunks(*arrays: Any) -> Iterator[tuple[Any, ...]]:
+    """Arrays of the same dims, flat, a part at a time."""
+    flat = [array.reshape(-1) for array in arrays]
+    for start in range(0, max(flat[0].size, 1), CHUNK):
+        yield tuple(array[start : start + CHUNK] for array in flat)
 
 
 def _bits(array: Any) -> Any:

@@ -17,6 +17,7 @@ import numpy as np
 from pstranspile.ir.model import Op, Program
 from pstranspile.kernels.context import Value
 from pstranspile.ops import schema_of
+from pstranspile.proof.arrays import chunks
 from pstranspile.proof.compare import plain
 from pstranspile.proof.halves import Evaluation, Halves
 from pstranspile.proof.report import Cause
@@ -85,9 +86,9 @@ class Suspicion:
                 if not any(same_rows(*made[name]) for name in unfit) and all(forced[name] for name in unfit):
                     suspects.append(index)
                     if index not in left:
-                        for name, parts in forced.items():
-                            for run, part in zip(runs[1:], parts or (), strict=False):
-                                run.give(name, part)
+                        for name, parts in forced.items():  # whoever changes them gets copies
+                            for run, part in zip(runs, (runs[0][name], *(parts or ())), strict=False):
+                                run.lend(name, part)
                         unfit = []
             kept.update(name for name in names if name not in unfit)
             kept.difference_update(unfit)
@@ -139,22 +140,40 @@ def fits(whole: Any, shares: Sequence[Any], weights: Sequence[float], *, state: 
     Integers are positions, masks and the like, which nothing is said of, unless they are `state` that is kept.
     """
     if isinstance(whole, SelectedRows) and all(isinstance(share, SelectedRows) for share in shares):
-        parts = [plain(share) for share in shares]
-        return _close(plain(whole), sum(parts[1:], parts[0]) / len(parts))
+        rows = np.unique(np.concatenate([each.rows for each in (whole, *shares)]))
+        parts = [_of_rows(share, rows) for share in shares]
+        return _close(_of_rows(whole, rows), sum(parts[1:], parts[0]) / len(parts))
     value, parts = plain(whole), [plain(share) for share in shares]
     if value is None or any(part is None for part in parts) or not value.size:
         return True  # lists and shapes are judged by what is made of them
     if value.dtype.kind != "f" and not state:
         return True
     if all(part.shape == value.shape for part in parts):
-        mean = sum(part.astype("float64") for part in parts) / len(parts)
-        weighted = np.average([part.astype("float64") for part in parts], axis=0, weights=weights)
-        return _close(value, mean) or _close(value, weighted) or all(_close(value, part) for part in parts)
+        equal = [1.0] * len(parts)
+        return any(_mean_fits(value, parts, each) for each in (equal, weights)) or all(
+            _close(value, part) for part in parts
+        )
     axis = _axis(value, parts)
     if axis is None:
         return False
     joined = np.concatenate(parts, axis)
     return _close(value, joined) or _close(value, joined / len(parts))
+
+
+def _of_rows(value: SelectedRows, rows: Any) -> Any:
+    """Sparse rows in place, of all rows only these."""
+    found = np.zeros((len(rows), *value.value.shape[1:]), value.value.dtype)
+    np.add.at(found, np.searchsorted(rows, value.rows), value.value[: len(value.rows)])
+    return found
+
+
+def _mean_fits(value: Any, parts: Sequence[Any], weights: Sequence[float]) -> bool:
+    """Whether a value is the mean of others with these weights."""
+    shares = [weight / sum(weights) for weight in weights]
+    return _alike(
+        (one.astype("float64"), sum(part.astype("float64") * share for part, share in zip(others, shares, strict=True)))
+        for one, *others in chunks(value, *parts)
+    )
 
 
 def _axis(value: Any, parts: Sequence[Any]) -> int | None:
@@ -203,10 +222,16 @@ def _like(share: Any, data: Any) -> Value:
 
 
 def _close(a: Any, b: Any) -> bool:
-    if a.shape != b.shape:
-        return False
-    size = float(np.abs(a).max(initial=0.0))
-    return float(np.abs(a.astype("float64") - b).max(initial=0.0)) <= CLOSE * max(size, 1e-12)
+    return a.shape == b.shape and _alike((one.astype("float64"), other) for one, other in chunks(a, b))
+
+
+def _alike(pairs: Iterable[tuple[Any, Any]]) -> bool:
+    """Whether arrays, a part at a time, are the same up to `CLOSE` of the largest element."""
+    size = apart = 0.0
+    for a, b in pairs:
+        size = max(size, float(np.abs(a).max(initial=0.0)))
+        apart = float(np.maximum(apart, np.abs(a - b).max(initial=0.0)))  # which NaN stays in
+    return apart <= CLOSE * max(size, 1e-12)
 
 
 def _location(op: Op) -> str:
