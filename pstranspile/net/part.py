@@ -33,11 +33,30 @@ class Part:
         for peer in self.peers.values():
             for name in peer.machines:
                 machine = cluster.machines[name]
-                machine.turn = _sender(machine, peer, post)
+                machine.turn = self._sender(machine, peer, post)
 
     def role_of(self, machine: str) -> str:
         """The process that a machine runs in: a ring is in that of the first trainer."""
         return self.cluster.trainers[0].name if machine in self.cluster.rings else process_of(machine)
+
+    def _sender(self, machine: Machine, peer: Peer, post: Post) -> Callable[[], None]:
+        """What sends all that was posted to a machine of another process.
+
+        A trainer alone in its process goes on first, as far as it can: the barrier that ends a step then travels with
+        the gradients of the next one.
+        """
+        alone = self.cluster.machines[next(iter(self.own))] if len(self.own) == 1 else None
+
+        def send() -> None:
+            if alone is not None and alone.listed:
+                self.cluster.scheduler.wake(machine)
+                return
+            messages = list(machine.inbox)
+            machine.inbox.clear()
+            if messages:
+                post(peer, messages)
+
+        return send
 
     def require_allowed(self, peer: Peer, message: Message) -> None:
         """Raises WireError for a message that its sender may not send, or that is for no machine of this process."""
@@ -86,13 +105,3 @@ class Part:
                 step = max(peer.last_step, 0)
                 message = Message(COMPLETE, source.name, name, peer.index, step, link.expected, "", None, -1)
                 cluster.scheduler.deliver(link, message)
-
-
-def _sender(machine: Machine, peer: Peer, post: Post) -> Callable[[], None]:
-    def send() -> None:
-        messages = list(machine.inbox)
-        machine.inbox.clear()
-        if messages:
-            post(peer, messages)
-
-    return send

@@ -15,6 +15,9 @@ import sys
 import numpy as np
 import paddle.fluid as fluid
 
+STATUS = os.environ.get("PSTRANSPILE_STATUS", "")
+"""The number of a pipe that is told of every step, if somebody wants to know."""
+
 
 def program_of(folder, role, part):
     with open(os.path.join(folder, f"{role}.{part}.pb"), "rb") as file:
@@ -57,7 +60,13 @@ def train(folder, role, values, feeds, loss, out):
     exe = started(folder, role, values)
     main, feeds = program_of(folder, role, "main"), np.load(feeds)
     steps = 1 + max(int(key.partition("/")[0]) for key in feeds.files)
-    losses = [float(exe.run(main, feed=fed(feeds, step), fetch_list=[loss])[0].reshape(-1)[0]) for step in range(steps)]
+    batches = [fed(feeds, step) for step in range(steps)]
+    losses = []
+    for step, batch in enumerate(batches):
+        (value,) = exe.run(main, feed=batch, fetch_list=[loss], use_program_cache=True)
+        losses.append(float(value.reshape(-1)[0]))
+        if STATUS:
+            os.write(int(STATUS), b'{"step": %d}\n' % (step + 1))
     exe.close()
     np.savez(out, loss=np.array(losses))
 
