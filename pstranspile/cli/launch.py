@@ -43,11 +43,14 @@ def run(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     if options.record and options.restarts:
         parser.error("--record can't be combined with --restarts: a process that is started again begins anew")
+    from pstranspile.interop.outputs import require_writable
     from pstranspile.net.job import load_job_folder
     from pstranspile.net.missing import require_grpc
     from pstranspile.run.files import read_arrays
 
     require_grpc()
+    if options.save:
+        require_writable(options.save)
     with tempfile.TemporaryDirectory(prefix="pstranspile-") as work:
         compiled = None if os.path.isdir(options.input) else _compiled(options, Path(work, "job"))
         folder = options.input if compiled is None else str(Path(work, "job"))

@@ -68,6 +68,7 @@ def run(arguments: Sequence[str]) -> int:
         parser.error(
             "--faults can't be combined with --checkpoint and --resume: its steps count from the start of a run"
         )
+    _require_writable(options)
     job = _job_of(options)
     if job is None:
         _require_one_machine(options)
@@ -229,6 +230,14 @@ def _job_of(options: argparse.Namespace) -> Job | None:
     if options.trace == "":
         raise DiagnosticError([error(CLUSTER, "--trace needs the name of a FILE for the trace of a cluster")])
     return job
+
+
+def _require_writable(options: argparse.Namespace) -> None:
+    """Raises DiagnosticError for a file of results that can't be written, before they are computed."""
+    from pstranspile.interop.outputs import require_writable
+
+    for path in filter(None, (options.save, options.plot, options.trace, options.chart)):
+        require_writable(path)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -110,6 +111,21 @@ def write_output(path: str | os.PathLike[str], data: bytes) -> None:
     with _told(target.parent), _folder_made(target.parent):
         _require_no_folders(target.parent, files)
         _write_in_place(target.parent, files)
+
+
+def require_writable(path: str | os.PathLike[str]) -> None:
+    """Raises DiagnosticError where a file could not be written; asked before the long work whose result it holds."""
+    target = Path(path)
+    with _told(target):
+        if target.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
+        if target.exists() and not target.is_file():
+            return
+        folder = next(above for above in target.resolve().parents if os.path.lexists(above))
+        if not folder.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, "", str(folder))
+        if not os.access(folder, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(target))
 
 
 def _failure(folder: Path, problem: Exception) -> DiagnosticError:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pstranspile.__main__ import main as start
@@ -123,6 +124,24 @@ def test_a_read_only_file_is_left_alone(tmp_path, capsys):
         assert main(["fmt", str(path)]) == 1
     assert "net.ir: error[output-unwritable]: can't be written: Permission denied" in capsys.readouterr().err
     assert [entry.name for entry in tmp_path.iterdir()] == ["net.ir"]
+
+
+@pytest.mark.parametrize("option", ["--save", "--chart", "--trace"])
+def test_results_that_can_not_be_written_are_not_computed(option, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.savez("feed.npz", x=np.ones((2, 4, 13), "float32"), y=np.ones((2, 4, 1), "float32"))
+    for above in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
+        above.chmod(0o755)
+    command = ["run", PROGRAM, "--pservers", "1", "--trainers", "2", "--feed", "feed.npz", "--fetch", "loss"]
+    for name, reason in (
+        ("feed.npz/x.svg", "there is a file where a folder is needed"),
+        ("new/x.svg", "Permission denied"),
+    ):
+        with as_nobody():
+            assert main([*command, option, name]) == 1
+        out, err = capsys.readouterr()
+        assert (out, reason in err) == ("", True)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["feed.npz"]
 
 
 def test_an_interrupt_while_the_command_starts(monkeypatch):
