@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from pstranspile.run.batch import Part as Part
     from pstranspile.run.cluster.cluster import Cluster as Cluster
     from pstranspile.run.cluster.scenario import Scenario as Scenario
-    from pstranspile.run.cluster.scenario import parse_scenario as parse_scenario
+    from pstranspile.run.cluster.scenario_text import parse_scenario as parse_scenario
     from pstranspile.run.cluster.simulate import simulate as simulate
     from pstranspile.run.scope import Scope as Scope
     from pstranspile.run.step_arrays import save_feeds as save_feeds
@@ -104,7 +104,7 @@ _API = {
     "save_feeds": "run.step_arrays:save_feeds",
     "save_variables": "saving:save_variables",
     "make_plan": "plan.make:make_plan",
-    "parse_scenario": "run.cluster.scenario:parse_scenario",
+    "parse_scenario": "run.cluster.scenario_text:parse_scenario",
     "prepare": "compile:prepare",
     "run": "run.api:run",
     "simulate": "run.cluster.simulate:simulate",

@@ -81,7 +81,8 @@ def curves_of(done: Simulated) -> dict[str, Curve]:
 
 def read_faults(given: str, result: Compiled, steps: int) -> Scenario:
     """The scenario of a file, or the one that a seed draws, which is printed on stderr. Raises DiagnosticError."""
-    from pstranspile.run.cluster.scenario import random_scenario, read_scenario
+    from pstranspile.run.cluster.random_scenario import random_scenario
+    from pstranspile.run.cluster.scenario_text import read_scenario
 
     if not given.isdecimal() or len(given) > 18:
         return read_scenario(given)

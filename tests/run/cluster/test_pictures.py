@@ -20,7 +20,7 @@ from pstranspile.run.cluster.chart_svg import chart_svg
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.message import END
 from pstranspile.run.cluster.recorder import DELIVER, POST, Event, Recorder
-from pstranspile.run.cluster.scenario import parse_scenario
+from pstranspile.run.cluster.scenario_text import parse_scenario
 from pstranspile.run.cluster.simulate import cluster_of
 from pstranspile.run.cluster.trace import trace_json
 from pstranspile.run.cluster.traffic import traffic_of, traffic_table

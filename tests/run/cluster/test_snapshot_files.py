@@ -13,7 +13,7 @@ from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.run.cluster.ledger import UpdateLedger
 from pstranspile.run.cluster.message import SEND, Message
 from pstranspile.run.cluster.rounds import Round
-from pstranspile.run.cluster.scenario import parse_scenario
+from pstranspile.run.cluster.scenario_text import parse_scenario
 from pstranspile.run.cluster.server_faults import ServerFaults
 from pstranspile.run.cluster.snapshot_files import read_snapshot, write_snapshot
 from pstranspile.run.cluster.snapshots import Snapshot
