@@ -21,9 +21,7 @@ import numpy as np
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.distribution import DistributedVar
 from pstranspile.ir.expect import wrong_type
-from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import Op, Program, Role
-from pstranspile.kernels.context import Value
 from pstranspile.run.cluster import codes
 from pstranspile.run.cluster.addresses import link_to, text_list
 from pstranspile.run.cluster.asynchronous import AsynchronousServer
@@ -31,10 +29,8 @@ from pstranspile.run.cluster.collective import (
     COLLECTIVES,
     Ring,
     make_collective,
-    plays_executor,
     ring_of,
-    with_averages,
-    with_broadcasts,
+    trainer_role,
 )
 from pstranspile.run.cluster.communicator import make_communicator
 from pstranspile.run.cluster.companion import Settings
@@ -44,6 +40,7 @@ from pstranspile.run.cluster.faults import Injector
 from pstranspile.run.cluster.feeding import ClusterFeeds, feeds_of
 from pstranspile.run.cluster.forms import SENDING, Forms
 from pstranspile.run.cluster.geo_server import GeoServer
+from pstranspile.run.cluster.initial_values import InitialValues
 from pstranspile.run.cluster.network import Machine, Network
 from pstranspile.run.cluster.placement import Placement, infer_placement
 from pstranspile.run.cluster.programs import give_turns, require_rounds, sent_by_program
@@ -58,8 +55,6 @@ from pstranspile.run.cluster.static_checks import require_lists, require_one_mod
 from pstranspile.run.cluster.synchronous import SynchronousServer
 from pstranspile.run.cluster.tables import fill_tables, find_tables
 from pstranspile.run.cluster.trainer import Trainer
-from pstranspile.run.cluster.trainer_role import TrainerRole
-from pstranspile.run.feeds import near
 from pstranspile.run.program_feeds import inputs_of
 from pstranspile.run.scope import Scope, own_copy
 from pstranspile.run.seeds import sends_of_rows
@@ -109,7 +104,6 @@ class Cluster:
         self.settings = settings or Settings()
         self.scheduler = scheduler_of(schedule)
         self.network = Network(self.scheduler)
-        self.init = dict(init or {})
         self.library = Library()
         serving = {name: role for name, role in roles.items() if listening_op(role.main) is not None}
         training = {name: role for name, role in roles.items() if name not in serving}
@@ -122,7 +116,7 @@ class Cluster:
             _server(name, self.network, serving[name], self.seed, folder) for name in sorted(serving, key=_by_number)
         ]
         self.trainers: list[Trainer] = [
-            Trainer(name, index, self.network, _trainer_role(training[name]), self)
+            Trainer(name, index, self.network, trainer_role(training[name]), self)
             for index, name in enumerate(sorted(training, key=_by_number))
         ]
         give_turns(self.trainers, programs, fetch)
@@ -136,6 +130,7 @@ class Cluster:
         rows = self._written() if distributed_vars is None else list(distributed_vars)
         self.placement = Placement(rows)
         self.tables = find_tables(union_of(self._programs), self.by_endpoint)
+        self.initial = InitialValues(dict(init or {}), self.placement, self.tables)
         self.rings = self._rings()
         for trainer in self.trainers:
             trainer.communicator = make_communicator(
@@ -219,24 +214,15 @@ class Cluster:
         require_barriers(self.trainers, self.servers)
         require_order(self.trainers, self.servers)
         require_collectives(self.trainers)
-        self._check_init()
+        self.initial.require_known(self._programs, self.servers)
 
     def begin(self, servers: Sequence[Server], trainers: Sequence[Trainer]) -> None:
         """Makes machines ready to run: servers have run their start-up programs and listen, trainers come to theirs."""
-        scopes = {server.endpoint: server.scope for server in servers}
         for server in servers:
-            placed = self.placement
-            server.initialise(placed.slices(server.endpoint))
-            placed.require_dims(server.endpoint, server.startup, server.scope)
+            server.initialise(self.placement.slices(server.endpoint))
+            self.placement.require_dims(server.endpoint, server.startup, server.scope)
         fill_tables(self.tables, servers)
-        tables = {table.name: table for table in self.tables}
-        for name, value in self.init.items():
-            if name in tables:
-                tables[name].fill(value, servers)
-            elif not self.placement.set_whole(name, value, scopes):
-                for scope in scopes.values():
-                    if name in scope:
-                        scope[name] = value
+        self.initial.set_on_servers(servers)
         names = {trainer.index: trainer.name for trainer in self.trainers}
         for server in servers:
             server.known.update(self.machines)
@@ -261,22 +247,8 @@ class Cluster:
         trainer.servers += [self.network.link(trainer, self.rings[name], trainer.index) for name in rings]
 
     def initialise(self, trainer: Trainer) -> None:
-        """Sets what `init` gives of the variables that the trainer keeps itself, or holds whole."""
-        moved = {*self.placement.by_origin, *(table.name for table in self.tables)}
-        for name, value in self.init.items():
-            var = trainer.role.variable(name)
-            if var is None or not var.persistable:
-                continue
-            if name not in moved or _same_kind(trainer.scope.get(name), value):
-                trainer.scope[name] = value
-
-    def _check_init(self) -> None:
-        declared = {name for program in self._programs for name, v in program.main_block.vars.items() if v.persistable}
-        known = {*declared, *self.placement.by_origin, *(n for s in self.servers for n in s.main.main_block.vars)}
-        for name in self.init:
-            if name not in known:
-                message = f"no machine of the cluster has a persistable variable {name}{near(name, known)}"
-                raise DiagnosticError([error(codes.PLACEMENT, message)])
+        """A trainer has run its start-up program for the first time."""
+        self.initial.set_on_trainer(trainer)
 
     def run_to(self, step: int) -> None:
         """Goes on until every trainer has done `step` steps, or has left. Raises DiagnosticError."""
@@ -338,25 +310,11 @@ def _no_more(_step: int) -> None:
     return None
 
 
-def _same_kind(held: Value | None, value: Any) -> bool:
-    return isinstance(held, np.ndarray) and np.shape(held) == np.shape(value)
-
-
 def _seed_for(startups: Sequence[Program], seed: int | None) -> int | None:
     """One seed for all machines; a new one if neither the caller nor any program has one."""
     if seed is None and not any(program.random_seed for program in startups):
         return secrets.randbits(63) | 1
     return seed
-
-
-def _trainer_role(role: Role) -> TrainerRole:
-    """The programs of a trainer, with what Fluid's executor would do beside them."""
-    startup, main = role.startup, role.main
-    others: Mapping[str, Program] = getattr(role, "others", EMPTY)  # roles of other origin may have none
-    if plays_executor(startup):
-        startup, main = with_broadcasts(startup, union_of((main, *others.values()))), with_averages(main)
-        others = {other: with_averages(program) for other, program in others.items()}
-    return TrainerRole(startup, main, others)
 
 
 def _server(name: str, network: Network, role: Role, seed: int | None, folder: str) -> Server:

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op
-from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Op, Program
+from pstranspile.ir.frozen import EMPTY, FrozenMap
+from pstranspile.ir.model import Op, Program, Role
 from pstranspile.ir.roles import OpRole
 from pstranspile.kernels.context import Value
 from pstranspile.kernels.rows import concat_rows
@@ -27,9 +27,11 @@ from pstranspile.run.cluster.message import COLLECTIVE, COMPLETE, REPLY, Message
 from pstranspile.run.cluster.network import Machine, Network, Waiting
 from pstranspile.run.cluster.runner import Action
 from pstranspile.run.cluster.trainer import Trainer
+from pstranspile.run.cluster.trainer_role import TrainerRole
 from pstranspile.run.cluster.waits import Replies
 from pstranspile.run.describe import describe
 from pstranspile.run.scope import own_copy
+from pstranspile.run.turns import union_of
 from pstranspile.values import SelectedRows
 
 COLLECTIVES = frozenset(
@@ -259,3 +261,13 @@ def with_broadcasts(startup: Program, main: Program) -> Program:
     ]
     block = startup.main_block
     return startup._replace(blocks=(block._replace(ops=(*block.ops, *ops)), *startup.blocks[1:]))
+
+
+def trainer_role(role: Role) -> TrainerRole:
+    """The programs of a trainer, with what Fluid's executor would do beside them."""
+    startup, main = role.startup, role.main
+    others: Mapping[str, Program] = getattr(role, "others", EMPTY)  # roles of other origin may have none
+    if plays_executor(startup):
+        startup, main = with_broadcasts(startup, union_of((main, *others.values()))), with_averages(main)
+        others = {other: with_averages(program) for other, program in others.items()}
+    return TrainerRole(startup, main, others)
