@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from pstranspile.gradients.old_values import OLD, is_backward, is_copy
-from pstranspile.ir.attributes import BlockRef
+from pstranspile.ir.attributes import KINDS, BlockRef
 from pstranspile.ir.model import Op, Program
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import DType, VarKind
@@ -131,16 +131,20 @@ class Expected(NamedTuple):
 def expected_of(op: Op, index: int) -> list[Expected]:
     """The gradient ops that an op without a sub-block asks for; none if it lacks what its schema requires."""
     rule = gradient_rule(op.type)
-    if rule is None or inner_in(op) or _lacks(op):
+    if rule is None or inner_in(op) or _lacks(op := with_defaults(op)):
         return []
-    return [Expected(index, part, made) for part, made in enumerate(rule(with_defaults(op), Wanted()))]
+    return [Expected(index, part, made) for part, made in enumerate(rule(op, Wanted()))]
 
 
 def _lacks(op: Op) -> bool:
     schema = schema_of(op.type)
     sides = ((schema.inputs, op.inputs), (schema.outputs, op.outputs)) if schema is not None else ()
     required = ((slot, held) for slots, held in sides for slot in slots.values() if not slot.dispensable)
-    return any(not slot.duplicable and not held.get(slot.name) for slot, held in required)
+    attrs = schema.attrs.items() if schema is not None else ()
+    given = ((spec, op.attrs.get(name)) for name, spec in attrs if name in op.attrs or not spec.optional)
+    return any(not slot.duplicable and not held.get(slot.name) for slot, held in required) or any(
+        KINDS.get(type(value)) is not spec.kind for spec, value in given
+    )
 
 
 def inner_in(op: Op) -> bool:

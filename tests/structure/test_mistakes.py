@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import pstranspile as ps
+from pstranspile.gradients.versions import expected_of
 from pstranspile.ir.diagnostics import DiagnosticError, Severity
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Module
@@ -296,6 +297,16 @@ def test_an_unsound_module_ends_in_diagnostics(mode: str):
         ps.compile(Module(ps.loads(MOMENTUM).programs | {"main": ps.Program(blocks=())}), JOBS[mode])
     with pytest.raises(DiagnosticError, match="has no block"):
         ps.run(ps.Program(blocks=()))
+
+
+@pytest.mark.parametrize(
+    ("attrs", "count"),
+    [({}, 0), ({"in_dtype": "f32", "out_dtype": 5}, 0), (dict.fromkeys(("in_dtype", "out_dtype"), 5), 1)],
+)
+def test_an_op_that_lacks_an_attribute_asks_for_no_gradient(attrs: dict[str, Any], count: int):
+    """Nor one that has it of another kind: what its gradient would read of it is not known."""
+    op = ps.Op("cast", FrozenMap({"X": ("a",)}), FrozenMap({"Out": ("b",)}), FrozenMap(attrs))
+    assert len(expected_of(op, 0)) == count
 
 
 @pytest.mark.parametrize("slot", ["X", "Out", "step"])
