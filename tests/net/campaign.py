@@ -74,7 +74,9 @@ class Campaign:
 
         self.step = -1
         """How many steps trainer_0 has done; below 0 before the first."""
-        self.done = Supervisor(self.members, restarts=1, on_told=self._told, on_look=on_look).run()
+        supervisor = Supervisor(self.members, restarts=1, on_told=self._told, on_look=on_look)
+        self.done = supervisor.run()
+        self.left_out = [member.role for member in supervisor.left_out]
         ports.close()
 
     def _told(self, member: Member, fields: dict[str, Any]) -> None:

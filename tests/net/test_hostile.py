@@ -44,8 +44,8 @@ from tests.net.played import compiled, play
 PROGRAM = str(Path(__file__).parents[2] / "examples" / "regression.ir")
 STEPS, COUNT = 20, runs("PSTRANSPILE_HOSTILE", 400)
 MACHINES = {"pserver_0": 0, "trainer_0": 1, "trainer_1": 2}
-HEADER, HEADER_SUM = 56, 52
-"""Bytes of a frame's header, and where its own check sum stands."""
+HEADER = 56
+"""Bytes of a frame's header."""
 
 
 def frames() -> list[bytes]:
