@@ -98,13 +98,13 @@ def load_variables(
         values = _from_plain(program, read_safetensors(source), chosen, source)
     else:
         values = _read_files(program, chosen, source)
-    found = [
+    result = [
         problem
         for name, value in values.items()
         if (problem := _mismatch(program.blocks[0].vars.get(name), name, value, source)) is not None
     ]
-    if found:
-        raise DiagnosticError(found)
+    if result:
+        raise DiagnosticError(result)
     scope.update(values)
 
 

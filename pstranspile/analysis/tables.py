@@ -68,7 +68,7 @@ def find_remote_tables(
         return RemoteTables()
     readers = _readers(program, sparse, moved)
     marks = ("remote_prefetch", "is_distributed") if distributed else ("remote_prefetch",)
-    found: dict[str, list[int]] = {}
+    result: dict[str, list[int]] = {}
     local: set[str] = set()
     warnings: list[Diagnostic] = []
     for parameter in sparse:
@@ -82,9 +82,9 @@ def find_remote_tables(
             focus = f"%{parameter}"
             warnings.append(at_op(codes.LOCAL_TABLE, message, op, focus=focus, severity=Severity.WARNING))
         elif lookups:
-            found[parameter] = lookups
-    places = _Places(program, {i for lookups in found.values() for i in lookups})
-    tables = tuple(RemoteTable(name, places.merge(lookups)) for name, lookups in found.items())
+            result[parameter] = lookups
+    places = _Places(program, {i for lookups in result.values() for i in lookups})
+    tables = tuple(RemoteTable(name, places.merge(lookups)) for name, lookups in result.items())
     return RemoteTables(tables, frozenset(local), tuple(warnings))
 
 

@@ -81,11 +81,11 @@ def _attribute_by_connection(program: Program, roles: Roles, owner: dict[int, st
         left: list[int] = []
         for index in pending:
             near = (*graph.predecessors(index), *graph.successors(index))
-            found = next((owner[n] for n in near if n in owner), None)
-            if found is None:
+            result = next((owner[n] for n in near if n in owner), None)
+            if result is None:
                 left.append(index)
             else:
-                owner[index] = found
+                owner[index] = result
         if len(left) == len(pending):
             break
         pending = left
@@ -99,11 +99,11 @@ def _gradients_finished(program: Program, roles: Roles) -> dict[str, str]:
     which the server computes; what a trainer can send is the gradient that its own ops finish.
     """
     moved = roles.moved
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for index, op in enumerate(program.main_block.ops):
         if op.role_vars and index not in moved:
-            found.update(op.role_pairs)
-    return found
+            result.update(op.role_pairs)
+    return result
 
 
 def follows_parameter(schema: OpSchema | None, slot: str) -> bool:

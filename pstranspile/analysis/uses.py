@@ -27,14 +27,14 @@ class Uses(NamedTuple):
 
 def names_in(block: Block, indices: Iterable[int]) -> set[str]:
     """Every variable that these ops read, write or name in their role variables."""
-    found: list[str] = []
+    result: list[str] = []
     for op in map(block.ops.__getitem__, indices):
         for names in op.inputs.values():
-            found += names
+            result += names
         for names in op.outputs.values():
-            found += names
-        found += op.role_vars or ()
-    return set(found)
+            result += names
+        result += op.role_vars or ()
+    return set(result)
 
 
 def mentioned(slots: Iterable[Slots]) -> list[str]:

@@ -41,8 +41,8 @@ def erf(x: Array) -> Array:
     rest /= steps
     np.fmax(nearest, 0, out=nearest)  # what is not a number has a place in the table as well
     places = nearest.astype("int64")
-    found = table[-1].take(places)
+    result = table[-1].take(places)
     for n in range(terms - 2, -1, -1):
-        found *= rest
-        found += table[n].take(places)
-    return np.copysign(found, x, out=found).astype(x.dtype)
+        result *= rest
+        result += table[n].take(places)
+    return np.copysign(result, x, out=result).astype(x.dtype)

@@ -20,10 +20,10 @@ def number_of(x: Array) -> Callable[[float], Any]:
 
 def dot(a: Array, b: Array, transpose_a: bool = False, transpose_b: bool = False, factor: float = 1.0) -> Array:
     """The product of two matrices, either transposed first if asked, times a factor."""
-    found = product(a.T if transpose_a else a, b.T if transpose_b else b)
+    result = product(a.T if transpose_a else a, b.T if transpose_b else b)
     if factor != 1:
-        found *= factor
-    return found
+        result *= factor
+    return result
 
 
 _FEW_ROWS = 8
@@ -44,10 +44,10 @@ def matmul(a: Array, b: Array, transpose_a: bool = False, transpose_b: bool = Fa
     """The products of matrices [..., m, k] and [..., k, n], leading dims broadcast, each transposed first if asked,
     times a factor.
     """
-    found = np.matmul(a.swapaxes(-1, -2) if transpose_a else a, b.swapaxes(-1, -2) if transpose_b else b)
+    result = np.matmul(a.swapaxes(-1, -2) if transpose_a else a, b.swapaxes(-1, -2) if transpose_b else b)
     if factor != 1:
-        found *= factor
-    return found
+        result *= factor
+    return result
 
 
 def sum_of_products(a: Array, b: Array) -> Array:
@@ -97,11 +97,11 @@ def softplus_slope(x: Array) -> Array:
 
 def sigmoid(x: Array) -> Array:
     """1 / (1 + exp(-x)) of every element."""
-    found = np.exp(-x)
-    if found.dtype.kind != "f" or not found.ndim:
-        return 1 / (1 + found)
-    found += 1
-    return np.divide(1, found, out=found)
+    result = np.exp(-x)
+    if result.dtype.kind != "f" or not result.ndim:
+        return 1 / (1 + result)
+    result += 1
+    return np.divide(1, result, out=result)
 
 
 def tanh(x: Array) -> Array:
@@ -178,9 +178,9 @@ def sum_of_channels(x: Array, over: tuple[int, ...], in_memory: bool) -> Array:
 
 def norm_mean(x: Array) -> Array:
     """The mean of each row of a matrix [rows, n], as the forward pass of a layer_norm takes it: [rows, 1]."""
-    found = np.add.reduce(x, axis=1, keepdims=True)
-    found /= x.shape[1]
-    return found
+    result = np.add.reduce(x, axis=1, keepdims=True)
+    result /= x.shape[1]
+    return result
 
 
 def norm_grad_mean(x: Array) -> Array:

@@ -58,16 +58,16 @@ def append_backward(
     earlier = sum(1 for op in draft.blocks[0].all_ops() if op.role == LOSS_GRADIENT)
     _flush(draft)
     before, stopped = draft.copy(), list(no_grad)
-    found = _append(draft, loss, parameters, stopped, earlier)
+    result = _append(draft, loss, parameters, stopped, earlier)
     if not _wrong(draft, stopped):
-        return found
+        return result
     draft.restore(before)
     if not earlier:
         meant = give_own_names(draft)
         stopped += [name for name, variable in meant.items() if variable in stopped]
-        found = _append(draft, loss, parameters, stopped, earlier, own_names=True)
+        result = _append(draft, loss, parameters, stopped, earlier, own_names=True)
     raise_errors(_wrong(draft, stopped))
-    return found
+    return result
 
 
 def _wrong(draft: Draft, no_grad: Iterable[str]) -> list[Diagnostic]:
@@ -135,14 +135,14 @@ def _not_scalar(op: Op, loss: str, shape: tuple[int, ...]) -> Diagnostic:
 def _unwanted(draft: Draft, *, floats: bool) -> dict[int, set[str]]:
     """For each block the gradients that are not wanted of the variables it declares; with `floats` only those of
     numbers with a fraction are (Fluid makes some of indices, which nothing uses)."""
-    found: dict[int, set[str]] = {}
+    names: dict[int, set[str]] = {}
     for index, block in enumerate(draft.blocks):
-        found[index] = {gradient_name(name) for name in draft.stop_gradient & block.vars.keys()}
+        names[index] = {gradient_name(name) for name in draft.stop_gradient & block.vars.keys()}
         whole = (var.name for var in block.vars.values() if floats and var.dtype not in FLOATS)
-        found[index] |= {gradient_name(name) for name in whole}
+        names[index] |= {gradient_name(name) for name in whole}
     frozen = (var.name for var in draft.blocks[0].vars.values() if var.parameter and not var.parameter.trainable)
-    found[0] |= {gradient_name(name) for name in frozen}
-    return found
+    names[0] |= {gradient_name(name) for name in frozen}
+    return names
 
 
 def _loss_gradient(draft: Draft, loss: str) -> Op:
@@ -268,7 +268,7 @@ def _inner_path(draft: Draft, forward: Op, block: int) -> list[Op]:
     assigns = [op for op in ops if op.type == "assign" and handed_out.intersection(op.output_names)]
     wanted = {name for op in assigns for name in op.input_names if name in draft.blocks[block].vars}
     path = ops_to(ops, wanted, set())
-    return path + [op for op in assigns if not any(op is found for found in path)]
+    return path + [op for op in assigns if not any(op is result for result in path)]
 
 
 def _ended(draft: Draft, block: int, forward: Op) -> list[Op]:

@@ -202,7 +202,7 @@ def _kind(draft: Draft, op: Op, slot: str, at: int) -> VarKind:
         source = draft.find(op.inputs[like][at])
         return source.kind if source else VarKind.LOD_TENSOR
     if op.type == "sum":
-        return sum_kind(found.kind for found in map(draft.find, op.inputs["X"]) if found)
+        return sum_kind(result.kind for result in map(draft.find, op.inputs["X"]) if result)
     return VarKind.LOD_TENSOR
 
 

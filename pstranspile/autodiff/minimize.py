@@ -62,11 +62,11 @@ def trained_already(module: Module, parameters: Iterable[str] | None = None) -> 
     wanted = set(parameters) if parameters is not None else {var.name for var in module.main.parameters()}
     block = module.main.main_block
     updates = [(op, name) for op in block.ops if op.role == OpRole.OPTIMIZE for name in op.inputs.get("Param", ())]
-    found = {name: op for op, name in reversed(updates) if name in wanted}
-    if not found:
+    result = {name: op for op, name in reversed(updates) if name in wanted}
+    if not result:
         return []
-    name, op = list(found.items())[-1]
-    others = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    name, op = list(result.items())[-1]
+    others = f" (and {len(result) - 1} more)" if len(result) > 1 else ""
     message = f"%{name}{others} is updated by this op; with another update each step changes it twice"
     return [at_op(codes.TRAINED_TWICE, message, op, focus=f"%{name}", severity=Severity.WARNING)]
 

@@ -90,15 +90,15 @@ class _Uses:
 def _chain(start: int, uses: _Uses) -> set[int]:
     """The ops that hang on `start` alone, empty when one of them reads something else too."""
     ready = set(uses.read[start])
-    found, waiting = {start}, deque([start])
+    result, waiting = {start}, deque([start])
     while waiting:
         index = waiting.popleft()
         if not uses.read[index] or not uses.read[index] <= ready:
             return set()
         for held in uses.written[index]:
             for reader in uses.readers.get(held, ()):
-                if reader not in found:
-                    found.add(reader)
+                if reader not in result:
+                    result.add(reader)
                     waiting.append(reader)
         ready |= uses.written[index]
-    return found
+    return result

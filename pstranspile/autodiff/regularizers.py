@@ -44,10 +44,10 @@ _WRITTEN = re.compile(r"L([12])Decay, regularization_coeff=(\S+)\Z")
 
 def parse_regularizer(text: str) -> Regularizer:
     """The regularizer that a ParameterInfo's text names. Raises ValueError when it names none."""
-    found = _WRITTEN.match(text)
-    if not found:
+    match = _WRITTEN.match(text)
+    if not match:
         raise ValueError(f"{text!r} is not a regularizer, expected 'L2Decay, regularization_coeff=0.1' or L1Decay")
-    return (L1 if found[1] == "1" else L2)(float(found[2]))
+    return (L1 if match[1] == "1" else L2)(float(match[2]))
 
 
 def append_regularization(

@@ -123,7 +123,7 @@ def _number(text: str, what: str) -> float:
 
 
 def _settings(given: Sequence[str], known: Mapping[str, Field[Any]], what: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for item in given:
         key, equals, value = item.partition("=")
         if not equals:
@@ -132,10 +132,10 @@ def _settings(given: Sequence[str], known: Mapping[str, Field[Any]], what: str) 
             near = get_close_matches(key, list(known), 1)
             hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(known) or 'none'}"
             raise ValueError(f"{what} has no setting {key!r}; {hint}")
-        if key in found:
+        if key in result:
             raise ValueError(f"{what}: {key} is given twice")
-        found[key] = _converted(value, str(known[key].type), f"{what}: {key}")
-    return found
+        result[key] = _converted(value, str(known[key].type), f"{what}: {key}")
+    return result
 
 
 def _converted(text: str, kind: str, what: str) -> Any:

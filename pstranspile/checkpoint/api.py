@@ -163,14 +163,14 @@ def newest(folder: str | os.PathLike[str]) -> Path:
     if (place / MANIFEST).is_file():
         return place
     try:
-        found = [(int(match[1]), name) for name in os.listdir(place) if (match := _STEP.fullmatch(name))]
+        result = [(int(match[1]), name) for name in os.listdir(place) if (match := _STEP.fullmatch(name))]
     except (OSError, ValueError) as problem:
         reason = problem.strerror if isinstance(problem, OSError) else str(problem)
         raise DiagnosticError([error(codes.MANIFEST, f"can't be read: {reason}", Location(str(place)))]) from None
-    if not found:
+    if not result:
         message = f"it is no checkpoint (it has no {MANIFEST}) and holds none (step_00000001, ...)"
         raise DiagnosticError([error(codes.MANIFEST, message, Location(str(place)))])
-    return place / max(found)[1]
+    return place / max(result)[1]
 
 
 def forget_older(folder: str | os.PathLike[str], keep: int) -> None:

@@ -201,13 +201,13 @@ def _parameters(machines: Any, job: Compiled | Module, program: Program) -> dict
     layout = layout_of(job)
     state = gather(layout, scopes_of(machines))
     looked_up = {name for op in program.main_block.ops if op.type == LOOKUP for name in op.inputs.get("W", ())}
-    found: dict[str, Value] = {}
+    result: dict[str, Value] = {}
     for name in persistable_names(program):
         if name in state.tables:
-            found[name] = dense(merged(name, state.tables[name]), layout.variables[name].shape[0])
+            result[name] = dense(merged(name, state.tables[name]), layout.variables[name].shape[0])
         elif name not in looked_up:
-            found[name] = state.values[name]
-    return found
+            result[name] = state.values[name]
+    return result
 
 
 LOOKUP = "distributed_lookup_table"

@@ -149,12 +149,12 @@ def _named(role: Role) -> set[str]:
 
 def _together(programs: Sequence[Program]) -> Mapping[str, Var]:
     """Variables by name; where programs declare one differently, as it is kept from step to step, if it is."""
-    found = dict(programs[0].main_block.vars)
+    result = dict(programs[0].main_block.vars)
     for program in programs[1:]:
         for name, var in program.main_block.vars.items():
-            if name not in found or (var.persistable and not found[name].persistable):
-                found[name] = var
-    return found
+            if name not in result or (var.persistable and not result[name].persistable):
+                result[name] = var
+    return result
 
 
 # Servers
@@ -204,12 +204,12 @@ def _table_names(job: Compiled) -> frozenset[str]:
 
 def _gradients(program: Program) -> set[str]:
     """What a server receives or merges: the inputs of its listen_and_serv, and what its blocks start from."""
-    found: set[str] = set()
+    lines: set[str] = set()
     for op in program.main_block.ops:
-        found.update(op.inputs.get("X", ()))
+        lines.update(op.inputs.get("X", ()))
         for pair in _strings(op.attrs.get("grad_to_block_id")):
-            found.add(pair.rpartition(":")[0])
-    return found
+            lines.add(pair.rpartition(":")[0])
+    return lines
 
 
 def _rates(program: Program) -> set[str]:
@@ -285,13 +285,13 @@ def _put_together(held: Iterable[_Held], module: Module) -> dict[str, Placed]:
     by_origin: dict[str, list[_Held]] = {}
     for one in held:
         by_origin.setdefault(one.origin, []).append(one)
-    found = {name: _placed(name, by_origin[name], source.get(name)) for name in sorted(by_origin)}
-    for name, placed in found.items():
+    result = {name: _placed(name, by_origin[name], source.get(name)) for name in sorted(by_origin)}
+    for name, placed in result.items():
         started = startup.main_block.vars.get(name) if startup is not None else None
         shape = started.shape if started is not None else ()
         if shape and shape != placed.shape and not placed.table:
-            found[name] = placed._replace(started=shape)
-    return found
+            result[name] = placed._replace(started=shape)
+    return result
 
 
 def _placed(name: str, held: list[_Held], declared: Var | None) -> Placed:

@@ -161,10 +161,10 @@ def _entry(fields: _Fields) -> FileEntry:
 
 def _json(data: bytes, place: str) -> dict[str, Any]:
     def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) != len(pairs):
+        result = dict(pairs)
+        if len(result) != len(pairs):
             raise ValueError("a key occurs twice")
-        return found
+        return result
 
     where = Location(f"{place}/{MANIFEST}")
     try:
@@ -198,8 +198,8 @@ class _Fields:
         return cast("list[Any]", value) if isinstance(value, list) else self.refuse(f"`{key}` is not a list")
 
     def texts(self, key: str) -> list[str]:
-        found = self.list(key)
-        return found if all(isinstance(text, str) for text in found) else self.refuse(f"`{key}` does not hold texts")
+        result = self.list(key)
+        return result if all(isinstance(text, str) for text in result) else self.refuse(f"`{key}` does not hold texts")
 
     def dict(self, key: str) -> dict[str, Any]:
         value = self.held.get(key)

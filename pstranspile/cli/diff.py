@@ -74,7 +74,7 @@ def run(arguments: Sequence[str]) -> int:
         from pstranspile.interop.json_text import json_text
 
         sys.stdout.write(
-            json_text({"count": len(differences), "differences": [found.as_dict() for found in differences]})
+            json_text({"count": len(differences), "differences": [result.as_dict() for result in differences]})
         )
     elif differences:
         colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")

@@ -201,11 +201,11 @@ def _failed(supervisor: Supervisor) -> DiagnosticError:
     """What to say of a job that did not come to its end: who ended, and what the others waited for."""
     from pstranspile.net.codes import ENDED
 
-    found = [
+    result = [
         error(ENDED, f"{member.role} has ended{_how(status)}", notes=[Note(line) for line in _end_of_log(member)])
         for member, status in supervisor.failed
     ]
-    found += [
+    result += [
         error(ENDED, f"{member.role} was given up, and the servers are done without it")
         for member in supervisor.left_out
     ]
@@ -216,7 +216,7 @@ def _failed(supervisor: Supervisor) -> DiagnosticError:
         if member.role not in ended
         for line in member.told.get("waiting", ())
     ]
-    return DiagnosticError([*found[:-1], found[-1]._replace(notes=(*found[-1].notes, *map(Note, waiting)))])
+    return DiagnosticError([*result[:-1], result[-1]._replace(notes=(*result[-1].notes, *map(Note, waiting)))])
 
 
 def _how(status: int) -> str:

@@ -79,8 +79,8 @@ def report(
     print(render(findings, texts, colour=use_colour()), file=sys.stderr)
 
 
-def _files(found: Iterable[Diagnostic]) -> set[str]:
-    places = [place for d in found for place in (d.location, *(note.location for note in d.notes))]
+def _files(findings: Iterable[Diagnostic]) -> set[str]:
+    places = [place for d in findings for place in (d.location, *(note.location for note in d.notes))]
     return {place.file for place in places if place is not None and place.line > 0}
 
 

@@ -111,11 +111,11 @@ class Session:
             for number in range(self.first, self.count):
                 owner = self.turns.program(number) if self.turns else MAIN
                 made = self._run(self.programs[owner], self.feeds.step(number), self.fetches[owner], number)
-                found = {self._key(owner, name): value for name, value in made.items()}
-                for key, value in found.items():
+                result = {self._key(owner, name): value for name, value in made.items()}
+                for key, value in result.items():
                     values[key].append(value)
                     self.did.setdefault(key, []).append(number + 1)
-                progress.step(number + 1, {"": {name: shown(value) for name, value in found.items()}})
+                progress.step(number + 1, {"": {name: shown(value) for name, value in result.items()}})
                 self._checkpoint(number + 1)
         finally:
             progress.end()
@@ -123,7 +123,7 @@ class Session:
 
     def curves(self, values: Mapping[str, Sequence[Any]]) -> dict[str, Curve]:
         """What `--plot` draws: the steps, numbered from 1, and the values of each name."""
-        return {key: (self.did.get(key, []), found) for key, found in values.items()}
+        return {key: (self.did.get(key, []), result) for key, result in values.items()}
 
     def _key(self, owner: str, name: str) -> str:
         return f"{owner}/{name}" if self.turns else name

@@ -41,8 +41,8 @@ class ClusterProgress:
         """Told that a trainer has done a step."""
         last = trainer.results[-1]
         program = f"{last.program}/" if trainer.role.turns is not None else ""
-        found = last.values.items()
-        self._waiting.setdefault(step, {})[trainer.name] = {f"{program}{name}": shown(value) for name, value in found}
+        result = last.values.items()
+        self._waiting.setdefault(step, {})[trainer.name] = {f"{program}{name}": shown(value) for name, value in result}
         while len(self._waiting.get(self._shown, ())) == self._trainers:
             self._show()
 
@@ -56,8 +56,8 @@ class ClusterProgress:
         if len(by_trainer) <= MOST_SHOWN:
             return dict(sorted(by_trainer.items()))
         names = dict.fromkeys(name for values in by_trainer.values() for name in values)
-        found = {name: together(values[name] for values in by_trainer.values() if name in values) for name in names}
-        return {"": found}
+        result = {name: together(values[name] for values in by_trainer.values() if name in values) for name in names}
+        return {"": result}
 
     def end(self) -> None:
         """Shows what is left (of steps that not all trainers did), and leaves the line."""

@@ -140,13 +140,13 @@ def add_patience(group: Any) -> None:
 
 
 def _addresses(parser: argparse.ArgumentParser, given: Sequence[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for text in given:
         role, _, address = text.partition("=")
         if not role or ":" not in address:
             parser.error(f"--address {text}: give it as ROLE=HOST:PORT")
-        found[role] = address
-    return found
+        result[role] = address
+    return result
 
 
 def _unknown(role: str, folder: JobFolder) -> DiagnosticError:

@@ -33,18 +33,18 @@ def roles_in(folder: str | os.PathLike[str]) -> dict[str, list[Path]]:
         message = f"the folder can't be read: {problem.strerror}"
         raise DiagnosticError([error(NO_PROGRAMS, message, place)]) from None
     exported = {path.name for path in files}.issuperset(_EXPORTED)
-    found: dict[str, list[Path]] = {}
+    result: dict[str, list[Path]] = {}
     for path in files:
         role = MAIN if exported and path.name in _EXPORTED else _role_of(path.name)
-        found.setdefault(role, []).append(path)
-    if not found:
+        result.setdefault(role, []).append(path)
+    if not result:
         raise DiagnosticError([error(NO_PROGRAMS, "no .ir or .pb file in this folder", place)])
-    for role, paths in found.items():
+    for role, paths in result.items():
         endings = {path.name.removeprefix(role) for path in paths}
         if endings not in ({".ir"}, {".pb"}, {_MAIN}, {_STARTUP}, {_MAIN, _STARTUP}, {".pb", _EXPORTED[1]}):
             names = ", ".join(path.name for path in paths)
             raise DiagnosticError([error(ROLE_TWICE, f"{role} is here more than once: {names}", place)])
-    return found
+    return result
 
 
 def _role_of(name: str) -> str:

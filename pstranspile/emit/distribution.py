@@ -30,10 +30,10 @@ class Distributions:
     @cached_property
     def held(self) -> dict[str, list[DistributedVar]]:
         """What each server holds: parameters, and the state of their optimizers."""
-        found: dict[str, list[DistributedVar]] = {endpoint: [] for endpoint in self.plan.pservers}
+        result: dict[str, list[DistributedVar]] = {endpoint: [] for endpoint in self.plan.pservers}
         for variable in self._variables():
-            found[variable.endpoint].append(variable)
-        return found
+            result[variable.endpoint].append(variable)
+        return result
 
     def of_trainer(self, index: int) -> Distribution | None:
         """What the main program of a trainer carries; None in the collective modes, where Fluid says nothing."""

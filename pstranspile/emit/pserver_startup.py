@@ -133,11 +133,11 @@ def _on_server(initialisers: Initialisers, index: int, targets: Mapping[str, lis
     """The op once per server variable it initialises; once, as it is, if it has several outputs or makes an input."""
     op = initialisers.startup.main_block.ops[index]
     outputs = list(op.output_names)
-    found: list[Op] = []
+    ops: list[Op] = []
     for target in targets.get(outputs[0], ()) if len(outputs) == 1 else ():
         if target.offset < 0:
-            found.append(op if target.name == outputs[0] else rename_vars(op, {outputs[0]: target.name}))
+            ops.append(op if target.name == outputs[0] else rename_vars(op, {outputs[0]: target.name}))
         else:
             part = sliced(initialisers.to_cut(index), target.shape, target.offset)
-            found.append(rename_vars(part, {outputs[0]: target.name}))
-    return found or [op]
+            ops.append(rename_vars(part, {outputs[0]: target.name}))
+    return ops or [op]

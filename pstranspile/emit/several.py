@@ -97,7 +97,7 @@ def find_parts(module: Module, job: Job, steps: Steps) -> Parts:
         name: find_remote_tables(module[name], sparse, moved.get(name, frozenset[int]()), distributed=by_rows)
         for name in (*training, *rest)
     }
-    local = {name for found in remote.values() for name in found.local}
+    local = {name for result in remote.values() for name in result.local}
 
     def kept(name: str) -> tuple[RemoteTable, ...]:
         return tuple(table for table in remote[name].tables if table.parameter not in local)
@@ -140,15 +140,15 @@ def _joined(groups: Iterable[UpdateGroup]) -> tuple[UpdateGroup, ...]:
 
 def problems_of(parts: Parts, job: Job, counters: Mapping[str, Sequence[SharedCounter]] = EMPTY) -> list[Diagnostic]:
     """Errors for what several training programs can't do together; `counters` are the step counters of each."""
-    found: list[Diagnostic] = []
+    findings: list[Diagnostic] = []
     training = parts.training
     if len(training) < 2:
-        return found
+        return findings
     tables = [(name, facts.lookup_table) for name, facts in training.items() if facts.lookup_table]
     for name, table in tables[1:]:
         op = training[name].program.main_block.ops[table.lookups[0]]
         message = f"@{tables[0][0]} and @{name} both train a distributed lookup table; use distributed_table=rows"
-        found.append(at_op(TABLES, message, op, focus=f"%{table.parameter}"))
+        findings.append(at_op(TABLES, message, op, focus=f"%{table.parameter}"))
     counted: dict[str, str] = {}
     for name, counter in ((name, counter) for name, rows in counters.items() for counter in rows):
         other = counted.setdefault(counter.name, name)
@@ -158,7 +158,7 @@ def problems_of(parts: Parts, job: Job, counters: Mapping[str, Sequence[SharedCo
                 f"name in one of them (and in @{STARTUP})"
             )
             where = counter.origin.location if counter.origin else None
-            found.append(error(COUNTER, message, where, focus=f"%{counter.name}"))
+            findings.append(error(COUNTER, message, where, focus=f"%{counter.name}"))
     for name, facts in training.items() if job.mode == "sync" else ():
         counter = next((op for op in _rate_ops(facts) if set(op.input_names) & set(op.output_names)), None)
         if counter is not None:
@@ -166,8 +166,8 @@ def problems_of(parts: Parts, job: Job, counters: Mapping[str, Sequence[SharedCo
                 f"@{name} counts steps for its learning rate, and servers count those of all training programs in "
                 "mode sync; modes async, half-async and fleet-sync count them apart"
             )
-            found.append(at_op(SCHEDULES, message, counter))
-    return found
+            findings.append(at_op(SCHEDULES, message, counter))
+    return findings
 
 
 def _rate_ops(facts: Facts) -> list[Op]:

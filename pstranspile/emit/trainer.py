@@ -104,9 +104,9 @@ def _clip_kept(op: Op) -> Op:
 
 def _mentions(layout: Layout, gradients: Collection[str]) -> list[int]:
     """Places of ops that use one of these gradients or name it in their role variables."""
-    found: list[int] = []
+    result: list[int] = []
     if not gradients:
-        return found
+        return result
     unmentioned = frozenset(gradients).isdisjoint
     for place, op in enumerate(layout):
         if isinstance(op, Op) and not (
@@ -114,8 +114,8 @@ def _mentions(layout: Layout, gradients: Collection[str]) -> list[int]:
             and all(map(unmentioned, op.outputs.values()))
             and all(map(unmentioned, op.inputs.values()))
         ):
-            found.append(place)
-    return found
+            result.append(place)
+    return result
 
 
 def dropped_vars(facts: Facts, plan: Plan) -> frozenset[str]:
@@ -126,7 +126,7 @@ def dropped_vars(facts: Facts, plan: Plan) -> frozenset[str]:
     """
     ops = facts.program.main_block.ops
     updating = list(map(ops.__getitem__, facts.roles.optimize))
-    found = [
+    result = [
         name
         for op in updating
         for pair in (op.role_vars or (),)
@@ -137,8 +137,8 @@ def dropped_vars(facts: Facts, plan: Plan) -> frozenset[str]:
     for group in facts.groups:
         for index in group.after:
             effects = effects_of(facts.program, ops[index])
-            found += (*effects.reads, *effects.writes)
-    dropped = set(found).difference(facts.uses.kept_reader, facts.uses.kept_writer)
+            result += (*effects.reads, *effects.writes)
+    dropped = set(result).difference(facts.uses.kept_reader, facts.uses.kept_writer)
     for update in facts.updates:
         if len(update.ops) > 1:  # what one op of an update names as its pair, another may only read
             dropped.difference_update(name for index in update.ops for name in ops[index].role_vars or ())

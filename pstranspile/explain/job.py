@@ -76,13 +76,13 @@ class ExplainedJob:
     @cached_property
     def servers(self) -> dict[str, str]:
         """Endpoint -> the machine that serves there."""
-        found: dict[str, str] = {}
+        result: dict[str, str] = {}
         for name, programs in self.machines.items():
             for op in programs[MAIN].main_block.ops if MAIN in programs else ():
                 endpoint = op.attrs.get("endpoint")
                 if op.type == "listen_and_serv" and isinstance(endpoint, str):
-                    found[endpoint] = name
-        return found
+                    result[endpoint] = name
+        return result
 
     def machine(self, name: str) -> str:
         """The machine of this name, or of this endpoint. Raises Unknown."""

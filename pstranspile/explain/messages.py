@@ -87,9 +87,9 @@ def _read(messages: Messages, place: Place, op: Op) -> None:
 
 def blocks_named(op: Op, name: str) -> dict[str, int]:
     """Variable -> block, of an attribute of listen_and_serv that holds `variable:block` texts."""
-    found: dict[str, int] = {}
+    result: dict[str, int] = {}
     for text in strings_attr(op, name):
         variable, _, block = text.rpartition(":")
         if block.isdigit():
-            found[variable] = int(block)
-    return found
+            result[variable] = int(block)
+    return result

@@ -62,11 +62,11 @@ def _links(links: Sequence[Link]) -> Iterator[list[str]]:
 
 def _alike(rows: Iterable[tuple[str, str, Place]]) -> Iterator[tuple[tuple[str, ...], list[Place]]]:
     """Rows that differ in nothing but the machine, together."""
-    found: dict[tuple[Any, ...], tuple[tuple[str, str], list[Place]]] = {}
+    result: dict[tuple[Any, ...], tuple[tuple[str, str], list[Place]]] = {}
     for relation, text, place in rows:
         key = (relation, place.program, place.block, place.number, place.machine.partition("_")[0])
-        found.setdefault(key, ((relation, text), []))[1].append(place)
-    for (relation, text), places in found.values():
+        result.setdefault(key, ((relation, text), []))[1].append(place)
+    for (relation, text), places in result.values():
         yield (relation, text), places
 
 

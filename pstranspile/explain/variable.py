@@ -50,13 +50,13 @@ def explain_variable(job: ExplainedJob, name: str, machine: str | None = None) -
 
 def _declared(job: ExplainedJob, name: str, machines: list[str]) -> list[tuple[str, str]]:
     """(machine @program^block, declaration) of a variable."""
-    found: list[tuple[str, str]] = []
+    result: list[tuple[str, str]] = []
     for machine in machines:
         for program_name, program in job.machines[machine].items():
             for index, block in enumerate(program.blocks):
                 if name in block.vars:
-                    found.append((f"{machine} @{program_name}^{index}", _declaration(block.vars[name])))
-    return found
+                    result.append((f"{machine} @{program_name}^{index}", _declaration(block.vars[name])))
+    return result
 
 
 def _declaration(var: Var) -> str:
@@ -200,7 +200,7 @@ def _held(job: ExplainedJob, row: dict[str, Any]) -> Held:
 def _uses(job: ExplainedJob, name: str, machines: list[str]) -> Iterator[Use]:
     for machine in machines:
         uses = job.uses[machine]
-        for relation, found in (("writes", uses.written(name)), ("reads", uses.read(name))):
-            for used in found:
+        for relation, result in (("writes", uses.written(name)), ("reads", uses.read(name))):
+            for used in result:
                 place = Place(machine, *used)
                 yield Use(relation, place, line_of(job.op(place)))

@@ -100,8 +100,8 @@ def _of_gradients(program: Program) -> set[str]:
     ops = [
         op for block in program.blocks for op in block.ops if is_backward(op) and not (op.role or 0) & OpRole.OPTIMIZE
     ]
-    found = {name for op in ops for name in op.input_names}
-    return found | {differentiated(name) for op in ops for name in op.output_names}
+    result = {name for op in ops for name in op.input_names}
+    return result | {differentiated(name) for op in ops for name in op.output_names}
 
 
 class Audit:

@@ -86,11 +86,11 @@ class Needs:
         op = forward.ops[index]
         if op.type == "assign" and op.inputs.get("X") == op.outputs.get("Out"):
             return []
-        found: list[tuple[Use, str]] = []
+        result: list[tuple[Use, str]] = []
         for expected in self.expected(forward.number)[index]:
             if any(SUFFIX in name and differentiated(name) in active for name in expected.op.input_names):
-                found += expected.uses()
-        return found
+                result += expected.uses()
+        return result
 
     def _of_inner(self, forward: Forward, index: int, op: Op, active: list[str]) -> list[tuple[Use, str]]:
         block = inner_block(self.program, op)
@@ -100,19 +100,19 @@ class Needs:
         if op.type == "recurrent":
             before = strings_attr(op, "ex_states")
             by_slot = {"inputs": op.inputs.get("inputs", ()), "parameters": op.inputs.get("parameters", ())}
-            found = [
+            result = [
                 (Use(index, 0, slot, place), name)
                 for slot, names in by_slot.items()
                 for place, name in enumerate(names)
                 if name in entries
             ]
             states = zip(before, op.inputs.get("initial_states", ()), strict=False)
-            found += [
+            result += [
                 (Use(index, 0, "initial_states", place), start)
                 for place, (name, start) in enumerate(states)
                 if name in entries
             ]
-            return found
+            return result
         _, written = outside_names(self.program, op)
         outside = dict.fromkeys([name for name in entries if name not in declared])
         outside.update((name, None) for name in active if name in written)  # it may not run, and leave them as they are

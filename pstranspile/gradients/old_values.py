@@ -128,9 +128,9 @@ class History:
             if place not in self._taken and _is_gradient_of(gradient, op):
                 self._taken.add(place)
                 read: dict[str, Version] = {}
-                for held, found in ((op.outputs, after), (op.inputs, before)):  # what is both is meant as it was read
+                for held, result in ((op.outputs, after), (op.inputs, before)):  # what is both is meant as it was read
                     names = [name for slot, names in gradient.inputs.items() if slot in held for name in names]
-                    read.update((name, Version(name, found[name])) for name in names if name in found)
+                    read.update((name, Version(name, result[name])) for name in names if name in result)
                 return read
         return {}
 
@@ -155,9 +155,9 @@ def _rename_inside(blocks: list[Block], number: int, names: dict[str, str]) -> s
             used |= _rename_inside(blocks, int(inner), names)
             ops.append(op)
         else:
-            found = names.keys() & set(op.input_names)
-            used |= found
-            ops.append(_reading(op, names) if found else op)
+            result = names.keys() & set(op.input_names)
+            used |= result
+            ops.append(_reading(op, names) if result else op)
     if used:
         blocks[number] = blocks[number]._replace(ops=tuple(ops))
     return used

@@ -31,13 +31,13 @@ def user_frame(stack: Strings) -> Location | None:
     Where there is none it is the outermost frame that stands in a file. None for what holds no frames at all.
     Frames may stand in either order: Fluid 1.8 writes the innermost first.
     """
-    frames = [(found[1], int(found[2])) for text in stack if (found := _FRAME(text))]
+    frames = [(result[1], int(result[2])) for text in stack if (result := _FRAME(text))]
     frames = [frame for frame in frames if not frame[0].startswith(_GENERATED) and frame[1] > 0]
     if not frames:
         return None
-    roots = [found[1] for file, _ in frames if (found := _PADDLE(file))]
+    roots = [result[1] for file, _ in frames if (result := _PADDLE(file))]
     if not roots:
-        roots = [found[0] + "paddle" for file, _ in frames if (found := _INSTALLED(file))]
+        roots = [result[0] + "paddle" for file, _ in frames if (result := _INSTALLED(file))]
 
     def is_paddle(file: str) -> bool:
         return any(file.startswith(root) for root in roots)
@@ -94,7 +94,7 @@ def _scripts(module: Module) -> Iterable[Location]:
 
 def _shortened(files: list[str]) -> dict[str, str]:
     """Shorter names of files with absolute names, as far as none then has the name of another."""
-    short = {file: file[len(found[0]) :] for file in files if (found := _INSTALLED(file))}
+    short = {file: file[len(result[0]) :] for file in files if (result := _INSTALLED(file))}
     rest = [file for file in files if file not in short]
     folders = [file.replace("\\", "/").split("/")[:-1] for file in rest]
     alike = takewhile(lambda parts: len(set(parts)) == 1, zip(*folders, strict=False))

@@ -141,8 +141,8 @@ def read_stdin() -> bytes:
     return data
 
 
-def _warn(found: Iterable[Diagnostic]) -> None:
-    for finding in found:
+def _warn(findings: Iterable[Diagnostic]) -> None:
+    for finding in findings:
         import warnings
 
         warnings.warn(render([finding]), stacklevel=4)

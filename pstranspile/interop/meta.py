@@ -106,7 +106,7 @@ def infer_parameters(module: Module) -> Module:
             names.update(name for name, _ in op.role_pairs)
             names.update(op.inputs.get("Param", ()))
     declared = main.main_block.vars
-    found: dict[str, FrozenMap[str, Any]] = {
+    result: dict[str, FrozenMap[str, Any]] = {
         name: EMPTY
         for name, var in declared.items()
         if var.parameter is not None or (name in names and var.persistable)
@@ -114,7 +114,7 @@ def infer_parameters(module: Module) -> Module:
     programs: dict[str, Program] = dict(module.programs)
     for key in (MAIN, STARTUP):
         if key in programs:
-            programs[key] = _with_parameters(programs[key], FrozenMap(found))
+            programs[key] = _with_parameters(programs[key], FrozenMap(result))
     return Module(FrozenMap(programs), module.source)
 
 

@@ -127,10 +127,10 @@ def _read(reader: Reader, entry: _Entry, start: int) -> Array:
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    result = dict(pairs)
+    if len(result) != len(pairs):
         raise ValueError("a name occurs twice")
-    return found
+    return result
 
 
 def _json(reader: Reader) -> dict[str, Any]:
@@ -148,10 +148,10 @@ def _json(reader: Reader) -> dict[str, Any]:
 
 
 def _metadata(reader: Reader, header: dict[str, Any]) -> dict[str, str]:
-    found: Any = header.pop(METADATA, {})
-    if not isinstance(found, dict) or not all(isinstance(v, str) for v in cast("dict[str, Any]", found).values()):
+    result: Any = header.pop(METADATA, {})
+    if not isinstance(result, dict) or not all(isinstance(v, str) for v in cast("dict[str, Any]", result).values()):
         reader.damaged(METADATA, "it does not hold strings by name", 8)
-    return cast("dict[str, str]", found)
+    return cast("dict[str, str]", result)
 
 
 def _header(reader: Reader) -> tuple[list[_Entry], int]:

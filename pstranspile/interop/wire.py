@@ -58,13 +58,13 @@ def unknown_fields(data: bytes, file: str) -> tuple[Diagnostic, ...]:
     At most 20, then one that gives the number of the others.
     """
     try:
-        found = list(_walk(data, 0, len(data), "ProgramDesc", ""))
+        result = list(_walk(data, 0, len(data), "ProgramDesc", ""))
     except _Damage as damage:
         return (_damage_finding(damage, file),)
-    found.sort(key=lambda entry: entry.expected is None)  # errors first
-    shown = tuple(_field_finding(entry, file) for entry in found[:20])
-    if len(found) > 20:
-        rest = warning(codes.NOT_KEPT, f"{len(found) - 20} more unknown fields", Location(file))
+    result.sort(key=lambda entry: entry.expected is None)  # errors first
+    shown = tuple(_field_finding(entry, file) for entry in result[:20])
+    if len(result) > 20:
+        rest = warning(codes.NOT_KEPT, f"{len(result) - 20} more unknown fields", Location(file))
         return (*shown, rest)
     return shown
 

@@ -92,22 +92,22 @@ class DiagnosticError(Exception):
 
 def raise_errors(diagnostics: Iterable[Diagnostic]) -> None:
     """Raises DiagnosticError with all findings if any of them is an error."""
-    found = tuple(diagnostics)
-    if any(d.severity is Severity.ERROR for d in found):
-        raise DiagnosticError(found)
+    result = tuple(diagnostics)
+    if any(d.severity is Severity.ERROR for d in result):
+        raise DiagnosticError(result)
 
 
 MAX_FINDINGS = 20
 """How many findings of one kind a run reports."""
 
 
-def first_findings(found: Sequence[Diagnostic]) -> Sequence[Diagnostic]:
+def first_findings(findings: Sequence[Diagnostic]) -> Sequence[Diagnostic]:
     """The first findings; the last of them says that it is not the last one of all."""
-    if len(found) < MAX_FINDINGS:
-        return found
-    last = found[MAX_FINDINGS - 1]
+    if len(findings) < MAX_FINDINGS:
+        return findings
+    last = findings[MAX_FINDINGS - 1]
     more = Note("there may be more findings; these are the first ones")
-    return [*found[: MAX_FINDINGS - 1], last._replace(notes=(*last.notes, more))]
+    return [*findings[: MAX_FINDINGS - 1], last._replace(notes=(*last.notes, more))]
 
 
 # Control characters and surrogates: a file may hold anything, a terminal should not be sent it.
@@ -142,13 +142,13 @@ def _in_name(character: str) -> bool:
 def _focused(location: Location, focus: str, lines: list[str]) -> tuple[Location, int]:
     """(the line of the statement at a location that holds `focus`, where in it); -1 where no line does."""
     at, start = location.line - 1, max(location.column - 1, 0)
-    found = _find(lines[at], focus, start) if focus else -1
-    if focus and found < 0:
+    result = _find(lines[at], focus, start) if focus else -1
+    if focus and result < 0:
         for further in range(at + 1, at + statement_length(lines, at)):
-            found = _find(lines[further], focus, 0)
-            if found >= 0:
-                return location._replace(line=further + 1), found
-    return location, found
+            result = _find(lines[further], focus, 0)
+            if result >= 0:
+                return location._replace(line=further + 1), result
+    return location, result
 
 
 def _one(
@@ -164,11 +164,11 @@ def _one(
     quoted: list[str] = []
     column = location.column if location else 0
     if location is not None and 0 < location.line <= len(lines.get(location.file, ())):
-        location, found = _focused(location, focus, lines[location.file])
+        location, result = _focused(location, focus, lines[location.file])
         text = lines[location.file][location.line - 1]
-        start = found if found >= 0 else max(column - 1, 0)
-        width = len(focus) if found >= 0 else 1
-        if found < 0 and not focus:
+        start = result if result >= 0 else max(column - 1, 0)
+        width = len(focus) if result >= 0 else 1
+        if result < 0 and not focus:
             width = max(len(text.rstrip()) - start, 1)
         column = start + 1
         shown = _INVISIBLE.sub("?", text.replace("\t", " "))

@@ -86,7 +86,7 @@ def wrapped(statement: str) -> str:
     if len(statement) <= WIDTH:
         return statement
     margin = " " * (len(statement) - len(statement.lstrip(" ")) + 4)
-    ends = [found.end("comma") for found in _COMMAS.finditer(statement) if found["comma"]]
+    ends = [result.end("comma") for result in _COMMAS.finditer(statement) if result["comma"]]
     lines: list[str] = []
     start, end = 0, 0
     for possible in (*ends, len(statement)):

@@ -218,9 +218,9 @@ class Program(NamedTuple):
         for number in waiting:
             if not 0 <= number < len(self.blocks) or number in seen:
                 continue
-            found = self.blocks[number].vars.get(name)
-            if found is not None:
-                return found
+            result = self.blocks[number].vars.get(name)
+            if result is not None:
+                return result
             seen.add(number)
             waiting += (self.blocks[number].forward_block, self.blocks[number].parent)
         return None

@@ -22,13 +22,15 @@ MOST_ALIKE = 3
 _DECLARING = ("verify.codes", "interop.codes", "analysis.codes", "analysis.collective_codes", "plan.codes", "job")
 
 
-def weighed(found: Iterable[Diagnostic], *, strict: bool = False, allow: Collection[str] = ()) -> Iterator[Diagnostic]:
+def weighed(
+    findings: Iterable[Diagnostic], *, strict: bool = False, allow: Collection[str] = ()
+) -> Iterator[Diagnostic]:
     """The findings with the severity asked for.
 
     `strict` makes errors of what only declarations say. A code of `allow` makes an error of the verifier a warning, and
     drops a warning.
     """
-    for each in found:
+    for each in findings:
         level = Severity.ERROR if strict and each.code in ONLY_DECLARED else each.severity
         if each.code not in allow or each.code in NEEDED:
             yield each._replace(severity=level)
@@ -40,25 +42,25 @@ def wrong_codes(codes: Iterable[str], key: str) -> list[Diagnostic]:
     """Errors about codes that there are not, or that can't be allowed; `key` is where they stand."""
     from difflib import get_close_matches
 
-    found: list[Diagnostic] = []
+    findings: list[Diagnostic] = []
     for code in codes:
         if code not in CODES:
             for module in _DECLARING:
                 importlib.import_module(f"pstranspile.{module}")
         if code in NEEDED:
             message = f"{key}: {code} can't be allowed: blocks that stand in no sound order can't be run"
-            found.append(error("job-value", message, focus=key))
+            findings.append(error("job-value", message, focus=key))
         elif code not in CODES:
             near = get_close_matches(code, CODES, 1)
             hint = f"; did you mean {near[0]}?" if near else ""
-            found.append(error("job-value", f"{key}: no finding has the code {code!r}{hint}", focus=key))
-    return found
+            findings.append(error("job-value", f"{key}: no finding has the code {code!r}{hint}", focus=key))
+    return findings
 
 
-def folded(found: Iterable[Diagnostic]) -> list[Diagnostic]:
+def folded(findings: Iterable[Diagnostic]) -> list[Diagnostic]:
     """The findings, of more than MOST_ALIKE that are alike only the first, with a note that counts the others."""
     groups: dict[tuple[str, ...], list[Diagnostic]] = {}
-    for each in found:
+    for each in findings:
         words = each.message if each.severity is Severity.ERROR else ""
         groups.setdefault((each.severity.value, each.code, words), []).append(each)
     shown: list[Diagnostic] = []

@@ -61,13 +61,13 @@ def _ipv6(address: str, whole: str) -> str:
 def duplicates(endpoints: Iterable[str]) -> tuple[str, ...]:
     """Endpoints that occur again, in order; host names are compared without regard to case."""
     seen: set[str] = set()
-    found: list[str] = []
+    names: list[str] = []
     for endpoint in endpoints:
         key = endpoint.lower()
         if key in seen:
-            found.append(endpoint)
+            names.append(endpoint)
         seen.add(key)
-    return tuple(found)
+    return tuple(names)
 
 
 def local_endpoints(count: int, first_port: int = FIRST_PORT) -> tuple[str, ...]:
@@ -98,7 +98,7 @@ def shown(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def endpoints_of(key: str, value: object, found: list[Diagnostic]) -> tuple[str, ...]:
+def endpoints_of(key: str, value: object, findings: list[Diagnostic]) -> tuple[str, ...]:
     """The endpoints that a value of `pservers` or `trainer_endpoints` means; errors go to `found`."""
     if value is None:
         return ()
@@ -106,11 +106,11 @@ def endpoints_of(key: str, value: object, found: list[Diagnostic]) -> tuple[str,
     if isinstance(value, int):
         if key != "pservers":
             message = f"{key} takes host:port, not a number"
-            found.append(error("job-type", message, focus=key))
+            findings.append(error("job-type", message, focus=key))
             return ()
         if not 1 <= value <= MAX_MACHINES:
             limit = "at least 1" if value < 1 else f"at most {MAX_MACHINES}"
-            found.append(error("job-value", f"{key} is {shown(value)}; it must be {limit}", focus=key))
+            findings.append(error("job-value", f"{key} is {shown(value)}; it must be {limit}", focus=key))
             return ()
         return local_endpoints(value)
     texts: Sequence[str] = value.split(",") if isinstance(value, str) else value  # type: ignore[assignment]
@@ -118,17 +118,17 @@ def endpoints_of(key: str, value: object, found: list[Diagnostic]) -> tuple[str,
         texts = ()
     if len(texts) > MAX_MACHINES:
         message = f"{key} lists {len(texts)} endpoints; it must be at most {MAX_MACHINES}"
-        found.append(error("job-value", message, focus=key))
+        findings.append(error("job-value", message, focus=key))
         return ()
     parsed: list[str] = []
     for text in texts:
         try:
             parsed.append(parse_endpoint(text))
         except ValueError as problem:
-            found.append(error("job-endpoint", f"{key}: {problem}", focus=key))
+            findings.append(error("job-endpoint", f"{key}: {problem}", focus=key))
     for endpoint in dict.fromkeys(duplicates(parsed)):
         message = f"{key}: {endpoint} stands there twice; every machine needs an address of its own"
-        found.append(error("job-endpoint", message, focus=key))
+        findings.append(error("job-endpoint", message, focus=key))
     return tuple(parsed)
 
 
@@ -136,25 +136,25 @@ def _count_if_number(value: object) -> object:
     return int(value) if isinstance(value, str) and re.fullmatch(r"\s*-?[0-9]{1,4000}\s*", value) else value
 
 
-def trainers_of(given: Mapping[str, object], found: list[Diagnostic]) -> tuple[int, tuple[str, ...]]:
+def trainers_of(given: Mapping[str, object], findings: list[Diagnostic]) -> tuple[int, tuple[str, ...]]:
     """The number of trainers and their endpoints, where these are known."""
     value = given.get("trainers", 1 if "trainer_endpoints" not in given else None)
-    listed = endpoints_of("trainer_endpoints", given.get("trainer_endpoints"), found)
+    listed = endpoints_of("trainer_endpoints", given.get("trainer_endpoints"), findings)
     value = _count_if_number(value)
     if isinstance(value, int):
         if not 1 <= value <= MAX_MACHINES:
             limit = "at least 1" if value < 1 else f"at most {MAX_MACHINES}"
-            found.append(error("job-value", f"trainers is {shown(value)}; it must be {limit}", focus="trainers"))
+            findings.append(error("job-value", f"trainers is {shown(value)}; it must be {limit}", focus="trainers"))
         if listed and len(listed) != value:
             message = f"trainers is {value}, but trainer_endpoints lists {len(listed)}"
-            found.append(error("job-conflict", message, focus="trainer_endpoints"))
+            findings.append(error("job-conflict", message, focus="trainer_endpoints"))
         return value, listed
     if value is None:
         return len(listed), listed
-    endpoints = endpoints_of("trainers", value, found)
-    if not endpoints and not any(d.focus == "trainers" for d in found):
-        found.append(error("job-value", "trainers is empty; there must be at least 1", focus="trainers"))
+    endpoints = endpoints_of("trainers", value, findings)
+    if not endpoints and not any(d.focus == "trainers" for d in findings):
+        findings.append(error("job-value", "trainers is empty; there must be at least 1", focus="trainers"))
     if listed and listed != endpoints:
         message = "trainers and trainer_endpoints list different endpoints"
-        found.append(error("job-conflict", message, focus="trainer_endpoints"))
+        findings.append(error("job-conflict", message, focus="trainer_endpoints"))
     return len(endpoints), endpoints

@@ -41,11 +41,11 @@ def load_job(
     text = "" if path is None else _read(Path(path_of(path, "load_job")))
     from_file = {} if path is None else _parse(str(path), text)
     unknown = islice((key for key in (*from_file, *given) if key not in KEYS), MAX_FINDINGS)
-    found = [_unknown_key(key, from_file.get(key)) for key in unknown]
-    if not (found or trust_code or "split_method" in given):
-        found += _own_code(from_file.get("split_method"))
-    if found:
-        raise JobError(_placed(found, path, text, given))
+    result = [_unknown_key(key, from_file.get(key)) for key in unknown]
+    if not (result or trust_code or "split_method" in given):
+        result += _own_code(from_file.get("split_method"))
+    if result:
+        raise JobError(_placed(result, path, text, given))
     if "trainers" in given:
         from_file.pop("trainer_endpoints", None)
     if "mode" in given:
@@ -173,15 +173,15 @@ _DIGITS = "a number has thousands of digits"
 
 
 def _placed(
-    found: Sequence[Diagnostic], path: str | Path | None, text: str, overrides: Mapping[str, object]
+    findings: Sequence[Diagnostic], path: str | Path | None, text: str, overrides: Mapping[str, object]
 ) -> Sequence[Diagnostic]:
     """The first findings, each with the line of the file that gives its key, unless an override gave it."""
-    found = first_findings(found)
+    findings = first_findings(findings)
     if path is None:
-        return found
+        return findings
     return [
         d if d.focus in overrides or not d.focus else d._replace(location=_locate(str(path), text, d.focus))
-        for d in found
+        for d in findings
     ]
 
 

@@ -158,28 +158,28 @@ INTEGERS: Mapping[str, tuple[int, int]] = {
 
 def _resolve(given: Mapping[str, object]) -> dict[str, Any]:
     """Every field's value. Raises JobError with all that is wrong."""
-    if found := [*_type_errors(given)]:
-        raise JobError(found)
+    if result := [*_type_errors(given)]:
+        raise JobError(result)
     values: dict[str, Any] = {**DEFAULTS, **given}
-    found += _range_errors(values)
+    result += _range_errors(values)
     mode, errors = derive_mode(given)
-    found += (error("job-conflict", d.message, focus=d.key) for d in errors)
+    result += (error("job-conflict", d.message, focus=d.key) for d in errors)
     allow = cast("str | Sequence[str]", values["allow"])
     codes = allow.split(",") if isinstance(allow, str) else allow
     values["allow"] = tuple([code.strip() for code in codes if code.strip()])
-    found += wrong_codes(values["allow"], "allow")
-    current = endpoints_of("current_endpoint", values["current_endpoint"] or None, found)
-    pservers = endpoints_of("pservers", given.get("pservers"), found)
-    count, trainer_endpoints = trainers_of(given, found)
-    if mode is None or found:
-        raise JobError(found)
-    found += (error("job-conflict", d.message, focus=d.key) for d in flag_conflicts(mode, given))
+    result += wrong_codes(values["allow"], "allow")
+    current = endpoints_of("current_endpoint", values["current_endpoint"] or None, result)
+    pservers = endpoints_of("pservers", given.get("pservers"), result)
+    count, trainer_endpoints = trainers_of(given, result)
+    if mode is None or result:
+        raise JobError(result)
+    result += (error("job-conflict", d.message, focus=d.key) for d in flag_conflicts(mode, given))
     values |= resolved_flags(mode, given)
     values |= {"mode": mode, "pservers": pservers, "trainers": count, "trainer_endpoints": trainer_endpoints}
     values["current_endpoint"] = current[0] if current else ""
-    found += _cluster_errors(values)
-    if found:
-        raise JobError(found)
+    result += _cluster_errors(values)
+    if result:
+        raise JobError(result)
     return {f.name: values[f.name] for f in fields(Job)}
 
 
@@ -289,7 +289,7 @@ _USED_IN: Mapping[str, tuple[str, ...]] = {
 
 def job_warnings(job: Job) -> tuple[Diagnostic, ...]:
     """What was asked for and has no effect in the job's mode, so that nothing is dropped in silence."""
-    found = [
+    result = [
         warning("job-unused", f"{key} has no effect in mode {job.mode}", focus=key)
         for key, modes in _USED_IN.items()
         if job.mode not in modes and getattr(job, key) != DEFAULTS[key]
@@ -299,5 +299,5 @@ def job_warnings(job: Job) -> tuple[Diagnostic, ...]:
             "completely_not_async without runtime_split_send_recv is compiled as mode sync; Fluid's trainers would "
         )
         message += "send no barriers to servers that wait for them"
-        found.append(warning("job-unused", message, focus="completely_not_async"))
-    return tuple(found)
+        result.append(warning("job-unused", message, focus="completely_not_async"))
+    return tuple(result)

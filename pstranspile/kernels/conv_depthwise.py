@@ -51,6 +51,6 @@ def _channels_first(x: Array, dims: tuple[int, ...]) -> Array:
 
 
 def _padded(windows: Windows, x: Array) -> Array:
-    found = np.zeros((*windows.padded_dims(), math.prod(x.shape[:2])), x.dtype)
-    found[windows.inner()] = np.moveaxis(x.reshape(-1, *x.shape[2:]), 0, -1)
-    return found
+    result = np.zeros((*windows.padded_dims(), math.prod(x.shape[:2])), x.dtype)
+    result[windows.inner()] = np.moveaxis(x.reshape(-1, *x.shape[2:]), 0, -1)
+    return result

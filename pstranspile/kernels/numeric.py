@@ -34,8 +34,8 @@ def formula(
     """
 
     def make(op: Op) -> Run:
-        found = expression(op) if callable(expression) else expression
-        return _function(found)
+        result = expression(op) if callable(expression) else expression
+        return _function(result)
 
     kernel(op_type, output, lod=lod, inline=expression if inline else None)(make)
 

@@ -77,14 +77,14 @@ def side_by_side(x: Array, offsets: Sequence[int]) -> tuple[Array, Array | None]
     even = runs_between(key).even
     if even:
         return x.reshape(-1, even, *x.shape[1:]), None
-    found = _beside(key)
-    return None if found is None else (x.take(found[0], axis=0), found[1])
+    result = _beside(key)
+    return None if result is None else (x.take(result[0], axis=0), result[1])
 
 
 def row_counts(offsets: Sequence[int]) -> Array:
     """The number of rows of every sequence."""
-    found = np.asarray(offsets)
-    return found[1:] - found[:-1]
+    result = np.asarray(offsets)
+    return result[1:] - result[:-1]
 
 
 def with_lod(x: Any, data: Array) -> Any:

@@ -32,12 +32,12 @@ def _numbers(kind: Any) -> tuple[Array, Array, Array]:
 
 def _sigmoid(x: Array, out: Array) -> Array:
     least, most, one = _numbers(x.dtype)
-    found = np.negative(x)
-    np.maximum(found, least, out=found)
-    np.minimum(found, most, out=found)
-    np.exp(found, out=found)
-    found += one
-    return np.divide(one, found, out=out)
+    result = np.negative(x)
+    np.maximum(result, least, out=result)
+    np.minimum(result, most, out=result)
+    np.exp(result, out=result)
+    result += one
+    return np.divide(one, result, out=out)
 
 
 def _same(x: Array, out: Array) -> Array:
@@ -58,9 +58,9 @@ def _flat_slope(y: Array) -> Array:
 
 
 def _sigmoid_slope(y: Array) -> Array:
-    found = _numbers(y.dtype)[2] - y
-    found *= y
-    return found
+    result = _numbers(y.dtype)[2] - y
+    result *= y
+    return result
 
 
 def _tanh_slope(y: Array) -> Array:
@@ -82,10 +82,10 @@ ACTIVATIONS = {
 
 def activation(name: object) -> Activation:
     """The activation of this name ("" is the identity). Raises ValueError for others."""
-    found = ACTIVATIONS.get(str(name) or "identity")
-    if found is None:
+    result = ACTIVATIONS.get(str(name) or "identity")
+    if result is None:
         raise ValueError(f"the activation is {name!r}, it must be one of {', '.join(ACTIVATIONS)}")
-    return found
+    return result
 
 
 class Steps(NamedTuple):
@@ -113,9 +113,9 @@ class Steps(NamedTuple):
 
     def back(self, batch: Array) -> Array:
         """The rows in the order of the sequences again."""
-        found = np.empty_like(batch)
-        found[self.rows] = batch
-        return found
+        result = np.empty_like(batch)
+        result[self.rows] = batch
+        return result
 
     def initial(self, state: Array | None, width: int, dtype: Any) -> Array:
         """A row per sequence in the order of the batch; zeros [sequences, width] where there is no initial state."""
@@ -124,16 +124,16 @@ class Steps(NamedTuple):
     def before(self, batch: Array, first: Array) -> Array:
         """For every row in batch order the row of the step before; `first` holds those of the first step."""
         after_first = len(batch) - len(self.earlier)
-        found = np.empty_like(batch)
-        found[:after_first] = first[:after_first]
-        np.take(batch, self.earlier, axis=0, out=found[after_first:], mode="clip")
-        return found
+        result = np.empty_like(batch)
+        result[:after_first] = first[:after_first]
+        np.take(batch, self.earlier, axis=0, out=result[after_first:], mode="clip")
+        return result
 
     def initial_back(self, grad: Array) -> Array:
         """The gradient of a row per sequence, in the order of the sequences again."""
-        found = np.empty_like(grad)
-        found[self.order] = grad
-        return found
+        result = np.empty_like(grad)
+        result[self.order] = grad
+        return result
 
     def noted(self, batch: Array) -> LoDTensor:
         """Values in batch order with what Fluid notes in place of their LoD: where steps begin, rows and order."""

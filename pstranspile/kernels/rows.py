@@ -102,8 +102,8 @@ def sum_tables(parts: Sequence[SelectedRows]) -> SelectedRows:
     new = _starts(ascending)
     places = np.empty(len(rows), np.int64)
     places[order] = new.cumsum() - 1
-    found = ascending[new]
-    total = np.zeros((len(found), *parts[0].value.shape[1:]), parts[0].value.dtype)
+    result = ascending[new]
+    total = np.zeros((len(result), *parts[0].value.shape[1:]), parts[0].value.dtype)
     end = 0
     for number, part in enumerate(parts):
         mine, end = places[end : end + len(part.rows)], end + len(part.rows)
@@ -113,7 +113,7 @@ def sum_tables(parts: Sequence[SelectedRows]) -> SelectedRows:
             total += table
         else:
             add_rows(total, mine, in_use(part))
-    return SelectedRows(found, total, parts[0].height)
+    return SelectedRows(result, total, parts[0].height)
 
 
 _SINGLY = 8
@@ -174,7 +174,7 @@ def find_rows(part: SelectedRows, rows: Array) -> tuple[Array, Array]:
 
 def positions(part: SelectedRows, rows: Array, slot: str) -> Array:
     """As `find_rows`. Raises ValueError naming the slot that lacks a row."""
-    places, found = find_rows(part, rows)
-    if not found.all():
-        raise ValueError(f"{slot} has no row {int(rows[~found][0])}")
+    places, result = find_rows(part, rows)
+    if not result.all():
+        raise ValueError(f"{slot} has no row {int(rows[~result][0])}")
     return places

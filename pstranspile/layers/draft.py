@@ -280,10 +280,10 @@ class Value:
     @property
     def var(self) -> Var:
         """The declaration. Raises KeyError when the variable is not declared where ops are being made."""
-        found = self.draft.find(self.name)
-        if found is None:
+        result = self.draft.find(self.name)
+        if result is None:
             raise KeyError(f"%{self.name} is not declared")
-        return found
+        return result
 
     @property
     def tensor(self) -> TensorType:

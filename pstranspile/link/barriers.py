@@ -67,12 +67,12 @@ def _has_communicator(trainer: Trainer) -> bool:
 
 
 def _check_one(
-    role: Role, found: list[Placed], kind: str, servers: Mapping[str, Server], when: str
+    role: Role, result: list[Placed], kind: str, servers: Mapping[str, Server], when: str
 ) -> Iterator[Diagnostic]:
-    endpoints = [strings_attr(op, "endpoints") for _, op in found]
-    if len(found) != 1 or len(endpoints[0]) != len(servers) or set(endpoints[0]) != set(servers):
-        op = found[0].op if found else Op(kind)
-        message = f"{len(found)} {kind} ops {when}, to {[list(e) for e in endpoints]}"
+    endpoints = [strings_attr(op, "endpoints") for _, op in result]
+    if len(result) != 1 or len(endpoints[0]) != len(servers) or set(endpoints[0]) != set(servers):
+        op = result[0].op if result else Op(kind)
+        message = f"{len(result)} {kind} ops {when}, to {[list(e) for e in endpoints]}"
         yield finding(BARRIER, role, op, f"{message}; one to every server is needed: {list(servers)}")
 
 

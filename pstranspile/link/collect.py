@@ -39,31 +39,31 @@ KEEPS = frozenset({"recv", "concat", "fetch_barrier", "data_norm_grad", *REMOTE_
 def calls(program: Program) -> Calls:
     """What one program of a trainer says to other machines."""
     block = program.blocks[0]
-    found: dict[str, list[Placed]] = {}
+    result: dict[str, list[Placed]] = {}
     silent: set[str] = set()  # op types that the checks need not see
     for position, op in enumerate(block.ops):
         kind = op.type
         if kind not in silent:
             if kind in TALK or kind.startswith("c_"):
-                found.setdefault(kind, []).append(Placed(position, op))
+                result.setdefault(kind, []).append(Placed(position, op))
             else:
                 silent.add(kind)
-    return Calls(program, block.vars, found)
+    return Calls(program, block.vars, result)
 
 
 def unmade(calls: Calls) -> list[tuple[Op, str]]:
     """What is sent, cut up or waited for, and not made by an op before. Mostly the op just before made it."""
-    ops, variables, found = calls.program.blocks[0].ops, calls.vars, calls.ops
+    ops, variables, result = calls.program.blocks[0].ops, calls.vars, calls.ops
     first: dict[str, int] | None = None
     missing: list[tuple[Op, str]] = []
     controls = {
         name: position
         for kind in ("send", "send_barrier")
-        for position, op in found.get(kind, NONE)
+        for position, op in result.get(kind, NONE)
         for name in op.outputs.get("Out", ())
     }
     for kind in MADE_BEFORE:
-        for position, op in found.get(kind, NONE):
+        for position, op in result.get(kind, NONE):
             names = op.inputs.get("X", ())
             if position and names in ops[position - 1].outputs.values():
                 continue
@@ -183,9 +183,9 @@ def _read_blocks(server: Server, fetched: set[str], owners: dict[str, list[str]]
     for index in server.blocks:
         made = _read_block(server, index, program.blocks[index], known)
         for name in made & fetched:
-            found = owners.setdefault(name, [])
-            if server.endpoint not in found:
-                found.append(server.endpoint)
+            result = owners.setdefault(name, [])
+            if server.endpoint not in result:
+                result.append(server.endpoint)
         if index == server.rates:
             known = known | made
     server.awaited.update(server.outside)

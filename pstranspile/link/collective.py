@@ -46,11 +46,11 @@ def check_collectives(trainers: Sequence[Trainer]) -> Iterator[Diagnostic]:
 
 
 def _steps(calls: Calls) -> list[tuple[Step, Op]]:
-    found = [item for kind in calls.ops if kind.startswith("c_") and kind not in LOCAL for item in calls.ops[kind]]
-    found.sort(key=lambda item: item.position)
+    result = [item for kind in calls.ops if kind.startswith("c_") and kind not in LOCAL for item in calls.ops[kind]]
+    result.sort(key=lambda item: item.position)
     variables = calls.vars
     steps: list[tuple[Step, Op]] = []
-    for _, op in found:
+    for _, op in result:
         name = op.input("X") or ""
         step = Step(op.type, int_attr(op, "ring_id"), int_attr(op, "root"), name, described(variables.get(name)))
         steps.append((step, op))
@@ -185,12 +185,12 @@ def _check_reduced(trainer: Trainer, trainers: int) -> Iterator[Diagnostic]:
 
 def _finished(ops: Iterable[Op]) -> dict[str, tuple[str, int]]:
     """Parameter -> its gradient and how many ops of the backward pass finish it, by their role variables."""
-    found: dict[str, tuple[str, int]] = {}
+    lines: dict[str, tuple[str, int]] = {}
     for op in ops:
         if op.role_vars and op.role is not None and op.role & OpRole.BACKWARD:
             for parameter, gradient in op.role_pairs:
-                found[parameter] = (gradient, found.get(parameter, ("", 0))[1] + 1)
-    return found
+                lines[parameter] = (gradient, lines.get(parameter, ("", 0))[1] + 1)
+    return lines
 
 
 def _check_mean(trainer: Trainer, trainers: int, gradients: bool, reduced: dict[str, int]) -> Iterator[Diagnostic]:

@@ -108,10 +108,10 @@ def _without_padding(trainer: Trainer) -> dict[str, set[str]]:
 def _slices_listed(trainer: Trainer) -> dict[str, list[str]]:
     """Parameter -> its slices, as far as the program says them."""
     distribution = trainer.role.main.distribution
-    found: dict[str, list[str]] = {}
+    lines: dict[str, list[str]] = {}
     for row in distribution.variables if distribution else ():
-        found.setdefault(row.origin, []).append(row.slice)
-    return found
+        lines.setdefault(row.origin, []).append(row.slice)
+    return lines
 
 
 def _slices(table: str, listed: Mapping[str, list[str]], held: Mapping[str, Var | None]) -> list[str]:

@@ -114,12 +114,12 @@ def check_cut(
 ) -> Iterator[Diagnostic]:
     """`parts` are the rows of `whole`, each declared with its number of rows (in `sections`, if the op has them)."""
     full = variables.get(whole)
-    found = [variables.get(name) for name in parts]
+    result = [variables.get(name) for name in parts]
     dims = full.shape if full is not None else ()
-    rows = [var.shape[0] if var is not None and var.shape else 0 for var in found]
+    rows = [var.shape[0] if var is not None and var.shape else 0 for var in result]
     fits = bool(dims) and sum(rows) == dims[0] and op.attrs.get("axis", 0) == 0
-    if not fits or any(var is None or var.dtype is not full.dtype or var.shape[1:] != dims[1:] for var in found):  # pyright: ignore
-        types = ", ".join([f"%{name} {described(var)}" for name, var in zip(parts, found, strict=True)])
+    if not fits or any(var is None or var.dtype is not full.dtype or var.shape[1:] != dims[1:] for var in result):  # pyright: ignore
+        types = ", ".join([f"%{name} {described(var)}" for name, var in zip(parts, result, strict=True)])
         yield finding(PARTITION, trainer.role, op, f"{types} are not the rows of %{whole}, {described(full)}", whole)
     if sections and list(sections) != rows:
         message = f"the sections {list(sections)} of %{whole} are not the {rows} rows of {_list(parts)}"

@@ -23,10 +23,10 @@ def check_meeting(trainers: Sequence[Trainer]) -> Iterator[Diagnostic]:
     if not any(trainer.startup.of("gen_nccl_id") for trainer in trainers):
         return
     for trainer in trainers:
-        role, found = trainer.role, trainer.startup.of("gen_nccl_id")
-        op = found[0].op if found else Op("gen_nccl_id")
-        if len(found) != 1:
-            yield finding(RING, role, op, f"{len(found)} gen_nccl_id ops at start-up, must be 1")
+        role, result = trainer.role, trainer.startup.of("gen_nccl_id")
+        op = result[0].op if result else Op("gen_nccl_id")
+        if len(result) != 1:
+            yield finding(RING, role, op, f"{len(result)} gen_nccl_id ops at start-up, must be 1")
             continue
         yield from _check_ids(trainer, op)
         rank = int_attr(op, "trainer_id", -1)

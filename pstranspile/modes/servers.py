@@ -152,25 +152,25 @@ def _needed_from_servers(facts: Facts) -> list[Diagnostic]:
     ops = facts.program.main_block.ops
     parameters = {update.parameter for update in facts.updates}
     readers, writers = facts.uses.kept_reader, facts.uses.kept_writer
-    found: list[Diagnostic] = []
+    findings: list[Diagnostic] = []
     for index in sorted(facts.moved):
         pair = ops[index].role_vars or ()
         for name in ops[index].output_names:
             if name not in pair and name in readers and name not in writers and name not in parameters:
                 message = f"%{name} is computed on the servers (by {ops[index].type}), but this op stays on the trainer"
-                found.append(at_op(SERVER_VALUE, message, ops[readers[name]], focus=f"%{name}"))
-    return found
+                findings.append(at_op(SERVER_VALUE, message, ops[readers[name]], focus=f"%{name}"))
+    return findings
 
 
 def _uncompensated(facts: Facts, plan: Plan) -> list[Diagnostic]:
     """Warnings for sparse gradients, which delay compensation leaves as they are (Fluid refuses them)."""
     ops = facts.program.main_block.ops
-    found: list[Diagnostic] = []
+    findings: list[Diagnostic] = []
     for update in facts.updates if plan.dc_asgd else ():
         if plan.by_name[update.parameter].sparse:
             message = f"the sparse gradient of %{update.parameter} is applied without delay compensation"
             focus = f"%{update.parameter}"
-            found.append(
+            findings.append(
                 at_op(UNCOMPENSATED, message, ops[update.optimizer[0]], focus=focus, severity=Severity.WARNING)
             )
-    return found
+    return findings

@@ -54,14 +54,14 @@ def _load_others() -> None:
 
 def schema_of(op_type: str) -> OpSchema | None:
     """The declaration of an op type, None if it has none. Its shape and gradient rules are registered from then on."""
-    found = registered().get(op_type)
-    if found is None:
+    result = registered().get(op_type)
+    if result is None:
         _load()
-        found = registered().get(op_type)
-    if found is None:
+        result = registered().get(op_type)
+    if result is None:
         _load_others()
-        found = registered().get(op_type)
-    return found
+        result = registered().get(op_type)
+    return result
 
 
 def is_optimizer(op: Op) -> bool:

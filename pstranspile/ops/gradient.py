@@ -118,13 +118,13 @@ def gradient_rule(op_type: str) -> GradientRule | None:
     """The gradient rule of an op type; None for ops that let no gradient through."""
     if op_type not in _RESOLVED:
         schema = schema_of(op_type)
-        found = _RULES.get(op_type)
+        result = _RULES.get(op_type)
         if schema is None:
-            return found
-        if found is None:
+            return result
+        if result is None:
             declared = _gradient_schema(op_type)
-            found = None if declared is None else from_declaration(declared.type)
-        _RESOLVED[op_type] = found
+            result = None if declared is None else from_declaration(declared.type)
+        _RESOLVED[op_type] = result
     return _RESOLVED[op_type]
 
 

@@ -93,24 +93,24 @@ def rule_of(op_type: str) -> ShapeRule | None:
 
 def one(types: Types, slot: str) -> TensorType:
     """The type of the first variable of a slot. Raises Unknown where its shape is not known."""
-    found = types.get(slot)
-    if not found or found[0] is None or not found[0].shape:
+    result = types.get(slot)
+    if not result or result[0] is None or not result[0].shape:
         raise Unknown
-    return found[0]
+    return result[0]
 
 
 def given(types: Types, slot: str) -> TensorType | None:
     """The type of the first variable of a slot, None where its shape is not known or the slot is empty."""
-    found = types.get(slot)
-    return found[0] if found and found[0] is not None and found[0].shape else None
+    result = types.get(slot)
+    return result[0] if result and result[0] is not None and result[0].shape else None
 
 
 def several(types: Types, slot: str) -> list[TensorType]:
     """The types of all variables of a slot. Raises Unknown where one of them is not known."""
-    found = [item for item in types.get(slot, ()) if item is not None and item.shape]
-    if not found or len(found) != len(types[slot]):
+    result = [item for item in types.get(slot, ()) if item is not None and item.shape]
+    if not result or len(result) != len(types[slot]):
         raise Unknown
-    return found
+    return result
 
 
 def dtype_attr(op: Op, name: str = "dtype", unsaid: DType | None = None) -> DType:
@@ -174,17 +174,17 @@ def gradient_types(op: Op, types: Types) -> Types:
     for slot in types:
         if slot.endswith("@GRAD") and slot[:-5] in types:
             require_alike(types, slot, slot[:-5])
-    found: dict[str, tuple[TensorType | None, ...]] = {}
+    result: dict[str, tuple[TensorType | None, ...]] = {}
     for slot in op.outputs:
         like = types.get(slot[:-5])
         if like:
-            found[slot] = like
-    if not found and len(op.outputs) == 1:
+            result[slot] = like
+    if not result and len(op.outputs) == 1:
         schema = schema_of(op.type)
         if schema is not None and schema.row_wise and "Out@GRAD" in types:
             (only,) = op.outputs
             return {only: types["Out@GRAD"]}
-    return found
+    return result
 
 
 _NUMBERS = ("LearningRate", "Beta1Pow", "Beta2Pow", "Beta1Tensor", "Beta2Tensor")
@@ -206,13 +206,13 @@ def update_types(op: Op, types: Types) -> Types:
             disagree(slot, held[0], "Param", param)
         if slot in _NUMBERS and size(held[0].shape) > 1:
             raise ShapeError(f"{slot} is {describe(held[0])}, it must have one element", slot)
-    found: dict[str, tuple[TensorType | None, ...]] = {}
+    result: dict[str, tuple[TensorType | None, ...]] = {}
     for slot in op.outputs:
         if schema.slicing.get(slot) is Slicing.FOLLOWS:
-            found[slot] = (param,)
+            result[slot] = (param,)
         elif slot.endswith("Out") and slot[:-3] in types:
-            found[slot] = types[slot[:-3]]
-    return found
+            result[slot] = types[slot[:-3]]
+    return result
 
 
 # Applying rules

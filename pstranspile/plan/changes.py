@@ -24,7 +24,7 @@ class Change(NamedTuple):
 
 def plan_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
     """What `new` changes of `old`, both as `plan.json` holds them: the job, then every variable on servers."""
-    found = [*_settings(old, new), *_endpoints(old["pservers"], new["pservers"])]
+    result = [*_settings(old, new), *_endpoints(old["pservers"], new["pservers"])]
     before, after = _rows(old), _rows(new)
     for key in dict.fromkeys([*before, *after]):
         gone = list(before.get(key, ()))
@@ -34,10 +34,10 @@ def plan_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]
                 gone.remove(row)
             else:
                 come.append(row)
-        found += [Change("~", f"{_named(a)}: {_difference(a, b)}") for a, b in zip(gone, come, strict=False)]
-        found += [Change("-", f"{_named(row)} {row['slice_shape']} @ {row['endpoint']}") for row in gone[len(come) :]]
-        found += [Change("+", f"{_named(row)} {row['slice_shape']} @ {row['endpoint']}") for row in come[len(gone) :]]
-    return found
+        result += [Change("~", f"{_named(a)}: {_difference(a, b)}") for a, b in zip(gone, come, strict=False)]
+        result += [Change("-", f"{_named(row)} {row['slice_shape']} @ {row['endpoint']}") for row in gone[len(come) :]]
+        result += [Change("+", f"{_named(row)} {row['slice_shape']} @ {row['endpoint']}") for row in come[len(gone) :]]
+    return result
 
 
 def changes_text(changes: list[Change]) -> str:
@@ -69,10 +69,10 @@ def _endpoints(old: list[str], new: list[str]) -> Iterator[Change]:
 
 def _rows(plan: Mapping[str, Any]) -> dict[tuple[Any, ...], list[Mapping[str, Any]]]:
     """The variables on servers by what stays the same when they move: origin, kind and number of the slice."""
-    found: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    result: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for row in plan["distributed_vars"]:
-        found.setdefault((row["origin"], row["vtype"], row["block_id"]), []).append(row)
-    return found
+        result.setdefault((row["origin"], row["vtype"], row["block_id"]), []).append(row)
+    return result
 
 
 def _named(row: Mapping[str, Any]) -> str:

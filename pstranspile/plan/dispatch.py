@@ -72,10 +72,10 @@ def make_dispatcher(split_method: str, endpoints: Sequence[str]) -> Dispatcher:
         return BUILT_IN[split_method](endpoints)
     module, _, name = split_method.partition(":")
     try:
-        found: object = getattr(importlib.import_module(module), name)
-        if not (isinstance(found, type) and issubclass(found, Dispatcher)):
+        result: object = getattr(importlib.import_module(module), name)
+        if not (isinstance(result, type) and issubclass(result, Dispatcher)):
             raise TypeError("it is no subclass of pstranspile.Dispatcher")
-        return found(list(endpoints))
+        return result(list(endpoints))
     except (Exception, SystemExit) as reason:  # anything the user's own module does at import or construction
         message = f"split_method {split_method!r}: {type(reason).__name__}: {reason}"
         raise DiagnosticError([error(codes.DISPATCHER, message)]) from reason

@@ -99,10 +99,10 @@ def read_plan(text: str, file: str = "<plan>") -> PlanFile:
 
 def _endpoints(text: str) -> tuple[str, ...]:
     try:
-        found: object = json.loads(text)
+        result: object = json.loads(text)
     except (ValueError, RecursionError):
         return ()
-    return tuple(item for item in found if isinstance(item, str)) if isinstance(found, list) else ()  # pyright: ignore
+    return tuple(item for item in result if isinstance(item, str)) if isinstance(result, list) else ()  # pyright: ignore
 
 
 def apply_plan(plan: PlanFile, source: str, facts: Facts, job: Job, pieces: Sequence[Piece], per_trainer: bool) -> Plan:
@@ -154,16 +154,16 @@ def check_plan_without_servers(plan: PlanFile, source: str, job: Job) -> None:
 
 def _mismatches(plan: PlanFile, source: str, job: Job) -> list[Diagnostic]:
     start = Location(plan.text.file, 1, 1)
-    found: list[Diagnostic] = []
+    findings: list[Diagnostic] = []
     if plan.source != source:
         message = f"the plan was made for another program: it says {plan.source or 'nothing'}, this one is {source}"
-        found.append(error(codes.PLAN_MISMATCH, message, start))
+        findings.append(error(codes.PLAN_MISMATCH, message, start))
     wanted = (job.mode, job.trainers, job.pservers)
     if (plan.mode, plan.trainers, plan.pservers) != wanted:
         given = f"mode={plan.mode} trainers={plan.trainers} pservers={list(plan.pservers)}"
         message = f"the plan was made for another job ({given}), not for mode={job.mode} trainers={job.trainers}"
-        found.append(error(codes.PLAN_MISMATCH, f"{message} pservers={list(job.pservers)}", start))
-    return found
+        findings.append(error(codes.PLAN_MISMATCH, f"{message} pservers={list(job.pservers)}", start))
+    return findings
 
 
 def _cover_problems(
@@ -173,23 +173,23 @@ def _cover_problems(
     name = quoted(piece.update.parameter)
     if not lines:
         return [error(codes.PLAN_INVALID, f"no line places {name}", Location(plan.text.file, 1, 1))]
-    found: list[Diagnostic] = []
+    findings: list[Diagnostic] = []
     at = 0
     for line, cut in zip(lines, cuts, strict=True):
         if cut.start != at or cut.stop <= cut.start:
             what = "overlap" if cut.start < at else "leave a gap"
             message = f"rows {cut.start}..{cut.stop} of {name} {what}: row {at} comes next"
-            found.append(error(codes.PLAN_INVALID, message, line.location))
+            findings.append(error(codes.PLAN_INVALID, message, line.location))
         at = max(at, cut.stop)
-    if at != rows and not found:
-        found.append(error(codes.PLAN_INVALID, f"{name} has rows 0..{rows}, the plan 0..{at}", lines[-1].location))
+    if at != rows and not findings:
+        findings.append(error(codes.PLAN_INVALID, f"{name} has rows 0..{rows}, the plan 0..{at}", lines[-1].location))
     if len(cuts) > 1 and piece.update.whole:
-        found.append(error(codes.PLAN_INVALID, f"{name} can't be cut: {piece.update.whole}", lines[1].location))
-    return found
+        findings.append(error(codes.PLAN_INVALID, f"{name} can't be cut: {piece.update.whole}", lines[1].location))
+    return findings
 
 
 def _together_problems(facts: Facts, by_parameter: dict[str, list[PlanLine]]) -> list[Diagnostic]:
-    found: list[Diagnostic] = []
+    findings: list[Diagnostic] = []
     for group in facts.groups:
         lines = [line for name in group.parameters for line in by_parameter[name]]
         apart = next((line for line in lines if line.endpoint != lines[0].endpoint or line.cut is not None), None)
@@ -197,17 +197,17 @@ def _together_problems(facts: Facts, by_parameter: dict[str, list[PlanLine]]) ->
             names = " ".join(quoted(name) for name in group.parameters)
             note = Note(f"together and uncut: {names}", lines[0].location)
             message = f"{quoted(apart.parameter)} must stay whole, and together with the other parameters of its group"
-            found.append(error(codes.PLAN_INVALID, message, apart.location, notes=[note]))
-    return found
+            findings.append(error(codes.PLAN_INVALID, message, apart.location, notes=[note]))
+    return findings
 
 
 def _name_problems(plan: Plan, by_parameter: dict[str, list[PlanLine]]) -> list[Diagnostic]:
     """Names in the file that are not the ones that will be used: names are minted, not chosen."""
-    found: list[Diagnostic] = []
+    findings: list[Diagnostic] = []
     for parameter in plan.parameters:
         lines = sorted(by_parameter[parameter.name], key=lambda line: line.cut or Cut(0, 0))
         for s, line in zip(parameter.slices, lines, strict=True):
             if line.name is not None and line.name != s.name:
                 message = f"this slice is called {quoted(s.name)}; names can't be chosen (leave out the arrow)"
-                found.append(error(codes.PLAN_INVALID, message, line.location, focus=quoted(line.name)))
-    return found
+                findings.append(error(codes.PLAN_INVALID, message, line.location, focus=quoted(line.name)))
+    return findings

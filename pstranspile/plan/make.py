@@ -123,25 +123,25 @@ def _tensor_of(facts: Facts, update: Update, var: Var | None) -> tuple[TensorTyp
 
 def _norm_warnings(facts: Facts, update: Update) -> list[Diagnostic]:
     """Warnings for the optimizers of a cut parameter that read a norm over the whole of it."""
-    found: list[Diagnostic] = []
+    findings: list[Diagnostic] = []
     for index in update.optimizer:
         op = facts.program.main_block.ops[index]
         schema = schema_of(op.type)
         if schema is not None and schema.whole_norm:
             message = f"%{update.parameter} is cut, and each server will use the norm of its own slice"
-            found.append(at_op(SLICED_NORM, message, op, severity=Severity.WARNING))
-    return found
+            findings.append(at_op(SLICED_NORM, message, op, severity=Severity.WARNING))
+    return findings
 
 
 def _initialisers_that_need_the_whole(startup: Program | None) -> dict[str, Op]:
     """Variable -> an op of the start-up program that writes it and can't make a slice of it."""
     if startup is None:
         return {}
-    found: dict[str, Op] = {}
+    result: dict[str, Op] = {}
     for op in startup.main_block.ops:
         if not can_slice(op):
-            found.update((name, op) for name in op.output_names)
-    return found
+            result.update((name, op) for name in op.output_names)
+    return result
 
 
 def send_order(count: int, random_seed: int, slice_var_up: bool) -> tuple[int, ...]:
@@ -270,7 +270,7 @@ def overview(plan: Plan, parts: Sequence[Facts]) -> tuple[DistributedVar, ...]:
 
 def optimizer_states(program: Program, update: Update) -> list[tuple[Var, bool]]:
     """State variables that the optimizers of a parameter keep, and whether each is cut like the parameter."""
-    found: dict[str, tuple[Var, bool]] = {}
+    variables: dict[str, tuple[Var, bool]] = {}
     for index in update.optimizer:
         op = program.main_block.ops[index]
         schema = schema_of(op.type)
@@ -281,8 +281,8 @@ def optimizer_states(program: Program, update: Update) -> list[tuple[Var, bool]]
                 continue
             var = program.main_block.vars[name]
             follows = schema.slicing.get(slot) is Slicing.FOLLOWS and var.shape == parameter.shape
-            found.setdefault(name, (var, follows))
-    return list(found.values())
+            variables.setdefault(name, (var, follows))
+    return list(variables.values())
 
 
 NOT_STATE = frozenset({"Param", "Grad", "LearningRate", "Beta1Tensor", "Beta2Tensor"})

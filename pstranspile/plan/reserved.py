@@ -38,8 +38,8 @@ def reserved_names(program: Program, startup: Program, plan: Plan) -> list[Diagn
     cut = {s.name: f"a slice of %{p.name}" for p in plan.parameters if p.is_cut for s in p.slices}
     taken.update(cut)
     named += [(name, var) for name, var in startup.main_block.vars.items() if name in cut]
-    found: list[Diagnostic] = []
+    findings: list[Diagnostic] = []
     for name, var in named:
         message = f"%{name} must have another name: servers keep there {taken[name]}"
-        found.append(error(codes.RESERVED, message, var.location, focus=f"%{name}"))
-    return found
+        findings.append(error(codes.RESERVED, message, var.location, focus=f"%{name}"))
+    return findings

@@ -104,17 +104,17 @@ class Suspicion:
         if not self.misfits(everything)[0]:
             return []
         remaining, suspects = self.misfits(())
-        found: list[Cause] = []
+        result: list[Cause] = []
         for index in suspects[:TRIED]:
             differing = self.misfits((index,))[0] - remaining
             if differing:
                 op = self.half.program.main_block.ops[index]
-                found.append(
+                result.append(
                     Cause(op.type, self._first_unfit(op, differing), _location(op), _why(op, self.half.program))
                 )
-                if len(found) == MOST:
+                if len(result) == MOST:
                     break
-        return found
+        return result
 
     def _first_unfit(self, op: Op, differing: set[str]) -> str:
         """What is told to differ: of what the op makes, else of what comes of it."""
@@ -162,9 +162,9 @@ def fits(whole: Any, shares: Sequence[Any], weights: Sequence[float], *, state: 
 
 def _of_rows(value: SelectedRows, rows: Any) -> Any:
     """Sparse rows in place, of all rows only these."""
-    found = np.zeros((len(rows), *value.value.shape[1:]), value.value.dtype)
-    np.add.at(found, np.searchsorted(rows, value.rows), value.value[: len(value.rows)])
-    return found
+    result = np.zeros((len(rows), *value.value.shape[1:]), value.value.dtype)
+    np.add.at(result, np.searchsorted(rows, value.rows), value.value[: len(value.rows)])
+    return result
 
 
 def _mean_fits(value: Any, parts: Sequence[Any], weights: Sequence[float]) -> bool:
@@ -266,12 +266,12 @@ def server_causes(main: Program, shown: Mapping[str, str], different: Iterable[s
 
     Each is told of the first of the `different` variables that it writes, and left out if it writes none of them.
     """
-    found: list[Cause] = []
+    result: list[Cause] = []
     names = list(different)
     for op in main.main_block.ops:
         schema = schema_of(op.type)
         about = op.input("Param") if schema is not None and schema.is_optimizer else op.output("Out")
         variable = next((name for name in names if name in op.output_names), None)
         if variable is not None and about in shown and (op.type == "increment" or op.input("Param")):
-            found.append(Cause(op.type, variable, _location(op), shown[about or ""]))
-    return found
+            result.append(Cause(op.type, variable, _location(op), shown[about or ""]))
+    return result

@@ -214,20 +214,20 @@ class _Precise(NamedTuple):
     refused: str = ""
 
 
-def _in_doubles(given: Given, found: Sequence[Verdict]) -> _Precise:
+def _in_doubles(given: Given, result: Sequence[Verdict]) -> _Precise:
     """Trains both sides in double precision, and holds every step of the cluster to the source."""
     try:
-        return _held_to_steps(given.in_doubles(), found)
+        return _held_to_steps(given.in_doubles(), result)
     except DiagnosticError as problem:
         refused = problem.diagnostics[0].message
     return _held_to_steps(given, ())._replace(refused=refused)
 
 
-def _held_to_steps(given: Given, found: Sequence[Verdict]) -> _Precise:
+def _held_to_steps(given: Given, result: Sequence[Verdict]) -> _Precise:
     module, made, workload, feeds, init, seed = given
     single = SingleMachine(module, workload, feeds, init, seed)
     cluster = start_cluster(made, workload, feeds, init, seed)
-    replay, precise = replay_of(made, cluster, workload, seed), PreciseComparison(workload, single.start, found)
+    replay, precise = replay_of(made, cluster, workload, seed), PreciseComparison(workload, single.start, result)
     train_both(single, ClusterValues(made, cluster, single.start), precise.look, replay)
     cluster.finish()
     replay.end()
@@ -253,7 +253,7 @@ def _plans(made: Compiled) -> list[Plan]:
 def _other_schedules(given: Given, start: Snapshot, schedules: int, wanted: Snapshot) -> tuple[tuple[int, str], ...]:
     """The schedules that end with other values, and the first variable that differs."""
     _, made, workload, feeds, init, seed = given
-    found: list[tuple[int, str]] = []
+    result: list[tuple[int, str]] = []
     for schedule in range(1, schedules + 1):
         cluster = start_cluster(made, workload, feeds, init, seed, schedule, watch=False)
         cluster.run_to(workload.steps)
@@ -264,21 +264,21 @@ def _other_schedules(given: Given, start: Snapshot, schedules: int, wanted: Snap
         cluster.finish()
         workload.tell("orders of events", schedule, schedules)
         if differing is not None:
-            found.append((schedule, differing))
-    return tuple(found)
+            result.append((schedule, differing))
+    return tuple(result)
 
 
 def _causes(given: Given, first: _FirstRun, shown: Mapping[str, str], different: Sequence[str]) -> list[Cause]:
     """The ops that make the first step of a program differ: on the trainers, then on the servers (as was `shown`)."""
     workload = given.workload
     halves, feeds = halves_of(given.made, workload), workload.feeds(given.feeds)
-    found: dict[Cause, None] = {}
+    result: dict[Cause, None] = {}
     for name in workload.programs:
         step = workload.first_step(name)
         if step >= 0 and given.made.plan.trainers > 1:
             held = first.began.get(name, first.start)
             suspicion = Suspicion(halves[name], held, feeds.step(step), first.fed[step], given.seed)
-            found.update(dict.fromkeys(suspicion.causes()))
+            result.update(dict.fromkeys(suspicion.causes()))
     for program in workload.programs.values():
-        found.update(dict.fromkeys(server_causes(program, shown, different)))
-    return list(found)
+        result.update(dict.fromkeys(server_causes(program, shown, different)))
+    return list(result)

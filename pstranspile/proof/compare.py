@@ -127,15 +127,15 @@ class _Line:
         self.found = Verdict(name, kind, BITWISE, 0.0, 0, -1, ROUGH)
 
     def add(self, step: int, ours: Any, theirs: Any) -> None:
-        found = self.found
-        same, difference = differ(plain(ours), plain(theirs), by_element=found.kind == "parameter")
-        if difference > found.worst:
-            found = found._replace(worst=difference, worst_step=step)
-        if found.first < 0 and difference > ROUGH:
-            found = found._replace(first=step)
+        result = self.found
+        same, difference = differ(plain(ours), plain(theirs), by_element=result.kind == "parameter")
+        if difference > result.worst:
+            result = result._replace(worst=difference, worst_step=step)
+        if result.first < 0 and difference > ROUGH:
+            result = result._replace(first=step)
         if not same:
-            found = found._replace(equality=ROUNDING if found.first < 0 else DIFFERENT)
-        self.found = found
+            result = result._replace(equality=ROUNDING if result.first < 0 else DIFFERENT)
+        self.found = result
 
 
 class _Metric:
@@ -213,10 +213,10 @@ class Comparison:
 class PreciseComparison:
     """Which of the differences that were `found` are none of rounding, as both sides are in double precision."""
 
-    def __init__(self, workload: Workload, start: Snapshot, found: Sequence[Verdict]):
+    def __init__(self, workload: Workload, start: Snapshot, result: Sequence[Verdict]):
         self.workload = workload
         self.start = start
-        self.found = found
+        self.found = result
         self.parameters = {var.name for var in workload.whole.parameters()}
         self.change: dict[str, float] = {}
         """By how much each variable has changed at most."""

@@ -62,11 +62,11 @@ def inputs_of(main: Program) -> list[Var]:
     inner = {name for block in main.blocks[1:] for op in block.ops for name in op.output_names}
     variables = main.main_block.vars
     made = set[str]()
-    found: dict[str, Var] = {}
+    result: dict[str, Var] = {}
     for op in main.main_block.ops:
         if op.type in _OF_READERS:
             given = [variables[name] for name in op.output_names if name in variables]
-            found.update((var.name, var) for var in given if var.kind is not VarKind.READER)
+            result.update((var.name, var) for var in given if var.kind is not VarKind.READER)
             made.update(op.output_names)
             continue
         for name in op.input_names:
@@ -76,9 +76,9 @@ def inputs_of(main: Program) -> list[Var]:
                     message = f"{op.type} reads %{name}, which is a reader; a check needs inputs that are fed"
                     raise DiagnosticError([error(codes.NO_DATA, message, var.location, focus=f"%{name}")])
                 continue
-            found.setdefault(name, var)
+            result.setdefault(name, var)
         made.update(op.output_names)
-    return list(found.values())
+    return list(result.values())
 
 
 def _is_nested(var: Var) -> bool:
@@ -185,10 +185,10 @@ class _Maker:
         lengths = [(self.number(dim), reached) for dim, reached in self.uses.lengths.get(name, ())]
         most = min((number for number, _ in lengths if number), default=0)
         if most:
-            found = random.integers(1, most + 1, shape).astype(kind)
+            result = random.integers(1, most + 1, shape).astype(kind)
             if any(reached for _, reached in lengths):
-                found[:, :: max(shape[1] // self.shares, 1)] = most
-            return found
+                result[:, :: max(shape[1] // self.shares, 1)] = most
+            return result
         below: int | None = None
         for _, dim in self.uses.below.get(name, ()):
             limit = self.number(dim)

@@ -79,15 +79,15 @@ class Equations:
 
     def resolved(self, term: Term) -> Term:
         """A term with all that is known put in."""
-        found = Term(term.factor)
+        result = Term(term.factor)
         for symbol, power in term.powers:
             there = self.known.get(symbol)
             value = Term(Fraction(1), ((symbol, 1),)) if there is None else self.resolved(there)
             if there is not None:
                 self.known[symbol] = value
             for _ in range(abs(power)):
-                found = found.times(value, 1 if power > 0 else -1)
-        return found
+                result = result.times(value, 1 if power > 0 else -1)
+        return result
 
     def equate(self, a: Term, b: Term) -> None:
         """Two dims are the same. One symbol is solved for, so that the others are whole multiples if possible."""
@@ -136,10 +136,10 @@ def evaluated(equations: Equations, term: Term, values: Mapping[int, int]) -> in
 
 def divisors(equations: Equations, terms: Iterable[Term]) -> dict[int, int]:
     """What the number of a symbol must be a multiple of, as terms are whole parts of it."""
-    found: dict[int, int] = {}
+    result: dict[int, int] = {}
     for term in terms:
         resolved = equations.resolved(term)
         if len(resolved.powers) == 1 and resolved.powers[0][1] == 1:
             symbol = resolved.powers[0][0]
-            found[symbol] = lcm(found.get(symbol, 1), resolved.factor.denominator)
-    return found
+            result[symbol] = lcm(result.get(symbol, 1), resolved.factor.denominator)
+    return result

@@ -45,31 +45,31 @@ def check_faults(given: Given, faults: Scenario, sound: Faultless | None) -> Fau
     """
     workload = given.workload
     run = _FaultyRun(given, faults)
-    found = Faulty(str(faults), run.told, run.stuck, run.wrong(counting=sound is None))
+    result = Faulty(str(faults), run.told, run.stuck, run.wrong(counting=sound is None))
     if run.stuck:
-        return found
+        return result
     if sound is None:
         if any(isinstance(event, Leave | Crash) for event in faults.events):
-            return found
-        return found._replace(wrong=(*found.wrong, *_misfits(given, faults)), held=True)
+            return result
+        return result._replace(wrong=(*result.wrong, *_misfits(given, faults)), held=True)
     counted = _counted(run.books, run.rings, run.cluster, workload.steps)
     if isinstance(counted, str):
-        return found._replace(not_compared=counted)
+        return result._replace(not_compared=counted)
     everybody = frozenset(range(len(run.cluster.trainers)))
     away = tuple(_away(counted, run.cluster))
     if all(names == everybody for names in counted):
-        return _compared_bitwise(found, run.ends, sound.parameters)
-    found = found._replace(away=away)
+        return _compared_bitwise(result, run.ends, sound.parameters)
+    result = result._replace(away=away)
     if not sound.holds:
-        return found._replace(not_compared="without faults, too, it is not what a single machine gives")
+        return result._replace(not_compared="without faults, too, it is not what a single machine gives")
     if sound.uneven:
-        return found._replace(not_compared="shares have different numbers of rows, and count as if nobody were away")
+        return result._replace(not_compared="shares have different numbers of rows, and count as if nobody were away")
     try:
         precise = given.in_doubles()
         ours, wanted, start = _FaultyRun(precise, faults).ends, *_train(precise, counted)
     except DiagnosticError:
         ours, wanted, start = run.ends, *_train(given, counted)
-    return _compared(found, ours, wanted, start)
+    return _compared(result, ours, wanted, start)
 
 
 def _misfits(given: Given, faults: Scenario) -> list[str]:
@@ -123,20 +123,20 @@ class _FaultyRun:
 
     def wrong(self, *, counting: bool) -> tuple[str, ...]:
         """What was lost or doubled; with `counting` also of what no step is fixed for."""
-        found = tuple(self.books.problems(ended=not self.stuck))
-        return found + (tuple(self.gradients.problems(restarts=self.restarts)) if counting and not self.stuck else ())
+        result = tuple(self.books.problems(ended=not self.stuck))
+        return result + (tuple(self.gradients.problems(restarts=self.restarts)) if counting and not self.stuck else ())
 
 
 def _parameters(cluster: Cluster) -> Snapshot:
     """The parameters: the servers', else those of the first trainer that is still there."""
-    found = cluster.parameters()
+    result = cluster.parameters()
     if cluster.servers:
-        return found
+        return result
     trainer = next((trainer for trainer in cluster.trainers if not trainer.gone), cluster.trainers[0])
-    return {name: own_copy(trainer.scope[name]) for name in found}
+    return {name: own_copy(trainer.scope[name]) for name in result}
 
 
-def _compared_bitwise(found: Faulty, ours: Snapshot, wanted: Snapshot) -> Faulty:
+def _compared_bitwise(result: Faulty, ours: Snapshot, wanted: Snapshot) -> Faulty:
     """With whether the parameters end with the same bytes, and the first that does not."""
     equality, worst, variable = BITWISE, 0.0, ""
     for name in sorted(set(ours) & set(wanted)):
@@ -144,23 +144,23 @@ def _compared_bitwise(found: Faulty, ours: Snapshot, wanted: Snapshot) -> Faulty
         if not same and equality == BITWISE:
             equality, variable = DIFFERENT, name
         worst = max(worst, difference)
-    return found._replace(equality=equality, worst=worst, variable=variable)
+    return result._replace(equality=equality, worst=worst, variable=variable)
 
 
-def _compared(found: Faulty, ours: Snapshot, wanted: Snapshot, start: Snapshot) -> Faulty:
+def _compared(result: Faulty, ours: Snapshot, wanted: Snapshot, start: Snapshot) -> Faulty:
     """With the worst verdict on the parameters at the end, in double precision where that could be had."""
     changes = {name: moved(plain(wanted[name]), plain(start.get(name))) for name in wanted}
     floor = OF_LARGEST * max(changes.values(), default=0.0)
-    found = found._replace(equality=BITWISE)
+    result = result._replace(equality=BITWISE)
     for name in sorted(set(ours) & set(wanted)):
         a, b = plain(ours[name]), plain(wanted[name])
         same, difference = differ(a, b, by_element=True)
-        if not same and found.equality != DIFFERENT:
+        if not same and result.equality != DIFFERENT:
             wide = b is not None and b.dtype == "float64"
             fits = same_in_doubles(a, b, changes[name], floor) if wide else difference <= ROUGH
-            found = found._replace(equality=ROUNDING if fits else DIFFERENT, variable="" if fits else name)
-        found = found._replace(worst=max(found.worst, difference))
-    return found
+            result = result._replace(equality=ROUNDING if fits else DIFFERENT, variable="" if fits else name)
+        result = result._replace(worst=max(result.worst, difference))
+    return result
 
 
 # What counted
@@ -208,7 +208,7 @@ class _Gradients:
 
 def _counted(books: UpdateLedger, rings: _Rings, cluster: Cluster, steps: int) -> list[frozenset[int]] | str:
     """The trainers whose shares went into the update of each step; a sentence if they are not the same everywhere."""
-    found: list[frozenset[int]] = []
+    result: list[frozenset[int]] = []
     for step in range(steps):
         if cluster.servers:
             by_server = {
@@ -218,13 +218,13 @@ def _counted(books: UpdateLedger, rings: _Rings, cluster: Cluster, steps: int) -
             }
             if len(set(by_server.values())) > 1:
                 return f"a trainer crashed half-way through {step_told(step)}: some servers counted it, others did not"
-            found.append(next(iter(by_server.values()), frozenset[int]()))
+            result.append(next(iter(by_server.values()), frozenset[int]()))
         else:
             parts = rings.parts.get(step, {})
             if len(set(parts.values())) > 1:
                 return f"a trainer crashed half-way through {step_told(step)}: it took part in some operations only"
-            found.append(frozenset(parts))
-    return found
+            result.append(frozenset(parts))
+    return result
 
 
 def _away(counted: Sequence[frozenset[int]], cluster: Cluster) -> Iterable[Away]:

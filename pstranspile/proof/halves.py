@@ -45,11 +45,11 @@ class Halves(NamedTuple):
 def halves_of(made: Compiled, workload: Workload) -> dict[str, Halves]:
     """The programs of a check, each cut where the mode of the job combines gradients."""
     parts = {part.name: part for part in made.emitter.parts} if isinstance(made.emitter, ServerJob) else {}
-    found: dict[str, Halves] = {}
+    result: dict[str, Halves] = {}
     for name, program in workload.programs.items():
         part = parts.get(name)
         if part is None:
-            found[name] = _by_roles(program)
+            result[name] = _by_roles(program)
             continue
         ops = part.facts.program.main_block.ops
         first = tuple(i for i in range(len(ops)) if i not in part.facts.moved)
@@ -62,8 +62,8 @@ def halves_of(made: Compiled, workload: Workload) -> dict[str, Halves]:
             ops = tuple(one or other for one, other in zip(counting, ops, strict=True))
         block = part.facts.program.main_block._replace(ops=ops)
         source = without_unmade_terms(part.facts.program._replace(blocks=(block, *part.facts.program.blocks[1:])))
-        found[name] = Halves(source, first, tuple(sorted(part.facts.moved)), sent, part.plan, part.facts)
-    return found
+        result[name] = Halves(source, first, tuple(sorted(part.facts.moved)), sent, part.plan, part.facts)
+    return result
 
 
 def _by_roles(program: Program) -> Halves:
@@ -184,11 +184,11 @@ class Evaluation:
         for index in indices:
             for bound in ops[index]:
                 last.update(dict.fromkeys((*bound.op.input_names, *bound.op.output_names), index))
-        found: dict[int, list[str]] = {}
+        names: dict[int, list[str]] = {}
         for name, index in last.items():
             if name not in keep:
-                found.setdefault(index, []).append(name)
-        return found
+                names.setdefault(index, []).append(name)
+        return names
 
     def forget(self, names: Iterable[str]) -> None:
         """Lets go of tensors that are not kept from step to step."""
@@ -217,8 +217,8 @@ def kept_of(half: Halves, indices: Iterable[int]) -> set[str]:
     """What a program keeps from step to step of the variables that some of its ops, or sub-blocks, name."""
     blocks = half.program.blocks
     named = [*(blocks[0].ops[index] for index in indices), *(op for block in blocks[1:] for op in block.ops)]
-    found = {name for op in named for name in (*op.input_names, *op.output_names)}
-    return {name for name, var in blocks[0].vars.items() if var.persistable and name in found}
+    result = {name for op in named for name in (*op.input_names, *op.output_names)}
+    return {name for name, var in blocks[0].vars.items() if var.persistable and name in result}
 
 
 def combined(values: list[Value], count: int = 0) -> Value:

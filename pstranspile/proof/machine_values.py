@@ -37,9 +37,9 @@ class ChangedRows(NamedTuple):
 
     def whole(self) -> Any:
         """The array, in memory of its own."""
-        found = self.base.copy()
-        found[self.rows] = self.values
-        return found
+        result = self.base.copy()
+        result[self.rows] = self.values
+        return result
 
 
 def changed_rows(value: Any, base: Any) -> ChangedRows | None:
@@ -48,17 +48,17 @@ def changed_rows(value: Any, base: Any) -> ChangedRows | None:
         return None
     if value.size < CHUNK or value.ndim < 2 or value.shape != base.shape or value.dtype != base.dtype:
         return None
-    found: list[Any] = []
+    result: list[Any] = []
     count, size = 0, max(CHUNK * len(value) // value.size, 1)
     for start in range(0, len(value), size):
         one, other = value[start : start + size], base[start : start + size]
         if not same_bits(one, other):
             bits = np.ascontiguousarray(one).view("uint8") != np.ascontiguousarray(other).view("uint8")
-            found.append(start + np.flatnonzero(bits.reshape(len(one), -1).any(1)))
-            count += len(found[-1])
+            result.append(start + np.flatnonzero(bits.reshape(len(one), -1).any(1)))
+            count += len(result[-1])
             if count > MOST_CHANGED * len(value):
                 return None
-    rows = np.concatenate([*found, np.zeros(0, "int64")])
+    rows = np.concatenate([*result, np.zeros(0, "int64")])
     return ChangedRows(base, rows, value[rows])
 
 
@@ -132,24 +132,24 @@ def values_kept(
 
     Rows of large variables are kept that differ from those in `start`.
     """
-    found = MachineValues(origins)
+    result = MachineValues(origins)
     for name, placed in layout.variables.items():
         wholes = [each.wholes.pop(name, None) for each in like]
         whole = None if placed.table else _whole(placed, now, wholes)
         if whole is not None:
-            found.wholes[name] = changed_rows(whole, start.get(name)) or whole
+            result.wholes[name] = changed_rows(whole, start.get(name)) or whole
         for part in placed.holders:
             place = part.machine, part.name
             known = [each.own.pop(place, None) for each in like]
             value = now.get(place)
             if value is None or (whole is not None and same_arrays(value, part_of(placed, part, whole))):
                 if value is None and whole is not None:
-                    found.own[place] = None
+                    result.own[place] = None
                 continue
-            found.own[place] = next((one for one in known if same_arrays(value, one)), None)
-            if found.own[place] is None:
-                found.own[place] = own_copy(value)
-    return found
+            result.own[place] = next((one for one in known if same_arrays(value, one)), None)
+            if result.own[place] is None:
+                result.own[place] = own_copy(value)
+    return result
 
 
 def _whole(placed: Placed, now: Mapping[Place, Value], wholes: list[Any]) -> Value:

@@ -18,23 +18,23 @@ from pstranspile.values import NUMPY_TYPES
 
 def made_feeds(workload: Workload, batch: int, seed: int, shares: int) -> dict[str, Any]:
     """Data for as many runs of each program as there are; every program gets others."""
-    found = {
+    result = {
         name: make_feeds(program, len(workload.steps_of(name)), batch, seed + place, shares)
         for place, (name, program) in enumerate(workload.programs.items())
     }
-    return workload.joined(found)
+    return workload.joined(result)
 
 
 def unstarted(module: Module, workload: Workload, init: Mapping[str, Any]) -> dict[str, Any]:
     """Zeros for what is kept for metrics only and has no start: scripts reset it beside the start-up program."""
     started = {name for op in module[STARTUP].main_block.ops for name in op.output_names}
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for name in sorted(workload.metrics - started - init.keys()):
         var = workload.whole.main_block.vars.get(name)
         whole = var is not None and var.persistable and var.kind is VarKind.LOD_TENSOR and var.tensor is not None
         if var is not None and var.tensor is not None and whole and min(var.shape, default=0) > 0:
-            found[name] = np.zeros(var.shape, NUMPY_TYPES[var.tensor.dtype])
-    return found
+            result[name] = np.zeros(var.shape, NUMPY_TYPES[var.tensor.dtype])
+    return result
 
 
 @contextmanager

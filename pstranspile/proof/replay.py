@@ -123,22 +123,22 @@ class Replay:
     def values_of(self, machine: str, names: Iterable[str]) -> dict[str, Value]:
         """What a machine held of variables before the step, under the names of the source."""
         held = {name: self.origin.get((machine, name)) for name in names}
-        own = [name for name, found in held.items() if found is not None and found[0].name == name]
+        own = [name for name, result in held.items() if result is not None and result[0].name == name]
         return {name: value for name in own if (value := self.before.get((machine, name))) is not None}
 
     def whole(self, names: Iterable[str]) -> dict[str, Value]:
         """What the servers held of variables before the step, put together."""
-        found: dict[str, Value] = {}
+        result: dict[str, Value] = {}
         for name in names:
             placed = self.layout.variables.get(name)
             if placed is not None and placed.table:
                 parts = [self.before[part.machine, part.name] for part in placed.parts]
-                table = found[name] = np.full(placed.shape, np.nan, parts[0].value.dtype)
+                table = result[name] = np.full(placed.shape, np.nan, parts[0].value.dtype)
                 for part in parts:
                     table[part.rows] = part.value[: len(part.rows)]
             elif (value := self.before.whole(name)) is not None:
-                found[name] = value
-        return found
+                result[name] = value
+        return result
 
     # one step
 
@@ -209,13 +209,13 @@ class Replay:
             if wanted is not None and not close(value, wanted):
                 self.tell(step + 1, (f"trainer_{trainer}", name), "is fetched with another value than the source makes")
 
-    def kept(self, found: MutableMapping[Place, Value], run: Evaluation, machine: str) -> None:
+    def kept(self, result: MutableMapping[Place, Value], run: Evaluation, machine: str) -> None:
         """Notes what a run has made of the variables of a trainer."""
-        for place in [place for place in found if place[0] == machine]:
+        for place in [place for place in result if place[0] == machine]:
             value = run[place[1]]
             if value is not None and value is not run.lent.get(place[1]):
                 owner = isinstance(value, np.ndarray) and value.flags.owndata
-                found[place] = value if owner else own_copy(value)
+                result[place] = value if owner else own_copy(value)
 
     def tell(self, step: int, place: Place, what: str) -> None:
         """Notes a difference."""

@@ -113,11 +113,11 @@ class AsyncReplay(EventReplay):
 
     def counted(self, server: str, by_step: Mapping[str, Value]) -> dict[str, Value]:
         """What schedules begin with on a server: the steps of all trainers so far, from 0."""
-        found: dict[str, Value] = {}
+        result: dict[str, Value] = {}
         for name, counter in self.counters.items():
             count = sum(self.notices.get((server, own), 0) for own in counter.own)
-            found[name] = np.full_like(by_step[name], count)
-        return found
+            result[name] = np.full_like(by_step[name], count)
+        return result
 
 
 def _plan(half: Halves) -> Plan:
@@ -172,8 +172,8 @@ class _Window:
         return {i: got[name] for i, op in ops if (name := op.output("Out") or "") in got and op.input("W") in got[name]}
 
     def _prefetched(self) -> list[str]:
-        found = [owned.parameter.name for owned in self.replay.slices.values() if owned.parameter.prefetched]
-        return [*found, *(plan.table.name for plan in self.replay.plans if plan.table is not None)]
+        result = [owned.parameter.name for owned in self.replay.slices.values() if owned.parameter.prefetched]
+        return [*result, *(plan.table.name for plan in self.replay.plans if plan.table is not None)]
 
     def _empty(self, name: str) -> Value:
         placed = self.replay.layout.variables[name]
@@ -272,22 +272,22 @@ class _Window:
 
     def close(self) -> dict[Place, Value]:
         """What must be there now."""
-        found = dict(self.now)
+        result = dict(self.now)
         for trainer in range(len(self.replay.feeds)):
             machine = f"trainer_{trainer}"
-            self.replay.kept(found, self.run(trainer), machine)
+            self.replay.kept(result, self.run(trainer), machine)
             self.replay.results(self.run(trainer), trainer, self.step)
             for name, value in self._parameters(trainer).items():
-                if (machine, name) in found:
-                    found[machine, name] = value
+                if (machine, name) in result:
+                    result[machine, name] = value
             self._complete(trainer)
-        self._count(found)
-        return found
+        self._count(result)
+        return result
 
     def _parameters(self, trainer: int) -> dict[str, Value]:
         """The parameters of which a trainer has fetched all slices."""
         fetched = self.fetched.get(trainer, {})
-        found: dict[str, Value] = {}
+        result: dict[str, Value] = {}
         by_name: dict[str, list[Owned]] = {}
         for owned in self.replay.slices.values():
             by_name.setdefault(owned.parameter.name, []).append(owned)
@@ -295,8 +295,8 @@ class _Window:
             places = [(o.server, o.slice.name) for o in sorted(slices, key=lambda o: o.slice.start)]
             if all(place in fetched for place in places):
                 parts = [fetched[place] for place in places]
-                found[name] = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        return found
+                result[name] = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return result
 
     def _complete(self, trainer: int) -> None:
         """Everything must have been sent, and fetched anew, once; a trainer without rows makes no step."""
@@ -321,7 +321,7 @@ class _Window:
                     if self.noticed.get((trainer, (server, counter.own[trainer])), 0) != 1:
                         told.append(f"{who} did not tell {server} of its step once in %{counter.own[trainer]}")
 
-    def _count(self, found: dict[Place, Value]) -> None:
+    def _count(self, result: dict[Place, Value]) -> None:
         """The counters of schedules, and those of every trainer on a server."""
         replay = self.replay
         for server in replay.servers if replay.counters else ():
@@ -329,14 +329,14 @@ class _Window:
                 ops = updates.half.program.main_block.ops
                 run = updates.rates(self.now, server, self.step, replay.counted(server, replay.start))
                 for name in {name for i in updates.rate_ops() for name in ops[i].output_names}:
-                    if (server, name) in found and run[name] is not None:
-                        found[server, name] = own_copy(run[name])
+                    if (server, name) in result and run[name] is not None:
+                        result[server, name] = own_copy(run[name])
         for server in replay.servers:
             for name, value in replay.counted(server, replay.start).items() if replay.counters else ():
-                if (server, name) in found:
-                    found[server, name] = value
+                if (server, name) in result:
+                    result[server, name] = value
                 for own in replay.counters[name].own:
-                    if (server, own) in found:
+                    if (server, own) in result:
                         before = replay.before[server, own]
                         count = sum(n for (_, place), n in self.noticed.items() if place == (server, own))
-                        found[server, own] = before + np.asarray(count, before.dtype)
+                        result[server, own] = before + np.asarray(count, before.dtype)

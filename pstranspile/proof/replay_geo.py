@@ -37,7 +37,7 @@ class GeoReplay(EventReplay):
 
     def expected(self, half: Halves, step: int) -> MachineValues:
         """What every machine must hold after the step."""
-        found = dict(self.before)
+        result = dict(self.before)
         for trainer in self.trainers:
             run = self.share(half, trainer, step)
             self.results(run, trainer, step)
@@ -45,24 +45,24 @@ class GeoReplay(EventReplay):
                 run.without(half.second)
             else:
                 run.go(half.second)
-            self.kept(found, run, f"trainer_{trainer}")
+            self.kept(result, run, f"trainer_{trainer}")
             for name, gradient in half.sent.items():
                 if not run.idle and isinstance(value := run[gradient], SelectedRows):
                     self.touched.setdefault((trainer, name), []).append(np.array(value.rows))
         self.since += bool(half.sent)
-        self._exchange(found, due=self.since >= self.every, step=step + 1)
-        return MachineValues(self.origin, own=found)
+        self._exchange(result, due=self.since >= self.every, step=step + 1)
+        return MachineValues(self.origin, own=result)
 
     def end(self) -> None:
         """When trainers leave, they send what they have learnt since the last exchange."""
-        found = dict(self.before)
-        self._exchange(found, due=self.since > 0, step=self.workload.steps)
+        result = dict(self.before)
+        self._exchange(result, due=self.since > 0, step=self.workload.steps)
         now = self.live()
-        for place, value in found.items():
+        for place, value in result.items():
             if place in now and not self.fits(place, now[place], value):
                 self.tell(self.workload.steps, place, "does not end as what trainers have learnt comes to")
 
-    def _exchange(self, found: dict[Place, Value], *, due: bool, step: int) -> None:
+    def _exchange(self, result: dict[Place, Value], *, due: bool, step: int) -> None:
         sent: dict[tuple[int, Place], int] = {}
         got: dict[int, dict[Place, Value]] = {}
         deltas: dict[tuple[int, str], Value] = {}
@@ -72,22 +72,22 @@ class GeoReplay(EventReplay):
                 owned = self.deltas[place]
                 home = owned.server, owned.slice.name
                 sent[event.trainer, home] = sent.get((event.trainer, home), 0) + 1
-                delta = self._delta(found, deltas, event.trainer, owned.parameter.name)
-                found[home] = found[home] + delta[owned.slice.start : owned.slice.stop]
+                delta = self._delta(result, deltas, event.trainer, owned.parameter.name)
+                result[home] = result[home] + delta[owned.slice.start : owned.slice.stop]
             elif event.kind in ANSWERED and place in self.slices:
-                got.setdefault(event.trainer, {})[place] = found[place]
+                got.setdefault(event.trainer, {})[place] = result[place]
         self._complete(sent, got, due, step)
         for trainer, places in got.items():
             for place, value in places.items():
-                self._take_over(found, trainer, self.slices[place], value)
+                self._take_over(result, trainer, self.slices[place], value)
         if due:
             self.since = 0
 
-    def _delta(self, found: Mapping[Place, Value], deltas: dict[Any, Value], trainer: int, name: str) -> Any:
+    def _delta(self, result: Mapping[Place, Value], deltas: dict[Any, Value], trainer: int, name: str) -> Any:
         """What a trainer has learnt of a parameter since the last exchange, its share of it; noted as exchanged."""
         if (trainer, name) not in deltas:
             old = self.old[trainer, name]
-            delta = (found[f"trainer_{trainer}", name] - old) / old.dtype.type(len(self.trainers))
+            delta = (result[f"trainer_{trainer}", name] - old) / old.dtype.type(len(self.trainers))
             if any(owned.parameter.sparse for owned in self.slices.values() if owned.parameter.name == name):
                 used = np.zeros(len(delta), "bool")
                 for rows in self.touched.pop((trainer, name), []):
@@ -97,15 +97,15 @@ class GeoReplay(EventReplay):
             deltas[trainer, name] = delta
         return deltas[trainer, name]
 
-    def _take_over(self, found: dict[Place, Value], trainer: int, owned: Owned, value: Value) -> None:
+    def _take_over(self, result: dict[Place, Value], trainer: int, owned: Owned, value: Value) -> None:
         """A trainer adds what others have changed."""
         place = f"trainer_{trainer}", owned.parameter.name
-        train = own_copy(found[place])
+        train = own_copy(result[place])
         here = slice(owned.slice.start, owned.slice.stop)
         old = self.old[trainer, owned.parameter.name]
         train[here] += value - old[here]
         old[here] = value
-        found[place] = train
+        result[place] = train
 
     def _complete(self, sent: Mapping[Any, int], got: Mapping[int, Any], due: bool, step: int) -> None:
         wanted = int(due)

@@ -30,36 +30,36 @@ class SyncReplay(Replay):
 
     def expected(self, half: Halves, step: int) -> MachineValues:
         """What every machine must hold after a step."""
-        found = self.before.copy()
+        result = self.before.copy()
         runs = self._runs(half, step)
         for trainer, run in enumerate(runs):
-            self.kept(found, run, f"trainer_{trainer}")
+            self.kept(result, run, f"trainer_{trainer}")
             self.results(run, trainer, step)
         if not self.made.plan.pservers:
-            self._on_trainers(found, half, runs)
+            self._on_trainers(result, half, runs)
         elif half.facts is not None:
-            self._on_servers(found, half, runs, step)
-        return found
+            self._on_servers(result, half, runs, step)
+        return result
 
     def _runs(self, half: Halves, step: int) -> list[Evaluation]:
         return [self.share(half, trainer, step) for trainer in range(len(self.feeds))]
 
-    def _on_trainers(self, found: MachineValues, half: Halves, runs: list[Evaluation]) -> None:
+    def _on_trainers(self, result: MachineValues, half: Halves, runs: list[Evaluation]) -> None:
         """The second half on every trainer: of the mean gradients, or, where parameters are averaged, of its own."""
         gradients = {} if self.averages else _means(half, runs)
         for trainer, run in enumerate(runs):
-            self.kept(found, _finished(half, run, gradients), f"trainer_{trainer}")
+            self.kept(result, _finished(half, run, gradients), f"trainer_{trainer}")
         for name in self.averages:
             places = [(f"trainer_{trainer}", name) for trainer in range(len(runs))]
-            learnt = [self.before[place] - found[place] for place in places]
+            learnt = [self.before[place] - result[place] for place in places]
             mean = self.before[places[0]] - combined(learnt)
             for trainer, place in enumerate(places):
-                found[place] = mean
+                result[place] = mean
                 snapshot = f"trainer_{trainer}", f"{name}@SNAPSHOT"
-                if snapshot in found:
-                    found[snapshot] = mean
+                if snapshot in result:
+                    result[snapshot] = mean
 
-    def _on_servers(self, found: MachineValues, half: Halves, runs: list[Evaluation], step: int) -> None:
+    def _on_servers(self, result: MachineValues, half: Halves, runs: list[Evaluation], step: int) -> None:
         """The second half on the whole of what the servers hold."""
         gradients = _means(half, runs)
         self.rows = {name: value for name, value in gradients.items() if isinstance(value, SelectedRows)}
@@ -77,9 +77,9 @@ class SyncReplay(Replay):
             if placed is None or placed.table or value is None:
                 continue
             others = [(p.machine, p.name) for p in placed.holders if not p.machine.startswith("pserver")]
-            stale = {place: found.get(place) for place in others if name not in trained}
-            found.following(placed, value)
-            found.own.update(stale)
+            stale = {place: result.get(place) for place in others if name not in trained}
+            result.following(placed, value)
+            result.own.update(stale)
         if table is not None and table.gradient in self.rows:
             self.shown[table.name] = BY_ID
             mean = self.rows[table.gradient]
@@ -87,7 +87,7 @@ class SyncReplay(Replay):
             for number in range(len(self.made.plan.pservers)):
                 place = f"pserver_{number}", table.name
                 rate, updates = run[table.learning_rate], self.updates[self.workload.turns.program(step)]
-                found[place] = updates.update_table(self.before[place], total, rate, number)
+                result[place] = updates.update_table(self.before[place], total, rate, number)
 
     # what servers do otherwise
 
@@ -125,29 +125,29 @@ class SyncReplay(Replay):
     ) -> tuple[dict[Place, Value], bool]:
         """What machines hold when slices are updated one by one, and whether some are left alone."""
         assert updates.half.plan is not None
-        found: dict[Place, Value] = {}
+        result: dict[Place, Value] = {}
         parts: list[Value] = []
         left = False
         for owned in owned_slices(updates.half.plan):
             if owned.parameter is parameter:
                 piece = piece_of(gradient, owned.slice)
                 left |= isinstance(piece, SelectedRows) and not len(piece.rows)
-                found.update(updates.apply(self.before, owned, piece, step))
-                parts.append(found[owned.server, owned.slice.name])
+                result.update(updates.apply(self.before, owned, piece, step))
+                parts.append(result[owned.server, owned.slice.name])
         whole = np.concatenate(parts)
-        return {**found, **{(f"trainer_{i}", parameter.name): whole for i in range(len(self.feeds))}}, left
+        return {**result, **{(f"trainer_{i}", parameter.name): whole for i in range(len(self.feeds))}}, left
 
 
 def _means(half: Halves, runs: list[Evaluation]) -> dict[str, Value]:
     """The mean of the trainers' gradients, by name, which take them with it; those without rows have zeros."""
-    found: dict[str, Value] = {}
+    result: dict[str, Value] = {}
     for gradient in dict.fromkeys(half.sent.values()):
         values = [value for run in runs if (value := run.take(gradient)) is not None]
         if values:
-            found[gradient] = combined(values, len(runs) if any(run.idle for run in runs) else 0)
+            result[gradient] = combined(values, len(runs) if any(run.idle for run in runs) else 0)
         elif runs and all(run.idle for run in runs):
-            found[gradient] = nothing_of(half.program, next(iter(half.program.main_block.ops)), gradient)
-    return found
+            result[gradient] = nothing_of(half.program, next(iter(half.program.main_block.ops)), gradient)
+    return result
 
 
 def _finished(half: Halves, run: Evaluation, gradients: Mapping[str, Value]) -> Evaluation:

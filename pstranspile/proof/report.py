@@ -141,8 +141,8 @@ class Report(NamedTuple):
     @property
     def different(self) -> tuple[Verdict, ...]:
         """The variables that are different, the one that differed first in front."""
-        found = [verdict for verdict in self.verdicts if verdict.equality == DIFFERENT and verdict.kind != "metric"]
-        return tuple(sorted(found, key=lambda verdict: (verdict.first, verdict.kind != "parameter", verdict.name)))
+        result = [verdict for verdict in self.verdicts if verdict.equality == DIFFERENT and verdict.kind != "metric"]
+        return tuple(sorted(result, key=lambda verdict: (verdict.first, verdict.kind != "parameter", verdict.name)))
 
     @property
     def nothing_learnt(self) -> bool:
@@ -212,9 +212,9 @@ def _conclusion(report: Report) -> list[str]:
         else:
             lines.append(f"{report.schedules} schedules end bitwise equal")
     if report.applied is not None:
-        found = report.applied
-        lines.append(f"{found.applied} of {found.sent} gradients applied, each once")
-        lines.append(f"staleness: at most {found.stalest} updates, {found.mean_staleness:.2f} on average")
+        result = report.applied
+        lines.append(f"{result.applied} of {result.sent} gradients applied, each once")
+        lines.append(f"staleness: at most {result.stalest} updates, {result.mean_staleness:.2f} on average")
     for cause in report.causes:
         where = f"{cause.location}: " if cause.location else ""
         lines.append(f"{where}{cause.op_type} makes %{cause.variable} differ: {cause.why}")
@@ -255,27 +255,27 @@ def _not_learnt(learnt: Sequence[Learnt]) -> Iterator[str]:
             yield f"{item.changed} of {item.rows} rows of %{item.parameter} changed; nothing is shown of the others"
 
 
-def _faults_told(found: Faulty) -> list[str]:
+def _faults_told(result: Faulty) -> list[str]:
     """What happened with faults, and what came of it."""
-    lines = ["with faults:", *(f"  {line}" for line in found.told)]
-    if found.stuck:
-        return [*lines, "  STUCK: no machine can go on", *(f"  {line}" for line in found.stuck)]
-    lines += [f"  WRONG: {line}" for line in found.wrong[:SHOWN]]
-    lines += [f"  WRONG: and {len(found.wrong) - SHOWN} more"] if len(found.wrong) > SHOWN else []
-    if not found.wrong:
+    lines = ["with faults:", *(f"  {line}" for line in result.told)]
+    if result.stuck:
+        return [*lines, "  STUCK: no machine can go on", *(f"  {line}" for line in result.stuck)]
+    lines += [f"  WRONG: {line}" for line in result.wrong[:SHOWN]]
+    lines += [f"  WRONG: and {len(result.wrong) - SHOWN} more"] if len(result.wrong) > SHOWN else []
+    if not result.wrong:
         lines.append("  every gradient that counts was applied once")
-        lines += ["  every step is what the source program makes of the values before it"] if found.held else []
-    for trainer, first, last in found.away:
+        lines += ["  every step is what the source program makes of the values before it"] if result.held else []
+    for trainer, first, last in result.away:
         when = f"step {first}" if first == last else f"steps {first} to {last}"
         lines.append(f"  the share of {trainer} in {when} is missing: it was away")
-    if not found.equality and not found.not_compared and not found.held:
+    if not result.equality and not result.not_compared and not result.held:
         lines.append("  in this mode values are not compared with faults, only counted")
-    whom = "a single machine without the missing shares" if found.away else "the run without faults"
-    if found.not_compared:
-        lines.append(f"  the parameters are not compared: {found.not_compared}")
-    elif found.equality == DIFFERENT:
-        lines.append(f"  DIFFERENT: %{found.variable} does not end as that of {whom} ({found.worst:.1e})")
-    elif found.equality:
-        worst = "" if found.equality == BITWISE else f" ({found.worst:.1e})"
-        lines.append(f"  the parameters end {found.equality} to those of {whom}{worst}")
+    whom = "a single machine without the missing shares" if result.away else "the run without faults"
+    if result.not_compared:
+        lines.append(f"  the parameters are not compared: {result.not_compared}")
+    elif result.equality == DIFFERENT:
+        lines.append(f"  DIFFERENT: %{result.variable} does not end as that of {whom} ({result.worst:.1e})")
+    elif result.equality:
+        worst = "" if result.equality == BITWISE else f" ({result.worst:.1e})"
+        lines.append(f"  the parameters end {result.equality} to those of {whom}{worst}")
     return lines

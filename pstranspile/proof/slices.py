@@ -70,8 +70,8 @@ class SliceUpdates:
             block = self.half.program.main_block
             ops = [block.ops[i] for i in (*self.rate_ops(), *self.ops.get(owned.parameter.name, ()))]
             mentioned = dict.fromkeys(name for op in ops for name in (*op.input_names, *op.output_names))
-            found = {name: part for name in mentioned if (part := self._part(name, owned)) is not None}
-            self._names[key] = {name: part.name for name, part in found.items()}
+            result = {name: part for name in mentioned if (part := self._part(name, owned)) is not None}
+            self._names[key] = {name: part.name for name, part in result.items()}
         return self._names[key]
 
     def _part(self, name: str, owned: Owned) -> Part | None:

@@ -132,20 +132,20 @@ class ClusterValues:
 
     def values(self) -> dict[str, Any]:
         """Copies of the variables that have values now."""
-        found = {name: self.value(name) for name in self.layout.variables}
-        return {name: own_copy(value) for name, value in found.items() if value is not None}
+        result = {name: self.value(name) for name in self.layout.variables}
+        return {name: own_copy(value) for name, value in result.items() if value is not None}
 
     def other_types(self) -> list[str]:
         """What machines hold in other element types than the single machine, in words."""
-        found: list[str] = []
+        names: list[str] = []
         for name, placed in self.layout.variables.items():
             wanted = plain(self.start[name])
             for part in placed.holders:
                 held = self.scopes[part.machine].get(part.name)
                 data = held.value if isinstance(held, SelectedRows) else plain(held)
                 if data is not None and wanted is not None and data.dtype != wanted.dtype:
-                    found.append(f"%{part.name} on {part.machine} is {data.dtype}, not {wanted.dtype}")
-        return found
+                    names.append(f"%{part.name} on {part.machine} is {data.dtype}, not {wanted.dtype}")
+        return names
 
 
 def train_both(

@@ -123,14 +123,14 @@ def _limits(uses: Uses, op: Op, which: str, dims: Sequence[Term]) -> list[int | 
     if len(names) != len(dims):
         given = uses.ints(op, f"{which.lower()}s")
         return [*given] if len(given) == len(dims) else [None] * len(dims)
-    found: list[int | None] = []
+    result: list[int | None] = []
     for name, dim in zip(names, dims, strict=True):
         term, more = next(iter(known.holds if (known := uses.of(name)) is not None else ()), None) or (None, -_END)
         if term is not None:  # cut where another dim ends: the two are meant to be as long
             uses.equations.equate(term, dim)
         same = term is not None and uses.equations.resolved(term) == uses.equations.resolved(dim)
-        found.append((more if more > -_END else None) if term is None else (more or _END) if same else None)
-    return found
+        result.append((more if more > -_END else None) if term is None else (more or _END) if same else None)
+    return result
 
 
 def _cut(uses: Uses, dim: Term, start: int | None, end: int | None) -> Term:

@@ -55,11 +55,11 @@ def _sequence_pad(uses: Uses, op: Op) -> Made:
         return None
     longest = int_of(op, "padded_length", -1)
     steps = constant(longest) if longest > 0 else uses.longest(lod)
-    found = out_of(op, x._replace(dims=(lod.sequences, steps, *x.dims[1:]), lod=None))
+    result = out_of(op, x._replace(dims=(lod.sequences, steps, *x.dims[1:]), lod=None))
     if name := op.output("Length"):
-        found[name] = x._replace(dims=(lod.sequences,), lod=None)
+        result[name] = x._replace(dims=(lod.sequences,), lod=None)
         uses.lods_by_length[name] = lod
-    return found
+    return result
 
 
 def _sequence_unpad(uses: Uses, op: Op) -> Made:
@@ -133,11 +133,11 @@ def _recurrent(uses: Uses, op: Op) -> Made:
     uses.run_block(block)
     for name, known in outside.items():
         uses.known[name] = known._replace(dims=(steps or uses.fresh(), *known.dims))
-    found: dict[str, Known] = {}
+    result: dict[str, Known] = {}
     for name in op.outputs.get("outputs", ()):
         if (known := uses.of(name)) is not None:
-            found[name] = known._replace(dims=(steps or uses.fresh(), *known.dims))
-    return found
+            result[name] = known._replace(dims=(steps or uses.fresh(), *known.dims))
+    return result
 
 
 def _aligned(first: str, second: str) -> Rule:

@@ -107,15 +107,15 @@ class Uses:
             if (op.role is not None and op.role & (OpRole.BACKWARD | OpRole.OPTIMIZE)) or op.type in FEEDING:
                 continue
             if op.type in self.rules_of:
-                found = dict(self.rules_of[op.type](self, op) or {})
+                result = dict(self.rules_of[op.type](self, op) or {})
             else:
-                found = {}
+                result = {}
                 if op.type not in _OWN_ROWS:
                     self.rows(op)
             if op.type not in _OWN_ROWS:
-                found = {**self._inferred(op, index), **found}
+                result = {**self._inferred(op, index), **result}
             for name in dict.fromkeys(op.output_names):
-                made = found.get(name) or self._declared(name, index)
+                made = result.get(name) or self._declared(name, index)
                 if made is not None:
                     self.known[name] = made
 
@@ -169,17 +169,17 @@ class Uses:
             types = infer_types(op, type_of)
         except ShapeError:
             return {}
-        found: dict[str, Known] = {}
+        result: dict[str, Known] = {}
         for slot, names in op.outputs.items():
             for name, made in zip(names, types.get(slot, ()), strict=False):
                 if made is None or not made.shape:
                     continue
                 dims = tuple(self._named(number, primes) for number in made.shape)
                 lod = like.lod if like is not None and dims[0] == self.equations.resolved(like.dims[0]) else None
-                found[name] = Known(dims, lod, like.holds if like is not None and op.type in SAME_NUMBERS else ())
+                result[name] = Known(dims, lod, like.holds if like is not None and op.type in SAME_NUMBERS else ())
                 if op.type in SAME_NUMBERS and len(names) == 1 and name != op.input("X"):
                     self.roots[name] = op.input("X") or name
-        return found
+        return result
 
     def _prime(self, term: Term) -> int:
         """A large prime number that stands for a term."""
@@ -190,11 +190,11 @@ class Uses:
 
     def _named(self, number: int, primes: Mapping[int, Term]) -> Term:
         """The term that a number stands for, something new where that can't be told."""
-        found = constant(1)
+        result = constant(1)
         for prime, term in primes.items():
             while number > 0 and number % prime == 0:
-                found, number = found.times(term), number // prime
-        return found.times(constant(number)) if 0 < number < 1_000_000 else self.fresh()
+                result, number = result.times(term), number // prime
+        return result.times(constant(number)) if 0 < number < 1_000_000 else self.fresh()
 
     def _declared(self, name: str, block: int) -> Known | None:
         """Dims as they are declared."""
@@ -227,8 +227,8 @@ class Uses:
 
     def block_of(self, op: Op) -> int | None:
         """The block that an op runs."""
-        found = next((int(value) for value in op.attrs.values() if type(value) is BlockRef), 0)
-        return found if 0 < found < len(self.program.blocks) else None
+        result = next((int(value) for value in op.attrs.values() if type(value) is BlockRef), 0)
+        return result if 0 < result < len(self.program.blocks) else None
 
     def run_block(self, index: int) -> None:
         """Goes through the ops of a block."""
@@ -245,7 +245,7 @@ class Uses:
 
     def product(self, dims: Iterable[Term]) -> Term:
         """The product of dims."""
-        found = Term(Fraction(1))
+        result = Term(Fraction(1))
         for dim in dims:
-            found = found.times(dim)
-        return self.equations.resolved(found)
+            result = result.times(dim)
+        return self.equations.resolved(result)

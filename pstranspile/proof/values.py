@@ -57,9 +57,9 @@ class Limits:
     def draw(self, name: str, kind: Any, shape: tuple[int, ...], random: Any, below: int | None = None) -> Any:
         """Numbers of an element type for an input. Integers lie below `below` and what ops that read them count."""
         if kind.kind in "iu":
-            found = [*self._counts(name), *([] if below is None else [below])]
+            result = [*self._counts(name), *([] if below is None else [below])]
             first = 1 if self._blank_first(name) else 0
-            return random.integers(min(first, min(found, default=2) - 1), min(found, default=2), shape).astype(kind)
+            return random.integers(min(first, min(result, default=2) - 1), min(result, default=2), shape).astype(kind)
         read = list(self._reads(name, SAME_NUMBERS))
         if kind.kind == "b" or any(slot == _PROBABILITIES.get(op.type) for op, slot, _ in read):
             return random.integers(0, 2, shape).astype(kind)

@@ -31,12 +31,12 @@ def results_of(program: Program) -> tuple[str, ...]:
     block = program.main_block
     read = {name for op in block.ops for name in op.input_names}
     made = dict.fromkeys(name for op in block.ops for name in op.output_names if name not in read)
-    found: list[str] = []
+    names: list[str] = []
     for name in made:
         var = block.vars.get(name)
         if var is not None and not var.persistable and var.kind is VarKind.LOD_TENSOR and var.dtype is not None:
-            found += [name] if var.dtype.text in FLOATS else []
-    return tuple(found)
+            names += [name] if var.dtype.text in FLOATS else []
+    return tuple(names)
 
 
 def metrics_of(program: Program) -> frozenset[str]:

@@ -77,15 +77,15 @@ def run(
 
 def _known(scope: Scope, program: Program, options: tuple[object, ...]) -> _Known:
     key = (id(program), options)
-    found = scope.prepared.pop(key, None)
-    if not isinstance(found, _Known):  # keeps the program alive, so that its id stays its own
+    result = scope.prepared.pop(key, None)
+    if not isinstance(result, _Known):  # keeps the program alive, so that its id stays its own
         seed, stream, folder = options
         assert isinstance(stream, int)
         execution = Execution(
             program, scope, seed=seed if isinstance(seed, int) else None, stream=stream, folder=str(folder)
         )
-        found = _Known(execution)
-    scope.prepared[key] = found
+        result = _Known(execution)
+    scope.prepared[key] = result
     while len(scope.prepared) > _MOST_PROGRAMS:
         del scope.prepared[next(iter(scope.prepared))]
-    return found
+    return result

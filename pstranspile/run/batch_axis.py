@@ -189,7 +189,7 @@ class BatchAxes:
 
 
 def _sub_blocks(op: Op) -> list[int]:
-    found: list[int] = []
+    result: list[int] = []
     for value in op.attrs.values():
-        found += [int(value)] if type(value) is BlockRef else list(map(int, value)) if type(value) is BlockRefs else []
-    return found
+        result += [int(value)] if type(value) is BlockRef else list(map(int, value)) if type(value) is BlockRefs else []
+    return result

@@ -65,18 +65,18 @@ class BoundOp(NamedTuple):
     @property
     def reads(self) -> list[str]:
         """The variables whose values run is given, each once."""
-        return list(dict.fromkeys(name for each in self.arguments for name in each.names if name != EMPTY_NAME))
+        return list(dict.fromkeys(name for argument in self.arguments for name in argument.names if name != EMPTY_NAME))
 
     @property
     def needs(self) -> list[str]:
         """Those of them that must have a value."""
-        lacking = {name for each in self.arguments if each.may_lack for name in each.names}
+        lacking = {name for argument in self.arguments if argument.may_lack for name in argument.names}
         return [name for name in self.reads if name not in lacking]
 
     @property
     def makes(self) -> list[str]:
         """Every variable that run gives a value: no slot that the kernel does not know is among them."""
-        return [name for each in self.results for name in (each.names if each.duplicable else each.names[:1])]
+        return [name for result in self.results for name in (result.names if result.duplicable else result.names[:1])]
 
     @property
     def looks(self) -> bool:
@@ -253,13 +253,13 @@ def _wrapper(
     lines.append(f"    {made} = run({names})" if results else f"    run({names})")
     for place, (is_list, given) in enumerate(zip(results, sources, strict=True)):
         if given:
-            found = " or ".join(f"l{source}" for source in given)
+            result = " or ".join(f"l{source}" for source in given)
             if is_list:
-                lines.append(f"    if r{place} is not None and (lod := {found}):")
+                lines.append(f"    if r{place} is not None and (lod := {result}):")
                 lines.append(f"        r{place} = [with_lod(each, lod) for each in r{place}]")
             else:
                 fits = f"r{place}.ndim and len(r{place}) == lod[-1][-1]"  # as with_lod says, without the call
-                lines.append(f"    if r{place}.__class__ is ndarray and (lod := {found}) and {fits}:")
+                lines.append(f"    if r{place}.__class__ is ndarray and (lod := {result}) and {fits}:")
                 lines.append(f"        r{place} = new(LoDTensor, (r{place}, lod))")
     text = "\n".join([*lines, f"    return {made or '()'}"])
     code = compile(text, "<LoD>", "exec")

@@ -21,8 +21,8 @@ from pstranspile.values import NUMPY_TYPES, LoDTensor, SelectedRows
 
 def near(name: str, names: Iterable[str]) -> str:
     """`; did you mean x?` if one of the names is nearly `name`, otherwise ""."""
-    found = get_close_matches(name, list(names), 1)
-    return f"; did you mean {found[0]}?" if found else ""
+    result = get_close_matches(name, list(names), 1)
+    return f"; did you mean {result[0]}?" if result else ""
 
 
 def written_names(program: Program) -> frozenset[str]:
@@ -52,22 +52,24 @@ def check_feeds(program: Program, feed: Mapping[str, Any]) -> dict[str, Value]:
 
     Lists and numbers become arrays of the declared element type; an array must have it already.
     """
-    found: list[Diagnostic] = []
+    findings: list[Diagnostic] = []
     taken: dict[str, Value] = {}
     variables = program.main_block.vars
     for name, value in feed.items():
         var = variables.get(name)
         if var is None:
             message = f"{name} is fed, but the program declares no such variable{near(name, variables)}"
-            found.append(error(codes.FEED_UNKNOWN, message))
+            findings.append(error(codes.FEED_UNKNOWN, message))
             continue
         made = as_value(var, value)
         problem = mismatch(var, made) and mismatch(var, made, any_dims=name in overwritten_inputs(program))
         if problem:
-            found.append(error(codes.FEED_MISMATCH, f"{name} is declared {declared(var)}, but {problem}", var.location))
+            findings.append(
+                error(codes.FEED_MISMATCH, f"{name} is declared {declared(var)}, but {problem}", var.location)
+            )
         taken[name] = made
-    if found:
-        raise DiagnosticError(found)
+    if findings:
+        raise DiagnosticError(findings)
     return taken
 
 

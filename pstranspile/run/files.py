@@ -129,15 +129,15 @@ def read_initial(path: str | os.PathLike[str], program: Program) -> dict[str, An
     files = [os.path.join(at, name) for at, _, names in os.walk(path) for name in names]
     if not files:
         raise _refuse(os.fspath(path), "the folder is empty; it should hold a file for each variable")
-    found: list[Diagnostic] = []
+    findings: list[Diagnostic] = []
     values: dict[str, Any] = {}
     for file in sorted(files):
         try:
             values[os.path.relpath(file, path).replace(os.sep, "/")] = read_tensor(file)
         except DiagnosticError as problem:
-            found += problem.diagnostics
-    if found:
-        raise DiagnosticError(found)
+            findings += problem.diagnostics
+    if findings:
+        raise DiagnosticError(findings)
     return values
 
 
@@ -158,17 +158,19 @@ def initial_values(
     """
     made: Mapping[str, Var] = startup.main_block.vars if startup is not None else EMPTY
     variables = {name: var for name, var in program.main_block.vars.items() if var.persistable}
-    found: list[Diagnostic] = []
+    findings: list[Diagnostic] = []
     for name, array in arrays.items():
         if name not in variables:
-            found.append(_problem(file, f"the program declares no persistable variable {name}{near(name, variables)}"))
+            findings.append(
+                _problem(file, f"the program declares no persistable variable {name}{near(name, variables)}")
+            )
         elif problem := mismatch(variables[name], array):
             if name in made and made[name].persistable and not mismatch(made[name], array):
                 continue
             told = problem.replace("is fed", "the file holds")
-            found.append(_problem(file, f"{name} is declared {declared(variables[name])}, but {told}"))
-    if found:
-        raise DiagnosticError(found)
+            findings.append(_problem(file, f"{name} is declared {declared(variables[name])}, but {told}"))
+    if findings:
+        raise DiagnosticError(findings)
     return dict(arrays)
 
 

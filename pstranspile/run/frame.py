@@ -79,12 +79,12 @@ class Execution:
 
     def ops_of(self, block: int) -> list[BoundOp]:
         """The ops of a block, bound to their kernels at the first use."""
-        found = self._bound.get(block)
-        if found is None:
-            found = self._bound[block] = [
+        result = self._bound.get(block)
+        if result is None:
+            result = self._bound[block] = [
                 bind(present(op, self.program, block)) for op in self.program.blocks[block].ops
             ]
-        return found
+        return result
 
     def ops_with_copies(self) -> list[list[BoundOp]]:
         """The ops of block 0, each with those beside it that keep or add up values for others."""

@@ -68,7 +68,11 @@ class LocalValues(ABC):
     def _takes_apart(self, index: int, bound: BoundOp) -> bool:
         """Has the locals of all inputs of an op hold no LoD, if its kernel gets none; False where that can't be."""
         made = [name for name in bound.makes if name != EMPTY_NAME]
-        if bound.sees_lod or self._least(bound) is not Holds.ANYTHING or any(each.duplicable for each in bound.results):
+        if (
+            bound.sees_lod
+            or self._least(bound) is not Holds.ANYTHING
+            or any(result.duplicable for result in bound.results)
+        ):
             return False
         ragged = [name for name in bound.reads if name not in self.apart and self.holds[name] is Holds.ANYTHING]
         if any(map(self._persistable, (*made, *ragged))) or not self.holds.keys().isdisjoint(made):

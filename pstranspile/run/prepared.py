@@ -50,9 +50,9 @@ class Prepared:
         """Runs block 0 once and gives the fetched values by name. Raises DiagnosticError."""
         values = self._values(feed or {})
         with np.errstate(all="ignore"):
-            found = self._run(values, feed or {})
+            result = self._run(values, feed or {})
         self.execution.step += 1
-        return {name: fetched(self.program, name, value) for name, value in zip(self.fetches, found, strict=True)}
+        return {name: fetched(self.program, name, value) for name, value in zip(self.fetches, result, strict=True)}
 
     def _values(self, feed: Mapping[str, Any]) -> list[Value]:
         """The fed values in order, checked; one like that of the step before needs no second look."""

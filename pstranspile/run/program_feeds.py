@@ -32,7 +32,7 @@ def arrays_by_program(
     that is for none.
     """
     place = place_of(arrays)
-    found = {name: ArrayFile({}, place.file if place else "") for name in run}
+    result = {name: ArrayFile({}, place.file if place else "") for name in run}
     special: set[tuple[str, str]] = set()
     inputs = {name: inputs_of(program) for name, program in programs.items()}
     for key in sorted(arrays, key=lambda key: not _owner(key, programs)):  # those for one program come first
@@ -50,9 +50,9 @@ def arrays_by_program(
             message = f"no program has an input {name}{near(name, known)}"
             raise DiagnosticError([error(codes.FILE_UNUSABLE, message, place)])
         for other in places:
-            if other in found and (owner or (other, of[other]) not in special):
-                found[other][prefix + name] = arrays[key]
-    return found
+            if other in result and (owner or (other, of[other]) not in special):
+                result[other][prefix + name] = arrays[key]
+    return result
 
 
 def _owner(key: str, programs: Mapping[str, Program]) -> str:

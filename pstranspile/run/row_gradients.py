@@ -32,15 +32,15 @@ def gradients_as_rows(program: Program, fetches: Collection[str]) -> frozenset[s
                 written[name].append(op)
             for name in op.input_names:
                 read[name].append(op)
-    found: set[str] = set()
+    result: set[str] = set()
     for op in program.main_block.ops:
         if not _takes_rows(op) or not _is_large(program, op.inputs["Param"][0]):
             continue
         names = list(_made_from(op.inputs["Grad"][0], written))
         alone = all(len(written[name]) == len(read[name]) == 1 and name not in fetches for name in names)
         if alone and all(_is_temporary(program, name) for name in names):
-            found.update(names)
-    return frozenset(found)
+            result.update(names)
+    return frozenset(result)
 
 
 def bind_as_rows(op: Op) -> BoundOp:

@@ -106,16 +106,16 @@ def nothing_of(program: Program, op: Op, name: str) -> Value:
 
 def _read(program: Program, op: Op) -> set[str]:
     """What an op reads, also in its blocks."""
-    found, waiting = set(op.input_names), [op]
+    result, waiting = set(op.input_names), [op]
     while waiting:
         for value in waiting.pop().attrs.values():
             inner = [value] if type(value) is BlockRef else value if type(value) is BlockRefs else ()
             for index in inner:
                 if 0 < int(index) < len(program.blocks):
                     for each in program.blocks[int(index)].ops:
-                        found.update(each.input_names)
+                        result.update(each.input_names)
                         waiting.append(each)
-    return found
+    return result
 
 
 def scaled(values: Mapping[str, Value], weight: float) -> dict[str, Value]:

@@ -117,10 +117,12 @@ class Source(LocalValues):
         """The ops; one that may leave out variables without a value needs them all where ops before write all."""
         written = {EMPTY_NAME, *self.feeds}
         for bound in ops:
-            if any(each.may_lack and each.duplicable for each in bound.arguments) and all(
+            if any(argument.may_lack and argument.duplicable for argument in bound.arguments) and all(
                 name in written or self._persistable(name) for name in bound.reads
             ):
-                bound = bound._replace(arguments=tuple([each._replace(may_lack=False) for each in bound.arguments]))
+                bound = bound._replace(
+                    arguments=tuple([argument._replace(may_lack=False) for argument in bound.arguments])
+                )
             written.update(bound.op.output_names)
             yield bound
 
@@ -162,7 +164,7 @@ class Source(LocalValues):
         values = [
             "".join(f"{self._whole(name)}, " for name in names) for names in (group.kept, group.given, group.shared)
         ]
-        self._add(f"if not {local}.step({', '.join(f'({each})' for each in values)}):", indexes[0])
+        self._add(f"if not {local}.step({', '.join(f'({value})' for value in values)}):", indexes[0])
         self._indent += "    "
         for index in indexes:
             self._op(index, self.bound[index])
@@ -285,8 +287,8 @@ class Source(LocalValues):
             return False
         expression = re.sub(r"\bnp\.(\w+)", self._numpy_name, text)
         if apart := self._takes_apart(index, bound):
-            holds = min(self.holds[each] for each in bound.reads)
-            doubtful = [f"{self._local(each)}.__class__" for each in bound.reads if self.holds[each] < Holds.ARRAY]
+            holds = min(self.holds[read] for read in bound.reads)
+            doubtful = [f"{self._local(read)}.__class__" for read in bound.reads if self.holds[read] < Holds.ARRAY]
             if doubtful:
                 self.names[f"k{index}"] = bound.run
                 other = f"k{index}({self._arguments(bound)})"

@@ -58,8 +58,8 @@ def variable_of(key: str, names: Container[str]) -> str:
     """The variable that an array is for."""
     if key in names:
         return key
-    found = step_key(key, names)
-    return found.name if found is not None else key.removesuffix(LENGTHS)
+    result = step_key(key, names)
+    return result.name if result is not None else key.removesuffix(LENGTHS)
 
 
 def arrays_of(name: str, values: Sequence[Value]) -> dict[str, Any]:
@@ -89,14 +89,14 @@ def _form(value: Value) -> object:
 
 
 def _by_step(name: str, values: Sequence[Value]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for step, value in enumerate(values, 1):
         if isinstance(value, LoDTensor):
-            found[f"{step}|{name}"] = value.data
-            found.update((f"{step}|{name}|{place}", np.diff(level)) for place, level in enumerate(value.lod))
+            result[f"{step}|{name}"] = value.data
+            result.update((f"{step}|{name}|{place}", np.diff(level)) for place, level in enumerate(value.lod))
         elif value is not None:
-            found[f"{step}|{name}"] = value
-    return found
+            result[f"{step}|{name}"] = value
+    return result
 
 
 def stacked(name: str, values: Sequence[Value]) -> dict[str, Any]:
@@ -113,14 +113,14 @@ def feed_arrays(batches: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     Raises DiagnosticError for what no array can hold.
     """
     names = dict.fromkeys(name for batch in batches for name in batch)
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for name in names:
         values = [batch.get(name) for batch in batches]
         if any(value is None for value in values):
             step = next(step for step, value in enumerate(values, 1) if value is None)
             raise DiagnosticError([error(codes.SAVE_IMPOSSIBLE, f"{name} is fed, but not in step {step}")])
-        found |= arrays_of(name, [v if isinstance(v, LoDTensor | SelectedRows) else np.asarray(v) for v in values])
-    return found
+        result |= arrays_of(name, [v if isinstance(v, LoDTensor | SelectedRows) else np.asarray(v) for v in values])
+    return result
 
 
 def save_feeds(path: str | os.PathLike[str], batches: Sequence[Mapping[str, Any]]) -> None:

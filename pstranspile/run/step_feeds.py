@@ -56,27 +56,27 @@ class Feeds:
 
     def _read(self, arrays: Mapping[str, Any]) -> None:
         counts: dict[str, int] = {}
-        found: list[Diagnostic] = []
+        findings: list[Diagnostic] = []
         by_step: dict[str, dict[StepKey, str]] = {}
         for key, array in arrays.items():
             of_step = step_key(key, self._variables)
             if of_step is not None:
                 by_step.setdefault(of_step.name, {})[of_step] = key
             else:
-                found += self._of_all_steps(key, array, arrays, counts)
+                findings += self._of_all_steps(key, array, arrays, counts)
         for name, keys in by_step.items():
             if name in counts:
                 key = next(iter(keys.values()))
-                found.append(self._problem(f"{name} has an array for all steps, and {key} besides"))
+                findings.append(self._problem(f"{name} has an array for all steps, and {key} besides"))
             elif name not in self._variables:
-                found.append(self._undeclared(name))
+                findings.append(self._undeclared(name))
             else:
-                found += self._add_by_step(self._variables[name], keys, arrays, counts)
+                findings += self._add_by_step(self._variables[name], keys, arrays, counts)
         if len(set(counts.values())) > 1:
             told = ", ".join(f"{name} {count}" for name, count in counts.items())
-            found.append(self._problem(f"the inputs have different numbers of steps: {told}"))
-        if found:
-            raise DiagnosticError(found)
+            findings.append(self._problem(f"the inputs have different numbers of steps: {told}"))
+        if findings:
+            raise DiagnosticError(findings)
         self.steps = next(iter(counts.values()), None)
 
     def _problem(self, message: str) -> Diagnostic:
@@ -153,12 +153,12 @@ class Feeds:
             by_step[key.step][key.level] = arrays[spelled]
         counts[var.name] = len(steps)
         values = self._values[var.name] = []
-        for step, found in by_step.items():
+        for step, result in by_step.items():
             key = StepKey(step, var.name, -1)
-            if found.keys() != {-1, *range(levels)}:
-                yield self._wrong_set(var, key, found, levels)
+            if result.keys() != {-1, *range(levels)}:
+                yield self._wrong_set(var, key, result, levels)
                 return
-            rows, lengths = found[-1], [found[level] for level in range(levels)]
+            rows, lengths = result[-1], [result[level] for level in range(levels)]
             problem = _length_problem(key, rows, lengths)
             values.append(rows if problem or not lengths else LoDTensor(rows, [_offsets(level) for level in lengths]))
             problem = problem or mismatch(var, values[-1], any_dims=var.name in self._overwritten)
@@ -166,14 +166,14 @@ class Feeds:
                 yield self._problem(f"step {step}: {var.name} is declared {declared(var)}, but {problem}")
                 return
 
-    def _wrong_set(self, var: Var, key: StepKey, found: Mapping[int, Any], levels: int) -> Diagnostic:
+    def _wrong_set(self, var: Var, key: StepKey, result: Mapping[int, Any], levels: int) -> Diagnostic:
         """One array too few or too many for a step."""
         head = f"step {key.step}: {var.name} is declared {declared(var)}"
         for level in (-1, *range(levels)):
-            if level not in found:
+            if level not in result:
                 what = "its rows" if level < 0 else "the lengths of its sequences"
                 return self._problem(f"{head}, but {what} are missing: an array {_spelled(key, level)}")
-        extra = _spelled(key, max(found))
+        extra = _spelled(key, max(result))
         return self._problem(f"{head}, it can't have {extra}")
 
     # what is fed

@@ -178,10 +178,10 @@ def _groups_of(program: Program, ops: Sequence[BoundOp], run: range) -> Iterator
             attrs = tuple(op.attrs.get(name, schema.defaults.get(name)) for name in schema.attrs)
             key = op.type, attrs, slots, tuple(_variables([ops[index]], slots.shared))
             alike.setdefault(key, []).append(index)
-    for found in alike.values():
-        slots = _slots(program, ops[found[0]])
-        if len(found) >= _FEWEST and slots is not None:
-            yield found, Group([ops[index] for index in found], slots)
+    for result in alike.values():
+        slots = _slots(program, ops[result[0]])
+        if len(result) >= _FEWEST and slots is not None:
+            yield result, Group([ops[index] for index in result], slots)
 
 
 def _is_small(program: Program, name: str) -> bool:

@@ -148,7 +148,7 @@ def fetches_by_program(
     """
     if not asked:
         return {name: tuple(default(program)) for name, program in programs.items()}
-    found: dict[str, dict[str, None]] = {name: {} for name in programs}
+    result: dict[str, dict[str, None]] = {name: {} for name in programs}
     for item in asked:
         owner, slash, rest = item.partition("/")
         if slash and owner in programs:
@@ -160,5 +160,5 @@ def fetches_by_program(
             message = f"{item} is fetched, but no program that is run declares {name}{near(name, names)}"
             raise DiagnosticError([error(codes.FETCH_UNKNOWN, message)])
         for place in places:
-            found[place][name] = None
-    return {name: tuple(names) for name, names in found.items()}
+            result[place][name] = None
+    return {name: tuple(names) for name, names in result.items()}

@@ -63,10 +63,10 @@ class TypeTable:
 
     def number(self, held: Held) -> int:
         """The number of a type."""
-        found = self._numbers.setdefault(held, len(self._held))
-        if found == len(self._held):
+        result = self._numbers.setdefault(held, len(self._held))
+        if result == len(self._held):
             self._held.append(held)
-        return found
+        return result
 
     def __getitem__(self, number: int | None) -> Held:
         return self._held[number or 0]
@@ -126,9 +126,9 @@ class TypeTable:
 def _along(op: Op, types: Types) -> Iterator[TensorType | None]:
     """The types of an op's outputs, one for each of its variables."""
     for slot, names in op.outputs.items():
-        found: Sequence[TensorType | None] = types.get(slot, ())
+        result: Sequence[TensorType | None] = types.get(slot, ())
         for at in range(len(names)):
-            yield found[at] if at < len(found) else None
+            yield result[at] if at < len(result) else None
 
 
 def _filled(given: TensorType | None, declared: TensorType | None) -> TensorType | None:

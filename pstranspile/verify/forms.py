@@ -50,14 +50,14 @@ def missing_slots(op: Op, schema: OpSchema) -> list[tuple[Slot, bool]]:
     A gradient op may leave out any gradient that nobody needs.
     """
     may_be_empty = op.type in MAY_BE_EMPTY
-    found: list[tuple[Slot, bool]] = []
+    result: list[tuple[Slot, bool]] = []
     for is_output, slots, held in ((False, schema.inputs, op.inputs), (True, schema.outputs, op.outputs)):
         for name, slot in slots.items():
             if held.get(name) or slot.dispensable or (slot.duplicable and may_be_empty):
                 continue
             if not (is_output and schema.forward):
-                found.append((slot, is_output))
-    return found
+                result.append((slot, is_output))
+    return result
 
 
 def needed_variables(op: Op, reading: bool) -> set[str]:

@@ -18,24 +18,24 @@ def references(op: Op) -> list[tuple[str, int]]:
 
     `listen_and_serv` names some of its blocks by plain numbers, and some at the end of strings (`name:3`).
     """
-    found: list[tuple[str, int]] = []
+    result: list[tuple[str, int]] = []
     if op.type == "listen_and_serv":
         for name in _BLOCK_NUMBERS:
             number = op.attrs.get(name)
             if isinstance(number, int) and number != -1:
-                found.append((name, int(number)))
+                result.append((name, int(number)))
     for name, value in op.attrs.items():
         if isinstance(value, BlockRef):
-            found.append((name, int(value)))
+            result.append((name, int(value)))
         elif isinstance(value, BlockRefs):
-            found += [(name, index) for index in value]
+            result += [(name, index) for index in value]
     if op.type == "listen_and_serv":
         for name in _BLOCK_LISTS:
             entries = op.attrs.get(name)
             for entry in entries if isinstance(entries, Strings) else ():
                 number = entry.rpartition(":")[2]
-                found.append((name, int(number) if number.isdecimal() and len(number) < 10 else -1))
-    return found
+                result.append((name, int(number) if number.isdecimal() and len(number) < 10 else -1))
+    return result
 
 
 def check_blocks(findings: Findings) -> bool:

@@ -108,22 +108,22 @@ class Walk:
 
     def made(self) -> dict[str, TensorType]:
         """The types that ops have given the persistable variables of block 0, as far as they are known."""
-        found: dict[str, TensorType] = {}
+        result: dict[str, TensorType] = {}
         for name, number in self._ready.get(0, EMPTY).items():
             var = self.blocks[0].vars.get(name)
             if var is not None and var.persistable and name in self._written_globals:
                 known = self.types[number].known
                 if known is not None:
-                    found[name] = known
-        return found
+                    result[name] = known
+        return result
 
     def written(self, index: int) -> frozenset[str]:
         """Names that the ops of a block write."""
-        found = self._written.get(index)
-        if found is None:
+        result = self._written.get(index)
+        if result is None:
             names = chain.from_iterable(chain.from_iterable(op.outputs.values() for op in self.blocks[index].ops))
-            found = self._written[index] = frozenset(names)
-        return found
+            result = self._written[index] = frozenset(names)
+        return result
 
     # Blocks
 

@@ -183,8 +183,8 @@ class Assembler:
             blocks.append(self.blocks[label].close())
         distribution: Distribution | None = None
         if self.distribution:
-            distribution, found = read_distribution(self.distribution, self.context.file, self.context.language)
-            self.context.findings += found
+            distribution, result = read_distribution(self.distribution, self.context.file, self.context.language)
+            self.context.findings += result
         self.programs.setdefault(head.name, Program(tuple(blocks), head.seed, head.version, distribution))
         self.program, self.blocks, self.stack, self.distribution = None, {}, [], []
 

@@ -124,19 +124,19 @@ def literal_kind(literal: Token | Node, context: Context) -> tuple[AttrKind | No
         kind = natural_kind(literal, context)
         return kind, kind is not None
     parts = tokens(literal)
-    found: dict[AttrKind, Token] = {}
+    result: dict[AttrKind, Token] = {}
     for part in parts:
         kind = natural_kind(part, context)
         if kind is None:
             return None, False
-        found.setdefault(kind, part)
-    if found.keys() == {AttrKind.INT, AttrKind.FLOAT}:
+        result.setdefault(kind, part)
+    if result.keys() == {AttrKind.INT, AttrKind.FLOAT}:
         return AttrKind.FLOATS, True
-    if len(found) > 1:
-        odd = list(found.values())[1]
+    if len(result) > 1:
+        odd = list(result.values())[1]
         context.report(codes.ATTRIBUTE_LITERAL, "the elements of a list are all of one kind", odd)
         return None, False
-    return (_LIST_KIND[next(iter(found))] if found else None), True
+    return (_LIST_KIND[next(iter(result))] if result else None), True
 
 
 def fits(kind: AttrKind, natural: AttrKind | None, is_list: bool) -> bool:

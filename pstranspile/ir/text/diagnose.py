@@ -104,8 +104,8 @@ def refusal(problem: UnexpectedInput, text: str, context: Context) -> Diagnostic
     before = text[:position].rstrip(BLANKS + "\n") if position >= len(text) else text[:position]
     line = context.first_line + before.count("\n")
     column = len(before) - (before.rfind("\n") + 1) + 1
-    found, focus = _found(text, position)
-    message = f"expected {_in_words(expected)}, found {found}"
+    result, focus = _found(text, position)
+    message = f"expected {_in_words(expected)}, found {result}"
     first = re.match(rf"[{BLANKS}]*([A-Za-z_]\w*)[{BLANKS}]*([%@^]?)", text)
     if first and first.group(2) and position <= first.end():
         wanted = {"%": ["param", "state", "temp"], "@": ["program"], "^": ["block"]}[first.group(2)]
@@ -156,8 +156,8 @@ def _check_start(text: str, context: Context) -> None:
         line = text.count("\n", 0, first.start(1)) + 1
         word = re.split(f"[{BLANKS}]", first.group(1))[0][:40]
         hint = did_you_mean(word, ["ir"]) if len(word) < 4 else ""
-        found, _ = _found(word, 0) if _UNSEEN.match(word) else (f"`{word}`", "")
-        message = f"the text opens with the version line `ir {VERSION}`, found {found}{hint}"
+        result, _ = _found(word, 0) if _UNSEEN.match(word) else (f"`{word}`", "")
+        message = f"the text opens with the version line `ir {VERSION}`, found {result}{hint}"
         column = first.start(1) - text.rfind("\n", 0, first.start(1))
         context.findings.append(error(codes.VERSION_LINE, message, Location(file, line, column), focus=word))
 
@@ -190,13 +190,13 @@ def diagnose(text: str, context: Context) -> None:
         at += count
     if at >= len(lines):
         assembler.finish(SourceText(context.file, text))
-    found = [
+    result = [
         finding
         for index, finding in enumerate(context.findings)
         if structure_lost is None or index < structure_lost or finding.code not in _STRUCTURE
     ]
-    if found:
-        raise DiagnosticError(first_findings(found))
+    if result:
+        raise DiagnosticError(first_findings(result))
 
 
 def _misplaced_version(version: Node, context: Context) -> None:

@@ -26,11 +26,11 @@ _MARK = "\x00"
 
 def block_refs(attrs: Attrs) -> tuple[int, ...]:
     """The blocks that attributes refer to, in order of the attributes' names."""
-    found: list[int] = []
+    result: list[int] = []
     for attribute in sorted([a for a, value in attrs.items() if isinstance(value, BlockRef | BlockRefs)]):
         value = attrs[attribute]
-        found += value if isinstance(value, BlockRefs) else [int(value)]  # pyright: ignore[reportArgumentType]
-    return tuple(found)
+        result += value if isinstance(value, BlockRefs) else [int(value)]  # pyright: ignore[reportArgumentType]
+    return tuple(result)
 
 
 # The fields of a variable that its line shows, what stands before its name, what after.
@@ -149,22 +149,22 @@ class Lines:
         known, out = self.descriptions.setdefault(indent, {}).get, list[str]()
         for var in variables:
             name, tensor, described = var[0], var[2], var[1:8]
-            found = known(id(tensor))
-            if found is None or found[0] != described or found[0][4] is not var[5] or var[9] is not None:
-                found = self._description(var, indent)
-            out.append(f"{found[1]}{name}{found[2]}")
+            result = known(id(tensor))
+            if result is None or result[0] != described or result[0][4] is not var[5] or var[9] is not None:
+                result = self._description(var, indent)
+            out.append(f"{result[1]}{name}{result[2]}")
         return out
 
     def _description(self, var: Var, indent: str) -> _Description:
         """What stands around the name of a variable, found again by the identity of its tensor description."""
         key = (indent, *var[1:8], repr(var.parameter), var.written_defaults)
-        found = self.described.get(key)
-        if found is None:
+        result = self.described.get(key)
+        if result is None:
             before, after = var_parts(var)
-            found = self.described[key] = (var[1:8], indent + before, after)
+            result = self.described[key] = (var[1:8], indent + before, after)
         if var.written_defaults is None:
-            self.descriptions[indent][id(var.tensor)] = found
-        return found
+            self.descriptions[indent][id(var.tensor)] = result
+        return result
 
     def ops(self, ops: tuple[Op, ...], start: int, indent: str) -> tuple[list[str], tuple[int, ...]]:
         """(the lines of the ops from `start` up to the first that refers to blocks, those blocks)."""
@@ -204,11 +204,11 @@ class Lines:
         values = op.attrs.values()
         exact = [repr(v) if isinstance(v, float | Floats) else v for v in values]  # tells -0.0 from 0.0
         key = (op.type, op.role_vars is None, *op.attrs, None, *map(type, values), *exact)
-        found = self.alike.get(key)
-        if found is None:
+        result = self.alike.get(key)
+        if result is None:
             text = braces_text(op.type, op.attrs, op.role_vars is not None, self.language)
-            found = self.alike[key] = (text, odd_characters(text), block_refs(op.attrs))
-        return found
+            result = self.alike[key] = (text, odd_characters(text), block_refs(op.attrs))
+        return result
 
     def _plainly(self, shape: _Shape, op: Op, braces: str, indent: str) -> tuple[str, int]:
         """(the line of an op whose shape has no function yet, the odd characters in it)."""

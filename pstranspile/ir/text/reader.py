@@ -67,15 +67,15 @@ def read_version(node: Node, context: Context) -> None:
 
 
 def _settings(children: Iterable[Node], known: Iterable[str], what: str, context: Context) -> dict[str, Token]:
-    found: dict[str, Token] = {}
+    result: dict[str, Token] = {}
     for child in children:
         name, value = tokens(child)
         if not keyword(name, known, what, context):
             continue
-        if name in found:
+        if name in result:
             context.report(codes.DUPLICATE_NAME, f"`{name}` is written twice", name)
-        found[str(name)] = value
-    return found
+        result[str(name)] = value
+    return result
 
 
 def _setting_number(value: Token | None, kind: str, default: int, context: Context, low: int | None = None) -> int:
@@ -152,27 +152,27 @@ def _described(node: Node, context: Context) -> TensorType | None:
 
 
 def _elements(node: Node, context: Context) -> tuple[VarKind | DType, ...]:
-    found: list[VarKind | DType] = []
+    result: list[VarKind | DType] = []
     for specs in nodes(node)[1:]:
         for spec in nodes(specs):
             first = token(spec, 0)
             if spec.data != "word" or len(specs.children) != 1:
                 context.report(codes.SYNTAX, "a tuple lists kinds and element types, one word each", first)
             elif keyword(first, ELEMENT_WORDS, "kind or element type", context):
-                found.append(ELEMENT_WORDS[first])
-    return tuple(found)
+                result.append(ELEMENT_WORDS[first])
+    return tuple(result)
 
 
 def _written(node: Node, context: Context) -> tuple[str, ...]:
     """`written(persistable, lod_level)`: the fields that a file writes out although they are at their default."""
-    found: list[str] = []
+    names: list[str] = []
     for specs in nodes(node)[1:]:
         first = token(nodes(specs)[0], 0)
         if len(specs.children) != 1 or nodes(specs)[0].data != "word":
             context.report(codes.SYNTAX, "`written` lists names of fields", first)
         elif keyword(first, WRITTEN_FIELDS, "optional field of a variable", context):
-            found.append(str(first))
-    return tuple(found)
+            names.append(str(first))
+    return tuple(names)
 
 
 class _Description:
@@ -241,12 +241,12 @@ _PARAMETER_WORDS = {
 
 
 def _parameter_settings(node: Node, context: Context) -> dict[str, Token]:
-    found: dict[str, Token] = {}
+    result: dict[str, Token] = {}
     for child in nodes(node):
         name, value = token(child, 0), child.children[-1]
         if not keyword(name, _PARAMETER_WORDS, "property of a parameter", context):
             continue
-        if name in found:
+        if name in result:
             context.report(codes.DUPLICATE_NAME, f"`{name}` is written twice", name)
         if child.data != "attribute" or isinstance(value, Tree):
             context.report(codes.SYNTAX, f"expected `{name}=` and one value", name)
@@ -260,21 +260,21 @@ def _parameter_settings(node: Node, context: Context) -> dict[str, Token]:
         ):
             continue
         else:
-            found[str(name)] = value
-    return found
+            result[str(name)] = value
+    return result
 
 
 def _parameter(node: Node | None, context: Context) -> tuple[ParameterInfo, bool]:
     """What the braces of a `param` say, and whether it is persistable."""
-    found = _parameter_settings(node, context) if node is not None else {}
-    regularizer = found.get("regularizer")
+    result = _parameter_settings(node, context) if node is not None else {}
+    regularizer = result.get("regularizer")
     info = ParameterInfo(
-        trainable=found.get("trainable", "true") == "true",
-        learning_rate=float(found.get("learning_rate", 1.0)),
-        is_distributed=found.get("is_distributed", "false") == "true",
+        trainable=result.get("trainable", "true") == "true",
+        learning_rate=float(result.get("learning_rate", 1.0)),
+        is_distributed=result.get("is_distributed", "false") == "true",
         regularizer=None if regularizer is None else read_text(regularizer, context),
     )
-    return info, found.get("persistable", "true") == "true"
+    return info, result.get("persistable", "true") == "true"
 
 
 def read_declaration(node: Node, context: Context) -> Var:

@@ -57,9 +57,9 @@ class Tables:
             name, pattern = self._patterns[terminal]
             if match is None:
                 match = self._compiled[terminal] = re.compile(pattern).match
-            found = match(text, position)
-            if found is not None:
-                return name, found.group()
+            result = match(text, position)
+            if result is not None:
+                return name, result.group()
         raise Refused
 
     def parse(self, text: str, start: str) -> Node:

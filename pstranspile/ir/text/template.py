@@ -214,18 +214,18 @@ class AttributeReader:
 
     def _read_long(self, op_type: str, text: str) -> tuple[Attrs, tuple[str, ...] | None]:
         """The same for a text with long lists: it is read with one number in each, then what they hold is put there."""
-        found: dict[str, tuple[int, int]] = {}
+        result: dict[str, tuple[int, int]] = {}
 
         def cut(match: re.Match[str]) -> str:
-            if match[1] in found:
+            if match[1] in result:
                 raise Unfit
-            found[match[1]] = start, end = match.span(3)
+            result[match[1]] = start, end = match.span(3)
             whole = all(text.find(mark, start, end) < 0 for mark in ".eE")
             return f"{match[1]}{match[2]}[{'0' if whole else '0.5'}]"
 
         attrs, role_vars = self.read(op_type, _LONG_LIST.sub(cut, text))
         values: dict[str, AttrValue] = {**attrs}
-        for name, span in found.items():
+        for name, span in result.items():
             kind = kind_of(values[name]) if name in values else AttrKind.BOOLEAN
             element = ELEMENT_KIND.get(kind)
             if element is None or len(values[name]) != 1:  # pyright: ignore[reportArgumentType]

@@ -107,13 +107,13 @@ def _shifted(op: Op, x: Array, *, back: bool) -> Array:
     channels = x.shape[1]
     later, earlier = (int(np.float32(channels * times) * np.float32(ratio)) for times in (1, 2))
     parts = x.reshape(-1, steps, *x.shape[1:])
-    found = parts.copy()
+    result = parts.copy()
     moved = ((slice(0, later), not back), (slice(later, earlier), back))
     for which, forward in moved:
         to, come, gap = (slice(1, None), slice(0, -1), 0) if forward else (slice(0, -1), slice(1, None), -1)
-        found[:, to, which] = parts[:, come, which]
-        found[:, gap, which] = 0
-    return found.reshape(x.shape)
+        result[:, to, which] = parts[:, come, which]
+        result[:, gap, which] = 0
+    return result.reshape(x.shape)
 
 
 @kernel("temporal_shift")
@@ -155,10 +155,10 @@ def _maxout_grad(op: Op) -> Run:
 
     def run(X: Array, Out_GRAD: Array) -> Array:
         parts, axis = _candidates(op, X)
-        found = np.zeros(parts.shape, Out_GRAD.dtype)
+        result = np.zeros(parts.shape, Out_GRAD.dtype)
         first = np.expand_dims(np.argmax(parts, axis=axis), axis)
-        np.put_along_axis(found, first, np.expand_dims(Out_GRAD, axis), axis=axis)
-        return found.reshape(X.shape)
+        np.put_along_axis(result, first, np.expand_dims(Out_GRAD, axis), axis=axis)
+        return result.reshape(X.shape)
 
     return run
 

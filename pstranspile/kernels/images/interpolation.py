@@ -85,16 +85,16 @@ def _sizes(op: Op, dims: Dims, given: tuple[Array | None, list[Array] | None, Ar
     out_size, size_tensors, scale_tensor = given
     scale = real(op, "scale") if scale_tensor is None else first(scale_tensor)
     if size_tensors:
-        found = tuple(int(first(part)) for part in size_tensors)
+        result = tuple(int(first(part)) for part in size_tensors)
     elif out_size is not None:
-        found = tuple(out_size.reshape(-1).tolist())
+        result = tuple(out_size.reshape(-1).tolist())
     elif scale > 0:
-        found = tuple(scaled_dim(dim, scale) for dim in dims)
+        result = tuple(scaled_dim(dim, scale) for dim in dims)
     else:
-        found = tuple(int_attr(op, name) for name in SIZES[-len(dims) :])
-    if len(found) != len(dims) or min(found) < 1:
-        raise ValueError(f"images of {list(dims)} can't be scaled to {list(found)}")
-    return found
+        result = tuple(int_attr(op, name) for name in SIZES[-len(dims) :])
+    if len(result) != len(dims) or min(result) < 1:
+        raise ValueError(f"images of {list(dims)} can't be scaled to {list(result)}")
+    return result
 
 
 def _plan(
@@ -114,13 +114,13 @@ def _interpolate_values(op: Op) -> Run:
     plain = op.type == "nearest_interp"
 
     def run(X: Array, OutSize: Array | None, SizeTensor: list[Array] | None, Scale: Array | None) -> Array:
-        found = X
+        result = X
         for axis, taps in _plan(op, X, (OutSize, SizeTensor, Scale)):
             if plain:
-                found = np.take(found, taps[0][0], axis=axis)
+                result = np.take(result, taps[0][0], axis=axis)
             else:
-                found = sum(np.take(found, index, axis=axis) * weight for index, weight in taps)
-        return found
+                result = sum(np.take(result, index, axis=axis) * weight for index, weight in taps)
+        return result
 
     return run
 
@@ -130,10 +130,10 @@ def _interpolate_grad(op: Op) -> Run:
     def run(
         X: Array, OutSize: Array | None, SizeTensor: list[Array] | None, Scale: Array | None, Out_GRAD: Array
     ) -> Array:
-        found = Out_GRAD
+        result = Out_GRAD
         for axis, taps in _plan(op, X, (OutSize, SizeTensor, Scale)):
-            found = sum(folded(found * weight, axis, index, X.shape[axis]) for index, weight in taps)
-        return found
+            result = sum(folded(result * weight, axis, index, X.shape[axis]) for index, weight in taps)
+        return result
 
     return run
 
@@ -171,8 +171,8 @@ def _grid_sampler_values(X: Array, Grid: Array) -> Array:
     elements, total = _by_channel(X), 0
     for number, inside, across, along, _ in _corners(X, Grid):
         total = total + np.where(inside, across * along, 0)[..., None] * elements[number]
-    found = np.moveaxis(np.asarray(total), -1, 1)
-    return np.ascontiguousarray(found).reshape(*X.shape[:2], *Grid.shape[1:3])
+    result = np.moveaxis(np.asarray(total), -1, 1)
+    return np.ascontiguousarray(result).reshape(*X.shape[:2], *Grid.shape[1:3])
 
 
 def _require_grid(x: Array, grid: Array) -> None:
@@ -218,8 +218,8 @@ def _base_points(op: Op, shape: Array | None, dtype: str) -> Array:
 def _affine_grid_values(op: Op) -> Run:
     def run(Theta: Array, OutputShape: Array | None) -> Array:
         points = _base_points(op, OutputShape, Theta.dtype)
-        found = points.reshape(-1, 3) @ Theta.swapaxes(1, 2)
-        return found.reshape(len(Theta), *points.shape[:2], 2)
+        result = points.reshape(-1, 3) @ Theta.swapaxes(1, 2)
+        return result.reshape(len(Theta), *points.shape[:2], 2)
 
     return run
 

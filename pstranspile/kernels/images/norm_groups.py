@@ -205,8 +205,8 @@ def _spectral_norm_grad(op: Op) -> Run:
         matrix, u, v, sigma = _as_matrix(op, Weight, U, V)
         gradient = np.moveaxis(Out_GRAD, dim, 0).reshape(matrix.shape)
         of_sigma = np.add.reduce(gradient * matrix, axis=None) / sigma
-        found = (gradient - of_sigma * np.outer(u, v)) / sigma
+        result = (gradient - of_sigma * np.outer(u, v)) / sigma
         dims = (Weight.shape[dim], *Weight.shape[:dim], *Weight.shape[dim + 1 :])
-        return np.ascontiguousarray(np.moveaxis(found.reshape(dims), 0, dim))
+        return np.ascontiguousarray(np.moveaxis(result.reshape(dims), 0, dim))
 
     return run

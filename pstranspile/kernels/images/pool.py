@@ -70,9 +70,9 @@ def windows_of(op: Op, dims: tuple[int, ...]) -> Windows:
     if flag(op, "global_pooling"):
         return plain_windows(dims, dims, ones, ((0, 0),) * len(dims), ones, exclusive=flag(op, "exclusive"))
     size = ints_attr(op, "ksize")
-    found = window_counts(op, dims, size, ones)
+    result = window_counts(op, dims, size, ones)
     padding, strides = padding_of(op, dims, size), ints_attr(op, "strides")
-    return plain_windows(dims, size, strides, padding, found, exclusive=flag(op, "exclusive"))
+    return plain_windows(dims, size, strides, padding, result, exclusive=flag(op, "exclusive"))
 
 
 def _adaptive_windows(dims: tuple[int, ...], counts: tuple[int, ...]) -> Windows:
@@ -93,29 +93,29 @@ def plain_windows(
     size: tuple[int, ...],
     strides: tuple[int, ...],
     padding: Padding,
-    found: tuple[int, ...],
+    result: tuple[int, ...],
     *,
     exclusive: bool,
 ) -> Windows:
     """`found` windows of one size at equal distances; `exclusive`: averages leave the padding out."""
     choices: list[list[slice]] = []
     real: list[Array] = []
-    for dim, k, stride, count, (before, _) in zip(dims, size, strides, found, padding, strict=True):
+    for dim, k, stride, count, (before, _) in zip(dims, size, strides, result, padding, strict=True):
         last = (count - 1) * stride
         choices.append([slice(at, at + last + 1, stride) for at in range(k)])
         starts = np.arange(count) * stride - before
         real.append(np.minimum(starts + k, dim) - np.maximum(starts, 0))
-    reached = padding_to_last(padding, dims, size, strides, found)
-    return Windows(reached, choices, _product(real) if exclusive else np.full(found, math.prod(size)))
+    reached = padding_to_last(padding, dims, size, strides, result)
+    return Windows(reached, choices, _product(real) if exclusive else np.full(result, math.prod(size)))
 
 
 def largest_of(windows: Windows, x: Array) -> Array:
     """The maximum of each window of images."""
-    padded, found = windows.pad(x, LEAST), None
+    padded, result = windows.pad(x, LEAST), None
     for place in windows.places():
         part = padded[place]
-        found = part.copy() if found is None else np.maximum(found, part, out=found)
-    return found
+        result = part.copy() if result is None else np.maximum(result, part, out=result)
+    return result
 
 
 def average_of(windows: Windows, x: Array) -> Array:
@@ -129,25 +129,25 @@ def average_of(windows: Windows, x: Array) -> Array:
 def gradient_of_largest(windows: Windows, x: Array, out: Array, gradient: Array) -> Array:
     """The gradient of images from that of the maxima; the first of equal elements takes it all."""
     padded = windows.pad(x, LEAST)
-    found, taken = np.zeros_like(padded), np.zeros(out.shape, bool)
+    result, taken = np.zeros_like(padded), np.zeros(out.shape, bool)
     for place in windows.places():
         hit = padded[place] == out
         hit &= ~taken
         taken |= hit
         if isinstance(place[1], slice):
-            found[place] += gradient * hit
+            result[place] += gradient * hit
         else:  # windows of adaptive pooling overlap
-            np.add.at(found, (slice(None), slice(None), *place[1:]), gradient * hit)
-    return windows.cropped(found, x.shape[2:])
+            np.add.at(result, (slice(None), slice(None), *place[1:]), gradient * hit)
+    return windows.cropped(result, x.shape[2:])
 
 
 def gradient_of_average(windows: Windows, x: Array, gradient: Array) -> Array:
     """The gradient of images from that of the averages."""
     share = gradient / windows.counts.astype(x.dtype)
-    found = np.zeros_like(windows.pad(x, 0))
+    result = np.zeros_like(windows.pad(x, 0))
     for place in windows.places():
-        found[place] += share
-    return windows.cropped(found, x.shape[2:])
+        result[place] += share
+    return windows.cropped(result, x.shape[2:])
 
 
 @kernel("pool2d pool3d")
@@ -176,13 +176,13 @@ def is_max(op: Op) -> bool:
 
 def _members(op: Op, x: Array) -> list[Array]:
     """Which elements along each dim each window of adaptive pooling has, as matrices of 0 and 1."""
-    found: list[Array] = []
+    result: list[Array] = []
     dims = x.shape[2:]
     for dim, count in zip(dims, _adaptive_counts(op, dims), strict=True):
         starts, ends = _adaptive_bounds(dim, count)
         at = np.arange(dim)
-        found.append(((at >= starts[:, None]) & (at < ends[:, None])).astype(x.dtype))
-    return found
+        result.append(((at >= starts[:, None]) & (at < ends[:, None])).astype(x.dtype))
+    return result
 
 
 def _along(x: Array, matrices: list[Array]) -> Array:

@@ -33,14 +33,14 @@ def _max_pool_with_index_values(op: Op) -> Run:
         windows = windows_of(op, dims)
         numbers = np.arange(np.prod(dims), dtype="int32").reshape(1, 1, *dims)
         padded, numbers = windows.pad(X, 0), windows.pad(numbers, -1)
-        found = np.zeros((*X.shape[:2], *windows.counts.shape), X.dtype)
-        mask = np.full(found.shape, -1, "int32")
+        result = np.zeros((*X.shape[:2], *windows.counts.shape), X.dtype)
+        mask = np.full(result.shape, -1, "int32")
         for place in windows.places():
             part, number = padded[place], numbers[place]
-            larger = (mask < 0) | (part > found) | (np.isnan(part) & ~np.isnan(found))
+            larger = (mask < 0) | (part > result) | (np.isnan(part) & ~np.isnan(result))
             larger &= number >= 0
-            found, mask = np.where(larger, part, found), np.where(larger, number, mask)
-        return found, mask
+            result, mask = np.where(larger, part, result), np.where(larger, number, mask)
+        return result, mask
 
     return run
 
@@ -55,18 +55,18 @@ def _flat_places(numbers: Array, dims: tuple[int, ...], what: str) -> Array:
 
 @plain_kernel("max_pool2d_with_index_grad max_pool3d_with_index_grad", "X@GRAD", lod="none")
 def _max_pool_with_index_grad(X: Array, Mask: Array, Out_GRAD: Array) -> Array:
-    found = np.zeros(X.size, Out_GRAD.dtype)
-    np.add.at(found, _flat_places(Mask, X.shape[2:], "Mask").reshape(-1), Out_GRAD.reshape(-1))
-    return found.reshape(X.shape)
+    result = np.zeros(X.size, Out_GRAD.dtype)
+    np.add.at(result, _flat_places(Mask, X.shape[2:], "Mask").reshape(-1), Out_GRAD.reshape(-1))
+    return result.reshape(X.shape)
 
 
 @kernel("unpool")
 def _unpool_values(op: Op) -> Run:
     def run(X: Array, Indices: Array) -> Array:
         dims = unpooled_dims(op, X.shape[2:])
-        found = np.zeros((*X.shape[:2], *dims), X.dtype)
-        found.reshape(-1)[_flat_places(Indices, dims, "the index")] = X.reshape(len(X) * X.shape[1], -1)
-        return found
+        result = np.zeros((*X.shape[:2], *dims), X.dtype)
+        result.reshape(-1)[_flat_places(Indices, dims, "the index")] = X.reshape(len(X) * X.shape[1], -1)
+        return result
 
     return run
 
@@ -104,16 +104,16 @@ def _spp_grad(op: Op) -> Run:
     largest = is_max(op)
 
     def run(X: Array, Out: Array, Out_GRAD: Array) -> Array:
-        found, start = np.zeros_like(X), 0
+        result, start = np.zeros_like(X), 0
         for bins, windows in _pyramid(op, X):
             dims = (*X.shape[:2], bins, bins)
             end = start + X.shape[1] * bins * bins
             out, gradient = (value[:, start:end].reshape(dims) for value in (Out, Out_GRAD))
             if largest:
-                found += gradient_of_largest(windows, X, out, gradient)
+                result += gradient_of_largest(windows, X, out, gradient)
             else:
-                found += gradient_of_average(windows, X, gradient)
+                result += gradient_of_average(windows, X, gradient)
             start = end
-        return found
+        return result
 
     return run

@@ -84,9 +84,9 @@ def _softmax_grad(op: Op) -> Run:
     axis = int_attr(op, "axis", -1)
 
     def run(Out: Array, Out_GRAD: Array) -> Array:
-        found = Out_GRAD - sum_of_row(Out_GRAD * Out, axis)
-        found *= Out
-        return found
+        result = Out_GRAD - sum_of_row(Out_GRAD * Out, axis)
+        result *= Out
+        return result
 
     return run
 

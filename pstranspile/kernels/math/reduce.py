@@ -21,10 +21,10 @@ def _cumsum(op: Op) -> Run:
 
     def run(X: Array) -> Array:
         x = np.flip(X, axis) if reverse else X
-        found = np.cumsum(x, axis, dtype=x.dtype)
+        result = np.cumsum(x, axis, dtype=x.dtype)
         if exclusive:
-            found -= x
-        return np.ascontiguousarray(np.flip(found, axis) if reverse else found)
+            result -= x
+        return np.ascontiguousarray(np.flip(result, axis) if reverse else result)
 
     return run
 
@@ -94,11 +94,11 @@ def _mean(op: Op) -> Run:
         x = X if made is None else X.astype(made)
         over = axes(x.ndim)
         if len(over) == x.ndim:
-            found = total(x).reshape((1,) * (x.ndim if keep else 1))
+            result = total(x).reshape((1,) * (x.ndim if keep else 1))
         else:
-            found = np.add.reduce(x, axis=over, dtype=x.dtype, keepdims=keep)
+            result = np.add.reduce(x, axis=over, dtype=x.dtype, keepdims=keep)
         count = _count(x.shape, over)
-        return truncated_quotient(found, count) if x.dtype.kind in "iu" else found / count
+        return truncated_quotient(result, count) if x.dtype.kind in "iu" else result / count
 
     return run
 
@@ -117,9 +117,9 @@ def _spread(op: Op) -> Callable[[Array, Array], Array]:
     def spread(x: Array, value: Array) -> Array:
         gone = axes(x.ndim)
         dims = tuple([1 if at in gone else dim for at, dim in enumerate(x.shape)])
-        found = np.empty(x.shape, value.dtype)
-        found[...] = value.reshape(dims)
-        return found
+        result = np.empty(x.shape, value.dtype)
+        result[...] = value.reshape(dims)
+        return result
 
     return spread
 

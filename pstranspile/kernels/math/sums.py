@@ -21,13 +21,13 @@ def _plain_sum(op: Op) -> str | None:
 
 def _sum_of_arrays(arrays: list[list[Any]]) -> list[Any]:
     """Tensor arrays added up, step by step; a step that one of them has not is that of the others."""
-    found: list[Any] = []
+    result: list[Any] = []
     for step in range(max(map(len, arrays))):
         held = [array[step] for array in arrays if step < len(array) and array[step] is not None]
         parts = [item.data if isinstance(item, LoDTensor) else item for item in held]
         total = sum(parts[1:], start=parts[0]) if parts else None
-        found.append(held[0]._replace(data=total) if held and isinstance(held[0], LoDTensor) else total)
-    return found
+        result.append(held[0]._replace(data=total) if held and isinstance(held[0], LoDTensor) else total)
+    return result
 
 
 @kernel("sum", inline=_plain_sum)

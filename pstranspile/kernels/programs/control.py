@@ -166,10 +166,10 @@ def _run_conditional_block_grad(op: Op) -> Run:
             backward.execute()
         totals: dict[str, Value] = {}
         for name, gradient in wanted_gradients(op, "Input"):
-            found = backward.own(gradient_name(name)) if backward else None
+            result = backward.own(gradient_name(name)) if backward else None
             if backward is None and name in outputs:  # the block has left the variable as it was, and so its gradient
-                found = context.find(gradient_name(name))
-            totals[gradient] = zeros_for(context.find(name)) if found is None else found
+                result = context.find(gradient_name(name))
+            totals[gradient] = zeros_for(context.find(name)) if result is None else result
         ended = _ended(steps[0].context.ops(), backward.ops(), outside) if backward else set[str]()
         for name in ended:
             zeros = zeros_for(context.find(name))

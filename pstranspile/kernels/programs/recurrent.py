@@ -49,10 +49,10 @@ class _Recurrence(NamedTuple):
 
     def length(self, context: ExecutionContext) -> int:
         """The number of steps, dim 0 of every input."""
-        found = {name: len(self.sequence(context, name)) for name in self.inputs}
-        if len(set(found.values())) != 1:
-            raise ValueError(f"the inputs must have the same number of steps: {found or 'there are none'}")
-        return next(iter(found.values()))
+        result = {name: len(self.sequence(context, name)) for name in self.inputs}
+        if len(set(result.values())) != 1:
+            raise ValueError(f"the inputs must have the same number of steps: {result or 'there are none'}")
+        return next(iter(result.values()))
 
     @staticmethod
     def sequence(context: ExecutionContext, name: str) -> Any:

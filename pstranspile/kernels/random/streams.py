@@ -62,10 +62,10 @@ _OF_THREADS: dict[int, Any] = {}
 
 def _generator() -> Any:
     """The thread's generator, whose state is set before it is used; making one costs as much as 1,000 numbers."""
-    found = _OF_THREADS.get(get_ident())
-    if found is None:
-        found = _OF_THREADS[get_ident()] = np.random.Philox(key=0)
-    return found
+    result = _OF_THREADS.get(get_ident())
+    if result is None:
+        result = _OF_THREADS[get_ident()] = np.random.Philox(key=0)
+    return result
 
 
 def _in_words(number: int, count: int) -> Array:
@@ -75,10 +75,10 @@ def _in_words(number: int, count: int) -> Array:
 
 def _fractions(drawn: Array) -> Floats:
     """Words as float64 numbers inside (0, 1), evenly spread and symmetric about 1/2."""
-    found = (drawn >> np.uint64(12)).astype(np.float64)
-    found += 0.5
-    found *= 2.0**-52
-    return found
+    result = (drawn >> np.uint64(12)).astype(np.float64)
+    result += 0.5
+    result *= 2.0**-52
+    return result
 
 
 def _in_chunks(key: Key, offset: int, count: int, dtype: Any, made_of: Callable[[Floats], Floats]) -> Array:

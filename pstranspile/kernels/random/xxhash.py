@@ -32,18 +32,18 @@ def row_hashes(rows: Array, seed: int) -> Array:
         for at in range(stripes):
             states[at % 4] = _mixed(states[at % 4], lanes[:, at])
         turned = [_turned(state, bits) for state, bits in zip(states, (1, 7, 12, 18), strict=True)]
-        found = turned[0] + turned[1] + turned[2] + turned[3]
+        result = turned[0] + turned[1] + turned[2] + turned[3]
         for state in states:
-            found = (found ^ _mixed(np.zeros_like(state), state)) * np.uint64(_P1) + np.uint64(_P4)
+            result = (result ^ _mixed(np.zeros_like(state), state)) * np.uint64(_P1) + np.uint64(_P4)
     else:
-        found = np.full(count, (seed + _P5) & _MASK, "uint64")
-    found += np.uint64(words * 4)
+        result = np.full(count, (seed + _P5) & _MASK, "uint64")
+    result += np.uint64(words * 4)
     for at in range(stripes, lanes.shape[1]):
-        found ^= _mixed(np.zeros_like(found), lanes[:, at])
-        found = _turned(found, 27) * np.uint64(_P1) + np.uint64(_P4)
+        result ^= _mixed(np.zeros_like(result), lanes[:, at])
+        result = _turned(result, 27) * np.uint64(_P1) + np.uint64(_P4)
     if words % 2:
-        found ^= rows[:, -1].astype("uint64") * np.uint64(_P1)
-        found = _turned(found, 23) * np.uint64(_P2) + np.uint64(_P3)
-    found = (found ^ found >> np.uint64(33)) * np.uint64(_P2)
-    found = (found ^ found >> np.uint64(29)) * np.uint64(_P3)
-    return found ^ found >> np.uint64(32)
+        result ^= rows[:, -1].astype("uint64") * np.uint64(_P1)
+        result = _turned(result, 23) * np.uint64(_P2) + np.uint64(_P3)
+    result = (result ^ result >> np.uint64(33)) * np.uint64(_P2)
+    result = (result ^ result >> np.uint64(29)) * np.uint64(_P3)
+    return result ^ result >> np.uint64(32)

@@ -41,8 +41,8 @@ def _run_write_to_array(op: Op) -> Run:
 
     def run(X: Value, I: Any, context: ExecutionContext) -> list[Value]:  # noqa: E741 (Fluid's name of the slot)
         index = _index(I)
-        found = context.find(array)
-        items = cast("list[Value]", found) if isinstance(found, list) else []
+        result = context.find(array)
+        items = cast("list[Value]", result) if isinstance(result, list) else []
         items += [None] * (index + 1 - len(items))
         held = items[index]
         items[index] = _copy(X) if held is None or not adds else _plus(held, X)
@@ -62,11 +62,11 @@ def _run_read_from_array(op: Op) -> Run:
             raise ValueError("X must be an array of tensors")
         items = cast("list[Value]", X or [])  # a gradient that no step has written yet is an empty array
         if index < len(items) and items[index] is not None:
-            found = items[index]
+            result = items[index]
             if not takes:
-                return _copy(found)
+                return _copy(result)
             items[index] = None
-            return found
+            return result
         if like is None:
             raise ValueError(f"X has no element {index}; it has {len(items)} elements")
         # a gradient that nothing has asked for: zeros like what was written
@@ -170,9 +170,9 @@ def _shrink_grad(op: Op) -> Run:
 
     def run(context: ExecutionContext, X: Any) -> Any:
         grad = np.zeros_like(plain(X))
-        found = context.find(gradient)  # the last step gets none
-        if found is not None:
-            grad[: len(plain(found))] = plain(found)
+        result = context.find(gradient)  # the last step gets none
+        if result is not None:
+            grad[: len(plain(result))] = plain(result)
         return LoDTensor(grad, X.lod) if isinstance(X, LoDTensor) else grad
 
     return run

@@ -24,11 +24,11 @@ def _gather_tree(Ids: Array, Parents: Array) -> Array:
         dims = f"{list(Ids.shape)} and {list(Parents.shape)}"
         raise ValueError(f"Ids and Parents have dims {dims}, they must be [steps, batch, beams] alike")
     check_ids(Parents, Ids.shape[2], "Parents")
-    found, parent = np.empty_like(Ids), np.broadcast_to(np.arange(Ids.shape[2]), Ids.shape[1:])
+    result, parent = np.empty_like(Ids), np.broadcast_to(np.arange(Ids.shape[2]), Ids.shape[1:])
     for step in range(len(Ids) - 1, -1, -1):
-        found[step] = np.take_along_axis(Ids[step], parent, axis=1)
+        result[step] = np.take_along_axis(Ids[step], parent, axis=1)
         parent = np.take_along_axis(Parents[step], parent, axis=1)
-    return found
+    return result
 
 
 def _absolute(lod: list[list[int]], level: int) -> list[int]:
@@ -64,11 +64,11 @@ def _beam_search_values(op: Op) -> Run:
             if (best[1] != end_id).any() or (last[begin + best[0]] != end_id).any():  # else all have ended before
                 chosen.append((begin + best[0], best[1], best[2]))
         parents = np.concatenate([np.empty(0, "int64"), *(part[0] for part in chosen)])
-        found = np.concatenate([np.empty(0, "int64"), *(part[1] for part in chosen)]).astype("int64")
+        result = np.concatenate([np.empty(0, "int64"), *(part[1] for part in chosen)]).astype("int64")
         total = np.concatenate([np.empty(0, so_far.dtype), *(part[2] for part in chosen)]).astype(so_far.dtype)
         counts = np.bincount(parents, minlength=rows)
         made = [list(ends), [0, *np.cumsum(counts).tolist()]]
-        return LoDTensor(found[:, None], made), LoDTensor(total[:, None], made), parents.astype("int32")
+        return LoDTensor(result[:, None], made), LoDTensor(total[:, None], made), parents.astype("int32")
 
     return run
 

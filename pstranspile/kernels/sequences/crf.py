@@ -64,10 +64,10 @@ class _Chains(NamedTuple):
         starts, lengths, full, _ = runs_between(self.offsets)
         if full:
             return np.add.reduceat(rows, starts)
-        found = np.zeros(len(lengths), rows.dtype)
+        result = np.zeros(len(lengths), rows.dtype)
         if len(rows):
-            found[lengths > 0] = np.add.reduceat(rows, starts[lengths > 0])
-        return found
+            result[lengths > 0] = np.add.reduceat(rows, starts[lengths > 0])
+        return result
 
 
 class _Places(NamedTuple):
@@ -112,11 +112,11 @@ def _chains(emission: Any, transition: Any, length: Any) -> tuple[Array, Array, 
 
 def _label_scores(x: Array, w: Array, labels: Array, places: _Places) -> Array:
     """What each row adds to the weight of its sequence's label path."""
-    found = x[np.arange(len(x)), labels]
-    found[places.first] += w[0].take(labels.take(places.first))
-    found[places.later] += w[2:][labels.take(places.later - 1), labels.take(places.later)]
-    found[places.last] += w[1].take(labels.take(places.last))
-    return found
+    result = x[np.arange(len(x)), labels]
+    result[places.first] += w[0].take(labels.take(places.first))
+    result[places.later] += w[2:][labels.take(places.later - 1), labels.take(places.later)]
+    result[places.last] += w[1].take(labels.take(places.last))
+    return result
 
 
 def _forward(x_exps: Array, w_exps: Array, steps: Steps) -> tuple[Array, Array]:
@@ -195,10 +195,10 @@ def _pairs(alpha: Array, behind: Array, w_exps: Array, labels: Array, scale: Arr
     before, after, factor = alpha.take(later - 1, axis=0), behind.take(later, axis=0), scale.take(later)
     total = np.add.reduce(np.dot(before, w_exps) * after, axis=1)
     before *= (factor / total)[:, None]
-    found = np.dot(before.T, after)
-    found *= w_exps
-    np.subtract.at(found, (labels.take(later - 1), labels.take(later)), factor)
-    return found
+    result = np.dot(before.T, after)
+    result *= w_exps
+    np.subtract.at(result, (labels.take(later - 1), labels.take(later)), factor)
+    return result
 
 
 @plain_kernel("crf_decoding", "ViterbiPath", lod="own")

@@ -139,9 +139,9 @@ def _warpctc_grad(op: Op) -> Run:
         frames = _frames(Logits, LogitsLength)
         if by_frames:
             scale = scale / np.maximum(frames.counts, 1).astype(scale.dtype)[:, None]
-        found = grad * scale
+        result = grad * scale
         if LogitsLength is not None:
-            return found
-        return LoDTensor(found.swapaxes(0, 1)[frames.inside.T], Logits.lod)
+            return result
+        return LoDTensor(result.swapaxes(0, 1)[frames.inside.T], Logits.lod)
 
     return run

@@ -108,14 +108,14 @@ def _slopes(unit: _Unit, gates: Array, before: Array) -> _Slopes:
 
 
 def _step_back(
-    held: _Weights, slopes: _Slopes, rows: slice, grad: Array, found: Array, out: Array | None = None
+    held: _Weights, slopes: _Slopes, rows: slice, grad: Array, result: Array, out: Array | None = None
 ) -> Array:
     """Puts the gradients of what goes to the gates in a step, some rows, into `found`.
 
     Gives that of the hidden state before, in `out` if there is one (which may be `grad`).
     """
     count, width = grad.shape
-    now = found[rows]
+    now = result[rows]
     both, middle = now[:, : 2 * width], now[:, width : 2 * width]
     np.multiply(grad[:, None], slopes.hidden[rows], out=now.reshape(count, 3, width))
     reset_grad = product(now[:, 2 * width :], held.candidate.T)
@@ -126,13 +126,13 @@ def _step_back(
     return through
 
 
-def _weight_gradient(weight: Array, found: Array, before: Array, reset: Array) -> Array:
+def _weight_gradient(weight: Array, result: Array, before: Array, reset: Array) -> Array:
     """The gradient of the weights: one product each, over the rows of all steps."""
     width = len(weight)
     total = np.empty_like(weight)
     parts = _weights(total)
-    np.matmul(before.T, found[:, : 2 * width], out=parts.gates)
-    np.matmul(reset.T, found[:, 2 * width :], out=parts.candidate)
+    np.matmul(before.T, result[:, : 2 * width], out=parts.gates)
+    np.matmul(reset.T, result[:, 2 * width :], out=parts.candidate)
     return total
 
 
@@ -177,15 +177,15 @@ def _gru_grad(op: Op) -> Run:
         first = steps.initial(None if H0 is None else plain(H0), len(weight), gates.dtype)
         before = steps.before(plain(BatchHidden), first)
         slopes = _slopes(unit, gates, before)
-        found = np.empty_like(gates)
+        result = np.empty_like(gates)
         carried = np.zeros((len(steps.order), len(weight)), grad.dtype)
         for start, stop in reversed(list(steps.spans())):
             now = carried[: stop - start]
             now += grad[start:stop]
-            _step_back(held, slopes, slice(start, stop), now, found, out=now)
-        weight_grad = _weight_gradient(weight, found, before, plain(BatchResetHiddenPrev))
-        bias = found.sum(axis=0)[None]
-        return steps.back(found), weight_grad, steps.initial_back(carried), bias
+            _step_back(held, slopes, slice(start, stop), now, result, out=now)
+        weight_grad = _weight_gradient(weight, result, before, plain(BatchResetHiddenPrev))
+        bias = result.sum(axis=0)[None]
+        return steps.back(result), weight_grad, steps.initial_back(carried), bias
 
     return run
 
@@ -211,10 +211,10 @@ def _gru_unit_grad(op: Op) -> Run:
     def run(
         HiddenPrev: Array, Weight: Array, Gate: Array, ResetHiddenPrev: Array, Hidden_GRAD: Array
     ) -> tuple[Array, ...]:
-        found = np.empty_like(Gate)
-        before_grad = _step_back(_weights(Weight), _slopes(unit, Gate, HiddenPrev), slice(None), Hidden_GRAD, found)
-        weight_grad = _weight_gradient(Weight, found, HiddenPrev, ResetHiddenPrev)
-        return found, before_grad, weight_grad, found.sum(axis=0)[None]
+        result = np.empty_like(Gate)
+        before_grad = _step_back(_weights(Weight), _slopes(unit, Gate, HiddenPrev), slice(None), Hidden_GRAD, result)
+        weight_grad = _weight_gradient(Weight, result, HiddenPrev, ResetHiddenPrev)
+        return result, before_grad, weight_grad, result.sum(axis=0)[None]
 
     return run
 

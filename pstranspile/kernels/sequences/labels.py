@@ -117,10 +117,10 @@ def _edit_distance(op: Op) -> Run:
             raise ValueError(f"Hyps has {len(hyps)} sequences, Refs {len(refs)}")
         if normalized and not all(len(ref) for ref in refs):
             raise ValueError("a sequence of Refs is empty, so that no distance can be divided by its length")
-        found = np.array([_distance(hyp, ref) for hyp, ref in zip(hyps, refs, strict=True)], np.float32)
+        result = np.array([_distance(hyp, ref) for hyp, ref in zip(hyps, refs, strict=True)], np.float32)
         if normalized:
-            found /= np.array([len(ref) for ref in refs], np.float32)
-        return np.array([len(refs)], np.int64), found.reshape(-1, 1)
+            result /= np.array([len(ref) for ref in refs], np.float32)
+        return np.array([len(refs)], np.int64), result.reshape(-1, 1)
 
     return run
 
@@ -158,9 +158,9 @@ def _ctc_align(op: Op) -> Run:
         out = np.full(x.shape, padding, x.dtype)
         lengths = np.zeros((len(pieces), 1), plain(InputLength).dtype)
         for number, piece in enumerate(pieces):
-            found = piece[_kept(piece, _starts(np.zeros(0, np.int64), len(piece)), blank, merge)]
-            out[number, : len(found)] = found
-            lengths[number] = len(found)
+            result = piece[_kept(piece, _starts(np.zeros(0, np.int64), len(piece)), blank, merge)]
+            out[number, : len(result)] = result
+            lengths[number] = len(result)
         return out, lengths
 
     return run

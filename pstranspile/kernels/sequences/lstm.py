@@ -167,13 +167,13 @@ def _slopes(unit: _Unit, values: _Values, before: Array) -> _Slopes:
     )
 
 
-def _step_back(held: _Parameters, slopes: _Slopes, rows: slice, grad: Array, carried: Array, found: Array) -> Array:
+def _step_back(held: _Parameters, slopes: _Slopes, rows: slice, grad: Array, carried: Array, result: Array) -> Array:
     """Puts the gradients of one step's gates (before their activations) into `found`; gives that of the cell before.
 
     `grad` is that of the hidden state, `carried` what the step after it gives to the cell.
     """
     count, width = grad.shape
-    output = found[:, 3 * width :]
+    output = result[:, 3 * width :]
     np.multiply(grad, slopes.output[rows], out=output)
     cell_grad = grad * slopes.cell[rows]
     cell_grad += carried
@@ -181,10 +181,12 @@ def _step_back(held: _Parameters, slopes: _Slopes, rows: slice, grad: Array, car
         cell_grad += output * held.peepholes[2]
     if slopes.within is not None:
         cell_grad *= slopes.within[rows]
-    np.multiply(cell_grad[:, None], slopes.gates[rows], out=found[:, : 3 * width].reshape(count, 3, width))
+    np.multiply(cell_grad[:, None], slopes.gates[rows], out=result[:, : 3 * width].reshape(count, 3, width))
     cell_grad *= slopes.kept[rows]
     if held.peepholes is not None:
-        cell_grad += found[:, width : 2 * width] * held.peepholes[0] + found[:, 2 * width : -width] * held.peepholes[1]
+        cell_grad += (
+            result[:, width : 2 * width] * held.peepholes[0] + result[:, 2 * width : -width] * held.peepholes[1]
+        )
     return cell_grad
 
 
@@ -194,7 +196,7 @@ def _backward(
     count, width = len(steps.order), values.cells.shape[1]
     before = steps.before(values.cells, cell)
     slopes = _slopes(unit, values, before)
-    found = np.empty_like(values.gates)
+    result = np.empty_like(values.gates)
     projected = grad.copy()  # becomes the gradient of what the projection gives, before its activation
     state_grad, carried = np.zeros((count, grad.shape[1]), grad.dtype), np.zeros((count, width), grad.dtype)
     for start, stop in reversed(list(steps.spans())):
@@ -206,17 +208,17 @@ def _backward(
                 now *= np.abs(values.given_on[start:stop]) < unit.projection_clip
             now = product(now, held.projection.T)
         carried[: stop - start] = _step_back(
-            held, slopes, slice(start, stop), now, carried[: stop - start], found[start:stop]
+            held, slopes, slice(start, stop), now, carried[: stop - start], result[start:stop]
         )
-        product(found[start:stop], held.weight.T, state_grad[: stop - start])
+        product(result[start:stop], held.weight.T, state_grad[: stop - start])
     peepholes = None
     if held.peepholes is not None:
-        products = [found[:, width : 2 * width] * before, found[:, 2 * width : -width] * before]
-        products.append(found[:, 3 * width :] * values.cells)
+        products = [result[:, width : 2 * width] * before, result[:, 2 * width : -width] * before]
+        products.append(result[:, 3 * width :] * values.cells)
         peepholes = np.stack([product.sum(axis=0) for product in products])
     return _Gradients(
-        found,
-        steps.before(values.given_on, state).T @ found,
+        result,
+        steps.before(values.given_on, state).T @ result,
         peepholes,
         None if held.projection is None else values.hidden.T @ projected,
         state_grad,
@@ -224,10 +226,10 @@ def _backward(
     )
 
 
-def _bias_gradient(found: _Gradients) -> Array:
-    parts = [found.gates.sum(axis=0)]
-    if found.peepholes is not None:
-        parts.append(found.peepholes.reshape(-1))
+def _bias_gradient(result: _Gradients) -> Array:
+    parts = [result.gates.sum(axis=0)]
+    if result.peepholes is not None:
+        parts.append(result.peepholes.reshape(-1))
     return np.concatenate(parts)[None]
 
 
@@ -273,9 +275,9 @@ def _lstm_grad(op: Op) -> Run:
         held = _parameters(unit, plain(Weight), plain(Bias), None)
         hidden, cells, grad = (steps.batch(plain(value)) for value in (Hidden, Cell, Hidden_GRAD))
         values = _Values(plain(BatchGate), cells, plain(BatchCellPreAct), hidden, hidden)
-        found = _backward(unit, held, steps, values, grad, *_initial(steps, H0, C0, held))
-        states = steps.initial_back(found.state), steps.initial_back(found.cell)
-        return steps.back(found.gates), found.weight, _bias_gradient(found), *states
+        result = _backward(unit, held, steps, values, grad, *_initial(steps, H0, C0, held))
+        states = steps.initial_back(result.state), steps.initial_back(result.cell)
+        return steps.back(result.gates), result.weight, _bias_gradient(result), *states
 
     return run
 
@@ -315,8 +317,8 @@ def _lstmp_grad(op: Op) -> Run:
         held = _parameters(unit, plain(Weight), plain(Bias), plain(ProjWeight))
         projected, cells, grad = (steps.batch(plain(value)) for value in (Projection, Cell, Projection_GRAD))
         values = _Values(plain(BatchGate), cells, plain(BatchCellPreAct), plain(BatchHidden), projected)
-        found = _backward(unit, held, steps, values, grad, *_initial(steps, H0, C0, held))
-        states = steps.initial_back(found.state), steps.initial_back(found.cell)
-        return steps.back(found.gates), found.weight, found.projection, _bias_gradient(found), *states
+        result = _backward(unit, held, steps, values, grad, *_initial(steps, H0, C0, held))
+        states = steps.initial_back(result.state), steps.initial_back(result.cell)
+        return steps.back(result.gates), result.weight, result.projection, _bias_gradient(result), *states
 
     return run

@@ -66,9 +66,9 @@ def _run_sequence_pool(op: Op) -> Run:
         index = np.full(out.shape, -1, np.int32) if index_wanted else None
         filled = lengths > 0
         if filled.any() and pool == "MAX":
-            out[filled], found = _largest(x, [0, *lengths[filled].cumsum().tolist()], index_wanted)
+            out[filled], result = _largest(x, [0, *lengths[filled].cumsum().tolist()], index_wanted)
             if index is not None:
-                index[filled] = found
+                index[filled] = result
         elif filled.any():
             out[filled] = pooled(x, starts[filled], lengths[filled])
         return upper(out, lod), index

@@ -215,8 +215,8 @@ def _add_position_encoding_values(op: Op) -> Run:
             if x.ndim != 3:
                 raise ValueError(f"X has no LoD and {x.ndim} dims, it must have 3: sequences, positions, columns")
             positions = np.arange(x.shape[1])
-        found = alpha * x + (beta * _encoding(positions, x.shape[-1])).astype(x.dtype)
-        return LoDTensor(found, X.lod) if isinstance(X, LoDTensor) else found
+        result = alpha * x + (beta * _encoding(positions, x.shape[-1])).astype(x.dtype)
+        return LoDTensor(result, X.lod) if isinstance(X, LoDTensor) else result
 
     return run
 

@@ -20,11 +20,11 @@ from pstranspile.values import Array, LoDTensor
 @kernel("cvm", "Y")
 def _cvm_values(op: Op) -> Run:
     def with_counts(X: Array) -> Array:
-        found = X.copy()
+        result = X.copy()
         logs = np.log(X[:, :2] + 1)
-        found[:, 0] = logs[:, 0]
-        found[:, 1] = logs[:, 1] - logs[:, 0]  # the logarithm of the share of clicks
-        return found
+        result[:, 0] = logs[:, 0]
+        result[:, 1] = logs[:, 1] - logs[:, 0]  # the logarithm of the share of clicks
+        return result
 
     def without(X: Array) -> Array:
         return X[:, 2:].copy()
@@ -45,8 +45,8 @@ def _cvm_grad(op: Op) -> Run:
             counts = np.repeat(counts, row_counts(X.lod[-1]), axis=0)
         if len(counts) != rows:
             raise ValueError(f"CVM has {len(counts)} rows, X has {rows}")
-        found = np.concatenate([counts, plain(Y_GRAD)[:, skipped:]], axis=1)
-        return LoDTensor(found, X.lod) if isinstance(X, LoDTensor) else found
+        result = np.concatenate([counts, plain(Y_GRAD)[:, skipped:]], axis=1)
+        return LoDTensor(result, X.lod) if isinstance(X, LoDTensor) else result
 
     return run
 
@@ -156,8 +156,8 @@ def _filter_by_instag_values(op: Op) -> Run:
         hits = np.concatenate([[0], np.cumsum(np.isin(tags, plain(Filter_tag)))])
         chosen = np.flatnonzero(hits[tag_bounds[1:]] > hits[tag_bounds[:-1]])
         if not len(chosen):
-            found = np.full((1, *rows.shape[1:]), filler, rows.dtype)
-            return _with_steps(found, [0, 1]), _single(np.zeros((1, 1), "float32")), _single(np.array([[0, 1, 1]]))
+            result = np.full((1, *rows.shape[1:]), filler, rows.dtype)
+            return _with_steps(result, [0, 1]), _single(np.zeros((1, 1), "float32")), _single(np.array([[0, 1, 1]]))
         starts, counts = bounds[chosen], np.diff(bounds)[chosen]
         ends = _ends(counts)
         places = np.repeat(starts - ends[:-1], counts) + np.arange(ends[-1])
@@ -178,8 +178,8 @@ def _single(value: Array) -> LoDTensor:
 
 @plain_kernel("filter_by_instag_grad", "Ins@GRAD", lod="each")
 def _filter_by_instag_grad(Ins: Array, LossWeight: Array, IndexMap: Array, Out_GRAD: Array) -> Array:
-    found = np.zeros(Ins.shape, Out_GRAD.dtype)
+    result = np.zeros(Ins.shape, Out_GRAD.dtype)
     if LossWeight.any():  # all are 0 where no instance was chosen
         for begin, start, count in IndexMap.tolist():
-            found[start : start + count] = Out_GRAD[begin : begin + count]
-    return found
+            result[start : start + count] = Out_GRAD[begin : begin + count]
+    return result

@@ -128,12 +128,12 @@ def _lookup_sparse_table(op: Op) -> Run:
 
     def run(W: SelectedRows, Ids: Array, context: ExecutionContext) -> Array:
         ids = Ids.reshape(-1)
-        places, found = find_rows(W, ids)
-        if found.all():
+        places, result = find_rows(W, ids)
+        if result.all():
             return W.value[places]
         if test:
-            return np.where(found[:, None], W.value[places], 0).astype(W.value.dtype)
-        unknown = ids[~found]
+            return np.where(result[:, None], W.value[places], 0).astype(W.value.dtype)
+        unknown = ids[~result]
         new = unknown[np.sort(np.unique(unknown, return_index=True)[1])]  # in the order of their first occurrence
         room = len(W.value) - len(W.rows)
         if len(new) > room:

@@ -187,13 +187,13 @@ def _partial_grad(op: Op) -> Run:
     side_by_side = op.type == "partial_concat_grad"
 
     def run(X: list[Array], Out_GRAD: Array) -> list[Array]:
-        found: list[Array] = []
+        result: list[Array] = []
         for number, part in enumerate(X):
             columns = _columns(op, part.shape[1])
             width = columns.stop - columns.start
             begin = number * width if side_by_side else 0
-            found.append(np.zeros(part.shape, Out_GRAD.dtype))
-            found[-1][:, columns] = Out_GRAD[:, begin : begin + width]
-        return found
+            result.append(np.zeros(part.shape, Out_GRAD.dtype))
+            result[-1][:, columns] = Out_GRAD[:, begin : begin + width]
+        return result
 
     return run

@@ -77,10 +77,10 @@ def _diag_embed_values(op: Op) -> Run:
             raise ValueError(no_diagonal_dims(op, Input.ndim + 1))
         count = Input.shape[-1]
         size = count + abs(offset)
-        found = np.zeros((*Input.shape[:-1], size, size), Input.dtype)
+        result = np.zeros((*Input.shape[:-1], size, size), Input.dtype)
         places = np.arange(count)
-        found[..., places + max(-offset, 0), places + max(offset, 0)] = Input
-        return np.ascontiguousarray(np.moveaxis(found, (-2, -1), at))
+        result[..., places + max(-offset, 0), places + max(offset, 0)] = Input
+        return np.ascontiguousarray(np.moveaxis(result, (-2, -1), at))
 
     return run
 
@@ -103,6 +103,6 @@ def _linspace_values(Start: Array, Stop: Array, Num: Array) -> Array:
     if count < 1:
         raise ValueError(f"Num is {count}, it must be positive")
     start, stop = Start.reshape(-1)[0], Stop.reshape(-1)[0]
-    found = np.full(count, (stop - start) / Start.dtype.type(max(count - 1, 1)))
-    found[0] = start
-    return np.add.accumulate(found)  # as Fluid adds them up, also in f32
+    result = np.full(count, (stop - start) / Start.dtype.type(max(count - 1, 1)))
+    result[0] = start
+    return np.add.accumulate(result)  # as Fluid adds them up, also in f32

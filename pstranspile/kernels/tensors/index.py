@@ -28,13 +28,13 @@ def _gather_grad(op: Op) -> Run:
     overwrite = flag(op, "overwrite")
 
     def run(X: Array, Index: Array, Out_GRAD: Array) -> Array:
-        found = np.zeros(X.shape, Out_GRAD.dtype)
+        result = np.zeros(X.shape, Out_GRAD.dtype)
         numbers = _row_numbers(Index, len(X), "Index")
         if overwrite:
-            found[numbers] = Out_GRAD  # the last one stays where numbers repeat
+            result[numbers] = Out_GRAD  # the last one stays where numbers repeat
         else:
-            add_rows(found, numbers, Out_GRAD)
-        return found
+            add_rows(result, numbers, Out_GRAD)
+        return result
 
     return run
 
@@ -44,13 +44,13 @@ def _scatter_values(op: Op) -> Run:
     overwrite = flag(op, "overwrite")
 
     def run(X: Array, Ids: Array, Updates: Array) -> Array:
-        found, numbers = X.copy(), _row_numbers(Ids, len(X), "Ids")
+        result, numbers = X.copy(), _row_numbers(Ids, len(X), "Ids")
         if overwrite:
-            found[numbers] = Updates
+            result[numbers] = Updates
         else:
-            found[numbers] = 0
-            add_rows(found, numbers, Updates)
-        return found
+            result[numbers] = 0
+            add_rows(result, numbers, Updates)
+        return result
 
     return run
 
@@ -156,9 +156,9 @@ def _index_select_grad(op: Op) -> Run:
     def run(X: Array, Index: Array, Out_GRAD: Array) -> Array:
         check_ids(Index, X.shape[axis], "Index")
         rows = np.moveaxis(X, axis, 0).shape
-        found = np.zeros(rows, Out_GRAD.dtype)
-        add_rows(found, Index.reshape(-1), np.moveaxis(Out_GRAD, axis, 0))
-        return np.ascontiguousarray(np.moveaxis(found, 0, axis))
+        result = np.zeros(rows, Out_GRAD.dtype)
+        add_rows(result, Index.reshape(-1), np.moveaxis(Out_GRAD, axis, 0))
+        return np.ascontiguousarray(np.moveaxis(result, 0, axis))
 
     return run
 
@@ -175,19 +175,19 @@ def _index_sample_values(X: Array, Index: Array) -> Array:
 @plain_kernel("index_sample_grad", "X@GRAD", lod="none")
 def _index_sample_grad(X: Array, Index: Array, Out_GRAD: Array) -> Array:
     check_ids(Index, X.shape[1], "Index")
-    found = np.zeros(X.shape, Out_GRAD.dtype)
-    np.add.at(found, (np.arange(len(X))[:, None], Index), Out_GRAD)
-    return found
+    result = np.zeros(X.shape, Out_GRAD.dtype)
+    np.add.at(result, (np.arange(len(X))[:, None], Index), Out_GRAD)
+    return result
 
 
 @plain_kernel("multiplex", lod="none")
 def _multiplex_values(Ids: Array, X: list[Array]) -> Array:
     ids = _sources(Ids, len(X), len(X[0]))
-    found = np.empty(X[0].shape, X[0].dtype)
+    result = np.empty(X[0].shape, X[0].dtype)
     for number, part in enumerate(X):
         rows = np.flatnonzero(ids == number)
-        found[rows] = part[rows]
-    return found
+        result[rows] = part[rows]
+    return result
 
 
 def _sources(ids: Array, parts: int, rows: int) -> Array:

@@ -47,9 +47,9 @@ _FEW = 8
 
 @plain_kernel("top_k_grad", "X@GRAD", lod="none")
 def _top_k_grad(X: Array, Indices: Array, Out_GRAD: Array) -> Array:
-    found = np.zeros(X.shape, Out_GRAD.dtype)
-    np.put_along_axis(found, Indices, Out_GRAD, axis=-1)
-    return found
+    result = np.zeros(X.shape, Out_GRAD.dtype)
+    np.put_along_axis(result, Indices, Out_GRAD, axis=-1)
+    return result
 
 
 @kernel("arg_max", lod="none")
@@ -63,8 +63,8 @@ def places_found(op: Op, find: Callable[..., Array]) -> Run:
     made = numpy_dtype(number) if number >= 0 else "int64"
 
     def run(X: Array) -> Array:
-        found = find(X, axis=axis, keepdims=keep).astype(made)
-        return found.reshape(1) if found.ndim == 0 else found
+        result = find(X, axis=axis, keepdims=keep).astype(made)
+        return result.reshape(1) if result.ndim == 0 else result
 
     return run
 
@@ -98,9 +98,9 @@ def _argsort_grad(op: Op) -> Run:
     axis = int_attr(op, "axis", -1)
 
     def run(X: Array, Indices: Array, Out_GRAD: Array) -> Array:
-        found = np.empty(X.shape, Out_GRAD.dtype)
-        np.put_along_axis(found, Indices, Out_GRAD, axis=axis)
-        return found
+        result = np.empty(X.shape, Out_GRAD.dtype)
+        np.put_along_axis(result, Indices, Out_GRAD, axis=axis)
+        return result
 
     return run
 

@@ -74,12 +74,12 @@ def _pad2d_grad(op: Op) -> Run:
         mode = _mode(op, X.shape, padding)
         if mode == "constant":
             return np.ascontiguousarray(Out_GRAD[_inner(X.shape, padding)])
-        found = Out_GRAD
+        result = Out_GRAD
         for axis, around in enumerate(padding):
             if any(around):
                 source = np.pad(np.arange(X.shape[axis]), around, mode=mode)
-                found = folded(found, axis, source, X.shape[axis])
-        return found
+                result = folded(result, axis, source, X.shape[axis])
+        return result
 
     return run
 
@@ -87,9 +87,9 @@ def _pad2d_grad(op: Op) -> Run:
 def folded(gradient: Array, axis: int, source: Array, dim: int) -> Array:
     """The gradient of `np.take(x, source, axis)`, where x has `dim` elements along the axis."""
     moved = np.moveaxis(gradient, axis, 0)
-    found = np.zeros((dim, *moved.shape[1:]), gradient.dtype)
-    add_rows(found, source, moved)
-    return np.ascontiguousarray(np.moveaxis(found, 0, axis))
+    result = np.zeros((dim, *moved.shape[1:]), gradient.dtype)
+    add_rows(result, source, moved)
+    return np.ascontiguousarray(np.moveaxis(result, 0, axis))
 
 
 @kernel("pad_constant_like", lod="none")
@@ -99,9 +99,9 @@ def _pad_constant_like_values(op: Op) -> Run:
     def run(X: Array, Y: Array) -> Array:
         if X.ndim != Y.ndim or any(small > big for small, big in zip(Y.shape, X.shape, strict=True)):
             raise ValueError(f"Y has the dims {list(Y.shape)}, which don't fit into those of X, {list(X.shape)}")
-        found = np.full(X.shape, value, Y.dtype)
-        found[tuple(map(slice, Y.shape))] = Y
-        return found
+        result = np.full(X.shape, value, Y.dtype)
+        result[tuple(map(slice, Y.shape))] = Y
+        return result
 
     return run
 
@@ -123,13 +123,13 @@ def _window(x: Array, offsets: Dims, shape: Dims) -> tuple[slice, ...]:
     offsets = offsets or (0,) * x.ndim
     if len(offsets) != x.ndim or len(shape) != x.ndim:
         raise ValueError(f"X has {x.ndim} dims, offsets is {list(offsets)}, shape is {list(shape)}")
-    found: list[slice] = []
+    result: list[slice] = []
     for dim, start, size in zip(x.shape, offsets, shape, strict=True):
         end = dim if size < 0 else start + size
         if not 0 <= start <= end <= dim:
             raise ValueError(f"X has the dims {list(x.shape)}, not {list(shape)} from {list(offsets)} on")
-        found.append(slice(start, end))
-    return tuple(found)
+        result.append(slice(start, end))
+    return tuple(result)
 
 
 @kernel("crop", lod="none")
@@ -159,8 +159,8 @@ def _crop_tensor_values(op: Op) -> Run:
 @kernel("crop_grad crop_tensor_grad", "X@GRAD", lod="none")
 def _crop_grad(op: Op) -> Run:
     def run(X: Array, Offsets: Array | None, OffsetsTensor: list[Array] | None, Out_GRAD: Array) -> Array:
-        found = np.zeros(X.shape, Out_GRAD.dtype)
-        found[_window(X, _listed(op, "offsets", Offsets, OffsetsTensor), Out_GRAD.shape)] = Out_GRAD
-        return found
+        result = np.zeros(X.shape, Out_GRAD.dtype)
+        result[_window(X, _listed(op, "offsets", Offsets, OffsetsTensor), Out_GRAD.shape)] = Out_GRAD
+        return result
 
     return run

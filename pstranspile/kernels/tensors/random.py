@@ -263,11 +263,11 @@ def _random_crop_values(op: Op) -> Run:
         seed = int_attr(op, "startup_seed") if Seed is None else first(Seed)
         count = prod(X.shape[:lead])
         whole = X.reshape(count, *X.shape[lead:])
-        found = np.empty((count, *part), X.dtype)
+        result = np.empty((count, *part), X.dtype)
         rows = surroundings.rows(op.inputs["X"][0], X.shape[:lead]) or Rows.one(count)
         for number, place in enumerate(rows.positions().tolist()):
-            found[number] = whole[(number, *_part(X.shape[lead:], part, _after(seed, place * len(part))))]
+            result[number] = whole[(number, *_part(X.shape[lead:], part, _after(seed, place * len(part))))]
         following = _after(seed, rows.whole_elements() * len(part) + 1)
-        return found.reshape(*X.shape[:lead], *part), np.array([following], "int64")
+        return result.reshape(*X.shape[:lead], *part), np.array([following], "int64")
 
     return run

@@ -59,8 +59,8 @@ def _squeeze_values(op: Op) -> Run:
     axes = ints_attr(op, "axes")
 
     def squeezed(x: Array) -> Array:
-        found = x.squeeze(axes or None)
-        return found if found.ndim else found.reshape(1)
+        result = x.squeeze(axes or None)
+        return result if result.ndim else result.reshape(1)
 
     make = _with_x_shape(op, squeezed)
 

@@ -32,14 +32,14 @@ def _parts(op: Op) -> Run:
         known = fixed.get(len(dims))
         if known is not None and start is None and end is None and not start_parts and not end_parts:
             return known
-        found = [slice(None)] * len(dims)
+        result = [slice(None)] * len(dims)
         bounds = zip(axes, given(start, start_parts, starts), given(end, end_parts, ends), strict=True)
         for axis, low, high in bounds:
             # Python's slices count from the end and clamp as Fluid's
-            found[axis] = slice(low, high)
+            result[axis] = slice(low, high)
         if start is None and end is None and not start_parts and not end_parts:
-            fixed[len(dims)] = tuple(found)
-        return tuple(found)
+            fixed[len(dims)] = tuple(result)
+        return tuple(result)
 
     return index
 
@@ -55,11 +55,11 @@ def _slice_values(op: Op) -> Run:
         StartsTensorList: list[Array],
         EndsTensorList: list[Array],
     ) -> Array:
-        found = Input[index(Input.shape, StartsTensor, EndsTensor, StartsTensorList, EndsTensorList)].copy()
+        result = Input[index(Input.shape, StartsTensor, EndsTensor, StartsTensorList, EndsTensorList)].copy()
         if not gone:
-            return found
-        left = tuple(dim for at, dim in enumerate(found.shape) if at not in gone)
-        return found.reshape(left or (1,))
+            return result
+        left = tuple(dim for at, dim in enumerate(result.shape) if at not in gone)
+        return result.reshape(left or (1,))
 
     return run
 
@@ -76,10 +76,10 @@ def _slice_grad(op: Op) -> Run:
         EndsTensorList: list[Array],
         Out_GRAD: Array,
     ) -> Array:
-        found = np.zeros(Input.shape, Out_GRAD.dtype)
-        part = found[index(Input.shape, StartsTensor, EndsTensor, StartsTensorList, EndsTensorList)]
+        result = np.zeros(Input.shape, Out_GRAD.dtype)
+        part = result[index(Input.shape, StartsTensor, EndsTensor, StartsTensorList, EndsTensorList)]
         part[...] = Out_GRAD.reshape(part.shape)
-        return found
+        return result
 
     return run
 
@@ -151,10 +151,10 @@ def _strided_slice_values(op: Op) -> Run:
     ) -> Array:
         tensors = (StartsTensor, EndsTensor, StridesTensor)
         lists = (StartsTensorList, EndsTensorList, StridesTensorList)
-        found = Input[_steps(op, Input.shape, tensors, lists)].copy()
+        result = Input[_steps(op, Input.shape, tensors, lists)].copy()
         if not gone:
-            return found
-        return found.reshape(tuple(dim for at, dim in enumerate(found.shape) if at not in gone) or (1,))
+            return result
+        return result.reshape(tuple(dim for at, dim in enumerate(result.shape) if at not in gone) or (1,))
 
     return run
 
@@ -173,10 +173,10 @@ def _strided_slice_grad(op: Op) -> Run:
     ) -> Array:
         tensors = (StartsTensor, EndsTensor, StridesTensor)
         lists = (StartsTensorList, EndsTensorList, StridesTensorList)
-        found = np.zeros(Input.shape, Out_GRAD.dtype)
-        part = found[_steps(op, Input.shape, tensors, lists)]
+        result = np.zeros(Input.shape, Out_GRAD.dtype)
+        part = result[_steps(op, Input.shape, tensors, lists)]
         part[...] = Out_GRAD.reshape(part.shape)
-        return found
+        return result
 
     return run
 

@@ -26,8 +26,8 @@ from pstranspile.values import Array
 def _log(x: Array) -> Array:
     """The logarithm; that of 0 is -1e20, so that losses stay finite, as in Fluid."""
     lowest, highest = _bounds(x.dtype)
-    found = log_of_each(x)
-    return np.minimum(np.maximum(found, lowest, out=found), highest, out=found)
+    result = log_of_each(x)
+    return np.minimum(np.maximum(result, lowest, out=result), highest, out=result)
 
 
 @lru_cache(8)
@@ -66,11 +66,11 @@ def _at_labels(x: Array, label: Array, ignore_index: int) -> tuple[Array, Array 
 
 def _put_at_labels(shape: tuple[int, ...], label: Array, value: Array, ignore_index: int) -> Array:
     """Zeros of this shape, but `value` of every row that counts at its label."""
-    found = np.zeros(shape, value.dtype)
+    result = np.zeros(shape, value.dtype)
     picks, counted = _picks(label, shape[-1], ignore_index)
     value = value.reshape(-1) if counted is None else np.where(counted, value.reshape(-1), 0)
-    found.reshape(-1, shape[-1])[np.arange(len(picks)), picks] = value
-    return found
+    result.reshape(-1, shape[-1])[np.arange(len(picks)), picks] = value
+    return result
 
 
 @kernel("cross_entropy", "Y")
@@ -169,13 +169,13 @@ def _softmax_with_cross_entropy_grad(op: Op) -> Run:
         softmax, label, gradient = _last(Softmax, axis), _last(Label, axis), _last(Loss_GRAD, axis)
         if soft:
             return _back((softmax - label) * gradient, axis)
-        found = np.multiply(softmax, gradient, order="C")
-        rows = found.reshape(-1, found.shape[-1])
-        picks, counted = _picks(label, found.shape[-1], ignore_index)
+        result = np.multiply(softmax, gradient, order="C")
+        rows = result.reshape(-1, result.shape[-1])
+        picks, counted = _picks(label, result.shape[-1], ignore_index)
         rows[np.arange(len(rows)), picks] -= gradient.reshape(-1)
         if counted is not None:
             rows *= counted.reshape(-1, 1)
-        return _back(found, axis)
+        return _back(result, axis)
 
     return run
 

@@ -157,9 +157,9 @@ def _nll_loss_grad(op: Op) -> Run:
         gradient = -weights * Out_GRAD
         if reduction == "mean" and Total_weight.any():
             gradient /= Total_weight
-        found = np.zeros_like(X)
-        np.put_along_axis(found, np.expand_dims(classes, 1), np.expand_dims(gradient, 1), axis=1)
-        return found
+        result = np.zeros_like(X)
+        np.put_along_axis(result, np.expand_dims(classes, 1), np.expand_dims(gradient, 1), axis=1)
+        return result
 
     return run
 

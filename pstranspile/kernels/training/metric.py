@@ -118,9 +118,9 @@ def _precision_recall_values(op: Op) -> Run:
         def sums(chosen: Array, by: Array) -> Array:
             return np.bincount(chosen, by, classes)
 
-        found, wrong = sums(labels, weights * right), sums(indices, weights * ~right)
+        result, wrong = sums(labels, weights * right), sums(indices, weights * ~right)
         missed = sums(labels, weights * ~right)
-        states = np.stack([found, wrong, weights.sum(dtype="float64") - found - wrong - missed, missed], axis=1)
+        states = np.stack([result, wrong, weights.sum(dtype="float64") - result - wrong - missed, missed], axis=1)
         states[:, 2] = np.maximum(states[:, 2], 0)  # not less than 0 by rounding
         states = states.astype(MaxProbs.dtype)
         total = states if StatesInfo is None else states + StatesInfo
@@ -164,8 +164,8 @@ def _pairs(query: Array) -> tuple[Array, Array]:
     """All pairs of rows of the same query, as the rows that come first and second; query by query."""
     order = np.argsort(query, kind="stable")
     ends = np.flatnonzero(np.diff(query[order])) + 1
-    found = [rows[np.stack(np.triu_indices(len(rows), 1))] for rows in np.split(order, ends)]
-    first, second = np.concatenate(found, axis=1)
+    result = [rows[np.stack(np.triu_indices(len(rows), 1))] for rows in np.split(order, ends)]
+    first, second = np.concatenate(result, axis=1)
     return first, second
 
 
@@ -191,12 +191,12 @@ def _positive_negative_pair_values(op: Op) -> Run:
         scores, labels = score[first] - score[second], label[first] - label[second]
         ordered = scores * labels > 0
         # Pairs of equal scores count as negative, and as neutral too, as in Fluid
-        found = (counts[ordered], counts[~ordered], counts[scores == 0])
+        result = (counts[ordered], counts[~ordered], counts[scores == 0])
         before = (AccumulatePositivePair, AccumulateNegativePair, AccumulateNeutralPair)
         several = all(value is not None for value in before)
         positive, negative, neutral = (
             np.add.reduce(part, keepdims=True) + (value if several else 0)
-            for part, value in zip(found, before, strict=True)
+            for part, value in zip(result, before, strict=True)
         )
         return positive, negative, neutral
 

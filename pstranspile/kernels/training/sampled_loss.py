@@ -37,14 +37,14 @@ def _weight_gradient(gradient: Array, x: Array, classes: Array, used: Array, wei
     if not sparse:
         return _scattered(weight.shape, classes[used], value)
     rows, places = np.unique(classes[used], return_inverse=True)
-    found = _scattered((len(rows), *weight.shape[1:]), places.reshape(-1), value)
-    return SelectedRows(rows.astype("int64"), found, len(weight))
+    result = _scattered((len(rows), *weight.shape[1:]), places.reshape(-1), value)
+    return SelectedRows(rows.astype("int64"), result, len(weight))
 
 
 def _scattered(shape: tuple[int, ...], rows: Array, value: Array) -> Array:
-    found = np.zeros(shape, value.dtype)
-    add_rows(found, rows.reshape(-1), value)
-    return found
+    result = np.zeros(shape, value.dtype)
+    add_rows(result, rows.reshape(-1), value)
+    return result
 
 
 # Kernels: nce

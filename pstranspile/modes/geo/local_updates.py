@@ -55,19 +55,19 @@ def find_local_updates(program: Program, steps: Steps) -> Facts:
 
 def _trained(program: Program, roles: Roles) -> tuple[Update, ...]:
     ops, variables = program.main_block.ops, program.main_block.vars
-    found: dict[str, Update] = {}
+    result: dict[str, Update] = {}
     for index in roles.optimize:
         op = ops[index]
         pair = op.role_pairs[0] if op.role_pairs else (op.input("Param") or "", op.input("Grad") or "")
-        if not pair[0] or pair[0] in found or not (op.role_pairs or is_optimizer(op)):
+        if not pair[0] or pair[0] in result or not (op.role_pairs or is_optimizer(op)):
             continue
         var = variables.get(pair[0])
         if var is None or var.parameter is None or var.parameter.trainable:
-            found[pair[0]] = Update(*pair, (index,), (index,))
+            result[pair[0]] = Update(*pair, (index,), (index,))
     for index, op in enumerate(ops):
         for name in updated_by_itself(op) if ATTRIBUTE in op.attrs else ():
-            found.setdefault(name, Update(name, name, (index,), (index,)))
-    return tuple(found.values())
+            result.setdefault(name, Update(name, name, (index,), (index,)))
+    return tuple(result.values())
 
 
 def find_told_rows(facts: Facts) -> tuple[ToldRows, ...]:
@@ -130,7 +130,7 @@ def _is_gradient(op: Op) -> bool:
 
 def _in_sub_blocks(program: Program, sparse: dict[str, Update]) -> list[Diagnostic]:
     """Errors for ops of sub-blocks that change rows: what they use in one round is gone in the next."""
-    found: list[Diagnostic] = []
+    findings: list[Diagnostic] = []
     for block in program.blocks[1:]:
         for op in block.ops:
             name = next((n for n in op.input_names if n in sparse), None)
@@ -139,5 +139,5 @@ def _in_sub_blocks(program: Program, sparse: dict[str, Update]) -> list[Diagnost
                     f"%{name} is looked up in a sub-block, where the ids are not those of the whole step; "
                     f"{DENSE_REMEDY}"
                 )
-                found.append(at_op(UNKNOWN_ROWS, message, op, focus=f"%{name}"))
-    return found
+                findings.append(at_op(UNKNOWN_ROWS, message, op, focus=f"%{name}"))
+    return findings

@@ -201,13 +201,13 @@ def _taken(module: Module, plan: Plan) -> list[Diagnostic]:
     for parameter in plan.parameters:
         for name in (parameter.name, *(s.name for s in parameter.slices)):
             needed[delta_name(name)] = f"is the change of %{name}"
-    found: dict[str, Diagnostic] = {}
+    findings: dict[str, Diagnostic] = {}
     for program in module.programs.values():
         for name, var in program.main_block.vars.items():
             if name in needed:
                 message = f"%{name} {needed[name]} in mode geo; the program uses it for something else: rename it"
-                found.setdefault(name, error(NAME, message, var.location, focus=f"%{name}"))
-    return list(found.values())
+                findings.setdefault(name, error(NAME, message, var.location, focus=f"%{name}"))
+    return list(findings.values())
 
 
 def _hard_to_tell(plan: Plan) -> Sequence[Diagnostic]:

@@ -93,10 +93,10 @@ def window_counts(
     if min((*strides, *dilations), default=1) < 1:
         raise ShapeError("strides and dilations must be at least 1", next(iter(op.inputs)))
     pairs = paddings if len(paddings) == 2 * len(dims) else tuple(p for p in paddings for _ in "ab")
-    algorithm, found = op.attrs.get("padding_algorithm"), list[int]()
+    algorithm, result = op.attrs.get("padding_algorithm"), list[int]()
     for at, dim in enumerate(dims):
         if dim < 0 or kernel[at] < 0:
-            found.append(-1)
+            result.append(-1)
         else:
             padding = 0 if algorithm == "VALID" else pairs[2 * at] + pairs[2 * at + 1]
             if algorithm == "SAME":
@@ -108,8 +108,8 @@ def window_counts(
             if count < 1:
                 slot = next(iter(op.inputs))
                 raise ShapeError(f"{slot} has images of {list(dims)}, which have no window of {list(kernel)}", slot)
-            found.append(count)
-    return tuple(found)
+            result.append(count)
+    return tuple(result)
 
 
 def channels_last(op: Op) -> bool:
@@ -156,8 +156,8 @@ def convolution_types(op: Op, types: Types, spatial: int) -> Types:
     if channels >= 0 and kernel.shape[1] >= 0 and taken != channels:
         message = f"Filter is {describe(kernel)}, which takes {taken} channels; Input is {describe(x)}"
         raise ShapeError(message, "Filter")
-    found = window_counts(op, dims, kernel.shape[2:], dilations_of(op))
-    return {"Output": (images_type(op, x, batch, kernel.shape[0], found),)}
+    result = window_counts(op, dims, kernel.shape[2:], dilations_of(op))
+    return {"Output": (images_type(op, x, batch, kernel.shape[0], result),)}
 
 
 def dilations_of(op: Op) -> Dims:

@@ -81,14 +81,14 @@ declare_gradient("im2sequence", "X Out@GRAD -> X@GRAD")
 
 def grown_dims(op: Op, dims: Dims, size: Dims) -> Dims:
     """The spatial dims that a transposed convolution gives, without `output_size`; -1 where a dim is not known."""
-    found: list[int] = []
+    result: list[int] = []
     known = tuple(max(dim, 1) for dim in dims)
     for dim, k, stride, dilation, around in zip(
         dims, size, ints_attr(op, "strides"), dilations_of(op), padding_of(op, known, size), strict=True
     ):
         unknown = dim < 0 or k < 0
-        found.append(-1 if unknown else (dim - 1) * stride - sum(around) + dilation * (k - 1) + 1)
-    return tuple(found)
+        result.append(-1 if unknown else (dim - 1) * stride - sum(around) + dilation * (k - 1) + 1)
+    return tuple(result)
 
 
 def transposed_dims(op: Op, dims: Dims, size: Dims) -> Dims:
@@ -111,11 +111,11 @@ def _conv_transpose(op: Op, types: Types) -> Types:
         message = f"Filter is {describe(kernel)}, which takes {kernel.shape[0]} channels; Input is {describe(x)}"
         raise ShapeError(message, "Filter")
     try:
-        found = transposed_dims(op, dims, kernel.shape[2:])
+        result = transposed_dims(op, dims, kernel.shape[2:])
     except ValueError as error:
         raise ShapeError(str(error), "Input") from None
     made = kernel.shape[1] * int_attr(op, "groups", 1)
-    return {"Output": (images_type(op, x, batch, made, found)._replace(lod_level=0),)}
+    return {"Output": (images_type(op, x, batch, made, result)._replace(lod_level=0),)}
 
 
 @shape_rule("unfold")

@@ -75,12 +75,12 @@ def _interpolate(op: Op, types: Types) -> Types:
     last = text(op, "data_layout") == "NHWC"
     dims = x.shape[1:-1] if last else x.shape[2:]
     if any(slot in types for slot in ("OutSize", "SizeTensor", "Scale")):
-        found: Dims = (-1,) * rank
+        result: Dims = (-1,) * rank
     elif real(op, "scale") > 0:
-        found = tuple(-1 if dim < 0 else scaled_dim(dim, real(op, "scale")) for dim in dims)
+        result = tuple(-1 if dim < 0 else scaled_dim(dim, real(op, "scale")) for dim in dims)
     else:
-        found = tuple(int_attr(op, name) for name in SIZES[-rank:])
-    shape = (x.shape[0], *found, x.shape[-1]) if last else (*x.shape[:2], *found)
+        result = tuple(int_attr(op, name) for name in SIZES[-rank:])
+    shape = (x.shape[0], *result, x.shape[-1]) if last else (*x.shape[:2], *result)
     return {"Out": (TensorType(x.dtype, shape),)}
 
 

@@ -55,11 +55,11 @@ def gradient_block(wanted: Wanted) -> GradientBlock:
 def _handed_in(op: Op, block: GradientBlock) -> tuple[str, ...]:
     """Gradients that the steps of a loop take from outside: those no step makes and no block declares."""
     known = {*op.inputs.get("X", ()), *op.outputs.get("Out", ())}
-    found: dict[str, None] = {}
+    result: dict[str, None] = {}
     for step in block.ops:
-        found.update((name, None) for name in step.input_names if name not in known and not block.sees(name))
+        result.update((name, None) for name in step.input_names if name not in known and not block.sees(name))
         known.update(step.output_names)
-    return tuple(found)
+    return tuple(result)
 
 
 @gradient("while")

@@ -31,16 +31,18 @@ declare(
 @shape_rule("tdm_child")
 def _tdm_child(op: Op, types: Types) -> Types:
     x = one(types, "X")
-    found = TensorType(dtype_attr(op), (*x.shape, int_attr(op, "child_nums")), x.lod_level)
-    return {"Child": (found,), "LeafMask": (found,)}
+    result = TensorType(dtype_attr(op), (*x.shape, int_attr(op, "child_nums")), x.lod_level)
+    return {"Child": (result,), "LeafMask": (result,)}
 
 
 @shape_rule("tdm_sampler")
 def _tdm_sampler(op: Op, types: Types) -> Types:
     one(types, "X")
     counts = ints_attr(op, "neg_samples_num_list")
-    found = (TensorType(dtype_attr(op), (-1, sum(counts) + len(counts) * bool(op.attrs.get("output_positive", True)))),)
-    return {"Out": found, "Labels": found, "Mask": found}
+    result = (
+        TensorType(dtype_attr(op), (-1, sum(counts) + len(counts) * bool(op.attrs.get("output_positive", True)))),
+    )
+    return {"Out": result, "Labels": result, "Mask": result}
 
 
 declare(

@@ -121,10 +121,10 @@ def _strided_slice(op: Op, types: Types) -> Types:
     for at, axis in enumerate(axes):
         if not 0 <= axis < len(dims):
             raise ShapeError(f"axes has {axis}, but Input is {describe(x)}", "Input")
-        if computed or dims[axis] < 0 or flags[at : at + 1] == (-1,) or any(len(each) <= at for each in bounds):
+        if computed or dims[axis] < 0 or flags[at : at + 1] == (-1,) or any(len(bound) <= at for bound in bounds):
             dims[axis] = -1
         else:
-            start, end, step = (each[at] for each in bounds)
+            start, end, step = (bound[at] for bound in bounds)
             try:
                 dims[axis] = len(range(*span(axis, dims[axis], start, end, step), abs(step)))
             except ValueError as reason:

@@ -98,12 +98,12 @@ def backups_of(program: Program, blocks: Iterable[int]) -> dict[str, tuple[str, 
 
     `ref_by_trainer_id(X = copies) -> copy`, then `elementwise_sub(X = parameter, Y = copy)`.
     """
-    found: dict[str, tuple[str, ...]] = {}
+    names: dict[str, tuple[str, ...]] = {}
     for index in sorted(set(blocks)):
         chosen: dict[str, Op] = {}
         for op in program.blocks[index].ops:
             if op.type == "ref_by_trainer_id":
                 chosen.update(dict.fromkeys(op.output_names, op))
             elif op.type == "elementwise_sub" and op.input("Y") in chosen:
-                found[op.inputs["X"][0]] = chosen[op.inputs["Y"][0]].inputs["X"]
-    return found
+                names[op.inputs["X"][0]] = chosen[op.inputs["Y"][0]].inputs["X"]
+    return names

@@ -86,11 +86,11 @@ def with_temporaries(program: Program, names: Collection[str]) -> Program:
 def read_first(ops: Iterable[Op]) -> list[str]:
     """The variables that ops read before any of them has written them, in order."""
     written: set[str] = set()
-    found: dict[str, None] = {}
+    result: dict[str, None] = {}
     for op in ops:
-        found.update(dict.fromkeys(name for name in op.input_names if name not in written))
+        result.update(dict.fromkeys(name for name in op.input_names if name not in written))
         written.update(op.output_names)
-    return list(found)
+    return list(result)
 
 
 class Block(Prepared):
@@ -111,6 +111,6 @@ class Block(Prepared):
         """Runs the block once. What it changes in place it changes in copies. Raises DiagnosticError."""
         for place in self._own:
             received[place] = own_copy(received[place])
-        found = self._run(received, {})
+        result = self._run(received, {})
         self.execution.step += 1
-        return found
+        return result

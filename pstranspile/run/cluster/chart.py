@@ -92,7 +92,7 @@ def size_told(size: int) -> str:
 def arrows_of(events: Iterable[Event]) -> list[Arrow]:
     """The arrows for what became of messages, in the order in which it happened."""
     posted: dict[tuple[str, str, int], int] = {}
-    found: list[Arrow] = []
+    result: list[Arrow] = []
     last: dict[str, int] = {}
     for event in events:
         if event.what == POST:
@@ -103,15 +103,15 @@ def arrows_of(events: Iterable[Event]) -> list[Arrow]:
             posted.get(event.message, event.tick), event.tick, (event.variable,), event.bytes,
         )  # fmt: skip
         before = last.get(event.target, -1)
-        if before >= 0 and _alike(found[before], arrow):
-            one = found[before]
-            found[before] = one._replace(names=one.names + arrow.names, bytes=one.bytes + arrow.bytes)
+        if before >= 0 and _alike(result[before], arrow):
+            one = result[before]
+            result[before] = one._replace(names=one.names + arrow.names, bytes=one.bytes + arrow.bytes)
             continue
-        last[event.target] = len(found)
+        last[event.target] = len(result)
         if event.what != LOST:  # a message that was lost is nothing to its target
-            last[event.source] = len(found)
-        found.append(arrow)
-    return found
+            last[event.source] = len(result)
+        result.append(arrow)
+    return result
 
 
 def _alike(one: Arrow, other: Arrow) -> bool:
@@ -140,16 +140,16 @@ def machines_of(recorder: Recorder, rows: Sequence[Row]) -> list[str]:
 
 def labels_of(recorder: Recorder, rows: Sequence[Row]) -> list[str]:
     """What stands at each row; at an arrow also its step, where that is another than the last that has begun."""
-    found: list[str] = []
+    names: list[str] = []
     section = ""
     for row in rows:
         if isinstance(row, Section):
             section = row.name
-            found.append(row.name)
+            names.append(row.name)
         else:
             step = recorder.step_name(row.trainer, row.step)
-            found.append(row.label() + (f", {step}" if step != section else ""))
-    return found
+            names.append(row.label() + (f", {step}" if step != section else ""))
+    return names
 
 
 def chart_text(recorder: Recorder, first: int, last: int) -> str:

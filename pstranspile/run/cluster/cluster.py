@@ -284,9 +284,9 @@ class Cluster:
         if not halted and not over:
             return
         up = [machine for machine in self.machines.values() if not machine.down]
-        waiting = [found for machine in up if (found := machine.waiting()) is not None]
+        waiting = [result for machine in up if (result := machine.waiting()) is not None]
         if over:
-            told = {found.machine for found in waiting}
+            told = {result.machine for result in waiting}
             waiting += [s.waiting_for_end() for s in self.servers if s.down or (not s.ended and s.name not in told)]
         if halted or waiting:
             raise stuck(waiting, self.scheduler.now, self.injector.unresolved() if self.injector else ())
@@ -296,14 +296,14 @@ class Cluster:
     def parameters(self) -> dict[str, Any]:
         """Every parameter, whole: as the servers hold it, else as trainer 0 does."""
         scopes = {server.endpoint: server.scope for server in self.servers}
-        found = {name: own_copy(self.placement.whole(name, scopes)) for name in self.placement.origins()}
-        found.update((t.name, whole) for t in self.tables if (whole := t.whole()) is not None)
+        result = {name: own_copy(self.placement.whole(name, scopes)) for name in self.placement.origins()}
+        result.update((t.name, whole) for t in self.tables if (whole := t.whole()) is not None)
         first = self.trainers[0]
         for var in union_of(self._programs).parameters():
             value = first.scope.get(var.name)
-            if var.name not in found and isinstance(value, np.ndarray):
-                found[var.name] = own_copy(value)
-        return found
+            if var.name not in result and isinstance(value, np.ndarray):
+                result[var.name] = own_copy(value)
+        return result
 
 
 def _no_more(_step: int) -> None:

@@ -36,7 +36,7 @@ def shared_counters(program: Program, scope: Scope) -> list[SharedCounter]:
     """The sums of trainers' counters among the ops of block 0: of persistable whole numbers that no op writes."""
     ops, variables = program.main_block.ops, program.main_block.vars
     written = {name for op in ops for name in op.output_names}
-    found: list[SharedCounter] = []
+    result: list[SharedCounter] = []
     for place, op in enumerate(ops):
         own, shared = op.inputs.get("X", ()), op.output("Out")
         if op.type != "sum" or shared is None or shared in own or not own:
@@ -45,8 +45,8 @@ def shared_counters(program: Program, scope: Scope) -> list[SharedCounter]:
         if any(name in written for name in own) or not all(_is_counter(scope.get(name)) for name in names):
             continue
         if all(name in variables and variables[name].persistable for name in names):
-            found.append(SharedCounter(place, op, shared, tuple(own)))
-    return found
+            result.append(SharedCounter(place, op, shared, tuple(own)))
+    return result
 
 
 def _is_counter(value: Value) -> bool:

@@ -103,14 +103,14 @@ Operations: TypeAlias = dict[str, list[tuple[str, Op]]]
 
 def _collectives(trainer: Trainer, part: str) -> Operations:
     program = trainer.role.startup if part == "start-up" else trainer.role.programs[part]
-    found: Operations = {}
+    result: Operations = {}
     for op in program.main_block.ops:
         if op.type in COLLECTIVES:
-            found.setdefault(ring_of(op), []).append((kind_of(op), op))
+            result.setdefault(ring_of(op), []).append((kind_of(op), op))
         elif op.type in SETTING_UP:
             ring = f" for {ring_of(op)}" if "ring_id" in op.attrs else ""
-            found.setdefault("the set-up", []).append((op.type + ring, op))
-    return found
+            result.setdefault("the set-up", []).append((op.type + ring, op))
+    return result
 
 
 def _orders(operations: Mapping[str, Operations]) -> Iterator[Diagnostic]:
@@ -131,18 +131,18 @@ def _orders(operations: Mapping[str, Operations]) -> Iterator[Diagnostic]:
             break
 
 
-def _operation(found: tuple[str, Op] | None) -> str:
-    if found is None:
+def _operation(names: tuple[str, Op] | None) -> str:
+    if names is None:
         return "nothing more"
-    return f"{found[0]} of {', '.join(found[1].input_names)}" if found[1].type in COLLECTIVES else found[0]
+    return f"{names[0]} of {', '.join(names[1].input_names)}" if names[1].type in COLLECTIVES else names[0]
 
 
 def _sent(program: Program) -> dict[str, set[str]]:
     """The endpoints to which a program sends each kind of barrier. A communicator's barrier is both kinds."""
-    found: dict[str, set[str]] = {"send_barrier": set(), "fetch_barrier": set()}
+    lines: dict[str, set[str]] = {"send_barrier": set(), "fetch_barrier": set()}
     for op in program.main_block.ops:
-        if op.type in found:
-            found[op.type].update(text_list(op, "endpoints"))
+        if op.type in lines:
+            lines[op.type].update(text_list(op, "endpoints"))
             if op.attrs.get("half_async", False):
-                found["fetch_barrier"].update(text_list(op, "endpoints"))
-    return found
+                lines["fetch_barrier"].update(text_list(op, "endpoints"))
+    return lines

@@ -56,7 +56,7 @@ class Injector:
         """Raises DiagnosticError for machines that there are not, or that can't do what the scenario says."""
         trainers = [trainer.name for trainer in self.cluster.trainers]
         machines = [*trainers, *(server.name for server in self.cluster.servers)]
-        found: list[str] = []
+        result: list[str] = []
         for event in self.scenario.events:
             if isinstance(event, Partition):
                 names, known = (*event.one, *event.other), machines
@@ -65,13 +65,13 @@ class Injector:
             for name in names:
                 if name not in known:
                     what = "trainer" if known is trainers else "machine"
-                    found.append(f"the cluster has no {what} {name}{near(name, known)}; there are: {listed(known)}")
+                    result.append(f"the cluster has no {what} {name}{near(name, known)}; there are: {listed(known)}")
             if isinstance(event, Leave | Crash | Rejoin) and event.step < 1:
-                found.append(f"there is no step {event.step}: steps are numbered from 1")
+                result.append(f"there is no step {event.step}: steps are numbered from 1")
             if isinstance(event, Crash) and event.restart is not None and event.machine in trainers:
-                found.append(f"{event.machine} is a trainer: use `rejoin`, not `restart`")
-        if found:
-            raise DiagnosticError([error(codes.SCENARIO, message) for message in dict.fromkeys(found)])
+                result.append(f"{event.machine} is a trainer: use `rejoin`, not `restart`")
+        if result:
+            raise DiagnosticError([error(codes.SCENARIO, message) for message in dict.fromkeys(result)])
 
     # messages
 
@@ -106,17 +106,17 @@ class Injector:
 
     def unresolved(self) -> list[str]:
         """What happened that the cluster can't get over, for the report of a cluster that is stuck."""
-        found = [
+        result = [
             f"{one} and {other} can't reach each other (since tick {tick})" for (one, other), tick in self._cut.items()
         ]
         for fate in (*self.trainers.values(), *self.servers.values()):
-            found += fate.unresolved()
-        return found
+            result += fate.unresolved()
+        return result
 
     def missing(self) -> list[str]:
         """The machines that are down for good, and those that can't be reached, as far as anybody tried."""
-        found = [name for name, fate in (*self.trainers.items(), *self.servers.items()) if fate.unresolved()]
-        return [*found, *(name for pair in self._cut for name in pair)]
+        result = [name for name, fate in (*self.trainers.items(), *self.servers.items()) if fate.unresolved()]
+        return [*result, *(name for pair in self._cut for name in pair)]
 
     # coming back
 

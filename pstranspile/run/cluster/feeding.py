@@ -152,11 +152,11 @@ def _of_arrays(arrays: Mapping[str, Any], mains: Sequence[Program]) -> tuple[lis
         def feed(step: int) -> Mapping[str, Any] | None:
             if last is not None and step >= last:
                 return None
-            found = mine.step(step)
+            result = mine.step(step)
             if not special:
-                return share_of(found, main, trainer, count)
-            shared = share_of({n: v for n, v in found.items() if n not in special}, main, trainer, count)
-            given = {name: value for name, value in found.items() if name in special}
+                return share_of(result, main, trainer, count)
+            shared = share_of({n: v for n, v in result.items() if n not in special}, main, trainer, count)
+            given = {name: value for name, value in result.items() if name in special}
             parts = {name: _own_part(feeds, name, trainer, step) for name in given}
             return Batch({**shared, **given}, {**shared.parts, **parts})
 

@@ -39,11 +39,11 @@ from pstranspile.values import Array, LoDTensor, SelectedRows
 
 def delta_names(server: Server) -> dict[str, str]:
     """Slice of a parameter -> the name under which its server takes differences: `sum(slice, delta) -> slice`."""
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for delta, index in pairs(server.op, "grad_to_block_id").items():
         for op in server.main.blocks[int(index)].ops:
-            found.update(dict.fromkeys(op.output_names, delta))
-    return found
+            result.update(dict.fromkeys(op.output_names, delta))
+    return result
 
 
 class GeoSlice(NamedTuple):
@@ -99,7 +99,7 @@ class GeoCommunicator(Companion):
     def _find(self, servers: Mapping[str, Server], placement: Placement) -> list[GeoParameter]:
         deltas = {endpoint: delta_names(server) for endpoint, server in servers.items()}
         sparse = {name for server in servers.values() for name in pairs(server.op, "sparse_grad_to_param").values()}
-        found: list[GeoParameter] = []
+        result: list[GeoParameter] = []
         for name in placement.origins():
             rows = [row for row in placement.by_origin[name] if row.slice in deltas.get(row.endpoint, ())]
             if self.trainer.role.variable(name) is None or not rows:
@@ -111,8 +111,8 @@ class GeoCommunicator(Companion):
                 link = self.link(servers[row.endpoint])
                 slices.append(GeoSlice(start, start + height, row.slice, deltas[row.endpoint][row.slice], link))
                 start += height
-            found.append(GeoParameter(name, any(row.slice in sparse for row in rows), tuple(slices)))
-        return found
+            result.append(GeoParameter(name, any(row.slice in sparse for row in rows), tuple(slices)))
+        return result
 
     def restart(self) -> None:
         """Begins anew: when the start-up is over, it fetches what the servers have before the first step."""
@@ -203,15 +203,15 @@ class GeoCommunicator(Companion):
 
         Nothing of it depends on how parameters are cut: rows are those of whole tables.
         """
-        found: dict[str, Array] = {"since": np.array([self._since], "int64")}
+        result: dict[str, Array] = {"since": np.array([self._since], "int64")}
         for parameter in self.parameters:
-            found[f"old/{parameter.name}"] = np.array(self._old[parameter.name])
+            result[f"old/{parameter.name}"] = np.array(self._old[parameter.name])
             if parameter.sparse:
                 touched = self._touched[parameter.name]
-                found[f"touched/{parameter.name}"] = np.unique(np.concatenate([np.empty(0, "int64"), *touched]))
+                result[f"touched/{parameter.name}"] = np.unique(np.concatenate([np.empty(0, "int64"), *touched]))
                 changed = [part.start + np.array(sorted(seen), "int64") for part, seen in self._changed(parameter)]
-                found[f"changed/{parameter.name}"] = np.concatenate(changed)
-        return found
+                result[f"changed/{parameter.name}"] = np.concatenate(changed)
+        return result
 
     def recall(self, memory: Mapping[str, Array]) -> None:
         """Takes back what `memory` gave; without it, what the trainer has now counts as exchanged."""

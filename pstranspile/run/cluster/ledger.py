@@ -64,23 +64,23 @@ class UpdateLedger:
 
         `ended=False`: the run stopped half-way, so gradients may not have been applied yet.
         """
-        found = [f"{_told(entry)} was sent twice by the program" for entry in self.doubled]
+        result = [f"{_told(entry)} was sent twice by the program" for entry in self.doubled]
         seen: dict[Entry, int] = {}
         for (server, step), values in self.applied.items():
             for variable, trainer, value in values:
                 entry = Entry(server, step, trainer, variable)
                 seen[entry] = seen.get(entry, 0) + 1
                 if entry not in self.sent:
-                    found.append(f"{_told(entry)} was applied, but never sent in this step")
+                    result.append(f"{_told(entry)} was applied, but never sent in this step")
                 elif not _same(self.sent[entry], value):
-                    found.append(f"{_told(entry)} was applied with another value than was sent")
+                    result.append(f"{_told(entry)} was applied with another value than was sent")
                 elif (server, step, trainer) not in self.reported:
-                    found.append(f"{_told(entry)} was applied, but its trainer did not report")
-        found += [f"{_told(entry)} was applied {count} times" for entry, count in seen.items() if count > 1]
+                    result.append(f"{_told(entry)} was applied, but its trainer did not report")
+        result += [f"{_told(entry)} was applied {count} times" for entry, count in seen.items() if count > 1]
         for entry in self.sent:
             if ended and entry not in seen and (entry.server, entry.step, entry.trainer) in self.reported:
-                found.append(f"{_told(entry)} was lost")
-        return found
+                result.append(f"{_told(entry)} was lost")
+        return result
 
 
 def _same(one: Any, other: Any) -> bool:

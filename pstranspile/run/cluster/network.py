@@ -106,10 +106,10 @@ class Network:
 
     def link(self, source: Machine, target: Machine, trainer: int) -> Link:
         """The link from one machine to another, made at the first use."""
-        found = source.links.get(target.name)
-        if found is None:
-            found = source.links[target.name] = Link(self, source, target, trainer)
-        return found
+        result = source.links.get(target.name)
+        if result is None:
+            result = source.links[target.name] = Link(self, source, target, trainer)
+        return result
 
     def carry(self, link: Link, message: Message, attempt: int = 0) -> None:
         """Takes a message to its target, or to what the faults make of it."""

@@ -45,10 +45,10 @@ def infer_placement(servers: Mapping[str, Program], known: Iterable[Program]) ->
                 parts.setdefault(match[1], []).append((int(match[2]), name, var.shape, endpoint))
             elif wholes.get(name) == var.shape:
                 rows.append(DistributedVar(name, var.shape, name, var.shape, False, 0, 0, endpoint, "Param"))
-    for origin, found in parts.items():
+    for origin, result in parts.items():
         offset = 0
         sliced: list[DistributedVar] = []
-        for number, name, shape, endpoint in sorted(found):
+        for number, name, shape, endpoint in sorted(result):
             whole = wholes[origin]
             sliced.append(DistributedVar(origin, whole, name, shape, True, number, offset, endpoint, "Param"))
             offset += prod(shape)
@@ -59,12 +59,12 @@ def infer_placement(servers: Mapping[str, Program], known: Iterable[Program]) ->
 
 def _sent_to(program: Program) -> set[str]:
     """The names under which a server takes gradients, as its `listen_and_serv` says; with those of single trainers."""
-    found: set[str] = set()
+    names: set[str] = set()
     for op in program.main_block.ops:
         if op.type == "listen_and_serv":
             texts: Any = op.attrs.get("grad_to_block_id", ())
-            found.update(op.inputs.get("X", ()), (text.rpartition(":")[0] for text in texts))
-    return found
+            names.update(op.inputs.get("X", ()), (text.rpartition(":")[0] for text in texts))
+    return names
 
 
 class Placement:
@@ -90,8 +90,8 @@ class Placement:
                 continue
             message = f"it makes {row.slice} on {endpoint}, {describe(value)}, but its dims are {list(row.slice_shape)}"
             maker = next((op for op in reversed(startup.main_block.ops) if row.slice in op.output_names), None)
-            found = at_op(codes.PLACEMENT, message, maker) if maker else error(codes.PLACEMENT, message)
-            raise DiagnosticError([found])
+            result = at_op(codes.PLACEMENT, message, maker) if maker else error(codes.PLACEMENT, message)
+            raise DiagnosticError([result])
 
     def origins(self) -> list[str]:
         """The parameters on servers, whole, in order."""

@@ -98,11 +98,11 @@ def read_record(path: str) -> Record:
         turns: dict[str, list[Turn]] = {}
         own: list[Turn] = []
         for line in lines:
-            found = json.loads(line)
-            if isinstance(found, dict):
-                own = turns[str(cast("dict[str, str]", found)["process"])] = []
+            result = json.loads(line)
+            if isinstance(result, dict):
+                own = turns[str(cast("dict[str, str]", result)["process"])] = []
                 continue
-            machine, taken = found
+            machine, taken = result
             own.append(Turn(machine, None if taken is None else tuple(Taken(*item) for item in taken)))
         return Record(about["seed"], int(about["steps"]), turns)
     except OSError as problem:

@@ -113,8 +113,8 @@ class Shares:
 
     def warnings(self) -> list[Diagnostic]:
         """What is to be told of the steps so far."""
-        found = self.uneven()
-        return [] if found is None or self.weighing == "weighted" else [warning(SHARES, found.told(self.weighing))]
+        result = self.uneven()
+        return [] if result is None or self.weighing == "weighted" else [warning(SHARES, result.told(self.weighing))]
 
 
 def _batch(given: Mapping[str, Any], trainer: int, rows: int | None, weight: float) -> Batch:

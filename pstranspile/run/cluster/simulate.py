@@ -63,14 +63,14 @@ class Simulated(NamedTuple):
         Where several programs take turns, `trainer_<i>/<program>/step/<name>`. Raises DiagnosticError for what has no
         such form.
         """
-        found: dict[str, Any] = {}
+        result: dict[str, Any] = {}
         for index, (trainer, fetched) in enumerate(zip(self.cluster.trainers, self.fetched, strict=True)):
             for key, values in fetched.items():
                 program, name = ("", key) if trainer.role.turns is None else key.split("/", 1)
                 prefix = f"trainer_{index}/{program}/" if program else f"trainer_{index}/"
-                found.update((f"{prefix}{key}", array) for key, array in stacked(name, values).items())
-        found.update((f"param/{name}", value) for name, value in self.parameters.items())
-        return found
+                result.update((f"{prefix}{key}", array) for key, array in stacked(name, values).items())
+        result.update((f"param/{name}", value) for name, value in self.parameters.items())
+        return result
 
 
 def cluster_of(result: Job | Mapping[str, Role], **options: Any) -> Cluster:

@@ -52,14 +52,14 @@ def require_lists(trainers: Sequence[Trainer], servers: Sequence[Server]) -> Non
     With geo-SGD nothing that a `send` names is used.
     """
     geo = any(server.mode == 3 for server in servers)
-    found: dict[int, Diagnostic] = {}
+    findings: dict[int, Diagnostic] = {}
     for program in {id(p): p for trainer in trainers for p in trainer.role.all}.values():
         for op in program.main_block.ops:
             if op.type in _LISTS and not (geo and op.type == "send"):
                 reason = next((reason for counts in _LISTS[op.type](op) if (reason := _unequal(counts))), "")
                 if reason:
-                    found[id(op)] = at_op(codes.OP, reason, op)
-    raise_errors(found.values())
+                    findings[id(op)] = at_op(codes.OP, reason, op)
+    raise_errors(findings.values())
 
 
 Counts = dict[str, int]
@@ -134,20 +134,20 @@ def require_order(trainers: Sequence[Trainer], servers: Sequence[Server]) -> Non
     will have it; a `send` after the barrier counts for the next step. Programs that report nothing may fetch anywhere.
     """
     endpoints = {server.endpoint: server.name for server in servers if server.mode == 0}
-    found: dict[int, Diagnostic] = {}
+    findings: dict[int, Diagnostic] = {}
     for program, starting in {id(p): (p, p is t.role.startup) for t in trainers for p in t.role.all}.values():
         misplaced: dict[int, tuple[Op, str, list[str]]] = {}
         for endpoint, places in _places(program).items():
             for op, reason in _misplaced(places, starting) if endpoint in endpoints else ():
                 misplaced.setdefault(id(op), (op, reason, []))[2].append(endpoints[endpoint])
         for key, (op, reason, names) in misplaced.items():
-            found[key] = at_op(codes.ORDER, reason.format(listed(names)), op)
-    raise_errors(found.values())
+            findings[key] = at_op(codes.ORDER, reason.format(listed(names)), op)
+    raise_errors(findings.values())
 
 
 def _places(program: Program) -> dict[str, list[_Place]]:
     """By endpoint, where a program talks to a server in the order of a step."""
-    found: dict[str, list[_Place]] = {}
+    result: dict[str, list[_Place]] = {}
     for op in program.main_block.ops:
         endpoints: Sequence[str] = ()
         if op.type in ("send_barrier", "fetch_barrier"):
@@ -157,8 +157,8 @@ def _places(program: Program) -> dict[str, list[_Place]]:
         ):
             endpoints = text_list(op, "epmap")
         for endpoint in dict.fromkeys(endpoints):
-            found.setdefault(endpoint, []).append(_Place(op, op.type))
-    return found
+            result.setdefault(endpoint, []).append(_Place(op, op.type))
+    return result
 
 
 def _misplaced(places: Sequence[_Place], starting: bool) -> Iterator[tuple[Op, str]]:

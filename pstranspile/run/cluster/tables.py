@@ -42,18 +42,18 @@ class Table(NamedTuple):
     def whole(self) -> Array | None:
         """The table put together; None if a server does not hold its share."""
         parts = [server.scope.get(self.name) for server in self.servers]
-        found = [part for part in parts if isinstance(part, SelectedRows)]
-        if len(found) < len(parts):
+        result = [part for part in parts if isinstance(part, SelectedRows)]
+        if len(result) < len(parts):
             return None
-        total = np.zeros(self.shape, found[0].value.dtype)
-        for part in found:
+        total = np.zeros(self.shape, result[0].value.dtype)
+        for part in result:
             total[part.rows] = in_use(part)
         return total
 
 
 def find_tables(main: Program, servers: Mapping[str, Server]) -> list[Table]:
     """The tables that a trainer looks rows up in by `prefetch`, where its program declares their dims."""
-    found: dict[str, Table] = {}
+    result: dict[str, Table] = {}
     for op in main.main_block.ops:
         if op.type != "prefetch":
             continue
@@ -67,8 +67,8 @@ def find_tables(main: Program, servers: Mapping[str, Server]) -> list[Table]:
         var = main.main_block.vars.get(name or "")
         if name is None or set(names) != {name} or len(names) != len(endpoints) or var is None or len(var.shape) < 2:
             continue
-        found[name] = Table(name, var.shape, tuple(servers[endpoint] for endpoint in endpoints))
-    return list(found.values())
+        result[name] = Table(name, var.shape, tuple(servers[endpoint] for endpoint in endpoints))
+    return list(result.values())
 
 
 def _table_of(server: Server, variable: str) -> str | None:

@@ -33,17 +33,17 @@ def trace_json(recorder: Recorder) -> str:
     """The text of a trace file."""
     threads = {name: number for number, name in enumerate(recorder.machines, start=1)}
     placed = _placed(recorder, threads)
-    found: list[dict[str, Any]] = [_named("process_name", 0, "cluster")]
-    found += (_named("thread_name", number, name) for name, number in threads.items())
-    found += ({**_about(number, 0), "ph": "M", "name": "thread_sort_index", "args": {"sort_index": number}}
+    result: list[dict[str, Any]] = [_named("process_name", 0, "cluster")]
+    result += (_named("thread_name", number, name) for name, number in threads.items())
+    result += ({**_about(number, 0), "ph": "M", "name": "thread_sort_index", "args": {"sort_index": number}}
               for number in threads.values())  # fmt: skip
     for name, number in threads.items():
         if name.startswith("trainer"):
-            found += _steps(recorder, [item for item in placed if item.thread == number])
+            result += _steps(recorder, [item for item in placed if item.thread == number])
     flows: dict[tuple[str, str, int], int] = {}
     for item in placed:
-        found += _message(recorder, item, flows)
-    lines = ",\n".join(json.dumps(item) for item in found)
+        result += _message(recorder, item, flows)
+    lines = ",\n".join(json.dumps(item) for item in result)
     return f'{{"displayTimeUnit": "ms", "traceEvents": [\n{lines}\n]}}\n'
 
 
@@ -63,13 +63,13 @@ def _placed(recorder: Recorder, threads: dict[str, int]) -> list[_Placed]:
     while tick < max(together.values(), default=0):
         tick *= 10
     done: Counter[tuple[str, int]] = Counter()
-    found: list[_Placed] = []
+    result: list[_Placed] = []
     for name, event in zip(where, recorder.events, strict=True):
         key = name, event.tick
         start, end = (tick * count // together[key] for count in (done[key], done[key] + 1))
         done[key] += 1
-        found.append(_Placed(event, threads.get(name, 0), event.tick * tick + start, end - start))
-    return found
+        result.append(_Placed(event, threads.get(name, 0), event.tick * tick + start, end - start))
+    return result
 
 
 def _steps(recorder: Recorder, placed: list[_Placed]) -> list[dict[str, Any]]:

@@ -52,11 +52,11 @@ def traffic_of(recorder: Recorder, servers: tuple[str, ...]) -> list[Traffic]:
             counts[1] += event.bytes
         elif event.what == DELIVER:
             _note_staleness(event, server, row, taken, base)
-    found = [
+    result = [
         Traffic(server, name, row.inward[0], row.inward[1], row.outward[0], row.outward[1], row.lost, row.stalest)
         for (server, name), row in rows.items()
     ]
-    return sorted(found, key=lambda item: (item.server, -item.bytes_to_server - item.bytes_from_server, item.variable))
+    return sorted(result, key=lambda item: (item.server, -item.bytes_to_server - item.bytes_from_server, item.variable))
 
 
 def _note_staleness(
