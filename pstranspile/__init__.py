@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from pstranspile.run.batch import Batch as Batch
     from pstranspile.run.batch import Part as Part
     from pstranspile.run.cluster.cluster import Cluster as Cluster
-    from pstranspile.run.cluster.scenario import Scenario as Scenario
-    from pstranspile.run.cluster.scenario_text import parse_scenario as parse_scenario
+    from pstranspile.run.cluster.faults.scenario import Scenario as Scenario
+    from pstranspile.run.cluster.faults.scenario_text import parse_scenario as parse_scenario
     from pstranspile.run.cluster.simulate import simulate as simulate
     from pstranspile.run.scope import Scope as Scope
     from pstranspile.run.step_arrays import save_feeds as save_feeds
@@ -83,7 +83,7 @@ _API = {
     "Plan": "plan.plan:Plan",
     "Program": "ir.model:Program",
     "Role": "ir.model:Role",
-    "Scenario": "run.cluster.scenario:Scenario",
+    "Scenario": "run.cluster.faults.scenario:Scenario",
     "Scope": "run.scope:Scope",
     "SelectedRows": "values:SelectedRows",
     "Var": "ir.model:Var",
@@ -104,7 +104,7 @@ _API = {
     "save_feeds": "run.step_arrays:save_feeds",
     "save_variables": "saving:save_variables",
     "make_plan": "plan.make:make_plan",
-    "parse_scenario": "run.cluster.scenario_text:parse_scenario",
+    "parse_scenario": "run.cluster.faults.scenario_text:parse_scenario",
     "prepare": "compile:prepare",
     "run": "run.api:run",
     "simulate": "run.cluster.simulate:simulate",

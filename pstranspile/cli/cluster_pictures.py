@@ -12,7 +12,7 @@ from pstranspile.ir.diagnostics import DiagnosticError, error
 
 if TYPE_CHECKING:
     from pstranspile.run.cluster.cluster import Cluster
-    from pstranspile.run.cluster.recorder import Recorder
+    from pstranspile.run.cluster.pictures.recorder import Recorder
 
 CHARTS = (".svg", ".txt")
 
@@ -77,10 +77,10 @@ def _steps(text: str) -> tuple[int, int] | None:
 def show_pictures(recorder: Recorder, cluster: Cluster, options: argparse.Namespace) -> None:
     """Writes what was asked for. Raises DiagnosticError when a file can't be written."""
     from pstranspile.interop.outputs import write_output
-    from pstranspile.run.cluster.chart import chart_text
-    from pstranspile.run.cluster.chart_svg import chart_svg
-    from pstranspile.run.cluster.trace import trace_json
-    from pstranspile.run.cluster.traffic import traffic_of, traffic_table
+    from pstranspile.run.cluster.pictures.chart import chart_text
+    from pstranspile.run.cluster.pictures.chart_svg import chart_svg
+    from pstranspile.run.cluster.pictures.trace import trace_json
+    from pstranspile.run.cluster.pictures.traffic import traffic_of, traffic_table
 
     if options.trace:
         write_output(options.trace, trace_json(recorder).encode())

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pstranspile.ir.model import Module
     from pstranspile.job import Job
     from pstranspile.run.cluster.cluster import Cluster
-    from pstranspile.run.cluster.scenario import Scenario
+    from pstranspile.run.cluster.faults.scenario import Scenario
     from pstranspile.run.cluster.simulate import Simulated
     from pstranspile.run.cluster.trainer import Trainer
     from pstranspile.run.plot import Curve
@@ -81,8 +81,8 @@ def curves_of(done: Simulated) -> dict[str, Curve]:
 
 def read_faults(given: str, result: Compiled, steps: int) -> Scenario:
     """The scenario of a file, or the one that a seed draws, which is printed on stderr. Raises DiagnosticError."""
+    from pstranspile.run.cluster.faults.scenario_text import read_scenario
     from pstranspile.run.cluster.random_scenario import random_scenario
-    from pstranspile.run.cluster.scenario_text import read_scenario
 
     if not given.isdecimal() or len(given) > 18:
         return read_scenario(given)
@@ -147,8 +147,8 @@ def run_cluster(
     from pstranspile.cli.report import report
     from pstranspile.compile import compile
     from pstranspile.run.cluster.cluster import Cluster
+    from pstranspile.run.cluster.pictures.recorder import Recorder
     from pstranspile.run.cluster.record import RecordedScheduler, read_record, replay
-    from pstranspile.run.cluster.recorder import Recorder
     from pstranspile.run.cluster.simulate import simulate
     from pstranspile.run.files import read_arrays
 

@@ -12,7 +12,7 @@ from pstranspile.diff.folders import load_role, roles_in
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module, Role
 from pstranspile.run.cluster.cluster import Cluster
-from pstranspile.run.cluster.companion import Settings
+from pstranspile.run.cluster.communicators.companion import Settings
 
 
 class JobFolder(NamedTuple):

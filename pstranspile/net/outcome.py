@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from pstranspile.run.cluster.cluster import Cluster
+from pstranspile.run.cluster.faults.snapshot_files import read_snapshot, write_snapshot
+from pstranspile.run.cluster.faults.snapshots import Snapshot
 from pstranspile.run.cluster.server import Server
 from pstranspile.run.cluster.simulate import Simulated, results_of
-from pstranspile.run.cluster.snapshot_files import read_snapshot, write_snapshot
-from pstranspile.run.cluster.snapshots import Snapshot
 from pstranspile.run.cluster.trainer import Trainer
 
 

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from pstranspile.net.peer import Peer
 from pstranspile.net.values import WireError
 from pstranspile.run.cluster.cluster import Cluster
-from pstranspile.run.cluster.faults import process_of
+from pstranspile.run.cluster.faults.injection import process_of
 from pstranspile.run.cluster.message import COMPLETE, REPLY, Message
 from pstranspile.run.cluster.network import Machine
 

@@ -19,7 +19,7 @@ from pstranspile.net.terms import Refused, Terms
 from pstranspile.net.tls import Credentials
 from pstranspile.net.transport import CallService, Dialer, Listener
 from pstranspile.run.cluster.cluster import Cluster
-from pstranspile.run.cluster.companion import Companion
+from pstranspile.run.cluster.communicators.companion import Companion
 from pstranspile.run.cluster.report import sentence
 from pstranspile.run.cluster.server import Server
 from pstranspile.run.cluster.trainer import Trainer

@@ -19,9 +19,9 @@ from pstranspile.net.frames import Body, body_of
 from pstranspile.net.peer import Unconfirmed
 from pstranspile.net.site import Site
 from pstranspile.net.transport import WRITTEN, Event
+from pstranspile.run.cluster.faults.snapshot_files import read_snapshot, write_snapshot
+from pstranspile.run.cluster.faults.snapshots import Snapshot, restore, take_snapshot
 from pstranspile.run.cluster.server import Server
-from pstranspile.run.cluster.snapshot_files import read_snapshot, write_snapshot
-from pstranspile.run.cluster.snapshots import Snapshot, restore, take_snapshot
 
 _PEERS, _IN, _OUT, _ANNOUNCED = "@peers", "@in", "@out", "@announced"
 """What is kept beside the server's own state: peers, links to it and from it, trainers that are to come back."""

@@ -26,7 +26,7 @@ from pstranspile.proof.replays import replay_of
 from pstranspile.proof.report import Applied, Cause, Report, Verdict
 from pstranspile.proof.training import ClusterValues, SingleMachine, start_cluster, train_both
 from pstranspile.proof.workload import Tell, Workload
-from pstranspile.run.cluster.scenario import Scenario
+from pstranspile.run.cluster.faults.scenario import Scenario
 from pstranspile.run.cluster.shares import Weighing
 from pstranspile.run.loss_rows import divided
 from pstranspile.run.step_feeds import GivenFeeds

@@ -20,9 +20,9 @@ from pstranspile.run.api import run
 from pstranspile.run.batch import joined
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.codes import STUCK
+from pstranspile.run.cluster.faults.scenario import Crash, Leave, Scenario
 from pstranspile.run.cluster.ledger import UpdateLedger
 from pstranspile.run.cluster.message import COLLECTIVE, SEND, Message, step_told
-from pstranspile.run.cluster.scenario import Crash, Leave, Scenario
 from pstranspile.run.loss_rows import divided
 from pstranspile.run.scope import Scope, own_copy
 

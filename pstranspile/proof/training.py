@@ -19,7 +19,7 @@ from pstranspile.proof.workload import Workload
 from pstranspile.run.api import run
 from pstranspile.run.batch import Batch
 from pstranspile.run.cluster.cluster import Cluster
-from pstranspile.run.cluster.scenario import Scenario
+from pstranspile.run.cluster.faults.scenario import Scenario
 from pstranspile.run.cluster.simulate import cluster_of
 from pstranspile.run.frame import Execution
 from pstranspile.run.prepared import Prepared, give_back_freed_memory

@@ -20,7 +20,7 @@ from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import Block, Program
 from pstranspile.ops.build import make_op
 from pstranspile.run.cluster.cluster import Cluster
-from pstranspile.run.cluster.companion import Settings
+from pstranspile.run.cluster.communicators.companion import Settings
 from pstranspile.run.cluster.simulate import cluster_of
 from tests.checkpoint.jobs import OPTIMIZERS, codes, everything, feeds, job
 

@@ -161,7 +161,7 @@ def test_a_folder_of_compiled_programs(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_a_hash_does_not_vouch_for_what_is_kept(tmp_path: Path):
-    from pstranspile.run.cluster.snapshot_files import FORM, read_snapshot
+    from pstranspile.run.cluster.faults.snapshot_files import FORM, read_snapshot
 
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(DiagnosticError, match="pipe or a device"):

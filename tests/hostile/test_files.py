@@ -23,7 +23,7 @@ from pstranspile.checkpoint.persistables import load_persistables, save_persista
 from pstranspile.cli import main
 from pstranspile.interop.safetensors import read_metadata, read_safetensors, write_safetensors
 from pstranspile.interop.tensor_files import read_combined, read_selected_rows, read_tensor
-from pstranspile.run.cluster.snapshot_files import FORM, read_snapshot
+from pstranspile.run.cluster.faults.snapshot_files import FORM, read_snapshot
 from tests.checkpoint.jobs import job, machines, started
 from tests.conftest import ROOT
 from tests.hostile.counts import cases

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from pstranspile.net.job import load_job_folder
-from pstranspile.run.cluster.snapshot_files import read_snapshot
+from pstranspile.run.cluster.faults.snapshot_files import read_snapshot
 from pstranspile.values import SelectedRows
 
 FLUID = os.environ.get("PSTRANSPILE_FLUID", "")

@@ -16,7 +16,7 @@ import pytest
 import pstranspile as ps
 from pstranspile.net.job import JobFolder
 from pstranspile.proof.data import make_feeds
-from pstranspile.run.cluster.companion import Settings
+from pstranspile.run.cluster.communicators.companion import Settings
 from pstranspile.run.cluster.record import RecordedScheduler, read_record, replay
 from pstranspile.run.cluster.simulate import Simulated, simulate
 from tests.net.played import play

@@ -16,7 +16,7 @@ import pytest
 from pstranspile.cli import main
 from pstranspile.net.fluid_message import VariableMessage, read_variable, value_of, write_value, write_variable
 from pstranspile.net.supervisor import Ports
-from pstranspile.run.cluster.snapshot_files import read_snapshot
+from pstranspile.run.cluster.faults.snapshot_files import read_snapshot
 from pstranspile.values import SelectedRows
 
 PROGRAM = str(Path(__file__).parent.parent.parent / "examples" / "regression.ir")

@@ -16,9 +16,9 @@ from pstranspile.proof.faults import _Gradients
 from pstranspile.proof.report import BITWISE, DIFFERENT, ROUNDING, Away, Faulty, report_text
 from pstranspile.run.cluster import update_blocks
 from pstranspile.run.cluster.asynchronous import AsynchronousServer
+from pstranspile.run.cluster.faults.scenario_text import parse_scenario
 from pstranspile.run.cluster.message import SEND, Message
 from pstranspile.run.cluster.random_scenario import random_scenario
-from pstranspile.run.cluster.scenario_text import parse_scenario
 from pstranspile.run.cluster.synchronous import SynchronousServer
 from tests.run.cluster.fuzz import cases, compiled, model
 

@@ -11,7 +11,7 @@ import pstranspile as ps
 from pstranspile import layers as L
 from pstranspile.autodiff import SGD, minimize
 from pstranspile.proof.check import check
-from pstranspile.run.cluster.geo_communicator import GeoCommunicator, GeoParameter
+from pstranspile.run.cluster.communicators.geo import GeoCommunicator, GeoParameter
 
 JOB = ps.Job(pservers=1, trainers=2, mode="geo", geo_sgd_need_push_nums=1)
 

@@ -17,7 +17,7 @@ from pstranspile.ir.types import DType
 from pstranspile.layers.parameters import create_parameter
 from pstranspile.proof import check
 from pstranspile.proof.report import DIFFERENT
-from pstranspile.run.cluster.scenario_text import parse_scenario
+from pstranspile.run.cluster.faults.scenario_text import parse_scenario
 from pstranspile.run.dropout import without_dropout
 
 Model = Callable[[L.Draft], L.Value]

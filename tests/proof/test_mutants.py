@@ -29,9 +29,9 @@ from pstranspile.proof.replay import Replay
 from pstranspile.proof.replays import replay_of
 from pstranspile.proof.training import start_cluster
 from pstranspile.proof.workload import Workload
+from pstranspile.run.cluster.faults.scenario import Scenario
+from pstranspile.run.cluster.faults.scenario_text import parse_scenario
 from pstranspile.run.cluster.random_scenario import random_scenario
-from pstranspile.run.cluster.scenario import Scenario
-from pstranspile.run.cluster.scenario_text import parse_scenario
 from pstranspile.run.scope import own_copy
 from tests.emit.several import adversarial, two_tasks, with_evaluation
 from tests.proof.mutants import CHANGES, Mutant, Place, as_compiled, mutants, places_of, programs_of, refused, with_ops

@@ -32,11 +32,11 @@ from pstranspile.run.cluster.collective import (
     ring_of,
     trainer_role,
 )
-from pstranspile.run.cluster.communicator import make_communicator
-from pstranspile.run.cluster.companion import Settings
+from pstranspile.run.cluster.communicators.communicator import make_communicator
+from pstranspile.run.cluster.communicators.companion import Settings
 from pstranspile.run.cluster.deadlocks import require_barriers, require_collectives, require_servers
 from pstranspile.run.cluster.exchanges import Exchange
-from pstranspile.run.cluster.faults import Injector
+from pstranspile.run.cluster.faults.injection import Injector
 from pstranspile.run.cluster.feeding import ClusterFeeds, feeds_of
 from pstranspile.run.cluster.forms import SENDING, Forms
 from pstranspile.run.cluster.geo_server import GeoServer
@@ -61,7 +61,7 @@ from pstranspile.run.seeds import sends_of_rows
 from pstranspile.run.turns import GivenTurns, union_of
 
 if TYPE_CHECKING:
-    from pstranspile.run.cluster.scenario import Scenario
+    from pstranspile.run.cluster.faults.scenario import Scenario
 
 _NUMBER = re.compile(r"(\d+)$")
 

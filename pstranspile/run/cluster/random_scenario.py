@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 
-from pstranspile.run.cluster.scenario import NOTICE, Crash, Event, Late, Leave, Partition, Rejoin, Scenario, Slow
+from pstranspile.run.cluster.faults.scenario import NOTICE, Crash, Event, Late, Leave, Partition, Rejoin, Scenario, Slow
 
 
 def random_scenario(

@@ -10,9 +10,9 @@ from pstranspile.ir.expect import expect, expect_number, names_of, wrong_type
 from pstranspile.ir.model import Role
 from pstranspile.kernels.context import Value
 from pstranspile.run.cluster.cluster import Cluster
-from pstranspile.run.cluster.companion import Settings
+from pstranspile.run.cluster.communicators.companion import Settings
+from pstranspile.run.cluster.faults.scenario import Scenario
 from pstranspile.run.cluster.feeding import ClusterFeeds
-from pstranspile.run.cluster.scenario import Scenario
 from pstranspile.run.cluster.scheduler import Schedule
 from pstranspile.run.cluster.shares import Weighing
 from pstranspile.run.cluster.trainer import Trainer

@@ -8,7 +8,7 @@ import numpy as np
 
 import pstranspile as ps
 from pstranspile.run.cluster.cluster import Cluster
-from pstranspile.run.cluster.scenario_text import parse_scenario
+from pstranspile.run.cluster.faults.scenario_text import parse_scenario
 from pstranspile.run.cluster.simulate import cluster_of
 from tests.run.cluster.fuzz import compiled, feeds, model
 

@@ -10,10 +10,10 @@ import numpy as np
 
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.run.cluster.cluster import Cluster
+from pstranspile.run.cluster.faults.scenario import Crash, Leave
+from pstranspile.run.cluster.faults.scenario_text import parse_scenario
 from pstranspile.run.cluster.ledger import UpdateLedger
 from pstranspile.run.cluster.random_scenario import random_scenario
-from pstranspile.run.cluster.scenario import Crash, Leave
-from pstranspile.run.cluster.scenario_text import parse_scenario
 from pstranspile.run.cluster.simulate import cluster_of
 from pstranspile.run.cluster.trainer import Trainer
 from tests.run.cluster.fuzz import cases, compiled, feeds

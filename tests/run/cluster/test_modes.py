@@ -15,10 +15,10 @@ from pstranspile.interop.program_desc import program_from_bytes
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module
-from pstranspile.run.cluster.async_communicator import AsyncCommunicator
 from pstranspile.run.cluster.cluster import Cluster
-from pstranspile.run.cluster.companion import Settings
-from pstranspile.run.cluster.geo_communicator import GeoCommunicator
+from pstranspile.run.cluster.communicators.asynchronous import AsyncCommunicator
+from pstranspile.run.cluster.communicators.companion import Settings
+from pstranspile.run.cluster.communicators.geo import GeoCommunicator
 from pstranspile.run.step_feeds import Feeds
 from pstranspile.values import LoDTensor
 from tests.run.cluster.recorded import arrays, files, loss_of, placed, roles

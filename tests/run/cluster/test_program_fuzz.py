@@ -18,9 +18,9 @@ from pstranspile.ir.model import Module
 from pstranspile.proof import check
 from pstranspile.proof.report import report_text
 from pstranspile.run.cluster.cluster import Cluster
+from pstranspile.run.cluster.faults.scenario import Crash, Leave
 from pstranspile.run.cluster.ledger import UpdateLedger
 from pstranspile.run.cluster.random_scenario import random_scenario
-from pstranspile.run.cluster.scenario import Crash, Leave
 from pstranspile.run.cluster.simulate import cluster_of
 from tests.emit.several import joined
 from tests.run.cluster.fuzz import cases

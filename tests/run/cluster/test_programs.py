@@ -13,7 +13,7 @@ from pstranspile.autodiff import SGD, Adam, Adamax, Exponential, Momentum
 from pstranspile.compile import Compiled
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import Module
-from pstranspile.run.cluster.scenario_text import parse_scenario
+from pstranspile.run.cluster.faults.scenario_text import parse_scenario
 from pstranspile.run.cluster.simulate import Simulated, cluster_of, simulate
 from pstranspile.run.files import ArrayFile
 from pstranspile.run.program_feeds import ProgramFeeds, arrays_by_program

@@ -9,7 +9,7 @@ import pytest
 
 from pstranspile.cli import main
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.run.cluster.scenario_text import parse_scenario
+from pstranspile.run.cluster.faults.scenario_text import parse_scenario
 from tests.run.cluster.faulty import TROUBLE, cluster, ended
 
 ROOT = Path(__file__).parents[3]

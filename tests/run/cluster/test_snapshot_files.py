@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.run.cluster.faults.scenario_text import parse_scenario
+from pstranspile.run.cluster.faults.servers import ServerFaults
+from pstranspile.run.cluster.faults.snapshot_files import read_snapshot, write_snapshot
+from pstranspile.run.cluster.faults.snapshots import Snapshot
 from pstranspile.run.cluster.ledger import UpdateLedger
 from pstranspile.run.cluster.message import SEND, Message
 from pstranspile.run.cluster.rounds import Round
-from pstranspile.run.cluster.scenario_text import parse_scenario
-from pstranspile.run.cluster.server_faults import ServerFaults
-from pstranspile.run.cluster.snapshot_files import read_snapshot, write_snapshot
-from pstranspile.run.cluster.snapshots import Snapshot
 from pstranspile.values import LoDTensor, SelectedRows
 from tests.run.cluster.faulty import STEPS, WITH_SERVERS, cluster, ended, equal
 

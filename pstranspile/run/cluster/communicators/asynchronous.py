@@ -12,7 +12,7 @@ from pstranspile.ir.model import Op, Program
 from pstranspile.kernels.context import Value
 from pstranspile.run.cluster import codes
 from pstranspile.run.cluster.addresses import Servers, number_list
-from pstranspile.run.cluster.companion import Companion, Settings
+from pstranspile.run.cluster.communicators.companion import Companion, Settings
 from pstranspile.run.cluster.cutting import cut, merged
 from pstranspile.run.cluster.exchanges import Exchange
 from pstranspile.run.cluster.message import NOTIFY, SEND

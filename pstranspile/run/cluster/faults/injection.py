@@ -16,13 +16,13 @@ from collections.abc import Sequence
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.expect import expect
 from pstranspile.run.cluster import codes
+from pstranspile.run.cluster.faults.scenario import Crash, Leave, Partition, Rejoin, Scenario
+from pstranspile.run.cluster.faults.servers import ServerFaults
+from pstranspile.run.cluster.faults.trainers import Machines, TrainerFaults
 from pstranspile.run.cluster.message import Message
 from pstranspile.run.cluster.network import RETRY_AFTER
 from pstranspile.run.cluster.report import listed
-from pstranspile.run.cluster.scenario import Crash, Leave, Partition, Rejoin, Scenario
-from pstranspile.run.cluster.server_faults import ServerFaults
 from pstranspile.run.cluster.trainer import Trainer
-from pstranspile.run.cluster.trainer_faults import Machines, TrainerFaults
 from pstranspile.run.feeds import near
 
 

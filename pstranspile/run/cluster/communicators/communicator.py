@@ -19,10 +19,10 @@ from typing import Any
 from pstranspile.ir.model import Program
 from pstranspile.kernels.context import Value
 from pstranspile.run.cluster.addresses import Servers, link_to
-from pstranspile.run.cluster.async_communicator import AsyncCommunicator
-from pstranspile.run.cluster.companion import Settings
+from pstranspile.run.cluster.communicators.asynchronous import AsyncCommunicator
+from pstranspile.run.cluster.communicators.companion import Settings
+from pstranspile.run.cluster.communicators.geo import GeoCommunicator
 from pstranspile.run.cluster.exchanges import Exchange, find_exchanges
-from pstranspile.run.cluster.geo_communicator import GeoCommunicator
 from pstranspile.run.cluster.message import FETCH_BARRIER, SEND_BARRIER
 from pstranspile.run.cluster.network import Link
 from pstranspile.run.cluster.placement import Placement

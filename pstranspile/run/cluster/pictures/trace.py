@@ -12,7 +12,7 @@ import json
 from collections import Counter
 from typing import Any, NamedTuple
 
-from pstranspile.run.cluster.recorder import DELIVER, DUPLICATE, LOST, POST, Event, Recorder
+from pstranspile.run.cluster.pictures.recorder import DELIVER, DUPLICATE, LOST, POST, Event, Recorder
 
 PROCESS = 1
 

@@ -11,7 +11,7 @@ from pstranspile.ir.expect import expect
 from pstranspile.ir.model import Location
 from pstranspile.ir.reading import read_named
 from pstranspile.run.cluster import codes
-from pstranspile.run.cluster.scenario import NOTICE, Crash, Event, Late, Leave, Partition, Rejoin, Scenario, Slow
+from pstranspile.run.cluster.faults.scenario import NOTICE, Crash, Event, Late, Leave, Partition, Rejoin, Scenario, Slow
 from pstranspile.run.feeds import near
 
 MOST_CHANCE = 0.9

@@ -24,7 +24,7 @@ from pstranspile.run.cluster.message import (
     SEND,
     SEND_BARRIER,
 )
-from pstranspile.run.cluster.recorder import DELIVER, LOST, POST, Event, Recorder
+from pstranspile.run.cluster.pictures.recorder import DELIVER, LOST, POST, Event, Recorder
 
 COLUMN = 18
 """Characters from one machine's line to the next in text."""

@@ -6,12 +6,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+from pstranspile.run.cluster.faults.scenario import Crash, Scenario
+from pstranspile.run.cluster.faults.snapshot_files import read_snapshot, write_snapshot
+from pstranspile.run.cluster.faults.snapshots import Snapshot, lose_state, restore, take_snapshot
 from pstranspile.run.cluster.message import Message
 from pstranspile.run.cluster.network import Link, Machine
-from pstranspile.run.cluster.scenario import Crash, Scenario
 from pstranspile.run.cluster.server import Server
-from pstranspile.run.cluster.snapshot_files import read_snapshot, write_snapshot
-from pstranspile.run.cluster.snapshots import Snapshot, lose_state, restore, take_snapshot
 
 
 class ServerFaults:

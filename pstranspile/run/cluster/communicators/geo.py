@@ -23,7 +23,7 @@ from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Program
 from pstranspile.kernels.context import Value
 from pstranspile.run.cluster import codes
-from pstranspile.run.cluster.companion import Companion
+from pstranspile.run.cluster.communicators.companion import Companion
 from pstranspile.run.cluster.exchanges import Exchange
 from pstranspile.run.cluster.geo_server import GeoServer
 from pstranspile.run.cluster.message import GET, GET_ROWS, SEND

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 from xml.sax.saxutils import escape
 
-from pstranspile.run.cluster.chart import Arrow, Row, Section, labels_of, machines_of, rows_of
 from pstranspile.run.cluster.message import (
     CHECKPOINT,
     COLLECTIVE,
@@ -22,7 +21,8 @@ from pstranspile.run.cluster.message import (
     SEND,
     SEND_BARRIER,
 )
-from pstranspile.run.cluster.recorder import DELIVER, Recorder
+from pstranspile.run.cluster.pictures.chart import Arrow, Row, Section, labels_of, machines_of, rows_of
+from pstranspile.run.cluster.pictures.recorder import DELIVER, Recorder
 
 
 class Look(NamedTuple):

@@ -21,9 +21,9 @@ from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location
 from pstranspile.ir.reading import read_regular
 from pstranspile.run.cluster import codes
+from pstranspile.run.cluster.faults.snapshots import Snapshot
 from pstranspile.run.cluster.message import Message
 from pstranspile.run.cluster.rounds import Round
-from pstranspile.run.cluster.snapshots import Snapshot
 from pstranspile.run.cluster.trainer import StepResult
 from pstranspile.values import LoDTensor, SelectedRows
 

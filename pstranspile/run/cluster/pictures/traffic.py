@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from pstranspile.run.cluster.message import SEND
-from pstranspile.run.cluster.recorder import ASKING, DELIVER, LOST, POST, Event, Recorder
+from pstranspile.run.cluster.pictures.recorder import ASKING, DELIVER, LOST, POST, Event, Recorder
 
 
 class Traffic(NamedTuple):

@@ -1,0 +1,1 @@
+"""The communicators of trainers: what sends and fetches beside the steps, in each mode."""
