@@ -129,20 +129,22 @@ class Expected(NamedTuple):
 
 
 def expected_of(op: Op, index: int) -> list[Expected]:
-    """The gradient ops that an op without a sub-block asks for; none if it lacks what its schema requires."""
+    """The gradient ops that an op without a sub-block asks for; none if it is not what its schema says."""
     rule = gradient_rule(op.type)
-    if rule is None or inner_in(op) or _lacks(op := with_defaults(op)):
+    if rule is None or inner_in(op) or _unsound(op := with_defaults(op)):
         return []
     return [Expected(index, part, made) for part, made in enumerate(rule(op, Wanted()))]
 
 
-def _lacks(op: Op) -> bool:
+def _unsound(op: Op) -> bool:
+    """Whether an op lacks a slot or an attribute, has an attribute of another kind, or a list where one name goes."""
     schema = schema_of(op.type)
     sides = ((schema.inputs, op.inputs), (schema.outputs, op.outputs)) if schema is not None else ()
-    required = ((slot, held) for slots, held in sides for slot in slots.values() if not slot.dispensable)
+    single = ((slot, held) for slots, held in sides for slot in slots.values() if not slot.duplicable)
     attrs = schema.attrs.items() if schema is not None else ()
     given = ((spec, op.attrs.get(name)) for name, spec in attrs if name in op.attrs or not spec.optional)
-    return any(not slot.duplicable and not held.get(slot.name) for slot, held in required) or any(
+    counts = ((len(held.get(slot.name, ())), slot.dispensable) for slot, held in single)
+    return any(count > 1 or (count == 0 and not dispensable) for count, dispensable in counts) or any(
         KINDS.get(type(value)) is not spec.kind for spec, value in given
     )
 

@@ -309,6 +309,12 @@ def test_an_op_that_lacks_an_attribute_asks_for_no_gradient(attrs: dict[str, Any
     assert len(expected_of(op, 0)) == count
 
 
+def test_an_op_with_a_list_where_one_name_goes_asks_for_no_gradient():
+    names = {"X": FrozenMap({"X": ("a", "b")}), "Out": FrozenMap({"Out": ("c", "d")})}
+    assert expected_of(ps.Op("sum", names["X"], names["Out"], FrozenMap()), 0) == []
+    assert len(expected_of(ps.Op("sum", names["X"], FrozenMap({"Out": ("c",)}), FrozenMap()), 0)) == 2
+
+
 @pytest.mark.parametrize("slot", ["X", "Out", "step"])
 def test_an_op_of_a_loop_lacks_what_its_gradient_needs(slot: str):
     """Running says so, without a look at the gradients first. A step that is not given is 1."""
