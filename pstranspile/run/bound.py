@@ -101,6 +101,10 @@ def bind(op: Op) -> BoundOp:
     may_lack = schema.may_lack if schema else frozenset[str]()
     slots = {_identifier(slot): slot for slot in (*inputs, *op.inputs)}
     arguments = tuple(_argument(op, slots, name, inputs, may_lack) for name in _parameters(run))
+    for argument in arguments:
+        slot = inputs.get(argument.slot)
+        if not argument.names and slot is not None and not slot.duplicable and not slot.dispensable:
+            raise DiagnosticError([at_op(codes.KERNEL_FAILED, f"the input {argument.slot} is missing", op)])
     results = tuple(
         Argument(slot, op.outputs.get(slot, ()), outputs[slot].duplicable if slot in outputs else False)
         for slot in kernel.outputs

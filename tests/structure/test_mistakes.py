@@ -315,6 +315,12 @@ def test_an_op_with_a_list_where_one_name_goes_asks_for_no_gradient():
     assert len(expected_of(ps.Op("sum", names["X"], FrozenMap({"Out": ("c",)}), FrozenMap()), 0)) == 2
 
 
+def test_an_op_that_is_written_as_an_expression_lacks_its_input():
+    module = ps.loads("ir 1\nprogram @main {\nblock ^0 {\ntemp %y : bool[1]\nlogical_not() -> Out=%y\n}\n}\n")
+    with pytest.raises(DiagnosticError, match="logical_not"):
+        ps.run(module.main, {}, ["y"], scope=ps.Scope())
+
+
 @pytest.mark.parametrize("slot", ["X", "Out", "step"])
 def test_an_op_of_a_loop_lacks_what_its_gradient_needs(slot: str):
     """Running says so, without a look at the gradients first. A step that is not given is 1."""
