@@ -21,13 +21,13 @@ from programs import embeddings, mlp
 from pstranspile.compile import compile, prepare
 from pstranspile.ir.model import Module
 from pstranspile.job import Job
-from pstranspile.job.modes import MODES
+from pstranspile.job.modes import mode_names, settings_of
 from pstranspile.ops.textual import parse, print_module
 
 
 def job_of(mode: str, trainers: int, count: int) -> Job:
     """A job of a mode; the modes without servers get endpoints of trainers instead."""
-    if MODES[mode].servers:
+    if settings_of(mode).servers:
         return Job(servers(count), trainers, mode=mode)
     return Job(trainers=[f"127.0.0.1:{7164 + i}" for i in range(trainers)], mode=mode)
 
@@ -61,12 +61,12 @@ def main() -> None:
         everything = best(lambda: compile(module, job).roles())
         print(json.dumps((everything, best(lambda: prepare(module, job).trainer(0)))))
         return
-    for mode in options.modes or MODES:
-        if mode not in MODES:
-            raise SystemExit(f"no mode {mode!r}; there are {', '.join(MODES)}")
+    for mode in options.modes or mode_names():
+        if mode not in mode_names():
+            raise SystemExit(f"no mode {mode!r}; there are {', '.join(mode_names())}")
         print(mode)
         row("layers", *((n, *seconds(mlp(n), mode, 2, 4)) for n in (100, 1000)))
-        if MODES[mode].servers:
+        if settings_of(mode).servers:
             row("tables", *((n, *seconds(embeddings(n, 60_000), mode, 2, 100)) for n in (200, 2000)))
         row("trainers", *((n, *seconds(mlp(100), mode, n, 4)) for n in (4, 40)))
 

@@ -17,7 +17,7 @@ from pstranspile.ir.passes import Observer, Steps
 from pstranspile.ir.severity import weighed
 from pstranspile.job import Job
 from pstranspile.link import LinkError
-from pstranspile.modes.base import Emitter
+from pstranspile.modes.shared.base import Emitter
 from pstranspile.pipeline import PASSES, distribute, link_roles
 from pstranspile.plan.plan import DistributedVar, Plan
 

@@ -14,7 +14,7 @@ from pstranspile.ir.passes import Steps
 from pstranspile.job import Job
 from pstranspile.link import link
 from pstranspile.modes import mode_of
-from pstranspile.modes.base import Prepared
+from pstranspile.modes.shared.base import Prepared
 from pstranspile.plan.plan import Plan
 
 if TYPE_CHECKING:

@@ -71,8 +71,8 @@ MODULES = {module_name(path) for path in FILES}
 def imported(path: Path) -> set[str]:
     """Modules of the package that a file imports anywhere.
 
-    That is also inside functions, for types alone, and lazily: by a string that names a module. (Op families are loaded
-    by their names alone, as those of other packages are.)
+    That is also inside functions, for types alone, and lazily: by a string that names a module. (Op families and modes
+    are loaded by their names alone, as those of other packages are.)
     """
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -10,7 +10,7 @@ import pytest
 from pstranspile.job.endpoints import parse_endpoint
 from pstranspile.job.file import load_job, parse_setting
 from pstranspile.job.job import DEFAULTS, Job, JobError, job_warnings
-from pstranspile.job.modes import MODES, SERVER_MODES, SWITCHES
+from pstranspile.job.modes import SWITCHES, mode_names, settings_of
 
 SERVERS = ["a:6174", "b:6174"]
 TRAINERS = ["a:7164", "b:7164", "c:7164", "d:7164"]
@@ -40,9 +40,10 @@ def test_is_frozen_and_comparable():
     assert job != Job(SERVERS, 3)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", mode_names())
 def test_a_named_mode_survives_its_dict(mode):
-    job = Job(SERVERS if mode in SERVER_MODES else None, 2 if mode in SERVER_MODES else TRAINERS, mode=mode)
+    servers = settings_of(mode).servers
+    job = Job(SERVERS if servers else None, 2 if servers else TRAINERS, mode=mode)
     assert job.mode == mode
     assert Job(**job.as_dict()) == job
     assert Job(**json.loads(json.dumps(job.as_dict()))) == job
@@ -98,7 +99,7 @@ def test_every_combination_of_switches_means_one_mode_or_is_refused():
     generator = random.Random(0)
     keys = [*SWITCHES, "mode", "collective_mode"]
     choices = {key: [None, True, False] for key in SWITCHES}
-    choices |= {"mode": [None, "pserver", *MODES], "collective_mode": [None, None, "local_sgd"]}
+    choices |= {"mode": [None, "pserver", *mode_names()], "collective_mode": [None, None, "local_sgd"]}
     accepted = refused = 0
     named = set()
     for _ in range(3000):
@@ -111,8 +112,8 @@ def test_every_combination_of_switches_means_one_mode_or_is_refused():
             named |= {d.focus for d in problem.diagnostics}
             continue
         accepted += 1
-        fixed = {key: getattr(job, key) for key in MODES[job.mode].flags}
-        assert fixed == MODES[job.mode].flags
+        fixed = {key: getattr(job, key) for key in settings_of(job.mode).flags}
+        assert fixed == settings_of(job.mode).flags
         assert values.get("mode", job.mode) in (job.mode, "pserver")
     assert named <= {*keys, "pservers", "trainers"}
     assert accepted > 100

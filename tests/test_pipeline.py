@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import pstranspile as ps
-from pstranspile.job.modes import MODES, SERVER_MODES
+from pstranspile.job.modes import mode_names, settings_of
 from pstranspile.modes import mode_of
 from pstranspile.pipeline import NAMES
 
@@ -16,17 +16,17 @@ GOLDEN = Path(__file__).parent.parent / "golden"
 
 def passes_of(mode: str) -> list[str]:
     ran: list[str] = []
-    servers = {"pservers": 2} if mode in SERVER_MODES else {}
+    servers = {"pservers": 2} if settings_of(mode).servers else {}
     job = ps.Job(trainers=["a:1", "b:2"], mode=mode, **servers)
     ps.compile(ps.load(GOLDEN / "mlp_adam.ir"), job, on_pass=lambda name, result, seconds: ran.append(name))
     return list(dict.fromkeys(ran))
 
 
 def test_every_mode_has_a_class_of_its_own():
-    assert len({type(mode_of(name)) for name in MODES}) == len(MODES)
+    assert len({type(mode_of(name)) for name in mode_names()}) == len(mode_names())
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", mode_names())
 def test_passes_run_in_the_order_of_the_pipeline(mode: str):
     ran = passes_of(mode)
     assert ran == [name for name in NAMES if name in ran]
@@ -34,4 +34,4 @@ def test_passes_run_in_the_order_of_the_pipeline(mode: str):
 
 
 def test_every_pass_runs_in_some_mode():
-    assert {name for mode in MODES for name in passes_of(mode)} == set(NAMES)
+    assert {name for mode in mode_names() for name in passes_of(mode)} == set(NAMES)

@@ -17,6 +17,7 @@ from pstranspile.ir.attributes import AttrValue, Long, Longs, Strings
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Op, Program, TensorType, Var
 from pstranspile.ir.types import VarKind
+from pstranspile.job.modes import settings_of
 from pstranspile.ops.build import make_op
 
 
@@ -31,7 +32,8 @@ def save_program(job: Compiled, folder: str, trainer: int = 0) -> Program:
     layout = layout_of(job)
     role = job.trainer(trainer)
     own = trainer_variables(role)
-    parameters = {p.name for p in job.plan.parameters} if job.plan.mode == "sync" else frozenset[str]()
+    sync = settings_of(job.plan.mode).flags["sync_mode"]
+    parameters = {p.name for p in job.plan.parameters} if sync else frozenset[str]()
     variables: dict[str, Var] = {}
     saves: list[Op] = []
     remote: list[Op] = []

@@ -9,30 +9,24 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from pstranspile.ir.model import Location, Origin, Program
-from pstranspile.job.modes import UPDATING_MODES
-
-WAITING, UNWAITING = ("sync", "fleet-sync"), ("async", "half-async", "fleet-sync")
-SUMMING = ("grad-allreduce", "local-sgd", "single-process-multi-thread")
-NAMED_RINGS = ("grad-allreduce", "local-sgd")
 
 
 class Rule(NamedTuple):
-    """One rule: its name, why it makes an op (a sentence), the modes it works in."""
+    """One rule: its name, and why it makes an op (a sentence)."""
 
     name: str
     reason: str
-    modes: tuple[str, ...]
 
 
 RULES: dict[str, Rule] = {}
 """Every rule by name, in the order in which docs/reference/explain.md lists them."""
 
 
-def _declare(name: str, modes: tuple[str, ...], reason: str) -> str:
+def _declare(name: str, reason: str) -> str:
     """Adds a rule and returns its name. Raises ValueError if there is one of that name."""
     if name in RULES:
         raise ValueError(f"the rule {name} is declared twice")
-    RULES[name] = Rule(name, reason, modes)
+    RULES[name] = Rule(name, reason)
     return name
 
 
@@ -62,209 +56,209 @@ def made_of_program(program: Program, rule: str, name: str = "") -> Origin:
 
 # Trainers' main programs.
 KEEP_CLIP = _declare(
-    "keep-clip", (*UPDATING_MODES, "geo"),
+    "keep-clip",
     "A clip that reads only what the trainer has stays on it, as a part of the backward pass, so that what is "
     "sent is clipped.",
-)  # fmt: skip
+)
 SPLIT_GRADIENT = _declare(
-    "split-gradient", UPDATING_MODES,
+    "split-gradient",
     "The parameter is cut into slices that lie on several servers, so its gradient is cut in the same way "
     "before it is sent.",
-)  # fmt: skip
+)
 SEND_GRADIENT = _declare(
-    "send-gradient", UPDATING_MODES,
+    "send-gradient",
     "The update of the parameter moved to its servers, so the gradient is sent to them as soon as it is complete.",
-)  # fmt: skip
+)
 SEND_COUNTER = _declare(
-    "send-step-counter", UNWAITING,
+    "send-step-counter",
     "No barrier tells the servers that a step is over, so every trainer counts its steps and sends its count "
     "to all servers.",
-)  # fmt: skip
+)
 SEND_BARRIER = _declare(
-    "send-barrier", ("sync",),
+    "send-barrier",
     "The trainer has sent all gradients of the step; every server updates when all trainers have said so.",
-)  # fmt: skip
+)
 COMMUNICATOR_BARRIER = _declare(
-    "communicator-barrier", UNWAITING,
+    "communicator-barrier",
     "The trainer waits until its own communicator has sent what it was given, so that no step overtakes the last one.",
-)  # fmt: skip
+)
 RECEIVE_PARAMETER = _declare(
-    "receive-parameter", UPDATING_MODES,
+    "receive-parameter",
     "The parameter is updated on its servers, so the trainer fetches its new value from them for the next step.",
-)  # fmt: skip
+)
 FETCH_BARRIER = _declare(
-    "fetch-barrier", ("sync",),
+    "fetch-barrier",
     "The trainer has fetched all parameters; no server takes gradients of the next step before all trainers have.",
-)  # fmt: skip
+)
 JOIN_SLICES = _declare(
-    "join-slices", (*UPDATING_MODES, "geo"),
+    "join-slices",
     "The parameter arrives in slices from several servers; joined along dim 0 they are the parameter again.",
-)  # fmt: skip
+)
 LOOKUP = _declare(
-    "lookup-on-servers", UPDATING_MODES,
+    "lookup-on-servers",
     "The table has a sparse gradient and stays on the servers; the trainer looks up just the rows that it needs, "
     "for all lookups of one kind at once.",
-)  # fmt: skip
+)
 TABLE_LOOKUP = _declare(
-    "table-lookup", UPDATING_MODES,
+    "table-lookup",
     "The distributed lookup table is dealt out over the servers by id: ids go to their servers, rows come back, "
     "and each lookup gets what it asked for.",
-)  # fmt: skip
+)
 SPLIT_TABLE_GRADIENT = _declare(
-    "split-table-gradient", UPDATING_MODES,
+    "split-table-gradient",
     "The rows of the table's gradient are dealt out by id, as the table is.",
-)  # fmt: skip
+)
 SEND_TABLE_GRADIENT = _declare(
-    "send-table-gradient", UPDATING_MODES,
+    "send-table-gradient",
     "The distributed lookup table is updated on the servers, so each gets the rows of the gradient that belong to it.",
-)  # fmt: skip
+)
 
 TELL_ROWS = _declare(
-    "tell-rows", ("geo",),
+    "tell-rows",
     "The step is over: the trainer's communicator is told the ids of the table rows that the step may have changed.",
-)  # fmt: skip
+)
 TELL_STEP = _declare(
-    "tell-step", ("geo",),
+    "tell-step",
     "The step is over: the trainer's communicator counts steps, and takes no notice of a send without a variable.",
-)  # fmt: skip
+)
 LOCAL_LOOKUP = _declare(
-    "look-up-locally", ("geo",),
+    "look-up-locally",
     "The trainer has the whole table and updates it, so the lookup needs no rows from the servers.",
-)  # fmt: skip
+)
 
 # Trainers' start-up programs.
 RECEIVE_FIRST = _declare(
-    "receive-first-value", (*UPDATING_MODES, "geo"),
+    "receive-first-value",
     "All trainers start from what the servers initialised; the trainer's own initial value is overwritten.",
-)  # fmt: skip
+)
 START_BARRIER = _declare(
-    "start-barrier", (*UPDATING_MODES, "geo"),
+    "start-barrier",
     "The trainer has fetched all first values; synchronous servers take no gradient before all trainers have.",
-)  # fmt: skip
+)
 NO_MEMORY = _declare(
-    "remote-table", UPDATING_MODES,
+    "remote-table",
     "The table stays on the servers; on the trainer it gets its dims and no memory.",
-)  # fmt: skip
+)
 BEGIN_EXCHANGE = _declare(
-    "begin-exchange", ("geo",),
+    "begin-exchange",
     "The parameters are there: the trainer's communicator keeps a copy, to find out later what the trainer changed.",
-)  # fmt: skip
+)
 
 # Servers' main programs.
 SERVE = _declare(
-    "serve", (*UPDATING_MODES, "geo"),
+    "serve",
     "The server's only op in its main block: it waits for messages of the trainers and runs the block each is "
     "meant for.",
-)  # fmt: skip
+)
 SCHEDULE = _declare(
-    "schedule-on-servers", UPDATING_MODES,
+    "schedule-on-servers",
     "The learning rate is needed where the updates are, so every server computes its schedule, before any update.",
-)  # fmt: skip
+)
 SHARE_COUNTER = _declare(
-    "share-step-counter", UNWAITING,
+    "share-step-counter",
     "No barrier marks the steps, so the schedule runs on the sum of what the trainers count instead of an increment.",
-)  # fmt: skip
+)
 START_COUNTER = _declare(
-    "start-step-counter", UNWAITING,
+    "start-step-counter",
     "Every trainer's count of steps starts at 1, and the shared one at minus the number of trainers.",
-)  # fmt: skip
+)
 MERGE = _declare(
-    "merge-gradients", WAITING,
+    "merge-gradients",
     "The gradients of all trainers are averaged: summed, then divided by the number of trainers.",
-)  # fmt: skip
+)
 UPDATE = _declare(
-    "update-slice", UPDATING_MODES,
+    "update-slice",
     "The update of the parameter, on the part of it that this server owns: weight decay, clips and the optimizer.",
-)  # fmt: skip
+)
 AFTER_UPDATE = _declare(
-    "follow-update", WAITING,
+    "follow-update",
     "The op changes a parameter after its update, so it follows the update on the parameter's server.",
-)  # fmt: skip
+)
 COMPENSATE = _declare(
-    "compensate-delay", ("async", "half-async"),
+    "compensate-delay",
     "The gradient was computed with an older value of the parameter: g + g * g * (w - w_backup) corrects it "
     "to first order (Zheng et al. 2017, arXiv:1609.08326).",
-)  # fmt: skip
+)
 MERGE_TABLE = _declare(
-    "merge-table-gradients", WAITING,
+    "merge-table-gradients",
     "The gradients of all trainers for this server's part of the table are added up (Fluid does not divide them).",
-)  # fmt: skip
+)
 UPDATE_TABLE = _declare(
-    "update-table", UPDATING_MODES,
+    "update-table",
     "The distributed lookup table is updated by sgd with the learning rate of the source's update, whatever that was.",
-)  # fmt: skip
+)
 SERVE_ROWS = _declare(
-    "serve-rows", UPDATING_MODES,
+    "serve-rows",
     "Looks up the rows of the distributed lookup table that trainers ask this server for.",
-)  # fmt: skip
+)
 SAVE_TABLE = _declare(
-    "save-table", UPDATING_MODES,
+    "save-table",
     "Saves this server's part of the distributed lookup table when a trainer asks for a checkpoint.",
-)  # fmt: skip
+)
 ADD_CHANGE = _declare(
-    "add-change", ("geo",),
+    "add-change",
     "Trainers update the parameter themselves and send what they changed; the server adds it to its slice.",
-)  # fmt: skip
+)
 
 # Servers' start-up programs.
 INITIALISE = _declare(
-    "initialise-slice", (*UPDATING_MODES, "geo"),
+    "initialise-slice",
     "The source's initialiser, of the part of the variable that this server owns.",
-)  # fmt: skip
+)
 FILL_BACKUP = _declare(
-    "fill-backup", ("async", "half-async"),
+    "fill-backup",
     "Every trainer's backup starts as the parameter is initialised; the compensation of delay compares with it.",
-)  # fmt: skip
+)
 
 # Modes without servers.
 EXCHANGE_IDS = _declare(
-    "exchange-ids", ("nccl2",),
+    "exchange-ids",
     "The trainers agree on the ids of their communicators; Fluid's executor then adds the sums of gradients itself.",
-)  # fmt: skip
+)
 JOIN_RING = _declare(
-    "join-ring", NAMED_RINGS,
+    "join-ring",
     "The trainer joins a ring: it learns the ring's id from trainer 0 and says which rank it has.",
-)  # fmt: skip
+)
 JOIN_DEVICES = _declare(
-    "join-devices", ("single-process-multi-thread",),
+    "join-devices",
     "All devices of the process form one ring.",
-)  # fmt: skip
+)
 BROADCAST = _declare(
-    "broadcast-parameter", NAMED_RINGS,
+    "broadcast-parameter",
     "All trainers start from the parameters that trainer 0 initialised; the rings take turns.",
-)  # fmt: skip
+)
 WAIT_BROADCASTS = _declare(
-    "wait-for-broadcasts", NAMED_RINGS,
+    "wait-for-broadcasts",
     "The step must not begin before the broadcasts of this ring are over.",
-)  # fmt: skip
+)
 AVERAGE = _declare(
-    "average-gradients", ("grad-allreduce", "single-process-multi-thread"),
+    "average-gradients",
     "The gradient of the loss is divided by the number of trainers, which makes the sums of all gradients means.",
-)  # fmt: skip
+)
 SUM_GRADIENT = _declare(
-    "sum-gradient", ("grad-allreduce", "single-process-multi-thread"),
+    "sum-gradient",
     "The gradient is complete; it is summed over all trainers, once what computes it is done. The rings take turns.",
-)  # fmt: skip
+)
 WAIT_SUMS = _declare(
-    "wait-for-sums", SUMMING,
+    "wait-for-sums",
     "What follows reads what is summed, so the sums of this ring must be over.",
-)  # fmt: skip
+)
 SUM_DIFFERENCES = _declare(
-    "sum-differences", ("local-sgd",),
+    "sum-differences",
     "How far the parameter moved in this step (snapshot less value) is summed over all trainers.",
-)  # fmt: skip
+)
 AVERAGE_PARAMETERS = _declare(
-    "average-parameters", ("local-sgd",),
+    "average-parameters",
     "The snapshot less the mean of what the trainers moved is the mean of their parameters; it is the next "
     "snapshot too.",
-)  # fmt: skip
+)
 FIRST_SNAPSHOT = _declare(
-    "first-snapshot", ("local-sgd",),
+    "first-snapshot",
     "The snapshot that the first step compares with is the parameter as it starts out.",
-)  # fmt: skip
+)
 
 # Before compiling.
 GRADIENT = _declare(
-    "gradient", (),
+    "gradient",
     "Not of the compiler: `pstranspile grad` made the op, as the backward pass of the source op.",
-)  # fmt: skip
+)

@@ -159,12 +159,12 @@ def problems_of(parts: Parts, job: Job, counters: Mapping[str, Sequence[SharedCo
             )
             where = counter.origin.location if counter.origin else None
             findings.append(error(COUNTER, message, where, focus=f"%{counter.name}"))
-    for name, facts in training.items() if job.mode == "sync" else ():
+    for name, facts in training.items():
         counter = next((op for op in _rate_ops(facts) if set(op.input_names) & set(op.output_names)), None)
-        if counter is not None:
+        if counter is not None and not counters.get(name):
             message = (
                 f"@{name} counts steps for its learning rate, and servers count those of all training programs in "
-                "mode sync; modes async, half-async and fleet-sync count them apart"
+                f"mode {job.mode}; modes async, half-async and fleet-sync count them apart"
             )
             findings.append(at_op(SCHEDULES, message, counter))
     return findings

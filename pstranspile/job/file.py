@@ -18,7 +18,7 @@ from pstranspile.ir.model import Location
 from pstranspile.ir.reading import read_named
 from pstranspile.job.endpoints import shown
 from pstranspile.job.job import BOOLEANS, INTEGERS, KEYS, Job, JobError
-from pstranspile.job.modes import MODES, SWITCHES
+from pstranspile.job.modes import SWITCHES, mode_names, settings_of
 
 declare("job-file", "A job file can't be read, or is neither valid TOML nor valid JSON.")
 declare("job-code", "A job file names code to run, and nothing says that it may.")
@@ -49,8 +49,9 @@ def load_job(
     if "trainers" in given:
         from_file.pop("trainer_endpoints", None)
     if "mode" in given:
-        named = MODES.get(str(given["mode"]))
-        fixed = (*SWITCHES, "collective_mode", "mode") if named is None else (*named.flags, "collective_mode")
+        mode = str(given["mode"])
+        fixed = (*settings_of(mode).flags,) if mode in mode_names() else (*SWITCHES, "mode")
+        fixed = (*fixed, "collective_mode")
         from_file = {key: value for key, value in from_file.items() if key not in fixed}
     try:
         return Job(**cast("dict[str, Any]", {**from_file, **given}))

@@ -18,12 +18,12 @@ from pstranspile.ir.severity import wrong_codes
 from pstranspile.job.endpoints import duplicates, endpoints_of, shown, trainers_of
 from pstranspile.job.modes import (
     CONFIG_MODES,
-    MODES,
-    SERVER_MODES,
-    UPDATING_MODES,
+    PARTICULAR,
     derive_mode,
     flag_conflicts,
+    mode_names,
     resolved_flags,
+    settings_of,
 )
 
 declare("job-value", "A value of the job is outside what its key takes.")
@@ -55,7 +55,7 @@ class Job:
 
     `pservers` are endpoints in order of their index. `trainers` is the number of trainers,
     `trainer_endpoints` their endpoints (empty where only the number was given). `mode` is one of
-    `pstranspile.job.modes.MODES`. The other fields are those of Fluid's configuration, with its defaults;
+    `pstranspile.job.modes.mode_names()`. The other fields are those of Fluid's configuration, with its defaults;
     the switches that choose a mode (`sync_mode`, `half_async`, ...) agree with `mode`.
     """
 
@@ -217,8 +217,8 @@ def _range_errors(values: Mapping[str, Any]) -> Iterable[Diagnostic]:
         if not least <= values[key] <= most:
             limit = f"at least {least}" if values[key] < least else f"at most {most}"
             yield error("job-value", f"{key} is {shown(values[key])}; it must be {limit}", focus=key)
-    if values.get("mode") is not None and values["mode"] not in (*MODES, *CONFIG_MODES):
-        names = tuple(dict.fromkeys((*MODES, *CONFIG_MODES)))
+    names = tuple(dict.fromkeys((*mode_names(), *CONFIG_MODES)))
+    if values.get("mode") is not None and values["mode"] not in names:
         yield error("job-value", _unknown("mode", values["mode"], names), focus="mode")
     if values["distributed_table"] not in DISTRIBUTED_TABLES:
         message = _unknown("distributed_table", values["distributed_table"], DISTRIBUTED_TABLES)
@@ -244,7 +244,7 @@ def _cluster_errors(values: Mapping[str, Any]) -> Iterable[Diagnostic]:
     if values["trainer_id"] >= trainers:
         message = f"trainer_id is {values['trainer_id']}; trainers is {trainers}, numbered from 0"
         yield error("job-value", message, focus="trainer_id")
-    if mode in SERVER_MODES:
+    if settings_of(mode).servers:
         if not values["pservers"]:
             message = f"pservers: mode {mode} needs at least one parameter server; none is given"
             yield error("job-missing", message, focus="pservers")
@@ -272,27 +272,13 @@ def _cluster_errors(values: Mapping[str, Any]) -> Iterable[Diagnostic]:
         yield error("job-value", message, focus=key)
 
 
-_ASYNC = ("async", "half-async")
-_USED_IN: Mapping[str, tuple[str, ...]] = {
-    "enable_dc_asgd": _ASYNC,
-    "geo_sgd_need_push_nums": ("geo",),
-    "slice_var_up": UPDATING_MODES,
-    "split_method": SERVER_MODES,
-    "min_block_size": SERVER_MODES,
-    "distributed_table": UPDATING_MODES,
-    "nccl_comm_num": ("nccl2", "grad-allreduce", "local-sgd"),
-    "use_hierarchical_allreduce": ("nccl2",),
-    "hierarchical_allreduce_inter_nranks": ("nccl2",),
-}
-"""The modes in which a key has a meaning, for those that do not have one everywhere."""
-
-
 def job_warnings(job: Job) -> tuple[Diagnostic, ...]:
     """What was asked for and has no effect in the job's mode, so that nothing is dropped in silence."""
+    options = settings_of(job.mode).options
     result = [
         warning("job-unused", f"{key} has no effect in mode {job.mode}", focus=key)
-        for key, modes in _USED_IN.items()
-        if job.mode not in modes and getattr(job, key) != DEFAULTS[key]
+        for key in PARTICULAR
+        if key not in options and getattr(job, key) != DEFAULTS[key]
     ]
     if job.mode == "sync" and job.completely_not_async and not job.runtime_split_send_recv:
         message = (

@@ -7,23 +7,37 @@ themselves and give clusters that hang. Here every combination means exactly one
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from enum import Enum
+from functools import cache
+from importlib import import_module
+from keyword import iskeyword
+from pathlib import Path
+from typing import Any, NamedTuple
+
+
+class Promise(Enum):
+    """When a mode gives what a single machine gives on the whole batch."""
+
+    ALWAYS = "always"
+    SINGLE_TRAINER = "with a single trainer; servers apply the gradients of several one by one, as they come"
+    NEVER = "never: parameters of different trainers differ between exchanges"
 
 
 class ModeSettings(NamedTuple):
-    """What a job says of itself in a mode of distribution. `cause` is the setting that asks for it, in Fluid's words.
+    """What a job says of itself in a mode of distribution.
 
-    `implementation` names what makes its programs: a file in `pstranspile/modes`, and a class in it. `flags` are the
-    switches that the mode fixes; `free` those it leaves open, with the value they have when the mode is named and they
-    are not.
+    `doc` is what the mode does, in a sentence. `cause` is the setting that asks for it, in Fluid's words. `flags` are
+    the switches that the mode fixes; `free` those it leaves open, with the value they have when the mode is named and
+    they are not. `options` are those keys of PARTICULAR that mean something in it.
     """
 
     doc: str
     cause: str
-    implementation: str
     flags: Mapping[str, bool]
     free: Mapping[str, bool] = {}
+    options: tuple[str, ...] = ()
     servers: bool = True
+    promise: Promise = Promise.ALWAYS
 
 
 SWITCHES = (
@@ -35,90 +49,57 @@ SWITCHES = (
 )
 """The switches that choose a mode. All are off by default except `sync_mode`."""
 
+PARTICULAR = (
+    "enable_dc_asgd",
+    "geo_sgd_need_push_nums",
+    "slice_var_up",
+    "split_method",
+    "min_block_size",
+    "distributed_table",
+    "nccl_comm_num",
+    "use_hierarchical_allreduce",
+    "hierarchical_allreduce_inter_nranks",
+)
+"""The keys of a job that do not have a meaning in every mode."""
 
-def _off(*names: str) -> dict[str, bool]:
+UPDATING = ("slice_var_up", "split_method", "min_block_size", "distributed_table")
+"""The options of a mode whose servers update the parameters."""
+
+COLLECTIVE: Mapping[str, bool] = {key: key == "sync_mode" for key in SWITCHES}
+"""The switches of every mode without servers."""
+
+
+def off(*names: str) -> dict[str, bool]:
+    """These switches, off."""
     return dict.fromkeys(names, False)
 
 
-_COLLECTIVE = {"sync_mode": True, **_off(*SWITCHES[1:])}
+@cache
+def mode_names() -> tuple[str, ...]:
+    """Every mode, sorted: mode `half-async` is the file `half_async.py` in `pstranspile/modes`.
 
-MODES: Mapping[str, ModeSettings] = {
-    "sync": ModeSettings(
-        "every step, servers wait for the gradients of all trainers, average them and update once",
-        "sync_mode = true",
-        "sync:Sync",
-        {"sync_mode": True, **_off("runtime_split_send_recv", "half_async", "geo_sgd_mode")},
-        _off("completely_not_async"),
-    ),
-    "async": ModeSettings(
-        "servers update at every gradient that arrives; trainers do not wait for each other",
-        "sync_mode = false",
-        "asynchronous:Async",
-        {"sync_mode": False, **_off("half_async", "completely_not_async", "geo_sgd_mode")},
-        _off("runtime_split_send_recv"),
-    ),
-    "half-async": ModeSettings(
-        "a communicator in every trainer averages the gradients of its threads before it sends them",
-        "half_async = true",
-        "half_async:HalfAsync",
-        {"sync_mode": False, "half_async": True, **_off("completely_not_async", "geo_sgd_mode")},
-        {"runtime_split_send_recv": True},
-    ),
-    "fleet-sync": ModeSettings(
-        "as half-async, and the communicators wait for each other: the Sync strategy of Fluid's Fleet",
-        "completely_not_async = true",
-        "fleet_sync:FleetSync",
-        {
-            "sync_mode": False,
-            "completely_not_async": True,
-            "runtime_split_send_recv": True,
-            "half_async": True,  # without it nothing makes a trainer wait for its communicator
-            "geo_sgd_mode": False,
-        },
-    ),
-    "geo": ModeSettings(
-        "trainers update locally and exchange the differences of their parameters every few steps",
-        "geo_sgd_mode = true",
-        "geo.mode:Geo",
-        {"sync_mode": False, "geo_sgd_mode": True, **_off("half_async", "completely_not_async")},
-        {"runtime_split_send_recv": True},
-    ),
-    "nccl2": ModeSettings(
-        "no servers: the trainers' startup programs set up the communicator of a multi-process executor",
-        "mode = nccl2",
-        "nccl2:Nccl2",
-        _COLLECTIVE,
-        servers=False,
-    ),
-    "grad-allreduce": ModeSettings(
-        "no servers: gradients are summed over all trainers by collective operators",
-        "collective_mode = grad_allreduce",
-        "grad_allreduce:GradAllreduce",
-        _COLLECTIVE,
-        servers=False,
-    ),
-    "local-sgd": ModeSettings(
-        "no servers: trainers update locally and average their parameters by collective operators",
-        "collective_mode = local_sgd",
-        "local_sgd:LocalSgd",
-        _COLLECTIVE,
-        servers=False,
-    ),
-    "single-process-multi-thread": ModeSettings(
-        "no servers: as grad-allreduce, for the devices of one process",
-        "collective_mode = single_process_multi_thread",
-        "single_process:SingleProcess",
-        _COLLECTIVE,
-        servers=False,
-    ),
-}
-"""Every mode by name."""
+    (A file whose name would be a word of Python ends in an underscore: `async_.py`.)
+    """
+    files = (Path(__file__).parents[1] / "modes").glob("[a-z]*.py")
+    return tuple(sorted(file.stem.rstrip("_").replace("_", "-") for file in files))
 
-SERVER_MODES = tuple(name for name, mode in MODES.items() if mode.servers)
-"""The modes with parameter servers."""
 
-UPDATING_MODES = tuple(name for name in SERVER_MODES if not MODES[name].flags.get("geo_sgd_mode"))
-"""The modes whose servers update the parameters; in geo trainers do."""
+def settings_of(mode: str) -> ModeSettings:
+    """What the file of a mode says of jobs in it. Raises KeyError if there is no such mode.
+
+    Only that file is imported, by its name: modes are made of much that a job knows nothing of.
+    """
+    return mode_module(mode).MODE.settings
+
+
+@cache
+def mode_module(mode: str) -> Any:
+    """The module of a mode. Raises KeyError if there is no such mode."""
+    if mode not in mode_names():
+        raise KeyError(mode)
+    stem = mode.replace("-", "_")
+    return import_module(f"pstranspile.modes.{stem}_" if iskeyword(stem) else f"pstranspile.modes.{stem}")
+
 
 CONFIG_MODES = ("pserver", "nccl2", "collective")
 """The values of Fluid's own field `mode`. `pserver` and `collective` leave the rest to other fields."""
@@ -159,7 +140,7 @@ def derive_mode(given: Mapping[str, object]) -> tuple[str | None, tuple[Conflict
         message = f"collective_mode = {collective} does not go together with mode = {asked}"
         return None, (Conflict("collective_mode", message),)
     if isinstance(asked, str) and asked != "pserver":
-        return (asked if asked in MODES else None), ()
+        return (asked if asked in mode_names() else None), ()
     return _from_switches(given), ()
 
 
@@ -182,7 +163,7 @@ def _from_switches(given: Mapping[str, object]) -> str:
 def flag_conflicts(mode: str, given: Mapping[str, object]) -> Iterable[Conflict]:
     """What was said about the switches and contradicts `mode`, by key."""
     why = f"mode = {mode}" if given.get("mode") == mode else _cause(mode, given)
-    for key, value in MODES[mode].flags.items():
+    for key, value in settings_of(mode).flags.items():
         setting = given.get(key)
         if setting is None or setting is value or _meant_synchronous(mode, key, given):
             continue
@@ -193,7 +174,8 @@ def flag_conflicts(mode: str, given: Mapping[str, object]) -> Iterable[Conflict]
 def _cause(mode: str, given: Mapping[str, object]) -> str:
     """The setting that led to a mode that was not named."""
     switch = next((key for key in (*_ASKING, "runtime_split_send_recv") if given.get(key)), None)
-    return MODES[mode].cause if switch is None or not MODES[mode].servers else f"{switch} = true"
+    settings = settings_of(mode)
+    return settings.cause if switch is None or not settings.servers else f"{switch} = true"
 
 
 def _meant_synchronous(mode: str, key: str, given: Mapping[str, object]) -> bool:
@@ -212,10 +194,11 @@ def resolved_flags(mode: str, given: Mapping[str, object]) -> dict[str, object]:
     A switch the mode leaves open keeps what was said. When nothing was, it has the mode's own value if the
     mode was named, and Fluid's default (off) if the mode follows from the other switches.
     """
-    spec = MODES[mode]
+    settings = settings_of(mode)
     by_name = given.get("mode") == mode
     free = {
-        key: given.get(key) if given.get(key) is not None else (value and by_name) for key, value in spec.free.items()
+        key: given.get(key) if given.get(key) is not None else (value and by_name)
+        for key, value in settings.free.items()
     }
     collective = next((c for c, name in COLLECTIVE_MODES.items() if name == mode), None)
-    return {**spec.flags, **free, "collective_mode": collective}
+    return {**settings.flags, **free, "collective_mode": collective}

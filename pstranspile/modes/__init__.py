@@ -1,17 +1,16 @@
-"""The modes of distribution, a file for each: what it finds in a program, plans and emits."""
+"""The modes of distribution, a file for each: what it says of jobs, finds in a program, plans and emits.
+
+Every file here is a mode, under its own name, and ends with `MODE = ...`. What several share is in `shared`.
+"""
 
 from __future__ import annotations
 
-from functools import cache
-from importlib import import_module
 from typing import Any
 
-from pstranspile.job.modes import MODES
-from pstranspile.modes.base import Mode
+from pstranspile.job.modes import mode_module
+from pstranspile.modes.shared.base import Mode
 
 
-@cache
 def mode_of(name: str) -> Mode[Any]:
     """The mode of this name. A compile imports that of its own mode only. Raises KeyError."""
-    module, _, cls = MODES[name].implementation.partition(":")
-    return getattr(import_module(f"pstranspile.modes.{module}"), cls)()
+    return mode_module(name).MODE

@@ -17,11 +17,20 @@ from pstranspile.emit.rules import AVERAGE, SUM_GRADIENT, WAIT_SUMS, made, made_
 from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.model import Module, Op, Origin, Program
 from pstranspile.ir.roles import OpRole
-from pstranspile.modes.collective import CollectiveMode
+from pstranspile.job.modes import COLLECTIVE, ModeSettings
+from pstranspile.modes.shared.collective import CollectiveMode
 
 
 class GradAllreduce(CollectiveMode):
     """Every trainer applies the sum of all trainers' gradients of a loss divided by their number."""
+
+    settings = ModeSettings(
+        "no servers: gradients are summed over all trainers by collective operators",
+        "collective_mode = grad_allreduce",
+        COLLECTIVE,
+        options=("nccl_comm_num",),
+        servers=False,
+    )
 
     def find(self, module: Module, rings: int) -> tuple[tuple[Reduction, ...], list[Diagnostic]]:
         """The gradients."""
@@ -74,3 +83,6 @@ def _with_sums(program: Program, reductions: Sequence[Reduction], trainers: int,
 
 def _divide(name: str, trainers: int, origin: Origin | None) -> Op:
     return scale(name, trainers, OpRole.BACKWARD, made(origin, AVERAGE))
+
+
+MODE = GradAllreduce()

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-from pstranspile.modes.asynchronous import Async
+from pstranspile.job.modes import off
+from pstranspile.modes.async_ import Async
 
 
 class HalfAsync(Async):
     """A trainer waits for its own communicator; nobody waits for another trainer."""
+
+    settings = Async.settings._replace(
+        doc="a communicator in every trainer averages the gradients of its threads before it sends them",
+        cause="half_async = true",
+        flags={"sync_mode": False, "half_async": True, **off("completely_not_async", "geo_sgd_mode")},
+        free={"runtime_split_send_recv": True},
+    )
+
+
+MODE = HalfAsync()

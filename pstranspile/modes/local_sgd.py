@@ -13,7 +13,8 @@ from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import STARTUP, Module, Op, Origin, Program, TensorType, Var
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import DType
-from pstranspile.modes.collective import CollectiveMode
+from pstranspile.job.modes import COLLECTIVE, ModeSettings, Promise
+from pstranspile.modes.shared.collective import CollectiveMode
 from pstranspile.ops.build import make_op
 
 SNAPSHOT = "@SNAPSHOT"
@@ -27,6 +28,15 @@ def snapshot_name(parameter: str) -> str:
 
 class LocalSgd(CollectiveMode):
     """Every trainer updates its own parameters; at the end of a step all take the average."""
+
+    settings = ModeSettings(
+        "no servers: trainers update locally and average their parameters by collective operators",
+        "collective_mode = local_sgd",
+        COLLECTIVE,
+        options=("nccl_comm_num",),
+        servers=False,
+        promise=Promise.NEVER,
+    )
 
     def find(self, module: Module, rings: int) -> tuple[tuple[Reduction, ...], list[Diagnostic]]:
         """The parameters."""
@@ -122,3 +132,6 @@ def _name_problems(module: Module, averages: tuple[Reduction, ...]) -> list[Diag
         for name in dict.fromkeys(named)
         if snapshot_name(name) in taken
     ]
+
+
+MODE = LocalSgd()

@@ -15,7 +15,8 @@ from pstranspile.ir.model import STARTUP, Block, Module, Program, Role, Var
 from pstranspile.ir.passes import Steps
 from pstranspile.ir.types import VarKind
 from pstranspile.job import Job
-from pstranspile.modes.base import Prepared
+from pstranspile.job.modes import COLLECTIVE, ModeSettings
+from pstranspile.modes.shared.base import Prepared
 from pstranspile.ops.build import make_op
 from pstranspile.plan.plan import DistributedVar, Plan
 from pstranspile.plan.rings import Collective
@@ -90,6 +91,14 @@ def id_names(settings: Collective) -> tuple[str, ...]:
 class Nccl2:
     """Trainers without servers, whose sums are left to Fluid's executor; their start-up programs exchange ids."""
 
+    settings = ModeSettings(
+        "no servers: the trainers' startup programs set up the communicator of a multi-process executor",
+        "mode = nccl2",
+        COLLECTIVE,
+        options=("nccl_comm_num", "use_hierarchical_allreduce", "hierarchical_allreduce_inter_nranks"),
+        servers=False,
+    )
+
     def analyze(self, module: Module, job: Job, steps: Steps) -> Module:
         """The module itself. Raises DiagnosticError when it uses a name that the ids need."""
         del steps
@@ -115,3 +124,6 @@ class Nccl2:
 
 def _settings(job: Job) -> Collective:
     return Collective(job.nccl_comm_num, job.use_hierarchical_allreduce, job.hierarchical_allreduce_inter_nranks)
+
+
+MODE = Nccl2()

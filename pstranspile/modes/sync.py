@@ -10,7 +10,8 @@ from pstranspile.ir.attributes import AttrValue, Strings, float32
 from pstranspile.ir.model import Module, Op, Origin
 from pstranspile.ir.roles import OpRole
 from pstranspile.job import Job
-from pstranspile.modes.servers import ServerMode
+from pstranspile.job.modes import UPDATING, ModeSettings, off
+from pstranspile.modes.shared.servers import ServerMode
 from pstranspile.ops.build import OpMaker, make_op
 from pstranspile.plan.plan import Plan, PlannedParameter, SharedCounter, Slice
 
@@ -23,6 +24,14 @@ def _mean_of(trainers: int) -> tuple[OpMaker, OpMaker]:
 
 class Sync(ServerMode):
     """Servers average the trainers' gradients of each step."""
+
+    settings = ModeSettings(
+        "every step, servers wait for the gradients of all trainers, average them and update once",
+        "sync_mode = true",
+        {"sync_mode": True, **off("runtime_split_send_recv", "half_async", "geo_sgd_mode")},
+        off("completely_not_async"),
+        options=UPDATING,
+    )
 
     orders_table_send = True
 
@@ -86,3 +95,6 @@ class Sync(ServerMode):
     def server_attrs(self, plan: Plan) -> Mapping[str, AttrValue]:
         """The synchronous server loop (`distributed_mode` 0)."""
         return {"distributed_mode": 0, "Fanin": plan.trainers}
+
+
+MODE = Sync()

@@ -11,6 +11,7 @@ from pstranspile.checkpoint.running import resume, save_cluster
 from pstranspile.checkpoint.store import read_manifest
 from pstranspile.compile import Compiled
 from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.job.modes import Promise, settings_of
 from pstranspile.net.codes import CHECKPOINT
 from pstranspile.net.outcome import gather
 from pstranspile.net.parts import Part, part_file, read_part, values_of, write_part
@@ -33,11 +34,10 @@ class Checkpoints:
         self.source, self.target, self.every, self.work = source, target, every, work
         self.first, self.seed = 0, None
         self._saved: dict[int, set[str]] = {}
-        mode = job.plan.mode
-        if mode == "geo":
+        if job.plan.geo is not None:
             raise _refused("what geo trainers have exchanged lies on several machines at once; `run` can save it")
-        if every and mode in ("async", "half-async"):
-            raise _refused(f"{mode} machines are never at one step together; leave out --checkpoint-every")
+        if every and settings_of(job.plan.mode).promise is Promise.SINGLE_TRAINER:
+            raise _refused(f"{job.plan.mode} machines are never at one step together; leave out --checkpoint-every")
         if source is not None:
             manifest = read_manifest(newest(source))
             self.first, self.seed = manifest.step, manifest.seed

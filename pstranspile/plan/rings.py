@@ -22,6 +22,11 @@ class Collective(NamedTuple):
     hierarchical_allreduce_inter_nranks: int = 0
     summed: tuple[Summed, ...] = ()
 
+    @property
+    def averaged(self) -> tuple[str, ...]:
+        """The parameters whose own values trainers average, instead of their gradients."""
+        return tuple(summed.parameter for summed in self.summed if summed.variable == summed.parameter)
+
 
 def collective_json(collective: Collective | None, endpoints: Sequence[str]) -> dict[str, Any]:
     """What `plan.json` says of trainers without servers: who they are, how they meet, what they sum. Else nothing."""

@@ -13,6 +13,7 @@ from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.expect import expect_module
 from pstranspile.ir.model import STARTUP, Module, Program
 from pstranspile.job import Job
+from pstranspile.job.modes import Promise, settings_of
 from pstranspile.plan.plan import Plan
 from pstranspile.proof.apart import started_apart
 from pstranspile.proof.causes import Suspicion, server_causes
@@ -30,12 +31,6 @@ from pstranspile.run.cluster.faults.scenario import Scenario
 from pstranspile.run.cluster.shares import Weighing
 from pstranspile.run.loss_rows import divided
 from pstranspile.run.step_feeds import GivenFeeds
-
-TOGETHER = ("sync", "fleet-sync", "nccl2", "grad-allreduce", "single-process-multi-thread")
-"""The modes that promise what a single machine gives on the whole batch."""
-
-ALONE = ("async", "half-async")
-"""The modes that promise it of a single trainer without a communicator."""
 
 STEPS = 5
 """Steps of a check that is not told how many, at most."""
@@ -94,7 +89,7 @@ def check(
     if steps is None and feeds is not None:
         workload.steps = min(workload.feeds(feeds).steps or STEPS, STEPS)
     init = {**unstarted(module, workload, init or {}), **(init or {})}
-    with_made = feeds is None
+    with_made, promise = feeds is None, settings_of(job.mode).promise
     if feeds is None:
         feeds = made_feeds(workload, batch or ROWS_EACH * job.trainers, seed, job.trainers)
     workload.feeds(feeds).require(workload.steps)
@@ -121,15 +116,16 @@ def check(
         single_precision=precise.refused,
         shares=first.uneven,
     )
-    if schedules and job.mode not in ALONE:
+    if schedules and promise is not Promise.SINGLE_TRAINER:
         differing = _other_schedules(given, first.start, schedules, first.ends)
         report = report._replace(schedules=schedules, schedule_differs=differing)
     different = [verdict.name for verdict in report.different]
-    if different and (job.trainers > 1 or len(job.pservers) > 1 or job.mode in ALONE):
+    if different and (job.trainers > 1 or len(job.pservers) > 1 or promise is Promise.SINGLE_TRAINER):
         report = report._replace(causes=tuple(_causes(given, first, precise.shown, different)))
     if faults is not None:
         workload.tell("with faults: step", 0, workload.steps)
-        sound = Faultless(first.parameters, not report.different, bool(report.shares)) if job.mode in TOGETHER else None
+        sound = Faultless(first.parameters, not report.different, bool(report.shares))
+        sound = sound if promise is Promise.ALWAYS else None
         report = report._replace(faulty=check_faults(given, faults, sound))
     return report
 
@@ -160,13 +156,14 @@ def _first_run(given: Given, size: float, *, ends: bool, parameters: bool) -> _F
     single = SingleMachine(module, workload, feeds, init, seed)
     cluster = start_cluster(made, workload, feeds, init, seed)
     plan = made.plan
-    ledger = Ledger(_plans(made)) if plan.mode in ALONE else None
+    singly = settings_of(plan.mode).promise is Promise.SINGLE_TRAINER
+    ledger = Ledger(_plans(made)) if singly else None
     if ledger is not None:
         cluster.network.observe(ledger)
     held, comparison = ClusterValues(made, cluster, single.start), Comparison(workload, single.start)
     replay = replay_of(made, cluster, workload, seed) if size > MOST_IN_DOUBLES else None
     train_both(single, held, comparison.look, replay)
-    all_ends = held.values() if ends and plan.mode not in ALONE else {}
+    all_ends = held.values() if ends and not singly else {}
     parameter_ends = cluster.parameters() if parameters else {}
     cluster.finish()
     if replay is not None:
@@ -241,7 +238,11 @@ def _kept_by(program: Program) -> float:
 
 
 def _promises(job: Job) -> bool:
-    return job.mode in TOGETHER or (job.mode in ALONE and job.trainers == 1 and not job.runtime_split_send_recv)
+    """Whether the cluster gives what a single machine gives. A communicator merges gradients of several steps."""
+    promise = settings_of(job.mode).promise
+    if promise is Promise.SINGLE_TRAINER:
+        return job.trainers == 1 and not job.runtime_split_send_recv
+    return promise is Promise.ALWAYS
 
 
 def _plans(made: Compiled) -> list[Plan]:

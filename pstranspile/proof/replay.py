@@ -153,7 +153,8 @@ class Replay:
         self.look(wanted)
 
     def _misfits(self, now: Mapping[Place, Value], wanted: Mapping[Place, Value]) -> list[Place]:
-        scaled = not self.made.plan.pservers and self.made.plan.mode != "local-sgd" and len(self.feeds) > 1
+        collective = self.made.plan.collective
+        scaled = collective is not None and not collective.averaged and len(self.feeds) > 1
         floors: dict[str, float] = {}
         for (machine, name), value in wanted.items() if scaled else ():
             change = moved(plain(value), plain(self.before.get((machine, name))))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pstranspile.kernels.context import Value
-from pstranspile.modes.geo.trainer import delta_name
+from pstranspile.modes.geo_programs.trainer import delta_name
 from pstranspile.proof.halves import Halves
 from pstranspile.proof.machine_values import MachineValues, Place
 from pstranspile.proof.replay_async import ANSWERED, EventReplay

@@ -24,8 +24,8 @@ class SyncReplay(Replay):
         super().__init__(*arguments)
         self.rows: dict[str, SelectedRows] = {}
         """The mean gradients of the step that are sparse rows."""
-        collective = self.made.plan.collective if self.made.plan.mode == "local-sgd" else None
-        self.averages = [summed.parameter for summed in collective.summed] if collective is not None else []
+        collective = self.made.plan.collective
+        self.averages = collective.averaged if collective is not None else ()
         """The parameters that trainers average instead of gradients."""
 
     def expected(self, half: Halves, step: int) -> MachineValues:

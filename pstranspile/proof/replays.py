@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pstranspile.compile import Compiled
+from pstranspile.job.modes import Promise, settings_of
 from pstranspile.proof.replay import Replay
 from pstranspile.proof.replay_async import AsyncReplay
 from pstranspile.proof.replay_geo import GeoReplay
@@ -13,5 +14,7 @@ from pstranspile.run.cluster.cluster import Cluster
 
 def replay_of(made: Compiled, cluster: Cluster, workload: Workload, seed: int) -> Replay:
     """What holds the steps of a job's machines to the source; to be made before the cluster starts."""
-    kinds = {"async": AsyncReplay, "half-async": AsyncReplay, "geo": GeoReplay}
-    return kinds.get(made.plan.mode, SyncReplay)(made, cluster, workload, seed)
+    if made.plan.geo is not None:
+        return GeoReplay(made, cluster, workload, seed)
+    singly = settings_of(made.plan.mode).promise is Promise.SINGLE_TRAINER
+    return (AsyncReplay if singly else SyncReplay)(made, cluster, workload, seed)

@@ -14,8 +14,8 @@ from pstranspile import layers as L
 from pstranspile.autodiff import L2, SGD, Adagrad, Adam, Exponential, Momentum, Optimizer, Piecewise, minimize
 from pstranspile.ir.model import Module
 from pstranspile.job import Job
+from pstranspile.job.modes import Promise, settings_of
 from pstranspile.proof import check
-from pstranspile.proof.check import TOGETHER
 from pstranspile.proof.data import make_feeds
 from pstranspile.proof.report import report_text
 from tests.run.cluster.fuzz import NIGHTLY, cases, compiled, feeds
@@ -121,7 +121,7 @@ def test_drawn_jobs_train_alike_and_end(data: st.DataObject):
     one, other = (ps.simulate(result, given_feeds, schedule=order, seed=1) for order in (None, schedule))
     assert all(server.ended for server in other.cluster.servers)
     for name, value in one.parameters.items():
-        if mode in TOGETHER:
+        if settings_of(mode).promise is Promise.ALWAYS:
             np.testing.assert_array_equal(other.parameters[name], value)
         assert np.isfinite(other.parameters[name]).all()
 

@@ -8,6 +8,7 @@ from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.model import Module, Role
 from pstranspile.ir.passes import Steps
 from pstranspile.job import Job
+from pstranspile.job.modes import ModeSettings
 from pstranspile.plan.plan import DistributedVar, Plan
 
 if TYPE_CHECKING:
@@ -43,8 +44,10 @@ class Prepared(NamedTuple):
 class Mode(Protocol[F]):
     """A mode of distribution; `F` are the facts that it needs to know of a module.
 
-    One file per mode implements this; `job/modes.py` says by which settings a job asks for it.
+    One file per mode implements this. `settings` say what jobs in this mode have, and which ones ask for it.
     """
+
+    settings: ModeSettings
 
     def analyze(self, module: Module, job: Job, steps: Steps) -> F:
         """The facts of a module that has @main and @startup. Raises DiagnosticError."""

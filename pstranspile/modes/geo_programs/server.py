@@ -9,7 +9,7 @@ from pstranspile.emit.rules import ADD_CHANGE, SERVE, made, made_of_program
 from pstranspile.emit.server_block import ServerMain, ServerProgram
 from pstranspile.ir.attributes import BlockRefs, Strings
 from pstranspile.ir.model import Origin, Program
-from pstranspile.modes.geo.trainer import change_of
+from pstranspile.modes.geo_programs.trainer import change_of
 from pstranspile.ops.build import make_op
 from pstranspile.plan.plan import Plan, PlannedParameter, Slice
 

@@ -19,7 +19,7 @@ from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module
 from pstranspile.ir.passes import Steps
 from pstranspile.job import Job
-from pstranspile.modes.base import Prepared
+from pstranspile.modes.shared.base import Prepared
 from pstranspile.plan.make import Piece, plan_pieces, slice_variables
 from pstranspile.plan.plan import Plan, SharedCounter
 from pstranspile.plan.reserved import reserved_names

@@ -8,15 +8,25 @@ from pstranspile.ir.attributes import AttrValue
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Module, Op, Origin
 from pstranspile.job import Job
-from pstranspile.modes.communicator import WithCommunicator
-from pstranspile.modes.own_clips import clip_on_trainers
-from pstranspile.modes.servers import ServerMode
-from pstranspile.modes.step_counter import share_step_counters
+from pstranspile.job.modes import UPDATING, ModeSettings, Promise, off
+from pstranspile.modes.shared.communicator import WithCommunicator
+from pstranspile.modes.shared.own_clips import clip_on_trainers
+from pstranspile.modes.shared.servers import ServerMode
+from pstranspile.modes.shared.step_counter import share_step_counters
 from pstranspile.plan.plan import Plan, SharedCounter, Slice
 
 
 class Async(WithCommunicator, ServerMode):
     """Gradients travel under one name and are applied one by one."""
+
+    settings = ModeSettings(
+        "servers update at every gradient that arrives; trainers do not wait for each other",
+        "sync_mode = false",
+        {"sync_mode": False, **off("half_async", "completely_not_async", "geo_sgd_mode")},
+        off("runtime_split_send_recv"),
+        options=("enable_dc_asgd", *UPDATING),
+        promise=Promise.SINGLE_TRAINER,
+    )
 
     compensates = True
     orders_table_send = False
@@ -52,3 +62,6 @@ class Async(WithCommunicator, ServerMode):
     def server_attrs(self, plan: Plan) -> Mapping[str, AttrValue]:
         """The asynchronous server loop, for trainers with a communicator (`distributed_mode` 1) or without (2)."""
         return {"distributed_mode": 1 if plan.runtime_split else 2, "Fanin": plan.trainers}
+
+
+MODE = Async()

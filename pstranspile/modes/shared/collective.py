@@ -13,7 +13,7 @@ from pstranspile.ir.diagnostics import Diagnostic, raise_errors
 from pstranspile.ir.model import STARTUP, Module, Op, Origin, Program, Role, Var
 from pstranspile.ir.passes import Steps
 from pstranspile.job import Job
-from pstranspile.modes.base import Prepared
+from pstranspile.modes.shared.base import Prepared
 from pstranspile.plan.plan import DistributedVar, Plan
 from pstranspile.plan.rings import Collective, Summed
 from pstranspile.plan.without_servers import plan_without_servers

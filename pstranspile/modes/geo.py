@@ -17,17 +17,18 @@ from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module, Origin, Program, Role
 from pstranspile.ir.passes import Steps
 from pstranspile.job import Job
-from pstranspile.modes.base import Prepared
-from pstranspile.modes.geo.local_updates import ToldRows, find_local_updates, find_told_rows
-from pstranspile.modes.geo.server import emit_geo_server
-from pstranspile.modes.geo.slices import cut_for_geo
-from pstranspile.modes.geo.trainer import (
+from pstranspile.job.modes import ModeSettings, Promise, off
+from pstranspile.modes.geo_programs.local_updates import ToldRows, find_local_updates, find_told_rows
+from pstranspile.modes.geo_programs.server import emit_geo_server
+from pstranspile.modes.geo_programs.slices import cut_for_geo
+from pstranspile.modes.geo_programs.trainer import (
     BEGIN,
     GeoStartupTemplate,
     delta_name,
     emit_geo_trainer,
     emit_geo_trainer_startup,
 )
+from pstranspile.modes.shared.base import Prepared
 from pstranspile.plan.make import assemble, overview, place
 from pstranspile.plan.names import CONTROL, NameMint
 from pstranspile.plan.plan import DistributedVar, GeoPlan, Plan, PlannedParameter, Slice
@@ -143,6 +144,15 @@ class GeoFacts(NamedTuple):
 class Geo:
     """Trainers update their own parameters, and exchange with the servers what changed every few steps."""
 
+    settings = ModeSettings(
+        "trainers update locally and exchange the differences of their parameters every few steps",
+        "geo_sgd_mode = true",
+        {"sync_mode": False, "geo_sgd_mode": True, **off("half_async", "completely_not_async")},
+        {"runtime_split_send_recv": True},
+        options=("geo_sgd_need_push_nums", "split_method", "min_block_size"),
+        promise=Promise.NEVER,
+    )
+
     def analyze(self, module: Module, job: Job, steps: Steps) -> GeoFacts:
         """The facts of all training programs. Raises DiagnosticError."""
         del job
@@ -217,3 +227,6 @@ def _hard_to_tell(plan: Plan) -> Sequence[Diagnostic]:
         for p in plan.parameters
         if "#" in p.name or "&" in p.name
     ]
+
+
+MODE = Geo()

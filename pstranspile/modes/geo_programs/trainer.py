@@ -12,7 +12,7 @@ from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import STARTUP, Op, Program, TensorType, Var
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import DType, VarKind
-from pstranspile.modes.geo.local_updates import ToldRows
+from pstranspile.modes.geo_programs.local_updates import ToldRows
 from pstranspile.ops.build import make_op
 from pstranspile.plan.plan import GeoPlan, Plan, PlannedParameter
 

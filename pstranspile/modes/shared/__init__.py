@@ -1,0 +1,1 @@
+"""What several modes of distribution share."""
