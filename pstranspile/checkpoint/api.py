@@ -21,6 +21,7 @@ from pstranspile.checkpoint.names import MANIFEST
 from pstranspile.checkpoint.state import Memory, Scopes, assign, gather, require_machines
 from pstranspile.checkpoint.store import Format, Progress, read_checkpoint, read_manifest, write_checkpoint
 from pstranspile.compile import Compiled
+from pstranspile.interop.folders import remove_abandoned, work_folder
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.expect import path_of, wrong_type
 from pstranspile.ir.model import Location, Module
@@ -139,12 +140,15 @@ def step_folder(folder: str | os.PathLike[str], step: int) -> Path:
 def make_folder_of_checkpoints(folder: str | os.PathLike[str]) -> None:
     """Makes the folder that numbered checkpoints will lie in, unless it is there. Raises DiagnosticError if not.
 
-    To be called before training begins: what can't be kept should not be computed first.
+    To be called before training begins: what can't be kept should not be computed first. What processes that were
+    killed have left of checkpoints in it is removed.
     """
     place = Path(folder)
     try:
         place.mkdir(parents=True, exist_ok=True)
         reason = "" if os.access(place, os.W_OK | os.X_OK) else "it can't be written to"
+        if not reason:
+            remove_abandoned(place, ".step_", ".part")
         if (place / MANIFEST).exists():
             reason = "it is a checkpoint itself; name the folder that it lies in, or a new one"
     except (OSError, ValueError) as problem:
@@ -174,14 +178,16 @@ def newest(folder: str | os.PathLike[str]) -> Path:
 
 
 def forget_older(folder: str | os.PathLike[str], keep: int) -> None:
-    """Removes all but the `keep` latest numbered checkpoints of a folder. What is no checkpoint stays."""
-    import shutil
+    """Removes all but the `keep` latest numbered checkpoints of a folder. What is no checkpoint stays.
 
+    One that is removed loses its name first, so that none is there in part if the process is killed.
+    """
     place = Path(folder)
     numbered = sorted((int(match[1]), name) for name in os.listdir(place) if (match := _STEP.fullmatch(name)))
     for _, name in numbered[: max(len(numbered) - keep, 0)]:
         if (place / name / MANIFEST).is_file():
-            shutil.rmtree(place / name)
+            with work_folder(place, f".{name}.", ".part") as work:
+                os.rename(place / name, work / name)
 
 
 __all__ = [

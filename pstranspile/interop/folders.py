@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import errno
 import os
+import re
 import shutil
 from collections.abc import Generator
 from functools import cache
@@ -21,19 +22,19 @@ _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
 @contextlib.contextmanager
-def work_folder(parent: Path, prefix: str, suffix: str = "") -> Generator[Path]:
+def work_folder(parent: Path, prefix: str, suffix: str = "", mode: int = 0o777) -> Generator[Path]:
     """A new folder `<prefix><process>-<number><suffix>` in `parent`, gone with all it holds at the end of the block.
 
     What processes that were killed have left there under such names is removed first: a folder whose lock is free
-    belongs to nobody. Raises OSError.
+    belongs to nobody. `mode` says who may look into it, as far as the process's mask allows it. Raises OSError.
     """
-    _remove_abandoned(parent, prefix, suffix)
+    remove_abandoned(parent, prefix, suffix)
     number = 0
     while True:
         work = parent / f"{prefix}{os.getpid()}-{number}{suffix}"
         number += 1
         try:
-            work.mkdir()
+            work.mkdir(mode)
         except FileExistsError:  # of another thread
             continue
         lock = _locked(work)
@@ -79,12 +80,15 @@ def _locked(folder: Path, *, wait: bool = True) -> int | None:
     return None
 
 
-def _remove_abandoned(parent: Path, prefix: str, suffix: str) -> None:
+def remove_abandoned(parent: Path, prefix: str, suffix: str = "") -> None:
+    """Removes what killed processes have left in `parent` under names of work folders. Raises OSError.
+
+    Between `prefix` and a process's number may stand other numbers.
+    """
+    left = re.compile(f"{re.escape(prefix)}[0-9.]+-[0-9]+{re.escape(suffix)}")
     with os.scandir(parent) as entries:
         folders = [
-            Path(entry.path)
-            for entry in entries
-            if entry.name.startswith(prefix) and entry.name.endswith(suffix) and entry.is_dir(follow_symlinks=False)
+            Path(entry.path) for entry in entries if left.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
         ]
     for folder in folders:
         with contextlib.suppress(OSError):  # of another user
