@@ -155,6 +155,14 @@ def test_it_is_said_what_to_do_instead(call: Any, says: str):
     assert says in str(raised.value)
 
 
+def test_numbers_for_which_no_time_is_enough():
+    with pytest.raises(ValueError, match="simulate takes a number of steps, 1,000,000,000 at most"):
+        ps.simulate(COMPILED, steps=10**26)
+    for given in ({"steps": 10**26}, {"schedules": 10**26}, {"batch": 10**26}):
+        with pytest.raises(ValueError, match=r"check takes a number of .*, 1,000,000 at most"):
+            check(MODULE, JOB, **given)
+
+
 def test_a_misspelt_setting_of_fluid():
     config = DistributeTranspilerConfig()
     config.print_log = True  # has no effect

@@ -13,12 +13,14 @@ from pstranspile.cli.common import (
     count,
     load_verified,
     make_parser,
+    number,
     read_job,
     refuse_empty,
     whole,
 )
 from pstranspile.cli.report import quoting, report
 from pstranspile.cli.turns import TURNS_HELP, requested_turns
+from pstranspile.ir.expect import MOST_CHECKED
 
 DESCRIPTION = """\
 Trains a program on one machine and, compiled, on a cluster, in this process: from the same start, on the same data.
@@ -39,8 +41,6 @@ def run(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     use_threads()
     refuse_empty(parser, options, "feed", "init", "faults")
-    if options.schedules < 0:
-        parser.error("--schedules takes a number of at least 0")
     job = read_job(options)
     module = load_verified(options, job)
     if options.no_dropout:
@@ -113,13 +113,13 @@ def _parser() -> argparse.ArgumentParser:
     group = parser.add_argument_group("the check")
     group.add_argument(
         "--steps",
-        type=count,
+        type=number(1, MOST_CHECKED),
         metavar="N",
         help="steps to train (default: as many as are fed, at most 5; 3 of made data for large programs)",
     )
     group.add_argument(
         "--schedules",
-        type=whole,
+        type=number(0, MOST_CHECKED),
         default=0,
         metavar="K",
         help="also run the cluster in K random orders of events, and compare how they end",
@@ -133,7 +133,12 @@ def _parser() -> argparse.ArgumentParser:
     group.add_argument("--feed", metavar="FILE.npz", help="data: arrays by input, as for run")
     group.add_argument("--init", metavar="FILE.npz|DIR", help="values to start from, as for run")
     group.add_argument("--seed", type=whole, metavar="N", help="takes the place of the programs' random seeds")
-    group.add_argument("--batch", type=count, metavar="N", help="rows of a batch that is made (default: 3 per trainer)")
+    group.add_argument(
+        "--batch",
+        type=number(1, MOST_CHECKED),
+        metavar="N",
+        help="rows of a batch that is made (default: 3 per trainer)",
+    )
     add_shares(group)
     group.add_argument(
         "--max-turns",

@@ -43,6 +43,7 @@ def run(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     if options.record and options.restarts:
         parser.error("--record can't be combined with --restarts: a process that is started again begins anew")
+    from pstranspile.interop.folders import work_folder
     from pstranspile.interop.outputs import require_writable
     from pstranspile.net.job import load_job_folder
     from pstranspile.net.missing import require_grpc
@@ -51,10 +52,13 @@ def run(arguments: Sequence[str]) -> int:
     require_grpc()
     if options.save:
         require_writable(options.save)
-    with tempfile.TemporaryDirectory(prefix="pstranspile-") as work:
-        compiled = None if os.path.isdir(options.input) else _compiled(options, Path(work, "job"))
-        folder = options.input if compiled is None else str(Path(work, "job"))
-        kept = _checkpoints(parser, options, compiled, Path(work))
+    for folder in filter(None, (options.state, options.logs)):
+        require_writable(Path(folder, "of a machine"))
+    with work_folder(Path(tempfile.gettempdir()), "pstranspile-launch-", mode=0o700) as work:
+        own = work / "compiled" / "job"
+        compiled = None if os.path.isdir(options.input) else _compiled(options, own)
+        folder = options.input if compiled is None else str(own)
+        kept = _checkpoints(parser, options, compiled, work)
         job = load_job_folder(folder)
         if kept is not None and options.seed is None:
             options.seed = kept.seed
@@ -62,7 +66,7 @@ def run(arguments: Sequence[str]) -> int:
         cluster = job.cluster(fetch=options.fetch, seed=options.seed)
         cluster.require_sound()
         cluster.feed(read_arrays(options.feed) if options.feed else None)
-        return _launch(options, folder, job, Path(work), options.steps or cluster.steps or 1, kept)
+        return _launch(options, folder, job, work, options.steps or cluster.steps or 1, kept)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.cli.blas import use_threads
@@ -166,6 +167,7 @@ def _play(
     tell: StatusPipe,
     credentials: Credentials | None,
 ) -> int:
+    from pstranspile.interop.outputs import require_writable
     from pstranspile.net.outcome import write_server, write_trainer
     from pstranspile.net.process import Place, play_server, play_trainer
     from pstranspile.net.terms import Refused, Terms
@@ -186,6 +188,8 @@ def _play(
     cluster = _cluster(options, folder)
     try:
         if any(server.name == role for server in cluster.servers):
+            if options.state:
+                require_writable(Path(options.state, f"{role}.kept"))
             play_server(cluster, role, terms, place, tell, lambda server: _save(write_server, options.result, server))
         else:
             parts = place.parts_of(tell)

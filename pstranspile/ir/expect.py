@@ -58,10 +58,22 @@ def path_of(value: str | os.PathLike[str], caller: str) -> str:
     return os.fspath(value)
 
 
-def expect_number(value: object, caller: str, wanted: str) -> None:
-    """Raises TypeError when `value` is no whole number, of whatever package; `wanted` says what it numbers."""
+MOST_STEPS = 10**9
+"""Steps of a run, at most: what is fetched of each is kept."""
+
+MOST_CHECKED = 10**6
+"""Steps of a check, rows of its batches and orders of its events, at most."""
+
+
+def expect_number(value: object, caller: str, wanted: str, most: int | None = None) -> None:
+    """Raises TypeError when `value` is no whole number, of whatever package; `wanted` says what it numbers.
+
+    Raises ValueError when it is more than `most`.
+    """
     if not isinstance(value, SupportsIndex):
         raise wrong_type(caller, wanted, value)
+    if most is not None and int(value) > most:
+        raise ValueError(f"{caller} takes {wanted}, {most:,} at most")
 
 
 def names_of(value: Iterable[str], caller: str) -> tuple[str, ...]:

@@ -53,7 +53,7 @@ def element_type(given: DType | str) -> DType:
     """
     if isinstance(given, DType):
         return given
-    if given not in _ANY_NAME:
+    if not isinstance(given, str) or given not in _ANY_NAME:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(f"{given!r} is no element type; known are {', '.join(_ANY_NAME)}")
     return _ANY_NAME[given]
 

@@ -15,7 +15,7 @@ from pstranspile.ir.codes import declare
 from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, error, first_findings
 from pstranspile.ir.expect import path_of
 from pstranspile.ir.model import Location
-from pstranspile.ir.reading import read_named
+from pstranspile.ir.reading import read_regular
 from pstranspile.job.endpoints import shown
 from pstranspile.job.job import BOOLEANS, INTEGERS, KEYS, Job, JobError
 from pstranspile.job.modes import SWITCHES, mode_names, settings_of
@@ -104,7 +104,7 @@ def _unknown_key(key: str, value: object = None) -> Diagnostic:
 def _read(path: Path) -> str:
     where = Location(str(path))
     try:
-        return read_named(path, MAX_BYTES).decode("utf-8-sig")
+        return read_regular(path, MAX_BYTES).decode("utf-8-sig")
     except OSError as problem:
         message = f"can't read the job file: {problem.strerror or problem}"
         raise JobError([error("job-file", message, where)]) from None

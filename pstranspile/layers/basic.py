@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pstranspile.ir.model import TensorType, Var
-from pstranspile.ir.types import DType, VarKind
+from pstranspile.ir.types import DType, VarKind, element_type
 from pstranspile.layers.draft import Draft, Value
 
 
@@ -101,9 +101,10 @@ def absolute(x: Value) -> Value:
     return unary("abs", x)
 
 
-def cast(x: Value, dtype: DType) -> Value:
-    """x converted to another element type."""
-    return layer("cast", {"X": x}, dtype, {"in_dtype": x.dtype, "out_dtype": dtype})
+def cast(x: Value, dtype: DType | str) -> Value:
+    """x converted to another element type. Raises ValueError for what is none."""
+    kind = element_type(dtype)
+    return layer("cast", {"X": x}, kind, {"in_dtype": x.dtype, "out_dtype": kind})
 
 
 def scale(x: Value, factor: float = 1.0, bias: float = 0.0, *, bias_after_scale: bool = True) -> Value:
@@ -223,8 +224,11 @@ def reduce_any(x: Value, dim: int | Sequence[int] | None = None, *, keep_dim: bo
     return reduction("reduce_any", x, dim, keep_dim=keep_dim)
 
 
-def fill_constant(draft: Draft, shape: Sequence[int], dtype: DType, value: float, *, force_cpu: bool = False) -> Value:
-    """A tensor of dims `shape`, every element `value`."""
+def fill_constant(
+    draft: Draft, shape: Sequence[int], dtype: DType | str, value: float, *, force_cpu: bool = False
+) -> Value:
+    """A tensor of dims `shape`, every element `value`. Raises ValueError for what is no element type."""
+    dtype = element_type(dtype)
     out = draft.temporary(draft.names.mint("fill_constant"), dtype, stop_gradient=True)
     text = str(int(value)) if dtype is DType.INT64 else str(float(value))
     attrs = {"shape": shape, "dtype": dtype, "value": value, "str_value": text, "force_cpu": force_cpu}

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from pstranspile.compile import Compiled, compile
 from pstranspile.emit.servers import ServerJob
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.ir.expect import expect_module
+from pstranspile.ir.expect import MOST_CHECKED, expect_module, expect_number
 from pstranspile.ir.model import STARTUP, Module, Program
 from pstranspile.job import Job
 from pstranspile.job.modes import Promise, settings_of
@@ -79,6 +79,8 @@ def check(
     is being done, how much of it, and of how much. Raises DiagnosticError.
     """
     expect_module(module, "check")
+    for given, what in ((steps, "a number of steps"), (batch, "a number of rows"), (schedules, "a number of orders")):
+        expect_number(given or 0, "check", what, MOST_CHECKED)
     result = result or compile(module, job)
     seed = seed or module[STARTUP].random_seed or module.main.random_seed or 1
     workload = Workload(module, programs, steps or STEPS, tell)

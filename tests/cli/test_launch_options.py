@@ -1,8 +1,12 @@
 """What `start` and `launch` are given is looked at before any process begins."""
 
+from pathlib import Path
+
 import pytest
 
 from pstranspile.cli import main
+
+PROGRAM = str(Path(__file__).parents[2] / "examples" / "regression.ir")
 
 
 @pytest.mark.parametrize("verb", [["start", "out", "--role", "trainer_0"], ["launch", "out"]])
@@ -20,3 +24,19 @@ from pstranspile.cli import main
 def test_numbers_that_make_no_sense_are_refused(verb, option, value, says, capsys):
     assert main([*verb, f"{option}={value}"]) == 2
     assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["start", "out", "--role", "pserver_0", "--state=out/plan.json/kept"],
+        ["launch", "out", "--state=out/plan.json/kept"],
+        ["launch", "out", "--logs=out/plan.json/kept"],
+    ],
+)
+def test_folders_that_can_not_be_made_are_refused(command, tmp_path, capsys, monkeypatch):
+    pytest.importorskip("grpc")
+    monkeypatch.chdir(tmp_path)
+    assert main(["compile", PROGRAM, "--pservers", "1", "--trainers", "1", "-o", "out"]) == 0
+    assert main(command) == 1
+    assert "can't be written: there is a file where a folder is needed" in capsys.readouterr().err

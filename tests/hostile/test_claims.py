@@ -193,3 +193,11 @@ def test_arrays_that_expand_to_more_than_their_file_can_hold(tmp_path: Path, cap
             assert message in capsys.readouterr().err
     np.savez_compressed(tmp_path / "zeros.npz", x=np.zeros((2, 4, 13), "float32"), y=np.zeros((2, 4, 1), "float32"))
     assert main(["run", NET, "--feed", str(tmp_path / "zeros.npz")]) == 0
+
+
+def test_jobs_and_scenarios_are_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Nobody writes to the pipe: who waits for it waits for ever."""
+    os.mkfifo(tmp_path / "pipe")
+    for options in (["--config"], ["--pservers", "2", "--trainers", "2", "--faults"]):
+        assert main(["check", NET, *options, str(tmp_path / "pipe")]) in (1, 2)
+        assert "it is a pipe or a device, a file is needed" in capsys.readouterr().err

@@ -1,5 +1,7 @@
 """Names, values and refusals of the layers."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -151,3 +153,13 @@ def test_what_is_built_verifies_and_prints():
     module = model.module()
     assert list(ps.verify(module)) == []
     assert ps.loads(ps.dumps(module)) == module
+
+
+@pytest.mark.parametrize("wrong", [6, None, [1], "bfloat"])
+def test_what_is_no_element_type_is_refused(wrong: object):
+    model, x = model_and_x()
+    kinds: tuple[Any, ...] = (wrong,)
+    for make in (lambda: L.cast(x, *kinds), lambda: L.fill_constant(model, [1], *kinds, 1.0)):
+        with pytest.raises(ValueError, match="is no element type; known are bool, "):
+            make()
+    assert L.cast(x, "int64").dtype is DType.INT64

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from pstranspile.ir.diagnostics import Diagnostic
-from pstranspile.ir.expect import expect, expect_number, names_of, wrong_type
+from pstranspile.ir.expect import MOST_STEPS, expect, expect_number, names_of, wrong_type
 from pstranspile.ir.model import Role
 from pstranspile.kernels.context import Value
 from pstranspile.run.cluster.cluster import Cluster
@@ -117,7 +117,7 @@ def simulate(
     if not isinstance(result, Mapping) and not hasattr(result, "roles"):
         raise wrong_type("simulate", "what a compile gives, or programs by role name", result, "Compiled")
     if steps is not None:
-        expect_number(steps, "simulate", "a number of steps")
+        expect_number(steps, "simulate", "a number of steps", MOST_STEPS)
     if init is not None:
         expect(init, Mapping, "simulate", "a mapping of initial values, by name")
     options.update(

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, DiagnosticError, error, first_findings
 from pstranspile.ir.expect import expect
 from pstranspile.ir.model import Location
-from pstranspile.ir.reading import read_named
+from pstranspile.ir.reading import read_regular
 from pstranspile.run.cluster import codes
 from pstranspile.run.cluster.faults.scenario import NOTICE, Crash, Event, Late, Leave, Partition, Rejoin, Scenario, Slow
 from pstranspile.run.feeds import near
@@ -70,7 +70,7 @@ def parse_scenario(text: str, path: str = "<scenario>") -> Scenario:
 def read_scenario(path: str) -> Scenario:
     """Reads a scenario from a file. Raises DiagnosticError."""
     try:
-        return parse_scenario(read_named(path, _MAX_BYTES).decode("utf-8"), path)
+        return parse_scenario(read_regular(path, _MAX_BYTES).decode("utf-8"), path)
     except (OSError, UnicodeDecodeError) as problem:
         reason = problem.strerror if isinstance(problem, OSError) else "it is no UTF-8 text"
         raise DiagnosticError([error(codes.SCENARIO, f"can't be read: {reason}", Location(path))]) from None
