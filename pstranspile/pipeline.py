@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pstranspile.analysis.declarations import declared_alike
 from pstranspile.analysis.distributed import already_distributed
-from pstranspile.ir.codes import declare
 from pstranspile.ir.diagnostics import DiagnosticError, error, raise_errors
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Role
 from pstranspile.ir.passes import Steps
@@ -19,8 +18,6 @@ from pstranspile.plan.plan import Plan
 
 if TYPE_CHECKING:
     from pstranspile.plan.edited import PlanFile
-
-NO_PROGRAM = declare("no-program", "The module lacks a program that compiling needs: @main or @startup.")
 
 
 class Pass(NamedTuple):
@@ -87,4 +84,4 @@ def _require_programs(module: Module) -> None:
         location = Location(module.source.file) if module.source else None
         names = " and ".join(f"@{name}" for name in missing)
         hint = "; that of a serialized main program is given with --startup FILE" if missing == [STARTUP] else ""
-        raise DiagnosticError([error(NO_PROGRAM, f"the module has no program {names}{hint}", location)])
+        raise DiagnosticError([error("no-program", f"the module has no program {names}{hint}", location)])

@@ -20,11 +20,12 @@ import numpy as np
 from pstranspile.interop.outputs import write_variables
 from pstranspile.interop.safetensors import read_safetensors, write_safetensors
 from pstranspile.interop.tensor_files import read_combined, read_selected_rows, read_tensor, write_combined
+from pstranspile.ir.codes import Code
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error
 from pstranspile.ir.expect import expect, expect_program, names_of, path_of
 from pstranspile.ir.model import Location, Program, Var
 from pstranspile.ir.types import VarKind
-from pstranspile.values import NUMPY_TYPES, Array, LoDTensor, SelectedRows, codes
+from pstranspile.values import NUMPY_TYPES, Array, LoDTensor, SelectedRows
 from pstranspile.values.writing import encode, require_encodable
 
 Layout: TypeAlias = Literal["files", "combined", "safetensors"]
@@ -61,7 +62,7 @@ def save_variables(
     chosen = _chosen(program, names, layout, "save_variables")
     missing = [name for name in chosen if scope.get(name) is None]
     if missing:
-        raise DiagnosticError([_finding(codes.NO_VALUE, target, f"{name} has no value yet") for name in missing])
+        raise DiagnosticError([_finding("values-none", target, f"{name} has no value yet") for name in missing])
     values = {name: scope[name] for name in chosen}
     if layout == "combined":
         write_combined(target, values, as_fp16=as_fp16)
@@ -115,7 +116,7 @@ def _chosen(program: Program, names: Iterable[str] | None, layout: str, caller: 
     return persistable_names(program) if names is None else tuple(sorted(set(names_of(names, caller))))
 
 
-def _finding(code: str, place: str | os.PathLike[str], message: str) -> Diagnostic:
+def _finding(code: Code, place: str | os.PathLike[str], message: str) -> Diagnostic:
     return error(code, message, Location(str(place)))
 
 
@@ -123,9 +124,7 @@ def _file_of(folder: str | os.PathLike[str], name: str) -> Path:
     """The file of a variable; as in Fluid, a `/` in its name makes folders. Raises DiagnosticError for `..`."""
     parts = PurePosixPath(name).parts
     if not parts or ".." in parts or PurePosixPath(name).is_absolute() or "\0" in name:
-        raise DiagnosticError(
-            [_finding(codes.FILE_NAME, folder, f"{name!r} can't be the name of a file in this folder")]
-        )
+        raise DiagnosticError([_finding("values-name", folder, f"{name!r} can't be the name of a file in this folder")])
     return Path(folder, *parts)
 
 
@@ -159,7 +158,7 @@ def _plain(values: Mapping[str, Any], target: str | os.PathLike[str]) -> dict[st
     plain: dict[str, Array] = {}
     for name, part in parts:
         if name in plain:
-            raise DiagnosticError([_finding(codes.NOT_WRITABLE, target, f"two variables need the name {name}")])
+            raise DiagnosticError([_finding("values-kind", target, f"two variables need the name {name}")])
         plain[name] = part
     return plain
 
@@ -174,7 +173,7 @@ def _from_plain(
         sparse = var is not None and var.kind is VarKind.SELECTED_ROWS
         absent = [part for part in (name, *((name + ROWS, name + HEIGHT) if sparse else ())) if part not in plain]
         if absent:
-            missing.append(_finding(codes.FILE_MISSING, source, f"the file has no tensor {absent[0]}"))
+            missing.append(_finding("values-missing", source, f"the file has no tensor {absent[0]}"))
         elif sparse:
             values[name] = SelectedRows(plain[name + ROWS], plain[name], int(plain[name + HEIGHT].reshape(-1)[0]))
         else:
@@ -201,4 +200,4 @@ def _mismatch(var: Var | None, name: str, value: Any, source: str | os.PathLike[
     if data.dtype.name == NUMPY_TYPES[declared.dtype] and (fit or not declared.shape):
         return None
     message = f"{name} is {data.dtype.name}{list(dims)} there, the program declares {declared.dtype.text}"
-    return _finding(codes.FILE_SHAPE, source, f"{message}{list(declared.shape)}")
+    return _finding("values-shape", source, f"{message}{list(declared.shape)}")

@@ -11,13 +11,13 @@ ROOT = Path(__file__).parent.parent
 
 SWISH = """
 import numpy as np
-from pstranspile.ir import codes
+from pstranspile.ir.codes import declare as declare_code
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.kernels.kernel import kernel
 from pstranspile.ops.schema import declare, declare_gradient
 from pstranspile.ops.shapes import one, shape_rule
 
-REFUSED = codes.declare("swish-refused", "A pass does not like the program.")
+REFUSED = declare_code("swish-refused")
 declare("my_swish", "X -> Out", {"beta": 1.0}, doc="Out = X * sigmoid(beta * X)")
 declare_gradient("my_swish", "X Out@GRAD -> X@GRAD")
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain
 
-from pstranspile.analysis import codes
 from pstranspile.analysis.roles import find_roles
 from pstranspile.analysis.updates import attribute, is_frozen
 from pstranspile.analysis.uses import effects_of, mentioned
@@ -78,7 +77,7 @@ def _not_initialised(main: Program, startup: Program, moved: list[Op]) -> Iterat
                 else:
                     message = f"{slot} is {var_text(name)}, but no op before makes it, and it is not persistable"
                 reported.add(name)
-                yield at_op(codes.NOT_INITIALISED, message, op, focus=var_text(name))
+                yield at_op("not-initialised", message, op, focus=var_text(name))
         given.update(op.output_names)
 
 
@@ -90,7 +89,7 @@ def _undeclared(main: Program, moved: list[Op]) -> Iterator[Diagnostic]:
         for name in dict.fromkeys((*op.input_names, *op.output_names)):
             if name not in ("", EMPTY_NAME) and name not in declared:
                 message = f"%{name} is not declared in block 0, so the servers that the op moves to can't have it"
-                yield at_op(codes.NOT_INITIALISED, message, op, focus=f"%{name}")
+                yield at_op("not-initialised", message, op, focus=f"%{name}")
         for value in op.attrs.values():
             for index in [value] if type(value) is BlockRef else value if type(value) is BlockRefs else ():
                 inner = main.blocks[int(index)]
@@ -117,7 +116,7 @@ def _made_by_trainers(main: Program, moved: frozenset[int]) -> Iterator[Diagnost
                     f"the op moves to a server, but {slot} is {var_text(name)}, which a trainer makes, and trainers "
                     "send the gradients of parameters only; both ops need the same kind of role"
                 )
-                yield at_op(codes.TRAINER_VALUE, message, op, focus=var_text(name), notes=notes)
+                yield at_op("needs-trainer-value", message, op, focus=var_text(name), notes=notes)
         on_servers.update(op.output_names)
 
 
@@ -140,7 +139,7 @@ def _made_for_frozen(main: Program) -> Iterator[Diagnostic]:
                     f"{slot} is {var_text(name)}, which is made for the update of {var_text(gone[makers[name]])}; that "
                     "is not trainable, so no server updates it"
                 )
-                yield at_op(codes.NOT_INITIALISED, message, op, focus=var_text(name), notes=notes)
+                yield at_op("not-initialised", message, op, focus=var_text(name), notes=notes)
         for name in op.output_names:
             if index in gone:
                 makers[name] = index
@@ -156,7 +155,7 @@ def _overwritten(main: Program, moved: frozenset[int], parameters: set[str | Non
         for name in op.output_names if stays else ():
             if name in parameters:
                 message = f"it writes the parameter {var_text(name)} in every step, which the optimizer updates"
-                yield at_op(codes.OVERWRITTEN, message, op, focus=var_text(name))
+                yield at_op("parameter-overwritten", message, op, focus=var_text(name))
 
 
 def _mistaken_roles(main: Program, moved: frozenset[int]) -> Iterator[Diagnostic]:
@@ -164,7 +163,7 @@ def _mistaken_roles(main: Program, moved: frozenset[int]) -> Iterator[Diagnostic
     for index, op in enumerate(main.main_block.ops):
         if _is_optimizer(op) and (index not in moved or op.role != OpRole.OPTIMIZE):
             message = f"it updates {var_text(op.input('Param') or '')}, but its role is not optimize"
-            yield at_op(codes.UPDATE, message, op)
+            yield at_op("update-variables", message, op)
 
 
 def _updated_twice(updates: list[Op]) -> Iterator[Diagnostic]:
@@ -177,7 +176,7 @@ def _updated_twice(updates: list[Op]) -> Iterator[Diagnostic]:
             place = other.origin.location if other.origin else None
             notes = (Note("it is updated here first", place, var_text(name)),)
             message = f"it is the second op that updates {var_text(name)}"
-            yield at_op(codes.UPDATE, message, op, focus=var_text(name), notes=notes)
+            yield at_op("update-variables", message, op, focus=var_text(name), notes=notes)
         first.setdefault(name, op)
 
 
@@ -190,20 +189,20 @@ def _mistaken_rates(main: Program, parameters: set[str | None]) -> Iterator[Diag
         counter = main.find_var(op.output("Out") or "") if op.type == "increment" else None
         if counter is not None and counter.kind is not VarKind.LOD_TENSOR:
             message = f"it counts steps in {var_text(counter.name)}, declared {type_text(counter)}: it must be a tensor"
-            yield at_op(codes.UPDATE, message, op, focus=var_text(counter.name))
+            yield at_op("update-variables", message, op, focus=var_text(counter.name))
         for name in (name for name in op.output_names if name in parameters):
             message = f"its role is that of a learning rate, but it writes the parameter {var_text(name)}"
-            yield at_op(codes.OVERWRITTEN, message, op, focus=var_text(name))
+            yield at_op("parameter-overwritten", message, op, focus=var_text(name))
         for name in (name for name in op.output_names if name in gradients):
             what = f"{var_text(name)}, the gradient of {var_text(gradients[name])}"
             message = f"its role is that of a learning rate, but it writes {what}"
-            yield at_op(codes.ROLE, message, op, focus=var_text(name))
+            yield at_op("role-gradient", message, op, focus=var_text(name))
         for slot, name in ((slot, name) for slot, names in op.inputs.items() for name in names if name in makers):
             message = (
                 f"its role is that of a learning rate, which servers compute first, but {slot} is {var_text(name)}, "
                 f"which {makers[name].type} makes for an update"
             )
-            yield at_op(codes.NOT_INITIALISED, message, op, focus=var_text(name))
+            yield at_op("not-initialised", message, op, focus=var_text(name))
 
 
 def _mistaken_update(op: Op, main: Program) -> Iterator[Diagnostic]:
@@ -213,20 +212,20 @@ def _mistaken_update(op: Op, main: Program) -> Iterator[Diagnostic]:
     for place, other in others:
         if other is not None and other != parameter:
             message = f"Param is {var_text(parameter)}, but {place} is {var_text(other)}"
-            yield at_op(codes.UPDATE, message, op, focus=var_text(other))
+            yield at_op("update-variables", message, op, focus=var_text(other))
     for slot, (name, *_) in ((slot, names) for slot, names in op.outputs.items() if names):
         state = op.input(slot.removesuffix("Out")) if slot.endswith("Out") and slot != "ParamOut" else None
         if state is not None and state != name:
             message = f"{slot.removesuffix('Out')} is {var_text(state)}, but {slot} is {var_text(name)}"
-            yield at_op(codes.UPDATE, message, op, focus=var_text(name))
+            yield at_op("update-variables", message, op, focus=var_text(name))
     for slot, names in op.inputs.items():
         for name in names:
             if slot != "Grad" and name == op.input("Grad"):
                 message = f"{slot} is {var_text(name)}, and so is Grad"
-                yield at_op(codes.UPDATE, message, op, focus=var_text(name))
+                yield at_op("update-variables", message, op, focus=var_text(name))
             wrong = _mistaken_input(op, slot, main.find_var(name), main.find_var(parameter))
             if wrong:
-                yield at_op(codes.UPDATE, f"{slot} is {var_text(name)}, {wrong}", op, focus=var_text(name))
+                yield at_op("update-variables", f"{slot} is {var_text(name)}, {wrong}", op, focus=var_text(name))
 
 
 def _mistaken_input(op: Op, slot: str, var: Var | None, whole: Var | None) -> str:
@@ -260,10 +259,10 @@ def _mistaken_pairs(main: Program) -> Iterator[Diagnostic]:
             pair = f"{var_text(parameter)}, {var_text(gradient)}"
             place = f"the role variables say that {var_text(gradient)} is the gradient of {var_text(parameter)}"
             if op.role is not None and op.role & OpRole.BACKWARD and gradient not in op.output_names:
-                yield at_op(codes.ROLE, f"{place}, but the op does not compute it", op, focus=pair)
+                yield at_op("role-gradient", f"{place}, but the op does not compute it", op, focus=pair)
             elif var.kind not in _TENSORS or var.shape != whole.shape:
                 message = f"{place}, but one is {type_text(var)}, the other {type_text(whole)}"
-                yield at_op(codes.ROLE, message, op, focus=pair)
+                yield at_op("role-gradient", message, op, focus=pair)
 
 
 def _gradients_of_nothing(main: Program) -> Iterator[Diagnostic]:
@@ -288,7 +287,7 @@ def _gradients_of_nothing(main: Program) -> Iterator[Diagnostic]:
             forward[key] = {tuple([f.inputs.get(s, ()) for s in shared]) for f in ops if f.type == original.type}
         if tuple([op.inputs[slot] for slot in shared]) not in forward[key]:
             message = f"no {original.type} of the program reads the same variables, so it is the gradient of nothing"
-            yield at_op(codes.GRADIENT_OF_NOTHING, message, op)
+            yield at_op("gradient-of-nothing", message, op)
             continue
         taken = chain.from_iterable(op.inputs.get(f"{slot}@GRAD", ()) for slot in original.outputs)
         for name in taken:
@@ -296,7 +295,7 @@ def _gradients_of_nothing(main: Program) -> Iterator[Diagnostic]:
                 if any(maker.inputs.get(s) != op.inputs[s] for s in shared):
                     message = f"{var_text(name)} is the gradient of what an op with other inputs makes"
                     notes = (Note("it is made here", maker.origin.location if maker.origin else None),)
-                    yield at_op(codes.GRADIENT_OF_NOTHING, message, op, focus=var_text(name), notes=notes)
+                    yield at_op("gradient-of-nothing", message, op, focus=var_text(name), notes=notes)
 
 
 def _mistaken_initial_values(main: Program, startup: Program) -> Iterator[Diagnostic]:
@@ -313,4 +312,4 @@ def _mistaken_initial_values(main: Program, startup: Program) -> Iterator[Diagno
             elif made.shape != var.shape or made.kind is not var.kind:
                 wrong = f"{var_text(name)} is {type_text(made)} here, but {type_text(var)} in @{MAIN}"
             if wrong:
-                yield at_op(codes.INITIAL_VALUE, wrong, op, focus=var_text(name))
+                yield at_op("initial-value", wrong, op, focus=var_text(name))

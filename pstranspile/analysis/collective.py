@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from pstranspile.analysis import collective_codes as codes
 from pstranspile.analysis.tables import is_sparse
 from pstranspile.analysis.uses import deep_blocks, effects_of, sub_blocks
 from pstranspile.ir.diagnostics import Diagnostic, Severity, at_op, error, warning
@@ -61,13 +60,15 @@ def find_reductions(program: Program, rings: int) -> tuple[tuple[Reduction, ...]
                 continue
             if gradient not in block.vars:
                 message = f"it names %{gradient} as the gradient of %{parameter}, but block 0 does not declare it"
-                findings.append(at_op(codes.UNDECLARED, message, op, focus=f"%{gradient}"))
+                findings.append(at_op("collective-undeclared", message, op, focus=f"%{gradient}"))
             elif is_sparse(program, gradient):
                 message = (
                     f"%{gradient} is sparse: Fluid's c_allreduce_sum takes dense tensors only; build the lookups of "
                     f"%{parameter} with is_sparse=False, or use mode local-sgd"
                 )
-                findings.append(at_op(codes.SPARSE, message, op, focus=f"%{gradient}", severity=Severity.WARNING))
+                findings.append(
+                    at_op("collective-sparse", message, op, focus=f"%{gradient}", severity=Severity.WARNING)
+                )
             reductions.append(Reduction(index, parameter, gradient, len(reductions) % rings))
     findings.reverse()
     findings += _never_summed(program)
@@ -76,9 +77,11 @@ def find_reductions(program: Program, rings: int) -> tuple[tuple[Reduction, ...]
             "no op has the role backward|loss, so no gradient of a loss is divided by the number of trainers: "
             "gradients are summed, not averaged"
         )
-        findings.append(warning(codes.NOT_SCALED, message))
+        findings.append(warning("collective-not-scaled", message))
     if not reductions:
-        findings.append(warning(codes.NOTHING, "no gradient is summed: every trainer trains by itself", focus="mode"))
+        findings.append(
+            warning("collective-nothing", "no gradient is summed: every trainer trains by itself", focus="mode")
+        )
     return tuple(reductions), findings
 
 
@@ -94,7 +97,7 @@ def _never_summed(program: Program) -> Iterator[Diagnostic]:
                     "gradient would not be summed; `pstranspile grad` and Fluid's minimize write them: "
                     f"backward(%{parameter}, %...)"
                 )
-                yield at_op(codes.UNSUMMED, message, op, focus=f"%{parameter}")
+                yield at_op("collective-unsummed", message, op, focus=f"%{parameter}")
 
 
 def find_averages(program: Program, rings: int) -> tuple[tuple[Reduction, ...], list[Diagnostic]]:
@@ -118,7 +121,7 @@ def find_averages(program: Program, rings: int) -> tuple[tuple[Reduction, ...], 
             "mode local-sgd averages parameters after their updates, but no op of the program updates one; "
             "`pstranspile grad` adds an optimizer"
         )
-        return (), [error(codes.NOTHING, message, focus="mode")]
+        return (), [error("collective-nothing", message, focus="mode")]
     order = {parameter: number for number, parameter in enumerate(place)}
     first = min(place.values(), default=len(ops))
     for index in range(first, len(ops)):
@@ -171,4 +174,4 @@ def _left_out(parameter: str, op: Op) -> Diagnostic:
         f"%{parameter} is marked as distributed, and modes without servers leave such parameters out: every trainer "
         "trains its own, from its own initial values"
     )
-    return at_op(codes.LEFT_OUT, message, op, focus=f"%{parameter}", severity=Severity.WARNING)
+    return at_op("collective-left-out", message, op, focus=f"%{parameter}", severity=Severity.WARNING)

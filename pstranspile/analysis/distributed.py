@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pstranspile.analysis import codes
 from pstranspile.ir.diagnostics import Diagnostic, at_op
 from pstranspile.ir.model import Program
 
@@ -17,4 +16,4 @@ def already_distributed(program: Program, name: str) -> tuple[Diagnostic, ...]:
         return ()
     first = next(op for op in ops if op.type in _TALKING)
     message = f"@{name} is the program of one machine of a cluster already; compile the program it was made from"
-    return (at_op(codes.ALREADY, message, first),)
+    return (at_op("already-distributed", message, first),)

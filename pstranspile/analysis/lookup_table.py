@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import NamedTuple
 
-from pstranspile.analysis import codes
 from pstranspile.analysis.opgraph import op_graph
 from pstranspile.analysis.updates import Update
 from pstranspile.ir.diagnostics import Diagnostic, Severity, at_op
@@ -43,7 +42,7 @@ def find_lookup_table(
     if len(tables) > 1:
         second = next(i for i in lookups if tables[1] in ops[i].inputs["W"])
         message = f"%{tables[0]} and %{tables[1]} are both distributed; there can be one distributed lookup table"
-        return None, [at_op(codes.TABLES, message + _REMEDY, ops[second], focus=f"%{tables[1]}")]
+        return None, [at_op("table-several", message + _REMEDY, ops[second], focus=f"%{tables[1]}")]
     name = tables[0]
     lookups = [i for i in lookups if name in ops[i].inputs["W"]]
     update = by_parameter[name]
@@ -71,7 +70,7 @@ def _other_readers(program: Program, table: LookupTable, moved: Container[int]) 
         if op.type == f"{LOOKUP}_grad":
             continue  # reads no more of it than its height
         message = f"{focus} is a distributed lookup table, which this op on the trainer can't read"
-        findings.append(at_op(codes.TABLE_READER, message, op, focus=focus))
+        findings.append(at_op("table-reader", message, op, focus=focus))
     return findings
 
 
@@ -84,7 +83,7 @@ def _late_ids(program: Program, table: LookupTable) -> list[Diagnostic]:
         for name in ops[index].output_names:
             if index < wanted.get(name, -1):
                 message = f"the ids %{name} are made after the first lookup in %{table.parameter}, too late for it"
-                findings.append(at_op(codes.TABLE_ORDER, message + _REMEDY, ops[wanted[name]], focus=f"%{name}"))
+                findings.append(at_op("table-order", message + _REMEDY, ops[wanted[name]], focus=f"%{name}"))
     return findings
 
 
@@ -98,7 +97,7 @@ def _joined(program: Program, table: LookupTable, updates: Sequence[Update]) -> 
             other = owner[b] if owner[a] == table.parameter else owner[a]
             message = f"the update of %{table.parameter}, a distributed lookup table, is joined with that of %{other}"
             op = program.main_block.ops[b]
-            return [at_op(codes.TABLE_JOINED, message + _REMEDY, op, focus=f"%{table.parameter}")]
+            return [at_op("table-joined", message + _REMEDY, op, focus=f"%{table.parameter}")]
     return []
 
 
@@ -115,7 +114,7 @@ def _padding(program: Program, table: LookupTable) -> list[Diagnostic]:
             message = f"row {padding} of the distributed lookup table %{table.parameter} is looked up like any other, "
             message += "instead of giving zeros as padding_idx says" + _REMEDY
             focus = f"%{table.parameter}"
-            return [at_op(codes.TABLE_PADDING, message, op, focus=focus, severity=Severity.WARNING)]
+            return [at_op("table-padding", message, op, focus=focus, severity=Severity.WARNING)]
     return []
 
 
@@ -131,4 +130,4 @@ def _update(program: Program, table: LookupTable, trainers: int) -> list[Diagnos
     if not changes:
         return []
     message = f"the distributed lookup table %{table.parameter} is updated {', '.join(changes)}" + _REMEDY
-    return [at_op(codes.TABLE_UPDATE, message, optimizer, focus=f"%{table.parameter}", severity=Severity.WARNING)]
+    return [at_op("table-update", message, optimizer, focus=f"%{table.parameter}", severity=Severity.WARNING)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pstranspile.analysis import codes
 from pstranspile.ir.diagnostics import Diagnostic, at_op
 from pstranspile.ir.model import STARTUP, Module, Op
 
@@ -27,5 +26,5 @@ def self_updates(module: Module) -> list[Diagnostic]:
             if updated:
                 names = ", ".join(f"%{name}" for name in updated)
                 message = f"it updates {names} by itself, and there is no gradient to send to a server"
-                findings.append(at_op(codes.UPDATES_ITSELF, message, op))
+                findings.append(at_op("updates-itself", message, op))
     return findings

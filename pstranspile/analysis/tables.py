@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Sequence
 from typing import NamedTuple
 
-from pstranspile.analysis import codes
 from pstranspile.analysis.updates import Update
 from pstranspile.analysis.uses import effects_of, sub_blocks
 from pstranspile.ir.diagnostics import Diagnostic, Severity, at_op
@@ -80,7 +79,7 @@ def find_remote_tables(
             op = program.main_block.ops[problem[0]]
             message = f"%{parameter} is received whole by every trainer: {problem[1]}"
             focus = f"%{parameter}"
-            warnings.append(at_op(codes.LOCAL_TABLE, message, op, focus=focus, severity=Severity.WARNING))
+            warnings.append(at_op("table-not-remote", message, op, focus=focus, severity=Severity.WARNING))
         elif lookups:
             result[parameter] = lookups
     places = _Places(program, {i for lookups in result.values() for i in lookups})

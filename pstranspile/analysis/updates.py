@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from pstranspile.analysis import codes
 from pstranspile.analysis.opgraph import OpGraph, op_graph
 from pstranspile.analysis.roles import Roles
 from pstranspile.analysis.uses import Uses, effects_of
@@ -68,7 +67,7 @@ def attribute(program: Program, roles: Roles) -> tuple[dict[str, list[int]], dic
         if index in owner:
             by_parameter.setdefault(owner[index], []).append(index)
     findings = [
-        at_op(codes.UNATTRIBUTED, "the op has role optimize but belongs to no parameter", ops[index])
+        at_op("optimize-op-unattributed", "the op has role optimize but belongs to no parameter", ops[index])
         for index in pending
     ]
     return by_parameter, gradients, findings
@@ -160,7 +159,7 @@ def find_updates(program: Program, roles: Roles, uses: Uses) -> tuple[tuple[Upda
             writer = next((i for i in indices if parameter in ops[i].output_names), indices[0])
             findings.append(
                 at_op(
-                    codes.UNKNOWN_OPTIMIZER,
+                    "optimizer-unknown",
                     f"not known as an optimizer of %{parameter}",
                     ops[writer],
                     focus=f"%{parameter}",
@@ -168,7 +167,7 @@ def find_updates(program: Program, roles: Roles, uses: Uses) -> tuple[tuple[Upda
             )
         elif gradient not in on_trainer:
             message = f"the gradient %{gradient} of %{parameter} is computed by no op that stays on the trainer"
-            findings.append(at_op(codes.NO_GRADIENT, message, ops[indices[0]], focus=f"%{gradient}"))
+            findings.append(at_op("gradient-not-produced", message, ops[indices[0]], focus=f"%{gradient}"))
         else:
             updates.append(Update(parameter, gradient, tuple(indices), optimizers, why_whole(program, indices)))
     if not updates and not findings:
@@ -176,11 +175,15 @@ def find_updates(program: Program, roles: Roles, uses: Uses) -> tuple[tuple[Upda
     return tuple(updates), findings
 
 
+NO_UPDATES = "the main program has no optimizer op; `pstranspile grad` makes a training program of a forward one"
+"""What is said of a program that trains nothing."""
+
+
 def no_updates(program: Program) -> Diagnostic:
     """The warning about a program that trains nothing: as in Fluid, trainers evaluate and servers hold nothing."""
     ops = program.main_block.ops
     location = ops[0].origin.location if ops and ops[0].origin else None
-    return warning(codes.NO_OPTIMIZER, codes.NO_UPDATES, location)
+    return warning("no-optimizer", NO_UPDATES, location)
 
 
 def find_groups(
@@ -257,7 +260,9 @@ def _ops_after_updates(
         if missing:
             message = "the op has to follow the update of a parameter on its server, but needs "
             findings.append(
-                at_op(codes.AFTER_UPDATE, f"{message}%{missing} of the trainer", ops[index], focus=f"%{missing}")
+                at_op(
+                    "after-update-needs-trainer", f"{message}%{missing} of the trainer", ops[index], focus=f"%{missing}"
+                )
             )
             break
         home = touched[0] if touched else next(moved[i] for i in needed if i in moved)

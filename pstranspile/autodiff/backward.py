@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import NamedTuple
 
-from pstranspile.autodiff import codes
 from pstranspile.autodiff.declare import declare_gradients
 from pstranspile.autodiff.fanout import sum_partial_gradients
 from pstranspile.autodiff.own_names import give_own_names, renamed
@@ -123,13 +122,13 @@ def _mark_loss(draft: Draft, loss: str) -> None:
     written = sorted({name for op in ops for name in op.output_names})
     near = get_close_matches(loss, written, 1)
     hint = f"; did you mean %{near[0]}?" if near else ""
-    raise DiagnosticError([Diagnostic(codes.LOSS_UNKNOWN, f"no op of block 0 writes the loss %{loss}{hint}")])
+    raise DiagnosticError([Diagnostic("loss-unknown", f"no op of block 0 writes the loss %{loss}{hint}")])
 
 
 def _not_scalar(op: Op, loss: str, shape: tuple[int, ...]) -> Diagnostic:
     dims = ", ".join(map(str, shape))
     message = f"the loss %{loss} has the dims [{dims}], it must have one element: take its mean"
-    return at_op(codes.LOSS_SHAPE, message, op, focus=f"%{loss}")
+    return at_op("loss-shape", message, op, focus=f"%{loss}")
 
 
 def _unwanted(draft: Draft, *, floats: bool) -> dict[int, set[str]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
-from pstranspile.autodiff import codes
 from pstranspile.autodiff.backward import ParamGrad, append_backward
 from pstranspile.autodiff.clips import clip_as_set, clip_with_optimizer
 from pstranspile.autodiff.optimizers import Optimizer, State, Update
@@ -51,7 +50,7 @@ def _unknown(module: Module, parameters: Iterable[str], others: Iterable[str]) -
     names = {var.name for var in module.main.parameters()}
     messages = [f"%{name} is not a parameter{_near(name, names)}" for name in parameters if name not in names]
     messages += [f"%{name} is not declared{_near(name, known)}" for name in others if name not in known]
-    return [error(codes.UNKNOWN_NAME, message) for message in messages]
+    return [error("training-name-unknown", message) for message in messages]
 
 
 def trained_already(module: Module, parameters: Iterable[str] | None = None) -> list[Diagnostic]:
@@ -68,7 +67,7 @@ def trained_already(module: Module, parameters: Iterable[str] | None = None) -> 
     name, op = list(result.items())[-1]
     others = f" (and {len(result) - 1} more)" if len(result) > 1 else ""
     message = f"%{name}{others} is updated by this op; with another update each step changes it twice"
-    return [at_op(codes.TRAINED_TWICE, message, op, focus=f"%{name}", severity=Severity.WARNING)]
+    return [at_op("trained-twice", message, op, focus=f"%{name}", severity=Severity.WARNING)]
 
 
 def _near(name: str, known: Iterable[str]) -> str:
@@ -103,7 +102,7 @@ def minimize(
 
 
 def _nothing_to_train(loss: str) -> Diagnostic:
-    return Diagnostic(codes.NO_PARAMETERS, f"no trainable parameter leads to the loss %{loss}")
+    return Diagnostic("no-trainable-parameters", f"no trainable parameter leads to the loss %{loss}")
 
 
 def apply_gradients(

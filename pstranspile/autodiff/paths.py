@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 
-from pstranspile.autodiff import codes
 from pstranspile.gradients.versions import FLOATS
 from pstranspile.ir.attributes import BlockRef
 from pstranspile.ir.diagnostics import Diagnostic, Severity, at_op
@@ -125,5 +124,5 @@ def unreached(draft: Draft, loss: str, parameters: AbstractSet[str]) -> tuple[Di
         stop = through.get(param)
         if stop is not None:
             message = f"has no gradient, and parameter %{param} reaches the loss %{loss} only through it"
-            findings.append(at_op(codes.NOT_DIFFERENTIABLE, message, stop, severity=Severity.ERROR))
+            findings.append(at_op("not-differentiable", message, stop, severity=Severity.ERROR))
     return tuple(findings)

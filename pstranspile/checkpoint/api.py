@@ -14,7 +14,6 @@ from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from pstranspile.checkpoint import codes
 from pstranspile.checkpoint.layout import MACHINE, Layout, layout_of
 from pstranspile.checkpoint.manifest import Manifest
 from pstranspile.checkpoint.names import MANIFEST
@@ -126,7 +125,7 @@ def require_program(manifest: Manifest, layout: Layout, folder: str) -> None:
             f"it was made for the program {manifest.fingerprint[:19]}..., this is {layout.fingerprint[:19]}...; "
             "variables of the same names can be taken over by load_checkpoint in Python, with same_program=False"
         )
-        raise DiagnosticError([error(codes.MODEL, message, Location(folder))])
+        raise DiagnosticError([error("checkpoint-model", message, Location(folder))])
 
 
 # Numbered checkpoints
@@ -155,7 +154,7 @@ def make_folder_of_checkpoints(folder: str | os.PathLike[str]) -> None:
         told = problem.strerror if isinstance(problem, OSError) else str(problem)
         reason = f"can't be written: {told}"
     if reason:
-        raise DiagnosticError([error(codes.TARGET, reason, Location(str(place)))])
+        raise DiagnosticError([error("checkpoint-target", reason, Location(str(place)))])
 
 
 def newest(folder: str | os.PathLike[str]) -> Path:
@@ -170,10 +169,12 @@ def newest(folder: str | os.PathLike[str]) -> Path:
         result = [(int(match[1]), name) for name in os.listdir(place) if (match := _STEP.fullmatch(name))]
     except (OSError, ValueError) as problem:
         reason = problem.strerror if isinstance(problem, OSError) else str(problem)
-        raise DiagnosticError([error(codes.MANIFEST, f"can't be read: {reason}", Location(str(place)))]) from None
+        raise DiagnosticError(
+            [error("checkpoint-manifest", f"can't be read: {reason}", Location(str(place)))]
+        ) from None
     if not result:
         message = f"it is no checkpoint (it has no {MANIFEST}) and holds none (step_00000001, ...)"
-        raise DiagnosticError([error(codes.MANIFEST, message, Location(str(place)))])
+        raise DiagnosticError([error("checkpoint-manifest", message, Location(str(place)))])
     return place / max(result)[1]
 
 

@@ -10,7 +10,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import NoReturn
 
-from pstranspile.checkpoint import codes
 from pstranspile.checkpoint.manifest import FileEntry
 from pstranspile.checkpoint.names import MANIFEST
 from pstranspile.interop.folders import exchange, work_folder
@@ -46,7 +45,7 @@ def require_target(folder: Path) -> None:
 
 
 def _refuse(folder: Path, reason: str) -> NoReturn:
-    raise DiagnosticError([error(codes.TARGET, reason, Location(str(folder)))])
+    raise DiagnosticError([error("checkpoint-target", reason, Location(str(folder)))])
 
 
 class NewFolder:

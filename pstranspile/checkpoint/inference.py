@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pstranspile.analysis.uses import deep_blocks, effects_of
-from pstranspile.checkpoint import codes
 from pstranspile.checkpoint.api import scopes_of
 from pstranspile.checkpoint.layout import layout_of
 from pstranspile.checkpoint.names import require_names
@@ -71,14 +70,14 @@ def _unknown(program: Program, feeds: Sequence[str], targets: Sequence[str]) -> 
     for what, names in (("fed", feeds), ("a target", targets)):
         for name in names:
             if name not in variables:
-                yield error(codes.INFERENCE, f"{name} is to be {what}, but the program declares no such variable")
+                yield error("inference-program", f"{name} is to be {what}, but the program declares no such variable")
             elif names.count(name) > 1:
-                yield error(codes.INFERENCE, f"{name} is {what} twice")
+                yield error("inference-program", f"{name} is {what} twice")
     for name in targets:
         if name in variables and name not in feeds and _maker(program.main_block, name) < 0:
-            yield error(codes.INFERENCE, f"no op computes the target {name}")
+            yield error("inference-program", f"no op computes the target {name}")
     if not targets:
-        yield error(codes.INFERENCE, "there is no target")
+        yield error("inference-program", "there is no target")
 
 
 def _maker(block: Block, name: str) -> int:
@@ -95,9 +94,11 @@ def _not_declared(program: Program, ops: Iterable[Op], feeds: Sequence[str]) -> 
             kept = var is not None and (var.persistable or var.kind in (VarKind.LOD_TENSOR_ARRAY, VarKind.READER))
             if name not in known and not kept:
                 known.add(name)
-                yield at_op(codes.INFERENCE, f"the targets depend on {name}, which is not to be fed", op, focus=name)
+                yield at_op(
+                    "inference-program", f"the targets depend on {name}, which is not to be fed", op, focus=name
+                )
         if op.type == "read":
-            yield at_op(codes.INFERENCE, "the targets depend on a reader; feed what it reads instead", op)
+            yield at_op("inference-program", "the targets depend on a reader; feed what it reads instead", op)
         known.update(effects_of(program, op).writes)
 
 
@@ -182,7 +183,7 @@ def save_inference_model(
 
     module = job if isinstance(job, Module) else job.trainer(0).module if remote_tables else job.source
     if program not in module.programs:
-        raise DiagnosticError([error(codes.INFERENCE, f"there is no program @{program}")])
+        raise DiagnosticError([error("inference-program", f"there is no program @{program}")])
     source = module[program]
     model = inference_program(source, feeds, targets)
     values = _parameters(machines, job, model.program)
@@ -232,7 +233,7 @@ def load_inference_model(
     feeds = _columns(ops, "feed", "Out")
     targets = _columns(ops, "fetch", "X")
     if not targets:
-        raise DiagnosticError([error(codes.INFERENCE, "the program has no fetch op", Location(str(file)))])
+        raise DiagnosticError([error("inference-program", "the program has no fetch op", Location(str(file)))])
     if pserver_endpoints is not None:
         program = _with_servers(program, pserver_endpoints)
     looked_up = {name for op in ops if op.type == LOOKUP for name in op.inputs.get("W", ())}
@@ -254,7 +255,7 @@ def _columns(ops: Iterable[Op], kind: str, slot: str) -> tuple[str, ...]:
     def name(op: Op) -> str:
         names = (op.inputs if slot == "X" else op.outputs).get(slot, ())
         if len(names) != 1:
-            raise DiagnosticError([at_op(codes.INFERENCE, f"it has no variable in its slot {slot}", op)])
+            raise DiagnosticError([at_op("inference-program", f"it has no variable in its slot {slot}", op)])
         return names[0]
 
     columns = [(column(op), name(op)) for op in ops if op.type == kind]
@@ -271,7 +272,7 @@ def _with_servers(program: Program, endpoints: Sequence[str]) -> Program:
             if op.type in (LOOKUP, "prefetch") and isinstance(had, Strings) and had:
                 if len(set(had)) != len(set(endpoints)):
                     message = f"the table is on {len(set(had))} servers, not on {len(set(endpoints))}"
-                    findings.append(at_op(codes.INFERENCE, message, op))
+                    findings.append(at_op("inference-program", message, op))
                     continue
                 new = dict(zip(dict.fromkeys(had), dict.fromkeys(endpoints), strict=True))
                 attrs[name] = Strings(new[endpoint] for endpoint in had)

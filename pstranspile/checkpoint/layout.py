@@ -8,7 +8,6 @@ from hashlib import sha256
 from math import prod
 from typing import NamedTuple, TypeAlias
 
-from pstranspile.checkpoint import codes
 from pstranspile.compile import Compiled
 from pstranspile.ir.attributes import Strings
 from pstranspile.ir.diagnostics import DiagnosticError, error
@@ -307,7 +306,7 @@ def _placed(name: str, held: list[_Held], declared: Var | None) -> Placed:
     if chosen is None:
         ranges = ", ".join(f"{p.offset} to {p.offset + prod(p.shape)} on {p.machine}" for p in parts)
         message = f"the parts of {name} do not make up its {prod(shape)} elements: {ranges}"
-        raise DiagnosticError([error(codes.PLACE, message)])
+        raise DiagnosticError([error("checkpoint-place", message)])
     return Placed(name, dtype, shape, chosen, tuple(p for p in parts if p not in chosen), optional=optional)
 
 

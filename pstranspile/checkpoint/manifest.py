@@ -6,7 +6,6 @@ import json
 from hashlib import sha256
 from typing import Any, NamedTuple, NoReturn, TypeGuard, cast
 
-from pstranspile.checkpoint import codes
 from pstranspile.checkpoint.names import MANIFEST, require_names
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location
@@ -170,9 +169,11 @@ def _json(data: bytes, place: str) -> dict[str, Any]:
     try:
         held: Any = json.loads(data.decode("utf-8"), object_pairs_hook=distinct)
     except (ValueError, RecursionError) as problem:
-        raise DiagnosticError([error(codes.MANIFEST, f"it is not the JSON it should be: {problem}", where)]) from None
+        raise DiagnosticError(
+            [error("checkpoint-manifest", f"it is not the JSON it should be: {problem}", where)]
+        ) from None
     if not isinstance(held, dict):
-        raise DiagnosticError([error(codes.MANIFEST, "it is not a JSON object", where)])
+        raise DiagnosticError([error("checkpoint-manifest", "it is not a JSON object", where)])
     return cast("dict[str, Any]", held)
 
 
@@ -183,7 +184,7 @@ class _Fields:
         self.held, self.place = held, place
 
     def refuse(self, reason: str) -> NoReturn:
-        raise DiagnosticError([error(codes.MANIFEST, reason, Location(self.place))])
+        raise DiagnosticError([error("checkpoint-manifest", reason, Location(self.place))])
 
     def text(self, key: str, default: str | None = None) -> str:
         value = self.held.get(key, default)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import PurePosixPath
 
-from pstranspile.checkpoint import codes
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error
 from pstranspile.ir.model import Location
 
@@ -63,7 +62,7 @@ def require_names(files: Iterable[str], variables: Iterable[str], place: str) ->
     folders: set[str] = set()
 
     def refuse(name: str, reason: str) -> None:
-        findings.append(error(codes.NAME, f"{name!r}: {reason}", Location(place)))
+        findings.append(error("checkpoint-name", f"{name!r}: {reason}", Location(place)))
 
     for name in variables:
         if name.split("/")[0] in RESERVED:

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from pstranspile.checkpoint import codes
 from pstranspile.checkpoint.api import scopes_of
 from pstranspile.checkpoint.layout import Layout, Placed, layout_of
 from pstranspile.checkpoint.names import TABLES, require_names, table_file
@@ -107,8 +106,8 @@ def _table_files(folder: Path, table: str) -> Iterable[Path]:
         numbers = sorted(int(match[1]) for entry in os.listdir(place) if (match := name.fullmatch(entry)))
     except OSError as problem:
         message = f"can't be read: {problem.strerror}"
-        raise DiagnosticError([error(codes.TABLE, message, Location(str(place)))]) from None
+        raise DiagnosticError([error("checkpoint-table", message, Location(str(place)))]) from None
     if not numbers or numbers != list(range(len(numbers))):
         present = f"parts {', '.join(map(str, numbers))} only" if numbers else "no part"
-        raise DiagnosticError([error(codes.TABLE, f"there is {present} of {table}", Location(str(place)))])
+        raise DiagnosticError([error("checkpoint-table", f"there is {present} of {table}", Location(str(place)))])
     return [folder / table_file(table, number) for number in numbers]

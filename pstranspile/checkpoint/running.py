@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from pstranspile.checkpoint import codes
 from pstranspile.checkpoint.api import (
     Resumed,
     forget_older,
@@ -96,7 +95,7 @@ def require_seed(cluster: Cluster, folder: Path) -> None:
     if seed != cluster.seed:
         which = "the programs' own seeds; give no other" if seed is None else f"the seed {seed}; give the same"
         message = f"it was run with {which}, so that the random numbers go on"
-        raise DiagnosticError([error(codes.MODEL, message, Location(str(folder)))])
+        raise DiagnosticError([error("checkpoint-model", message, Location(str(folder)))])
 
 
 def run_with_checkpoints(

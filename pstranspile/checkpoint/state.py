@@ -9,7 +9,6 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from pstranspile.checkpoint import codes
 from pstranspile.checkpoint.layout import Layout, Part, Placed
 from pstranspile.checkpoint.tables import merged, shared_out, with_room
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise_errors
@@ -114,7 +113,7 @@ def require_machines(layout: Layout, scopes: Scopes) -> None:
     more = [name for name in scopes if name not in layout.machines]
     if missing or more:
         text = "there is no machine " + ", ".join(missing) if missing else "the job has no machine " + ", ".join(more)
-        raise DiagnosticError([error(codes.PLACE, text)])
+        raise DiagnosticError([error("checkpoint-place", text)])
 
 
 def _take(state: State, placed: Placed, held: Mapping[Part, Value]) -> None:
@@ -134,9 +133,9 @@ def _take(state: State, placed: Placed, held: Mapping[Part, Value]) -> None:
 def _misfit(placed: Placed, part: Part, value: Value) -> Diagnostic | None:
     where = f"{part.name} on {part.machine}"
     if value is None:
-        return error(codes.STATE, f"{where} has no value yet")
+        return error("checkpoint-state", f"{where} has no value yet")
     reason = misfit(placed, part, value)
-    return error(codes.STATE, f"{where} {reason}") if reason else None
+    return error("checkpoint-state", f"{where} {reason}") if reason else None
 
 
 def misfit(placed: Placed, part: Part, value: Value) -> str:
@@ -214,7 +213,7 @@ def assign(layout: Layout, state: State, scopes: Scopes) -> Assignment:
     for placed in layout.variables.values():
         reason = _problem(placed, state)
         if reason:
-            findings.append(error(codes.VARIABLE, reason, state.location(placed.name)))
+            findings.append(error("checkpoint-variable", reason, state.location(placed.name)))
             continue
         if placed.table:
             _assign_table(values, placed, state, scopes)

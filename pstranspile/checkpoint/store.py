@@ -12,7 +12,6 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from pstranspile.checkpoint import codes
 from pstranspile.checkpoint.folder import NewFolder, present
 from pstranspile.checkpoint.layout import Layout, Part
 from pstranspile.checkpoint.manifest import FileEntry, Manifest, Saved, manifest_bytes, parse_manifest
@@ -93,7 +92,9 @@ def write_checkpoint(target: str | os.PathLike[str], layout: Layout, state: Stat
             new.publish()
     except (OSError, ValueError) as problem:
         reason = problem.strerror if isinstance(problem, OSError) else str(problem)
-        raise DiagnosticError([error(codes.TARGET, f"can't be written: {reason}", Location(str(folder)))]) from None
+        raise DiagnosticError(
+            [error("checkpoint-target", f"can't be written: {reason}", Location(str(folder)))]
+        ) from None
     return manifest
 
 
@@ -141,7 +142,7 @@ def read_manifest(source: str | os.PathLike[str]) -> Manifest:
     except (OSError, ValueError) as problem:
         reason = problem.strerror if isinstance(problem, OSError) else str(problem)
         message = f"can't be read: {reason}. A checkpoint has one; files that Fluid wrote: load_persistables"
-        raise DiagnosticError([error(codes.MANIFEST, message, Location(str(folder / MANIFEST)))]) from None
+        raise DiagnosticError([error("checkpoint-manifest", message, Location(str(folder / MANIFEST)))]) from None
     return parse_manifest(data, str(folder))
 
 
@@ -177,11 +178,11 @@ def _require_sizes(manifest: Manifest, most: int | None, place: str) -> None:
         takes = needed.get(entry.path, 0)
         if entry.size > most_bytes(takes):
             message = f"it lists {entry.size} bytes for {entry.path}, whose values take {takes}"
-            findings.append(error(codes.MANIFEST, message, Location(place)))
+            findings.append(error("checkpoint-manifest", message, Location(place)))
     total = sum(needed.values())
     if most is not None and total > most:
         message = f"its values take {total} bytes, which are more than the job's variables can take ({most})"
-        findings.append(error(codes.MANIFEST, message, Location(place)))
+        findings.append(error("checkpoint-manifest", message, Location(place)))
     if findings:
         raise DiagnosticError(first_findings(findings))
 
@@ -194,17 +195,17 @@ def _content(folder: Path, entry: FileEntry) -> bytes | Diagnostic:
             with open_regular(file) as stream:
                 size = os.fstat(stream.fileno()).st_size
                 if size != entry.size:
-                    return error(codes.FILE, f"has {size} bytes, the manifest lists {entry.size}", where)
+                    return error("checkpoint-file", f"has {size} bytes, the manifest lists {entry.size}", where)
                 data = stream.read(size)
         else:
-            return error(codes.NAME, "it leads out of the checkpoint", where)
+            return error("checkpoint-name", "it leads out of the checkpoint", where)
     except (OSError, ValueError, RuntimeError) as problem:  # RuntimeError: a loop of symbolic links
         reason = problem.strerror if isinstance(problem, OSError) else str(problem)
-        return error(codes.FILE, f"can't be read: {reason}", where)
+        return error("checkpoint-file", f"can't be read: {reason}", where)
     except MemoryError:
-        return error(codes.FILE, f"can't be read: there is no memory for its {entry.size} bytes", where)
+        return error("checkpoint-file", f"can't be read: there is no memory for its {entry.size} bytes", where)
     if sha256(data).hexdigest() != entry.sha256:
-        return error(codes.FILE, "is not the file that the manifest lists: its hash (sha256) is another", where)
+        return error("checkpoint-file", "is not the file that the manifest lists: its hash (sha256) is another", where)
     return data
 
 
@@ -230,7 +231,7 @@ def _state(folder: Path, manifest: Manifest, data: Mapping[str, bytes]) -> State
     for saved in manifest.values:
         if saved.parts and (len(tables[saved.name]), max(tables[saved.name]) + 1) != (saved.parts, saved.parts):
             message = f"not all {saved.parts} parts of the table {saved.name} are listed"
-            raise DiagnosticError([error(codes.MANIFEST, message, Location(str(folder / MANIFEST)))])
+            raise DiagnosticError([error("checkpoint-manifest", message, Location(str(folder / MANIFEST)))])
     state.memory = memory
     state.tables = {name: [parts[n] for n in sorted(parts)] for name, parts in tables.items()}
     return state
@@ -240,7 +241,9 @@ def _values(file: str, path: str, data: bytes, entries: list[Saved]) -> Iterator
     if path == SAFETENSORS:
         held = tensors_from_bytes(data, file)
         if sorted(held) != sorted(saved.name for saved in entries):
-            raise DiagnosticError([error(codes.FILE, "holds other variables than the manifest lists", Location(file))])
+            raise DiagnosticError(
+                [error("checkpoint-file", "holds other variables than the manifest lists", Location(file))]
+            )
         values: Iterable[Value] = (held[saved.name] for saved in entries)
     else:
         values = _decoded(Reader(BytesIO(data), file), entries)
@@ -250,7 +253,7 @@ def _values(file: str, path: str, data: bytes, entries: list[Saved]) -> Iterator
         if (entry.kind, entry.dtype, entry.shape) != (kind, saved.dtype, saved.shape):
             have, want = f"{entry.dtype}{list(entry.shape)}", f"{saved.dtype}{list(saved.shape)}"
             message = f"{saved.name} is {have} there, the manifest lists {want}"
-            raise DiagnosticError([error(codes.FILE, message, Location(file))])
+            raise DiagnosticError([error("checkpoint-file", message, Location(file))])
         yield saved, value
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from pstranspile.checkpoint import codes
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.values import Array, SelectedRows
 
@@ -20,14 +19,14 @@ def merged(name: str, parts: Sequence[SelectedRows]) -> SelectedRows:
         strange = part.rows[part.rows % len(parts) != number]
         if len(strange):
             message = f"{name}: id {int(strange[0])} is in part {number} of {len(parts)}, where it does not belong"
-            raise DiagnosticError([error(codes.TABLE, message)])
+            raise DiagnosticError([error("checkpoint-table", message)])
     rows = np.concatenate([part.rows for part in parts])
     values = np.concatenate([part.value[: len(part.rows)] for part in parts])
     order = np.argsort(rows, kind="stable")
     rows = rows[order]
     twice = rows[1:][rows[1:] == rows[:-1]]
     if len(twice):
-        raise DiagnosticError([error(codes.TABLE, f"{name}: id {int(twice[0])} is there twice")])
+        raise DiagnosticError([error("checkpoint-table", f"{name}: id {int(twice[0])} is there twice")])
     return SelectedRows(rows, values[order], sum(part.height for part in parts))
 
 

@@ -49,12 +49,11 @@ def check_pictures(parser: argparse.ArgumentParser, options: argparse.Namespace)
 def require_chart_steps(options: argparse.Namespace, first: int, steps: int) -> None:
     """Raises DiagnosticError for a chart of steps that a run does not do: it does those after `first`, to `steps`."""
     from pstranspile.run.cluster.message import END
-    from pstranspile.run.codes import CLUSTER
 
     shown = _steps(options.chart_steps)
     if options.chart and shown is not None and (steps <= shown[0] != END or -1 < shown[1] < first):
         message = f"--chart-steps {options.chart_steps}: the run does steps {first + 1} to {steps}"
-        raise DiagnosticError([error(CLUSTER, message)])
+        raise DiagnosticError([error("run-cluster", message)])
 
 
 def wants_pictures(options: argparse.Namespace) -> bool:

@@ -147,14 +147,13 @@ def _read_plan(path: str) -> PlanFile:
     from pstranspile.interop.loading import read_bytes
     from pstranspile.ir.diagnostics import DiagnosticError, error
     from pstranspile.ir.model import Location
-    from pstranspile.plan.codes import PLAN_SYNTAX
     from pstranspile.plan.edited import read_plan
 
     try:
         return read_plan(read_bytes(path).decode("utf-8"), path)
     except UnicodeDecodeError as problem:
         message = f"not a plan: byte {problem.start} is not UTF-8"
-        raise DiagnosticError([error(PLAN_SYNTAX, message, Location(path))]) from None
+        raise DiagnosticError([error("plan-syntax", message, Location(path))]) from None
 
 
 def files_of(result: Compiled, emit: str, tell: Status) -> Iterator[tuple[str, bytes]]:

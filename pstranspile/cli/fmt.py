@@ -63,10 +63,9 @@ def _read(path: str) -> bytes:
 
 def _decoded(data: bytes, name: str) -> str:
     """The text of a file; a byte order mark is no part of it, and is not written again."""
-    from pstranspile.interop.codes import INPUT_ENCODING
 
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
         message = f"not text: byte {problem.start} is not UTF-8"
-        raise DiagnosticError([error(INPUT_ENCODING, message, Location(name))]) from None
+        raise DiagnosticError([error("input-encoding", message, Location(name))]) from None

@@ -203,14 +203,15 @@ def _shared(options: argparse.Namespace) -> list[str]:
 
 def _failed(supervisor: Supervisor) -> DiagnosticError:
     """What to say of a job that did not come to its end: who ended, and what the others waited for."""
-    from pstranspile.net.codes import ENDED
 
     result = [
-        error(ENDED, f"{member.role} has ended{_how(status)}", notes=[Note(line) for line in _end_of_log(member)])
+        error(
+            "launch-ended", f"{member.role} has ended{_how(status)}", notes=[Note(line) for line in _end_of_log(member)]
+        )
         for member, status in supervisor.failed
     ]
     result += [
-        error(ENDED, f"{member.role} was given up, and the servers are done without it")
+        error("launch-ended", f"{member.role} was given up, and the servers are done without it")
         for member in supervisor.left_out
     ]
     ended = {member.role for member in (*supervisor.left_out, *(member for member, _ in supervisor.failed))}

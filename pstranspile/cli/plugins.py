@@ -14,7 +14,6 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import cast
 
-from pstranspile.ir.codes import declare
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error
 from pstranspile.ir.model import Module
 from pstranspile.pipeline import NAMES
@@ -25,9 +24,6 @@ SourcePass = Callable[[Module], Module]
 GROUP = "pstranspile.passes"
 _IMPORTING = (importlib.__path__[0], "<frozen importlib")
 """How the files of Python's import system begin, whose frames say nothing to the author of a pass."""
-
-PASS = declare("pass", "A pass of another package can't be loaded, fails, or does not give a module.")
-UNKNOWN = declare("pass-unknown", "A pass is asked for that no installed package offers.")
 
 
 @cache
@@ -48,14 +44,14 @@ def load_pass(name: str) -> SourcePass:
         else:
             known = ", ".join(offered()) or "none is installed"
             message = f"no installed package offers the pass {name!r} (offered: {known})"
-        raise DiagnosticError([error(UNKNOWN, message)])
+        raise DiagnosticError([error("pass-unknown", message)])
     try:
         function = point.load()
     except Exception as reason:  # whatever the other package does as it is imported
         message = f"the pass {name!r} ({point.value}) can't be loaded: {type(reason).__name__}: {reason}"
-        raise DiagnosticError([error(PASS, message, notes=_traceback(reason))]) from reason
+        raise DiagnosticError([error("pass", message, notes=_traceback(reason))]) from reason
     if not callable(function):
-        raise DiagnosticError([error(PASS, f"the pass {name!r} ({point.value}) is not a function")])
+        raise DiagnosticError([error("pass", f"the pass {name!r} ({point.value}) is not a function")])
     return cast("SourcePass", function)
 
 
@@ -80,8 +76,8 @@ def run_passes(module: Module, names: Sequence[str]) -> Module:
             raise
         except Exception as reason:  # a fault of the other package
             message = f"the pass {name!r} failed: {type(reason).__name__}: {reason}"
-            raise DiagnosticError([error(PASS, message, notes=_traceback(reason))]) from reason
+            raise DiagnosticError([error("pass", message, notes=_traceback(reason))]) from reason
         if not isinstance(made, Module):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise DiagnosticError([error(PASS, f"the pass {name!r} gave {type(made).__name__}, not a Module")])
+            raise DiagnosticError([error("pass", f"the pass {name!r} gave {type(made).__name__}, not a Module")])
         module = made
     return module

@@ -221,14 +221,13 @@ def _job_of(options: argparse.Namespace) -> Job | None:
     job = read_job(options)
     if not (job.pservers or job.trainers > 1 or job.trainer_endpoints):
         return None
-    from pstranspile.run.codes import CLUSTER
 
     for name in ("profile", "check_nan"):
         if getattr(options, name):
             message = f"--{name.replace('_', '-')} looks at one machine; leave out the job, or this option"
-            raise DiagnosticError([error(CLUSTER, message)])
+            raise DiagnosticError([error("run-cluster", message)])
     if options.trace == "":
-        raise DiagnosticError([error(CLUSTER, "--trace needs the name of a FILE for the trace of a cluster")])
+        raise DiagnosticError([error("run-cluster", "--trace needs the name of a FILE for the trace of a cluster")])
     return job
 
 
@@ -243,13 +242,12 @@ def _require_writable(options: argparse.Namespace) -> None:
 @contextmanager
 def _suggesting_feed(options: argparse.Namespace) -> Generator[None]:
     """Says how inputs are fed, where they are missing and no file was given."""
-    from pstranspile.run.codes import FEED_MISSING
 
     try:
         yield
     except DiagnosticError as problem:
         *others, last = problem.diagnostics
-        if options.feed or last.code != FEED_MISSING:
+        if options.feed or last.code != "run-feed-missing":
             raise
         note = Note("--feed FILE.npz gives the inputs of all steps; `pstranspile run --help` says what it holds")
         raise DiagnosticError([*others, last._replace(notes=(*last.notes, note))]) from None
@@ -257,7 +255,6 @@ def _suggesting_feed(options: argparse.Namespace) -> Generator[None]:
 
 def _require_one_machine(options: argparse.Namespace) -> None:
     """Raises DiagnosticError for what only a cluster can show."""
-    from pstranspile.run.codes import CLUSTER
 
     of_clusters = {
         "--trace FILE": options.trace,
@@ -272,7 +269,7 @@ def _require_one_machine(options: argparse.Namespace) -> None:
         if value:
             what = "is for" if name in ("--faults", "--schedule", "--replay", "--shares") else "shows the messages of"
             message = f"{name} {what} a cluster; describe one (--pservers, --trainers, --config)"
-            raise DiagnosticError([error(CLUSTER, message)])
+            raise DiagnosticError([error("run-cluster", message)])
 
 
 def _run_cluster(module: Module, job: Job, options: argparse.Namespace, kind: str) -> None:

@@ -151,12 +151,13 @@ def _addresses(parser: argparse.ArgumentParser, given: Sequence[str]) -> dict[st
 
 
 def _unknown(role: str, folder: JobFolder) -> DiagnosticError:
-    from pstranspile.net.codes import ROLE
     from pstranspile.run.cluster.report import listed
     from pstranspile.run.feeds import near
 
     notes = [Note(f"the machines of the job: {listed(list(folder.roles))}")]
-    return DiagnosticError([error(ROLE, f"the job has no machine {role}{near(role, folder.roles)}", notes=notes)])
+    return DiagnosticError(
+        [error("start-role", f"the job has no machine {role}{near(role, folder.roles)}", notes=notes)]
+    )
 
 
 def _play(

@@ -6,15 +6,9 @@ import os
 from pathlib import Path
 
 from pstranspile.interop.loading import Report, load
-from pstranspile.ir.codes import declare
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module
-
-NO_PROGRAMS = declare(
-    "folder-without-programs", "A folder to compare holds no program: no `.ir` file and no `.pb` file."
-)
-ROLE_TWICE = declare("folder-role-twice", "A folder to compare holds the programs of a machine as text and serialized.")
 
 _MAIN, _STARTUP, _META = ".main.pb", ".startup.pb", ".meta.json"
 _EXPORTED = (f"{MAIN}.pb", f"{STARTUP}.pb")
@@ -31,19 +25,19 @@ def roles_in(folder: str | os.PathLike[str]) -> dict[str, list[Path]]:
         files = sorted(path for path in Path(folder).iterdir() if path.suffix in (".ir", ".pb"))
     except OSError as problem:
         message = f"the folder can't be read: {problem.strerror}"
-        raise DiagnosticError([error(NO_PROGRAMS, message, place)]) from None
+        raise DiagnosticError([error("folder-without-programs", message, place)]) from None
     exported = {path.name for path in files}.issuperset(_EXPORTED)
     result: dict[str, list[Path]] = {}
     for path in files:
         role = MAIN if exported and path.name in _EXPORTED else _role_of(path.name)
         result.setdefault(role, []).append(path)
     if not result:
-        raise DiagnosticError([error(NO_PROGRAMS, "no .ir or .pb file in this folder", place)])
+        raise DiagnosticError([error("folder-without-programs", "no .ir or .pb file in this folder", place)])
     for role, paths in result.items():
         endings = {path.name.removeprefix(role) for path in paths}
         if endings not in ({".ir"}, {".pb"}, {_MAIN}, {_STARTUP}, {_MAIN, _STARTUP}, {".pb", _EXPORTED[1]}):
             names = ", ".join(path.name for path in paths)
-            raise DiagnosticError([error(ROLE_TWICE, f"{role} is here more than once: {names}", place)])
+            raise DiagnosticError([error("folder-role-twice", f"{role} is here more than once: {names}", place)])
     return result
 
 

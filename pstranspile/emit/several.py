@@ -16,24 +16,12 @@ from pstranspile.analysis.roles import find_roles
 from pstranspile.analysis.tables import RemoteTable, find_remote_tables, sparse_parameters
 from pstranspile.analysis.updates import UpdateGroup
 from pstranspile.emit.rename import rename_vars
-from pstranspile.ir.codes import declare
 from pstranspile.ir.diagnostics import Diagnostic, at_op, error
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module, Op, Program, Var
 from pstranspile.ir.passes import Steps
 from pstranspile.job import Job
 from pstranspile.plan.plan import SharedCounter
-
-SCHEDULES = declare(
-    "programs-schedule",
-    "Of several training programs of one synchronous job, one counts steps for its learning rate; the servers would "
-    "count the steps of all of them.",
-)
-COUNTER = declare(
-    "programs-counter",
-    "Two training programs of one job count steps for their learning rates in one variable; the servers need one each.",
-)
-TABLES = declare("programs-table", "Two programs of one job both train a distributed lookup table.")
 
 
 class Parts(NamedTuple):
@@ -148,7 +136,7 @@ def problems_of(parts: Parts, job: Job, counters: Mapping[str, Sequence[SharedCo
     for name, table in tables[1:]:
         op = training[name].program.main_block.ops[table.lookups[0]]
         message = f"@{tables[0][0]} and @{name} both train a distributed lookup table; use distributed_table=rows"
-        findings.append(at_op(TABLES, message, op, focus=f"%{table.parameter}"))
+        findings.append(at_op("programs-table", message, op, focus=f"%{table.parameter}"))
     counted: dict[str, str] = {}
     for name, counter in ((name, counter) for name, rows in counters.items() for counter in rows):
         other = counted.setdefault(counter.name, name)
@@ -158,7 +146,7 @@ def problems_of(parts: Parts, job: Job, counters: Mapping[str, Sequence[SharedCo
                 f"name in one of them (and in @{STARTUP})"
             )
             where = counter.origin.location if counter.origin else None
-            findings.append(error(COUNTER, message, where, focus=f"%{counter.name}"))
+            findings.append(error("programs-counter", message, where, focus=f"%{counter.name}"))
     for name, facts in training.items():
         counter = next((op for op in _rate_ops(facts) if set(op.input_names) & set(op.output_names)), None)
         if counter is not None and not counters.get(name):
@@ -166,7 +154,7 @@ def problems_of(parts: Parts, job: Job, counters: Mapping[str, Sequence[SharedCo
                 f"@{name} counts steps for its learning rate, and servers count those of all training programs in "
                 f"mode {job.mode}; modes async, half-async and fleet-sync count them apart"
             )
-            findings.append(at_op(SCHEDULES, message, counter))
+            findings.append(at_op("programs-schedule", message, counter))
     return findings
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, cast
 
 from pstranspile.diff.folders import load_role, roles_in
-from pstranspile.explain.codes import NO_RECORD, OTHER_PROGRAMS
 from pstranspile.explain.job import ExplainedJob
 from pstranspile.explain.record import Record, count_of, read_record, with_origins
 from pstranspile.interop.loading import LARGEST, Report
@@ -37,10 +36,10 @@ def read_folder(folder: str | os.PathLike[str], report: Report | None = None) ->
             _check_plan(plan)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError) as problem:
         message = f"what it says of the origin of ops is damaged ({type(problem).__name__}: {problem}); {_ADVICE}"
-        raise DiagnosticError([error(NO_RECORD, message, Location(plan_file))]) from None
+        raise DiagnosticError([error("explain-record", message, Location(plan_file))]) from None
     if record is None:
         message = f"it does not say where ops come from; {_ADVICE}"
-        raise DiagnosticError([error(NO_RECORD, message, Location(plan_file))])
+        raise DiagnosticError([error("explain-record", message, Location(plan_file))])
     machines: dict[str, dict[str, Program]] = {}
     for name in sorted(files, key=_order):
         if _NUMBERED.fullmatch(name):
@@ -56,7 +55,7 @@ def read_plan_json(folder: str | os.PathLike[str]) -> dict[str, Any]:
     try:
         _check_plan(plan)
     except (ValueError, TypeError, KeyError, AttributeError) as problem:
-        raise DiagnosticError([error(NO_RECORD, f"not a plan: {problem}", Location(path))]) from None
+        raise DiagnosticError([error("explain-record", f"not a plan: {problem}", Location(path))]) from None
     return plan
 
 
@@ -107,7 +106,7 @@ def _with_origins(record: Record, name: str, programs: dict[str, Program], file:
         return with_origins(record, name, programs)
     except (ValueError, TypeError) as problem:
         message = f"the programs were changed after {PLAN_FILE} was written: {problem}; {_ADVICE}"
-        raise DiagnosticError([error(OTHER_PROGRAMS, message, Location(file))]) from None
+        raise DiagnosticError([error("explain-programs", message, Location(file))]) from None
 
 
 def _read_plan(path: str) -> dict[str, Any]:
@@ -115,9 +114,9 @@ def _read_plan(path: str) -> dict[str, Any]:
         plan: object = json.loads(read_regular(path, LARGEST).decode("utf-8"))
     except OSError as problem:
         message = f"can't be read: {problem.strerror or problem}; it is written by pstranspile compile -o"
-        raise DiagnosticError([error(NO_RECORD, message, Location(path))]) from None
+        raise DiagnosticError([error("explain-record", message, Location(path))]) from None
     except (ValueError, RecursionError) as problem:  # no UTF-8, no JSON, or nested without end
-        raise DiagnosticError([error(NO_RECORD, f"not JSON: {problem}", Location(path))]) from None
+        raise DiagnosticError([error("explain-record", f"not JSON: {problem}", Location(path))]) from None
     if not isinstance(plan, dict):
-        raise DiagnosticError([error(NO_RECORD, "not a plan: it holds no JSON object", Location(path))])
+        raise DiagnosticError([error("explain-record", "not a plan: it holds no JSON object", Location(path))])
     return cast("dict[str, Any]", plan)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from pstranspile.gradients import codes
 from pstranspile.gradients.frames import Frame, Values
 from pstranspile.gradients.inner import Pass, through_branch, through_loop, through_steps
 from pstranspile.gradients.loop_terms import KEPT
@@ -51,7 +50,9 @@ def wrong_gradients(program: Program, stopped: Callable[[str], bool] | None = No
     if len(seeds) > 1:
         return [
             at_op(
-                codes.GRADIENT_OF_ANOTHER, "starts a second backward pass over variables with several values", seeds[1]
+                "gradient-of-another-value",
+                "starts a second backward pass over variables with several values",
+                seeds[1],
             )
         ]
     loss = differentiated(next(iter(seeds[0].output_names), ""))
@@ -272,7 +273,7 @@ class Audit:
             for source in (here.forward.ops[use.op] for use in list(uses)[:2] if 0 <= use.op < len(here.forward.ops))
         ]
         message = f"{text.replace('%s', '%' + name)}; give the values of %{name} names of their own"
-        self.found.append(at_op(codes.GRADIENT_OF_ANOTHER, message, op, focus=f"%{name}", notes=notes))
+        self.found.append(at_op("gradient-of-another-value", message, op, focus=f"%{name}", notes=notes))
 
 
 def _scopes(slots: Slots) -> tuple[str, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, NoReturn
 
-from pstranspile.interop import codes
 from pstranspile.interop.call_stacks import CALL_STACK, user_frame
 from pstranspile.interop.decode_types import Findings, TypeDecoder, default_written
 from pstranspile.ir.attributes import PYTHON_TYPES, AttrKind, AttrValue, Strings
@@ -86,7 +85,7 @@ class Decoder:
     def decode(self, message: Any) -> Program:
         """The program. Raises DiagnosticError naming the field that can't be understood."""
         if not message.blocks:
-            self.findings.fail(codes.MISSING, "blocks", "a program has at least one block, this one has none")
+            self.findings.fail("desc-missing", "blocks", "a program has at least one block, this one has none")
         version: int | None = message.version.version if message.HasField("version") else None
         if message.HasField("op_compatible_map"):
             self.findings.leave_out("op_compatible_map", "the versions of ops it asks for are left out")
@@ -103,21 +102,21 @@ class Decoder:
     def _name(self, message: Any, field: str, path: Callable[[], str]) -> str:
         raw = getattr(message, field)
         if not raw and not message.HasField(field):
-            self.findings.fail(codes.MISSING, f"{path()}.{field}", "the field is missing")
+            self.findings.fail("desc-missing", f"{path()}.{field}", "the field is missing")
         return self._decoded(raw)
 
     def _block(self, message: Any, index: int) -> Block:
         path = f"blocks[{index}]"
         stated = self.findings.required(message, "idx", path)
         if stated != index:
-            self.findings.fail(codes.BLOCK_INDEX, f"{path}.idx", f"the block says it is block {stated}, not {index}")
+            self.findings.fail("desc-block-index", f"{path}.idx", f"the block says it is block {stated}, not {index}")
         parent = self.findings.required(message, "parent_idx", path)
         variables: dict[str, Var] = {}
         for position, item in enumerate(message.vars):
             var = self._var(item, f"{path}.vars[{position}]")
             if var.name in variables:
                 self.findings.fail(
-                    codes.DUPLICATE, f"{path}.vars[{position}].name", f"variable {var.name!r} is there twice"
+                    "desc-duplicate", f"{path}.vars[{position}].name", f"variable {var.name!r} is there twice"
                 )
             variables[var.name] = var
         ops = tuple(self._op(item, index, position) for position, item in enumerate(message.ops))
@@ -187,7 +186,7 @@ class Decoder:
         seen: set[str] = set()
         for position, name in enumerate(names):
             if name in seen:
-                self.findings.fail(codes.DUPLICATE, f"{path}[{position}].{field}", f"{what} {name!r} is there twice")
+                self.findings.fail("desc-duplicate", f"{path}[{position}].{field}", f"{what} {name!r} is there twice")
             seen.add(name)
         raise AssertionError("called for names that are all different")
 
@@ -237,17 +236,17 @@ class Decoder:
 
     def _role(self, value: AttrValue, path: str) -> OpRole:
         if type(value) is not int:
-            self.findings.fail(codes.ROLE, f"{path}.type", f"{ROLE} must be an INT")
+            self.findings.fail("desc-role", f"{path}.type", f"{ROLE} must be an INT")
         role = self._roles.get(value)
         if role is None:
             if value < 0:
-                self.findings.fail(codes.ROLE, f"{path}.i", f"{ROLE} must not be negative, it is {value}")
+                self.findings.fail("desc-role", f"{path}.i", f"{ROLE} must not be negative, it is {value}")
             role = self._roles[value] = OpRole(value)
         return role
 
     def _role_vars(self, value: AttrValue, path: str) -> tuple[str, ...]:
         if type(value) is not Strings:
-            self.findings.fail(codes.ROLE, f"{path}.type", f"{ROLE_VARS} must be STRINGS")
+            self.findings.fail("desc-role", f"{path}.type", f"{ROLE_VARS} must be STRINGS")
         return tuple(value)
 
     def _attr(self, message: Any, path: str) -> _Attr:
@@ -255,7 +254,7 @@ class Decoder:
         number = self.findings.required(message, "type", path)
         kind = _KINDS.get(number)
         if kind is None:
-            self.findings.fail(codes.ENUM, f"{path}.type", f"{number} is not a kind of attribute (attribute {name!r})")
+            self.findings.fail("desc-enum", f"{path}.type", f"{number} is not a kind of attribute (attribute {name!r})")
         field = VALUE_FIELDS[kind]
         for descriptor, _ in message.ListFields():
             if descriptor.name not in ("name", "type", field):
@@ -265,7 +264,7 @@ class Decoder:
                 )
         if kind in SCALARS and not message.HasField(field):
             self.findings.fail(
-                codes.NO_VALUE, f"{path}.{field}", f"attribute {name!r} of kind {kind.name} has no value"
+                "desc-no-value", f"{path}.{field}", f"attribute {name!r} of kind {kind.name} has no value"
             )
         raw = getattr(message, field)
         if kind is AttrKind.STRING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, NoReturn
 
-from pstranspile.interop import codes
+from pstranspile.ir.codes import Code
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, warning
 from pstranspile.ir.model import Location, TensorType
 from pstranspile.ir.types import DType, VarKind
@@ -29,18 +29,18 @@ class Findings:
         self.location = Location(file)
         self.left_out: list[Diagnostic] = []
 
-    def fail(self, code: str, path: str, message: str) -> NoReturn:
+    def fail(self, code: Code, path: str, message: str) -> NoReturn:
         """Raises DiagnosticError about the field at `path`."""
         raise DiagnosticError([error(code, f"{path}: {message}", self.location)])
 
     def leave_out(self, path: str, message: str) -> None:
         """Notes that the field at `path` is not kept."""
-        self.left_out.append(warning(codes.NOT_KEPT, f"{path}: {message}", self.location))
+        self.left_out.append(warning("desc-not-kept", f"{path}: {message}", self.location))
 
     def required(self, message: Any, field: str, path: str) -> Any:
         """The value of a field that must be there. Raises DiagnosticError if it is not."""
         if not message.HasField(field):
-            self.fail(codes.MISSING, f"{path}.{field}", "the field is missing")
+            self.fail("desc-missing", f"{path}.{field}", "the field is missing")
         return getattr(message, field)
 
 
@@ -76,7 +76,7 @@ class TypeDecoder:
         number = self._findings.required(message, "type", path)
         kind = _VAR_KINDS.get(number)
         if kind is None:
-            self._findings.fail(codes.ENUM, f"{path}.type", f"{number} is not a kind of variable")
+            self._findings.fail("desc-enum", f"{path}.type", f"{number} is not a kind of variable")
         field = TENSOR_FIELDS.get(kind)
         described = False
         for descriptor, _ in message.ListFields():
@@ -105,7 +105,7 @@ class TypeDecoder:
     def _element(self, number: int, path: str) -> VarKind | DType:
         element = _DTYPES.get(number) or _VAR_KINDS.get(number)
         if element is None:
-            self._findings.fail(codes.ENUM, path, f"{number} is not an element type or a kind of variable")
+            self._findings.fail("desc-enum", path, f"{number} is not an element type or a kind of variable")
         return element
 
     def _lod_tensor(self, message: Any, path: str) -> TensorType:
@@ -117,7 +117,7 @@ class TypeDecoder:
         dtype = _DTYPES.get(number)
         if dtype is None:
             if number not in _VAR_KINDS:
-                self._findings.fail(codes.ENUM, f"{path}.data_type", f"{number} is not an element type")
+                self._findings.fail("desc-enum", f"{path}.data_type", f"{number} is not an element type")
             # sampled_softmax_with_cross_entropy makes a variable of this sort; no op asks for its element type
             text = f"{number} is the kind {_VAR_KINDS[number].name}, not an element type; it counts as not set"
             self._findings.leave_out(f"{path}.data_type", text)

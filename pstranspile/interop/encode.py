@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from pstranspile.interop import codes
 from pstranspile.interop.call_stacks import CALL_STACK, stack_of
 from pstranspile.interop.decode import ROLE, ROLE_VARS, SCALARS, VALUE_FIELDS
 from pstranspile.interop.decode_types import TENSOR_FIELDS, default_written
@@ -28,7 +27,7 @@ def fill_program(message: Any, program: Program) -> None:
 
 
 def _refuse(path: str, reason: str) -> DiagnosticError:
-    return DiagnosticError([error(codes.UNWRITABLE, f"{path}: {reason}")])
+    return DiagnosticError([error("desc-unwritable", f"{path}: {reason}")])
 
 
 def _checked(value: int, bits: int, path: str) -> int:

@@ -7,8 +7,8 @@ import os
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
-from pstranspile.interop import codes
 from pstranspile.interop.meta import Meta, apply_meta, infer_parameters, parse_meta
+from pstranspile.ir.codes import Code
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, render
 from pstranspile.ir.expect import expect, path_of
 from pstranspile.ir.frozen import FrozenMap
@@ -95,20 +95,20 @@ def load_bytes(
 def read_bytes(path: str) -> bytes:
     """The content of an input file. Raises DiagnosticError when it can't be read or is empty."""
     if not path:
-        raise DiagnosticError([error(codes.INPUT_UNREADABLE, "the name of a file is empty")])
+        raise DiagnosticError([error("input-unreadable", "the name of a file is empty")])
     try:
         data = read_named(path, LARGEST)
     except (OSError, ValueError) as problem:  # ValueError: a path with a NUL character
         raise _unreadable(path, problem) from None
     if not data:
-        raise _failure(codes.INPUT_EMPTY, path, "the file is empty")
+        raise _failure("input-empty", path, "the file is empty")
     return data
 
 
 def _unreadable(path: str, problem: Exception) -> DiagnosticError:
     if isinstance(problem, OSError) and problem.errno == errno.EFBIG:
-        return _failure(codes.INPUT_LARGE, path, f"{problem.strerror}, which no program has")
-    return _failure(codes.INPUT_UNREADABLE, path, _reason(path, problem))
+        return _failure("input-large", path, f"{problem.strerror}, which no program has")
+    return _failure("input-unreadable", path, _reason(path, problem))
 
 
 def _reason(path: str, problem: Exception) -> str:
@@ -121,7 +121,7 @@ def _reason(path: str, problem: Exception) -> str:
     return f"the file can't be read: {problem.strerror if isinstance(problem, OSError) else problem}"
 
 
-def _failure(code: str, file: str, message: str) -> DiagnosticError:
+def _failure(code: Code, file: str, message: str) -> DiagnosticError:
     return DiagnosticError([error(code, message, Location(file))])
 
 
@@ -137,7 +137,7 @@ def read_stdin() -> bytes:
             raise _unreadable(STDIN, problem) from None
         raise
     if not data:
-        raise _failure(codes.INPUT_EMPTY, STDIN, "there is nothing on stdin")
+        raise _failure("input-empty", STDIN, "there is nothing on stdin")
     return data
 
 
@@ -167,19 +167,19 @@ def _read_module(
             message = (
                 "this is a Python script; dump its programs where it runs (docs/guides/from_fluid.md), and import these"
             )
-            raise _failure(codes.INPUT_FORMAT, file, message)
+            raise _failure("input-format", file, message)
         return parse(_text(data, file), file), False
     if data[:2] == b"\x1f\x8b":
-        raise _failure(codes.INPUT_FORMAT, file, "the file is compressed with gzip; decompress it first")
+        raise _failure("input-format", file, "the file is compressed with gzip; decompress it first")
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        raise _failure(codes.INPUT_ENCODING, file, "the text is UTF-16, it must be UTF-8")
+        raise _failure("input-encoding", file, "the text is UTF-16, it must be UTF-8")
     if data[0] not in _PROGRAM_DESC_STARTS:
         at = next(position for position, byte in enumerate(data) if byte not in _TEXT_BYTES)
         message = (
             "neither a serialized ProgramDesc nor program text: "
             f"byte 0x{data[at]:02x} at offset {at} does not occur in text"
         )
-        raise _failure(codes.INPUT_FORMAT, file, message)
+        raise _failure("input-format", file, message)
     from pstranspile.interop.program_desc import read_program
 
     value, left_out = read_program(data, file, program, call_stacks)
@@ -193,7 +193,7 @@ def _text(data: bytes, file: str) -> str:
     except UnicodeDecodeError as problem:
         line = data.count(b"\n", 0, problem.start) + 1
         message = f"the text is not UTF-8: byte 0x{data[problem.start]:02x} at offset {problem.start}, line {line}"
-        raise _failure(codes.INPUT_ENCODING, file, message) from None
+        raise _failure("input-encoding", file, message) from None
 
 
 def _with_startup(
@@ -201,7 +201,7 @@ def _with_startup(
 ) -> tuple[Module, bool]:
     if STARTUP in module.programs:
         message = f"the input {file} holds a program @{STARTUP} already"
-        raise _failure(codes.INPUT_STARTUP, startup, message)
+        raise _failure("input-startup", startup, message)
     other, infer = _read_module(read_bytes(startup), startup, STARTUP, warnings, call_stacks)
     program = _startup_program(other, startup)
     return Module(FrozenMap({**module.programs, STARTUP: program}), module.source), infer
@@ -214,4 +214,4 @@ def _startup_program(module: Module, file: str) -> Program:
     if len(module.programs) == 1:
         return next(iter(module.programs.values()))
     names = ", ".join(f"@{name}" for name in module.programs) or "no program"
-    raise _failure(codes.INPUT_STARTUP, file, f"no program @{STARTUP} here; the file holds {names}")
+    raise _failure("input-startup", file, f"no program @{STARTUP} here; the file holds {names}")

@@ -11,8 +11,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, cast
 
-from pstranspile.interop import codes
 from pstranspile.interop.meta_distribution import read_distributions
+from pstranspile.ir.codes import Code
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, warning
 from pstranspile.ir.distribution import Distribution
 from pstranspile.ir.frozen import EMPTY, FrozenMap
@@ -45,13 +45,13 @@ def parse_meta(text: str, file: str) -> Meta:
         value = json.loads(text)
     except json.JSONDecodeError as problem:
         place = Location(file, problem.lineno, problem.colno)
-        raise DiagnosticError([error(codes.META_JSON, f"not JSON: {problem.msg}", place)]) from None
+        raise DiagnosticError([error("meta-json", f"not JSON: {problem.msg}", place)]) from None
     except (RecursionError, ValueError) as problem:  # nesting without end; an integer of thousands of digits
         reason = "nested too deeply" if isinstance(problem, RecursionError) else str(problem)
-        raise DiagnosticError([error(codes.META_JSON, f"not JSON: {reason}", Location(file))]) from None
+        raise DiagnosticError([error("meta-json", f"not JSON: {reason}", Location(file))]) from None
     if not isinstance(value, dict):
         message = f"the file must hold an object ({{...}}), it holds {_kind(value)}"
-        raise DiagnosticError([error(codes.META_JSON, message, Location(file))])
+        raise DiagnosticError([error("meta-json", message, Location(file))])
     return _Checker(file).meta(cast("dict[str, Any]", value))
 
 
@@ -74,7 +74,7 @@ def apply_meta(module: Module, meta: Meta) -> tuple[Module, tuple[Diagnostic, ..
         programs[STARTUP] = _reordered(programs[STARTUP], meta.startup_parameter_order)
     unknown = [
         warning(
-            codes.META_UNKNOWN,
+            "meta-unknown-parameter",
             f"no program declares the parameter {name!r}{_suggestion(name, declared)}",
             Location(meta.file),
         )
@@ -86,7 +86,7 @@ def apply_meta(module: Module, meta: Meta) -> tuple[Module, tuple[Diagnostic, ..
             programs[key] = programs[key]._replace(distribution=distribution)
         else:
             message = f"there is no program @{key} for a distribution to be set on"
-            unknown.append(warning(codes.META_PROGRAM, message, Location(meta.file)))
+            unknown.append(warning("meta-unknown-program", message, Location(meta.file)))
     return Module(FrozenMap(programs), module.source), tuple(unknown)
 
 
@@ -207,9 +207,9 @@ class _Checker:
 
     def _wrong(self, key: str, expected: str, value: object) -> None:
         got = repr(value) if isinstance(value, int | float | str) else _kind(value)
-        self._add(codes.META_TYPE, f"{key} must be {expected}, it is {got if len(got) < 80 else _kind(value)}")
+        self._add("meta-type", f"{key} must be {expected}, it is {got if len(got) < 80 else _kind(value)}")
 
-    def _add(self, code: str, message: str) -> None:
+    def _add(self, code: Code, message: str) -> None:
         self._found.append(error(code, message, Location(self._file)))
 
     def _seed(self, value: object) -> int | None:
@@ -238,7 +238,7 @@ class _Checker:
                 self._wrong(f"{key}.name", "the name of a parameter", name)
                 continue
             if name in params:
-                self._add(codes.META_DUPLICATE, f"{key}.name: the parameter {name!r} is there twice")
+                self._add("meta-duplicate", f"{key}.name: the parameter {name!r} is there twice")
             params[name] = self._parameter(key, entry)
         return FrozenMap(params)
 
@@ -263,7 +263,7 @@ class _Checker:
             if not isinstance(item, str):
                 self._wrong(key, "the name of a parameter", item)
             elif item in names:
-                self._add(codes.META_DUPLICATE, f"{key}: the parameter {item!r} is there twice")
+                self._add("meta-duplicate", f"{key}: the parameter {item!r} is there twice")
             else:
                 names[item] = None
         return tuple(names)

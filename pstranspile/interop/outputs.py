@@ -12,7 +12,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path, PurePath
 from typing import TypeAlias
 
-from pstranspile.interop import codes
 from pstranspile.interop.folders import exchange, locked, work_folder
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location
@@ -75,9 +74,7 @@ def write_outputs(folder: str | os.PathLike[str], files: Mapping[str, Content]) 
 def _require_names(folder: str | os.PathLike[str], files: Mapping[str, Content]) -> None:
     for name in files:
         if not name or name in (".", "..") or "/" in name or os.sep in name or "\0" in name:
-            raise DiagnosticError(
-                [error(codes.OUTPUT_NAME, f"{name!r} is not a plain file name", Location(str(folder)))]
-            )
+            raise DiagnosticError([error("output-name", f"{name!r} is not a plain file name", Location(str(folder)))])
 
 
 def _require_no_folders(folder: Path, files: Mapping[str, Content]) -> None:
@@ -137,7 +134,7 @@ def _failure(folder: Path, problem: Exception) -> DiagnosticError:
         reason = problem.strerror or reason
         if isinstance(problem, FileExistsError | NotADirectoryError):
             reason = "there is a file where a folder is needed"
-    return DiagnosticError([error(codes.OUTPUT_UNWRITABLE, f"can't be written: {reason}", Location(place))])
+    return DiagnosticError([error("output-unwritable", f"can't be written: {reason}", Location(place))])
 
 
 @contextmanager

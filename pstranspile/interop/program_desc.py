@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pstranspile.interop import codes, wire
+from pstranspile.interop import wire
 from pstranspile.interop.decode import Decoder
 from pstranspile.interop.encode import fill_program
 from pstranspile.interop.protobuf_schema import program_desc_class
@@ -34,7 +34,7 @@ def read_program(
         message.ParseFromString(data)
     except DecodeError as refusal:
         found = wire.find_damage(data, file)
-        reason = found or error(codes.DAMAGED, f"protobuf can't read the data: {refusal}", Location(file))
+        reason = found or error("desc-damaged", f"protobuf can't read the data: {refusal}", Location(file))
         raise DiagnosticError([reason]) from None
     message.DiscardUnknownFields()
     # Cheaper than looking at every message: without what protobuf did not know, is there less? (Parsed twice,

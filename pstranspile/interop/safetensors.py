@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from pstranspile.values import Array, codes
+from pstranspile.values import Array
 from pstranspile.values.reading import Reader, opened, refuse
 from pstranspile.values.writing import write_file
 
@@ -68,7 +68,7 @@ def safetensors_pieces(
     """
     for name, value in tensors.items():
         if not isinstance(value, np.ndarray) or value.dtype.name not in _NAMES or name == METADATA:
-            refuse(codes.NOT_WRITABLE, file, f"{name} holds nothing that safetensors can carry")
+            refuse("values-kind", file, f"{name} holds nothing that safetensors can carry")
     header: dict[str, Any] = {METADATA: dict(sorted(metadata.items()))} if metadata else {}
     pieces: list[bytes | memoryview] = []
     at = 0
@@ -99,7 +99,7 @@ def read_safetensors(path: str | os.PathLike[str], names: Iterable[str] | None =
             wanted = list(names)
             missing = [name for name in wanted if name not in {entry.name for entry in entries}]
             if missing:
-                refuse(codes.FILE_MISSING, str(path), f"the file has no tensor {', '.join(missing)}")
+                refuse("values-missing", str(path), f"the file has no tensor {', '.join(missing)}")
             entries = [entry for entry in entries if entry.name in wanted]
         return {entry.name: _read(reader, entry, start) for entry in entries}
 
@@ -183,7 +183,7 @@ def _entry(reader: Reader, name: str, held: Any) -> _Entry:
     fields = cast("dict[str, Any]", held)
     kind, shape, place = fields.get("dtype"), _naturals(fields.get("shape")), _naturals(fields.get("data_offsets"))
     if not isinstance(kind, str) or kind not in _NUMPY:
-        refuse(codes.FILE_TYPE, reader.file, f"dtype of {name}, byte 8: {kind!r} is not a known element type")
+        refuse("values-type", reader.file, f"dtype of {name}, byte 8: {kind!r} is not a known element type")
     if shape is None:
         reader.damaged(f"shape of {name}", f"{fields.get('shape')!r} is not a list of dims", 8)
     if place is None or len(place) != 2 or place[0] > place[1]:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from io import BytesIO
 from pathlib import Path
 
-from pstranspile.values import Array, LoDTensor, SelectedRows, codes
+from pstranspile.values import Array, LoDTensor, SelectedRows
 from pstranspile.values.reading import Reader, decode_selected_rows, decode_tensor, end, opened, refuse
 from pstranspile.values.writing import encode, require_encodable, write_file
 
@@ -63,7 +63,7 @@ def write_combined(
     pieces: list[bytes | memoryview] = []
     for name, value in values.items():
         if isinstance(value, SelectedRows):
-            refuse(codes.NOT_WRITABLE, str(path), f"{name} holds sparse rows, which a combined file does not take")
+            refuse("values-kind", str(path), f"{name} holds sparse rows, which a combined file does not take")
         require_encodable(value, name, str(path))
         pieces += encode(value, as_fp16)
     write_file(Path(path), pieces)

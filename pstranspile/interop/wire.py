@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from pstranspile.interop import codes
 from pstranspile.interop.protobuf_schema import MESSAGES, Field
 from pstranspile.ir.diagnostics import Diagnostic, error, warning
 from pstranspile.ir.model import Location
@@ -64,23 +63,23 @@ def unknown_fields(data: bytes, file: str) -> tuple[Diagnostic, ...]:
     result.sort(key=lambda entry: entry.expected is None)  # errors first
     shown = tuple(_field_finding(entry, file) for entry in result[:20])
     if len(result) > 20:
-        rest = warning(codes.NOT_KEPT, f"{len(result) - 20} more unknown fields", Location(file))
+        rest = warning("desc-not-kept", f"{len(result) - 20} more unknown fields", Location(file))
         return (*shown, rest)
     return shown
 
 
 def _damage_finding(damage: _Damage, file: str) -> Diagnostic:
     place = f"{damage.path}, byte {damage.offset}" if damage.path else f"byte {damage.offset}"
-    return error(codes.DAMAGED, f"{place}: {damage.reason}", Location(file))
+    return error("desc-damaged", f"{place}: {damage.reason}", Location(file))
 
 
 def _field_finding(entry: _UnknownField, file: str) -> Diagnostic:
     place = f"{entry.path}, byte {entry.offset}"
     if entry.expected is None:
         message = f"{place}: the field is not known in a ProgramDesc of Fluid 1.8 and is left out"
-        return warning(codes.NOT_KEPT, message, Location(file))
+        return warning("desc-not-kept", message, Location(file))
     message = f"{place}: the field is encoded as {_WIRE_NAMES[entry.wire]}, it must be {_WIRE_NAMES[entry.expected]}"
-    return error(codes.WIRE_TYPE, message, Location(file))
+    return error("desc-wire-type", message, Location(file))
 
 
 def _varint(data: bytes, at: int, end: int, path: str) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from pstranspile.ir.codes import CODES
+from pstranspile.ir.codes import Code
 from pstranspile.ir.layout import statement_length
 from pstranspile.ir.model import Location, Op, Origin
 
@@ -46,23 +46,31 @@ class Diagnostic(NamedTuple):
 
 
 def error(
-    code: str, message: str, location: Location | None = None, *, focus: str = "", notes: Iterable[Note] = ()
+    code: Code,
+    message: str,
+    location: Location | None = None,
+    *,
+    focus: str = "",
+    notes: Iterable[Note] = (),
 ) -> Diagnostic:
-    """An error finding at a place in a file. Raises KeyError when `code` is not declared."""
-    CODES[code]
+    """An error finding at a place in a file."""
     return Diagnostic(code, message, location, focus, Severity.ERROR, tuple(notes))
 
 
 def warning(
-    code: str, message: str, location: Location | None = None, *, focus: str = "", notes: Iterable[Note] = ()
+    code: Code,
+    message: str,
+    location: Location | None = None,
+    *,
+    focus: str = "",
+    notes: Iterable[Note] = (),
 ) -> Diagnostic:
-    """A warning at a place in a file. Raises KeyError when `code` is not declared."""
-    CODES[code]
+    """A warning at a place in a file."""
     return Diagnostic(code, message, location, focus, Severity.WARNING, tuple(notes))
 
 
 def at_op(
-    code: str,
+    code: Code,
     message: str,
     op: Op,
     *,
@@ -71,7 +79,6 @@ def at_op(
     notes: Iterable[Note] = (),
 ) -> Diagnostic:
     """A finding about an op, placed where the op (or the op it was made from) stands in the source."""
-    CODES[code]
     origin: Origin | None = op.origin
     location = origin.location if origin else None
     return Diagnostic(code, f"{op.type}: {message}", location, focus, severity, tuple(notes), subject_of(op))

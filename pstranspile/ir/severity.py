@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Collection, Iterable, Iterator
 
 from pstranspile.ir.codes import CODES
@@ -18,8 +17,6 @@ NEEDED = frozenset({"no-block", "block-parent", "block-cycle", "block-reference"
 
 MOST_ALIKE = 3
 """Warnings of one code, and errors in the same words, that are printed one by one; more are folded into one."""
-
-_DECLARING = ("verify.codes", "interop.codes", "analysis.codes", "analysis.collective_codes", "plan.codes", "job")
 
 
 def weighed(
@@ -44,14 +41,11 @@ def wrong_codes(codes: Iterable[str], key: str) -> list[Diagnostic]:
 
     findings: list[Diagnostic] = []
     for code in codes:
-        if code not in CODES:
-            for module in _DECLARING:
-                importlib.import_module(f"pstranspile.{module}")
         if code in NEEDED:
             message = f"{key}: {code} can't be allowed: blocks that stand in no sound order can't be run"
             findings.append(error("job-value", message, focus=key))
         elif code not in CODES:
-            near = get_close_matches(code, CODES, 1)
+            near = get_close_matches(code, sorted(CODES), 1)
             hint = f"; did you mean {near[0]}?" if near else ""
             findings.append(error("job-value", f"{key}: no finding has the code {code!r}{hint}", focus=key))
     return findings

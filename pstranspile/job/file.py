@@ -11,7 +11,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
-from pstranspile.ir.codes import declare
 from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, error, first_findings
 from pstranspile.ir.expect import path_of
 from pstranspile.ir.model import Location
@@ -19,10 +18,6 @@ from pstranspile.ir.reading import read_regular
 from pstranspile.job.endpoints import shown
 from pstranspile.job.job import BOOLEANS, INTEGERS, KEYS, Job, JobError
 from pstranspile.job.modes import SWITCHES, mode_names, settings_of
-
-declare("job-file", "A job file can't be read, or is neither valid TOML nor valid JSON.")
-declare("job-code", "A job file names code to run, and nothing says that it may.")
-declare("job-unknown-key", "A job file or a setting names a key that jobs do not have.")
 
 MAX_BYTES = 16 << 20
 """Larger files are refused: no job is that long."""

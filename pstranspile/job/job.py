@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, cast
 
-from pstranspile.ir.codes import declare
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, warning
 from pstranspile.ir.severity import wrong_codes
 from pstranspile.job.endpoints import duplicates, endpoints_of, shown, trainers_of
@@ -25,14 +24,6 @@ from pstranspile.job.modes import (
     resolved_flags,
     settings_of,
 )
-
-declare("job-value", "A value of the job is outside what its key takes.")
-declare("job-type", "A value of the job has another type than its key takes.")
-declare("job-missing", "The job lacks a value that its mode needs.")
-declare("job-conflict", "Two values of the job contradict each other.")
-declare("job-endpoint", "An endpoint is not of the form host:port, or stands in the job twice.")
-declare("job-unused", "A value of the job has no effect in the job's mode.")
-declare("mode-unsupported", "This version has no compiler for the job's mode of distribution.")
 
 SPLIT_METHODS = ("RoundRobin", "HashName")
 """The built-in ways to choose a server for a slice; a dispatcher of the user's own is `module:Class`."""

@@ -12,7 +12,6 @@ from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.model import Op
 from pstranspile.ir.types import VarKind
 from pstranspile.link.base import described, finding, names_text, same_type
-from pstranspile.link.codes import BACKUP
 from pstranspile.link.machines import Server
 
 
@@ -28,7 +27,9 @@ def check_backups(server: Server, trainers: int) -> Iterator[Diagnostic]:
     if not compensated:
         for name, (_, op) in server.outside.items():
             if op.type == "ref_by_trainer_id":
-                yield finding(BACKUP, server.role, op, f"%{name} is chosen by trainer, but dc_asgd is not set", name)
+                yield finding(
+                    "link-backup", server.role, op, f"%{name} is chosen by trainer, but dc_asgd is not set", name
+                )
         return
     filled = {
         name: op.input("X")
@@ -49,11 +50,11 @@ def check_backups(server: Server, trainers: int) -> Iterator[Diagnostic]:
         if ref is None or ref.inputs.get("X") != wanted:
             shown = names_text(ref.inputs.get("X", ())) if ref is not None else "nothing"
             message = f"the copies of %{parameter} are {shown}, must be {names_text(wanted)}"
-            yield finding(BACKUP, server.role, ref or op, message, parameter)
+            yield finding("link-backup", server.role, ref or op, message, parameter)
         for name in wanted:
             if filled.get(name) != parameter:
                 message = f"%{name} is not filled with %{parameter} at start-up"
-                yield finding(BACKUP, server.role, ref or op, message, name)
+                yield finding("link-backup", server.role, ref or op, message, name)
             elif not same_type(server.vars.get(name), server.vars.get(parameter)):
                 mine, theirs = described(server.vars.get(name)), described(server.vars.get(parameter))
-                yield finding(BACKUP, server.role, ref or op, f"%{name} is {mine}, %{parameter} {theirs}", name)
+                yield finding("link-backup", server.role, ref or op, f"%{name} is {mine}, %{parameter} {theirs}", name)

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.model import Op, Role
 from pstranspile.link.base import finding
-from pstranspile.link.codes import BARRIER, IDENTITY, ORDER
 from pstranspile.link.machines import Cluster, Placed, Server, Trainer
 from pstranspile.ops.attributes import int_attr, strings_attr
 
@@ -30,11 +29,11 @@ def check_barriers(trainer: Trainer, servers: Mapping[str, Server]) -> Iterator[
     if not trainer.part:
         yield from _check_one(role, trainer.startup.of("fetch_barrier"), "fetch_barrier", servers, "at start-up")
         for _, op in trainer.startup.of("send_barrier"):
-            yield finding(BARRIER, role, op, "there is nothing to wait for at start-up")
+            yield finding("link-barrier", role, op, "there is nothing to wait for at start-up")
     elif not main.of("send"):  # it only reads parameters
         for kind in ("send_barrier", "fetch_barrier"):
             for _, op in main.of(kind):
-                yield finding(BARRIER, role, op, "servers do not wait for a program that sends nothing")
+                yield finding("link-barrier", role, op, "servers do not wait for a program that sends nothing")
         return
     sends = main.of("send_barrier")
     modes = {server.mode for server in servers.values()}
@@ -48,10 +47,10 @@ def check_barriers(trainer: Trainer, servers: Mapping[str, Server]) -> Iterator[
     for _, op in sends:
         if bool(op.attrs.get("half_async", False)) != local:
             what = "a communicator does" if local else "no communicator does"
-            yield finding(BARRIER, role, op, f"half_async is {not local}, but {what} the sending")
+            yield finding("link-barrier", role, op, f"half_async is {not local}, but {what} the sending")
     if local or 0 not in modes:
         for _, op in main.of("fetch_barrier"):
-            yield finding(BARRIER, role, op, f"no server waits for it (distributed_mode {sorted(modes)})")
+            yield finding("link-barrier", role, op, f"no server waits for it (distributed_mode {sorted(modes)})")
     yield from _check_order(trainer, local)
 
 
@@ -73,7 +72,7 @@ def _check_one(
     if len(result) != 1 or len(endpoints[0]) != len(servers) or set(endpoints[0]) != set(servers):
         op = result[0].op if result else Op(kind)
         message = f"{len(result)} {kind} ops {when}, to {[list(e) for e in endpoints]}"
-        yield finding(BARRIER, role, op, f"{message}; one to every server is needed: {list(servers)}")
+        yield finding("link-barrier", role, op, f"{message}; one to every server is needed: {list(servers)}")
 
 
 def _check_order(trainer: Trainer, local: bool) -> Iterator[Diagnostic]:
@@ -90,7 +89,7 @@ def _check_order(trainer: Trainer, local: bool) -> Iterator[Diagnostic]:
             if missing or position > barrier.position:
                 sent = next(op.input_names, "")
                 message = f"it does not wait for the send of %{sent}"
-                yield finding(ORDER, role, barrier.op, message, sent)
+                yield finding("link-order", role, barrier.op, message, sent)
     after = barrier.op.outputs.get("Out", ()) if barrier is not None and not local else None
     own = {op.role_vars[0]: op.outputs.get("Out", ()) for _, op in gradients if op.role_vars}
     for position, op in recvs:
@@ -98,23 +97,25 @@ def _check_order(trainer: Trainer, local: bool) -> Iterator[Diagnostic]:
         wanted = after if after is not None else own.get(op.role_vars[0]) if op.role_vars else None
         if wanted is not None and op.inputs.get("X", ()) != wanted:
             what = "the send_barrier" if after is not None else "the send of the parameter's gradient"
-            yield finding(ORDER, role, op, f"the fetch of %{name} does not wait for {what}", name)
+            yield finding("link-order", role, op, f"the fetch of %{name} does not wait for {what}", name)
         elif after is not None and barrier is not None and position < barrier.position:
-            yield finding(ORDER, role, op, f"%{name} is fetched before the send_barrier", name)
+            yield finding("link-order", role, op, f"%{name} is fetched before the send_barrier", name)
         if last is not None and position > last.position:
-            yield finding(ORDER, role, op, f"%{name} is fetched after the fetch_barrier", name)
+            yield finding("link-order", role, op, f"%{name} is fetched after the fetch_barrier", name)
     if last is not None:
         if after is not None and last.op.inputs.get("X", ()) != after:
-            yield finding(ORDER, role, last.op, "it does not wait for the send_barrier", next(last.op.output_names, ""))
+            yield finding(
+                "link-order", role, last.op, "it does not wait for the send_barrier", next(last.op.output_names, "")
+            )
         covered = set(last.op.output_names)
         lost = [name for _, op in recvs for name in op.outputs.get("Out", ()) if name not in covered]
         if lost:
             message = f"what reads %{lost[0]} may run before it: it is not among the outputs"
-            yield finding(ORDER, role, last.op, message, lost[0])
+            yield finding("link-order", role, last.op, message, lost[0])
         for position, op in main.joins():
             if position < last.position and not covered.isdisjoint(op.input_names):
                 name = op.output("Out") or ""
-                yield finding(ORDER, role, op, f"%{name} is joined before the fetch_barrier", name)
+                yield finding("link-order", role, op, f"%{name} is joined before the fetch_barrier", name)
 
 
 def check_alike(trainers: Sequence[Trainer]) -> Iterator[Diagnostic]:
@@ -125,14 +126,14 @@ def check_alike(trainers: Sequence[Trainer]) -> Iterator[Diagnostic]:
             if len(here) != len(there):
                 op = (here or there)[0].op
                 message = f"{len(here)} {kind} ops per step, {len(there)} in {trainers[0].role.name}"
-                yield finding(BARRIER, trainer.role, op, message)
+                yield finding("link-barrier", trainer.role, op, message)
 
 
 def check_fan_in(server: Server, trainers: int) -> Iterator[Diagnostic]:
     """A server waits for as many trainers as there are."""
     if server.op.attrs.get("Fanin") != trainers:
         message = f"it waits for {server.op.attrs.get('Fanin')} trainers of {trainers}"
-        yield finding(BARRIER, server.role, server.op, message)
+        yield finding("link-barrier", server.role, server.op, message)
 
 
 def check_identities(cluster: Cluster) -> Iterator[Diagnostic]:
@@ -150,15 +151,15 @@ def check_identities(cluster: Cluster) -> Iterator[Diagnostic]:
                     elif own != trainer_id:
                         name = next(op.output_names, "")
                         message = f"it says trainer_id {trainer_id} for %{name}, other ops say {own}"
-                        yield finding(IDENTITY, trainer.role, op, message, name)
+                        yield finding("link-identity", trainer.role, op, message, name)
         if own is None or not cluster.servers:
             continue
         first = next(iter(trainer.startup.of("fetch_barrier") or trainer.main.of("recv")), None)
         op = first.op if first is not None else Op("recv")
         if own in taken:
-            yield finding(IDENTITY, trainer.role, op, f"trainer_id {own} is that of {taken[own]} too")
+            yield finding("link-identity", trainer.role, op, f"trainer_id {own} is that of {taken[own]} too")
         elif not 0 <= own < len(cluster.trainers):
-            yield finding(IDENTITY, trainer.role, op, f"trainer_id {own} of {len(cluster.trainers)} trainers")
+            yield finding("link-identity", trainer.role, op, f"trainer_id {own} of {len(cluster.trainers)} trainers")
         taken.setdefault(own, trainer.role.name)
     yield from _check_servers(cluster)
 
@@ -166,20 +167,20 @@ def check_identities(cluster: Cluster) -> Iterator[Diagnostic]:
 def _check_servers(cluster: Cluster) -> Iterator[Diagnostic]:
     for double in cluster.doubles:
         first = cluster.servers[double.endpoint].role.name
-        yield finding(IDENTITY, double.role, double.op, f"the endpoint {double.endpoint} is that of {first} too")
+        yield finding("link-identity", double.role, double.op, f"the endpoint {double.endpoint} is that of {first} too")
     numbers: dict[int, str] = {}
     model: Server | None = None
     for server in cluster.servers.values():
         own = int_attr(server.op, "pserver_id", -1)
         if own in numbers and own >= 0:
-            yield finding(IDENTITY, server.role, server.op, f"pserver_id {own} is that of {numbers[own]} too")
+            yield finding("link-identity", server.role, server.op, f"pserver_id {own} is that of {numbers[own]} too")
         elif own >= len(cluster.servers):
             message = f"pserver_id is {own} of {len(cluster.servers)} servers"
-            yield finding(IDENTITY, server.role, server.op, message)
+            yield finding("link-identity", server.role, server.op, message)
         numbers[own] = server.role.name
         model = model or server
         for name in ("distributed_mode", "dc_asgd"):
             here, there = server.op.attrs.get(name), model.op.attrs.get(name)
             if here != there:
                 message = f"{name} is {here}, on {model.role.name} it is {there}"
-                yield finding(BARRIER, server.role, server.op, message)
+                yield finding("link-barrier", server.role, server.op, message)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pstranspile.ir.codes import Code
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op
 from pstranspile.ir.model import Op, Role, Var
 
@@ -12,7 +13,7 @@ class LinkError(DiagnosticError):
     """The emitted programs of a job do not fit together: a fault of the compiler."""
 
 
-def finding(code: str, role: Role, op: Op, message: str, name: str = "") -> Diagnostic:
+def finding(code: Code, role: Role, op: Op, message: str, name: str = "") -> Diagnostic:
     """A finding about `op` in the programs of `role`; `name` is the variable in question, if it is one."""
     return at_op(code, f"in {role.name}: {message}", op, focus=f"%{name}" if name else "")
 

@@ -10,7 +10,6 @@ from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.model import Op
 from pstranspile.ir.roles import OpRole
 from pstranspile.link.base import described, finding, names_text
-from pstranspile.link.codes import COLLECTIVE, ORDER, REDUCED, RING
 from pstranspile.link.machines import Calls, Trainer
 from pstranspile.ops.attributes import int_attr
 
@@ -65,12 +64,12 @@ def _check_alike(
     for position, ((mine, op), (theirs, _)) in enumerate(zip(steps, expected, strict=False)):
         if mine != theirs:
             message = f"collective operation {position} is {_text(mine)}, in {first.role.name} {_text(theirs)}"
-            yield finding(COLLECTIVE, trainer.role, op, message, mine.name)
+            yield finding("link-collective", trainer.role, op, message, mine.name)
             return
     if len(steps) != len(expected):
         longer = (steps if len(steps) > len(expected) else expected)[min(len(steps), len(expected))]
         message = f"{len(steps)} collective operations, {len(expected)} in {first.role.name}: no {_text(longer[0])}"
-        yield finding(COLLECTIVE, trainer.role, longer[1], message, longer[0].name)
+        yield finding("link-collective", trainer.role, longer[1], message, longer[0].name)
 
 
 def _text(step: Step) -> str:
@@ -98,11 +97,13 @@ def _check_rings_used(trainer: Trainer) -> Iterator[Diagnostic]:
                 made, ranks = joined.get(ring, (1 << 31, 0))
                 if made > position + later:
                     name = op.input("X") or ""
-                    yield finding(RING, trainer.role, op, f"%{name} uses ring {ring}, which is not made before", name)
+                    yield finding(
+                        "link-ring", trainer.role, op, f"%{name} uses ring {ring}, which is not made before", name
+                    )
                 elif not 0 <= int_attr(op, "root") < ranks:
                     name = op.input("X") or ""
                     message = f"%{name} comes from rank {int_attr(op, 'root')} of {ranks}"
-                    yield finding(RING, trainer.role, op, message, name)
+                    yield finding("link-ring", trainer.role, op, message, name)
 
 
 def _check_streams(trainer: Trainer) -> Iterator[Diagnostic]:
@@ -126,11 +127,11 @@ def _check_streams(trainer: Trainer) -> Iterator[Diagnostic]:
                 if op.inputs.get("X") != op.outputs.get("Out"):
                     name = op.input("X") or ""
                     message = f"%{name} is not put back, but into {names_text(op.outputs.get('Out', ()))}"
-                    yield finding(COLLECTIVE, trainer.role, op, message, name)
+                    yield finding("link-collective", trainer.role, op, message, name)
                 for name in op.inputs.get("X", ()):
                     if kind in REDUCES and name in computed:
                         message = f"%{name} is reduced without waiting for its computation (c_sync_calc_stream)"
-                        yield finding(ORDER, trainer.role, op, message, name)
+                        yield finding("link-order", trainer.role, op, message, name)
                     pending[name] = (int_attr(op, "ring_id"), op)
             else:
                 for names in op.inputs.values() if pending else ():
@@ -138,12 +139,12 @@ def _check_streams(trainer: Trainer) -> Iterator[Diagnostic]:
                         if name in pending:
                             ring, source = pending.pop(name)
                             message = f"%{name} is used by {kind} before ring {ring} is waited for (c_sync_comm_stream)"
-                            yield finding(ORDER, trainer.role, source, message, name)
+                            yield finding("link-order", trainer.role, source, message, name)
                 for names in op.outputs.values():
                     computed.update(names)
         for name, (ring, source) in pending.items():
             message = f"nothing waits for ring {ring} after %{name} (c_sync_comm_stream)"
-            yield finding(ORDER, trainer.role, source, message, name)
+            yield finding("link-order", trainer.role, source, message, name)
 
 
 def _check_reduced(trainer: Trainer, trainers: int) -> Iterator[Diagnostic]:
@@ -176,10 +177,10 @@ def _check_reduced(trainer: Trainer, trainers: int) -> Iterator[Diagnostic]:
         if count != wanted:
             often = "once" if wanted == 1 else f"{wanted} times"
             message = f"%{gradient}, the gradient of %{parameter}, is reduced {count} times, must be {often}"
-            yield finding(REDUCED, role, op, message, gradient)
+            yield finding("link-reduced", role, op, message, gradient)
         if trainer.startup.of("c_comm_init") and parameter not in sent:
             message = f"%{parameter} is not broadcast at start-up: the trainers begin with different values"
-            yield finding(REDUCED, role, op, message, parameter)
+            yield finding("link-reduced", role, op, message, parameter)
     yield from _check_mean(trainer, trainers, averaged, reduced)
 
 
@@ -204,7 +205,7 @@ def _check_mean(trainer: Trainer, trainers: int, gradients: bool, reduced: dict[
             following = ops[position + 1] if position + 1 < len(ops) else None
             if following is None or not _divides(following, name, trainers):
                 message = f"%{name}, the gradient of the loss, is not divided by {trainers}"
-                yield finding(REDUCED, trainer.role, op, message, name)
+                yield finding("link-reduced", trainer.role, op, message, name)
         return
     waiting = dict.fromkeys(reduced)
     last = max((item.position for kind in REDUCES for item in trainer.main.of(kind)), default=-1)
@@ -214,7 +215,7 @@ def _check_mean(trainer: Trainer, trainers: int, gradients: bool, reduced: dict[
                 del waiting[name]
                 if not _divides(op, name, trainers):
                     message = f"%{name}, a sum over {trainers} trainers, is used without being divided"
-                    yield finding(REDUCED, trainer.role, op, message, name)
+                    yield finding("link-reduced", trainer.role, op, message, name)
 
 
 def _divides(op: Op, name: str, trainers: int) -> bool:

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 
 from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.link.base import described, finding, same_type
-from pstranspile.link.codes import COUNTER
 from pstranspile.link.machines import Cluster, Server, Trainer
 from pstranspile.ops.attributes import strings_attr
 
@@ -26,13 +25,13 @@ def check_notices(trainer: Trainer, cluster: Cluster) -> Iterator[Diagnostic]:
                 held = server.vars.get(name) if server else None
                 if server is None or held is None:
                     message = f"%{name} goes to {endpoint!r}, which does not know it"
-                    yield finding(COUNTER, trainer.role, op, message, name)
+                    yield finding("link-counter", trainer.role, op, message, name)
                     continue
                 server.notices.setdefault(name, []).append(trainer.number)
                 mine = trainer.main.vars.get(name)
                 if not same_type(mine, held):
                     message = f"%{name} is {described(mine)} here, {described(held)} on {server.role.name}"
-                    yield finding(COUNTER, trainer.role, op, message, name)
+                    yield finding("link-counter", trainer.role, op, message, name)
 
 
 def check_counters(server: Server, trainers: int) -> Iterator[Diagnostic]:
@@ -48,16 +47,16 @@ def check_counters(server: Server, trainers: int) -> Iterator[Diagnostic]:
         added.update(names)
         if total not in server.initialised:
             message = f"%{total}, the sum of the counters, is no counter that is initialised"
-            yield finding(COUNTER, server.role, op, message, names[0])
+            yield finding("link-counter", server.role, op, message, names[0])
         for name in names:
             senders = server.notices.get(name, ())
             if len(senders) != 1:
                 message = f"%{name} is sent by {len(senders)} trainers, must be 1"
-                yield finding(COUNTER, server.role, op, message, name)
+                yield finding("link-counter", server.role, op, message, name)
         numbers = sorted(sender for name in names for sender in server.notices.get(name, ()))
         if numbers != list(range(trainers)):
             message = f"%{total} adds up the counters of trainers {numbers}, there are {trainers}"
-            yield finding(COUNTER, server.role, op, message, names[0])
+            yield finding("link-counter", server.role, op, message, names[0])
     for name in server.notices:
         if name not in added:
-            yield finding(COUNTER, server.role, server.op, f"%{name} is received, but not added up", name)
+            yield finding("link-counter", server.role, server.op, f"%{name} is received, but not added up", name)

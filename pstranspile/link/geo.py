@@ -13,7 +13,6 @@ from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.model import Op, Var
 from pstranspile.ir.types import VarKind
 from pstranspile.link.base import described, finding, same_type
-from pstranspile.link.codes import BLOCKS, GEO, ORDER, UNFETCHED
 from pstranspile.link.collect import REMOTE_LOOKUPS
 from pstranspile.link.machines import Cluster, Server, Trainer
 from pstranspile.ops.attributes import strings_attr
@@ -41,15 +40,15 @@ def _check_trainer(
     arrivals = [*startup.of("recv"), *startup.of("fetch_barrier"), *startup.joins()]
     if len(begins) != 1 or len(startup.of("send")) != 1:
         op = begins[0].op if begins else Op("send")
-        yield finding(GEO, role, op, f"%{BEGIN} is sent {len(begins)} times at start-up, must be once", BEGIN)
+        yield finding("link-geo", role, op, f"%{BEGIN} is sent {len(begins)} times at start-up, must be once", BEGIN)
     elif any(item.position > begins[0].position for item in arrivals):
-        yield finding(ORDER, role, begins[0].op, f"%{BEGIN} is sent before all parameters are there", BEGIN)
+        yield finding("link-order", role, begins[0].op, f"%{BEGIN} is sent before all parameters are there", BEGIN)
     for _, op in main.of("recv"):
-        yield finding(GEO, role, op, "the communicator fetches, not a step", next(op.output_names, ""))
+        yield finding("link-geo", role, op, "the communicator fetches, not a step", next(op.output_names, ""))
     ticks = [op for _, op in main.of("send")]
     tick = ticks[0] if ticks else Op("send")
     if len(ticks) != 1:
-        yield finding(GEO, role, tick, f"{len(ticks)} send ops per step, one that tells the ids is needed")
+        yield finding("link-geo", role, tick, f"{len(ticks)} send ops per step, one that tells the ids is needed")
     for op in ticks:
         yield from _check_tick(trainer, op, held, pushed)
     for server in cluster.servers.values():
@@ -57,7 +56,7 @@ def _check_trainer(
             mine, theirs = main.vars.get(name), server.vars.get(name)
             if not same_type(mine, theirs):
                 message = f"%{name} is {described(mine)} here, {described(theirs)} on {server.role.name}"
-                yield finding(GEO, role, tick, message, name)
+                yield finding("link-geo", role, tick, message, name)
 
 
 def _check_tick(trainer: Trainer, op: Op, held: Mapping[str, Var | None], pushed: set[str]) -> Iterator[Diagnostic]:
@@ -67,10 +66,12 @@ def _check_tick(trainer: Trainer, op: Op, held: Mapping[str, Var | None], pushed
     """
     role, ids, tables = trainer.role, op.inputs.get("X", ()), strings_attr(op, "send_varnames")
     if not tables and any(name in trainer.main.vars for name in _slices_listed(trainer) or held):
-        yield finding(GEO, role, op, "a communicator takes no notice of a send that names nothing, so nobody exchanges")
+        yield finding(
+            "link-geo", role, op, "a communicator takes no notice of a send that names nothing, so nobody exchanges"
+        )
     if len(ids) != len(tables):
         message = f"{len(ids)} variables with ids are sent for {len(tables)} tables"
-        yield finding(GEO, role, op, message, next(iter(ids), ""))
+        yield finding("link-geo", role, op, message, next(iter(ids), ""))
     variables, listed = trainer.main.vars, _slices_listed(trainer)
     for _, lookup in trainer.main.of("lookup_table"):
         if lookup.attrs.get("is_sparse") is True:  # such a table is initialised here, and not fetched
@@ -84,7 +85,7 @@ def _check_tick(trainer: Trainer, op: Op, held: Mapping[str, Var | None], pushed
         rows = sum(var.shape[0] for name in slices if (var := held[name]) is not None and var.shape)
         if whole is None or not whole.shape or rows != whole.shape[0]:
             message = f"the servers hold {rows} rows of %{table}, which is {described(whole)}"
-            yield finding(GEO, role, op, message, table)
+            yield finding("link-geo", role, op, message, table)
     looked_up: dict[str, set[str]] = {}
     for kind in REMOTE_LOOKUPS:
         for _, lookup in trainer.main.of(kind):
@@ -96,7 +97,9 @@ def _check_tick(trainer: Trainer, op: Op, held: Mapping[str, Var | None], pushed
     made_of = _without_padding(trainer) if unknown else {}
     for name, known, table in unknown:
         if made_of.get(name, set()).isdisjoint(known):
-            yield finding(GEO, role, op, f"%{name} is told as ids of %{table}, which is not looked up at them", name)
+            yield finding(
+                "link-geo", role, op, f"%{name} is told as ids of %{table}, which is not looked up at them", name
+            )
 
 
 def _without_padding(trainer: Trainer) -> dict[str, set[str]]:
@@ -131,24 +134,26 @@ def _check_server(server: Server, trainers: int, pushed: set[str]) -> Iterator[D
     role, op = server.role, server.op
     mapped = {entry.rpartition(":")[0] for entry in strings_attr(op, "grad_to_block_id")}
     for name in (*op.inputs.get("X", ()), *(name for name in mapped if name not in server.outside)):
-        yield finding(GEO, role, op, f"%{name} is received, but not added to a slice", name)
+        yield finding("link-geo", role, op, f"%{name} is received, but not added to a slice", name)
     for name, (index, reader) in server.outside.items():
         parameter = server.feeds.get(name)
         if reader.type != "sum" or parameter is None or name != f"{parameter}.delta":
             message = f"block {index} reads %{name}, which is no change of %{parameter or '?'}"
-            yield finding(GEO, role, reader, message, name)
+            yield finding("link-geo", role, reader, message, name)
         elif name not in mapped:
-            yield finding(BLOCKS, role, reader, f"grad_to_block_id does not name %{name}", name)
+            yield finding("link-blocks", role, reader, f"grad_to_block_id does not name %{name}", name)
         elif not _fits(server.vars.get(name), server.vars.get(parameter)):
             message = f"%{name} is {described(server.vars.get(name))}, "
-            yield finding(GEO, role, reader, f"{message}%{parameter} {described(server.vars.get(parameter))}", name)
+            yield finding(
+                "link-geo", role, reader, f"{message}%{parameter} {described(server.vars.get(parameter))}", name
+            )
     for name, reader in server.parameters.items():
         count = server.fetched_at_startup.get(name, 0)
         if count != trainers and (count or name not in pushed):
             message = (
                 f"%{name} is fetched by {count} of {trainers} trainers at start-up, and no trainer pushes its rows"
             )
-            yield finding(UNFETCHED, role, reader, message, name)
+            yield finding("link-unfetched", role, reader, message, name)
 
 
 def _fits(change: Var | None, slice_: Var | None) -> bool:

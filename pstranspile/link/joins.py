@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.link.base import finding
-from pstranspile.link.codes import PARTITION
 from pstranspile.link.machines import Trainer
 from pstranspile.link.receives import check_cut
 from pstranspile.ops.attributes import ints_attr
@@ -26,9 +25,9 @@ def check_splits(trainer: Trainer) -> Iterator[Diagnostic]:
         sections = ints_attr(op, name)
         if len(sections) != len(parts):
             message = f"{len(sections)} {name} for {len(parts)} pieces of %{whole}"
-            yield finding(PARTITION, trainer.role, op, message, whole)
+            yield finding("link-partition", trainer.role, op, message, whole)
         else:
             yield from check_cut(trainer, op, trainer.main.vars, whole, parts, sections)
         if not parts or sent.get(parts[0]) != parts:
             message = f"the pieces of %{whole} are not sent together in their order"
-            yield finding(PARTITION, trainer.role, op, message, whole)
+            yield finding("link-partition", trainer.role, op, message, whole)

@@ -12,7 +12,6 @@ from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.model import Op
 from pstranspile.ir.types import VarKind
 from pstranspile.link.base import described, finding
-from pstranspile.link.codes import BLOCKS, PREFETCH
 from pstranspile.link.machines import Cluster, Server, Trainer
 from pstranspile.link.tables import check_dims
 from pstranspile.ops.attributes import int_attr, strings_attr
@@ -36,23 +35,25 @@ def check_prefetches(trainer: Trainer, cluster: Cluster) -> Iterator[Diagnostic]
         split, merge = splits.get(sent), merges.get(answers)
         if not len(sent) == len(answers) == len(endpoints) or len(set(endpoints)) != len(endpoints):
             message = f"{len(sent)} parts of the ids go to the servers {list(endpoints)}, {len(answers)} come back"
-            yield finding(PREFETCH, role, op, message, next(iter(sent), ""))
+            yield finding("link-prefetch", role, op, message, next(iter(sent), ""))
         if not sent or not answers:
             continue
         if split is None:
-            yield finding(PREFETCH, role, op, f"no split_ids makes %{sent[0]} and the other parts in order", sent[0])
+            yield finding(
+                "link-prefetch", role, op, f"no split_ids makes %{sent[0]} and the other parts in order", sent[0]
+            )
         if merge is None or merge.inputs.get("Rows") != sent:
             message = f"no merge_ids puts %{answers[0]} and the other parts together in order"
-            yield finding(PREFETCH, role, op, message, answers[0])
+            yield finding("link-prefetch", role, op, message, answers[0])
         elif split is not None and merge.inputs.get("Ids") != split.inputs.get("Ids"):
             message = "it puts the rows of other ids together than those that were split"
-            yield finding(PREFETCH, role, merge, message, next(iter(merge.inputs.get("Ids", ())), ""))
+            yield finding("link-prefetch", role, merge, message, next(iter(merge.inputs.get("Ids", ())), ""))
         for name, result, endpoint in zip(sent, answers, endpoints, strict=False):
             server = cluster.servers.get(endpoint)
             table = _answered(server, name, result) if server else None
             if server is None or table is None:
                 message = f"{endpoint!r} does not answer the ids %{name} with %{result}"
-                yield finding(PREFETCH, role, op, message, name)
+                yield finding("link-prefetch", role, op, message, name)
                 continue
             server.looked_up.add(table)
             if (endpoint, table) not in counted:
@@ -60,7 +61,9 @@ def check_prefetches(trainer: Trainer, cluster: Cluster) -> Iterator[Diagnostic]
                 server.fetched[table] = server.fetched.get(table, 0) + 1
             yield from _check_rows(trainer, op, server, table, result, len(endpoints))
             if tables.setdefault(table, endpoints) != endpoints:
-                yield finding(PREFETCH, role, op, f"%{table} is dealt out in another order than elsewhere", table)
+                yield finding(
+                    "link-prefetch", role, op, f"%{table} is dealt out in another order than elsewhere", table
+                )
     yield from check_dims(trainer, dict.fromkeys(tables, prefetches[0].op))
     yield from _check_gradients(trainer, cluster, tables)
 
@@ -90,16 +93,18 @@ def _check_rows(
     whole, held, rows = trainer.main.vars.get(table), server.vars.get(table), trainer.main.vars.get(result)
     if whole is None or held is None or not whole.shape:
         message = f"%{table} is {described(whole)} here, {described(held)} on {server.role.name}"
-        yield finding(PREFETCH, trainer.role, op, message, table)
+        yield finding("link-prefetch", trainer.role, op, message, table)
         return
     share = (-(-whole.shape[0] // servers), *whole.shape[1:])
     if held.shape != share or held.dtype is not whole.dtype:
         message = (
             f"%{table} is {described(held)} on {server.role.name}, {list(share)} is its share of {servers} servers"
         )
-        yield finding(PREFETCH, trainer.role, op, message, table)
+        yield finding("link-prefetch", trainer.role, op, message, table)
     if rows is None or rows.shape[1:] != whole.shape[1:] or rows.dtype is not whole.dtype:
-        yield finding(PREFETCH, trainer.role, op, f"%{result} is {described(rows)}, a row of %{table} is not", result)
+        yield finding(
+            "link-prefetch", trainer.role, op, f"%{result} is {described(rows)}, a row of %{table} is not", result
+        )
 
 
 def _check_gradients(trainer: Trainer, cluster: Cluster, tables: dict[str, Sequence[str]]) -> Iterator[Diagnostic]:
@@ -114,24 +119,24 @@ def _check_gradients(trainer: Trainer, cluster: Cluster, tables: dict[str, Seque
         send, gradient = sends.get(parts), trainer.main.vars.get(whole)
         if send is None or not parts:
             name = next(iter(parts), whole)
-            yield finding(PREFETCH, trainer.role, op, f"%{name} and the other parts are not sent", name)
+            yield finding("link-prefetch", trainer.role, op, f"%{name} and the other parts are not sent", name)
             continue
         if gradient is None or gradient.kind is not VarKind.SELECTED_ROWS:
             message = f"it splits %{whole}, {described(gradient)}, which is no sparse gradient"
-            yield finding(PREFETCH, trainer.role, op, message, whole)
+            yield finding("link-prefetch", trainer.role, op, message, whole)
         endpoints = strings_attr(send, "epmap")
         for name, endpoint in zip(parts, endpoints, strict=False):
             server = cluster.servers.get(endpoint)
             table = server.feeds.get(name) if server else None
             if table is None or tables.get(table) != endpoints:
                 message = f"%{name} goes to {endpoint!r}, ids of the rows of %{table or '?'} are split otherwise"
-                yield finding(PREFETCH, trainer.role, send, message, name)
+                yield finding("link-prefetch", trainer.role, send, message, name)
             else:
                 done.add(table)
     for table in tables if len(cluster.parts) == 1 else ():
         if table not in done and any(table in server.parameters for server in cluster.servers.values()):
             op = trainer.main.of("prefetch")[0].op
-            yield finding(PREFETCH, trainer.role, op, f"the gradient of %{table} is not split and sent", table)
+            yield finding("link-prefetch", trainer.role, op, f"the gradient of %{table} is not split and sent", table)
 
 
 def check_table_blocks(server: Server) -> Iterator[Diagnostic]:
@@ -147,12 +152,12 @@ def check_table_blocks(server: Server) -> Iterator[Diagnostic]:
         table = lookup.input("W") if lookup is not None else None
         if lookup is None or table is None or lookup.input("Ids") != name or name not in server.vars:
             message = f"prefetch_var_name_to_block_id names {entry!r}, but that block does not look %{name} up"
-            yield finding(PREFETCH, role, op, message, name)
+            yield finding("link-prefetch", role, op, message, name)
             continue
         tables.add(table)
         if table not in server.parameters or table not in server.initialised:
             message = f"rows of %{table} are looked up, which no block updates or nothing initialises"
-            yield finding(PREFETCH, role, lookup, message, table)
+            yield finding("link-prefetch", role, lookup, message, table)
     if checkpoint == -1 and not entries:
         return
     saved = blocks[checkpoint].ops if 0 < checkpoint < len(blocks) else ()
@@ -160,4 +165,4 @@ def check_table_blocks(server: Server) -> Iterator[Diagnostic]:
     if not saved or not names <= tables or not names or SAVE_PATH not in server.vars:
         shown = ", ".join([f"%{name}" for name in sorted(names)]) or "nothing"
         message = f"checkpint_block_id {checkpoint} saves {shown}, not the table that is looked up"
-        yield finding(BLOCKS, role, op, message, next(iter(sorted(tables)), ""))
+        yield finding("link-blocks", role, op, message, next(iter(sorted(tables)), ""))

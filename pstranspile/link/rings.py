@@ -8,7 +8,6 @@ from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.model import Op
 from pstranspile.ir.types import VarKind
 from pstranspile.link.base import described, finding
-from pstranspile.link.codes import COLLECTIVE, RING
 from pstranspile.link.machines import Cluster, Trainer
 from pstranspile.ops.attributes import int_attr, strings_attr
 
@@ -26,23 +25,25 @@ def check_meeting(trainers: Sequence[Trainer]) -> Iterator[Diagnostic]:
         role, result = trainer.role, trainer.startup.of("gen_nccl_id")
         op = result[0].op if result else Op("gen_nccl_id")
         if len(result) != 1:
-            yield finding(RING, role, op, f"{len(result)} gen_nccl_id ops at start-up, must be 1")
+            yield finding("link-ring", role, op, f"{len(result)} gen_nccl_id ops at start-up, must be 1")
             continue
         yield from _check_ids(trainer, op)
         rank = int_attr(op, "trainer_id", -1)
         if not 0 <= rank < len(trainers) or rank in taken:
             other = f", as {taken[rank]}" if rank in taken else ""
-            yield finding(RING, role, op, f"trainer_id is {rank} of {len(trainers)}{other}", op.output("NCCLID") or "")
+            yield finding(
+                "link-ring", role, op, f"trainer_id is {rank} of {len(trainers)}{other}", op.output("NCCLID") or ""
+            )
         taken.setdefault(rank, role.name)
         if len(strings_attr(op, "trainers")) != len(trainers):
             message = f"it meets {list(strings_attr(op, 'trainers'))}, there are {len(trainers)} trainers"
-            yield finding(RING, role, op, message, op.output("NCCLID") or "")
+            yield finding("link-ring", role, op, message, op.output("NCCLID") or "")
         model = model or (trainer, op)
         for name in SHARED:
             if op.attrs.get(name) != model[1].attrs.get(name):
                 here, there = op.attrs.get(name), model[1].attrs.get(name)
                 message = f"{name} is {here!r}, in {model[0].role.name} it is {there!r}"
-                yield finding(RING, role, op, message, op.output("NCCLID") or "")
+                yield finding("link-ring", role, op, message, op.output("NCCLID") or "")
         yield from _check_same_step(trainer, model[0])
 
 
@@ -54,15 +55,17 @@ def _check_ids(trainer: Trainer, op: Op) -> Iterator[Diagnostic]:
         ranks = len(strings_attr(op, "trainers"))
         if not 1 < inner < ranks or ranks % inner:
             message = f"groups of {inner} do not divide {ranks} trainers (hierarchical_allreduce_inter_nranks)"
-            yield finding(RING, trainer.role, op, message, "NCCLID")
+            yield finding("link-ring", trainer.role, op, message, "NCCLID")
         for level in ("inter", "exter"):
             names += [f"Hierarchical_{level}_NCCLID_{i}" for i in range(count)]
     for name in names:
         var = trainer.startup.vars.get(name)
         if var is None or var.kind is not VarKind.RAW or not var.persistable:
-            yield finding(RING, trainer.role, op, f"%{name} is {described(var)}, must be a RAW persistable", name)
+            yield finding(
+                "link-ring", trainer.role, op, f"%{name} is {described(var)}, must be a RAW persistable", name
+            )
     if op.outputs.get("NCCLID") != ("NCCLID",):
-        yield finding(RING, trainer.role, op, "it does not make %NCCLID", "NCCLID")
+        yield finding("link-ring", trainer.role, op, "it does not make %NCCLID", "NCCLID")
 
 
 def _check_same_step(trainer: Trainer, model: Trainer) -> Iterator[Diagnostic]:
@@ -74,7 +77,7 @@ def _check_same_step(trainer: Trainer, model: Trainer) -> Iterator[Diagnostic]:
     at = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(mine), len(theirs)))
     op = mine[at] if at < len(mine) else Op("no op")
     message = f"op {at} of the step is another one than in {model.role.name}"
-    yield finding(COLLECTIVE, trainer.role, op, message, next(op.output_names, ""))
+    yield finding("link-collective", trainer.role, op, message, next(op.output_names, ""))
 
 
 def check_rings(cluster: Cluster) -> Iterator[Diagnostic]:
@@ -87,19 +90,21 @@ def check_rings(cluster: Cluster) -> Iterator[Diagnostic]:
         yield from _join(trainer, len(cluster.trainers), own, ranks_given)
         if not ranks_given:
             if model is not None:
-                yield finding(RING, trainer.role, Op("c_comm_init"), f"it joins no ring, {model[0].role.name} does")
+                yield finding(
+                    "link-ring", trainer.role, Op("c_comm_init"), f"it joins no ring, {model[0].role.name} does"
+                )
             continue
         rank = min(ranks_given)
         op = trainer.startup.of("c_comm_init")[0].op
         if len(ranks_given) > 1 or rank in ranks or not 0 <= rank < len(cluster.trainers):
             other = f", as {ranks[rank]}" if rank in ranks else ""
             message = f"it says it is rank {', '.join(map(str, sorted(ranks_given)))} of {len(cluster.trainers)}{other}"
-            yield finding(RING, trainer.role, op, message, op.input("X") or "")
+            yield finding("link-ring", trainer.role, op, message, op.input("X") or "")
         ranks.setdefault(rank, trainer.role.name)
         model = model or (trainer, own)
         if own != model[1]:
             message = f"it joins the rings {_rings(own)}, {model[0].role.name} joins {_rings(model[1])}"
-            yield finding(RING, trainer.role, op, message, op.input("X") or "")
+            yield finding("link-ring", trainer.role, op, message, op.input("X") or "")
 
 
 def _rings(rings: dict[int, tuple[str, ...]]) -> str:
@@ -118,16 +123,16 @@ def _join(
         source = made.get(name)
         if source is None or source.position > position:
             yield finding(
-                RING, role, op, f"ring {ring} is joined with %{name}, which no c_gen_nccl_id made before", name
+                "link-ring", role, op, f"ring {ring} is joined with %{name}, which no c_gen_nccl_id made before", name
             )
             continue
         others = list(strings_attr(source.op, "other_endpoints"))
         if int_attr(source.op, "rank", -1) != rank:
-            yield finding(RING, role, op, f"rank {rank} of ring {ring} has the id %{name} of another rank", name)
+            yield finding("link-ring", role, op, f"rank {rank} of ring {ring} has the id %{name} of another rank", name)
         if int_attr(op, "nranks", -1) != trainers or len(others) + 1 != trainers or ring in own:
             message = (
                 f"ring {ring} has {int_attr(op, 'nranks')} ranks, {len(others) + 1} endpoints, for {trainers} trainers"
             )
-            yield finding(RING, role, op, message + (", and is joined twice" if ring in own else ""), name)
+            yield finding("link-ring", role, op, message + (", and is joined twice" if ring in own else ""), name)
         place = min(max(rank, 0), len(others))
         own[ring] = (*others[:place], str(source.op.attrs.get("endpoint", "")), *others[place:])

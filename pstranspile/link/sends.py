@@ -12,7 +12,6 @@ from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.model import Op
 from pstranspile.ir.types import VarKind
 from pstranspile.link.base import described, finding, is_slice_type, same_type
-from pstranspile.link.codes import ORDER, PARTITION, SEND, UNMADE, UNSENT
 from pstranspile.link.collect import unmade
 from pstranspile.link.machines import Cluster, Server, Trainer
 from pstranspile.ops.attributes import ints_attr, strings_attr
@@ -22,13 +21,13 @@ def check_sends(trainer: Trainer, cluster: Cluster) -> Iterator[Diagnostic]:
     """The sends of a trainer's step, without the notices of step counters (`use_send_handler` false)."""
     role = trainer.role
     for op, name in unmade(trainer.main):
-        code = ORDER if op.type == "recv" else UNMADE
+        code = "link-order" if op.type == "recv" else "link-unmade"
         yield finding(code, role, op, f"no op before it makes %{name}", name)
     for _, op in trainer.main.of("send"):
         if op.attrs.get("use_send_handler") is not False:
             yield from _check_send(trainer, op, cluster)
     for _, op in trainer.startup.of("send") if not trainer.part else ():
-        yield finding(SEND, role, op, "nothing is sent to servers at start-up", next(op.input_names, ""))
+        yield finding("link-send", role, op, "nothing is sent to servers at start-up", next(op.input_names, ""))
 
 
 def _check_send(trainer: Trainer, op: Op, cluster: Cluster) -> Iterator[Diagnostic]:
@@ -38,7 +37,7 @@ def _check_send(trainer: Trainer, op: Op, cluster: Cluster) -> Iterator[Diagnost
     sent, endpoints = strings_attr(op, "send_varnames") or given, strings_attr(op, "epmap")
     if len(sent) != len(endpoints):
         message = f"{len(sent)} variables are sent to {len(endpoints)} servers"
-        yield finding(SEND, role, op, message, next(iter(sent or given), ""))
+        yield finding("link-send", role, op, message, next(iter(sent or given), ""))
     if sections or sent is not given:
         yield from _check_sections(trainer, op, given, sections, sent)
     layout = trainer.layouts.get(op.role_vars[0]) if op.role_vars else None
@@ -46,7 +45,7 @@ def _check_send(trainer: Trainer, op: Op, cluster: Cluster) -> Iterator[Diagnost
     for position, (name, endpoint) in enumerate(zip(sent, endpoints, strict=False)):
         server = servers.get(endpoint)
         if server is None or name not in server.awaited:
-            yield finding(SEND, role, op, f"%{name} goes to {endpoint!r}, which does not expect it", name)
+            yield finding("link-send", role, op, f"%{name} goes to {endpoint!r}, which does not expect it", name)
             continue
         server.senders.setdefault(name, []).append(trainer.number)
         held = server.vars.get(name)
@@ -60,7 +59,7 @@ def _check_send(trainer: Trainer, op: Op, cluster: Cluster) -> Iterator[Diagnost
         if not fits:
             mine = mine or described(variables.get(name))
             message = f"%{name} has another type on {server.role.name}: {mine} here, {described(held)} there"
-            yield finding(SEND, role, op, message, name)
+            yield finding("link-send", role, op, message, name)
         if layout is not None:
             yield from _check_place(trainer, op, server, position, name, layout)
 
@@ -74,7 +73,7 @@ def _check_place(
     if fed is not None and fed != wanted:
         there = f"slice {position} of the parameter is %{wanted}" if wanted else f"it has {len(layout)} slices"
         message = f"%{name} is piece {position} and is applied to %{fed} on {server.role.name}, but {there}"
-        yield finding(PARTITION, trainer.role, op, message, name)
+        yield finding("link-partition", trainer.role, op, message, name)
 
 
 def _check_sections(
@@ -83,13 +82,13 @@ def _check_sections(
     """A whole variable for the communicator: as many sections as names, which have its rows between them."""
     if len(given) != 1 or len(sections) != len(sent):
         message = f"{len(given)} variables with {len(sections)} sections are sent as {len(sent)}"
-        yield finding(PARTITION, trainer.role, op, message, next(iter(given), ""))
+        yield finding("link-partition", trainer.role, op, message, next(iter(given), ""))
         return
     whole = trainer.main.vars.get(given[0])
     rows = whole.shape[0] if whole is not None and whole.shape else -1
     if sum(sections) != rows:
         message = f"the sections {list(sections)} of %{given[0]} have {sum(sections)} rows, it has {rows}"
-        yield finding(PARTITION, trainer.role, op, message, given[0])
+        yield finding("link-partition", trainer.role, op, message, given[0])
 
 
 def check_senders(server: Server, trainers: int) -> Iterator[Diagnostic]:
@@ -109,7 +108,7 @@ def check_senders(server: Server, trainers: int) -> Iterator[Diagnostic]:
             wanted = 1 if server.mode == 0 and name in summed else trainers
             var = server.vars.get(name)
             if var is not None and var.kind is not VarKind.SELECTED_ROWS:
-                yield finding(SEND, server.role, server.op, f"%{name} is sent, but it is not an input", name)
+                yield finding("link-send", server.role, server.op, f"%{name} is sent, but it is not an input", name)
         elif server.mode == 0:
             wanted = 1
         if len(senders) != wanted or len(set(senders)) != wanted:
@@ -127,4 +126,4 @@ def _unsent(server: Server, op: Op, name: str, senders: Sequence[int], wanted: i
     who = ", ".join([f"trainer {n}" for n in sorted(senders)]) or "no trainer"
     needed = "every trainer once" if wanted == trainers and wanted > 1 else f"{wanted}"
     message = f"%{name} is sent by {len(senders)} trainers ({who}), must be {needed}"
-    return finding(UNSENT, server.role, op, message, name)
+    return finding("link-unsent", server.role, op, message, name)

@@ -9,7 +9,6 @@ from pstranspile.ir.attributes import BlockRefs
 from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.types import VarKind
 from pstranspile.link.base import finding
-from pstranspile.link.codes import BLOCKS, MERGE, STATE, UNSERVED
 from pstranspile.link.machines import Server
 from pstranspile.ops import schema_of
 from pstranspile.ops.attributes import ints_attr, strings_attr
@@ -34,13 +33,13 @@ def _check_blocks(server: Server) -> Iterator[Diagnostic]:
     given = tuple(listed) if isinstance(listed, BlockRefs) else ()
     if not given or len(given) != len(server.blocks) or len(set(given)) != len(given):
         message = f"optimize_blocks {list(given)} are not blocks of the program, each once ({len(blocks)} blocks)"
-        yield finding(BLOCKS, role, op, message)
+        yield finding("link-blocks", role, op, message)
     if server.rates != -1 and server.rates not in server.blocks[:1]:
         message = f"lr_decay_block_id {server.rates} is not the first of optimize_blocks {list(server.blocks)}"
-        yield finding(BLOCKS, role, op, message)
+        yield finding("link-blocks", role, op, message)
     for index in server.blocks:
         if index != server.rates and not blocks[index].ops and len(server.blocks) > 1:
-            yield finding(BLOCKS, role, op, f"block {index} has no ops")
+            yield finding("link-blocks", role, op, f"block {index} has no ops")
 
 
 def _check_updates(server: Server) -> Iterator[Diagnostic]:
@@ -48,7 +47,7 @@ def _check_updates(server: Server) -> Iterator[Diagnostic]:
     for index, op in server.idle:
         name = op.input("Param") or next(op.input_names, "")
         message = f"block {index} does not update %{name}, or not with what it receives"
-        yield finding(BLOCKS, server.role, op, message, name)
+        yield finding("link-blocks", server.role, op, message, name)
 
 
 def _check_gradient_map(server: Server) -> Iterator[Diagnostic]:
@@ -59,18 +58,20 @@ def _check_gradient_map(server: Server) -> Iterator[Diagnostic]:
         name, _, text = entry.rpartition(":")
         block = int(text) if text.isdigit() else -1
         if name not in server.vars or name not in server.touched.get(block, ()) or name in mapped:
-            yield finding(BLOCKS, role, op, f"grad_to_block_id names {entry!r}, but that block does not use it", name)
+            yield finding(
+                "link-blocks", role, op, f"grad_to_block_id names {entry!r}, but that block does not use it", name
+            )
         mapped[name] = block
     served = set(mapped.values())
     for name, (index, reader) in server.outside.items():
         if name in server.sent and index not in served:
             message = f"block {index} uses %{name}, but grad_to_block_id does not name the block"
-            yield finding(BLOCKS, role, reader, message, name)
+            yield finding("link-blocks", role, reader, message, name)
         elif server.mode != 0 and name in server.sent and name not in mapped:
-            yield finding(BLOCKS, role, reader, f"grad_to_block_id does not name %{name}", name)
+            yield finding("link-blocks", role, reader, f"grad_to_block_id does not name %{name}", name)
     for name in op.inputs.get("X", ()):
         if name not in server.outside:
-            yield finding(BLOCKS, role, op, f"%{name} is received, but no block uses it", name)
+            yield finding("link-blocks", role, op, f"%{name} is received, but no block uses it", name)
     yield from _check_sparse(server, mapped)
 
 
@@ -83,7 +84,9 @@ def _check_sparse(server: Server, mapped: dict[str, int]) -> Iterator[Diagnostic
         held = server.vars.get(parameter)
         touched = server.touched.get(mapped.get(name, -1), ())
         if name not in mapped or held is None or parameter not in touched:
-            yield finding(BLOCKS, role, op, f"sparse_grad_to_param names {entry!r}, which no block updates", name)
+            yield finding(
+                "link-blocks", role, op, f"sparse_grad_to_param names {entry!r}, which no block updates", name
+            )
     for name, block in mapped.items():
         var = server.vars.get(name)
         if var is None or var.kind is not VarKind.SELECTED_ROWS or name in paired:
@@ -92,7 +95,7 @@ def _check_sparse(server: Server, mapped: dict[str, int]) -> Iterator[Diagnostic
         held, update = server.vars.get(table), server.parameters.get(table)
         direct = update is not None and (update.type == "sum" or update.inputs.get("Grad") == (name,))
         if direct and held is not None and held.kind is VarKind.LOD_TENSOR:
-            yield finding(BLOCKS, role, op, f"sparse_grad_to_param does not name %{name}", name)
+            yield finding("link-blocks", role, op, f"sparse_grad_to_param does not name %{name}", name)
 
 
 def _check_reads(server: Server) -> Iterator[Diagnostic]:
@@ -100,7 +103,7 @@ def _check_reads(server: Server) -> Iterator[Diagnostic]:
     for name, (_, op) in server.outside.items():
         if name not in listed and name not in server.sent and name not in FILLED_BY_THE_SERVER:
             message = f"%{name} is neither received, made before this, nor initialised"
-            yield finding(UNSERVED, server.role, op, message, name)
+            yield finding("link-unserved", server.role, op, message, name)
 
 
 def check_merges(server: Server, trainers: int) -> Iterator[Diagnostic]:
@@ -118,11 +121,11 @@ def check_merges(server: Server, trainers: int) -> Iterator[Diagnostic]:
         if len(names) != trainers or sorted(senders) != all_trainers:
             who = ", ".join(map(str, sorted(senders)))
             message = f"it adds up {len(names)} gradients of the trainers {who}, there are {trainers}"
-            yield finding(MERGE, server.role, merged.op, message, names[0])
+            yield finding("link-merge", server.role, merged.op, message, names[0])
         if names[0] in listed and (merged.factor is None or not isclose(merged.factor, 1.0 / trainers, rel_tol=1e-6)):
             name = merged.op.output("Out") or names[0]
             message = f"%{name}, the sum of {trainers} gradients, is multiplied by {merged.factor}"
-            yield finding(MERGE, server.role, merged.scale or merged.op, message, name)
+            yield finding("link-merge", server.role, merged.scale or merged.op, message, name)
 
 
 def _check_dims(server: Server) -> Iterator[Diagnostic]:
@@ -140,11 +143,11 @@ def _check_dims(server: Server) -> Iterator[Diagnostic]:
                 continue
             if state.shape != parameter.shape and state.kind is not VarKind.SELECTED_ROWS:
                 message = f"%{state.name} is {list(state.shape)}, but %{name} is {list(parameter.shape)}"
-                yield finding(STATE, server.role, op, message, state.name)
+                yield finding("link-state", server.role, op, message, state.name)
     for op in server.misfits:
         name = op.outputs["Out"][0]
         message = f"it makes %{name} as {list(ints_attr(op, 'shape'))}, which is {list(variables[name].shape)} here"
-        yield finding(STATE, server.role, op, message, name)
+        yield finding("link-state", server.role, op, message, name)
 
 
 def _following(kind: str) -> tuple[str, ...]:

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.model import Op
 from pstranspile.link.base import described, finding, names_text
-from pstranspile.link.codes import LOOKUP, ORDER, OWNER, PREFETCH, UNFETCHED
 from pstranspile.link.collect import REMOTE_LOOKUPS
 from pstranspile.link.machines import Cluster, Trainer
 from pstranspile.ops.attributes import ints_attr, strings_attr
@@ -45,33 +44,33 @@ def _check_lookup(trainer: Trainer, op: Op, cluster: Cluster) -> Iterator[Diagno
     endpoints = strings_attr(op, "endpoints") or strings_attr(op, "epmap")
     if not len(names) == len(heights) == len(endpoints):
         message = f"%{table} has {len(names)} table_names, {len(heights)} height_sections, {len(endpoints)} endpoints"
-        yield finding(LOOKUP, role, op, message, table)
+        yield finding("link-lookup", role, op, message, table)
     whole = trainer.main.vars.get(table)
     dims = whole.shape if whole is not None else ()
     if whole is None or not dims or sum(heights) != dims[0]:
         message = f"height_sections {list(heights)} are not the rows of %{table}, {described(whole)}"
-        yield finding(LOOKUP, role, op, message, table)
+        yield finding("link-lookup", role, op, message, table)
         return
     again = table in trainer.layouts
     for name, height, endpoint in zip(names, heights, endpoints, strict=False):
         server = cluster.servers.get(endpoint)
         held = server.vars.get(name) if server else None
         if server is None or held is None or not held.persistable:
-            yield finding(LOOKUP, role, op, f"{endpoint!r} does not hold %{name}, a slice of %{table}", name)
+            yield finding("link-lookup", role, op, f"{endpoint!r} does not hold %{name}, a slice of %{table}", name)
             continue
         server.looked_up.add(name)
         if not again:
             server.fetched[name] = server.fetched.get(name, 0) + 1
         if held.dtype is not whole.dtype or held.shape != (height, *dims[1:]):
             message = f"%{name} is {described(held)} on {server.role.name}, the lookup takes {height} rows of it"
-            yield finding(LOOKUP, role, op, message, name)
+            yield finding("link-lookup", role, op, message, name)
         owners = cluster.owners.get(name)
         if owners != [endpoint]:
             shown = ", ".join(owners or ()) or "none"
-            yield finding(OWNER, role, op, f"%{name} is looked up on {endpoint}, updated by {shown}", name)
+            yield finding("link-owner", role, op, f"%{name} is looked up on {endpoint}, updated by {shown}", name)
     known = trainer.layouts.setdefault(table, tuple(names))
     if known != tuple(names):
-        yield finding(LOOKUP, role, op, f"%{table} is made of other slices than in another op", table)
+        yield finding("link-lookup", role, op, f"%{table} is made of other slices than in another op", table)
 
 
 def _backward(trainer: Trainer) -> dict[str, str]:
@@ -85,7 +84,7 @@ def _backward(trainer: Trainer) -> dict[str, str]:
 
 def _check_pairs(trainer: Trainer, op: Op, backward: Mapping[str, str]) -> Iterator[Diagnostic]:
     """As many results as ids, all declared, and the gradient of each result is computed with the same ids."""
-    code = PREFETCH if op.type == "merge_ids" else LOOKUP
+    code = "link-prefetch" if op.type == "merge_ids" else "link-lookup"
     results = op.outputs.get("Outputs") or op.outputs.get("Out", ())
     ids = op.inputs.get("Ids", ())
     missing = [name for name in (*ids, *results) if name not in trainer.main.vars]
@@ -107,13 +106,13 @@ def check_dims(trainer: Trainer, tables: Mapping[str, Op]) -> Iterator[Diagnosti
     made = {name for op in trainer.startup.program.main_block.ops for name in op.output_names}
     for table, op in tables.items():
         if table not in made:
-            yield finding(LOOKUP, trainer.role, op, f"no op at start-up gives %{table} its dims", table)
+            yield finding("link-lookup", trainer.role, op, f"no op at start-up gives %{table} its dims", table)
     for _, op in trainer.startup.of("fake_init"):
         name = op.output("Out") or ""
         var = trainer.main.vars.get(name)
         if name in tables and var is not None and tuple(ints_attr(op, "shape")) != var.shape:
             message = f"it gives %{name} the dims {list(ints_attr(op, 'shape'))}, which is {described(var)}"
-            yield finding(LOOKUP, trainer.role, op, message, name)
+            yield finding("link-lookup", trainer.role, op, message, name)
 
 
 def _check_uses(trainer: Trainer, faked: set[str], results: dict[str, Op]) -> Iterator[Diagnostic]:
@@ -127,15 +126,15 @@ def _check_uses(trainer: Trainer, faked: set[str], results: dict[str, Op]) -> It
             for name in names:
                 if name in results and name not in made:
                     message = f"%{name} is used by {op.type} before it is looked up"
-                    yield finding(ORDER, role, results[name], message, name)
+                    yield finding("link-order", role, results[name], message, name)
                     made.add(name)
                 elif name in absent and op.type not in READS_NO_VALUE and not op.attrs.get("table_names"):
-                    yield finding(UNFETCHED, role, op, f"%{name} has no value on this machine", name)
+                    yield finding("link-unfetched", role, op, f"%{name} has no value on this machine", name)
         for names in op.outputs.values():
             made.update(names)
             for name in names:
                 if name in awaited:
                     message = f"it takes the ids %{name}, which {op.type} makes after it"
-                    yield finding(ORDER, role, awaited[name], message, name)
+                    yield finding("link-order", role, awaited[name], message, name)
         if id(op) in lookups:
             awaited.update((name, op) for name in op.inputs.get("Ids", ()) if name not in made)

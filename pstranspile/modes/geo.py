@@ -11,7 +11,6 @@ from pstranspile.analysis.facts import Facts
 from pstranspile.analysis.tables import is_sparse
 from pstranspile.emit.pserver_startup import Initialisers, emit_pserver_startup
 from pstranspile.emit.several import together, training_names
-from pstranspile.ir.codes import declare
 from pstranspile.ir.diagnostics import Diagnostic, error, raise_errors, warning
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module, Origin, Program, Role
@@ -35,12 +34,6 @@ from pstranspile.plan.plan import DistributedVar, GeoPlan, Plan, PlannedParamete
 
 if TYPE_CHECKING:
     from pstranspile.plan.edited import PlanFile
-
-NAME = declare(
-    "geo-name",
-    "The program uses a name that mode geo needs for something else, or a parameter has one that Fluid's communicator "
-    "can't be told.",
-)
 
 
 class Part(NamedTuple):
@@ -216,14 +209,18 @@ def _taken(module: Module, plan: Plan) -> list[Diagnostic]:
         for name, var in program.main_block.vars.items():
             if name in needed:
                 message = f"%{name} {needed[name]} in mode geo; the program uses it for something else: rename it"
-                findings.setdefault(name, error(NAME, message, var.location, focus=f"%{name}"))
+                findings.setdefault(name, error("geo-name", message, var.location, focus=f"%{name}"))
     return list(findings.values())
 
 
 def _hard_to_tell(plan: Plan) -> Sequence[Diagnostic]:
     """Warnings for names that hold what separates them in the text that Fluid's communicator reads."""
     return [
-        warning(NAME, f"Fluid's communicator can't be told of %{p.name}: its name has # or & in it", focus=f"%{p.name}")
+        warning(
+            "geo-name",
+            f"Fluid's communicator can't be told of %{p.name}: its name has # or & in it",
+            focus=f"%{p.name}",
+        )
         for p in plan.parameters
         if "#" in p.name or "&" in p.name
     ]

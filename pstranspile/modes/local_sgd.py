@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pstranspile.analysis import collective_codes as codes
 from pstranspile.analysis.collective import Reduction, find_averages, first_updated
 from pstranspile.emit.collective import scale, sum_over_ring, wait_for_computing, wait_for_rings
 from pstranspile.emit.rules import AVERAGE_PARAMETERS, FIRST_SNAPSHOT, SUM_DIFFERENCES, WAIT_SUMS, made, made_of_program
@@ -124,7 +123,7 @@ def _name_problems(module: Module, averages: tuple[Reduction, ...]) -> list[Diag
     taken = {name for program in module.programs.values() for block in program.blocks for name in block.vars}
     return [
         error(
-            codes.NAME,
+            "collective-name",
             f"%{snapshot_name(name)} is the name of the snapshot of %{name} in mode local-sgd; "
             "the program uses it for something else: rename it",
             focus=f"%{snapshot_name(name)}",

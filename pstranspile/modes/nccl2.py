@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from pstranspile.analysis import collective_codes as codes
 from pstranspile.emit.rules import EXCHANGE_IDS, made_of_program
 from pstranspile.ir.attributes import AttrValue, Strings
 from pstranspile.ir.diagnostics import error, raise_errors
@@ -105,7 +104,7 @@ class Nccl2:
         declared = module[STARTUP].main_block.vars
         raise_errors(
             error(
-                codes.NAME,
+                "collective-name",
                 f"%{name} is the name under which Fluid's executor looks for the id of a communicator in mode nccl2; "
                 "the program uses it for something else: rename it",
                 declared[name].location,

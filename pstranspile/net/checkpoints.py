@@ -12,7 +12,6 @@ from pstranspile.checkpoint.store import read_manifest
 from pstranspile.compile import Compiled
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.job.modes import Promise, settings_of
-from pstranspile.net.codes import CHECKPOINT
 from pstranspile.net.outcome import gather
 from pstranspile.net.parts import Part, part_file, read_part, values_of, write_part
 from pstranspile.run.cluster.cluster import Cluster
@@ -91,4 +90,4 @@ def _fill(machine: Any, part: Part) -> None:
 
 
 def _refused(message: str) -> DiagnosticError:
-    return DiagnosticError([error(CHECKPOINT, message)])
+    return DiagnosticError([error("launch-checkpoint", message)])

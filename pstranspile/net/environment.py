@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
-from pstranspile.net.codes import ROLE
 
 
 def role_of_environment(environment: Mapping[str, str], servers: Mapping[str, str]) -> tuple[str, dict[str, str]]:
@@ -36,4 +35,4 @@ def role_of_environment(environment: Mapping[str, str], servers: Mapping[str, st
 
 
 def _refused(message: str) -> DiagnosticError:
-    return DiagnosticError([error(ROLE, message)])
+    return DiagnosticError([error("start-role", message)])

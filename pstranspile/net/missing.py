@@ -5,11 +5,10 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
-from pstranspile.net.codes import MISSING
 
 
 def require_grpc() -> None:
     """Raises DiagnosticError if grpcio is not installed."""
     if find_spec("grpc") is None:
         message = "processes talk by gRPC, which is not installed; get it with: pip install 'pstranspile[cluster]'"
-        raise DiagnosticError([error(MISSING, message)])
+        raise DiagnosticError([error("start-library", message)])

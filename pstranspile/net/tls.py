@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location
-from pstranspile.net.codes import TLS
 
 AUTHORITY, CERTIFICATE, KEY = "ca.crt", "tls.crt", "tls.key"
 """Files of a folder: the authority that has signed all certificates of the job, this machine's own, and its key."""
@@ -39,13 +38,13 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as problem:
         message = f"can't be read: {problem.strerror}; --tls DIR holds {AUTHORITY}, {CERTIFICATE} and {KEY}"
-        raise DiagnosticError([error(TLS, message, Location(str(path)))]) from None
+        raise DiagnosticError([error("start-tls", message, Location(str(path)))]) from None
 
 
 def require_guarded(addresses: Mapping[str, str], roles: Iterable[str]) -> None:
     """Raises DiagnosticError if one of these machines is not on this host, where what is said could be overheard."""
     found = [
-        error(TLS, f"{role} is at {addresses[role]}, which is not on this host; give --tls DIR, or --insecure")
+        error("start-tls", f"{role} is at {addresses[role]}, which is not on this host; give --tls DIR, or --insecure")
         for role in roles
         if role in addresses and not _on_this_host(addresses[role])
     ]

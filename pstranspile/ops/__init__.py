@@ -12,7 +12,6 @@ from functools import cache
 from pathlib import Path
 
 from pstranspile.ir.attributes import AttrKind, AttrValue, float32
-from pstranspile.ir.codes import declare as declare_code
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op
@@ -23,8 +22,6 @@ GROUP = "pstranspile.ops"
 
 They are looked for when an op type comes up that is not one of ours.
 """
-
-FAMILY = declare_code("op-family", "An op family of another installed package can't be loaded.")
 
 
 def families() -> list[str]:
@@ -49,7 +46,7 @@ def _load_others() -> None:
             point.load()
         except Exception as reason:  # whatever the other package does as it is imported
             message = f"the op family {point.name!r} ({point.value}) can't be loaded: {type(reason).__name__}: {reason}"
-            raise DiagnosticError([error(FAMILY, message)]) from reason
+            raise DiagnosticError([error("op-family", message)]) from reason
 
 
 def schema_of(op_type: str) -> OpSchema | None:

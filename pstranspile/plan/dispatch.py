@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
-from pstranspile.plan import codes
 
 
 class Placeable(NamedTuple):
@@ -78,7 +77,7 @@ def make_dispatcher(split_method: str, endpoints: Sequence[str]) -> Dispatcher:
         return result(list(endpoints))
     except (Exception, SystemExit) as reason:  # anything the user's own module does at import or construction
         message = f"split_method {split_method!r}: {type(reason).__name__}: {reason}"
-        raise DiagnosticError([error(codes.DISPATCHER, message)]) from reason
+        raise DiagnosticError([error("dispatcher", message)]) from reason
 
 
 def dispatch(dispatcher: Dispatcher, slices: Sequence[Placeable], endpoints: Sequence[str]) -> tuple[str, ...]:
@@ -87,12 +86,12 @@ def dispatch(dispatcher: Dispatcher, slices: Sequence[Placeable], endpoints: Seq
         answer = tuple(dispatcher.dispatch(slices))
     except (Exception, SystemExit) as reason:  # the user's own code
         message = f"the dispatcher failed on %{slices[0].name}: {type(reason).__name__}: {reason}"
-        raise DiagnosticError([error(codes.DISPATCHER, message)]) from reason
+        raise DiagnosticError([error("dispatcher", message)]) from reason
     if len(answer) != len(slices):
         message = f"the dispatcher gave {len(answer)} endpoints for {len(slices)} slices of %{slices[0].name}"
-        raise DiagnosticError([error(codes.DISPATCHER, message)])
+        raise DiagnosticError([error("dispatcher", message)])
     for name, endpoint in zip((s.name for s in slices), answer, strict=True):
         if endpoint not in endpoints:
             message = f"the dispatcher gave {endpoint!r} for %{name}, which is not a server of the job"
-            raise DiagnosticError([error(codes.DISPATCHER, message)])
+            raise DiagnosticError([error("dispatcher", message)])
     return answer

@@ -11,7 +11,6 @@ from pstranspile.analysis.facts import Facts
 from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, Note, error, first_findings, raise_errors
 from pstranspile.ir.model import Location, SourceText
 from pstranspile.job import Job
-from pstranspile.plan import codes
 from pstranspile.plan.make import Piece, assemble, send_order
 from pstranspile.plan.plan import Plan
 from pstranspile.plan.slices import Cut
@@ -73,7 +72,7 @@ def read_plan(text: str, file: str = "<plan>") -> PlanFile:
         unreadable = next(filter(_is_unreadable, _STRINGS.findall(line)), None)
         if unreadable is not None:
             message = f"{unreadable[:80]} is no string: it has an escape or a character that strings don't have"
-            findings.append(error(codes.PLAN_SYNTAX, message, location, focus=unreadable))
+            findings.append(error("plan-syntax", message, location, focus=unreadable))
             continue
         if match := _SLICE.fullmatch(line):
             name, start, stop, given, endpoint = match.groups()
@@ -87,12 +86,12 @@ def read_plan(text: str, file: str = "<plan>") -> PlanFile:
         elif line.split(" ")[0] in ("plan", "source") and line.count(" ") == 1:
             header.update([(line.split(" ")[0], line.split(" ")[1])])
         else:
-            findings.append(error(codes.PLAN_SYNTAX, f"not a line of a plan: {line[:80]!r}", location))
+            findings.append(error("plan-syntax", f"not a line of a plan: {line[:80]!r}", location))
     if header.get("plan") != "1":
         message = (
             f"the file is not a plan of version 1 (its first line must be `plan 1`): {header.get('plan', '')[:40]!r}"
         )
-        findings.append(error(codes.PLAN_SYNTAX, message, Location(file, 1, 1)))
+        findings.append(error("plan-syntax", message, Location(file, 1, 1)))
     raise_errors(first_findings(findings))
     return PlanFile(SourceText(file, text), header.get("source", ""), *job, tuple(lines))
 
@@ -123,10 +122,10 @@ def apply_plan(plan: PlanFile, source: str, facts: Facts, job: Job, pieces: Sequ
             near = get_close_matches(line.parameter, known, 1)
             hint = f"; did you mean {quoted(near[0])}?" if near else ""
             message = f"{quoted(line.parameter)} is not a parameter that the program distributes{hint}"
-            findings.append(error(codes.PLAN_INVALID, message, line.location, focus=quoted(line.parameter)))
+            findings.append(error("plan-invalid", message, line.location, focus=quoted(line.parameter)))
         if line.endpoint not in job.pservers:
             message = f"{line.endpoint!r} is not a server of the job"
-            findings.append(error(codes.PLAN_INVALID, message, line.location, focus=json.dumps(line.endpoint)))
+            findings.append(error("plan-invalid", message, line.location, focus=json.dumps(line.endpoint)))
         by_parameter.setdefault(line.parameter, []).append(line)
     edited: list[Piece] = []
     placed: dict[int, tuple[str, ...]] = {}
@@ -149,7 +148,7 @@ def check_plan_without_servers(plan: PlanFile, source: str, job: Job) -> None:
     """Raises DiagnosticError when a plan file was made for something else, or places parameters on servers."""
     raise_errors(_mismatches(plan, source, job))
     message = f"mode {job.mode} has no servers on which a parameter could be placed"
-    raise_errors(error(codes.PLAN_INVALID, message, line.location) for line in plan.lines)
+    raise_errors(error("plan-invalid", message, line.location) for line in plan.lines)
 
 
 def _mismatches(plan: PlanFile, source: str, job: Job) -> list[Diagnostic]:
@@ -157,12 +156,12 @@ def _mismatches(plan: PlanFile, source: str, job: Job) -> list[Diagnostic]:
     findings: list[Diagnostic] = []
     if plan.source != source:
         message = f"the plan was made for another program: it says {plan.source or 'nothing'}, this one is {source}"
-        findings.append(error(codes.PLAN_MISMATCH, message, start))
+        findings.append(error("plan-mismatch", message, start))
     wanted = (job.mode, job.trainers, job.pservers)
     if (plan.mode, plan.trainers, plan.pservers) != wanted:
         given = f"mode={plan.mode} trainers={plan.trainers} pservers={list(plan.pservers)}"
         message = f"the plan was made for another job ({given}), not for mode={job.mode} trainers={job.trainers}"
-        findings.append(error(codes.PLAN_MISMATCH, f"{message} pservers={list(job.pservers)}", start))
+        findings.append(error("plan-mismatch", f"{message} pservers={list(job.pservers)}", start))
     return findings
 
 
@@ -172,19 +171,19 @@ def _cover_problems(
     """Rows that no line or two lines place, and slices of a parameter that can't be cut."""
     name = quoted(piece.update.parameter)
     if not lines:
-        return [error(codes.PLAN_INVALID, f"no line places {name}", Location(plan.text.file, 1, 1))]
+        return [error("plan-invalid", f"no line places {name}", Location(plan.text.file, 1, 1))]
     findings: list[Diagnostic] = []
     at = 0
     for line, cut in zip(lines, cuts, strict=True):
         if cut.start != at or cut.stop <= cut.start:
             what = "overlap" if cut.start < at else "leave a gap"
             message = f"rows {cut.start}..{cut.stop} of {name} {what}: row {at} comes next"
-            findings.append(error(codes.PLAN_INVALID, message, line.location))
+            findings.append(error("plan-invalid", message, line.location))
         at = max(at, cut.stop)
     if at != rows and not findings:
-        findings.append(error(codes.PLAN_INVALID, f"{name} has rows 0..{rows}, the plan 0..{at}", lines[-1].location))
+        findings.append(error("plan-invalid", f"{name} has rows 0..{rows}, the plan 0..{at}", lines[-1].location))
     if len(cuts) > 1 and piece.update.whole:
-        findings.append(error(codes.PLAN_INVALID, f"{name} can't be cut: {piece.update.whole}", lines[1].location))
+        findings.append(error("plan-invalid", f"{name} can't be cut: {piece.update.whole}", lines[1].location))
     return findings
 
 
@@ -197,7 +196,7 @@ def _together_problems(facts: Facts, by_parameter: dict[str, list[PlanLine]]) ->
             names = " ".join(quoted(name) for name in group.parameters)
             note = Note(f"together and uncut: {names}", lines[0].location)
             message = f"{quoted(apart.parameter)} must stay whole, and together with the other parameters of its group"
-            findings.append(error(codes.PLAN_INVALID, message, apart.location, notes=[note]))
+            findings.append(error("plan-invalid", message, apart.location, notes=[note]))
     return findings
 
 
@@ -209,5 +208,5 @@ def _name_problems(plan: Plan, by_parameter: dict[str, list[PlanLine]]) -> list[
         for s, line in zip(parameter.slices, lines, strict=True):
             if line.name is not None and line.name != s.name:
                 message = f"this slice is called {quoted(s.name)}; names can't be chosen (leave out the arrow)"
-                findings.append(error(codes.PLAN_INVALID, message, line.location, focus=quoted(line.name)))
+                findings.append(error("plan-invalid", message, line.location, focus=quoted(line.name)))
     return findings

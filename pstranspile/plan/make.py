@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from pstranspile.analysis.codes import SLICED_NORM
 from pstranspile.analysis.facts import Facts
 from pstranspile.analysis.tables import is_sparse
 from pstranspile.analysis.updates import Update, follows_parameter
@@ -16,7 +15,6 @@ from pstranspile.ir.passes import Steps
 from pstranspile.job import Job
 from pstranspile.ops import schema_of
 from pstranspile.ops.schema import Slicing
-from pstranspile.plan import codes
 from pstranspile.plan.dispatch import Placeable, dispatch, make_dispatcher
 from pstranspile.plan.initialisers import can_slice
 from pstranspile.plan.names import CONTROL, NameMint, slice_name, trainer_suffix
@@ -70,7 +68,7 @@ def slice_variables(facts: Facts, startup: Program | None, job: Job) -> tuple[li
     table = facts.lookup_table.parameter if facts.lookup_table else None
     if table in unsliceable:
         message = f"%{table} is dealt out to the servers: {unsliceable[table].type} can't make a part of it"
-        findings.append(at_op(codes.WHOLE_INITIALISER, message, unsliceable[table]))
+        findings.append(at_op("whole-initialiser", message, unsliceable[table]))
     servers = len(job.pservers) if job.slice_var_up else 1
     prefetched = {table.parameter for table in facts.tables}
     variables = facts.program.main_block.vars
@@ -89,7 +87,7 @@ def slice_variables(facts: Facts, startup: Program | None, job: Job) -> tuple[li
             )
             if len(cuts) > 1:
                 message = f"%{update.parameter} is kept whole: {update.whole}"
-                findings.append(at_op(codes.WHOLE_INITIALISER, message, initialiser, severity=Severity.WARNING))
+                findings.append(at_op("whole-initialiser", message, initialiser, severity=Severity.WARNING))
         if len(cuts) > 1:
             if update.whole or update.parameter in grouped:
                 cuts = (Cut(0, tensor.shape[0]),)
@@ -117,7 +115,7 @@ def _tensor_of(facts: Facts, update: Update, var: Var | None) -> tuple[TensorTyp
     focus = f"%{update.parameter}"
     if var is None or var.tensor is None or min(var.shape, default=-1) < 0:
         shown = "no declaration" if var is None else "no static shape"
-        return None, at_op(codes.UNKNOWN_SHAPE, f"%{update.parameter} has {shown}", op, focus=focus)
+        return None, at_op("parameter-shape", f"%{update.parameter} has {shown}", op, focus=focus)
     return var.tensor, None
 
 
@@ -129,7 +127,7 @@ def _norm_warnings(facts: Facts, update: Update) -> list[Diagnostic]:
         schema = schema_of(op.type)
         if schema is not None and schema.whole_norm:
             message = f"%{update.parameter} is cut, and each server will use the norm of its own slice"
-            findings.append(at_op(SLICED_NORM, message, op, severity=Severity.WARNING))
+            findings.append(at_op("sliced-norm", message, op, severity=Severity.WARNING))
     return findings
 
 
@@ -155,7 +153,7 @@ def send_order(count: int, random_seed: int, slice_var_up: bool) -> tuple[int, .
     if not slice_var_up and count > 1:
         if not 0 <= random_seed < 1 << 32:
             message = f"the program's random seed is {random_seed}; with slice_var_up=false it must be 0 to {2**32 - 1}"
-            raise DiagnosticError([error(codes.SEED, message)])
+            raise DiagnosticError([error("shuffle-seed", message)])
         import numpy as np  # few jobs need it here
 
         np.random.RandomState(random_seed).shuffle(order)

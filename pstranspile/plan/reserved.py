@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pstranspile.ir.diagnostics import Diagnostic, error
 from pstranspile.ir.model import Program
-from pstranspile.plan import codes
 from pstranspile.plan.names import trainer_suffix
 from pstranspile.plan.plan import Plan, Slice
 
@@ -41,5 +40,5 @@ def reserved_names(program: Program, startup: Program, plan: Plan) -> list[Diagn
     findings: list[Diagnostic] = []
     for name, var in named:
         message = f"%{name} must have another name: servers keep there {taken[name]}"
-        findings.append(error(codes.RESERVED, message, var.location, focus=f"%{name}"))
+        findings.append(error("reserved-name", message, var.location, focus=f"%{name}"))
     return findings

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pstranspile.analysis.codes import TABLE_UPDATE
 from pstranspile.analysis.facts import Facts
 from pstranspile.analysis.lookup_table import LookupTable
 from pstranspile.ir.diagnostics import DiagnosticError, at_op
 from pstranspile.job import Job
-from pstranspile.plan import codes
 from pstranspile.plan.names import CONTROL, NameMint, trainer_suffix
 from pstranspile.plan.plan import PlannedTable
 from pstranspile.plan.reserved import TABLE_PATH
@@ -20,16 +18,16 @@ def plan_table(facts: Facts, job: Job, table: LookupTable, mint: NameMint) -> Pl
     var = variables.get(table.parameter)
     if var is None or var.tensor is None or len(var.shape) != 2 or min(var.shape) < 0:
         message = f"%{table.parameter} has no static shape [rows, width]"
-        raise DiagnosticError([at_op(codes.UNKNOWN_SHAPE, message, optimizer, focus=f"%{table.parameter}")])
+        raise DiagnosticError([at_op("parameter-shape", message, optimizer, focus=f"%{table.parameter}")])
     rate = optimizer.input("LearningRate")
     if rate is None:
         message = f"the distributed lookup table %{table.parameter} is updated by sgd, and {optimizer.type} has no rate"
-        raise DiagnosticError([at_op(TABLE_UPDATE, message, optimizer, focus=f"%{table.parameter}")])
+        raise DiagnosticError([at_op("table-update", message, optimizer, focus=f"%{table.parameter}")])
     ids, rows = variables[first.inputs["Ids"][0]].tensor, variables[first.outputs["Out"][0]].tensor
     if ids is None or rows is None:
         wrong = first.inputs["Ids"][0] if ids is None else first.outputs["Out"][0]
         message = f"%{wrong} must be declared with an element type and dims to be looked up on servers"
-        raise DiagnosticError([at_op(codes.UNKNOWN_SHAPE, message, first, focus=f"%{wrong}")])
+        raise DiagnosticError([at_op("parameter-shape", message, first, focus=f"%{wrong}")])
     servers = range(len(job.pservers))
     suffixes = [f"{who}.pserver_{s}" for who in ("", *map(trainer_suffix, range(job.trainers))) for s in servers]
     return PlannedTable(

@@ -11,7 +11,6 @@ from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.expect import expect_program
 from pstranspile.ir.model import Program, Var
 from pstranspile.ir.types import VarKind
-from pstranspile.proof import codes
 from pstranspile.proof.dims import Lod, Term, divisors, evaluated
 from pstranspile.proof.use_rules import RULES
 from pstranspile.proof.uses import Uses
@@ -74,7 +73,7 @@ def inputs_of(main: Program) -> list[Var]:
             if var is None or var.persistable or name in made or name in inner:
                 if var is not None and var.kind is VarKind.READER:
                     message = f"{op.type} reads %{name}, which is a reader; a check needs inputs that are fed"
-                    raise DiagnosticError([error(codes.NO_DATA, message, var.location, focus=f"%{name}")])
+                    raise DiagnosticError([error("check-no-data", message, var.location, focus=f"%{name}")])
                 continue
             result.setdefault(name, var)
         made.update(op.output_names)
@@ -204,5 +203,5 @@ class _Maker:
 
     def _refused(self, var: Var, why: str) -> DiagnosticError:
         return DiagnosticError(
-            [error(codes.NO_DATA, f"{why}; give it with --feed", var.location, focus=f"%{var.name}")]
+            [error("check-no-data", f"{why}; give it with --feed", var.location, focus=f"%{var.name}")]
         )

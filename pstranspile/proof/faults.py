@@ -19,7 +19,6 @@ from pstranspile.proof.training import SingleMachine, start_cluster
 from pstranspile.run.api import run
 from pstranspile.run.batch import joined
 from pstranspile.run.cluster.cluster import Cluster
-from pstranspile.run.cluster.codes import STUCK
 from pstranspile.run.cluster.faults.scenario import Crash, Leave, Scenario
 from pstranspile.run.cluster.ledger import UpdateLedger
 from pstranspile.run.cluster.message import COLLECTIVE, SEND, Message, step_told
@@ -115,7 +114,7 @@ class _FaultyRun:
             self.ends = _parameters(self.cluster)
             self.cluster.finish()
         except DiagnosticError as problem:
-            if [finding.code for finding in problem.diagnostics] != [STUCK]:
+            if [finding.code for finding in problem.diagnostics] != ["cluster-stuck"]:
                 raise
             self.stuck = tuple(note.message for finding in problem.diagnostics for note in finding.notes)
         self.told = tuple(f"tick {tick}: {text}" for tick, text in self.cluster.injector.log)

@@ -16,7 +16,6 @@ from pstranspile.kernels.context import Value
 from pstranspile.kernels.kernel import Run, kernel_of
 from pstranspile.ops import schema_of, with_defaults
 from pstranspile.ops.schema import Slot
-from pstranspile.run import codes
 from pstranspile.run.describe import described
 from pstranspile.values import LoDTensor
 
@@ -90,12 +89,12 @@ def bind(op: Op) -> BoundOp:
     kernel = kernel_of(op.type)
     if kernel is None:
         known = f"ops of this type can't be run: {schema.doc}" if schema else "there is no op type of this name"
-        raise DiagnosticError([at_op(codes.NO_KERNEL, known, op)])
+        raise DiagnosticError([at_op("run-no-kernel", known, op)])
     try:
         run = kernel.make(with_defaults(op))
     except (ValueError, KeyError, IndexError, TypeError, OverflowError) as problem:
         reason = f"the attribute {problem} is missing" if isinstance(problem, KeyError) else str(problem)
-        raise DiagnosticError([at_op(codes.KERNEL_FAILED, reason, op)]) from problem
+        raise DiagnosticError([at_op("run-op-failed", reason, op)]) from problem
     inputs: Mapping[str, Slot] = schema.inputs if schema else EMPTY
     outputs: Mapping[str, Slot] = schema.outputs if schema else EMPTY
     may_lack = schema.may_lack if schema else frozenset[str]()
@@ -104,7 +103,7 @@ def bind(op: Op) -> BoundOp:
     for argument in arguments:
         slot = inputs.get(argument.slot)
         if not argument.names and slot is not None and not slot.duplicable and not slot.dispensable:
-            raise DiagnosticError([at_op(codes.KERNEL_FAILED, f"the input {argument.slot} is missing", op)])
+            raise DiagnosticError([at_op("run-op-failed", f"the input {argument.slot} is missing", op)])
     results = tuple(
         Argument(slot, op.outputs.get(slot, ()), outputs[slot].duplicable if slot in outputs else False)
         for slot in kernel.outputs
@@ -325,4 +324,4 @@ def fail(bound: BoundOp, values: Sequence[Value], problem: Exception) -> NoRetur
     if isinstance(problem, KeyError):
         reason = f"{reason} is missing"
     notes = [Note(f"the inputs are {described(seen)}")] if seen else []
-    raise DiagnosticError([at_op(codes.KERNEL_FAILED, reason, bound.op, notes=notes)]) from problem
+    raise DiagnosticError([at_op("run-op-failed", reason, bound.op, notes=notes)]) from problem

@@ -13,7 +13,6 @@ from pstranspile.ir.model import Op, Program, Var
 from pstranspile.ir.types import VarKind
 from pstranspile.kernels.context import Value
 from pstranspile.kernels.programs.io import FEEDING
-from pstranspile.run import codes
 from pstranspile.run.describe import describe
 from pstranspile.run.scope import own_copy
 from pstranspile.values import NUMPY_TYPES, LoDTensor, SelectedRows
@@ -59,13 +58,13 @@ def check_feeds(program: Program, feed: Mapping[str, Any]) -> dict[str, Value]:
         var = variables.get(name)
         if var is None:
             message = f"{name} is fed, but the program declares no such variable{near(name, variables)}"
-            findings.append(error(codes.FEED_UNKNOWN, message))
+            findings.append(error("run-feed-unknown", message))
             continue
         made = as_value(var, value)
         problem = mismatch(var, made) and mismatch(var, made, any_dims=name in overwritten_inputs(program))
         if problem:
             findings.append(
-                error(codes.FEED_MISMATCH, f"{name} is declared {declared(var)}, but {problem}", var.location)
+                error("run-feed-mismatch", f"{name} is declared {declared(var)}, but {problem}", var.location)
             )
         taken[name] = made
     if findings:
@@ -133,19 +132,19 @@ def missing(program: Program, op: Op, slot: str, name: str, find: Callable[[str]
     var = program.find_var(name)
     if var is not None and var.persistable:
         hint = ": no start-up program has given it one, and no initial value was given"
-        return DiagnosticError([at_op(codes.UNINITIALISED, f"{name} ({slot}) has no value{hint}", op, focus=name)])
+        return DiagnosticError([at_op("run-uninitialised", f"{name} ({slot}) has no value{hint}", op, focus=name)])
     written = written_names(program)
     if name in written or var is None:
         message = f"{name} ({slot}) has no value yet: no op before this one has given it one"
-        return DiagnosticError([at_op(codes.UNINITIALISED, message, op, focus=name)])
+        return DiagnosticError([at_op("run-uninitialised", message, op, focus=name)])
     absent: dict[str, Diagnostic] = {}
     for reader in program.main_block.ops:
         for other in reader.input_names:
             needed = program.main_block.vars.get(other)
             if needed and not needed.persistable and other not in {*written, *absent} and find(other) is None:
                 message = f"{other} is an input of the program, declared {declared(needed)}, and is not fed"
-                absent[other] = at_op(codes.FEED_MISSING, message, reader, focus=other)
-    return DiagnosticError(absent.values() or [at_op(codes.FEED_MISSING, f"{name} is not fed", op, focus=name)])
+                absent[other] = at_op("run-feed-missing", message, reader, focus=other)
+    return DiagnosticError(absent.values() or [at_op("run-feed-missing", f"{name} is not fed", op, focus=name)])
 
 
 def fetch_problem(program: Program, name: str) -> Diagnostic:
@@ -155,7 +154,7 @@ def fetch_problem(program: Program, name: str) -> Diagnostic:
         message = f"{name} is fetched, but the program declares no such variable{near(name, variables)}"
     else:
         message = f"{name} is fetched, but has no value after the run"
-    return error(codes.FETCH_UNKNOWN, message)
+    return error("run-fetch-unknown", message)
 
 
 def fetched(program: Program, name: str, value: Value | None) -> Value:

@@ -18,12 +18,11 @@ from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error
 from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import Location, Program, Var
 from pstranspile.ir.reading import open_regular
-from pstranspile.run import codes
 from pstranspile.run.feeds import declared, mismatch, near
 
 
 def _problem(file: str, message: str) -> Diagnostic:
-    return error(codes.FILE_UNUSABLE, message, Location(file))
+    return error("run-file-unusable", message, Location(file))
 
 
 def _refuse(file: str, message: str) -> DiagnosticError:

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
-from pstranspile.run import codes
 from pstranspile.run.describe import is_number
 
 FORMATS = ("png", "svg")
@@ -24,7 +23,7 @@ def _drawing() -> tuple[Any, Any]:
         return importlib.import_module("matplotlib"), importlib.import_module("matplotlib.figure")
     except ImportError:
         message = "drawing needs matplotlib: pip install 'pstranspile[plot]'"
-        raise DiagnosticError([error(codes.PLOT_IMPOSSIBLE, message)]) from None
+        raise DiagnosticError([error("run-plot-impossible", message)]) from None
 
 
 def require_plot(fetches: Sequence[str]) -> None:
@@ -34,7 +33,7 @@ def require_plot(fetches: Sequence[str]) -> None:
     _drawing()
     if not fetches:
         message = "nothing to draw: the program has no loss, and nothing is fetched (--fetch)"
-        raise DiagnosticError([error(codes.PLOT_IMPOSSIBLE, message)])
+        raise DiagnosticError([error("run-plot-impossible", message)])
 
 
 def plot_bytes(curves: Mapping[str, Curve], kind: str, title: str = "") -> bytes:
@@ -44,7 +43,7 @@ def plot_bytes(curves: Mapping[str, Curve], kind: str, title: str = "") -> bytes
     """
     numbers = {name: curve for name, curve in curves.items() if curve[1] and all(map(is_number, curve[1]))}
     if not numbers:
-        raise DiagnosticError([error(codes.PLOT_IMPOSSIBLE, "nothing to draw: no fetched variable holds one number")])
+        raise DiagnosticError([error("run-plot-impossible", "nothing to draw: no fetched variable holds one number")])
     matplotlib, figures = _drawing()
     with matplotlib.rc_context({"svg.hashsalt": "pstranspile"}):
         figure = figures.Figure(figsize=(8, 4.5), layout="constrained")

@@ -15,7 +15,6 @@ import numpy as np
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Op, Program
 from pstranspile.kernels.context import Value
-from pstranspile.run import codes
 from pstranspile.run.block_source import BlockCode
 from pstranspile.run.bound import arguments_of, fail, slot_of
 from pstranspile.run.feeds import changed_names, check_feeds, fetched, mismatch, missing
@@ -59,7 +58,7 @@ class Prepared:
         if feed.keys() != self._last.keys():
             other = sorted(self._last.keys() ^ feed.keys())
             message = f"the program was prepared for the feeds {', '.join(self.feeds) or '(none)'}; {other[0]} differs"
-            raise DiagnosticError([error(codes.FEED_MISMATCH, message)])
+            raise DiagnosticError([error("run-feed-mismatch", message)])
         values: list[Value] = []
         for name, last in self._last.items():
             value = feed[name]

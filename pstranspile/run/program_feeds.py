@@ -13,7 +13,6 @@ from typing import Any
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Program
 from pstranspile.kernels.context import Value
-from pstranspile.run import codes
 from pstranspile.run.feeds import near, written_names
 from pstranspile.run.files import ArrayFile, place_of
 from pstranspile.run.step_arrays import variable_of
@@ -48,7 +47,7 @@ def arrays_by_program(
         if not places:
             known = [other for program in programs.values() for other in program.main_block.vars]
             message = f"no program has an input {name}{near(name, known)}"
-            raise DiagnosticError([error(codes.FILE_UNUSABLE, message, place)])
+            raise DiagnosticError([error("run-file-unusable", message, place)])
         for other in places:
             if other in result and (owner or (other, of[other]) not in special):
                 result[other][prefix + name] = arrays[key]
@@ -107,4 +106,4 @@ class ProgramFeeds:
             name = self._turns.program(self.steps)
             enough = f"which is enough for {self.steps} steps; {steps} are asked for"
             message = f"@{name} is fed {self.of[name].steps} times, {enough}"
-        raise DiagnosticError([error(codes.FILE_UNUSABLE, message, self._place)])
+        raise DiagnosticError([error("run-file-unusable", message, self._place)])

@@ -16,7 +16,6 @@ from pstranspile.ir.model import Op, Program, Var
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import VarKind
 from pstranspile.kernels.context import Value
-from pstranspile.run import codes
 from pstranspile.values import NUMPY_TYPES, LoDTensor, SelectedRows
 
 _SEED = OpRole.BACKWARD | OpRole.LOSS
@@ -34,7 +33,7 @@ def fed_seeds(program: Program) -> tuple[Program, dict[str, Value]]:
     backward = next((op for op in ops if (op.role or OpRole.FORWARD) & OpRole.BACKWARD), None)
     if backward is not None and not seeds:
         message = "shares can't be weighted: no fill_constant with the roles backward and loss begins the gradients"
-        raise DiagnosticError([at_op(codes.SHARES, message, backward)])
+        raise DiagnosticError([at_op("feed-shares", message, backward)])
     rest = tuple(op for index, op in enumerate(ops) if index not in seeds)
     values = {name: _filled(ops[index], program.main_block.vars[name]) for index, name in seeds.items()}
     return _with_ops(program, rest), values
@@ -96,7 +95,7 @@ def nothing_of(program: Program, op: Op, name: str) -> Value:
     shape = var.shape if var is not None else ()
     if var is None or var.tensor is None or any(dim < 0 for dim in shape[1:]):
         message = f"what a trainer without rows sends as {name} is not declared with dims"
-        raise DiagnosticError([at_op(codes.SHARES, message, op, focus=name)])
+        raise DiagnosticError([at_op("feed-shares", message, op, focus=name)])
     kind = NUMPY_TYPES[var.tensor.dtype]
     if var.kind is VarKind.SELECTED_ROWS:
         return SelectedRows(np.zeros(0, "int64"), np.zeros((0, *shape[1:]), kind), next(iter(shape)))

@@ -21,7 +21,6 @@ from pstranspile.interop.outputs import write_output
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.expect import expect, path_of
 from pstranspile.kernels.context import Value
-from pstranspile.run import codes
 from pstranspile.run.describe import describe
 from pstranspile.run.files import npz_bytes
 from pstranspile.values import LoDTensor, SelectedRows
@@ -70,7 +69,7 @@ def arrays_of(name: str, values: Sequence[Value]) -> dict[str, Any]:
     for value in values:
         if value is not None and not isinstance(value, np.ndarray | LoDTensor):
             what = "sparse rows" if isinstance(value, SelectedRows) else describe(value)
-            raise DiagnosticError([error(codes.SAVE_IMPOSSIBLE, f"{name} holds {what}, which an .npz file can't")])
+            raise DiagnosticError([error("run-save-impossible", f"{name} holds {what}, which an .npz file can't")])
     if not values:
         return {name: np.zeros((0,), "float32")}
     if len({_form(value) for value in values}) > 1 or (isinstance(values[0], LoDTensor) and len(values[0].lod) != 1):
@@ -118,7 +117,7 @@ def feed_arrays(batches: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         values = [batch.get(name) for batch in batches]
         if any(value is None for value in values):
             step = next(step for step, value in enumerate(values, 1) if value is None)
-            raise DiagnosticError([error(codes.SAVE_IMPOSSIBLE, f"{name} is fed, but not in step {step}")])
+            raise DiagnosticError([error("run-save-impossible", f"{name} is fed, but not in step {step}")])
         result |= arrays_of(name, [v if isinstance(v, LoDTensor | SelectedRows) else np.asarray(v) for v in values])
     return result
 

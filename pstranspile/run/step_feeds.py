@@ -12,7 +12,6 @@ from pstranspile.ir.expect import expect
 from pstranspile.ir.model import Program, Var
 from pstranspile.ir.types import VarKind
 from pstranspile.kernels.context import Value
-from pstranspile.run import codes
 from pstranspile.run.describe import describe
 from pstranspile.run.feeds import declared, mismatch, mismatch_of_array, near, overwritten_inputs
 from pstranspile.run.files import place_of
@@ -80,7 +79,7 @@ class Feeds:
         self.steps = next(iter(counts.values()), None)
 
     def _problem(self, message: str) -> Diagnostic:
-        return error(codes.FILE_UNUSABLE, message, self._place)
+        return error("run-file-unusable", message, self._place)
 
     def _undeclared(self, name: str) -> Diagnostic:
         return self._problem(f"the program declares no variable {name}{near(name, self._variables)}")

@@ -14,7 +14,6 @@ from typing import TypeAlias
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import MAIN, STARTUP, Module, Program
-from pstranspile.run import codes
 from pstranspile.run.feeds import near
 
 _ITEM = re.compile(r"@?(?P<name>[^*/,@\s]+)(?:(?P<how>[*/])(?P<number>[1-9][0-9]{0,5}))?")
@@ -88,7 +87,7 @@ def parse_turns(text: str, programs: Iterable[str]) -> Turns:
 
 
 def _refused(message: str) -> DiagnosticError:
-    return DiagnosticError([error(codes.TURNS, message)])
+    return DiagnosticError([error("program-turns", message)])
 
 
 def _ordered(repeated: Sequence[str], between: Sequence[tuple[str, int]]) -> Iterator[str]:
@@ -158,7 +157,7 @@ def fetches_by_program(
         if not places:
             names = [n for program in programs.values() for n in program.main_block.vars]
             message = f"{item} is fetched, but no program that is run declares {name}{near(name, names)}"
-            raise DiagnosticError([error(codes.FETCH_UNKNOWN, message)])
+            raise DiagnosticError([error("run-fetch-unknown", message)])
         for place in places:
             result[place][name] = None
     return {name: tuple(names) for name, names in result.items()}

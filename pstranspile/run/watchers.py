@@ -8,7 +8,6 @@ import numpy as np
 
 from pstranspile.ir.diagnostics import DiagnosticError, at_op
 from pstranspile.kernels.context import Value
-from pstranspile.run import codes
 from pstranspile.run.bound import BoundOp
 from pstranspile.run.describe import described, size_in_bytes
 from pstranspile.values import LoDTensor, SelectedRows
@@ -31,7 +30,7 @@ class NotFinite:
                 wrong = int(data.size - np.count_nonzero(np.isfinite(data)))
                 what = "NaN" if np.isnan(data).any() else "infinite"
                 message = f"{name} is not finite: {wrong} of {data.size} numbers, {what} among them"
-                raise DiagnosticError([at_op(codes.NOT_FINITE, message, bound.op, focus=name)])
+                raise DiagnosticError([at_op("run-not-finite", message, bound.op, focus=name)])
 
 
 class Cost(NamedTuple):

@@ -23,17 +23,18 @@ from typing import NoReturn
 
 import numpy as np
 
+from pstranspile.ir.codes import Code
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location
 from pstranspile.ir.reading import open_regular
 from pstranspile.ir.types import DType
-from pstranspile.values import NUMPY_TYPES, Array, LoDTensor, SelectedRows, codes
+from pstranspile.values import NUMPY_TYPES, Array, LoDTensor, SelectedRows
 
 _MAX_DESCRIPTOR = 1 << 16
 _MAX_RANK = 64
 
 
-def refuse(code: str, file: str, message: str) -> NoReturn:
+def refuse(code: Code, file: str, message: str) -> NoReturn:
     """Raises the DiagnosticError about a file."""
     raise DiagnosticError([error(code, message, Location(file))])
 
@@ -61,9 +62,9 @@ class Reader:
 
     def damaged(self, field: str, reason: str, at: int | None = None) -> NoReturn:
         """Raises the DiagnosticError about a field that starts at byte `at` (default: where reading stands)."""
-        self.refuse(codes.FILE_DAMAGED, f"{field}, byte {self.at if at is None else at}: {reason}")
+        self.refuse("values-damaged", f"{field}, byte {self.at if at is None else at}: {reason}")
 
-    def refuse(self, code: str, message: str) -> NoReturn:
+    def refuse(self, code: Code, message: str) -> NoReturn:
         """Raises the DiagnosticError about what is being read."""
         refuse(code, self.file, f"{self.subject}: {message}" if self.subject else message)
 
@@ -103,7 +104,7 @@ class Reader:
         """Reads a version number, which must be 0."""
         at, version = self.at, self.number("I", field)
         if version:
-            self.refuse(codes.FILE_VERSION, f"{field}, byte {at}: version {version} is not known, only 0 is")
+            self.refuse("values-version", f"{field}, byte {at}: version {version} is not known, only 0 is")
 
 
 def _descriptor_numbers(data: bytes, reader: Reader, at: int) -> Iterator[tuple[int, int, int]]:
@@ -159,7 +160,7 @@ def _descriptor(reader: Reader) -> tuple[str, tuple[int, ...]]:
     try:
         return NUMPY_TYPES[DType(number)], tuple(dims)
     except ValueError:
-        reader.refuse(codes.FILE_TYPE, f"element type, byte {at}: {number} stands for none")
+        reader.refuse("values-type", f"element type, byte {at}: {number} stands for none")
 
 
 def _lod(reader: Reader) -> list[list[int]]:
@@ -204,7 +205,7 @@ def decode_part(reader: Reader, first: int, shape: tuple[int, ...]) -> Array:
     stored, asked = math.prod(dims), math.prod(shape)
     if first + asked > stored:
         message = f"elements {first} to {first + asked} are asked for, but the dims are {list(dims)}: {stored} elements"
-        reader.refuse(codes.FILE_RANGE, message)
+        reader.refuse("values-range", message)
     width = np.dtype(dtype).itemsize
     reader.require(stored * width, "elements")
     reader.at = reader.stream.seek(reader.at + first * width)
@@ -234,7 +235,7 @@ def end(reader: Reader) -> None:
     """Raises DiagnosticError unless everything is read."""
     if reader.left:
         message = f"byte {reader.at}: {reader.left} bytes follow after all that is to be read"
-        reader.refuse(codes.FILE_REST, message)
+        reader.refuse("values-rest", message)
 
 
 @contextmanager
@@ -244,14 +245,14 @@ def opened(path: Path) -> Generator[Reader]:
         stream = open_regular(path)
     except (OSError, ValueError) as problem:
         reason = problem.strerror if isinstance(problem, OSError) else str(problem)
-        refuse(codes.FILE_UNREADABLE, str(path), f"can't be read: {reason}")
+        refuse("values-unreadable", str(path), f"can't be read: {reason}")
     with stream:
         try:
             yield Reader(stream, str(path))
         except OSError as problem:
-            refuse(codes.FILE_UNREADABLE, str(path), f"can't be read: {problem.strerror}")
+            refuse("values-unreadable", str(path), f"can't be read: {problem.strerror}")
         except MemoryError:
-            refuse(codes.FILE_UNREADABLE, str(path), "can't be read: there is no memory for what it says it holds")
+            refuse("values-unreadable", str(path), "can't be read: there is no memory for what it says it holds")
 
 
 def most_bytes(size: int) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pstranspile.values import NUMPY_TYPES, Array, LoDTensor, SelectedRows, codes
+from pstranspile.values import NUMPY_TYPES, Array, LoDTensor, SelectedRows
 from pstranspile.values.reading import refuse
 
 _NUMBERS = {name: dtype.value for dtype, name in NUMPY_TYPES.items()}
@@ -84,9 +84,9 @@ def require_encodable(value: Any, name: str, file: str) -> None:
         value.value if isinstance(value, SelectedRows) else value.data if isinstance(value, LoDTensor) else value
     )
     if not isinstance(data, np.ndarray):
-        refuse(codes.NOT_WRITABLE, file, f"{name} holds no tensor and no sparse rows, it can't be saved")
+        refuse("values-kind", file, f"{name} holds no tensor and no sparse rows, it can't be saved")
     if data.dtype.name not in _NUMBERS:
-        refuse(codes.NOT_WRITABLE, file, f"{name} has elements of type {data.dtype}, which Fluid does not know")
+        refuse("values-kind", file, f"{name} has elements of type {data.dtype}, which Fluid does not know")
 
 
 def write_file(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
@@ -112,7 +112,7 @@ def write_files(files: Mapping[Path, Iterable[bytes | memoryview]]) -> None:
             os.replace(part, path)
     except (OSError, ValueError) as problem:
         reason = problem.strerror if isinstance(problem, OSError) else str(problem)
-        refuse(codes.FILE_UNWRITABLE, str(now), f"can't be written: {reason}")
+        refuse("values-unwritable", str(now), f"can't be written: {reason}")
     finally:
         for part in parts.values():
             if part.exists():

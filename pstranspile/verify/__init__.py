@@ -14,7 +14,6 @@ from pstranspile.ir.expect import expect_module
 from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Program, SourceText, TensorType
 from pstranspile.ir.severity import weighed
-from pstranspile.verify import codes
 from pstranspile.verify.agreement import check_agreement
 from pstranspile.verify.forms import report_unknown_op
 from pstranspile.verify.kinds import check_kinds
@@ -62,7 +61,7 @@ def _verify(
     """What is wrong with a program, and the types it gives persistable variables; `kept` are those made before it."""
     findings = Findings(name, program.blocks, source)
     if not program.blocks:
-        return (Diagnostic(codes.NO_BLOCK, f"the program @{name} has no block", subject=f"@{name}"),), EMPTY
+        return (Diagnostic("no-block", f"the program @{name} has no block", subject=f"@{name}"),), EMPTY
     _check_parameters(findings)
     _check_dims(findings)
     if not check_blocks(findings):
@@ -78,7 +77,7 @@ def _verify(
     for index in range(len(program.blocks)):
         if index not in walk.visited:
             message = f"no op refers to block ^{index}: its ops never run, and are not checked"
-            findings.block(codes.UNREFERENCED_BLOCK, message, index, severity=Severity.WARNING)
+            findings.block("unreferenced-block", message, index, severity=Severity.WARNING)
     return _in_order(findings), walk.made()
 
 
@@ -87,7 +86,7 @@ def _check_parameters(findings: Findings) -> None:
         for name, var in block.vars.items():
             if var.parameter is not None and not var.persistable:
                 message = f"the parameter {var_text(name)} is not persistable, so it is gone after every step"
-                findings.var(codes.PARAMETER, message, var, index)
+                findings.var("parameter-not-persistable", message, var, index)
 
 
 def _check_dims(findings: Findings) -> None:
@@ -97,7 +96,7 @@ def _check_dims(findings: Findings) -> None:
         for name, var in block.vars.items():
             if min(var.shape, default=0) < -1 and (var.persistable or name not in made):
                 message = f"{var_text(name)} is declared {type_text(var)}; only -1 stands for a dim known at run time"
-                findings.var(codes.DIMS, message, var, index, Severity.WARNING)
+                findings.var("dims", message, var, index, Severity.WARNING)
 
 
 def _check_gradients(walk: Walk) -> None:
@@ -113,7 +112,7 @@ def _check_gradients(walk: Walk) -> None:
             if walk.find(of, index) is None:
                 hint = findings.suggest(of, block.vars, "%")
                 message = f"{var_text(name)} is named as the gradient of {var_text(of)}, which is not declared{hint}"
-                findings.var(codes.GRADIENT, message, block.vars[name], index, Severity.WARNING)
+                findings.var("gradient-without-variable", message, block.vars[name], index, Severity.WARNING)
 
 
 def _in_order(findings: Findings) -> tuple[Diagnostic, ...]:

@@ -13,7 +13,6 @@ from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import STARTUP, Module, Var
 from pstranspile.ir.types import DType
 from pstranspile.ops.shapes import fits
-from pstranspile.verify import codes
 from pstranspile.verify.places import declared_here
 
 
@@ -41,7 +40,7 @@ def check_agreement(module: Module) -> Iterator[Diagnostic]:
             why = _difference(mine, other, name, there)
             if why:
                 make = warning if mine.persistable and other.persistable and mine.kind is other.kind else error
-                finding = make(codes.DECLARED_DIFFERENTLY, why, mine.location, focus=var_text(shared))
+                finding = make("declared-differently", why, mine.location, focus=var_text(shared))
                 yield finding._replace(subject=f"@{name}^0 {var_text(shared)}", notes=declared_here(other))
         first.update(dict.fromkeys(fresh, name))
 

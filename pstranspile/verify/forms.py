@@ -12,7 +12,6 @@ from pstranspile.ir.model import Attrs, Op
 from pstranspile.ir.text.literals import ATTR_KIND_TEXT, word
 from pstranspile.ops import all_schemas, schema_of
 from pstranspile.ops.schema import CARRIED_ATTRS, GENERIC_ATTRS, AttrSpec, OpSchema, Slot
-from pstranspile.verify import codes
 from pstranspile.verify.places import Findings, slot_text, suggestion
 
 MAY_BE_EMPTY = frozenset(
@@ -95,14 +94,14 @@ def check_slots(op: Op, schema: OpSchema, place: tuple[int, int], findings: Find
                 others = [other for other in slots if other not in held]
                 hint = suggestion(name, others) or f"; it has {_listed(slots) or 'none'}"
                 message = f"there is no {side} slot {word(name)}, so it has no effect{hint}"
-                findings.op(codes.UNKNOWN_SLOT, message, place, focus=slot_text(name), severity=Severity.WARNING)
+                findings.op("unknown-slot", message, place, focus=slot_text(name), severity=Severity.WARNING)
             elif len(names) > 1 and not slot.duplicable:
                 message = f"the {side} slot {word(name)} takes one variable, here are {len(names)}"
-                findings.op(codes.SLOT_NOT_LIST, message, place, focus=slot_text(name))
+                findings.op("slot-not-list", message, place, focus=slot_text(name))
     for slot, is_output in missing_slots(op, schema):
         side = "output" if is_output else "input"
         message = f"the {side} slot {word(slot.name)} needs a variable"
-        findings.op(codes.MISSING_SLOT, message, place, focus=op.type)
+        findings.op("missing-slot", message, place, focus=op.type)
 
 
 def _listed(names: Mapping[str, object]) -> str:
@@ -136,18 +135,18 @@ def check_attributes(op: Op, schema: OpSchema | None, place: tuple[int, int], fi
             hint = suggestion(name, [other for other in known if other not in op.attrs])
             message = f"the schema has no attribute {word(name)}, so it has no effect{hint}"
             focus = findings.attribute_focus(op, name)
-            findings.op(codes.EXTRA_ATTRIBUTE, message, place, focus=focus, severity=Severity.WARNING)
+            findings.op("extra-attribute", message, place, focus=focus, severity=Severity.WARNING)
         elif kind is not None and kind is not given:
             is_kind = f"of kind {ATTR_KIND_TEXT[given]}" if given is not None else f"a {type(value).__name__}"
             message = f"the attribute {word(name)} is {is_kind}, it must be of kind {ATTR_KIND_TEXT[kind]}"
             converted = (given, kind) in _CONVERTED
             severity = Severity.WARNING if converted else Severity.ERROR
             focus = findings.attribute_focus(op, name)
-            findings.op(codes.ATTRIBUTE_KIND, message, place, focus=focus, severity=severity)
+            findings.op("attribute-kind", message, place, focus=focus, severity=severity)
     for name, spec in known.items():
         if name not in op.attrs and spec.default is None and not spec.optional:
             message = f"the attribute {word(name)} ({ATTR_KIND_TEXT[spec.kind]}) must be given"
-            findings.op(codes.MISSING_ATTRIBUTE, message, place, focus=op.type)
+            findings.op("missing-attribute", message, place, focus=op.type)
 
 
 def report_unknown_op(op: Op, count: int, place: tuple[int, int], findings: Findings) -> None:
@@ -158,7 +157,7 @@ def report_unknown_op(op: Op, count: int, place: tuple[int, int], findings: Find
         f"this op type has no schema: slots, attributes and types of this op{times} are not checked"
         f"{suggestion(op.type, all_schemas())}"
     )
-    findings.op(codes.UNKNOWN_OP, message, place, focus=word(op.type), severity=Severity.WARNING)
+    findings.op("unknown-op", message, place, focus=word(op.type), severity=Severity.WARNING)
 
 
 def unwritten(op: Op, name: str, writer: Op | None) -> tuple[str, tuple[Note, ...]]:

@@ -11,7 +11,6 @@ from pstranspile.ir.text.literals import KIND_TEXT
 from pstranspile.ir.types import VarKind
 from pstranspile.ops import schema_of
 from pstranspile.ops.shapes import rule_of
-from pstranspile.verify import codes
 from pstranspile.verify.places import declared_here
 from pstranspile.verify.walk import Walk
 
@@ -56,4 +55,4 @@ def _check(walk: Walk, place: tuple[int, int], name: str, made: VarKind | None) 
     if made is None or var is None or var.kind is made:
         return
     message = f"{var_text(name)} is declared as {KIND_TEXT[var.kind]}, but the op makes {KIND_TEXT[made]} of it"
-    walk.findings.op(codes.TYPE_MISMATCH, message, place, focus=var_text(name), notes=declared_here(var))
+    walk.findings.op("type-mismatch", message, place, focus=var_text(name), notes=declared_here(var))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 
+from pstranspile.ir.codes import Code
 from pstranspile.ir.describe import var_text
 from pstranspile.ir.diagnostics import Diagnostic, Note, Severity, at_op, error, warning
 from pstranspile.ir.layout import statement_text
@@ -60,7 +61,7 @@ class Findings:
 
     def op(
         self,
-        code: str,
+        code: Code,
         message: str,
         place: tuple[int, int],
         *,
@@ -75,13 +76,13 @@ class Findings:
             op = op._replace(origin=Origin(self.program, block, position))
         self.found.append(at_op(code, message, op, focus=focus, severity=severity, notes=notes))
 
-    def var(self, code: str, message: str, var: Var, block: int, severity: Severity = Severity.ERROR) -> None:
+    def var(self, code: Code, message: str, var: Var, block: int, severity: Severity = Severity.ERROR) -> None:
         """A finding about a declaration."""
         make = error if severity is Severity.ERROR else warning
         finding = make(code, message, var.location, focus=var_text(var.name))
         self.found.append(finding._replace(subject=f"@{self.program}^{block} {var_text(var.name)}"))
 
-    def block(self, code: str, message: str, index: int, focus: str = "", severity: Severity = Severity.ERROR) -> None:
+    def block(self, code: Code, message: str, index: int, focus: str = "", severity: Severity = Severity.ERROR) -> None:
         """A finding about a block."""
         location: Location | None = self.blocks[index].location
         make = error if severity is Severity.ERROR else warning

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from pstranspile.ir.attributes import BlockRef, BlockRefs, Strings
 from pstranspile.ir.model import Block, Op
-from pstranspile.verify import codes
 from pstranspile.verify.places import Findings
 
 _BLOCK_NUMBERS = ("lr_decay_block_id", "checkpint_block_id")
@@ -44,15 +43,15 @@ def check_blocks(findings: Findings) -> bool:
     count = len(blocks)
     before = len(findings.found)
     if blocks[0].parent != -1:
-        findings.block(codes.BLOCK_PARENT, f"block ^0 is the outermost; its parent can't be ^{blocks[0].parent}", 0)
+        findings.block("block-parent", f"block ^0 is the outermost; its parent can't be ^{blocks[0].parent}", 0)
     for index, block in enumerate(blocks):
         if index and not 0 <= block.parent < count:
             message = f"the parent of block ^{index} is ^{block.parent}, the program has blocks ^0 to ^{count - 1}"
             message = f"block ^{index} stands in no block" if block.parent == -1 else message
-            findings.block(codes.BLOCK_PARENT, message, index, f"^{block.parent}" if block.parent != -1 else "")
+            findings.block("block-parent", message, index, f"^{block.parent}" if block.parent != -1 else "")
         if not -1 <= block.forward_block < count:
             message = f"the forward block of block ^{index} is ^{block.forward_block}, which does not exist"
-            findings.block(codes.BLOCK_PARENT, message, index, f"^{block.forward_block}")
+            findings.block("block-parent", message, index, f"^{block.forward_block}")
     if len(findings.found) == before:
         _check_parent_cycles(findings)
     return len(findings.found) == before
@@ -72,7 +71,7 @@ def _check_parent_cycles(findings: Findings) -> None:
         if at != -1 and not sound[at]:
             cycle = path[path.index(at) :]
             chain = ", then ".join(f"^{index}" for index in [*cycle[1:], cycle[0]][:8])
-            findings.block(codes.BLOCK_CYCLE, f"the parents of block ^{at} lead back to it: {chain}", at)
+            findings.block("block-cycle", f"the parents of block ^{at} lead back to it: {chain}", at)
         for index in path:
             sound[index] = True
 
@@ -91,7 +90,7 @@ def check_references(findings: Findings, referring: Sequence[tuple[int, int]]) -
                 edges.setdefault(block, []).append((target, position, name))
             else:
                 message = f"{name} refers to block ^{target}, the program has {_extent(blocks)}"
-                findings.op(codes.BLOCK_REFERENCE, message, (block, position), focus=f"^{target}")
+                findings.op("block-reference", message, (block, position), focus=f"^{target}")
     _check_reference_cycles(findings, edges)
 
 
@@ -119,7 +118,7 @@ def _check_reference_cycles(findings: Findings, edges: dict[int, list[tuple[int,
             if target in on_path or target == 0:
                 what = "itself" if target == block else f"block ^{target}, which runs this block"
                 message = f"{name} makes block ^{block} run {what}"
-                findings.op(codes.REFERENCE_CYCLE, message, (block, position), focus=f"^{target}")
+                findings.op("block-reference-cycle", message, (block, position), focus=f"^{target}")
             elif target not in done:
                 path.append((target, iter(edges.get(target, ()))))
                 on_path.add(target)

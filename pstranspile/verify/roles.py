@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping
 from pstranspile.ir.describe import var_text
 from pstranspile.ir.diagnostics import Severity
 from pstranspile.ir.model import Op, Var
-from pstranspile.verify import codes
 from pstranspile.verify.places import Findings, declared_here
 
 
@@ -24,7 +23,7 @@ def check_number(op: Op, place: tuple[int, int], findings: Findings) -> bool:
     names = op.role_vars or ()
     if len(names) % 2:
         message = f"the number of role variables is {len(names)}; they are pairs of parameter and gradient"
-        findings.op(codes.ROLE_PAIR, message, place, focus=_pairs(op), severity=Severity.WARNING)
+        findings.op("role-variable-pair", message, place, focus=_pairs(op), severity=Severity.WARNING)
     return not len(names) % 2
 
 
@@ -41,14 +40,14 @@ def check_role_vars(
             what = "parameter" if at % 2 == 0 else "gradient"
             hint = findings.suggest(name, visible, "%")
             message = f"the role variables name the {what} {var_text(name)}, which is not declared{hint}"
-            findings.op(codes.ROLE_VARIABLE, message, place, focus=var_text(name), severity=Severity.WARNING)
+            findings.op("role-variable", message, place, focus=var_text(name), severity=Severity.WARNING)
         elif at % 2 == 0 and not var.persistable:
             message = (
                 f"the role variables are pairs of parameter and gradient, but {var_text(name)} "
                 "is not persistable, so it is no parameter"
             )
             notes = declared_here(var)
-            findings.op(codes.ROLE_PAIR, message, place, focus=_pairs(op), severity=Severity.WARNING, notes=notes)
+            findings.op("role-variable-pair", message, place, focus=_pairs(op), severity=Severity.WARNING, notes=notes)
 
 
 def _pairs(op: Op) -> str:

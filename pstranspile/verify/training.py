@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pstranspile.ir.codes import Code
 from pstranspile.ir.describe import var_text
 from pstranspile.ir.diagnostics import Diagnostic, Severity, at_op, warning
 from pstranspile.ir.model import MAIN, STARTUP, Block, Module, Op, Program, Var
 from pstranspile.ir.types import DType
 from pstranspile.ops import is_optimizer
-from pstranspile.verify import codes
 from pstranspile.verify.places import declared_here
 
 _OF_CLUSTERS = frozenset({"listen_and_serv", "send", "recv"})
@@ -45,7 +45,7 @@ def check_training(module: Module) -> Iterator[Diagnostic]:
     if idle:
         names = ", ".join([var_text(var.name) for var in idle[:_SHOWN]]) + (", ..." if len(idle) > _SHOWN else "")
         message = f"no op updates {names}; `trainable=false` on a parameter says that this is meant"
-        yield _at(codes.PARAMETER_NOT_UPDATED, message, idle[0])
+        yield _at("parameter-not-updated", message, idle[0])
 
 
 def _states(block: Block, updates: list[Op], initialised: frozenset[str]) -> Iterator[Diagnostic]:
@@ -60,7 +60,7 @@ def _states(block: Block, updates: list[Op], initialised: frozenset[str]) -> Ite
 
 def _without_value(what: str, var: Var) -> Diagnostic:
     message = f"no op of @{STARTUP} gives the {what} {var_text(var.name)} a value; it must be loaded"
-    return _at(codes.PARAMETER_WITHOUT_VALUE, message, var)
+    return _at("parameter-without-value", message, var)
 
 
 def _is_trained(var: Var) -> bool:
@@ -81,10 +81,10 @@ def _gradients(block: Block, updates: list[Op], written: frozenset[str]) -> Iter
                 continue
             reported.add(name)
             message = f"no op writes the gradient {var_text(name)}; it must be fed"
-            made = at_op(codes.GRADIENT_NOT_WRITTEN, message, op, focus=var_text(name), severity=Severity.WARNING)
+            made = at_op("unwritten-gradient", message, op, focus=var_text(name), severity=Severity.WARNING)
             yield made._replace(notes=declared_here(var))
 
 
-def _at(code: str, message: str, var: Var) -> Diagnostic:
+def _at(code: Code, message: str, var: Var) -> Diagnostic:
     finding = warning(code, message, var.location, focus=var_text(var.name))
     return finding._replace(subject=f"@{MAIN}^0 {var_text(var.name)}")

@@ -15,7 +15,7 @@ from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import Op, TensorType, Var
 from pstranspile.ops import schema_of
 from pstranspile.ops.shapes import ShapeProblem
-from pstranspile.verify import codes, forms
+from pstranspile.verify import forms
 from pstranspile.verify.flow import Given, Held, TypeTable
 from pstranspile.verify.frame import VALUES, Frame
 from pstranspile.verify.places import Findings, declared_here, slot_text
@@ -269,7 +269,7 @@ class Walk:
             notes = declared_here(var) if var is not None else ()
             error = given.certain is not None and problem is problems[0]
             severity = Severity.ERROR if error else Severity.WARNING
-            self.findings.op(codes.TYPE_MISMATCH, problem.message, place, focus=focus, severity=severity, notes=notes)
+            self.findings.op("type-mismatch", problem.message, place, focus=focus, severity=severity, notes=notes)
 
     # What is read
 
@@ -350,7 +350,7 @@ class Walk:
             return
         told, notes = forms.unwritten(op, name, self._first_writer(name, owner))
         told += f"; {runs}" if runs else ""
-        self.findings.op(codes.READ_BEFORE_WRITE, told, place, focus=var_text(name), severity=severity, notes=notes)
+        self.findings.op("read-before-write", told, place, focus=var_text(name), severity=severity, notes=notes)
 
     def _is_reported(self, what: str, owner: int | None, name: str) -> bool:
         """Whether this has been reported before; from now on it has."""
@@ -383,7 +383,7 @@ class Walk:
                 hint = self.findings.suggest(name, self._visible(block), "%")
             what = "" if severity is Severity.ERROR else "; it counts as no variable"
             message = f"{var_text(name)} is not declared{what}{hint}"
-            self.findings.op(codes.UNDECLARED, message, place, focus=var_text(name), severity=severity)
+            self.findings.op("undeclared-variable", message, place, focus=var_text(name), severity=severity)
 
     def _visible(self, index: int) -> Iterator[str]:
         while index >= 0:

@@ -1,15 +1,13 @@
 """Every text in `golden/rejected` is refused exactly where its comments say, in exactly the recorded words."""
 
-import importlib
-import pkgutil
 from pathlib import Path
 
 import pytest
 
-import pstranspile
 from pstranspile.ir.codes import CODES
 from pstranspile.ir.diagnostics import render
 from pstranspile.ir.text.assemble import MAX_DEPTH
+from tests.codes import codes_in
 from tests.golden import Goldens
 from tests.verify.rejected import FOLDER, TEXTS, findings_of, marked, places
 
@@ -53,19 +51,11 @@ OTHER_INPUTS = {
 }
 """Codes (or how they begin) that need another input than a text worth reading, and where they are tested."""
 
-OTHER_MODULES = {
-    "pstranspile.autodiff.codes": "tests/autodiff",  # a text together with a loss to differentiate
-    "pstranspile.gradients.codes": "tests/autodiff",  # found when a program is run
+OTHER_FOLDERS = {
+    "autodiff": "tests/autodiff",  # a text together with a loss to differentiate
+    "gradients": "tests/autodiff",  # found when a program is run
 }
-"""Modules all of whose codes need another input."""
-
-
-def all_codes() -> dict[str, str]:
-    """Every code that any module declares."""
-    for module in pkgutil.walk_packages(pstranspile.__path__, "pstranspile."):
-        if not module.name.endswith("__main__"):
-            importlib.import_module(module.name)
-    return CODES
+"""Folders of the package all of whose codes need another input."""
 
 
 @every_text
@@ -88,18 +78,22 @@ def test_a_text_is_named_after_what_it_provokes(path: Path):
 
 def test_every_code_has_a_text_or_a_test():
     rejected = {path.stem for path in TEXTS}
-    for module in OTHER_MODULES:
-        rejected.update(value for value in vars(importlib.import_module(module)).values() if isinstance(value, str))
+    for folder in OTHER_FOLDERS:
+        rejected |= codes_in(folder)
     without = [
         code
-        for code in all_codes()
+        for code in sorted(CODES)
         if code not in rejected and not any(code.startswith(beginning) for beginning in OTHER_INPUTS)
     ]
     assert without == [], "add golden/rejected/<code>.ir, with the offending line marked `# error: <code>`"
 
 
+def test_every_code_is_used():
+    assert sorted(CODES - codes_in()) == []
+
+
 def test_the_other_inputs_are_tested_where_it_says():
-    tested = [*OTHER_INPUTS.values(), *OTHER_MODULES.values()]
+    tested = [*OTHER_INPUTS.values(), *OTHER_FOLDERS.values()]
     assert [place for place in tested if not (ROOT / place).exists()] == []
 
 

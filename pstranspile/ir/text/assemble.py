@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from pstranspile.ir.codes import Code
 from pstranspile.ir.diagnostics import Note, error
 from pstranspile.ir.distribution import Distribution
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import Block, Location, Module, Op, Origin, Program, SourceText, Var
-from pstranspile.ir.text import codes
 from pstranspile.ir.text.context import BlockHead, Context, OpParts, ProgramHead
 from pstranspile.ir.text.distribution import STATEMENTS, read_distribution
 from pstranspile.ir.text.literals import name as name_text
@@ -51,7 +51,7 @@ class Assembler:
         self.misplaced = False  # the open program was made up for a block outside any
         self.unbalanced = False  # braces don't match: said once
 
-    def _report(self, code: str, message: str, location: Location, focus: str = "", *notes: Note) -> None:
+    def _report(self, code: Code, message: str, location: Location, focus: str = "", *notes: Note) -> None:
         self.context.findings.append(error(code, message, location, focus=focus, notes=notes))
 
     def take(self, statement: Node | Token) -> None:
@@ -75,7 +75,7 @@ class Assembler:
         if self.program is not None:
             unclosed = self.stack[-1].location if self.stack else self.program.location
             self._report(
-                codes.UNBALANCED,
+                "unbalanced",
                 f"a program can't stand inside the program @{name_text(self.program.name)}; is a `}}` missing?",
                 head.location,
                 "program",
@@ -86,7 +86,7 @@ class Assembler:
         earlier = self.heads.get(head.name)
         if earlier is not None:
             self._report(
-                codes.DUPLICATE_PROGRAM,
+                "duplicate-program",
                 f"the program @{name_text(head.name)} is defined twice",
                 head.location,
                 f"@{name_text(head.name)}",
@@ -99,7 +99,7 @@ class Assembler:
         """`block ^n {`."""
         program = self.program
         if program is None:
-            self._report(codes.MISPLACED, "a block stands outside any program", head.location, "block")
+            self._report("misplaced", "a block stands outside any program", head.location, "block")
             program = self.program = ProgramHead("", 0, 0, head.location)
             self.misplaced = True
         standing_in = self.stack[-1].index if self.stack else -1
@@ -108,7 +108,7 @@ class Assembler:
         earlier = self.blocks.get(head.label)
         if earlier is not None:
             self._report(
-                codes.DUPLICATE_BLOCK,
+                "duplicate-block",
                 f"the block ^{head.label} is defined twice in @{name_text(program.name)}",
                 head.location,
                 f"^{head.label}",
@@ -119,14 +119,14 @@ class Assembler:
         if len(self.stack) > MAX_DEPTH and not self.too_deep:
             self.too_deep = True
             self._report(
-                codes.NESTING, f"blocks stand inside each other more than {MAX_DEPTH} deep", head.location, "block"
+                "nesting", f"blocks stand inside each other more than {MAX_DEPTH} deep", head.location, "block"
             )
 
     def declare(self, var: Var) -> None:
         """A variable of the innermost open block."""
         assert var.location is not None
         if not self.stack:
-            self._report(codes.MISPLACED, "a variable is declared outside any block", var.location)
+            self._report("misplaced", "a variable is declared outside any block", var.location)
             return
         variables = self.stack[-1].vars
         earlier = variables.get(var.name)
@@ -134,7 +134,7 @@ class Assembler:
             focus = f"%{name_text(var.name)}"
             notes = (Note("the first one", earlier.location, focus),) if earlier.location else ()
             message = f"{focus} is declared twice in the block ^{self.stack[-1].index}"
-            self._report(codes.DUPLICATE_VARIABLE, message, var.location, focus, *notes)
+            self._report("duplicate-variable", message, var.location, focus, *notes)
             return
         variables[var.name] = var
 
@@ -151,9 +151,9 @@ class Assembler:
     def _add_outside(self, parts: OpParts, location: Location) -> None:
         """A statement with the shape of an op outside any block."""
         if parts.type not in STATEMENTS:
-            self._report(codes.MISPLACED, f"the op {parts.type} stands outside any block", location)
+            self._report("misplaced", f"the op {parts.type} stands outside any block", location)
         elif self.program is None or self.blocks:
-            self._report(codes.MISPLACED, f"`{parts.type}` stands in a program, before its blocks", location)
+            self._report("misplaced", f"`{parts.type}` stands in a program, before its blocks", location)
         else:
             self.distribution.append(parts)
 
@@ -167,7 +167,7 @@ class Assembler:
             self._end_program()
         elif not self.unbalanced:
             self.unbalanced = True
-            self._report(codes.UNBALANCED, "this `}` closes nothing", location, "}")
+            self._report("unbalanced", "this `}` closes nothing", location, "}")
 
     def _end_program(self) -> None:
         head = self.program
@@ -178,7 +178,7 @@ class Assembler:
                 block = self.blocks[label]
                 where = f"@{name_text(head.name)} has a block ^{label} but no block ^{index}"
                 message = f"{where}: labels count from 0 without a gap"
-                self._report(codes.MISSING_BLOCK, message, block.location, f"^{label}")
+                self._report("missing-block", message, block.location, f"^{label}")
                 break
             blocks.append(self.blocks[label].close())
         distribution: Distribution | None = None
@@ -191,9 +191,9 @@ class Assembler:
     def finish(self, source: SourceText) -> Module:
         """The module; a brace still open is reported where it stands."""
         if self.stack:
-            self._report(codes.UNBALANCED, "the `{` of this block is not closed", self.stack[-1].location, "block")
+            self._report("unbalanced", "the `{` of this block is not closed", self.stack[-1].location, "block")
         elif self.program is not None:
-            self._report(codes.UNBALANCED, "the `{` of this program is not closed", self.program.location, "program")
+            self._report("unbalanced", "the `{` of this program is not closed", self.program.location, "program")
         if self.program is not None:
             self._end_program()
         return Module(FrozenMap(self.programs) if self.programs else EMPTY, source)

@@ -7,7 +7,6 @@ from typing import Any
 from pstranspile.ir.attributes import PYTHON_TYPES, AttrKind, AttrValue, float32
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Attrs
-from pstranspile.ir.text import codes
 from pstranspile.ir.text.context import Context, did_you_mean, one_of
 from pstranspile.ir.text.literals import (
     ATTR_KIND_TEXT,
@@ -50,7 +49,7 @@ def natural_kind(token: Token, context: Context) -> AttrKind | None:
     kind = _TOKEN_KINDS.get(token.type) or _LITERAL_WORDS.get(token)
     if kind is None:
         hint = did_you_mean(token, _LITERAL_WORDS)
-        context.report(codes.UNKNOWN_WORD, f"`{token}` is no literal{hint or '; a string is written in quotes'}", token)
+        context.report("unknown-word", f"`{token}` is no literal{hint or '; a string is written in quotes'}", token)
     return kind
 
 
@@ -96,7 +95,7 @@ def scalar(token: Token, kind: AttrKind, context: Context) -> Any:
     except OverflowError:
         bits = "a float32 (write `inf`)" if kind is AttrKind.FLOAT else f"{64 if kind is AttrKind.LONG else 32} bits"
         hint = "; a 64-bit number has the kind `long` (`name:long=...`)" if kind is AttrKind.INT else ""
-        context.report(codes.NUMBER_RANGE, f"the number does not fit {bits}{hint}", token)
+        context.report("number-range", f"the number does not fit {bits}{hint}", token)
         return 0
     except ValueError as bad:
         report_escape(token, str(bad), context)
@@ -106,7 +105,7 @@ def scalar(token: Token, kind: AttrKind, context: Context) -> Any:
 def report_escape(token: Token, escape: str, context: Context) -> None:
     """Reports an escape sequence that the language does not know."""
     known = 'known are \\" \\\\ \\n \\t \\r \\uNNNN, and \\x80 to \\xff for bytes that are no UTF-8'
-    context.report(codes.SYNTAX, f"unknown escape `{escape}` in a string; {known}", token)
+    context.report("syntax", f"unknown escape `{escape}` in a string; {known}", token)
 
 
 def read_text(token: Token, context: Context) -> str:
@@ -134,7 +133,7 @@ def literal_kind(literal: Token | Node, context: Context) -> tuple[AttrKind | No
         return AttrKind.FLOATS, True
     if len(result) > 1:
         odd = list(result.values())[1]
-        context.report(codes.ATTRIBUTE_LITERAL, "the elements of a list are all of one kind", odd)
+        context.report("attribute-literal", "the elements of a list are all of one kind", odd)
         return None, False
     return (_LIST_KIND[next(iter(result))] if result else None), True
 
@@ -161,7 +160,7 @@ def _written_kind(token: Token, context: Context) -> AttrKind | None:
     kind = KIND_OF_ATTR.get(token)
     if kind is None:
         hint = did_you_mean(token, KIND_OF_ATTR) or f"; the kinds are {one_of(KIND_OF_ATTR)}"
-        context.report(codes.UNKNOWN_WORD, f"`{token}` is no kind of attribute{hint}", token)
+        context.report("unknown-word", f"`{token}` is no kind of attribute{hint}", token)
     return kind
 
 
@@ -175,10 +174,10 @@ def _by_schema(
         if not hint:
             as_kind = ATTR_KIND_TEXT[natural] if natural else "ints"
             hint = f"; to carry one its schema does not know, give the kind (`{attribute}:{as_kind}=...`)"
-        context.report(codes.UNKNOWN_ATTRIBUTE, f"{op_type} has no attribute `{attribute}`{hint}", name)
+        context.report("unknown-attribute", f"{op_type} has no attribute `{attribute}`{hint}", name)
     elif kind is None and natural is None:
         message = f"the kind of an empty list can't be told; write it after the name (`{attribute}:ints=[]`)"
-        context.report(codes.ATTRIBUTE_LITERAL, message, name)
+        context.report("attribute-literal", message, name)
     return kind or (natural if schema is None else None)
 
 
@@ -192,7 +191,7 @@ def read_attribute(
     name, literal = token(node, 0), node.children[-1]
     attribute = read_text(name, context)
     if attribute in _RESERVED:
-        context.report(codes.MISPLACED, f"`{attribute}` is written after the colon: {_RESERVED[attribute]}", name)
+        context.report("misplaced", f"`{attribute}` is written after the colon: {_RESERVED[attribute]}", name)
         return None
     natural, usable = literal_kind(literal, context)
     if not usable:
@@ -201,7 +200,7 @@ def read_attribute(
         written = token(node, 1)
         kind = _written_kind(written, context)
         if kind is not None and not fits(kind, natural, isinstance(literal, Tree)):
-            context.report(codes.ATTRIBUTE_LITERAL, f"the literal of `{attribute}` is not of kind `{written}`", written)
+            context.report("attribute-literal", f"the literal of `{attribute}` is not of kind `{written}`", written)
             return None
     else:
         kind = _by_schema(name, attribute, natural, op_type, schema, context)
@@ -209,7 +208,7 @@ def read_attribute(
             kind = natural
         elif kind is not None and natural is None and kind not in ELEMENT_KIND:
             message = f"`{attribute}` of {op_type} is no list; an empty list of another kind names it"
-            context.report(codes.ATTRIBUTE_LITERAL, f"{message} (`{attribute}:ints=[]`)", name)
+            context.report("attribute-literal", f"{message} (`{attribute}:ints=[]`)", name)
             return None
     return None if kind is None else (attribute, convert(literal, kind, context))
 
@@ -218,7 +217,7 @@ def _check_absent(name: Token, attribute: str, op_type: str, schema: SchemaView 
     if schema is None or attribute == ROLE_VARS or context.language.kind(schema, attribute) is not None:
         return
     hint = did_you_mean(attribute, context.language.attribute_names(schema))
-    context.report(codes.UNKNOWN_ATTRIBUTE, f"{op_type} has no attribute `{attribute}`{hint}", name)
+    context.report("unknown-attribute", f"{op_type} has no attribute `{attribute}`{hint}", name)
 
 
 def read_given(
@@ -232,7 +231,7 @@ def read_given(
         name = token(child, 0)
         attribute = read_text(name, context)
         if attribute in seen:
-            context.report(codes.DUPLICATE_NAME, f"attribute `{attribute}` is written twice", name)
+            context.report("duplicate-name", f"attribute `{attribute}` is written twice", name)
         seen.add(attribute)
         if child.data == "absent":
             absent.add(attribute)

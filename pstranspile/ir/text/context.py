@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from pstranspile.ir.codes import Code
 from pstranspile.ir.diagnostics import Diagnostic, Note, error
 from pstranspile.ir.model import Attrs, Location, Slots
 from pstranspile.ir.roles import OpRole
@@ -63,7 +64,7 @@ class Context:
         """The place of a token in the whole file."""
         return Location(self.file, self.line(token), token.column)
 
-    def report(self, code: str, message: str, token: Token, notes: Iterable[Note] = ()) -> None:
+    def report(self, code: Code, message: str, token: Token, notes: Iterable[Note] = ()) -> None:
         """Adds a finding that marks `token`."""
         self.findings.append(error(code, message, self.at(token), focus=str(token).split("\n")[0], notes=notes))
 

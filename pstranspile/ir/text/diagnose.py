@@ -15,7 +15,6 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedTok
 from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, DiagnosticError, error, first_findings
 from pstranspile.ir.layout import BLANKS, statement_length
 from pstranspile.ir.model import Location, SourceText
-from pstranspile.ir.text import codes
 from pstranspile.ir.text.context import Context, did_you_mean
 from pstranspile.ir.text.fast import LineReader
 from pstranspile.ir.text.grammar import parse_statement
@@ -34,7 +33,7 @@ _UNSEEN = re.compile(
     "[\x00-\x1f\x7f-\xa0\xad\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ufeff\ufffd\ud800-\udfff]"
 )
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufffd\udc80-\udcff]")
-_STRUCTURE = {codes.UNBALANCED, codes.MISPLACED, codes.MISSING_BLOCK, codes.DUPLICATE_BLOCK}
+_STRUCTURE = {"unbalanced", "misplaced", "missing-block", "duplicate-block"}
 
 _WORDS = {
     "WORD": "a name",
@@ -110,7 +109,7 @@ def refusal(problem: UnexpectedInput, text: str, context: Context) -> Diagnostic
     if first and first.group(2) and position <= first.end():
         wanted = {"%": ["param", "state", "temp"], "@": ["program"], "^": ["block"]}[first.group(2)]
         message += did_you_mean(first.group(1), wanted)
-    return error(codes.SYNTAX, message + _quoting(text, position), Location(context.file, line, column), focus=focus)
+    return error("syntax", message + _quoting(text, position), Location(context.file, line, column), focus=focus)
 
 
 def _quoting(text: str, position: int) -> str:
@@ -144,13 +143,13 @@ def _check_start(text: str, context: Context) -> None:
     first = re.search(rf"^[{BLANKS}]*([^{BLANKS}\n#][^\n]*)", text, re.MULTILINE)
     if first is None:
         message = f"the text is empty; it opens with the version line `ir {VERSION}`"
-        raise DiagnosticError([error(codes.VERSION_LINE, message, Location(file, 1, 1))])
+        raise DiagnosticError([error("version-line", message, Location(file, 1, 1))])
     junk = _CONTROL.search(text)
     if junk is not None and not first.group(1).startswith("ir"):
         line = text.count("\n", 0, junk.start()) + 1
         place = Location(file, line, junk.start() - text.rfind("\n", 0, junk.start()))
         message = f"this is not the text of a module: it holds U+{ord(junk.group()):04X}, as binary files do"
-        raise DiagnosticError([error(codes.NOT_TEXT, message, place, focus=junk.group())])
+        raise DiagnosticError([error("not-text", message, place, focus=junk.group())])
     # "ir" and a word with a number are read as version lines
     if not re.match(rf"ir\b|[A-Za-z_]+[{BLANKS}]+[0-9]+[{BLANKS}]*(#|$)", first.group(1)):
         line = text.count("\n", 0, first.start(1)) + 1
@@ -159,7 +158,7 @@ def _check_start(text: str, context: Context) -> None:
         result, _ = _found(word, 0) if _UNSEEN.match(word) else (f"`{word}`", "")
         message = f"the text opens with the version line `ir {VERSION}`, found {result}{hint}"
         column = first.start(1) - text.rfind("\n", 0, first.start(1))
-        context.findings.append(error(codes.VERSION_LINE, message, Location(file, line, column), focus=word))
+        context.findings.append(error("version-line", message, Location(file, line, column), focus=word))
 
 
 def diagnose(text: str, context: Context) -> None:
@@ -201,4 +200,4 @@ def diagnose(text: str, context: Context) -> None:
 
 def _misplaced_version(version: Node, context: Context) -> None:
     message = "the version line stands once, at the start of the text"
-    context.report(codes.MISPLACED, message, token(version, 0))
+    context.report("misplaced", message, token(version, 0))

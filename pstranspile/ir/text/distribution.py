@@ -17,7 +17,6 @@ from pstranspile.ir.distribution import DistributedVar, Distribution
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Location, Op
 from pstranspile.ir.roles import OpRole
-from pstranspile.ir.text import codes
 from pstranspile.ir.text.context import OpParts, did_you_mean, one_of
 from pstranspile.ir.text.literals import INT_MAX, INT_MIN
 from pstranspile.ir.text.schemas import Language
@@ -125,9 +124,7 @@ class _Reader:
 
     def wrong(self, parts: OpParts, message: str, focus: str = "") -> None:
         """One more finding."""
-        self.found.append(
-            error(codes.DISTRIBUTION, message, Location(self.file, parts.line, parts.column), focus=focus)
-        )
+        self.found.append(error("distribution", message, Location(self.file, parts.line, parts.column), focus=focus))
 
     def fields(self, parts: OpParts, known: Mapping[str, str]) -> dict[str, Any]:
         """The settings in the braces of a statement."""

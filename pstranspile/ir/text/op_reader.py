@@ -5,7 +5,6 @@ from __future__ import annotations
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import Slots
 from pstranspile.ir.roles import OpRole
-from pstranspile.ir.text import codes
 from pstranspile.ir.text.attributes import merge_attributes, read_given, read_text
 from pstranspile.ir.text.context import Context, OpParts, did_you_mean
 from pstranspile.ir.text.literals import (
@@ -25,12 +24,12 @@ def _slots(node: Node | None, base: Slots, schema: SchemaView | None, op_type: s
         name = token(child, 0)
         slot = read_text(name, context)
         if slot in given or slot in absent:
-            context.report(codes.DUPLICATE_NAME, f"slot `{slot}` is written twice", name)
+            context.report("duplicate-name", f"slot `{slot}` is written twice", name)
         if child.data == "absent":
             absent.add(slot)
             if schema is not None and slot not in schema.inputs:
                 hint = did_you_mean(slot, schema.inputs)
-                context.report(codes.UNKNOWN_ABSENT_SLOT, f"{op_type} has no input `{slot}`{hint}", name)
+                context.report("unknown-absent-slot", f"{op_type} has no input `{slot}`{hint}", name)
         else:
             given[slot] = tuple(read_sigil_name(variable, context) for variable in tokens(child)[1:])
     merged = {slot: names for slot, names in base.items() if slot not in absent}
@@ -41,7 +40,7 @@ def _slots(node: Node | None, base: Slots, schema: SchemaView | None, op_type: s
 def _outputs(node: Node | None, context: Context) -> Slots:
     for child in nodes(node) if node is not None else ():
         if child.data == "absent":
-            context.report(codes.SYNTAX, "an output that is not written is not present; leave it out", token(child, 0))
+            context.report("syntax", "an output that is not written is not present; leave it out", token(child, 0))
     return _slots(node, EMPTY, None, "", context)
 
 
@@ -89,7 +88,7 @@ def read_op(node: Node, context: Context) -> OpParts:
     given, not_carried = read_given(braces, op_type, schema, context) if braces is not None else ({}, frozenset[str]())
     attrs, default_vars = merge_attributes(given, not_carried, context.language.defaults(schema))
     if role_vars and default_vars is None:
-        context.report(codes.DUPLICATE_NAME, "`-op_role_var` stands beside role variables", first)
+        context.report("duplicate-name", "`-op_role_var` stands beside role variables", first)
     return OpParts(
         op_type,
         _slots(inputs, empty, schema, op_type, context),

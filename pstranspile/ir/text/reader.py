@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pstranspile.ir.model import ParameterInfo, TensorType, Var
-from pstranspile.ir.text import codes
 from pstranspile.ir.text.attributes import integer, literal_kind, read_text, report_escape
 from pstranspile.ir.text.context import BlockHead, Context, ProgramHead, did_you_mean, one_of
 from pstranspile.ir.text.literals import (
@@ -32,7 +31,7 @@ def keyword(given: Token, known: Iterable[str], what: str, context: Context) -> 
     if given in known:
         return True
     hint = did_you_mean(given, known) or (f"; {one_of(known)} can stand here" if len(known) < 12 else "")
-    context.report(codes.UNKNOWN_WORD, f"`{given}` is no {what}{hint}", given)
+    context.report("unknown-word", f"`{given}` is no {what}{hint}", given)
     return False
 
 
@@ -52,7 +51,7 @@ def number(given: Token, context: Context, bits: int = 32, low: int | None = Non
         return integer(given.lstrip("^"), lowest if low is None else low, highest)
     except OverflowError:
         message = f"does not fit {bits} bits" if low is None else f"is not between {low} and {highest}"
-        context.report(codes.NUMBER_RANGE, f"the number {message}", given)
+        context.report("number-range", f"the number {message}", given)
         return 0
 
 
@@ -61,9 +60,9 @@ def read_version(node: Node, context: Context) -> None:
     name, given = tokens(node)
     if name != "ir":
         message = f"the text opens with the version line `ir {VERSION}`, found `{name}`"
-        context.report(codes.VERSION_LINE, message, name)
+        context.report("version-line", message, name)
     elif given.lstrip("0") != VERSION:
-        context.report(codes.VERSION_LINE, f"version {given} of the text is not known here; known is {VERSION}", given)
+        context.report("version-line", f"version {given} of the text is not known here; known is {VERSION}", given)
 
 
 def _settings(children: Iterable[Node], known: Iterable[str], what: str, context: Context) -> dict[str, Token]:
@@ -73,7 +72,7 @@ def _settings(children: Iterable[Node], known: Iterable[str], what: str, context
         if not keyword(name, known, what, context):
             continue
         if name in result:
-            context.report(codes.DUPLICATE_NAME, f"`{name}` is written twice", name)
+            context.report("duplicate-name", f"`{name}` is written twice", name)
         result[str(name)] = value
     return result
 
@@ -83,7 +82,7 @@ def _setting_number(value: Token | None, kind: str, default: int, context: Conte
         return default
     if value.type != kind:
         wanted = "a block (`^n`)" if kind == "LABEL" else "a number"
-        context.report(codes.SYNTAX, f"expected {wanted} here", value)
+        context.report("syntax", f"expected {wanted} here", value)
         return default
     return number(value, context, 32 if kind == "LABEL" else 64, low)
 
@@ -112,7 +111,7 @@ def read_block_head(node: Node, context: Context) -> BlockHead:
             word, value = tokens(child)
             if keyword(word, ["in"], "clause of a block", context):
                 if parent is not None:
-                    context.report(codes.DUPLICATE_NAME, "`in` is written twice", word)
+                    context.report("duplicate-name", "`in` is written twice", word)
                 parent = number(value, context)
     settings = _settings(
         (child for child in rest if child.data == "setting"), ["forward"], "setting of a block", context
@@ -144,10 +143,10 @@ def _described(node: Node, context: Context) -> TensorType | None:
         elif spec.data == "setting" and keyword(first, ["lod"], "setting of a tensor", context):
             lod = number(token(spec, 1), context)
         elif spec.data != "setting":
-            context.report(codes.SYNTAX, "expected an element type with its dims, as in `f32[-1, 784]`", first)
+            context.report("syntax", "expected an element type with its dims, as in `f32[-1, 784]`", first)
             return None
     if tensor is None and nodes(node)[0].data == "setting":
-        context.report(codes.SYNTAX, "expected an element type with its dims", token(nodes(node)[0], 0))
+        context.report("syntax", "expected an element type with its dims", token(nodes(node)[0], 0))
     return tensor and TensorType(*tensor, lod)
 
 
@@ -157,7 +156,7 @@ def _elements(node: Node, context: Context) -> tuple[VarKind | DType, ...]:
         for spec in nodes(specs):
             first = token(spec, 0)
             if spec.data != "word" or len(specs.children) != 1:
-                context.report(codes.SYNTAX, "a tuple lists kinds and element types, one word each", first)
+                context.report("syntax", "a tuple lists kinds and element types, one word each", first)
             elif keyword(first, ELEMENT_WORDS, "kind or element type", context):
                 result.append(ELEMENT_WORDS[first])
     return tuple(result)
@@ -169,7 +168,7 @@ def _written(node: Node, context: Context) -> tuple[str, ...]:
     for specs in nodes(node)[1:]:
         first = token(nodes(specs)[0], 0)
         if len(specs.children) != 1 or nodes(specs)[0].data != "word":
-            context.report(codes.SYNTAX, "`written` lists names of fields", first)
+            context.report("syntax", "`written` lists names of fields", first)
         elif keyword(first, WRITTEN_FIELDS, "optional field of a variable", context):
             names.append(str(first))
     return tuple(names)
@@ -192,11 +191,11 @@ class _Description:
         if spec.data == "setting":
             if keyword(first, ["lod"], "setting of a variable", context):
                 if self.lod is not None:
-                    context.report(codes.DUPLICATE_NAME, "`lod` is written twice", first)
+                    context.report("duplicate-name", "`lod` is written twice", first)
                 self.lod = number(token(spec, 1), context)
         elif spec.data == "element":
             if self.tensor is not None:
-                context.report(codes.SYNTAX, "a variable has one element type", first)
+                context.report("syntax", "a variable has one element type", first)
             self.tensor = _tensor(spec, context)
             self.kind = self.kind or VarKind.LOD_TENSOR
         elif spec.data == "group":
@@ -205,14 +204,14 @@ class _Description:
             self.feed = True
         elif self.kind is None:
             if first in DTYPES:
-                context.report(codes.SYNTAX, f"the dims are missing: `{first}[...]`, or `{first}[]` for none", first)
+                context.report("syntax", f"the dims are missing: `{first}[...]`, or `{first}[]` for none", first)
                 self.kind = VarKind.LOD_TENSOR
             elif keyword(first, [*KIND_WORDS, *DTYPES], "kind or element type", context):
                 self.kind = KIND_WORDS[first]
             else:
                 self.kind = VarKind.RAW
         else:
-            context.report(codes.UNKNOWN_WORD, f"`{first}` can't stand here{did_you_mean(first, ['feed'])}", first)
+            context.report("unknown-word", f"`{first}` can't stand here{did_you_mean(first, ['feed'])}", first)
 
     def _group(self, spec: Node, first: Token, context: Context) -> None:
         if first == "written" and self.kind is not None:
@@ -222,7 +221,7 @@ class _Description:
             self.kind = self.kind or VarKind.RAW
             return
         if self.kind is not None:
-            context.report(codes.SYNTAX, "a variable has one kind", first)
+            context.report("syntax", "a variable has one kind", first)
         self.kind = KIND_WORDS[first]
         if self.kind is VarKind.TUPLE:
             self.elements = _elements(spec, context)
@@ -247,12 +246,12 @@ def _parameter_settings(node: Node, context: Context) -> dict[str, Token]:
         if not keyword(name, _PARAMETER_WORDS, "property of a parameter", context):
             continue
         if name in result:
-            context.report(codes.DUPLICATE_NAME, f"`{name}` is written twice", name)
+            context.report("duplicate-name", f"`{name}` is written twice", name)
         if child.data != "attribute" or isinstance(value, Tree):
-            context.report(codes.SYNTAX, f"expected `{name}=` and one value", name)
+            context.report("syntax", f"expected `{name}=` and one value", name)
         elif value.type not in _PARAMETER_WORDS[name] and not (name == "learning_rate" and value in ("inf", "nan")):
             literal_kind(value, context)
-            context.report(codes.ATTRIBUTE_LITERAL, f"`{name}` does not take this value", value)
+            context.report("attribute-literal", f"`{name}` does not take this value", value)
         elif (
             value.type == "WORD"
             and name != "learning_rate"
@@ -289,9 +288,9 @@ def read_declaration(node: Node, context: Context) -> Var:
     if storage == "param":
         parameter, persistable = _parameter(braces, context)
     elif braces is not None:
-        context.report(codes.SYNTAX, "only a `param` has properties in braces", storage)
+        context.report("syntax", "only a `param` has properties in braces", storage)
     if described.lod is not None and described.tensor is None:
-        context.report(codes.SYNTAX, "`lod` needs an element type with dims", storage)
+        context.report("syntax", "`lod` needs an element type with dims", storage)
     return Var(
         read_sigil_name(name, context),
         described.kind or VarKind.LOD_TENSOR,

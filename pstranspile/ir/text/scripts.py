@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 from pstranspile.ir.model import Location
-from pstranspile.ir.text import codes
 from pstranspile.ir.text.attributes import report_escape
 from pstranspile.ir.text.context import Context
 from pstranspile.ir.text.literals import INT_MAX, name, read_name
@@ -36,7 +35,7 @@ def script_of(op: Node, context: Context) -> Location | None:
     try:
         return read_script(given)
     except OverflowError:
-        context.report(codes.NUMBER_RANGE, f"a line has a number from 1 to {INT_MAX}", given)
+        context.report("number-range", f"a line has a number from 1 to {INT_MAX}", given)
     except ValueError as bad:
         report_escape(given, str(bad), context)
     return None

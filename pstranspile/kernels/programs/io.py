@@ -14,14 +14,14 @@ from pstranspile.ir.types import VarKind
 from pstranspile.kernels.context import ExecutionContext, Value
 from pstranspile.kernels.kernel import Run, kernel, plain_kernel
 from pstranspile.ops.attributes import flag, int_attr, ints_attr, text
-from pstranspile.values import Array, LoDTensor, SelectedRows, codes
+from pstranspile.values import Array, LoDTensor, SelectedRows
 from pstranspile.values.reading import decode_part, decode_selected_rows, decode_tensor, end, opened, refuse
 from pstranspile.values.writing import as_float16, encode, require_encodable, write_file
 
 
 def _write(op: Op, path: Path, values: Iterable[tuple[str, Array | LoDTensor | SelectedRows]]) -> None:
     if not flag(op, "overwrite") and path.exists():
-        refuse(codes.FILE_EXISTS, str(path), "the file is there already, and overwrite is not set")
+        refuse("values-exist", str(path), "the file is there already, and overwrite is not set")
     pieces: list[bytes | memoryview] = []
     for name, value in values:
         require_encodable(value, name, str(path))
@@ -71,7 +71,7 @@ def _save_combine(op: Op) -> Run:
         values = list(zip(op.inputs["X"], X, strict=True))
         for name, value in values:
             if isinstance(value, SelectedRows):
-                refuse(codes.NOT_WRITABLE, text(op, "file_path"), f"{name} holds sparse rows, combined files do not")
+                refuse("values-kind", text(op, "file_path"), f"{name} holds sparse rows, combined files do not")
         if flag(op, "save_to_memory"):
             return b"".join(piece for _, value in values for piece in encode(value, flag(op, "save_as_fp16")))
         _write(op, context.path(text(op, "file_path")), values)

@@ -14,17 +14,10 @@ from pstranspile.analysis.self_updates import ATTRIBUTE, updated_by_itself
 from pstranspile.analysis.tables import is_sparse
 from pstranspile.analysis.updates import Update, no_updates
 from pstranspile.analysis.uses import uses_of
-from pstranspile.ir.codes import declare
 from pstranspile.ir.diagnostics import Diagnostic, at_op, raise_errors
 from pstranspile.ir.model import Op, Program
 from pstranspile.ir.passes import Steps
 from pstranspile.ops import is_optimizer, schema_of
-
-UNKNOWN_ROWS = declare(
-    "geo-rows",
-    "Mode geo exchanges just those rows of a sparse table that a step changed, and no variable of the main block holds "
-    "their numbers.",
-)
 
 DENSE_REMEDY = "is_sparse=False makes the gradient dense, and all rows are exchanged"
 
@@ -89,7 +82,7 @@ def find_told_rows(facts: Facts) -> tuple[ToldRows, ...]:
         rows = _rows_of(op, sparse) if tables else ()
         if tables and not rows and not _is_gradient(op):
             message = f"the op changes rows of %{tables[0]}, and no variable holds their numbers; {DENSE_REMEDY}"
-            problems.append(at_op(UNKNOWN_ROWS, message, op, focus=f"%{tables[0]}"))
+            problems.append(at_op("geo-rows", message, op, focus=f"%{tables[0]}"))
         for row in rows:
             if last.get(row.ids) != row.table:
                 told.append(row)
@@ -99,7 +92,7 @@ def find_told_rows(facts: Facts) -> tuple[ToldRows, ...]:
     known = {rows.table for rows in told}
     raise_errors(
         at_op(
-            UNKNOWN_ROWS,
+            "geo-rows",
             f"the gradient of %{name} is sparse, and no op that is known looks it up; {DENSE_REMEDY}",
             facts.program.main_block.ops[update.optimizer[0]],
             focus=f"%{name}",
@@ -139,5 +132,5 @@ def _in_sub_blocks(program: Program, sparse: dict[str, Update]) -> list[Diagnost
                     f"%{name} is looked up in a sub-block, where the ids are not those of the whole step; "
                     f"{DENSE_REMEDY}"
                 )
-                findings.append(at_op(UNKNOWN_ROWS, message, op, focus=f"%{name}"))
+                findings.append(at_op("geo-rows", message, op, focus=f"%{name}"))
     return findings

@@ -8,7 +8,6 @@ from pstranspile.analysis.facts import Facts
 from pstranspile.ir.diagnostics import Diagnostic, Severity, at_op
 from pstranspile.ir.model import Program
 from pstranspile.job import Job
-from pstranspile.plan import codes
 from pstranspile.plan.initialisers import can_slice
 from pstranspile.plan.make import Piece
 from pstranspile.plan.slices import Cut, cut_rows
@@ -33,7 +32,7 @@ def cut_for_geo(
         if var is None or var.tensor is None or min(var.shape, default=-1) < 0:
             shown = "no declaration" if var is None else "no static shape"
             op = facts.program.main_block.ops[update.optimizer[0]]
-            findings.append(at_op(codes.UNKNOWN_SHAPE, f"{focus} has {shown}", op, focus=focus))
+            findings.append(at_op("parameter-shape", f"{focus} has {shown}", op, focus=focus))
             continue
         tensor = var.tensor
         cuts = cut_rows(tensor.shape, len(job.pservers), job.min_block_size)
@@ -41,9 +40,7 @@ def cut_for_geo(
             update = update._replace(whole=f"{whole[name].type} can't make a slice of it")
         if len(cuts) > 1 and name in whole:
             message = f"{focus} is kept whole: {update.whole}"
-            findings.append(
-                at_op(codes.WHOLE_INITIALISER, message, whole[name], focus=focus, severity=Severity.WARNING)
-            )
+            findings.append(at_op("whole-initialiser", message, whole[name], focus=focus, severity=Severity.WARNING))
             cuts = (Cut(0, tensor.shape[0]),)
         pieces.append(Piece(update, tensor, cuts, name in sparse))
     return pieces, findings

@@ -13,7 +13,6 @@ from pstranspile.analysis.self_updates import self_updates
 from pstranspile.emit.servers import Part, ServerJob
 from pstranspile.emit.several import Parts, find_parts, problems_of, separate, together, training_names
 from pstranspile.emit.timing import Timing
-from pstranspile.ir.codes import declare
 from pstranspile.ir.diagnostics import Diagnostic, Severity, at_op, raise_errors
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module
@@ -27,13 +26,6 @@ from pstranspile.plan.share import share_of
 
 if TYPE_CHECKING:
     from pstranspile.plan.edited import PlanFile
-
-SERVER_VALUE = declare(
-    "needs-server-value", "An op that stays on the trainer reads what only ops that move to the servers compute."
-)
-UNCOMPENSATED = declare(
-    "dc-asgd-sparse", "Delay compensation was asked for, and a gradient is sparse, which it leaves as it is."
-)
 
 
 class ServerFacts(NamedTuple):
@@ -158,7 +150,7 @@ def _needed_from_servers(facts: Facts) -> list[Diagnostic]:
         for name in ops[index].output_names:
             if name not in pair and name in readers and name not in writers and name not in parameters:
                 message = f"%{name} is computed on the servers (by {ops[index].type}), but this op stays on the trainer"
-                findings.append(at_op(SERVER_VALUE, message, ops[readers[name]], focus=f"%{name}"))
+                findings.append(at_op("needs-server-value", message, ops[readers[name]], focus=f"%{name}"))
     return findings
 
 
@@ -171,6 +163,6 @@ def _uncompensated(facts: Facts, plan: Plan) -> list[Diagnostic]:
             message = f"the sparse gradient of %{update.parameter} is applied without delay compensation"
             focus = f"%{update.parameter}"
             findings.append(
-                at_op(UNCOMPENSATED, message, ops[update.optimizer[0]], focus=focus, severity=Severity.WARNING)
+                at_op("dc-asgd-sparse", message, ops[update.optimizer[0]], focus=focus, severity=Severity.WARNING)
             )
     return findings

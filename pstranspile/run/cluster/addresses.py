@@ -7,7 +7,6 @@ from typing import Any, TypeAlias
 
 from pstranspile.ir.diagnostics import DiagnosticError, at_op
 from pstranspile.ir.model import Op
-from pstranspile.run.cluster import codes
 from pstranspile.run.cluster.network import Link, Machine
 from pstranspile.run.cluster.trainer import Trainer
 
@@ -21,7 +20,7 @@ def link_to(trainer: Trainer, servers: Servers, endpoint: str, op: Op) -> Link:
     if server is None:
         known = ", ".join(servers) or "none"
         message = f"no server listens at {endpoint}; the servers of this cluster: {known}"
-        raise DiagnosticError([at_op(codes.UNREACHABLE, message, op)])
+        raise DiagnosticError([at_op("cluster-no-server", message, op)])
     return trainer.network.link(trainer, server, trainer.index)
 
 

@@ -22,7 +22,6 @@ from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.distribution import DistributedVar
 from pstranspile.ir.expect import wrong_type
 from pstranspile.ir.model import Op, Program, Role
-from pstranspile.run.cluster import codes
 from pstranspile.run.cluster.addresses import link_to, text_list
 from pstranspile.run.cluster.asynchronous import AsynchronousServer
 from pstranspile.run.cluster.collective import (
@@ -108,7 +107,7 @@ class Cluster:
         serving = {name: role for name, role in roles.items() if listening_op(role.main) is not None}
         training = {name: role for name, role in roles.items() if name not in serving}
         if not training:
-            raise DiagnosticError([error(codes.ROLES, "there is no trainer among the roles")])
+            raise DiagnosticError([error("cluster-roles", "there is no trainer among the roles")])
         require_servers_listen(list(training))
         self.seed = _seed_for([role.startup for role in roles.values()], seed)
         self.folder = folder

@@ -21,7 +21,6 @@ from pstranspile.ir.model import Op, Program, Role
 from pstranspile.ir.roles import OpRole
 from pstranspile.kernels.context import Value
 from pstranspile.kernels.rows import concat_rows
-from pstranspile.run.cluster import codes
 from pstranspile.run.cluster.exchanges import Exchange
 from pstranspile.run.cluster.message import COLLECTIVE, COMPLETE, REPLY, Message
 from pstranspile.run.cluster.network import Machine, Network, Waiting
@@ -142,12 +141,12 @@ def combine(ring: str, parts: Mapping[int, Part], count: int, op: Op) -> dict[in
     if len(kinds) > 1 or (len(forms) > 1 and _must_agree(first)):
         told = [f"trainer {index}: {part.kind} of {describe(part.value)}" for index, part in parts.items()]
         message = f"the trainers of {ring} do not do the same"
-        raise DiagnosticError([at_op(codes.COLLECTIVE, message, op, notes=[Note(line) for line in told])])
+        raise DiagnosticError([at_op("cluster-collective", message, op, notes=[Note(line) for line in told])])
     values = [part.value for part in parts.values()]
     if first.kind == "c_broadcast":
         if first.root not in parts:
             message = f"trainer {first.root}, whose value all others are to get, takes no part in {ring}"
-            raise DiagnosticError([at_op(codes.COLLECTIVE, message, op)])
+            raise DiagnosticError([at_op("cluster-collective", message, op)])
         return dict.fromkeys(parts, parts[first.root].value)
     if first.kind == "c_allgather":
         return dict.fromkeys(parts, np.concatenate(values))
@@ -159,7 +158,7 @@ def combine(ring: str, parts: Mapping[int, Part], count: int, op: Op) -> dict[in
     if first.kind == "c_reducescatter":
         if len(total) % len(values):
             message = f"{len(total)} rows cannot be divided among {len(values)} trainers"
-            raise DiagnosticError([at_op(codes.COLLECTIVE, message, op)])
+            raise DiagnosticError([at_op("cluster-collective", message, op)])
         return dict(zip(parts, np.split(total, len(values)), strict=True))
     if total.__class__ is np.ndarray:
         total.flags.writeable = False  # all trainers get the same array

@@ -8,7 +8,6 @@ from typing import TypeAlias
 
 from pstranspile.ir.diagnostics import Diagnostic, at_op, raise_errors
 from pstranspile.ir.model import MAIN, Op, Program
-from pstranspile.run.cluster import codes
 from pstranspile.run.cluster.addresses import text_list
 from pstranspile.run.cluster.collective import COLLECTIVES, kind_of, ring_of
 from pstranspile.run.cluster.exchanges import TALKING
@@ -31,7 +30,7 @@ def _numbers(trainers: Sequence[Trainer], servers: Sequence[Server]) -> Iterator
         count = server.op.attrs.get("Fanin", len(trainers))
         if server.mode == 0 and count != len(trainers):
             message = f"{server.name} waits for {count} trainers, but there are {len(trainers)}"
-            yield at_op(codes.BARRIER, message, server.op)
+            yield at_op("cluster-barrier", message, server.op)
 
 
 def _barriers(trainers: Sequence[Trainer], servers: Sequence[Server]) -> Iterator[Diagnostic]:
@@ -56,7 +55,7 @@ def _barriers(trainers: Sequence[Trainer], servers: Sequence[Server]) -> Iterato
             who = "no trainer sends" if len(names) == len(trainers) else f"{listed(names)} never sends"
             servers_told = listed([server.name for server in waiting])
             message = f"{servers_told} will wait for a {kind} which {who} in its {part} program"
-            yield at_op(codes.BARRIER, message, waiting[0].op)
+            yield at_op("cluster-barrier", message, waiting[0].op)
 
 
 def require_servers(trainers: Sequence[Trainer], servers: Mapping[str, Server]) -> None:
@@ -76,7 +75,7 @@ def require_servers(trainers: Sequence[Trainer], servers: Mapping[str, Server]) 
                         missing.setdefault(endpoint, op)
     known = listed(list(servers)) or "none"
     raise_errors(
-        at_op(codes.UNREACHABLE, f"no server listens at {endpoint}; the servers of this cluster: {known}", op)
+        at_op("cluster-no-server", f"no server listens at {endpoint}; the servers of this cluster: {known}", op)
         for endpoint, op in missing.items()
     )
 
@@ -124,7 +123,7 @@ def _orders(operations: Mapping[str, Operations]) -> Iterator[Diagnostic]:
                 if (a and a[0]) != (b and b[0]):
                     told = f"{first} has {_operation(a)}, {name} has {_operation(b)}"
                     message = f"operation {place} of {ring} is not the same for all trainers: {told}"
-                    yield at_op(codes.COLLECTIVE_ORDER, message, (a or b)[1])  # pyright: ignore[reportOptionalSubscript]
+                    yield at_op("cluster-collective-order", message, (a or b)[1])  # pyright: ignore[reportOptionalSubscript]
                     break
             else:
                 continue

@@ -10,7 +10,6 @@ import numpy as np
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import MAIN, Program
 from pstranspile.run.batch import Batch, Part, chosen, rows_of
-from pstranspile.run.cluster import codes
 from pstranspile.run.feeds import near
 from pstranspile.run.files import ArrayFile, place_of
 from pstranspile.run.loss_rows import divided
@@ -130,7 +129,7 @@ def _of_arrays(arrays: Mapping[str, Any], mains: Sequence[Program]) -> tuple[lis
         known = [f"trainer_{i}/{rest}" for i in range(count)]
         if slash and name not in known and variable_of(name, known_names) not in known_names:
             message = f"{name} is for {owner}, which is none of {count} trainers{near(name, known)}"
-            raise DiagnosticError([error(codes.FEEDS, message, place)])
+            raise DiagnosticError([error("cluster-feeds", message, place)])
     own = [{name[len(p) :]: array for name, array in arrays.items() if name.startswith(p)} for p in _prefixes(count)]
     special = frozenset(variable_of(name, known_names) for mine in own for name in mine)
     common = {

@@ -9,7 +9,6 @@ import numpy as np
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Program
-from pstranspile.run.cluster import codes
 from pstranspile.run.cluster.placement import Placement
 from pstranspile.run.cluster.server import Server
 from pstranspile.run.cluster.tables import Table
@@ -31,7 +30,7 @@ class InitialValues(NamedTuple):
         for name in self.values:
             if name not in known:
                 message = f"no machine of the cluster has a persistable variable {name}{near(name, known)}"
-                raise DiagnosticError([error(codes.PLACEMENT, message)])
+                raise DiagnosticError([error("cluster-placement", message)])
 
     def set_on_servers(self, servers: Sequence[Server]) -> None:
         """Gives servers, whose start-up programs have run, their parts."""

@@ -11,7 +11,6 @@ import numpy as np
 from pstranspile.ir.diagnostics import DiagnosticError, at_op
 from pstranspile.ir.model import Op, Program
 from pstranspile.kernels.context import Value
-from pstranspile.run.cluster import codes
 from pstranspile.run.cluster.addresses import Servers, link_to, number_list, text_list
 from pstranspile.run.cluster.cutting import route_ids
 from pstranspile.run.cluster.exchanges import Exchange
@@ -50,7 +49,7 @@ class _Lookups:
         try:
             parts, order = route_ids(known, self.ends)
         except ValueError as problem:
-            raise DiagnosticError([at_op(codes.UNKNOWN_VARIABLE, str(problem), self.ops[0])]) from None
+            raise DiagnosticError([at_op("cluster-unknown-variable", str(problem), self.ops[0])]) from None
         sizes = [*accumulate((ids.size for ids in data), initial=0)]
         bounds = [sizes[place] for place in self.inputs]
         begin = 0

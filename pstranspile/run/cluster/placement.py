@@ -13,7 +13,6 @@ from pstranspile.ir.diagnostics import DiagnosticError, at_op, error
 from pstranspile.ir.distribution import DistributedVar
 from pstranspile.ir.model import Program
 from pstranspile.kernels.context import Value
-from pstranspile.run.cluster import codes
 from pstranspile.run.describe import describe
 from pstranspile.run.frame import Slices
 from pstranspile.run.scope import Scope
@@ -90,7 +89,7 @@ class Placement:
                 continue
             message = f"it makes {row.slice} on {endpoint}, {describe(value)}, but its dims are {list(row.slice_shape)}"
             maker = next((op for op in reversed(startup.main_block.ops) if row.slice in op.output_names), None)
-            result = at_op(codes.PLACEMENT, message, maker) if maker else error(codes.PLACEMENT, message)
+            result = at_op("cluster-placement", message, maker) if maker else error("cluster-placement", message)
             raise DiagnosticError([result])
 
     def origins(self) -> list[str]:
@@ -108,7 +107,7 @@ class Placement:
             flat = np.asarray(value).reshape(-1)
             if len(flat) != prod(row.origin_shape):
                 message = f"{name} has dims {list(row.origin_shape)}, but is given {describe(np.asarray(value))}"
-                raise DiagnosticError([error(codes.PLACEMENT, message)])
+                raise DiagnosticError([error("cluster-placement", message)])
             if row.endpoint in scopes:
                 scopes[row.endpoint][row.slice] = flat[row.offset : row.offset + size].reshape(row.slice_shape)
         return bool(rows)
@@ -123,7 +122,7 @@ class Placement:
         shape = rows[0].origin_shape
         if len(flat) != prod(shape):
             message = f"the parts of {name} on the servers have {len(flat)} elements, the whole has {prod(shape)}"
-            raise DiagnosticError([error(codes.PLACEMENT, message)])
+            raise DiagnosticError([error("cluster-placement", message)])
         return flat.reshape(shape)
 
 
@@ -131,5 +130,5 @@ def _part(scopes: Mapping[str, Scope], row: DistributedVar) -> Value:
     value = scopes[row.endpoint].get(row.slice)
     if value is None:
         message = f"{row.slice}, a part of {row.origin}, has no value on the server {row.endpoint}"
-        raise DiagnosticError([error(codes.PLACEMENT, message)])
+        raise DiagnosticError([error("cluster-placement", message)])
     return value

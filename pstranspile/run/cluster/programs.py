@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op, error, raise_errors
 from pstranspile.ir.model import Program
-from pstranspile.run.cluster import codes
 from pstranspile.run.cluster.addresses import text_list
 from pstranspile.run.cluster.report import listed
 from pstranspile.run.cluster.rpc import counts_steps
@@ -32,7 +31,7 @@ def give_turns(trainers: Sequence[Trainer], given: GivenTurns | None, fetch: Seq
                 f"{trainer.name} has no program @{missing[0]}, just {known}: the collective modes compile no other "
                 "program than @main"
             )
-            raise DiagnosticError([error(codes.NO_PROGRAM, message)])
+            raise DiagnosticError([error("cluster-no-program", message)])
         run = {name: role.programs[name] for name in role.names}
         role.fetches = fetches_by_program(fetch, run, lambda program: ())
 
@@ -76,7 +75,7 @@ def _without_rounds(trainers: Sequence[Trainer], servers: Sequence[Server]) -> I
                 "say in which step something happens; leave it out"
             )
             assert synchronous is not None
-            yield at_op(codes.SCENARIO, message, synchronous.op)
+            yield at_op("cluster-scenario", message, synchronous.op)
 
 
 def _reports(program: Program) -> bool:

@@ -13,9 +13,7 @@ from pstranspile.ir.diagnostics import DiagnosticError, at_op
 from pstranspile.ir.model import Op
 from pstranspile.ir.types import DType
 from pstranspile.kernels.context import Value
-from pstranspile.run.cluster import codes
 from pstranspile.values import NUMPY_TYPES
-from pstranspile.values import codes as value_codes
 from pstranspile.values.reading import refuse
 from pstranspile.values.writing import encode, write_file
 
@@ -33,25 +31,25 @@ def write_whole(
     slices = [tuple(int(dim) for dim in text.split(",") if dim) for text in attrs.get("slice_shapes", ())]
     number = attrs.get("dtype", DType.FP32.value)
     if number not in [kind.value for kind in DType]:
-        raise DiagnosticError([at_op(codes.PLACEMENT, f"dtype {number} is no element type", op)])
+        raise DiagnosticError([at_op("cluster-placement", f"dtype {number} is no element type", op)])
     kind = NUMPY_TYPES[DType(number)]
     file = Path(folder) / str(attrs.get("file_path", ""))
     overwrite = attrs.get("overwrite", True)
     if not len(names) == servers == len(slices) == len(attrs.get("slice_varnames", ())):
         message = "endpoints, remote_varnames, slice_varnames and slice_shapes are not of the same length"
-        raise DiagnosticError([at_op(codes.PLACEMENT, message, op)])
+        raise DiagnosticError([at_op("cluster-placement", message, op)])
     if sum(map(prod, slices)) != prod(shape):
         message = f"the slices have {sum(map(prod, slices))} elements, the whole, {list(shape)}, has {prod(shape)}"
-        raise DiagnosticError([at_op(codes.PLACEMENT, message, op)])
+        raise DiagnosticError([at_op("cluster-placement", message, op)])
 
     def finish(answers: list[Value]) -> Sequence[Value]:
         for name, dims, answer in zip(names, slices, answers, strict=True):
             if not isinstance(answer, np.ndarray) or answer.dtype.name != kind or answer.shape != dims:
                 held = f"{answer.dtype.name}{list(answer.shape)}" if isinstance(answer, np.ndarray) else "no tensor"
                 message = f"{name} is {held} on its server, {kind}{list(dims)} is expected"
-                raise DiagnosticError([at_op(codes.PLACEMENT, message, op)])
+                raise DiagnosticError([at_op("cluster-placement", message, op)])
         if not overwrite and file.exists():
-            refuse(value_codes.FILE_EXISTS, str(file), "the file is there already, and overwrite is not set")
+            refuse("values-exist", str(file), "the file is there already, and overwrite is not set")
         write_file(file, encode(np.concatenate([answer.reshape(-1) for answer in answers]).reshape(shape)))
         return ()
 

@@ -19,7 +19,6 @@ from pstranspile.interop.outputs import write_output
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error
 from pstranspile.ir.model import Location
 from pstranspile.ir.reading import read_regular
-from pstranspile.run.cluster import codes
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.message import Message
 from pstranspile.run.cluster.network import Link, Machine, Scheduler
@@ -112,7 +111,7 @@ def read_record(path: str) -> Record:
 
 
 def _refused(message: str, path: str = "", notes: Sequence[Note] = ()) -> DiagnosticError:
-    return DiagnosticError([error(codes.RECORD, message, Location(path) if path else None, notes=notes)])
+    return DiagnosticError([error("cluster-record", message, Location(path) if path else None, notes=notes)])
 
 
 # the run

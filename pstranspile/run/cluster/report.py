@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op, error
-from pstranspile.run.cluster import codes
 from pstranspile.run.cluster.network import Waiting
 
 
@@ -19,8 +18,8 @@ def stuck(waiting: Sequence[Waiting], now: int, causes: Sequence[str] = ()) -> D
     message = f"no machine can go on (at tick {now}): {len(waiting)} wait, and nothing is under way"
     first = next((w.op for w in waiting if w.op is not None), None)
     if first is None:
-        return DiagnosticError([error(codes.STUCK, message, notes=notes)])
-    return DiagnosticError([at_op(codes.STUCK, message, first, notes=notes)])
+        return DiagnosticError([error("cluster-stuck", message, notes=notes)])
+    return DiagnosticError([at_op("cluster-stuck", message, first, notes=notes)])
 
 
 def sentence(waiting: Waiting) -> str:

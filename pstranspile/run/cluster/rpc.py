@@ -11,7 +11,6 @@ import numpy as np
 from pstranspile.ir.diagnostics import DiagnosticError, at_op
 from pstranspile.ir.model import Op, Program
 from pstranspile.kernels.context import Value
-from pstranspile.run.cluster import codes
 from pstranspile.run.cluster.addresses import Servers, link_to, number_list, text_list
 from pstranspile.run.cluster.cutting import cut, join
 from pstranspile.run.cluster.exchanges import Exchange
@@ -42,7 +41,7 @@ def make_rpc(trainer: Trainer, exchange: Exchange, program: Program, servers: Se
     make = _MAKERS.get(exchange.kind)
     if make is None:
         message = "this version does not run it in a cluster"
-        raise DiagnosticError([at_op(codes.ROLES, message, exchange.op)])
+        raise DiagnosticError([at_op("cluster-roles", message, exchange.op)])
     return make(trainer, exchange, program, servers)
 
 
@@ -83,7 +82,7 @@ def _send(trainer: Trainer, exchange: Exchange, program: Program, servers: Serve
             try:
                 values = cut(values[0], sections)
             except ValueError as problem:
-                raise DiagnosticError([at_op(codes.OP, f"{trainer.name}: {problem}", op)]) from None
+                raise DiagnosticError([at_op("cluster-op", f"{trainer.name}: {problem}", op)]) from None
         step = trainer.step
         for link, name, place in targets:
             link.post(kind, step, name, values[place])
@@ -171,7 +170,7 @@ def checked(trainer: Trainer, exchange: Exchange, program: Program, counts: Sequ
         for place in plain:
             if values[place].__class__ is not np.ndarray:
                 message = f"{outputs[place]} is declared to be a tensor, but the server holds something else"
-                raise DiagnosticError([at_op(codes.UNKNOWN_VARIABLE, message, exchange.op, focus=outputs[place])])
+                raise DiagnosticError([at_op("cluster-unknown-variable", message, exchange.op, focus=outputs[place])])
         for place in own:
             values[place] = own_copy(values[place])
         return values

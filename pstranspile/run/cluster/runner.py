@@ -11,7 +11,6 @@ from pstranspile.ir.model import Op
 from pstranspile.kernels.context import Value
 from pstranspile.run.cluster.script import Coroutine, Script
 from pstranspile.run.cluster.waits import Wait
-from pstranspile.run.codes import KERNEL_FAILED
 from pstranspile.run.describe import describe
 
 Action: TypeAlias = "Callable[[tuple[Value, ...]], Sequence[Value] | Wait | None]"
@@ -58,7 +57,7 @@ class Runner:
                 received = action(values)
             except (ValueError, TypeError, IndexError, OverflowError) as problem:
                 notes = [Note(f"it is given {', '.join(map(describe, values))}")]
-                raise DiagnosticError([at_op(KERNEL_FAILED, str(problem), self.op, notes=notes)]) from problem
+                raise DiagnosticError([at_op("run-op-failed", str(problem), self.op, notes=notes)]) from problem
             if received is not None and isinstance(received, Wait):
                 if received.missing:
                     return received

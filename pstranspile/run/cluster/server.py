@@ -15,7 +15,6 @@ import numpy as np
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op
 from pstranspile.ir.model import Op, Program
 from pstranspile.kernels.context import Value
-from pstranspile.run.cluster import codes
 from pstranspile.run.cluster.blocks import Block, block_program
 from pstranspile.run.cluster.message import (
     CHECKPOINT,
@@ -292,7 +291,9 @@ class Server(Machine):
         if known and "asked" in what and self.scope.get(message.variable) is None:
             hint = ", which its program declares, but never gives a value"
         told = f"{self.name} ({self.endpoint}) {what} {message.variable}{hint}"
-        return DiagnosticError([at_op(codes.UNKNOWN_VARIABLE, told, self.op, notes=[Note(f"the message: {message}")])])
+        return DiagnosticError(
+            [at_op("cluster-unknown-variable", told, self.op, notes=[Note(f"the message: {message}")])]
+        )
 
     def names_of(self, trainers: Iterable[int]) -> tuple[str, ...]:
         """The names of trainers, in order."""

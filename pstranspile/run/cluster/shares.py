@@ -15,7 +15,6 @@ from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, warni
 from pstranspile.ir.model import MAIN
 from pstranspile.run.batch import Batch
 from pstranspile.run.cluster.feeding import FeedOf, Runs
-from pstranspile.run.codes import SHARES
 from pstranspile.run.loss_rows import LossRows
 
 Weighing: TypeAlias = Literal["equal", "weighted"]
@@ -61,7 +60,7 @@ class Shares:
             message = (
                 "shares can be weighted where the mean of all trainers' gradients is taken in each step; here it isn't"
             )
-            raise DiagnosticError([error(SHARES, message)])
+            raise DiagnosticError([error("feed-shares", message)])
 
     def of(self, trainer: int) -> FeedOf:
         """What a trainer is fed in a step, with the rows and the weight of its share."""
@@ -114,7 +113,11 @@ class Shares:
     def warnings(self) -> list[Diagnostic]:
         """What is to be told of the steps so far."""
         result = self.uneven()
-        return [] if result is None or self.weighing == "weighted" else [warning(SHARES, result.told(self.weighing))]
+        return (
+            []
+            if result is None or self.weighing == "weighted"
+            else [warning("feed-shares", result.told(self.weighing))]
+        )
 
 
 def _batch(given: Mapping[str, Any], trainer: int, rows: int | None, weight: float) -> Batch:

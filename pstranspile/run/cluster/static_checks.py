@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op, error, raise_errors
 from pstranspile.ir.model import Op, Program
-from pstranspile.run.cluster import codes
 from pstranspile.run.cluster.addresses import number_list, text_list
 from pstranspile.run.cluster.report import listed
 from pstranspile.run.cluster.server import Server
@@ -19,7 +18,7 @@ from pstranspile.run.cluster.trainer import Trainer
 def require_servers_listen(training: Sequence[str]) -> None:
     """Raises DiagnosticError for roles that are named as servers, but are taken for trainers."""
     raise_errors(
-        error(codes.ROLES, f"{name} has no listen_and_serv in its main program, so it is no server")
+        error("cluster-roles", f"{name} has no listen_and_serv in its main program, so it is no server")
         for name in training
         if name.startswith("pserver")
     )
@@ -37,7 +36,7 @@ def require_one_mode(servers: Sequence[Server]) -> None:
                 f"{first.name} is {kinds[first.name]} (distributed_mode {first.mode}), "
                 f"but {server.name} is {kinds[server.name]} (distributed_mode {server.mode})"
             )
-            raise DiagnosticError([at_op(codes.MODES, message, server.op)])
+            raise DiagnosticError([at_op("cluster-modes", message, server.op)])
 
 
 _KINDS = {0: "synchronous", 3: "for geo-SGD"}
@@ -58,7 +57,7 @@ def require_lists(trainers: Sequence[Trainer], servers: Sequence[Server]) -> Non
             if op.type in _LISTS and not (geo and op.type == "send"):
                 reason = next((reason for counts in _LISTS[op.type](op) if (reason := _unequal(counts))), "")
                 if reason:
-                    findings[id(op)] = at_op(codes.OP, reason, op)
+                    findings[id(op)] = at_op("cluster-op", reason, op)
     raise_errors(findings.values())
 
 
@@ -141,7 +140,7 @@ def require_order(trainers: Sequence[Trainer], servers: Sequence[Server]) -> Non
             for op, reason in _misplaced(places, starting) if endpoint in endpoints else ():
                 misplaced.setdefault(id(op), (op, reason, []))[2].append(endpoints[endpoint])
         for key, (op, reason, names) in misplaced.items():
-            findings[key] = at_op(codes.ORDER, reason.format(listed(names)), op)
+            findings[key] = at_op("cluster-order", reason.format(listed(names)), op)
     raise_errors(findings.values())
 
 

@@ -21,7 +21,6 @@ from typing import TypeAlias
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op
 from pstranspile.ir.model import MAIN
 from pstranspile.kernels.context import Value
-from pstranspile.run.cluster import codes
 from pstranspile.run.cluster.blocks import Block
 from pstranspile.run.cluster.message import GET, Message, step_told
 from pstranspile.run.cluster.network import Waiting
@@ -168,7 +167,7 @@ class SynchronousServer(Server):
         notes = [Note(f"{self.names_of([t])[0]}: @{name}, {step_told(step)}") for t, (name, step) in runs.items()]
         different = " and ".join(f"@{name}" for name in sorted({name for name, _ in runs.values()}))
         message = f"the trainers take part in update {self.updates + 1} of {self.name} with different programs, "
-        raise DiagnosticError([at_op(codes.PROGRAMS, message + different, self.op, notes=notes)])
+        raise DiagnosticError([at_op("cluster-programs", message + different, self.op, notes=notes)])
 
     def _update(self) -> None:
         program = self._program()
@@ -191,7 +190,7 @@ class SynchronousServer(Server):
         reader = next(op for op in ops if set(op.input_names) & set(absent))
         of = f" of @{program}" if any(label for label, _ in self.round.reported.values()) else ""
         message = f"{self.name} has the send barriers{of} of all trainers, but nobody sent {', '.join(absent)}"
-        return DiagnosticError([at_op(codes.NOT_SENT, message, reader, focus=absent[0])])
+        return DiagnosticError([at_op("cluster-not-sent", message, reader, focus=absent[0])])
 
     def waiting(self) -> Waiting | None:
         """Which barrier has not been met, and who has not come."""

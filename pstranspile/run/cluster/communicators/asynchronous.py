@@ -10,7 +10,6 @@ from typing import NamedTuple
 from pstranspile.ir.diagnostics import DiagnosticError, at_op
 from pstranspile.ir.model import Op, Program
 from pstranspile.kernels.context import Value
-from pstranspile.run.cluster import codes
 from pstranspile.run.cluster.addresses import Servers, number_list
 from pstranspile.run.cluster.communicators.companion import Companion, Settings
 from pstranspile.run.cluster.cutting import cut, merged
@@ -145,7 +144,7 @@ class AsyncCommunicator(Companion):
             try:
                 self._send(queue, merged([value for _, value in values], adds=queue.adds))
             except ValueError as problem:
-                raise DiagnosticError([at_op(codes.OP, str(problem), queue.op)]) from None
+                raise DiagnosticError([at_op("cluster-op", str(problem), queue.op)]) from None
         if sent and self._full is not None:
             (room, queue, value), self._full = self._full, None
             self._put(queue, value)

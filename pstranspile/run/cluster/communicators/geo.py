@@ -22,7 +22,6 @@ import numpy as np
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Program
 from pstranspile.kernels.context import Value
-from pstranspile.run.cluster import codes
 from pstranspile.run.cluster.communicators.companion import Companion
 from pstranspile.run.cluster.exchanges import Exchange
 from pstranspile.run.cluster.geo_server import GeoServer
@@ -196,7 +195,7 @@ class GeoCommunicator(Companion):
     def _refused(self, name: str, message: str) -> DiagnosticError:
         var = self.trainer.role.variable(name)
         message = f"{self.trainer.name}: {message}"
-        return DiagnosticError([error(codes.PLACEMENT, message, var and var.location, focus=f"%{name}")])
+        return DiagnosticError([error("cluster-placement", message, var and var.location, focus=f"%{name}")])
 
     def memory(self) -> dict[str, Array]:
         """What is kept between steps beside the trainer's variables, for a checkpoint: arrays by name.

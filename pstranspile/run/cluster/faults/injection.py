@@ -15,7 +15,6 @@ from collections.abc import Sequence
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.expect import expect
-from pstranspile.run.cluster import codes
 from pstranspile.run.cluster.faults.scenario import Crash, Leave, Partition, Rejoin, Scenario
 from pstranspile.run.cluster.faults.servers import ServerFaults
 from pstranspile.run.cluster.faults.trainers import Machines, TrainerFaults
@@ -71,7 +70,7 @@ class Injector:
             if isinstance(event, Crash) and event.restart is not None and event.machine in trainers:
                 result.append(f"{event.machine} is a trainer: use `rejoin`, not `restart`")
         if result:
-            raise DiagnosticError([error(codes.SCENARIO, message) for message in dict.fromkeys(result)])
+            raise DiagnosticError([error("cluster-scenario", message) for message in dict.fromkeys(result)])
 
     # messages
 

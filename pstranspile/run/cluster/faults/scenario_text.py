@@ -10,7 +10,6 @@ from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, DiagnosticError
 from pstranspile.ir.expect import expect
 from pstranspile.ir.model import Location
 from pstranspile.ir.reading import read_regular
-from pstranspile.run.cluster import codes
 from pstranspile.run.cluster.faults.scenario import NOTICE, Crash, Event, Late, Leave, Partition, Rejoin, Scenario, Slow
 from pstranspile.run.feeds import near
 
@@ -56,7 +55,7 @@ def parse_scenario(text: str, path: str = "<scenario>") -> Scenario:
         try:
             meaning = _read_line(words)
         except _WrongError as problem:
-            problems.append(error(codes.SCENARIO, str(problem), Location(path, number)))
+            problems.append(error("cluster-scenario", str(problem), Location(path, number)))
             continue
         if isinstance(meaning, Mapping):
             fields.update(meaning)
@@ -73,7 +72,7 @@ def read_scenario(path: str) -> Scenario:
         return parse_scenario(read_regular(path, _MAX_BYTES).decode("utf-8"), path)
     except (OSError, UnicodeDecodeError) as problem:
         reason = problem.strerror if isinstance(problem, OSError) else "it is no UTF-8 text"
-        raise DiagnosticError([error(codes.SCENARIO, f"can't be read: {reason}", Location(path))]) from None
+        raise DiagnosticError([error("cluster-scenario", f"can't be read: {reason}", Location(path))]) from None
 
 
 def _read_line(words: Words) -> Meaning:

@@ -20,7 +20,6 @@ from pstranspile.interop.outputs import write_output
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location
 from pstranspile.ir.reading import read_regular
-from pstranspile.run.cluster import codes
 from pstranspile.run.cluster.faults.snapshots import Snapshot
 from pstranspile.run.cluster.message import Message
 from pstranspile.run.cluster.rounds import Round
@@ -82,7 +81,7 @@ def read_snapshot(path: Path, server: str) -> Snapshot:
 
 
 def _refused(path: Path, reason: str) -> DiagnosticError:
-    return DiagnosticError([error(codes.KEPT, reason, Location(str(path)))])
+    return DiagnosticError([error("cluster-kept", reason, Location(str(path)))])
 
 
 def _plain(value: Any, arrays: list[Any]) -> Any:
