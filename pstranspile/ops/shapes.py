@@ -160,6 +160,15 @@ def require_alike(types: Types, slot: str, other: str) -> None:
         disagree(slot, a, other, b)
 
 
+def require_one_dtype(types: Types, slot: str, *others: str) -> None:
+    """Raises ShapeError unless the other slots, as far as they are known, have the element type of `slot`."""
+    like = given(types, slot)
+    for other in others:
+        held = given(types, other)
+        if like is not None and held is not None and held.dtype is not like.dtype:
+            disagree(other, held, slot, like)
+
+
 def outputs_like(**outputs: str) -> ShapeRule:
     """The rule of ops whose outputs have the type of an input: `outputs_like(Out="X")`."""
 

@@ -191,6 +191,7 @@ class Walk:
                 if not all(map(ready.__contains__, reads)):
                     self._check_reads(op, frame, position)
                 read_types = tuple(map(ready.get, reads))
+            missing: set[str] = set()
             if None in written_types:
                 missing = {name for name in writes if name != EMPTY_NAME and type_of(name) is None}
                 self._report_undeclared(op, False, missing, (index, position))
@@ -206,6 +207,8 @@ class Walk:
             )
             runs_blocks, given = sound.get(key) or self._check_form(op, key, frame, position)
             ready.update(zip(writes, given, strict=True))
+            for name in missing:  # they count as no variables
+                ready.pop(name, None)
             if index:
                 for name, number in zip(writes, given, strict=True):
                     owner = self.owner(name, index)

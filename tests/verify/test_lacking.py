@@ -138,3 +138,12 @@ program @main {{
     assert (fed == np.arange(12).reshape(2, 2, 3) - 5).all()
     with pytest.raises(ps.DiagnosticError, match="in"):
         ps.run(module.main, {"in": fed.astype("float64")}, ["in"])
+
+
+def test_what_an_op_writes_without_a_declaration_is_no_variable_later():
+    late = "dropout(X=%x) -> Out=%y, Mask=%nothing {is_test=true}\nrelu(X=%nothing) -> Out=%z"
+    found = [(each.severity.value, each.code) for each in ps.verify(module_of(late))]
+    assert found == [("warning", "undeclared-variable"), ("error", "undeclared-variable")]
+    late = "scale(X=%x, ScaleTensor=%nothing) -> Out=%y"
+    kept = "dropout(X=%x) -> Out=%y, Mask=%nothing {is_test=true}\n"
+    assert {each.severity.value for each in ps.verify(module_of(kept + late))} == {"warning"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ops.attributes import int_attr, ints_attr
 from pstranspile.ops.schema import declare, declare_gradient, floats, ints
-from pstranspile.ops.shapes import Dims, Padding, ShapeError, Types, describe, given, one, shape_rule
+from pstranspile.ops.shapes import Dims, Padding, ShapeError, Types, describe, given, one, require_one_dtype, shape_rule
 
 _CONV = {
     "is_test": False,
@@ -148,6 +148,7 @@ def _conv3d(op: Op, types: Types) -> Types:
 
 def convolution_types(op: Op, types: Types, spatial: int) -> Types:
     """The shape rule of convolutions over images (`spatial` 2) or volumes (3)."""
+    require_one_dtype(types, "Input", "Filter")
     x, kernel = one(types, "Input"), one(types, "Filter")
     batch, channels, dims = image_dims(op, x, "Input", spatial)
     if len(kernel.shape) != spatial + 2:

@@ -8,7 +8,7 @@ from pstranspile.ir.model import Op, TensorType
 from pstranspile.ops.attributes import int_attr, ints_attr
 from pstranspile.ops.images.conv import dilations_of, image_dims, images_type, padding_of
 from pstranspile.ops.schema import INTS, declare, declare_gradient, ints
-from pstranspile.ops.shapes import Dims, ShapeError, Types, describe, one, shape_rule
+from pstranspile.ops.shapes import Dims, ShapeError, Types, describe, one, require_one_dtype, shape_rule
 
 _CONV2D_TRANSPOSE = {
     "is_test": False,
@@ -104,6 +104,7 @@ def transposed_dims(op: Op, dims: Dims, size: Dims) -> Dims:
 
 @shape_rule("conv2d_transpose", "depthwise_conv2d_transpose", "conv3d_transpose")
 def _conv_transpose(op: Op, types: Types) -> Types:
+    require_one_dtype(types, "Input", "Filter")
     x, kernel = one(types, "Input"), one(types, "Filter")
     spatial = 3 if op.type == "conv3d_transpose" else 2
     batch, channels, dims = image_dims(op, x, "Input", spatial)

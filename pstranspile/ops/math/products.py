@@ -15,6 +15,7 @@ from pstranspile.ops.shapes import (
     given,
     one,
     require_alike,
+    require_one_dtype,
     shape_rule,
     size,
 )
@@ -58,6 +59,7 @@ declare_gradient("matmul", "X Y Out@GRAD -> X@GRAD Y@GRAD")
 
 @shape_rule("mul")
 def _mul(op: Op, types: Types) -> Types:
+    require_one_dtype(types, "X", "Y")
     x, y = one(types, "X"), one(types, "Y")
     x_split, y_split = int_attr(op, "x_num_col_dims"), int_attr(op, "y_num_col_dims")
     columns, rows = size(x.shape[x_split:]), size(y.shape[:y_split])
@@ -74,6 +76,7 @@ def _matrix(dims: tuple[int, ...], of_vector: tuple[int, ...], transposed: bool)
 
 @shape_rule("matmul")
 def _matmul(op: Op, types: Types) -> Types:
+    require_one_dtype(types, "X", "Y")
     x, y = one(types, "X"), one(types, "Y")
     a = _matrix(x.shape, (1, *x.shape), bool(op.attrs.get("transpose_X")))
     b = _matrix(y.shape, (*y.shape, 1), bool(op.attrs.get("transpose_Y")))
@@ -120,6 +123,7 @@ declare_gradient("trace", "Input Out@GRAD -> Input@GRAD")
 
 @shape_rule("addmm")
 def _addmm(_op: Op, types: Types) -> Types:
+    require_one_dtype(types, "X", "Y", "Input")
     x, y, added = one(types, "X"), one(types, "Y"), given(types, "Input")
     if len(x.shape) != 2 or len(y.shape) != 2 or not fits(x.shape[1:], y.shape[:1]):
         disagree("Y", y, "X", x)
@@ -136,6 +140,7 @@ def _spreads(dims: tuple[int, ...], over: tuple[int, ...]) -> bool:
 
 @shape_rule("bmm")
 def _bmm(_op: Op, types: Types) -> Types:
+    require_one_dtype(types, "X", "Y")
     x, y = one(types, "X"), one(types, "Y")
     if len(x.shape) != 3 or len(y.shape) != 3 or not fits((x.shape[0], x.shape[2]), y.shape[:2]):
         disagree("Y", y, "X", x)
@@ -153,6 +158,7 @@ def _dot(_op: Op, types: Types) -> Types:
 
 @shape_rule("kron")
 def _kron(_op: Op, types: Types) -> Types:
+    require_one_dtype(types, "X", "Y")
     x, y = one(types, "X"), one(types, "Y")
     rank = max(len(x.shape), len(y.shape))
     pairs = zip(with_leading_ones(x.shape, rank), with_leading_ones(y.shape, rank), strict=True)
@@ -170,6 +176,7 @@ def _cross(op: Op, types: Types) -> Types:
 
 @shape_rule("bilinear_tensor_product")
 def _bilinear(_op: Op, types: Types) -> Types:
+    require_one_dtype(types, "X", "Y", "Weight")
     x, y, weight = one(types, "X"), one(types, "Y"), one(types, "Weight")
     if not fits(weight.shape[1:], (x.shape[1], y.shape[1])):
         disagree("Weight", weight, "X", x)
