@@ -150,6 +150,11 @@ class Report(NamedTuple):
         return bool(self.learnt) and not any(item.changed for item in self.learnt)
 
     @property
+    def nothing_seen(self) -> bool:
+        """Whether programs that train nothing have no result that could be compared."""
+        return not self.learnt and not any(verdict.kind in ("loss", "result") for verdict in self.verdicts)
+
+    @property
     def holds(self) -> bool:
         """Whether what the mode promises holds, and was shown."""
         lost = self.applied is not None and self.applied.applied != self.applied.sent
@@ -158,6 +163,7 @@ class Report(NamedTuple):
             faultless
             and not lost
             and not self.nothing_learnt
+            and not self.nothing_seen
             and not self.wrong
             and not self.schedule_differs
             and not (self.promised and self.different)
@@ -219,29 +225,28 @@ def _conclusion(report: Report) -> list[str]:
         where = f"{cause.location}: " if cause.location else ""
         lines.append(f"{where}{cause.op_type} makes %{cause.variable} differ: {cause.why}")
     lines += _faults_told(report.faulty) if report.faulty is not None else ()
-    different = report.different
-    if not report.promised and report.nothing_learnt and not report.wrong:
-        lines.append("NOTHING LEARNT: no parameter changed, so nothing is shown")
-    elif not report.promised and report.wrong:
-        lines.append("the machines do not do what the source program says")
-    elif not report.promised:
-        lines.append("mode gives no equality with a single machine" if different else "equal to a single machine")
-    elif different:
-        first = different[0]
-        lines.append(f"DIFFERENT: first %{first.name}, after step {first.first}")
-    elif report.wrong:
-        lines.append("the machines do not do what the source program says")
-    elif report.nothing_learnt:
-        lines.append("NOTHING LEARNT: no parameter changed, so nothing is shown")
-    elif report.whole and (report.faulty is None or report.faulty.holds):
-        lines.append(
-            "given the same data, the trainers learn what one does; of batches that are shared this says nothing"
-        )
-    elif report.faulty is None or report.faulty.holds:
-        lines.append("the cluster trains as the single machine does")
-    else:
-        lines.append("without faults the cluster trains as the single machine does")
-    return lines
+    return [*lines, _last_line(report)]
+
+
+def _last_line(report: Report) -> str:
+    """What is shown by all this."""
+    different, faultless = report.different, report.faulty is None or report.faulty.holds
+    if report.promised and different:
+        return f"DIFFERENT: first %{different[0].name}, after step {different[0].first}"
+    if report.wrong:
+        return "the machines do not do what the source program says"
+    if report.nothing_learnt:
+        return "NOTHING LEARNT: no parameter changed, so nothing is shown"
+    if different:
+        return "mode gives no equality with a single machine"
+    if not report.learnt:
+        shown = "so nothing is shown" if report.nothing_seen else "the trainers' results are those of a single machine"
+        return f"nothing is trained by what was run; {shown}"
+    if not report.promised:
+        return "equal to a single machine"
+    if report.whole and faultless:
+        return "given the same data, the trainers learn what one does; of batches that are shared this says nothing"
+    return f"{'' if faultless else 'without faults '}the cluster trains as the single machine does"
 
 
 def _not_learnt(learnt: Sequence[Learnt]) -> Iterator[str]:

@@ -144,9 +144,13 @@ class Workload:
 
     @cached_property
     def watched(self) -> dict[str, tuple[str, ...]]:
-        """What is fetched of each program: its loss; of one that trains nothing, its results where several are run."""
+        """What is fetched of each program: its loss; its results where it trains nothing, or several are run."""
         return {
-            name: (loss,) if (loss := self.losses[name]) else results_of(program) if self.text else ()
+            name: (loss,)
+            if (loss := self.losses[name])
+            else results_of(program)
+            if self.text or not self.updated(name)
+            else ()
             for name, program in self.programs.items()
         }
 

@@ -302,3 +302,16 @@ def test_sums_over_shares_are_named_for_what_they_are(weighted: bool):
     reasons = {cause.why for cause in report.causes if cause.op_type == "reduce_sum"}
     wanted = "tokens or weights that are not as many" if weighted else "of what trainers make of their sums the mean"
     assert any(wanted in reason for reason in reasons), report_text(report)
+
+
+@pytest.mark.parametrize("mode", ["sync", "async", "geo", "nccl2"])
+@pytest.mark.parametrize("seen", [True, False])
+def test_programs_that_train_nothing_are_not_called_training(mode: str, seen: bool):
+    draft = L.Draft(seed=3)
+    scores = L.fc(L.data(draft, "x", [-1, 20]), 4)
+    (L.mean if seen else L.shape)(scores)
+    jobs = ps.Job(trainers=("a:1", "b:1"), mode=mode) if mode == "nccl2" else ps.Job(2, 2, mode=mode)
+    report = check(draft.module(), jobs, steps=2)
+    assert report.holds == seen
+    shown = "the trainers' results are those of a single machine" if seen else "so nothing is shown"
+    assert report_text(report).endswith(f"nothing is trained by what was run; {shown}\n")
