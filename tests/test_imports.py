@@ -33,6 +33,7 @@ LAYERS = (
     ("checkpoint", "explain", "net"),
     ("proof",),
     ("fluid",),
+    ("lsp",),
     ("cli",),
     ("__main__",),
 )
@@ -46,7 +47,7 @@ TOGETHER = ("verify", "link", "diff", "run")
 
 TRANSPILER = ("analysis", "plan", "modes", "emit", "pipeline", "compile")
 
-HEAVY = ("numpy", "networkx", "lark", "google.protobuf")
+HEAVY = ("numpy", "networkx", "lark", "google.protobuf", "pygls", "lsprotocol")
 
 
 def level(part: str) -> int:

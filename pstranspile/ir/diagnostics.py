@@ -146,6 +146,20 @@ def _in_name(character: str) -> bool:
     return character.isalnum() or character in {"_", ".", "@", "/"}
 
 
+def marked(location: Location, focus: str, lines: list[str]) -> tuple[int, int, int]:
+    """(line index, first column, number of characters) of what a finding at a place with a focus marks.
+
+    Columns count from 0. A finding without a focus marks all from its column on.
+    """
+    location, result = _focused(location, focus, lines)
+    text = lines[location.line - 1]
+    start = result if result >= 0 else max(location.column - 1, 0)
+    width = len(focus) if result >= 0 else 1
+    if result < 0 and not focus:
+        width = max(len(text.rstrip()) - start, 1)
+    return location.line - 1, start, width
+
+
 def _focused(location: Location, focus: str, lines: list[str]) -> tuple[Location, int]:
     """(the line of the statement at a location that holds `focus`, where in it); -1 where no line does."""
     at, start = location.line - 1, max(location.column - 1, 0)
@@ -171,13 +185,9 @@ def _one(
     quoted: list[str] = []
     column = location.column if location else 0
     if location is not None and 0 < location.line <= len(lines.get(location.file, ())):
-        location, result = _focused(location, focus, lines[location.file])
-        text = lines[location.file][location.line - 1]
-        start = result if result >= 0 else max(column - 1, 0)
-        width = len(focus) if result >= 0 else 1
-        if result < 0 and not focus:
-            width = max(len(text.rstrip()) - start, 1)
-        column = start + 1
+        line, start, width = marked(location, focus, lines[location.file])
+        text = lines[location.file][line]
+        location, column = location._replace(line=line + 1), start + 1
         shown = _INVISIBLE.sub("?", text.replace("\t", " "))
         margin = f"{location.line:>5} | "
         if len(shown) > 200:  # a long line: the part around the marked piece

@@ -49,6 +49,17 @@ def statement_length(lines: list[str], start: int) -> int:
     return 1
 
 
+_BEGINS = re.compile(
+    rf'[{BLANKS}]*(?:\}}|(?:[A-Za-z_][A-Za-z0-9_.@]*|"[^"]*")[{BLANKS}]*'
+    rf"(?:[({{%^@#]|->|:(?![{BLANKS}]*[a-z]+[{BLANKS}]*=)|$))"
+).match
+
+
+def begins_statement(line: str) -> bool:
+    """Whether a line looks like the start of a statement, not like the inside of brackets."""
+    return _BEGINS(line) is not None
+
+
 _CLOSED = re.compile(rf'[^"]*(?:{_STRING}[^"]*)*').fullmatch
 
 

@@ -32,8 +32,15 @@ def load_job(
     file's `trainer_endpoints` as well. A file that names code (`split_method = "module:Class"`) is refused unless
     `trust_code`. Raises JobError, with the place in the file where there is one.
     """
-    given = {key: value for key, value in (overrides or {}).items() if value is not None}
     text = "" if path is None else _read(Path(path_of(path, "load_job")))
+    return job_of_text(path, text, overrides, trust_code=trust_code)
+
+
+def job_of_text(
+    path: str | Path | None, text: str, overrides: Mapping[str, object] | None = None, *, trust_code: bool = False
+) -> Job:
+    """What `load_job` gives for a file that holds this text, which need not be saved."""
+    given = {key: value for key, value in (overrides or {}).items() if value is not None}
     from_file = {} if path is None else _parse(str(path), text)
     unknown = islice((key for key in (*from_file, *given) if key not in KEYS), MAX_FINDINGS)
     result = [_unknown_key(key, from_file.get(key)) for key in unknown]

@@ -13,7 +13,7 @@ from typing import cast
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
 from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, DiagnosticError, error, first_findings
-from pstranspile.ir.layout import BLANKS, statement_length
+from pstranspile.ir.layout import BLANKS, begins_statement, statement_length
 from pstranspile.ir.model import Location, SourceText
 from pstranspile.ir.text.context import Context, did_you_mean
 from pstranspile.ir.text.fast import LineReader
@@ -23,17 +23,13 @@ from pstranspile.ir.text.reader import VERSION
 from pstranspile.ir.text.template import Unfit
 from pstranspile.ir.text.tree import Node, Token, Tree, token
 
-# A line that looks like the start of a statement, not like the inside of brackets.
-_BEGINS = re.compile(
-    rf'[{BLANKS}]*(?:\}}|(?:[A-Za-z_][A-Za-z0-9_.@]*|"[^"]*")[{BLANKS}]*'
-    rf"(?:[({{%^@#]|->|:(?![{BLANKS}]*[a-z]+[{BLANKS}]*=)|$))"
-).match
 # What nobody sees in a text: control characters, blanks of Unicode, marks without width.
 _UNSEEN = re.compile(
     "[\x00-\x1f\x7f-\xa0\xad\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ufeff\ufffd\ud800-\udfff]"
 )
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufffd\udc80-\udcff]")
-_STRUCTURE = {"unbalanced", "misplaced", "missing-block", "duplicate-block"}
+STRUCTURE = frozenset({"unbalanced", "misplaced", "missing-block", "duplicate-block"})
+"""Codes of findings that only the whole text can tell."""
 
 _WORDS = {
     "WORD": "a name",
@@ -134,7 +130,7 @@ def _parse(lines: list[str], at: int, context: Context) -> tuple[Node | None, in
         except UnexpectedInput as refused:
             text, problem = joined, refused
     context.findings.append(refusal(problem, text, context))  # pyright: ignore[reportPossiblyUnboundVariable]
-    return None, next((part for part in range(1, count) if _BEGINS(lines[at + part])), count)
+    return None, next((part for part in range(1, count) if begins_statement(lines[at + part])), count)
 
 
 def _check_start(text: str, context: Context) -> None:
@@ -192,7 +188,7 @@ def diagnose(text: str, context: Context) -> None:
     result = [
         finding
         for index, finding in enumerate(context.findings)
-        if structure_lost is None or index < structure_lost or finding.code not in _STRUCTURE
+        if structure_lost is None or index < structure_lost or finding.code not in STRUCTURE
     ]
     if result:
         raise DiagnosticError(first_findings(result))

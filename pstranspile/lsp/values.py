@@ -1,0 +1,67 @@
+"""What features of the language server give: places in a text, and what to show there. All count from 0."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+
+class Spot(NamedTuple):
+    """A place between two characters of a text: the line, and how many characters of it stand before."""
+
+    line: int
+    column: int
+
+
+class Span(NamedTuple):
+    """The characters of a line from `start` up to `stop`."""
+
+    line: int
+    start: int
+    stop: int
+
+
+class Explained(NamedTuple):
+    """What hovering shows, as Markdown, and what it is about."""
+
+    text: str
+    span: Span
+
+
+class Proposal(NamedTuple):
+    """A completion. `kind` is a word of the protocol (`Function`, `Variable`, ...).
+
+    `insert` takes the span's place; it is a snippet, with places to fill in, if `snippet` is set.
+    """
+
+    label: str
+    kind: str
+    detail: str
+    insert: str
+    span: Span
+    snippet: bool = False
+
+
+def without_places(snippet: str) -> str:
+    """The text of a snippet, for editors that know none."""
+    text = re.sub(r"\$\{[0-9]+:([^}]*)\}", r"\1", snippet)
+    return re.sub(r"\$[0-9]+", "", text).replace("\\}", "}")
+
+
+class Fold(NamedTuple):
+    """Lines `first` to `last` that an editor may fold away behind the first."""
+
+    first: int
+    last: int
+
+
+class Hint(NamedTuple):
+    """A few words that an editor shows behind a line that does not hold them; `tip` says more."""
+
+    spot: Spot
+    label: str
+    tip: str
+
+
+class Refused(Exception):
+    """What was asked for can't be done; the text says why."""
