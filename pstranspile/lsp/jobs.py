@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from pstranspile.job.job import BOOLEANS, DEFAULTS, DISTRIBUTED_TABLES, INTEGERS, KEYS, SPLIT_METHODS
-from pstranspile.job.modes import COLLECTIVE_MODES, MODES
+from pstranspile.job.modes import COLLECTIVE_MODES, mode_names, settings_of
 from pstranspile.lsp.values import Explained, Proposal, Span, Spot
 
 _KEY = re.compile(r"""\s*[{,]?\s*["']?([A-Za-z_]\w*)?""").match
@@ -18,7 +18,7 @@ def values_of(key: str) -> tuple[str, ...]:
     if key in BOOLEANS:
         return ("true", "false")
     listed = {
-        "mode": tuple(MODES),
+        "mode": mode_names(),
         "split_method": SPLIT_METHODS,
         "distributed_table": DISTRIBUTED_TABLES,
         "collective_mode": tuple(COLLECTIVE_MODES),
@@ -63,8 +63,8 @@ def _keys(span: Span, quoting: bool, between: str, quoted: bool) -> Iterator[Pro
 
 
 def _mode_doc(value: str) -> str:
-    mode = MODES.get(value.strip('"'))
-    return mode.doc if mode else ""
+    mode = value.strip("'\"")
+    return settings_of(mode).doc if mode in mode_names() else ""
 
 
 def hover_job(lines: list[str], spot: Spot) -> Explained | None:
