@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -33,11 +33,24 @@ the library rearranges a matrix before it multiplies several rows by it.
 """
 
 
-def product(a: Array, b: Array, out: Array | None = None) -> Array:
-    """The product of two matrices, in the memory of `out` if it is given."""
+def product(a: Array, b: Array) -> Array:
+    """The product of two matrices."""
     if 1 < len(a) < _FEW_ROWS and b.size >= _LARGE and a.strides[1] == a.itemsize:
-        return np.matmul(a[:, None], b, out=None if out is None else out[:, None])[:, 0]
-    return np.matmul(a, b, out=out) if out is not None else np.dot(a, b)
+        return np.matmul(a[:, None], b)[:, 0]
+    return np.dot(a, b)
+
+
+Product: TypeAlias = Callable[[Array, Array, Array], object]
+"""Puts the product of two matrices into a third one, whose rows lie one after the other."""
+
+
+def product_of(rows: int, b: Array) -> Product:
+    """How so many rows are multiplied by a matrix like b, which is asked once for many products."""
+    return _row_by_row if 1 < rows < _FEW_ROWS and b.size >= _LARGE else np.ndarray.dot
+
+
+def _row_by_row(a: Array, b: Array, out: Array) -> None:
+    np.matmul(a[:, None], b, out=out[:, None])
 
 
 def matmul(a: Array, b: Array, transpose_a: bool = False, transpose_b: bool = False, factor: float = 1.0) -> Array:

@@ -7,6 +7,7 @@ are in the order of their length, longest first, the rows of the next step conti
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -25,19 +26,18 @@ class Activation(NamedTuple):
 
 
 @cache
-def _numbers(kind: Any) -> tuple[Array, Array, Array]:
-    """Fluid's bounds and 1 as arrays of an element type, which numpy takes faster than numbers."""
-    return np.array(-13, kind), np.array(40, kind), np.array(1, kind)
+def _numbers(kind: Any) -> tuple[Array, Array]:
+    """Fluid's bound and 1 as arrays of an element type, which numpy takes faster than numbers."""
+    return np.array(-13, kind), np.array(1, kind)
 
 
 def _sigmoid(x: Array, out: Array) -> Array:
-    least, most, one = _numbers(x.dtype)
-    result = np.negative(x)
-    np.maximum(result, least, out=result)
-    np.minimum(result, most, out=result)
-    np.exp(result, out=result)
-    result += one
-    return np.divide(one, result, out=out)
+    least, one = _numbers(x.dtype)
+    np.negative(x, out)
+    np.maximum(out, least, out=out)
+    np.exp(out, out)
+    np.add(out, one, out)
+    return np.divide(one, out, out)
 
 
 def _same(x: Array, out: Array) -> Array:
@@ -46,7 +46,7 @@ def _same(x: Array, out: Array) -> Array:
 
 
 def _tanh(x: Array, out: Array) -> Array:
-    return np.tanh(x, out=out)
+    return np.tanh(x, out)
 
 
 def _relu(x: Array, out: Array) -> Array:
@@ -58,13 +58,14 @@ def _flat_slope(y: Array) -> Array:
 
 
 def _sigmoid_slope(y: Array) -> Array:
-    result = _numbers(y.dtype)[2] - y
+    result = _numbers(y.dtype)[1] - y
     result *= y
     return result
 
 
 def _tanh_slope(y: Array) -> Array:
-    return _numbers(y.dtype)[2] - y * y
+    result = y * y
+    return np.subtract(_numbers(y.dtype)[1], result, result)
 
 
 def _relu_slope(y: Array) -> Array:
@@ -88,24 +89,45 @@ def activation(name: object) -> Activation:
     return result
 
 
-class Steps(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Steps:
     """Sequences cut into steps.
 
     `rows[i]` is the row that comes at position i of the batch order, `starts` where each step begins there (and the
     last ends), `order` the numbers of the sequences, longest first (and as they come where they are equally long), and
-    `notes` all three as lists. Values of the same LoD share their steps, so nothing of them may be changed.
+    `notes` all three as lists. `phases` are the same starts, those of steps that have equally many rows in one range,
+    whose own step is that number. `earlier` says for every row after the first step where, in batch order, that of the
+    step before lies. Values of the same LoD share their steps, so nothing of them may be changed.
     """
 
     rows: Array
     starts: list[int]
+    phases: tuple[range, ...]
     order: Array
     earlier: Array
-    """For every row after the first step where, in batch order, that of the step before lies."""
     notes: list[list[int]]
 
     def spans(self) -> Iterator[tuple[int, int]]:
         """Start and stop of each step in batch order, first to last."""
         return pairwise(self.starts)
+
+    def parted(self, x: Array, parts: int) -> Array:
+        """The rows [rows, parts * width] step by step, and within a step part by part: [parts * rows, width].
+
+        So each part of a step lies in one piece of memory, and so do parts that stand one after the other.
+        """
+        return x.reshape(len(x) * parts, x.shape[1] // parts).take(_parted(self, parts), axis=0)
+
+    def joined(self, parted: Array, parts: int) -> Array:
+        """The rows in batch order, [rows, parts * width], of what `parted` gives."""
+        return parted.take(_joined(self, parts), axis=0).reshape(len(self.rows), parts * parted.shape[1])
+
+    def joined_back(self, parts: Array) -> Array:
+        """Parts in batch order [parts, rows, width] as rows of the sequences, [rows, parts * width]."""
+        count, rows, width = parts.shape
+        result = np.empty((rows, count, width), parts.dtype)
+        result[self.rows] = parts.swapaxes(0, 1)
+        return result.reshape(rows, count * width)
 
     def batch(self, rows: Array) -> Array:
         """The rows in batch order."""
@@ -152,22 +174,52 @@ def steps_of(x: Any, slot: str, reverse: bool) -> tuple[Array, list[list[int]], 
 
 
 @lru_cache(32)
+def _joined(steps: Steps, parts: int) -> Array:
+    """Where the parts of each row in batch order stand among those of `Steps.parted`."""
+    counts = np.diff(steps.starts)
+    begins = np.repeat(np.asarray(steps.starts[:-1], np.int64), counts)
+    first = np.arange(len(steps.rows)) + (parts - 1) * begins
+    return (first[:, None] + np.arange(parts) * np.repeat(counts, counts)[:, None]).reshape(-1)
+
+
+@lru_cache(32)
+def _parted(steps: Steps, parts: int) -> Array:
+    """For every row of `Steps.parted` the row and part of the sequences that stands there."""
+    result = np.empty(parts * len(steps.rows), np.int64)
+    result[_joined(steps, parts)] = (steps.rows[:, None] * parts + np.arange(parts)).reshape(-1)
+    return result
+
+
+@lru_cache(32)
 def steps_between(offsets: tuple[int, ...], reverse: bool = False) -> Steps:
     """The steps of the sequences between offsets; with `reverse` the last row of a sequence comes first."""
     lengths = row_counts(offsets)
     order = np.argsort(-lengths, kind="stable")
-    going_on = [order[lengths[order] > step] for step in range(int(lengths.max(initial=0)))]
-    first = np.asarray(offsets[1:], np.int64) - 1 if reverse else np.asarray(offsets[:-1], np.int64)
-    by_step = [first[held] + (-step if reverse else step) for step, held in enumerate(going_on)]
-    rows = np.concatenate([np.zeros(0, np.int64), *by_step]).astype(np.int64)
-    return _steps(rows, [0, *np.cumsum([len(held) for held in going_on]).tolist()], order)
+    counts = len(lengths) - np.cumsum(np.bincount(lengths))[:-1] if len(lengths) else lengths
+    starts = [0, *np.cumsum(counts).tolist()]
+    step = np.arange(len(counts)).repeat(counts)
+    place = np.arange(len(step)) - np.repeat(np.asarray(starts[:-1], np.int64), counts)
+    first = (np.asarray(offsets[1:], np.int64) - 1 if reverse else np.asarray(offsets[:-1], np.int64))[order]
+    return _steps(first[place] - step if reverse else first[place] + step, starts, order)
 
 
 def _steps(rows: Array, starts: list[int], order: Array) -> Steps:
-    lengths = np.diff(starts)
-    first = int(lengths[0]) if len(lengths) else 0  # sequences without rows are in no step
-    before = np.arange(first, len(rows)) - np.repeat(lengths[:-1], lengths[1:])
-    return Steps(rows, starts, order, before, [starts, rows.tolist(), order.tolist()])
+    counts = np.diff(starts)
+    first = int(counts[0]) if len(counts) else 0  # sequences without rows are in no step
+    before = np.arange(first, len(rows)) - np.repeat(counts[:-1], counts[1:])
+    changes = [0, *(np.flatnonzero(np.diff(counts)) + 1).tolist(), len(counts)] if len(counts) else []
+    phases = tuple(range(starts[a], starts[b], starts[a + 1] - starts[a]) for a, b in pairwise(changes))
+    return Steps(rows, starts, phases, order, before, [starts, rows.tolist(), order.tolist()])
+
+
+def by_step(x: Array, phase: range, parts: int = 1) -> Array:
+    """The rows of a phase, [steps, parts * count, width]; with several parts, of what `Steps.parted` gives."""
+    return x[parts * phase.start : parts * phase.stop].reshape(len(phase), parts * phase.step, x.shape[1])
+
+
+def one_step(count: int) -> tuple[range, ...]:
+    """The phases of sequences that have one row each."""
+    return (range(0, count, count),) if count else ()
 
 
 def steps_noted(batch: Any, slot: str) -> Steps:

@@ -9,15 +9,24 @@ the candidate, whatever its dims say:
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from pstranspile.arithmetic import product
+from pstranspile.arithmetic import product_of
 from pstranspile.ir.model import Op
 from pstranspile.kernels.kernel import Run, kernel
 from pstranspile.kernels.ragged import plain
-from pstranspile.kernels.recurrent_steps import Activation, activation, require_rows, steps_noted, steps_of
+from pstranspile.kernels.recurrent_steps import (
+    Activation,
+    activation,
+    by_step,
+    one_step,
+    require_rows,
+    steps_noted,
+    steps_of,
+)
 from pstranspile.ops.attributes import flag
 from pstranspile.values import Array, LoDTensor
 
@@ -34,9 +43,13 @@ class _Unit(NamedTuple):
 
 
 class _Weights(NamedTuple):
-    """The matrix of both gates and that of the candidate, as views of one tensor."""
+    """What the hidden state is multiplied by on its way to the update gate, the reset gate and the candidate, [h, h].
 
-    gates: Array
+    In memory of their own: numpy would copy parts of a wider matrix for every product.
+    """
+
+    update: Array
+    reset: Array
     candidate: Array
 
 
@@ -54,41 +67,60 @@ def _weights(weight: Array) -> _Weights:
     if weight.shape != (width, 3 * width):
         raise ValueError(f"Weight has the dims {list(weight.shape)}, it must be 3 times as wide as high")
     flat = weight.reshape(-1)
-    return _Weights(
-        flat[: 2 * width * width].reshape(width, 2 * width), flat[2 * width * width :].reshape(width, width)
-    )
+    update, reset = flat[: 2 * width * width].reshape(width, 2, width).swapaxes(0, 1).copy()
+    return _Weights(update, reset, flat[2 * width * width :].reshape(width, width))
 
 
 def _biased(x: Array, bias: Any, weight: Array) -> Array:
     if x.shape[1:] != weight.shape[1:]:
         raise ValueError(f"Input has the dims {list(x.shape)}, the last must be {weight.shape[1]}, that of Weight")
-    return x.copy() if bias is None else x + plain(bias).reshape(1, -1)
+    return x if bias is None else x + plain(bias).reshape(1, -1)
 
 
-def _step(unit: _Unit, held: _Weights, gates: Array, before: Array, reset: Array, hidden: Array) -> None:
-    """Puts the reset and the new hidden state into `reset` and `hidden`, and the gates' values into `gates`."""
-    width = len(held.candidate)
-    both, u, r, c = gates[:, : 2 * width], gates[:, :width], gates[:, width : 2 * width], gates[:, 2 * width :]
-    both += product(before, held.gates)
-    unit.gate.apply(both, both)
-    np.multiply(r, before, out=reset)
-    c += product(reset, held.candidate)
-    unit.candidate.apply(c, c)
-    start, end = (c, before) if unit.origin else (before, c)
-    np.subtract(end, start, out=hidden)
-    hidden *= u
-    hidden += start
+def _forward(
+    unit: _Unit, held: _Weights, phases: Iterable[range], parted: Array, before: Array, reset: Array, hidden: Array
+) -> None:
+    """Puts the reset and the new hidden states of all steps into `reset` and `hidden`, [rows, h] in batch order.
+
+    `parted` [3 rows, h] holds what goes to the gates and the candidate of each step, part by part, and is given their
+    values. `before` is the state that the first step begins with.
+    """
+    gate, candidate, origin = unit
+    scratch = np.empty((2 * len(before), before.shape[1]), parted.dtype)
+    for phase in phases:
+        count = phase.step
+        product = product_of(count, held.candidate)
+        before, into = before[:count], scratch[: 2 * count]
+        to_update, to_reset = into[:count], into[count:]
+        steps, resets, states = by_step(parted, phase, 3), by_step(reset, phase), by_step(hidden, phase)
+        for step in range(len(phase)):
+            now = steps[step]
+            both, c = now[: 2 * count], now[2 * count :]
+            product(before, held.update, to_update)
+            product(before, held.reset, to_reset)
+            both += into
+            gate.apply(both, both)
+            r_before = np.multiply(both[count:], before, resets[step])
+            product(r_before, held.candidate, to_reset)
+            c += to_reset
+            candidate.apply(c, c)
+            first, last = (c, before) if origin else (before, c)
+            before = np.subtract(last, first, states[step])
+            before *= both[:count]
+            before += first
 
 
 class _Slopes(NamedTuple):
-    """What gradients are multiplied by on their way back through a step, for any number of rows.
+    """What gradients are multiplied by on their way back through a step, each [rows, h] in batch order.
 
-    `hidden` [rows, 3, h] are those of the hidden state: to what goes to the update gate, to the hidden state before,
-    and to what goes to the candidate. `reset` are those from the reset hidden state to what goes to the reset gate,
-    `reset_gate` to the hidden state before.
+    `update`, `kept`, `candidate`: from the hidden state to what goes to the update gate, to the hidden state before,
+    and to what goes to the candidate. `reset`, `reset_gate`: from the reset hidden state to what goes to the reset
+    gate, and to the hidden state before.
     """
 
-    hidden: Array
+    update: Array
+    kept: Array
+    candidate: Array
     reset: Array
     reset_gate: Array
 
@@ -96,44 +128,48 @@ class _Slopes(NamedTuple):
 def _slopes(unit: _Unit, gates: Array, before: Array) -> _Slopes:
     rows, width = before.shape
     u, r, c = gates.reshape(rows, 3, width).swapaxes(0, 1).copy()  # each in one piece, as numpy goes through it fastest
-    hidden = np.empty((3, rows, width), gates.dtype)
-    update, candidate = np.subtract(before, c) if unit.origin else np.subtract(c, before), unit.candidate.slope(c)
-    rest = np.subtract(1, u)
-    np.multiply(update, unit.gate.slope(u), out=hidden[0])
-    hidden[1] = u if unit.origin else rest
-    np.multiply(candidate, rest if unit.origin else u, out=hidden[2])
-    reset = unit.gate.slope(r)
+    update = np.subtract(before, c) if unit.origin else np.subtract(c, before)
+    update *= unit.gate.slope(u)
+    rest, candidate, reset = np.subtract(1, u), unit.candidate.slope(c), unit.gate.slope(r)
+    candidate *= rest if unit.origin else u
     reset *= before
-    return _Slopes(hidden.swapaxes(0, 1), reset, r)
+    return _Slopes(update, u if unit.origin else rest, candidate, reset, r)
 
 
-def _step_back(
-    held: _Weights, slopes: _Slopes, rows: slice, grad: Array, result: Array, out: Array | None = None
-) -> Array:
-    """Puts the gradients of what goes to the gates in a step, some rows, into `found`.
+def _backward(held: _Weights, slopes: _Slopes, phases: Sequence[range], grad: Array, carried: Array) -> Array:
+    """The gradients of what goes to the gates and the candidate, [3, rows, h] in batch order.
 
-    Gives that of the hidden state before, in `out` if there is one (which may be `grad`).
+    `grad` are those of the hidden states, `carried` [sequences, h] of zeros is given that of the first ones.
     """
-    count, width = grad.shape
-    now = result[rows]
-    both, middle = now[:, : 2 * width], now[:, width : 2 * width]
-    np.multiply(grad[:, None], slopes.hidden[rows], out=now.reshape(count, 3, width))
-    reset_grad = product(now[:, 2 * width :], held.candidate.T)
-    through = np.multiply(reset_grad, slopes.reset_gate[rows], out=out)
-    through += middle  # what goes to the hidden state before by itself, which makes room for the reset gate
-    np.multiply(reset_grad, slopes.reset[rows], out=middle)
-    through += product(both, held.gates.T)
-    return through
+    result = np.empty((3, *grad.shape), grad.dtype)
+    from_update, from_reset, from_candidate = (matrix.T.copy() for matrix in held)
+    scratch = np.empty_like(carried)
+    for phase in reversed(phases):
+        count = phase.step
+        product, now, through = product_of(count, from_candidate), carried[:count], scratch[:count]
+        grads, update, reset, candidate = (by_step(x, phase) for x in (grad, *result))
+        to_update, kept, to_candidate, to_reset, reset_gate = (by_step(x, phase) for x in slopes)
+        for step in range(len(phase) - 1, -1, -1):
+            now += grads[step]
+            u = np.multiply(now, to_update[step], update[step])
+            c = np.multiply(now, to_candidate[step], candidate[step])
+            now *= kept[step]
+            product(c, from_candidate, through)
+            r = np.multiply(through, to_reset[step], reset[step])
+            through *= reset_gate[step]
+            now += through
+            product(u, from_update, through)
+            now += through
+            product(r, from_reset, through)
+            now += through
+    return result
 
 
 def _weight_gradient(weight: Array, result: Array, before: Array, reset: Array) -> Array:
     """The gradient of the weights: one product each, over the rows of all steps."""
-    width = len(weight)
-    total = np.empty_like(weight)
-    parts = _weights(total)
-    np.matmul(before.T, result[:, : 2 * width], out=parts.gates)
-    np.matmul(reset.T, result[:, 2 * width :], out=parts.candidate)
-    return total
+    update, reset_gate, candidate = result
+    gates = np.concatenate([np.dot(before.T, update), np.dot(before.T, reset_gate)], axis=1)
+    return np.concatenate([gates.reshape(-1), np.dot(reset.T, candidate).reshape(-1)]).reshape(weight.shape)
 
 
 @kernel("gru", "Hidden BatchGate BatchResetHiddenPrev BatchHidden", lod="own")
@@ -142,19 +178,14 @@ def _gru(op: Op) -> Run:
 
     def run(Input: Any, Weight: Any, H0: Any = None, Bias: Any = None) -> tuple[Any, ...]:
         x, lod, steps = steps_of(Input, "Input", reverse)
-        weight = plain(Weight)
-        held = _weights(weight)
-        gates = steps.batch(_biased(x, Bias, weight))
-        reset = np.empty((len(gates), len(weight)), gates.dtype)
-        hidden = np.empty_like(reset)
-        state = None if H0 is None else plain(H0)
-        require_rows(state, len(steps.order), len(weight), "H0")
-        state = steps.initial(state, len(weight), gates.dtype)
-        for start, stop in steps.spans():
-            rows = slice(start, stop)
-            _step(unit, held, gates[rows], state[: stop - start], reset[rows], hidden[rows])
-            state = hidden[rows]
-        return LoDTensor(steps.back(hidden), lod), steps.noted(gates), reset, steps.noted(hidden)
+        weight, state = plain(Weight), None if H0 is None else plain(H0)
+        held, width = _weights(weight), len(weight)
+        require_rows(state, len(steps.order), width, "H0")
+        parted = steps.parted(_biased(x, Bias, weight), 3)
+        hidden, reset = np.empty((2, len(x), width), parted.dtype)
+        first = steps.initial(state, width, parted.dtype)
+        _forward(unit, held, steps.phases, parted, first, reset, hidden)
+        return LoDTensor(steps.back(hidden), lod), steps.noted(steps.joined(parted, 3)), reset, steps.noted(hidden)
 
     return run
 
@@ -173,19 +204,14 @@ def _gru_grad(op: Op) -> Run:
     ) -> tuple[Any, ...]:
         steps = steps_noted(BatchGate, "BatchGate")
         weight, gates = plain(Weight), plain(BatchGate)
-        held, grad = _weights(weight), steps.batch(plain(Hidden_GRAD))
         first = steps.initial(None if H0 is None else plain(H0), len(weight), gates.dtype)
         before = steps.before(plain(BatchHidden), first)
-        slopes = _slopes(unit, gates, before)
-        result = np.empty_like(gates)
+        slopes, grad = _slopes(unit, gates, before), steps.batch(plain(Hidden_GRAD))
         carried = np.zeros((len(steps.order), len(weight)), grad.dtype)
-        for start, stop in reversed(list(steps.spans())):
-            now = carried[: stop - start]
-            now += grad[start:stop]
-            _step_back(held, slopes, slice(start, stop), now, result, out=now)
+        result = _backward(_weights(weight), slopes, steps.phases, grad, carried)
         weight_grad = _weight_gradient(weight, result, before, plain(BatchResetHiddenPrev))
-        bias = result.sum(axis=0)[None]
-        return steps.back(result), weight_grad, steps.initial_back(carried), bias
+        bias = np.add.reduce(result, axis=1).reshape(1, -1)
+        return steps.joined_back(result), weight_grad, steps.initial_back(carried), bias
 
     return run
 
@@ -195,11 +221,12 @@ def _gru_unit(op: Op) -> Run:
     unit = _unit(op)
 
     def run(Input: Array, HiddenPrev: Array, Weight: Array, Bias: Array | None = None) -> tuple[Array, ...]:
+        (rows, width), held = HiddenPrev.shape, _weights(Weight)
         require_rows(HiddenPrev, len(Input), len(Weight), "HiddenPrev")
-        gates = _biased(Input, Bias, Weight)
-        reset, hidden = np.empty(HiddenPrev.shape, gates.dtype), np.empty(HiddenPrev.shape, gates.dtype)
-        _step(unit, _weights(Weight), gates, HiddenPrev, reset, hidden)
-        return gates, reset, hidden
+        parts = _biased(Input, Bias, Weight).reshape(rows, 3, width).swapaxes(0, 1).copy()
+        reset, hidden = np.empty((2, rows, width), parts.dtype)
+        _forward(unit, held, one_step(rows), parts.reshape(3 * rows, width), HiddenPrev, reset, hidden)
+        return parts.swapaxes(0, 1).reshape(rows, 3 * width), reset, hidden
 
     return run
 
@@ -211,10 +238,12 @@ def _gru_unit_grad(op: Op) -> Run:
     def run(
         HiddenPrev: Array, Weight: Array, Gate: Array, ResetHiddenPrev: Array, Hidden_GRAD: Array
     ) -> tuple[Array, ...]:
-        result = np.empty_like(Gate)
-        before_grad = _step_back(_weights(Weight), _slopes(unit, Gate, HiddenPrev), slice(None), Hidden_GRAD, result)
+        rows, width = HiddenPrev.shape
+        slopes, before_grad = _slopes(unit, Gate, HiddenPrev), np.zeros_like(HiddenPrev)
+        result = _backward(_weights(Weight), slopes, one_step(rows), Hidden_GRAD, before_grad)
         weight_grad = _weight_gradient(Weight, result, HiddenPrev, ResetHiddenPrev)
-        return result, before_grad, weight_grad, result.sum(axis=0)[None]
+        bias = np.add.reduce(result, axis=1).reshape(1, -1)
+        return result.swapaxes(0, 1).reshape(rows, 3 * width), before_grad, weight_grad, bias
 
     return run
 

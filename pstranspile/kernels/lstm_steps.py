@@ -1,0 +1,267 @@
+"""The steps of long short-term memories, forwards and back.
+
+A row of the input holds, one after the other, what goes to the candidate and to the input, forget and output gates
+(c, i, f, o), each as wide as the cell; so do the columns of the weights and the bias. In a step, with h and s the
+hidden state and the cell of the step before, and peepholes wi, wf, wo:
+
+    c, i, f, o  =  x + bias + h W
+    c = candidate(c)    i = gate(i + wi s)    f = gate(f + wf s)
+    s = c i + s f       o = gate(o + wo s)    h = o cell(s)
+
+With a projection P a step hands on cell(h P) in place of h.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pstranspile.arithmetic import product_of
+from pstranspile.kernels.recurrent_steps import Activation, Steps, by_step
+from pstranspile.values import Array
+
+
+class Unit(NamedTuple):
+    """What the attributes of the op say; a clip of 0 is none."""
+
+    gate: Activation
+    cell: Activation
+    candidate: Activation
+    projection: Activation
+    cell_clip: float
+    projection_clip: float
+    peepholes: bool
+    reverse: bool
+
+
+class Parameters(NamedTuple):
+    """Weights of the hidden state [4, state, h], the bias of the gates [4 h], peepholes [3, h] and the projection, or
+    None. The weights of each gate are in memory of their own: numpy would copy parts of a wider matrix for every
+    product.
+    """
+
+    weights: Array
+    bias: Array
+    peepholes: Array | None
+    projection: Array | None
+
+    @property
+    def width(self) -> int:
+        """That of the cell."""
+        return self.weights.shape[2]
+
+
+class Values(NamedTuple):
+    """What the forward pass keeps, [rows, ...] in batch order: gates, cells, their activations, hidden states, and what
+    is given on, which is their projection if there is one.
+    """
+
+    gates: Array
+    cells: Array
+    active: Array
+    hidden: Array
+    given_on: Array
+
+
+class Gradients(NamedTuple):
+    """Gradients of the gates [4, rows, h] in batch order, of the parameters, and of the initial states in the batch's
+    order.
+    """
+
+    gates: Array
+    weight: Array
+    peepholes: Array | None
+    projection: Array | None
+    state: Array
+    cell: Array
+
+
+def _beside(peepholes: Array | None, count: int) -> Array | None:
+    """A row of peepholes for each of several rows, [3, count, h]."""
+    return None if peepholes is None else peepholes[:, None].repeat(count, axis=1)
+
+
+def forward(unit: Unit, held: Parameters, steps: Steps, x: Array, state: Array, cell: Array) -> Values:
+    """What the steps give for the rows of sequences, from initial states in batch order.
+
+    Raises ValueError for rows of other dims than the weights ask for.
+    """
+    width = held.width
+    if x.shape[1:] != (4 * width,):
+        raise ValueError(f"Input has the dims {list(x.shape)}, the last must be {4 * width}, that of Weight")
+    parted = steps.parted(x + held.bias, 4)
+    cells, active, hidden = np.empty((3, len(x), width), parted.dtype)
+    given_on = hidden if held.projection is None else np.empty((len(x), held.projection.shape[1]), parted.dtype)
+    for phase in steps.phases:
+        values = (by_step(value, phase) for value in (cells, active, hidden, given_on))
+        state, cell = _phase(unit, held, by_step(parted, phase, 4), state, cell, *values)
+    return Values(steps.joined(parted, 4), cells, active, hidden, given_on)
+
+
+def _phase(
+    unit: Unit,
+    held: Parameters,
+    parted: Array,
+    state: Array,
+    cell: Array,
+    cells: Array,
+    active: Array,
+    hidden: Array,
+    given_on: Array,
+) -> tuple[Array, Array]:
+    """Goes forward through steps with equally many rows, [steps, rows, h], from a state and a cell that have no less.
+
+    Fills in the values of the steps, those of the gates in `parted` [steps, 4 * rows, h]; gives the last of both.
+    """
+    count = hidden.shape[1]
+    state, cell = state[:count], cell[:count]
+    product, beside = product_of(count, held.weights[0]), _beside(held.peepholes, count)
+    into = np.empty(parted.shape[1:], parted.dtype)
+    parts, spare = list(zip(held.weights, into.reshape(4, *cell.shape), strict=True)), into[:count]
+    for step in range(len(parted)):
+        now = parted[step]
+        for weights, part in parts:
+            product(state, weights, part)
+        now += into
+        c, gates = now[:count], now[count:]
+        i, f, o = gates[:count], gates[count : 2 * count], gates[2 * count :]
+        unit.candidate.apply(c, c)
+        if beside is None:
+            unit.gate.apply(gates, gates)
+        else:
+            i += np.multiply(cell, beside[0], spare)
+            f += np.multiply(cell, beside[1], spare)
+            unit.gate.apply(gates[: 2 * count], gates[: 2 * count])
+        np.multiply(cell, f, spare)
+        cell = np.multiply(c, i, cells[step])
+        cell += spare
+        if unit.cell_clip > 0:
+            np.clip(cell, -unit.cell_clip, unit.cell_clip, out=cell)
+        if beside is not None:
+            o += np.multiply(cell, beside[2], spare)
+            unit.gate.apply(o, o)
+        state = np.multiply(o, unit.cell.apply(cell, active[step]), hidden[step])
+        if held.projection is not None:
+            state = np.dot(state, held.projection, given_on[step])
+            unit.projection.apply(state, state)
+            if unit.projection_clip > 0:
+                np.clip(state, -unit.projection_clip, unit.projection_clip, out=state)
+    return state, cell
+
+
+class _Slopes(NamedTuple):
+    """What gradients are multiplied by on their way back through a step, each [rows, h] in batch order.
+
+    `output`, `cell`: from the hidden state to what goes to the output gate and to the cell; `candidate`, `input`,
+    `forget`: from the cell to what goes to these; `kept`: to the cell before. `within` says where the cell is not
+    clipped.
+    """
+
+    output: Array
+    cell: Array
+    candidate: Array
+    input: Array
+    forget: Array
+    kept: Array
+    within: Array | None
+
+
+def _slopes(unit: Unit, values: Values, before: Array) -> _Slopes:
+    count, width = before.shape
+    c, i, f, o = values.gates.reshape(count, 4, width).swapaxes(0, 1).copy()  # numpy goes fastest through whole pieces
+    return _Slopes(
+        unit.gate.slope(o) * values.active,
+        unit.cell.slope(values.active) * o,
+        unit.candidate.slope(c) * i,
+        unit.gate.slope(i) * c,
+        unit.gate.slope(f) * before,
+        f,
+        np.abs(values.cells) < unit.cell_clip if unit.cell_clip > 0 else None,
+    )
+
+
+def _before_projection(unit: Unit, held: Parameters, given_on: Array, grad: Array) -> Array:
+    """The gradient of the hidden state from that of what is given on, which becomes that before the activation."""
+    if held.projection is None:
+        return grad
+    grad *= unit.projection.slope(given_on)
+    if unit.projection_clip > 0:
+        grad *= np.abs(given_on) < unit.projection_clip
+    return np.dot(grad, held.projection.T)
+
+
+def _phase_back(
+    unit: Unit,
+    held: Parameters,
+    weights: Array,
+    slopes: _Slopes,
+    given_on: Array,
+    grad: Array,
+    result: tuple[Array, Array, Array, Array],
+    state: Array,
+    cell: Array,
+) -> None:
+    """Goes back through steps with equally many rows, of which all values are [steps, rows, ...].
+
+    Fills in the gradients of what goes to each of the four gates in `result`. `state` and `cell` [rows, ...] are what
+    the steps after give to these, and are given what goes to those before. `weights` are transposed.
+    """
+    count = grad.shape[1]
+    product, beside = product_of(count, weights[0]), _beside(held.peepholes, count)
+    through, spare = np.empty_like(state), np.empty_like(cell)
+    to_c, to_i, to_f, to_o = result
+    for step in range(len(grad) - 1, -1, -1):
+        now = grad[step]
+        now += state
+        now = _before_projection(unit, held, given_on[step], now)
+        o = np.multiply(now, slopes.output[step], to_o[step])
+        cell += np.multiply(now, slopes.cell[step], spare)
+        if beside is not None:
+            cell += np.multiply(o, beside[2], spare)
+        if slopes.within is not None:
+            cell *= slopes.within[step]
+        c = np.multiply(cell, slopes.candidate[step], to_c[step])
+        i = np.multiply(cell, slopes.input[step], to_i[step])
+        f = np.multiply(cell, slopes.forget[step], to_f[step])
+        cell *= slopes.kept[step]
+        if beside is not None:
+            cell += np.multiply(i, beside[0], spare)
+            cell += np.multiply(f, beside[1], spare)
+        product(c, weights[0], state)
+        product(i, weights[1], through)
+        state += through
+        product(f, weights[2], through)
+        state += through
+        product(o, weights[3], through)
+        state += through
+
+
+def backward(
+    unit: Unit, held: Parameters, steps: Steps, values: Values, grad: Array, state: Array, cell: Array
+) -> Gradients:
+    """The gradients, from that of what is given on in batch order and the states that the forward pass began with."""
+    before = steps.before(values.cells, cell)
+    slopes = _slopes(unit, values, before)
+    result = np.empty((4, *values.cells.shape), grad.dtype)
+    projected = grad.copy()  # becomes the gradient of what the projection gives, before its activation
+    of_state, of_cell = np.zeros_like(state), np.zeros_like(cell)
+    weights = held.weights.swapaxes(1, 2).copy()
+    for phase in reversed(steps.phases):
+        c, i, f, o, given_on, of_given_on = (by_step(x, phase) for x in (*result, values.given_on, projected))
+        now = _Slopes(*(None if slope is None else by_step(slope, phase) for slope in slopes))
+        states = of_state[: phase.step], of_cell[: phase.step]
+        _phase_back(unit, held, weights, now, given_on, of_given_on, (c, i, f, o), *states)
+    peepholes = None
+    if held.peepholes is not None:
+        products = [result[1] * before, result[2] * before, result[3] * values.cells]
+        peepholes = np.stack([product.sum(axis=0) for product in products])
+    states_before = steps.before(values.given_on, state).T
+    return Gradients(
+        result,
+        np.concatenate([np.dot(states_before, gradient) for gradient in result], axis=1),
+        peepholes,
+        None if held.projection is None else np.dot(values.hidden.T, projected),
+        of_state,
+        of_cell,
+    )
