@@ -40,7 +40,7 @@ from tests.proof.test_check import dense, sparse
 from tests.proof.test_excuses import clicks
 from tests.training import recorded
 
-COUNT = int(os.environ.get("PSTRANSPILE_MUTANTS", "60"))
+COUNT = int(os.environ.get("PSTRANSPILE_MUTANTS", "30"))
 SEED = int(os.environ.get("PSTRANSPILE_MUTANTS_SEED", "1"))
 STEPS = 3
 
