@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from pstranspile.compile import Compiled as Compiled
     from pstranspile.compile import compile as compile
     from pstranspile.compile import prepare as prepare
+    from pstranspile.data.iterables import Rows as Rows
+    from pstranspile.data.source import Data as Data
     from pstranspile.diff import diff as diff
     from pstranspile.interop.exporting import export as export
     from pstranspile.interop.loading import load as load
@@ -68,6 +70,7 @@ _API = {
     "Batch": "run.batch:Batch",
     "Cluster": "run.cluster.cluster:Cluster",
     "Compiled": "compile:Compiled",
+    "Data": "data.source:Data",
     "Diagnostic": "ir.diagnostics:Diagnostic",
     "DiagnosticError": "ir.diagnostics:DiagnosticError",
     "Dispatcher": "plan.dispatch:Dispatcher",
@@ -83,6 +86,7 @@ _API = {
     "Plan": "plan.plan:Plan",
     "Program": "ir.model:Program",
     "Role": "ir.model:Role",
+    "Rows": "data.iterables:Rows",
     "Scenario": "run.cluster.faults.scenario:Scenario",
     "Scope": "run.scope:Scope",
     "SelectedRows": "values:SelectedRows",
@@ -117,6 +121,7 @@ __all__ = [
     "Block",
     "Cluster",
     "Compiled",
+    "Data",
     "Diagnostic",
     "DiagnosticError",
     "Dispatcher",
@@ -132,6 +137,7 @@ __all__ = [
     "Plan",
     "Program",
     "Role",
+    "Rows",
     "Scenario",
     "Scope",
     "SelectedRows",

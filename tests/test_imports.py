@@ -28,6 +28,7 @@ LAYERS = (
     ("interop",),
     ("saving",),
     ("verify", "link", "diff", "run"),
+    ("data",),
     ("pipeline",),
     ("compile",),
     ("checkpoint", "explain", "net"),

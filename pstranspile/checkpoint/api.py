@@ -24,6 +24,7 @@ from pstranspile.interop.folders import remove_abandoned, work_folder
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.expect import path_of, wrong_type
 from pstranspile.ir.model import Location, Module
+from pstranspile.run.row_source import Dealing
 from pstranspile.run.scope import Scope
 
 _STEP = re.compile(r"step_([0-9]{8,})")
@@ -35,7 +36,7 @@ class Resumed(NamedTuple):
     `step` steps were done; `steps` says how many each machine had run, which its random numbers depend on, and `seed`
     what seed it was run with (None: the program's own). `kept` names variables that are not in the checkpoint and
     keep the values they had: only such as the source program does not keep. `memory` is what machines kept beside their
-    variables, by role name.
+    variables, by role name. `dealing` says how rows of data were dealt until then, if any were.
     """
 
     step: int
@@ -43,6 +44,7 @@ class Resumed(NamedTuple):
     seed: int | None
     kept: tuple[str, ...]
     memory: Memory
+    dealing: Dealing | None = None
 
 
 def scopes_of(machines: Any) -> Scopes:
@@ -72,17 +74,18 @@ def save_checkpoint(
     steps: Mapping[str, int] | None = None,
     seed: int | None = None,
     memory: Memory | None = None,
+    dealing: Dealing | None = None,
 ) -> Manifest:
     """Writes all that a job keeps from step to step to a folder, which appears whole or not at all.
 
     Variables cut over the servers are written whole, so that any number of servers can load them. An earlier
-    checkpoint in the folder is replaced. `step`, `steps` (by machine; default: `step` for all), `seed` and `memory` are
-    given back by `load_checkpoint`. Raises DiagnosticError when a variable has no value or the folder can't be written;
-    ValueError for an unknown format.
+    checkpoint in the folder is replaced. `step`, `steps` (by machine; default: `step` for all), `seed`, `memory`
+    and `dealing` (how rows of data were dealt to trainers) are given back by `load_checkpoint`. Raises
+    DiagnosticError when a variable has no value or the folder can't be written; ValueError for an unknown format.
     """
     path_of(folder, "save_checkpoint")
     layout = _layout_of(job, "save_checkpoint")
-    at = Progress(step, dict.fromkeys(layout.machines, step) if steps is None else steps, seed)
+    at = Progress(step, dict.fromkeys(layout.machines, step) if steps is None else steps, seed, dealing)
     state = gather(layout, scopes_of(machines))
     state.memory = memory or {}
     return write_checkpoint(folder, layout, state, format, at)
@@ -105,7 +108,7 @@ def load_checkpoint(
     manifest, state = read_checkpoint(folder, _most(layout) if same_program else None)
     assignment = assign(layout, state, scopes)
     assignment.carry_out(scopes)
-    return Resumed(manifest.step, dict(manifest.steps), manifest.seed, assignment.kept, state.memory)
+    return Resumed(manifest.step, dict(manifest.steps), manifest.seed, assignment.kept, state.memory, manifest.dealing)
 
 
 def _most(layout: Layout) -> int | None:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, NoReturn, TypeGuard, cast
 from pstranspile.checkpoint.names import MANIFEST, require_names
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location
+from pstranspile.run.row_source import Dealing
 
 FORMAT = "pstranspile checkpoint"
 VERSION = 1
@@ -45,7 +46,8 @@ class Manifest(NamedTuple):
     """All that a checkpoint says of itself.
 
     `step` counts the steps that were done; `steps` those of each machine that runs steps, for its random numbers.
-    `seed` is the seed the job ran with, None if it was the program's own.
+    `seed` is the seed the job ran with, None if it was the program's own. `dealing` says how rows of data were dealt to
+    trainers, if any were.
     """
 
     layout: str
@@ -59,12 +61,15 @@ class Manifest(NamedTuple):
     seed: int | None
     values: tuple[Saved, ...]
     files: tuple[FileEntry, ...]
+    dealing: Dealing | None = None
 
 
 def manifest_bytes(manifest: Manifest) -> bytes:
     """The manifest as JSON, with the hash of itself."""
     held: dict[str, Any] = {"format": FORMAT, "version": VERSION, **manifest._asdict()}
     held["values"] = [_plain(value._asdict()) for value in manifest.values]
+    held["dealing"] = None if manifest.dealing is None else manifest.dealing._asdict()
+    held = {key: value for key, value in held.items() if value is not None or key != "dealing"}
     held["files"] = [entry._asdict() for entry in manifest.files]
     held["checksum"] = _checksum(held)
     return (json.dumps(held, indent=1, ensure_ascii=True) + "\n").encode("ascii")
@@ -111,6 +116,7 @@ def parse_manifest(data: bytes, place: str) -> Manifest:
         seed,
         tuple(_saved(fields.inner(value, "values")) for value in fields.list("values")),
         tuple(_entry(fields.inner(value, "files")) for value in fields.list("files")),
+        _dealing(fields.inner(fields.held["dealing"], "dealing")) if "dealing" in fields.held else None,
     )
     _check(manifest, fields)
     return manifest
@@ -147,6 +153,15 @@ def _saved(fields: _Fields) -> Saved:
         fields.number("part", 0),
         fields.number("parts", 0),
     )
+
+
+def _dealing(fields: _Fields) -> Dealing:
+    pairs = fields.list("dealt")
+    if not all(type(pair) is list and len(pair) == 2 and all(map(_is_count, pair)) for pair in pairs):
+        fields.refuse("`dealt` does not hold steps and numbers of trainers")
+    if not pairs or pairs[0][0] or sorted(pairs) != pairs or not all(trainers for _, trainers in pairs):
+        fields.refuse("`dealt` does not say from the first step on how many trainers there were")
+    return Dealing(fields.text("data"), tuple((step, trainers) for step, trainers in pairs))
 
 
 def _is_count(value: object) -> TypeGuard[int]:

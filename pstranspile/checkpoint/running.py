@@ -32,6 +32,7 @@ from pstranspile.compile import Compiled
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location
 from pstranspile.run.cluster.cluster import Cluster
+from pstranspile.run.row_source import Dealing
 
 
 @runtime_checkable
@@ -48,14 +49,24 @@ class Remembers(Protocol):
 
 
 def save_cluster(
-    cluster: Cluster, job: Compiled, folder: str | os.PathLike[str], *, format: Format = "files"
+    cluster: Cluster,
+    job: Compiled,
+    folder: str | os.PathLike[str],
+    *,
+    format: Format = "files",
+    dealing: Dealing | None = None,
 ) -> Manifest:
-    """Writes a checkpoint of a cluster that stands between two steps. Raises DiagnosticError."""
+    """Writes a checkpoint of a cluster that stands between two steps. Raises DiagnosticError.
+
+    `dealing` says how rows of data were dealt (default: as those that the cluster is fed).
+    """
     step = max((trainer.step for trainer in cluster.trainers), default=0)
     memory = {name: beside.memory() for name, beside in cluster.communicators.items() if isinstance(beside, Remembers)}
     steps = steps_of(cluster)
+    if cluster.source is not None:
+        dealing = dealing or cluster.source.dealing(len(cluster.trainers))
     return save_checkpoint(
-        cluster, job, folder, format=format, step=step, steps=steps, seed=cluster.seed, memory=memory
+        cluster, job, folder, format=format, step=step, steps=steps, seed=cluster.seed, memory=memory, dealing=dealing
     )
 
 
@@ -70,7 +81,8 @@ def resume(cluster: Cluster, job: Compiled, folder: str | os.PathLike[str], *, s
     """Starts a cluster from a checkpoint, or from the newest of the numbered ones in `folder`.
 
     The start-up programs run first, unless they did. The next step is the one after those that were done, also for
-    what is fed and for random numbers. Raises DiagnosticError; the cluster has then started, and nothing was loaded.
+    what is fed and for random numbers; rows are dealt anew to as many trainers as there are now.
+    Raises DiagnosticError; the cluster has then started, and nothing was loaded.
     """
     if not cluster.started:
         cluster.start()
@@ -78,6 +90,8 @@ def resume(cluster: Cluster, job: Compiled, folder: str | os.PathLike[str], *, s
     if same_program:
         require_seed(cluster, place)
     resumed = load_checkpoint(cluster, job, place, same_program=same_program)
+    if cluster.source is not None and resumed.dealing is not None:
+        cluster.feed(cluster.source.continued(resumed.dealing, resumed.step, len(cluster.trainers)))
     for trainer in cluster.trainers:
         trainer.go_on_from(resumed.steps.get(trainer.name, resumed.step))
     for name, beside in cluster.communicators.items():

@@ -30,6 +30,7 @@ from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, first
 from pstranspile.ir.model import Location
 from pstranspile.ir.reading import open_regular, read_regular
 from pstranspile.kernels.context import Value
+from pstranspile.run.row_source import Dealing
 from pstranspile.values import NUMPY_TYPES, LoDTensor, SelectedRows
 from pstranspile.values.reading import Reader, decode_selected_rows, decode_tensor, end, most_bytes
 from pstranspile.values.writing import encode, require_encodable
@@ -48,11 +49,14 @@ TENSOR, ROWS, MEMORY = "tensor", "rows", "memory"
 
 
 class Progress(NamedTuple):
-    """How far a job was: steps done, steps of each machine (for its random numbers), the seed it was given."""
+    """How far a job was: steps done, steps of each machine (for its random numbers), the seed it was given, and
+    how rows of data were dealt.
+    """
 
     step: int = 0
     steps: Mapping[str, int] = {}
     seed: int | None = None
+    dealing: Dealing | None = None
 
 
 # Writing
@@ -87,6 +91,7 @@ def write_checkpoint(target: str | os.PathLike[str], layout: Layout, state: Stat
                 at.seed,
                 tuple(saved for saved, _ in values),
                 tuple(new.entries),
+                at.dealing,
             )
             new.write(MANIFEST, [manifest_bytes(manifest)])
             new.publish()

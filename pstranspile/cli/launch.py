@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.cli.common import add_checkpoints, add_input, add_job, load_verified, make_parser, read_job, whole
+from pstranspile.cli.feed import check_feed, dealt_text, forwarded, read_feed
 from pstranspile.cli.fetched import Shown, together, told
 from pstranspile.cli.progress import Lines, Progress, is_terminal, status
 from pstranspile.cli.report import quoting, report
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from pstranspile.net.checkpoints import Checkpoints
     from pstranspile.net.job import JobFolder
     from pstranspile.net.supervisor import Member, Supervisor
+    from pstranspile.run.row_source import RowSource
 
 DESCRIPTION = """\
 Runs a compiled job for real: every machine is a process on this host, on ports that are free. INPUT is a folder that
@@ -41,13 +43,13 @@ def run(arguments: Sequence[str]) -> int:
     """Runs all machines until the job is done."""
     parser = _parser()
     options = parser.parse_args(arguments)
+    check_feed(parser, options)
     if options.record and options.restarts:
         parser.error("--record can't be combined with --restarts: a process that is started again begins anew")
     from pstranspile.interop.folders import work_folder
     from pstranspile.interop.outputs import require_writable
     from pstranspile.net.job import load_job_folder
     from pstranspile.net.missing import require_grpc
-    from pstranspile.run.files import read_arrays
 
     require_grpc()
     if options.save:
@@ -65,8 +67,17 @@ def run(arguments: Sequence[str]) -> int:
         options.fetch = fetches_of(options.fetch, job)
         cluster = job.cluster(fetch=options.fetch, seed=options.seed)
         cluster.require_sound()
-        cluster.feed(read_arrays(options.feed) if options.feed else None)
-        return _launch(options, folder, job, work, options.steps or cluster.steps or 1, kept)
+        from pstranspile.run.row_source import RowSource
+
+        feeds = read_feed(options)
+        if kept is not None and isinstance(feeds, RowSource):
+            feeds = kept.deal(feeds, len(cluster.trainers))
+            options.dealt = dealt_text(kept.dealing)
+        cluster.feed(feeds)
+        try:
+            return _launch(options, folder, job, work, options.steps or cluster.steps or 1, kept, cluster.source)
+        finally:
+            report(cluster.source.warnings() if cluster.source is not None else ())
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -128,9 +139,17 @@ def _compiled(options: argparse.Namespace, target: Path) -> Compiled:
 
 
 def _launch(
-    options: argparse.Namespace, folder: str, job: JobFolder, work: Path, steps: int, kept: Checkpoints | None
+    options: argparse.Namespace,
+    folder: str,
+    job: JobFolder,
+    work: Path,
+    steps: int,
+    kept: Checkpoints | None,
+    source: RowSource | None,
 ) -> int:
+    from pstranspile.data.source import Data
     from pstranspile.net.supervisor import Member, Ports, Supervisor, command_of
+    from pstranspile.run.row_source import LeftOut
 
     names = sorted(job.roles, key=lambda name: (not name.startswith("pserver"), len(name), name))
     ports = Ports(len(names))
@@ -158,6 +177,8 @@ def _launch(
         view.told(member, fields)
         if kept is not None and "saved" in fields:
             kept.told(seed, member.role, fields["saved"])
+        if "left_out" in fields and isinstance(source, Data):
+            source.left_out(LeftOut(*fields["left_out"]))
         if "unsaved" in fields:
             print(f"pstranspile launch: {member.role} could not write its part: {fields['unsaved']}", file=sys.stderr)
 
@@ -194,10 +215,11 @@ def _write_record(path: str, seed: int | None, parts: Mapping[str, Path], steps:
 def _shared(options: argparse.Namespace) -> list[str]:
     """The options that every process is given as well."""
     given: list[str] = []
-    for name in ("steps", "feed", "init", "seed", "threads", "arithmetic", "state_every", "lease", "patience"):
+    given += forwarded(options)
+    for name in ("steps", "init", "seed", "threads", "arithmetic", "state_every", "lease", "patience"):
         value = getattr(options, name)
         if value is not None:
-            given += [f"--{name.replace('_', '-')}", os.path.abspath(value) if name in ("feed", "init") else str(value)]
+            given += [f"--{name.replace('_', '-')}", os.path.abspath(value) if name == "init" else str(value)]
     return [*given, *(part for name in options.fetch for part in ("--fetch", name))]
 
 

@@ -25,6 +25,7 @@ from pstranspile.cli.common import (
     uses_fluid_arithmetic,
     whole,
 )
+from pstranspile.cli.feed import add_feed, check_feed
 from pstranspile.cli.report import quoting
 from pstranspile.cli.turns import TURNS_HELP, requested_fetches, requested_turns
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error
@@ -57,6 +58,7 @@ def run(arguments: Sequence[str]) -> int:
     use_threads(options.threads)
     as_fluid = uses_fluid_arithmetic(options)
     refuse_empty(parser, options, "feed", "init", "faults", "replay", "save", "plot", "chart", "checkpoint", "resume")
+    check_feed(parser, options)
     kind = _picture_kind(parser, options.plot)
     if options.checkpoint_every and not options.checkpoint:
         parser.error("--checkpoint-every needs --checkpoint, which says where to")
@@ -135,7 +137,7 @@ def _parser() -> argparse.ArgumentParser:
 def _add_run(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("the run")
     group.add_argument("--steps", type=count, metavar="N", help="how many steps (default: as many as are fed, or 1)")
-    group.add_argument("--feed", metavar="FILE.npz", help="the inputs of all steps")
+    add_feed(group)
     group.add_argument(
         "--init",
         metavar="FILE.npz|DIR",

@@ -7,8 +7,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pstranspile.cli.feed import read_feed
 from pstranspile.cli.fetched import shown
 from pstranspile.cli.progress import Progress
+from pstranspile.cli.report import report
 from pstranspile.cli.turns import requested_fetches, requested_turns
 from pstranspile.ir.model import MAIN
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from pstranspile.ir.model import Module, Program
     from pstranspile.run.plot import Curve
     from pstranspile.run.program_feeds import ProgramFeeds
+    from pstranspile.run.row_source import RowFeeds, RowSource
     from pstranspile.run.scope import Scope
     from pstranspile.run.step_feeds import Feeds
     from pstranspile.run.turns import Turns
@@ -26,8 +29,9 @@ class Session:
     """A module being run: its scope, its feeds, and who watches."""
 
     def __init__(self, module: Module, options: argparse.Namespace):
-        from pstranspile.run.files import read_arrays
+        from pstranspile.checkpoint.api import newest, read_manifest
         from pstranspile.run.program_feeds import ProgramFeeds
+        from pstranspile.run.row_source import RowFeeds, RowSource, refuse_turns
         from pstranspile.run.scope import Scope
         from pstranspile.run.step_feeds import Feeds
         from pstranspile.run.turns import step_programs, union_of
@@ -39,17 +43,24 @@ class Session:
         self.programs: dict[str, Program] = step_programs(module)
         self.program: Program = union_of(self.programs.values()) if self.turns else module.main
         self.scope: Scope = Scope()
-        arrays: dict[str, Any] = read_arrays(options.feed) if options.feed else {}
-        self.feeds: Feeds | ProgramFeeds = (
-            ProgramFeeds(self.programs, self.turns, arrays) if self.turns else Feeds(self.program, arrays)
-        )
+        manifest = read_manifest(newest(options.resume)) if options.resume else None
+        given = read_feed(options)
+        self.source: RowSource | None = given if isinstance(given, RowSource) else None
+        self.feeds: Feeds | ProgramFeeds | RowFeeds
+        if isinstance(given, RowSource):
+            refuse_turns(self.turns)
+            if manifest is not None and manifest.dealing is not None:
+                given = given.continued(manifest.dealing, manifest.step, 1)
+            self.source = given
+            self.feeds = RowFeeds(self.program, given)
+        else:
+            arrays: Mapping[str, Any] = given or {}
+            self.feeds = ProgramFeeds(self.programs, self.turns, arrays) if self.turns else Feeds(self.program, arrays)
         self.first = 0
         self.did: dict[str, list[int]] = {}
         """The steps, numbered from 1, in which each value was fetched."""
-        if options.resume and options.seed is None:
-            from pstranspile.checkpoint.api import newest, read_manifest
-
-            options.seed = read_manifest(newest(options.resume)).seed
+        if manifest is not None and options.seed is None:
+            options.seed = manifest.seed
         self.count: int = options.steps or self.feeds.steps or 1
         self.feeds.require(self.count)
         self.fetches: dict[str, tuple[str, ...]] = requested_fetches(options, module, self.turns)
@@ -98,7 +109,8 @@ class Session:
             from pstranspile.checkpoint.api import forget_older, save_checkpoint, step_folder
 
             place = step_folder(self.options.checkpoint, done)
-            save_checkpoint(self.scope, self.module, place, step=done, seed=self.options.seed)
+            dealing = None if self.source is None else self.source.dealing(1)
+            save_checkpoint(self.scope, self.module, place, step=done, seed=self.options.seed, dealing=dealing)
             forget_older(self.options.checkpoint, 2)
 
     def steps(self) -> dict[str, list[Any]]:
@@ -119,6 +131,7 @@ class Session:
                 self._checkpoint(number + 1)
         finally:
             progress.end()
+        report(self.source.warnings() if self.source is not None else ())
         return values
 
     def curves(self, values: Mapping[str, Sequence[Any]]) -> dict[str, Curve]:

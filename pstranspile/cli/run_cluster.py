@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.cli.cluster_pictures import require_chart_steps, show_pictures, wants_pictures
+from pstranspile.cli.feed import read_feed
 from pstranspile.cli.fetched import Shown, shown, together
 from pstranspile.cli.progress import Progress
 from pstranspile.ir.model import MAIN
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from pstranspile.run.cluster.simulate import Simulated
     from pstranspile.run.cluster.trainer import Trainer
     from pstranspile.run.plot import Curve
+    from pstranspile.run.row_source import RowSource
     from pstranspile.run.turns import Turns
 
 MOST_SHOWN = 8
@@ -100,15 +102,25 @@ def _tell_faults(cluster: Cluster) -> None:
 
 
 def _steps(
-    module: Module, trainers: int, turns: Turns | None, options: argparse.Namespace, feeds: Mapping[str, Any]
+    module: Module,
+    trainers: int,
+    turns: Turns | None,
+    options: argparse.Namespace,
+    feeds: Mapping[str, Any] | RowSource,
 ) -> int:
     """How many steps are asked for, or else fed to any trainer; 1 if nothing is fed. Raises DiagnosticError."""
     from pstranspile.run.cluster.feeding import Planned, feeds_of
     from pstranspile.run.program_feeds import ProgramFeeds, of_everybody
+    from pstranspile.run.row_source import RowSource, refuse_turns, require_steps
     from pstranspile.run.step_feeds import Feeds
     from pstranspile.run.turns import step_programs
 
     programs = step_programs(module)
+    if isinstance(feeds, RowSource):
+        refuse_turns(turns)
+        _, there = feeds.feeds([programs[MAIN]] * trainers)
+        require_steps(there, options.steps or 0)
+        return options.steps or there
     if options.steps:
         common = of_everybody(feeds)
         given = ProgramFeeds(programs, turns, common) if turns else Feeds(module.main, common)
@@ -150,11 +162,10 @@ def run_cluster(
     from pstranspile.run.cluster.pictures.recorder import Recorder
     from pstranspile.run.cluster.record import RecordedScheduler, read_record, replay
     from pstranspile.run.cluster.simulate import simulate
-    from pstranspile.run.files import read_arrays
 
     result = compile(module, job)
     report(result.warnings)
-    feeds: Mapping[str, Any] = read_arrays(options.feed) if options.feed else {}
+    feeds: Mapping[str, Any] | RowSource = read_feed(options) or {}
     init = _initial(module, turns, options)
     steps = _steps(module, result.plan.trainers, turns, options, feeds)
     fetch: Sequence[str] = fetches[MAIN] if turns is None else ()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pstranspile.cli.blas import use_threads
 from pstranspile.cli.common import add_arithmetic, count, make_parser, seconds, uses_fluid_arithmetic, whole
+from pstranspile.cli.feed import add_feed, check_feed, dealt_feed
 from pstranspile.cli.fetched import shown
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error
 
@@ -40,6 +41,7 @@ def run(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     if options.fluid and options.state:
         parser.error("--fluid can't be combined with --state: machines of Fluid don't send again what was lost")
+    check_feed(parser, options)
     use_threads(options.threads)
     as_fluid = uses_fluid_arithmetic(options)
     if options.tls and (options.fluid or options.insecure):
@@ -98,6 +100,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--parts-every", type=count, default=0, metavar="N", help="after how many steps parts are written, likewise"
     )
+    parser.add_argument(
+        "--dealt",
+        default="",
+        metavar="STEP:N,...",
+        help="since which step how many trainers rows were dealt to, likewise",
+    )
     parser.add_argument("--result", metavar="FILE", help="write what the machine holds at the end, for `launch`")
     group = parser.add_argument_group("staying alive")
     group.add_argument("--state", metavar="DIR", default="", help="where a server keeps its state, to go on from it")
@@ -109,7 +117,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     """The options of a run that every machine is given."""
     group = parser.add_argument_group("the run")
     group.add_argument("--steps", type=count, metavar="N", help="how many steps (default: as many as are fed, or 1)")
-    group.add_argument("--feed", metavar="FILE.npz", help="the inputs of all steps; each trainer takes its share")
+    add_feed(group)
     group.add_argument("--init", metavar="FILE.npz|DIR", help="persistable variables by name, set after the start-up")
     group.add_argument(
         "--fetch", metavar="VAR", action="append", default=[], help="what to keep of every step (default: the loss)"
@@ -168,6 +176,7 @@ def _play(
     tell: StatusPipe,
     credentials: Credentials | None,
 ) -> int:
+    from pstranspile.data.source import Data
     from pstranspile.interop.outputs import require_writable
     from pstranspile.net.outcome import write_server, write_trainer
     from pstranspile.net.process import Place, play_server, play_trainer
@@ -187,6 +196,8 @@ def _play(
     )
     terms = Terms(folder.hash, os.environ.get("PSTRANSPILE_TOKEN", ""), options.lease)
     cluster = _cluster(options, folder)
+    if isinstance(cluster.source, Data):
+        cluster.source.on_bad = lambda row: tell(left_out=row)
     try:
         if any(server.name == role for server in cluster.servers):
             if options.state:
@@ -229,11 +240,11 @@ def fetches_of(given: Sequence[str], folder: JobFolder) -> list[str]:
 
 def _cluster(options: argparse.Namespace, folder: JobFolder) -> Cluster:
     """The machines, none of which has begun, with what they are fed."""
-    from pstranspile.run.files import initial_values, read_arrays, read_initial
+    from pstranspile.run.files import initial_values, read_initial
 
     first = next(role for name, role in folder.roles.items() if name.startswith("trainer"))
     arrays = read_initial(options.init, first.main) if options.init else {}
     init = initial_values(first.main, arrays, options.init or "", first.startup)
     cluster: Cluster = folder.cluster(fetch=fetches_of(options.fetch, folder), seed=options.seed, init=init)
-    cluster.feed(read_arrays(options.feed) if options.feed else None)
+    cluster.feed(dealt_feed(options))
     return cluster

@@ -17,6 +17,7 @@ from pstranspile.net.parts import Part, part_file, read_part, values_of, write_p
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.server import Server
 from pstranspile.run.cluster.simulate import cluster_of
+from pstranspile.run.row_source import Dealing, RowSource
 
 KEPT = 2
 """How many checkpoints stay."""
@@ -32,6 +33,8 @@ class Checkpoints:
         self.job = job
         self.source, self.target, self.every, self.work = source, target, every, work
         self.first, self.seed = 0, None
+        self.dealing: Dealing | None = None
+        """How rows of data are dealt, if any are."""
         self._saved: dict[int, set[str]] = {}
         if job.plan.geo is not None:
             raise _refused("what geo trainers have exchanged lies on several machines at once; `run` can save it")
@@ -39,9 +42,15 @@ class Checkpoints:
             raise _refused(f"{job.plan.mode} machines are never at one step together; leave out --checkpoint-every")
         if source is not None:
             manifest = read_manifest(newest(source))
-            self.first, self.seed = manifest.step, manifest.seed
+            self.first, self.seed, self.dealing = manifest.step, manifest.seed, manifest.dealing
         if target is not None:
             make_folder_of_checkpoints(target)
+
+    def deal(self, source: RowSource, trainers: int) -> RowSource:
+        """The rows that are left for so many trainers. Raises DiagnosticError if there were other rows before."""
+        result = source if self.dealing is None else source.continued(self.dealing, self.first, trainers)
+        self.dealing = result.dealing(trainers)
+        return result
 
     def begin(self, seed: int | None) -> dict[str, Path]:
         """Takes the checkpoint apart: the file of every machine's part. Raises DiagnosticError."""
@@ -78,7 +87,7 @@ class Checkpoints:
         assert self.target is not None
         for trainer in cluster.trainers:
             trainer.step = step
-        save_cluster(cluster, self.job, step_folder(self.target, step))
+        save_cluster(cluster, self.job, step_folder(self.target, step), dealing=self.dealing)
         forget_older(self.target, KEPT)
 
 

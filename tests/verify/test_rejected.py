@@ -39,6 +39,7 @@ OTHER_INPUTS = {
     "table-": "tests/analysis",  # need a whole model
     "start-": "tests/net",  # a process
     "launch-": "tests/net",  # processes
+    "data-": "tests/data_rows",  # files of rows
     "feed-shares": "tests/run",  # data for several trainers
     "program-turns": "tests/run",  # an option of `run` and `check`
     "programs-": "tests/emit/test_several.py",  # need two

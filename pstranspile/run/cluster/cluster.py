@@ -55,6 +55,7 @@ from pstranspile.run.cluster.synchronous import SynchronousServer
 from pstranspile.run.cluster.tables import fill_tables, find_tables
 from pstranspile.run.cluster.trainer import Trainer
 from pstranspile.run.program_feeds import inputs_of
+from pstranspile.run.row_source import RowSource
 from pstranspile.run.scope import Scope, own_copy
 from pstranspile.run.seeds import sends_of_rows
 from pstranspile.run.turns import GivenTurns, union_of
@@ -142,6 +143,8 @@ class Cluster:
         self.steps: int | None = None
         """How many steps are fed; None if any number."""
         self.started = False
+        self.source: RowSource | None = None
+        """What rows come from, if they are fed."""
         self.finishing = False
         """Whether all trainers have been told to leave."""
         self.injector: Injector | None = None
@@ -185,8 +188,9 @@ class Cluster:
     # steps
 
     def feed(self, feeds: ClusterFeeds | None) -> None:
-        """Sets what is fed: arrays with a step axis, a mapping per step, or a function of trainer and step."""
+        """Sets what is fed: arrays with a step axis, a mapping per step, a function of trainer and step, or rows."""
         trainer_roles = [trainer.role for trainer in self.trainers]
+        self.source = feeds if isinstance(feeds, RowSource) else None
         given, self.steps = feeds_of(feeds, trainer_roles)
         self.shares = Shares(given, trainer_roles, self.weighing, together=self._averages_gradients())
         for trainer in self.trainers:

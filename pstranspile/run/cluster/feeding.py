@@ -14,18 +14,16 @@ from pstranspile.run.feeds import near
 from pstranspile.run.files import ArrayFile, place_of
 from pstranspile.run.loss_rows import divided
 from pstranspile.run.program_feeds import arrays_by_program
+from pstranspile.run.row_source import FeedOf, RowSource, refuse_turns
 from pstranspile.run.step_arrays import variable_of
 from pstranspile.run.step_feeds import Feeds, batches_of
 from pstranspile.run.turns import Turns
 from pstranspile.values import LoDTensor
 
-FeedOf: TypeAlias = "Callable[[int], Mapping[str, Any] | None]"
-"""What a trainer is fed in a step; None when it has no more data."""
-
 ClusterFeeds: TypeAlias = (
-    "Mapping[str, Any] | Sequence[Mapping[str, Any]] | Callable[[int, int], Mapping[str, Any] | None]"
+    "Mapping[str, Any] | Sequence[Mapping[str, Any]] | Callable[[int, int], Mapping[str, Any] | None] | RowSource"
 )
-"""Arrays with a leading step axis (as in a feed file), a mapping per step, or a function of trainer and step."""
+"""Arrays with a leading step axis (as in a feed file), a mapping per step, a function of trainer and step, or rows."""
 
 
 class Runs(Protocol):
@@ -69,6 +67,9 @@ def feeds_of(feeds: ClusterFeeds | None, trainers: Sequence[Runs | Planned]) -> 
     """What each trainer is fed, and of how many steps at most (None: of any number). Raises DiagnosticError."""
     if feeds is None:
         return [_nothing for _ in trainers], None
+    if isinstance(feeds, RowSource):
+        refuse_turns(next((trainer.turns for trainer in trainers if trainer.turns is not None), None))
+        return feeds.feeds([trainer.programs[MAIN] for trainer in trainers])
     if callable(feeds):
         given = feeds
         return [_bind(given, trainer) for trainer in range(len(trainers))], None

@@ -14,8 +14,9 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, warning
 from pstranspile.ir.model import MAIN
 from pstranspile.run.batch import Batch
-from pstranspile.run.cluster.feeding import FeedOf, Runs
+from pstranspile.run.cluster.feeding import Runs
 from pstranspile.run.loss_rows import LossRows
+from pstranspile.run.row_source import FeedOf
 
 Weighing: TypeAlias = Literal["equal", "weighted"]
 """Whether all shares count the same, as the programs say, or by their rows."""

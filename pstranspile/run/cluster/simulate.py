@@ -103,8 +103,9 @@ def simulate(
     """Runs a job on a cluster in this process, from the start-up programs to the end of the servers.
 
     `result` is a compile's, or a mapping of role names to programs. `feeds` are arrays by input with a leading step
-    axis (ragged ones as in a feed file), or a mapping per step, divided over the trainers; or a function of trainer
-    and step. `steps`: how many (default: as many as are fed, or 1); a trainer that runs out of data before leaves.
+    axis (ragged ones as in a feed file), or a mapping per step, divided over the trainers; a function of trainer
+    and step, or rows (`Data`). `steps`: how many (default: as many as are fed, or 1); a trainer that runs out of data
+    before leaves.
     `fetch` names variables to keep of every step, `init` gives whole variables to start from. `schedule` is the
     order of events, by a seed or a scheduler (default: machines in turn), `seed` takes the place of the programs'
     random seeds. `on_step` is told of every step a trainer has done. `run` takes the place of `Cluster.run_to`: it
@@ -136,5 +137,7 @@ def simulate(
     (run or Cluster.run_to)(cluster, steps or cluster.steps or 1)
     cluster.finish()
     fetched = tuple(results_of(trainer) for trainer in cluster.trainers)
-    warnings = cluster.shares.warnings() if cluster.shares else ()
+    warnings = cluster.shares.warnings() if cluster.shares else []
+    if cluster.source is not None:
+        warnings += cluster.source.warnings()
     return Simulated(fetched, cluster.parameters(), cluster, tuple(warnings))

@@ -1,0 +1,25 @@
+"""Readers of files by their format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pstranspile.data.files import format_of
+from pstranspile.data.multislot import MultiSlotReader
+from pstranspile.data.reader import Reader, Wanted
+from pstranspile.data.records import csv_reader, json_reader
+from pstranspile.data.tables import ArrowReader, ParquetReader
+
+_READERS: dict[str, Callable[[str, Wanted], Reader]] = {
+    "parquet": ParquetReader,
+    "arrow": ArrowReader,
+    "csv": csv_reader,
+    "tsv": lambda file, wanted: csv_reader(file, wanted, "\t"),
+    "jsonl": json_reader,
+    "multislot": MultiSlotReader,
+}
+
+
+def open_rows(file: str, wanted: Wanted, format: str = "") -> Reader:
+    """The reader of a file. Raises DiagnosticError."""
+    return _READERS[format_of(file, format)](file, wanted)

@@ -1,0 +1,86 @@
+"""Data that comes in rows, and is dealt to trainers: what a run needs of it, whatever it is read from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error
+from pstranspile.ir.model import Program
+from pstranspile.kernels.context import Value
+
+FeedOf: TypeAlias = "Callable[[int], Mapping[str, Any] | None]"
+"""What a trainer is fed in a step; None when it has no more data."""
+
+
+class Dealing(NamedTuple):
+    """How rows were dealt so far, for a run that goes on: `data` tells the data and its steps from any other, `dealt`
+    says since which step how many trainers there were: `((0, 2), (500, 4))`.
+    """
+
+    data: str
+    dealt: tuple[tuple[int, int], ...]
+
+
+class LeftOut(NamedTuple):
+    """A row that can't be fed: its number in the file, counted from 1, and why. `line` is 0 if it has no lines."""
+
+    file: str
+    number: int
+    reason: str
+    line: int = 0
+
+
+@runtime_checkable
+class RowSource(Protocol):
+    """Rows of files, or of something else, that programs are fed."""
+
+    def feeds(self, programs: Sequence[Program]) -> tuple[list[FeedOf], int]:
+        """What the trainers with these main programs are fed, and the most steps. Raises DiagnosticError."""
+        ...
+
+    def dealing(self, trainers: int) -> Dealing:
+        """How the rows are dealt where there are so many trainers."""
+        ...
+
+    def continued(self, before: Dealing, step: int, trainers: int) -> RowSource:
+        """The same rows for so many trainers from a step on; `before` says how they were dealt until then.
+
+        Raises DiagnosticError if `before` is of other data.
+        """
+        ...
+
+    def warnings(self) -> list[Diagnostic]:
+        """What is to be told of rows that could not be fed."""
+        ...
+
+
+def refuse_turns(turns: object) -> None:
+    """Raises DiagnosticError if programs take turns, which rows can't be fed to."""
+    if turns is not None:
+        raise DiagnosticError([error("run-file-unusable", "rows are fed to one program; several take turns here")])
+
+
+class RowFeeds:
+    """What one machine alone is fed."""
+
+    def __init__(self, program: Program, source: RowSource):
+        given, self.steps = source.feeds([program])
+        self._feed = given[0]
+
+    def step(self, number: int) -> dict[str, Value]:
+        """The feed of a step, counted from 0. Raises DiagnosticError."""
+        given = self._feed(number)
+        assert given is not None
+        return dict(given)
+
+    def require(self, steps: int) -> None:
+        """Raises DiagnosticError if there are fewer steps."""
+        require_steps(self.steps, steps)
+
+
+def require_steps(there: int, wanted: int) -> None:
+    """Raises DiagnosticError if data is there for fewer steps than are wanted."""
+    if there < wanted:
+        message = f"the rows are enough for {there} steps, {wanted} are asked for; --epochs has them fed again"
+        raise DiagnosticError([error("run-file-unusable", message)])

@@ -1,0 +1,133 @@
+"""The same rows come out of every format; columns are what inputs take, or are refused by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pstranspile as ps
+from pstranspile.data import lines
+from tests.data_rows.tables import FORMATS, clicks, data, module, rows, write
+
+pytest.importorskip("pyarrow", reason="files of columns are read by pyarrow")
+import pyarrow
+from pyarrow import parquet
+
+
+def first(source: ps.Data) -> dict[str, Any]:
+    feeds, _ = source.feeds([module().main])
+    return dict(feeds[0](0) or {})
+
+
+def refusal(path: Path | str, **options: Any) -> str:
+    with pytest.raises(ps.DiagnosticError) as caught:
+        clicks(data(path, **options))
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_format(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(lines, "BLOCK", 300)
+    given = rows(61)
+    path = write(tmp_path / f"x.{kind}", given)
+    fed = first(data(path, batch=61))
+    assert np.asarray(fed["click"]).tolist() == [[row["click"]] for row in given]
+    assert fed["dense"].tolist() == [[row["a"], row["b"]] for row in given]
+    assert fed["dense"].dtype == fed["click"].dtype == np.float32
+    assert fed["ids"].data.ravel().tolist() == [number for row in given for number in row["ids"]]
+    assert fed["ids"].lod == [[0, *np.cumsum([len(row["ids"]) for row in given]).tolist()]]
+    dealt = clicks(data(path, shuffle=5, epochs=2), trainers=3)
+    for epoch in (dealt[:8], dealt[8:]):
+        assert sorted(row for step in epoch for share in step for row in share) == [row["click"] for row in given]
+    assert dealt[:8] != dealt[8:]
+
+
+def test_folders_and_patterns(tmp_path: Path):
+    for number in range(3):
+        write(tmp_path / f"{number}.csv", rows(5, first=5 * number))
+    (tmp_path / "_SUCCESS").touch()
+    (tmp_path / "notes.txt").touch()
+    everything = [[[float(number) for number in range(15)]]]
+    assert clicks(data(tmp_path, batch=15)) == clicks(data(str(tmp_path / "*.csv"), batch=15)) == everything
+    assert clicks(data([tmp_path / "2.csv", tmp_path / "0.csv"], batch=5)) == [
+        [[10, 11, 12, 13, 14]],
+        [[0, 1, 2, 3, 4]],
+    ]
+    assert clicks(data(f"file://{tmp_path}", batch=15)) == everything
+
+
+def table(path: Path, **columns: Any) -> Path:
+    count = len(next(iter(columns.values())))
+    given = {"click": [1.0] * count, "a": [0.0] * count, "b": [0.0] * count, "ids": [[1]] * count}
+    parquet.write_table(pyarrow.table({**given, **columns}), path)
+    return path
+
+
+def test_columns_side_by_side_in_the_order_of_the_file(tmp_path: Path):
+    path = table(tmp_path / "x.parquet", f1=[1.0, 2.0], f0=[3, 4])
+    assert first(data(path, columns={"dense": "f*"}))["dense"].tolist() == [[1, 3], [2, 4]]
+
+
+def test_a_list_of_one_size_is_dense(tmp_path: Path):
+    lists = pyarrow.array([[1, 2], [3, 4]], pyarrow.list_(pyarrow.int16(), 2))
+    for column in (lists, [[1.0, 2.0], [3.0, 4.0]]):
+        assert first(data(table(tmp_path / "x.parquet", d=column), columns={"dense": "d"}))["dense"].tolist() == [
+            [1, 2],
+            [3, 4],
+        ]
+
+
+def test_ids_without_lists_are_sequences_of_one(tmp_path: Path):
+    fed = first(data(table(tmp_path / "x.parquet", ids=pyarrow.array([5, (1 << 64) - 1], pyarrow.uint64()))))
+    assert fed["ids"].lod == [[0, 1, 2]]
+    assert fed["ids"].data.tolist() == [[5], [-1]]
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "told"),
+    [
+        ({"ids": [0.5]}, {}, "error[data-column]: ids is int64, the column ids is double"),
+        ({"ids": ["x"]}, {}, "error[data-column]: ids is int64, the column ids is string"),
+        ({"a": [1.0]}, {"columns": {"dense": "a"}}, "dense takes 2 numbers, its columns have 1"),
+        ({"a": [1.0]}, {"columns": {"dense": ["a", "bb"]}}, "dense takes the column bb, which is not among"),
+        (
+            {"a": [1.0]},
+            {"columns": {"dens": "a"}},
+            "columns are given for dens, which is no input; did you mean dense?",
+        ),
+        ({"ids": [[[1]]]}, {}, "ids is int64, the column ids is list"),
+    ],
+)
+def test_columns_that_do_not_fit(tmp_path: Path, columns: Any, options: Any, told: str):
+    assert told in refusal(table(tmp_path / "x.parquet", **columns), **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("x.parquet", b"PAR1", "error[data-source]: it can't be read"),
+        ("x.arrow", b"", "error[data-source]: it can't be read"),
+        ("x.jsonl", b"[1]\n", "its first line is no JSON object"),
+        ("x.csv", b"", "it has no first line"),
+        ("x.csv", b"click,ids,a,b\n", "there are no rows in it"),
+        ("x.dat", b"", "its name does not say its format"),
+    ],
+)
+def test_files_that_are_none(tmp_path: Path, name: str, content: bytes, told: str):
+    (tmp_path / name).write_bytes(content)
+    assert told in refusal(tmp_path / name)
+
+
+def test_what_is_not_there(tmp_path: Path):
+    assert "no files of rows are there" in refusal(tmp_path)
+    assert "No such file" in refusal(tmp_path / "x.csv")
+
+
+def test_wrong_arguments(tmp_path: Path):
+    with pytest.raises(ValueError, match="no format 'xls'"):
+        ps.Data(tmp_path, batch=1, format="xls")
+    with pytest.raises(ValueError, match="must be 'refuse' or 'skip'"):
+        ps.Data(tmp_path, batch=1, bad_rows="drop")  # pyright: ignore[reportArgumentType]

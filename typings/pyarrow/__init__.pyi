@@ -1,0 +1,5 @@
+"""Nothing is known of its types."""
+
+from typing import Any
+
+def __getattr__(name: str) -> Any: ...
