@@ -6,18 +6,8 @@ import argparse
 from collections.abc import Sequence
 
 from pstranspile.cli.blas import use_threads
-from pstranspile.cli.common import (
-    add_input,
-    add_job,
-    add_shares,
-    count,
-    load_verified,
-    make_parser,
-    number,
-    read_job,
-    refuse_empty,
-    whole,
-)
+from pstranspile.cli.common import add_input, add_job, add_shares, load_verified, make_parser, read_job, refuse_empty
+from pstranspile.cli.numbers import count, number, whole
 from pstranspile.cli.report import quoting, report
 from pstranspile.cli.turns import TURNS_HELP, requested_turns
 from pstranspile.ir.expect import MOST_CHECKED

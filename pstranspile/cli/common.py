@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.cli.blas import use_rounded_products
+from pstranspile.cli.numbers import count
 from pstranspile.cli.report import quoting, report
 from pstranspile.ir.diagnostics import raise_errors
-from pstranspile.ir.expect import MOST_STEPS
 from pstranspile.ir.model import SourceText
 
 if TYPE_CHECKING:
@@ -201,41 +201,6 @@ def folder_name(name: str) -> str:
     if name in ("", "-"):
         raise argparse.ArgumentTypeError(f"{name!r} is no folder" + ("; ./- is one" if name else ""))
     return name
-
-
-def number(least: int, most: int) -> Callable[[str], int]:
-    """The type of options that take a whole number from `least` to `most`."""
-
-    def read(text: str) -> int:
-        if not re.fullmatch("[0-9]+", text) or (text.strip("0") == "" and least > 0):
-            raise argparse.ArgumentTypeError(f"{text[:40]!r} is no whole number of at least {least}")
-        if len(text.lstrip("0")) > 18 or int(text) > most:
-            raise argparse.ArgumentTypeError(f"{text[:40]} is more than {most:,}, the most that is taken")
-        return int(text)
-
-    return read
-
-
-count = number(1, MOST_STEPS)
-"""The type of options that take a number of things, at least one."""
-
-
-def whole(text: str) -> int:
-    """The type of options that take a whole number, such as a seed."""
-    if not re.fullmatch("-?[0-9]{1,18}", text):
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no whole number (of 18 digits at most)")
-    return int(text)
-
-
-def seconds(text: str) -> float:
-    """The type of options that take a time, above 0."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
-    return value
 
 
 def add_job(parser: argparse.ArgumentParser) -> None:

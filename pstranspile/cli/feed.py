@@ -6,7 +6,7 @@ import argparse
 import os
 from typing import TYPE_CHECKING, Any
 
-from pstranspile.cli.common import count, whole
+from pstranspile.cli.numbers import count, whole
 
 if TYPE_CHECKING:
     from pstranspile.data.source import Data

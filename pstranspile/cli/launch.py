@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pstranspile.cli.common import add_checkpoints, add_input, add_job, load_verified, make_parser, read_job, whole
+from pstranspile.cli.common import add_checkpoints, add_input, add_job, load_verified, make_parser, read_job
 from pstranspile.cli.feed import check_feed, dealt_text, forwarded, read_feed
 from pstranspile.cli.fetched import Shown, together, told
+from pstranspile.cli.numbers import whole
 from pstranspile.cli.progress import Lines, Progress, is_terminal, status
 from pstranspile.cli.report import quoting, report
 from pstranspile.cli.start import add_patience, add_run, fetches_of

@@ -17,15 +17,14 @@ from pstranspile.cli.common import (
     add_input,
     add_job,
     add_shares,
-    count,
     load_verified,
     make_parser,
     read_job,
     refuse_empty,
     uses_fluid_arithmetic,
-    whole,
 )
 from pstranspile.cli.feed import add_feed, check_feed
+from pstranspile.cli.numbers import count, whole
 from pstranspile.cli.report import quoting
 from pstranspile.cli.turns import TURNS_HELP, requested_fetches, requested_turns
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error

@@ -148,6 +148,13 @@ def _checkpointed(result: Compiled, options: argparse.Namespace) -> Checkpointed
     return CheckpointedRun(result, options.resume, options.checkpoint, options.checkpoint_every)
 
 
+def _fetched(turns: Turns | None, fetches: Mapping[str, Sequence[str]]) -> Sequence[str]:
+    """What the cluster is to fetch: variables of @main, or of the programs that take turns."""
+    if turns is None:
+        return fetches[MAIN]
+    return [f"{owner}/{name}" for owner, names in fetches.items() for name in names]
+
+
 def run_cluster(
     module: Module,
     job: Job,
@@ -168,13 +175,9 @@ def run_cluster(
     feeds: Mapping[str, Any] | RowSource = read_feed(options) or {}
     init = _initial(module, turns, options)
     steps = _steps(module, result.plan.trainers, turns, options, feeds)
-    fetch: Sequence[str] = fetches[MAIN] if turns is None else ()
-    if turns is not None:
-        fetch = [f"{owner}/{name}" for owner, names in fetches.items() for name in names]
     kept = _checkpointed(result, options)
     record = read_record(options.replay) if options.replay else None
-    if record is not None:
-        steps = record.steps
+    steps = steps if record is None else record.steps
     faults = read_faults(options.faults, result, steps) if options.faults else None
     require_chart_steps(options, kept.first if kept else 0, steps)
     progress = ClusterProgress(steps, result.plan.trainers, kept.first if kept else 0)
@@ -193,7 +196,7 @@ def run_cluster(
             result,
             feeds,
             steps,
-            fetch,
+            _fetched(turns, fetches),
             programs=turns,
             init=init,
             seed=record.seed if record else kept.seed if kept and options.seed is None else options.seed,

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.cli.blas import use_threads
-from pstranspile.cli.common import add_arithmetic, count, make_parser, seconds, uses_fluid_arithmetic, whole
+from pstranspile.cli.common import add_arithmetic, make_parser, uses_fluid_arithmetic
 from pstranspile.cli.feed import add_feed, check_feed, dealt_feed
 from pstranspile.cli.fetched import shown
+from pstranspile.cli.numbers import count, seconds, whole
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error
 
 if TYPE_CHECKING:

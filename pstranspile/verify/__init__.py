@@ -109,7 +109,7 @@ def _check_gradients(walk: Walk) -> None:
             of = name[: -len(_GRAD)]
             while of.startswith("grad/"):
                 of = of[5:]
-            if walk.find(of, index) is None:
+            if walk.names.find(of, index) is None:
                 hint = findings.suggest(of, block.vars, "%")
                 message = f"{var_text(name)} is named as the gradient of {var_text(of)}, which is not declared{hint}"
                 findings.var("gradient-without-variable", message, block.vars[name], index, Severity.WARNING)

@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 from pstranspile.ir.model import Block
 from pstranspile.ir.types import VarKind
+from pstranspile.verify.flow import TypeTable
+from pstranspile.verify.names import Names
 
 VALUES = frozenset({VarKind.LOD_TENSOR, VarKind.SELECTED_ROWS})
 """Kinds whose variables hold nothing before they are written; the others exist empty."""
@@ -33,3 +35,14 @@ class Frame:
         self.type_of = type_of
         self.injected = injected
         self.carried: frozenset[str] = frozenset()
+
+
+class SubBlockTypes(dict[str, "int | None"]):
+    """Numbers of the declared types of the names a sub-block uses, each looked up at its first use."""
+
+    def __init__(self, types: TypeTable, names: Names, index: int):
+        self._types, self._names, self._index = types, names, index
+
+    def __missing__(self, name: str) -> int | None:
+        number = self[name] = self._types.declared(self._names.find(name, self._index))
+        return number

@@ -40,7 +40,7 @@ def _kind(walk: Walk, index: int, op: Op, slot: str) -> VarKind | None:
     """The kind of what a slot is given, None where it is not known or not the same everywhere."""
     if rule_of(op.type) is None or schema_of(op.type) is None or op.type in _EITHER:
         return None
-    read = [walk.find(name, index) for name in op.input_names]
+    read = [walk.names.find(name, index) for name in op.input_names]
     if any(var is None or var.kind is not VarKind.LOD_TENSOR for var in read):
         return None
     if op.type in _ARRAYS:
@@ -51,7 +51,7 @@ def _kind(walk: Walk, index: int, op: Op, slot: str) -> VarKind | None:
 
 
 def _check(walk: Walk, place: tuple[int, int], name: str, made: VarKind | None) -> None:
-    var = walk.find(name, place[0])
+    var = walk.names.find(name, place[0])
     if made is None or var is None or var.kind is made:
         return
     message = f"{var_text(name)} is declared as {KIND_TEXT[var.kind]}, but the op makes {KIND_TEXT[made]} of it"

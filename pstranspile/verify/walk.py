@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping
-from collections.abc import Set as AbstractSet
-from functools import cached_property
 from itertools import chain, compress
 from typing import Any
 
@@ -12,30 +10,19 @@ from pstranspile.ir.attributes import Strings
 from pstranspile.ir.describe import var_text
 from pstranspile.ir.diagnostics import Severity
 from pstranspile.ir.frozen import EMPTY
-from pstranspile.ir.model import Op, TensorType, Var
+from pstranspile.ir.model import Op, TensorType
 from pstranspile.ops import schema_of
 from pstranspile.ops.shapes import ShapeProblem
 from pstranspile.verify import forms
 from pstranspile.verify.flow import Given, Held, TypeTable
-from pstranspile.verify.frame import VALUES, Frame
+from pstranspile.verify.frame import VALUES, Frame, SubBlockTypes
+from pstranspile.verify.names import Names
 from pstranspile.verify.places import Findings, declared_here, slot_text
 from pstranspile.verify.references import references
 from pstranspile.verify.roles import check_number, check_role_vars, is_sound_pair
 
 EMPTY_NAME = "@EMPTY@"
 """The name that Fluid's gradient makers write where there is no variable."""
-
-
-class _SubBlockTypes(dict[str, "int | None"]):
-    """Numbers of the declared types of the names a sub-block uses, each looked up at its first use."""
-
-    def __init__(self, walk: Walk, index: int):
-        self._walk = walk
-        self._index = index
-
-    def __missing__(self, name: str) -> int | None:
-        number = self[name] = self._walk.types.declared(self._walk.find(name, self._index))
-        return number
 
 
 class Walk:
@@ -48,13 +35,12 @@ class Walk:
         self.kept = kept
         self.types = TypeTable()
         self.blocks = findings.blocks
+        self.names = Names(self.blocks)
         self.visited: set[int] = set()
         self.unknown_ops: dict[str, list[tuple[int, int]]] = {}
         self.referring: list[tuple[int, int]] = []
         self.is_server = False
         self._ready: dict[int, dict[str, int | None]] = {}
-        self._written: dict[int, frozenset[str]] = {}
-        self._owners: dict[int, dict[str, int | None]] = {}
         # keys of ops (see `_scan`) with nothing wrong -> do they run blocks, and the types of their outputs
         self._sound: dict[Any, tuple[bool, tuple[int, ...]]] = {}
         self._attr_numbers: dict[Any, int] = {}
@@ -76,53 +62,15 @@ class Walk:
                 self._frames.append(sub_block)
                 running.append(self._scan(sub_block))
 
-    # Variables
-
-    def find(self, name: str, index: int) -> Var | None:
-        """The declaration that a name means in a block: its own, or that of an enclosing or forward block."""
-        owner = self.owner(name, index)
-        return None if owner is None else self.blocks[owner].vars[name]
-
-    def owner(self, name: str, index: int) -> int | None:
-        """The block whose variable a name means: this one, its forward block, its parent, and so on outwards."""
-        if name in self.blocks[index].vars:
-            return index
-        if index == 0:
-            return None
-        known = self._owners.setdefault(index, {})
-        if name not in known:
-            known[name] = self._search(name, index)
-        return known[name]
-
-    def _search(self, name: str, index: int) -> int | None:
-        todo, seen = [index], {index}
-        for at in todo:
-            block = self.blocks[at]
-            if name in block.vars:
-                return at
-            for outer in (block.forward_block, block.parent):
-                if outer >= 0 and outer not in seen:
-                    seen.add(outer)
-                    todo.append(outer)
-        return None
-
     def made(self) -> dict[str, TensorType]:
         """The types that ops have given the persistable variables of block 0, as far as they are known."""
         result: dict[str, TensorType] = {}
         for name, number in self._ready.get(0, EMPTY).items():
             var = self.blocks[0].vars.get(name)
-            if var is not None and var.persistable and name in self._written_globals:
+            if var is not None and var.persistable and name in self.names.written_globals:
                 known = self.types[number].known
                 if known is not None:
                     result[name] = known
-        return result
-
-    def written(self, index: int) -> frozenset[str]:
-        """Names that the ops of a block write."""
-        result = self._written.get(index)
-        if result is None:
-            names = chain.from_iterable(chain.from_iterable(op.outputs.values() for op in self.blocks[index].ops))
-            result = self._written[index] = frozenset(names)
         return result
 
     # Blocks
@@ -140,22 +88,12 @@ class Walk:
                 ready[name] = self.types.number(Held(self.kept[name], self.kept[name]))
             type_of = types.get
         else:
-            type_of = _SubBlockTypes(self, index).__getitem__
+            type_of = SubBlockTypes(self.types, self.names, index).__getitem__
             for name, var in block.vars.items():
                 if var.persistable or var.kind not in VALUES or name in injected:
                     ready[name] = type_of(name)
         self._ready[index] = ready
         return Frame(index, block, ready if index == 0 else dict(ready), type_of, injected)
-
-    @cached_property
-    def _written_globals(self) -> AbstractSet[str]:
-        """Names of variables of block 0 that ops of any block write."""
-        if len(self.blocks) == 1:
-            return self.written(0)
-        names = set(self.written(0))
-        for other in range(1, len(self.blocks)):
-            names.update(name for name in self.written(other) if self.owner(name, other) == 0)
-        return names
 
     def _enter(self, op: Op, frame: Frame, place: tuple[int, int]) -> Iterator[Frame]:
         """Frames of the blocks that an op runs."""
@@ -168,12 +106,12 @@ class Walk:
                 names = [text.partition(":")[0] if op.type == "listen_and_serv" else text for text in texts]
                 injected = frozenset([*op.input_names, *names])
             if op.type == "listen_and_serv":  # what arrives stands in any of its blocks
-                unwritten = self.blocks[index].vars.keys() - self.written(index)
+                unwritten = self.blocks[index].vars.keys() - self.names.written(index)
                 sub_block = self._open(index, injected | unwritten)
             else:
                 sub_block = self._open(index, injected)
             if op.type == "while":
-                sub_block.carried = self.written(index)
+                sub_block.carried = self.names.written(index)
             yield sub_block
 
     # Ops
@@ -211,7 +149,7 @@ class Walk:
                 ready.pop(name, None)
             if index:
                 for name, number in zip(writes, given, strict=True):
-                    owner = self.owner(name, index)
+                    owner = self.names.owner(name, index)
                     if owner is not None:
                         outer = self._ready.setdefault(owner, {})
                         outer[name] = number if owner == index else self.types.either(outer.get(name), number)
@@ -266,7 +204,7 @@ class Walk:
         if wrong is not None:
             problems.insert(0, ShapeProblem(wrong.message, wrong.slot, op.input(wrong.slot) or ""))
         for problem in problems:
-            var = self.find(problem.variable, place[0]) if problem.variable else None
+            var = self.names.find(problem.variable, place[0]) if problem.variable else None
             focus = var_text(problem.variable) if problem.variable else ""
             focus = focus or (slot_text(problem.slot) if problem.slot else op.type)
             notes = declared_here(var) if var is not None else ()
@@ -284,7 +222,7 @@ class Walk:
             for name in names:
                 if name in frame.ready:
                     continue
-                owner = self.owner(name, frame.index)
+                owner = self.names.owner(name, frame.index)
                 if owner is not None and not self._holds_value(name, owner, frame, op):
                     if self._does_without(op, slot, frame):
                         self._report_unwritten(op, name, owner, place, "it is left out")
@@ -301,12 +239,12 @@ class Walk:
 
     def _type_before(self, name: str, owner: int, frame: Frame) -> int | None:
         """The type of what no op has written yet; an input that ops overwrite is declared as the last one leaves it."""
-        overwritten = owner == 0 and name in self._written_globals and not self.blocks[0].vars[name].persistable
+        overwritten = owner == 0 and name in self.names.written_globals and not self.blocks[0].vars[name].persistable
         return self.types.unsure(frame.type_of(name)) if overwritten else frame.type_of(name)
 
     def _only_fed(self, op: Op, name: str, owner: int, place: tuple[int, int]) -> bool:
         """Whether an op of block 0 works in place on what nothing else could have made: an input, if it is fed."""
-        return owner == place[0] == 0 and name in op.output_names and self._first_writer(name, owner) is op
+        return owner == place[0] == 0 and name in op.output_names and self.names.first_writer(name, owner) is op
 
     def _needs_no_declaration(self, op: Op, slot: str, block: int) -> bool:
         """Whether a variable of a slot counts as zero, or comes from outside, when it is not declared.
@@ -318,7 +256,7 @@ class Walk:
             return True
         if not slot.endswith("@GRAD") or not references(op):
             return False
-        return any(self.owner(name, block) is not None for name in op.inputs[slot])
+        return any(self.names.owner(name, block) is not None for name in op.inputs[slot])
 
     def _does_without(self, op: Op, slot: str, frame: Frame) -> bool:
         """Whether Fluid runs the op although a variable of a slot has no value.
@@ -330,7 +268,9 @@ class Walk:
         schema = schema_of(op.type)
         if schema is None or slot not in schema.may_lack:
             return False
-        owners = {name: self.owner(name, frame.index) for each in schema.may_lack for name in op.inputs.get(each, ())}
+        owners = {
+            name: self.names.owner(name, frame.index) for each in schema.may_lack for name in op.inputs.get(each, ())
+        }
         return any(
             name in frame.ready or (owner is not None and self._holds_value(name, owner, frame, op))
             for name, owner in owners.items()
@@ -340,40 +280,32 @@ class Walk:
         known = self._ready.get(owner)
         if known is None or name in known:  # None: a block outside those that are running (a forward block)
             return True
-        if owner == 0 and (name not in self._written_globals or self.blocks[0].vars[name].need_check_feed):
+        if owner == 0 and (name not in self.names.written_globals or self.blocks[0].vars[name].need_check_feed):
             return True  # what nothing writes is an input of the program, and so is what is declared as one
         if owner != frame.index and any(name in outer.carried for outer in self._frames):
             return True  # written by an earlier turn of the loop
-        return any(0 <= i < len(self.blocks) and name in self.written(i) for _, i in references(op))
+        return any(0 <= i < len(self.blocks) and name in self.names.written(i) for _, i in references(op))
 
     def _report_unwritten(self, op: Op, name: str, owner: int, place: tuple[int, int], runs: str) -> None:
         """Reports a variable that is read too early: a warning if Fluid runs the op, with `runs` for what it does."""
         severity = Severity.WARNING if runs else Severity.ERROR
         if self._is_reported(f"unwritten {severity.value}", owner, name):
             return
-        told, notes = forms.unwritten(op, name, self._first_writer(name, owner))
+        told, notes = forms.unwritten(op, name, self.names.first_writer(name, owner))
         told += f"; {runs}" if runs else ""
         self.findings.op("read-before-write", told, place, focus=var_text(name), severity=severity, notes=notes)
 
     def _is_reported(self, what: str, owner: int | None, name: str) -> bool:
         """Whether this has been reported before; from now on it has."""
-        key = (what, owner, name)
-        known = key in self._reported
-        self._reported.add(key)
-        return known
-
-    def _first_writer(self, name: str, owner: int) -> Op | None:
-        for index in (owner, *range(owner + 1, len(self.blocks))):
-            if name in self.written(index) and self.owner(name, index) == owner:
-                return next(op for op in self.blocks[index].ops if name in op.output_names)
-        return None
+        count = len(self._reported)
+        self._reported.add((what, owner, name))
+        return len(self._reported) == count
 
     def _report_undeclared(self, op: Op, reading: bool, names: set[str], place: tuple[int, int]) -> None:
         """Reports names without a declaration, each where it is first used.
 
         In a slot that may be empty one counts as no variable, but not in a list.
         """
-        block = place[0]
         needed = forms.needed_variables(op, reading)
         for name in dict.fromkeys(op.input_names if reading else op.output_names):
             severity = Severity.ERROR if name in needed else Severity.WARNING
@@ -383,15 +315,10 @@ class Walk:
             if elsewhere is not None:
                 hint = f"; block ^{elsewhere} declares one, but it does not enclose this block"
             else:
-                hint = self.findings.suggest(name, self._visible(block), "%")
+                hint = self.findings.suggest(name, self.names.visible(place[0]), "%")
             what = "" if severity is Severity.ERROR else "; it counts as no variable"
             message = f"{var_text(name)} is not declared{what}{hint}"
             self.findings.op("undeclared-variable", message, place, focus=var_text(name), severity=severity)
-
-    def _visible(self, index: int) -> Iterator[str]:
-        while index >= 0:
-            yield from self.blocks[index].vars
-            index = self.blocks[index].parent
 
     def _check_role_vars(self, op: Op, place: tuple[int, int]) -> None:
         """Role variables are pairs of declared names. On a server they name variables of the trainers."""
@@ -399,4 +326,5 @@ class Walk:
             return
         if any(("undeclared error", None, name) in self._reported for name in op.role_vars or ()):
             return
-        check_role_vars(op, place, self.findings, lambda name: self.find(name, place[0]), self._visible(place[0]))
+        visible = self.names.visible(place[0])
+        check_role_vars(op, place, self.findings, lambda name: self.names.find(name, place[0]), visible)

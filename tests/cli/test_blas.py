@@ -84,8 +84,9 @@ def test_what_the_cpu_has_is_read_where_it_can_be():
 def test_products_are_rounded_with_these_kernels():
     code = (
         "from pstranspile.cli.blas import use_rounded_products; use_rounded_products()\n"
-        "import os; from threadpoolctl import threadpool_info; from pstranspile.arithmetic.fluid import product_order\n"
-        "rounds, apis = product_order._blas_is_in_sequence(), {p['internal_api'] for p in threadpool_info()}\n"
+        "import os; from threadpoolctl import threadpool_info\n"
+        "from pstranspile.arithmetic.fluid import sums_in_sequence as sums\n"
+        "rounds, apis = sums._blas_is_in_sequence(), {p['internal_api'] for p in threadpool_info()}\n"
         "print(rounds or os.environ.get('OPENBLAS_CORETYPE') != 'Sandybridge' or 'openblas' not in apis)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

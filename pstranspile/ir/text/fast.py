@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from pstranspile.ir.layout import BLANKS, cut_comment, is_head, statement_length, statement_text
 from pstranspile.ir.model import Location, Module, Op, Origin, SourceText, Var
 from pstranspile.ir.text.assemble import Assembler
 from pstranspile.ir.text.attributes import integer
 from pstranspile.ir.text.context import BlockHead, Context, OpParts, ProgramHead
+from pstranspile.ir.text.entry import BLANK, CLOSE, DECLARATION, OP, VERSION, Entry
+from pstranspile.ir.text.joining import is_plain, with_next_lines
 from pstranspile.ir.text.literals import INT_MAX, INT_MIN, unquote
 from pstranspile.ir.text.op_reader import read_op
 from pstranspile.ir.text.reader import read_version
@@ -41,35 +43,6 @@ _BRACES = rf'((?:[^"{{]|{_STRING})*)(?:\{{((?:[^"}}]|{_STRING})*)\}}((?:[^"]|{_S
 _DECLARES = re.compile(rf"[{BLANKS}]*[A-Za-z_][A-Za-z0-9_.@]*[{BLANKS}]*").fullmatch
 _LOCATION = Var._fields.index("location")
 _COMPILE_AFTER = 12  # uses of a skeleton; compiling pays from about there on
-_OP, _DECLARATION, _CLOSE, _BLANK, _VERSION = range(5)
-
-
-def _is_plain(line: str) -> bool:
-    """Whether a line, its attributes taken out, ends its statement and has no other braces."""
-    return "{" not in line.replace(" {}", "", 1) and not line.rstrip(BLANKS).endswith((",", "(", "["))
-
-
-def _joined(lines: list[str], number: int) -> tuple[str, int]:
-    """(a line with those that it goes on in, how many they are); the line as it is where that takes a closer look."""
-    parts: list[str] = []
-    for at in range(number - 1, len(lines)):
-        line = lines[at]
-        parts.append(line.lstrip(BLANKS) if parts else line)
-        if not line.endswith(",") or "#" in line or "\\" in line or line.count('"') % 2:
-            break
-    text = " ".join(parts)
-    balanced = all(text.count(opening) == text.count(closing) for opening, closing in ("()", "[]", "{}"))
-    return (text, len(parts) - 1) if balanced else (lines[number - 1], 0)
-
-
-class _Entry(NamedTuple):
-    """What is known of a skeleton. `values`: what the text between the braces (None: no braces) stands for."""
-
-    kind: int
-    fill: Callable[..., Op] | None
-    values: dict[str | None, Any]
-    column: int
-    op_type: str
 
 
 _KEPT_TEXT = 2000
@@ -84,7 +57,7 @@ class LineReader:
         self.language = language = context.language
         self.context = context
         self.assembler = Assembler(self.context)
-        self.entries: dict[tuple[str, ...], _Entry] = {}
+        self.entries: dict[tuple[str, ...], Entry] = {}
         self.values_of_type: dict[str, dict[str | None, Any]] = {}
         self.heads: dict[tuple[str, ...], BlockHead] = {}
         self.attributes = AttributeReader(language)
@@ -103,7 +76,7 @@ class LineReader:
         for number, line in iterator:
             joined = 0
             if line.endswith(","):
-                line, joined = _joined(lines, number)
+                line, joined = with_next_lines(lines, number)
                 for _ in range(joined):
                     next(iterator)
             if " @" in line:
@@ -115,14 +88,14 @@ class LineReader:
                 head = f"{head} {{}}{tail}" if close else '"'  # no brace closed: the careful way
             pieces = cut(head)
             entry = known(tuple(pieces[::2]))
-            if '"' in head or "#" in head or (entry is None and not _is_plain(head)):
+            if '"' in head or "#" in head or (entry is None and not is_plain(head)):
                 script = None
                 for _ in range(self.carefully(lines, number) - joined):
                     next(iterator)
             else:
                 entry = entry or self.entry(tuple(pieces[::2]))
                 kind, fill, values, column, _ = entry
-                if kind == _OP and ops is not None:
+                if kind == OP and ops is not None:
                     value = values.get(text) or self.value(entry, pieces, text)
                     origin = new(Origin, (program, block, len(ops), new(Location, (file, number, column, script)), ""))
                     ops.append(fill(pieces[1::2], value, origin))  # pyright: ignore[reportOptionalCall]
@@ -130,14 +103,14 @@ class LineReader:
                     continue
                 if script is not None:
                     raise Unfit
-                if kind == _DECLARATION and variables is not None:
+                if kind == DECLARATION and variables is not None:
                     before, after = values.get(text) or self.value(entry, pieces, text)
                     (name,) = ones[pieces[1]]
                     if name in variables:
                         raise Unfit
                     variables[name] = new(Var, (name, *before, new(Location, (file, number, column, None)), *after))
                     continue
-                if kind == _OP:
+                if kind == OP:
                     self._outside(entry, pieces[1::2], values.get(text) or self.value(entry, pieces, text), number)
                 else:
                     self.other(kind, number, head)
@@ -156,27 +129,27 @@ class LineReader:
         except (OverflowError, ValueError):
             raise Unfit from None
 
-    def entry(self, pieces: tuple[str, ...]) -> _Entry:
+    def entry(self, pieces: tuple[str, ...]) -> Entry:
         """The entry of a new skeleton. Raises Unfit."""
         statement = numbered(pieces)
         stripped = statement.strip(BLANKS)
         column = len(statement) - len(statement.lstrip(BLANKS)) + 1
         if not stripped or stripped == "}":
-            entry = _Entry(_CLOSE if stripped else _BLANK, None, {}, column, "")
+            entry = Entry(CLOSE if stripped else BLANK, None, {}, column, "")
         elif len(pieces) == 2 and _DECLARES(pieces[0]):
-            entry = _Entry(_DECLARATION, None, {}, column, "")
+            entry = Entry(DECLARATION, None, {}, column, "")
         else:
             tree = read_line(statement)
             context = Context(self.file, self.language)
             if tree.data == "version":
                 read_version(tree, context)
-                entry = _Entry(_VERSION, None, {}, column, "")
+                entry = Entry(VERSION, None, {}, column, "")
             elif tree.data == "op":
                 parts = read_op(tree, context)
                 if parts.script is not None:  # not in the canonical layout
                     raise Unfit
                 values = self.values_of_type.setdefault(parts.type, {})
-                entry = _Entry(_OP, self._counting(pieces, parts), values, column, parts.type)
+                entry = Entry(OP, self._counting(pieces, parts), values, column, parts.type)
             else:
                 raise Unfit
             if context.findings:
@@ -199,9 +172,9 @@ class LineReader:
 
         return counting
 
-    def value(self, entry: _Entry, pieces: list[str], text: str | None) -> Any:
+    def value(self, entry: Entry, pieces: list[str], text: str | None) -> Any:
         """What a new text between the braces stands for. Raises Unfit."""
-        if entry.kind == _OP:
+        if entry.kind == OP:
             if text is None:
                 made: Any = (self.language.defaults(self.language.schema_of(entry.op_type)), ())
             else:
@@ -216,14 +189,14 @@ class LineReader:
 
     def other(self, kind: int, number: int, code: str) -> None:
         """A closing brace, a blank line or the version line. Raises Unfit for what stands in a wrong place."""
-        if kind == _CLOSE:
+        if kind == CLOSE:
             self.assembler.close(Location(self.file, number, 1))
-        elif kind == _VERSION and not self.started:
+        elif kind == VERSION and not self.started:
             self.started = True
-        elif kind != _BLANK:
+        elif kind != BLANK:
             raise Unfit
 
-    def _outside(self, entry: _Entry, names: list[str], value: Any, number: int) -> None:
+    def _outside(self, entry: Entry, names: list[str], value: Any, number: int) -> None:
         """A statement with the shape of an op outside any block."""
         assert entry.fill is not None
         op = entry.fill(names, value, None)
@@ -318,9 +291,9 @@ class LineReader:
         key = tuple(pieces[::2])
         entry = self.entries.get(key) or self.entry(key)
         location = Location(self.file, number, entry.column, script)
-        if script is not None and (entry.kind != _OP or not self.assembler.stack):
+        if script is not None and (entry.kind != OP or not self.assembler.stack):
             raise Unfit
-        if entry.kind == _OP:
+        if entry.kind == OP:
             value = entry.values.get(text) or self.value(entry, pieces, text)
             if not self.assembler.stack:
                 self._outside(entry, names, value, number)
@@ -329,7 +302,7 @@ class LineReader:
             assert entry.fill is not None
             origin = Origin(block.program, block.index, len(block.ops), location)
             block.ops.append(entry.fill(names, value, origin))
-        elif entry.kind == _DECLARATION:
+        elif entry.kind == DECLARATION:
             before, after = entry.values.get(text) or self.value(entry, pieces, text)
             self.assembler.declare(Var._make((*self.ones[names[0]], *before, location, *after)))
         else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,16 +19,40 @@ from pstranspile.values import Array, SelectedRows
 # Kernels. Arrays are updated in place where the op reads and writes the same variable.
 
 
+class _AdamScales(NamedTuple):
+    """What Adam scales arrays by, as arrays without dims, which numpy takes faster than Python's numbers."""
+
+    kept1: Array
+    new1: Array
+    kept2: Array
+    new2: Array
+    epsilon: Array
+
+
+@lru_cache(64)
+def _adam_scales(beta1: float, beta2: float, epsilon: float, kind: Any) -> _AdamScales:
+    return _AdamScales(*(np.array(value, kind) for value in (beta1, 1 - beta1, beta2, 1 - beta2, epsilon)))
+
+
+def _adam_moments(scales: _AdamScales, g: Array | None, m: Array, v: Array) -> Array | None:
+    """Moves the moments towards a gradient and its square, in place; gives an array that may be written to."""
+    m *= scales.kept1
+    v *= scales.kept2
+    if g is None:
+        return None
+    spare = scales.new1 * g
+    m += spare
+    np.multiply(g, scales.new2, out=spare)
+    spare *= g
+    v += spare
+    return spare
+
+
 @kernel("adam", "ParamOut Moment1Out Moment2Out Beta1PowOut Beta2PowOut")
 def _adam(op: Op) -> Run:
     given1, given2, epsilon = real(op, "beta1"), real(op, "beta2"), real(op, "epsilon")
     lazy, as_rows = flag(op, "lazy_mode"), AS_ROWS in op.attrs
     own = owned(op, "Param Moment1 Moment2")
-
-    @lru_cache(8)
-    def numbers(beta1: float, beta2: float, kind: Any) -> tuple[Array, ...]:
-        """What arrays are scaled by, as arrays without dims, which numpy takes faster than Python's numbers."""
-        return tuple(np.array(value, kind) for value in (beta1, 1 - beta1, beta2, 1 - beta2, epsilon))
 
     def run(
         Param: Array,
@@ -44,12 +68,14 @@ def _adam(op: Op) -> Run:
         beta1 = given1 if Beta1Tensor is None else first(Beta1Tensor)
         beta2 = given2 if Beta2Tensor is None else first(Beta2Tensor)
         param, moment1, moment2 = own(Param, Moment1, Moment2)
-        factor1, rest1, factor2, rest2, small = numbers(beta1, beta2, Moment1.dtype)
+        scales = _adam_scales(beta1, beta2, epsilon, Moment1.dtype)
         sparse = Grad.__class__ is SelectedRows and not as_rows
         if sparse and not len(Grad.rows):
             return param, moment1, moment2, Beta1Pow, Beta2Pow
         alike = Beta1Pow.dtype == Beta2Pow.dtype == Moment1.dtype
-        power1, power2 = (Beta1Pow * factor1, Beta2Pow * factor2) if alike else (Beta1Pow * beta1, Beta2Pow * beta2)
+        power1, power2 = (
+            (Beta1Pow * scales.kept1, Beta2Pow * scales.kept2) if alike else (Beta1Pow * beta1, Beta2Pow * beta2)
+        )
         # with sparse rows Fluid has advanced the powers before it uses them
         used1, used2 = (power1, power2) if sparse else (Beta1Pow, Beta2Pow)
         number = number_of(param)
@@ -57,23 +83,15 @@ def _adam(op: Op) -> Run:
         rate = number(first(LearningRate) * (left2**0.5 / left1))
 
         def step(g: Array | None, p: Array, m: Array, v: Array) -> None:
-            m *= factor1
-            v *= factor2
-            t = None
-            if g is not None:
-                t = rest1 * g
-                m += t
-                np.multiply(g, rest2, out=t)
-                t *= g
-                v += t
+            spare = _adam_moments(scales, g, m, v)
             if sparse:
                 p -= rate * over_root(m, v, epsilon)
                 return
-            t = root(v, t)
-            t += small
-            np.divide(m, t, out=t)
-            t *= rate
-            p -= t
+            spare = root(v, spare)
+            spare += scales.epsilon
+            np.divide(m, spare, out=spare)
+            spare *= rate
+            p -= spare
 
         if sparse and lazy:
             update_rows(Grad, step, param, moment1, moment2)
