@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pstranspile.arithmetic import product_of
-from pstranspile.kernels.recurrent_steps import Activation, Steps, by_step
+from pstranspile.kernels.recurrent_steps import Activation, Steps
 from pstranspile.values import Array
 
 
@@ -93,34 +93,25 @@ def forward(unit: Unit, held: Parameters, steps: Steps, x: Array, state: Array, 
     parted = steps.parted(x + held.bias, 4)
     cells, active, hidden = np.empty((3, len(x), width), parted.dtype)
     given_on = hidden if held.projection is None else np.empty((len(x), held.projection.shape[1]), parted.dtype)
+    result = Values(parted, cells, active, hidden, given_on)
     for phase in steps.phases:
-        values = (by_step(value, phase) for value in (cells, active, hidden, given_on))
-        state, cell = _phase(unit, held, by_step(parted, phase, 4), state, cell, *values)
-    return Values(steps.joined(parted, 4), cells, active, hidden, given_on)
+        state, cell = _phase(unit, held, phase, result, state[: phase.step], cell[: phase.step])
+    return result._replace(gates=steps.joined(parted, 4))
 
 
 def _phase(
-    unit: Unit,
-    held: Parameters,
-    parted: Array,
-    state: Array,
-    cell: Array,
-    cells: Array,
-    active: Array,
-    hidden: Array,
-    given_on: Array,
+    unit: Unit, held: Parameters, phase: range, values: Values, state: Array, cell: Array
 ) -> tuple[Array, Array]:
-    """Goes forward through steps with equally many rows, [steps, rows, h], from a state and a cell that have no less.
+    """Goes forward through steps with equally many rows, from a state and a cell [rows, ...]; gives the last of both.
 
-    Fills in the values of the steps, those of the gates in `parted` [steps, 4 * rows, h]; gives the last of both.
+    Fills in the values of the steps, those of the gates part by part as `Steps.parted` gives what goes to them.
     """
-    count = hidden.shape[1]
-    state, cell = state[:count], cell[:count]
+    count, (parted, cells, active, hidden, given_on) = phase.step, values
     product, beside = product_of(count, held.weights[0]), _beside(held.peepholes, count)
-    into = np.empty(parted.shape[1:], parted.dtype)
-    parts, spare = list(zip(held.weights, into.reshape(4, *cell.shape), strict=True)), into[:count]
-    for step in range(len(parted)):
-        now = parted[step]
+    into = np.empty((4 * count, held.width), parted.dtype)
+    parts, spare = list(zip(held.weights, into.reshape(4, count, held.width), strict=True)), into[:count]
+    for start in phase:
+        rows, now = slice(start, start + count), parted[4 * start : 4 * (start + count)]
         for weights, part in parts:
             product(state, weights, part)
         now += into
@@ -134,16 +125,16 @@ def _phase(
             f += np.multiply(cell, beside[1], spare)
             unit.gate.apply(gates[: 2 * count], gates[: 2 * count])
         np.multiply(cell, f, spare)
-        cell = np.multiply(c, i, cells[step])
+        cell = np.multiply(c, i, cells[rows])
         cell += spare
         if unit.cell_clip > 0:
             np.clip(cell, -unit.cell_clip, unit.cell_clip, out=cell)
         if beside is not None:
             o += np.multiply(cell, beside[2], spare)
             unit.gate.apply(o, o)
-        state = np.multiply(o, unit.cell.apply(cell, active[step]), hidden[step])
+        state = np.multiply(o, unit.cell.apply(cell, active[rows]), hidden[rows])
         if held.projection is not None:
-            state = np.dot(state, held.projection, given_on[step])
+            state = np.dot(state, held.projection, given_on[rows])
             unit.projection.apply(state, state)
             if unit.projection_clip > 0:
                 np.clip(state, -unit.projection_clip, unit.projection_clip, out=state)
@@ -194,46 +185,49 @@ def _before_projection(unit: Unit, held: Parameters, given_on: Array, grad: Arra
 def _phase_back(
     unit: Unit,
     held: Parameters,
-    weights: Array,
+    phase: range,
     slopes: _Slopes,
     given_on: Array,
     grad: Array,
-    result: tuple[Array, Array, Array, Array],
+    result: Array,
     state: Array,
     cell: Array,
 ) -> None:
-    """Goes back through steps with equally many rows, of which all values are [steps, rows, ...].
+    """Goes back through steps with equally many rows. `held` has the weights transposed.
 
-    Fills in the gradients of what goes to each of the four gates in `result`. `state` and `cell` [rows, ...] are what
-    the steps after give to these, and are given what goes to those before. `weights` are transposed.
+    Fills in the gradients of what goes to the gates in `result` [4, ...]. `state` and `cell` [rows, ...] are what the
+    steps after give to these, and are given what goes to those before.
     """
-    count = grad.shape[1]
-    product, beside = product_of(count, weights[0]), _beside(held.peepholes, count)
+    count = phase.step
+    product, beside = product_of(count, held.weights[0]), _beside(held.peepholes, count)
     through, spare = np.empty_like(state), np.empty_like(cell)
     to_c, to_i, to_f, to_o = result
-    for step in range(len(grad) - 1, -1, -1):
-        now = grad[step]
+    w_c, w_i, w_f, w_o = held.weights
+    of_output, of_cell, of_candidate, of_input, of_forget, kept, within = slopes
+    for start in reversed(phase):
+        rows = slice(start, start + count)
+        now = grad[rows]
         now += state
-        now = _before_projection(unit, held, given_on[step], now)
-        o = np.multiply(now, slopes.output[step], to_o[step])
-        cell += np.multiply(now, slopes.cell[step], spare)
+        now = _before_projection(unit, held, given_on[rows], now)
+        o = np.multiply(now, of_output[rows], to_o[rows])
+        cell += np.multiply(now, of_cell[rows], spare)
         if beside is not None:
             cell += np.multiply(o, beside[2], spare)
-        if slopes.within is not None:
-            cell *= slopes.within[step]
-        c = np.multiply(cell, slopes.candidate[step], to_c[step])
-        i = np.multiply(cell, slopes.input[step], to_i[step])
-        f = np.multiply(cell, slopes.forget[step], to_f[step])
-        cell *= slopes.kept[step]
+        if within is not None:
+            cell *= within[rows]
+        c = np.multiply(cell, of_candidate[rows], to_c[rows])
+        i = np.multiply(cell, of_input[rows], to_i[rows])
+        f = np.multiply(cell, of_forget[rows], to_f[rows])
+        cell *= kept[rows]
         if beside is not None:
             cell += np.multiply(i, beside[0], spare)
             cell += np.multiply(f, beside[1], spare)
-        product(c, weights[0], state)
-        product(i, weights[1], through)
+        product(c, w_c, state)
+        product(i, w_i, through)
         state += through
-        product(f, weights[2], through)
+        product(f, w_f, through)
         state += through
-        product(o, weights[3], through)
+        product(o, w_o, through)
         state += through
 
 
@@ -246,12 +240,10 @@ def backward(
     result = np.empty((4, *values.cells.shape), grad.dtype)
     projected = grad.copy()  # becomes the gradient of what the projection gives, before its activation
     of_state, of_cell = np.zeros_like(state), np.zeros_like(cell)
-    weights = held.weights.swapaxes(1, 2).copy()
+    back = held._replace(weights=held.weights.swapaxes(1, 2).copy())
     for phase in reversed(steps.phases):
-        c, i, f, o, given_on, of_given_on = (by_step(x, phase) for x in (*result, values.given_on, projected))
-        now = _Slopes(*(None if slope is None else by_step(slope, phase) for slope in slopes))
         states = of_state[: phase.step], of_cell[: phase.step]
-        _phase_back(unit, held, weights, now, given_on, of_given_on, (c, i, f, o), *states)
+        _phase_back(unit, back, phase, slopes, values.given_on, projected, result, *states)
     peepholes = None
     if held.peepholes is not None:
         products = [result[1] * before, result[2] * before, result[3] * values.cells]

@@ -212,11 +212,6 @@ def _steps(rows: Array, starts: list[int], order: Array) -> Steps:
     return Steps(rows, starts, phases, order, before, [starts, rows.tolist(), order.tolist()])
 
 
-def by_step(x: Array, phase: range, parts: int = 1) -> Array:
-    """The rows of a phase, [steps, parts * count, width]; with several parts, of what `Steps.parted` gives."""
-    return x[parts * phase.start : parts * phase.stop].reshape(len(phase), parts * phase.step, x.shape[1])
-
-
 def one_step(count: int) -> tuple[range, ...]:
     """The phases of sequences that have one row each."""
     return (range(0, count, count),) if count else ()

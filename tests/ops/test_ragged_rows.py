@@ -154,3 +154,64 @@ def test_rows_draw_the_same_whether_all_are_as_long_or_one_is_longer():
     alone = RowStream(1 << 100 | 77, Rows(np.array([9]), 5000)).words()
     assert even.tolist() == alike.tolist() == longer[:6].tolist()
     assert longer[6:].tolist() == alone.tolist()
+
+
+RAGGED = [[0, 3, 3, 4, 9], [0, 1, 2], [0, 0], [0, 5]]
+
+
+@pytest.mark.parametrize("offsets", RAGGED, ids=str)
+def test_a_row_convolution_looks_ahead_within_its_sequence(offsets: list[int]):
+    random, rows = np.random.default_rng(0), offsets[-1]
+    x, weight, grad = random.normal(size=(rows, 2)), random.normal(size=(4, 2)), random.normal(size=(rows, 2))
+    inputs = {"X": LoDTensor(x, [offsets]), "Filter": weight}
+    want, x_grad, filter_grad = np.zeros_like(x), np.zeros_like(x), np.zeros_like(weight)
+    for start, stop in pairwise(offsets):
+        for row in range(start, stop):
+            for ahead in range(min(4, stop - row)):
+                want[row] += x[row + ahead] * weight[ahead]
+                x_grad[row + ahead] += grad[row] * weight[ahead]
+                filter_grad[ahead] += grad[row] * x[row + ahead]
+    np.testing.assert_allclose(compute("row_conv", inputs, {"Out": "out"}).find("out").data, want)
+    given = inputs | {"Out@GRAD": LoDTensor(grad, [offsets])}
+    gradients = compute("row_conv_grad", given, {"X@GRAD": "x", "Filter@GRAD": "filter"})
+    np.testing.assert_allclose(plain(gradients.find("x")), x_grad)
+    np.testing.assert_allclose(gradients.find("filter"), filter_grad, atol=1e-14)
+
+
+@pytest.mark.parametrize("offsets", RAGGED, ids=str)
+def test_sequences_are_joined_one_by_one(offsets: list[int]):
+    others = [at * 2 for at in offsets]
+    x, y = np.arange(offsets[-1])[:, None] * 1.0, -np.arange(others[-1])[:, None] * 1.0
+    inputs = {"X": [LoDTensor(x, [offsets]), LoDTensor(y, [others])]}
+    joined = compute("sequence_concat", inputs, {"Out": "out"}).find("out")
+    pairs = zip(pairwise(offsets), pairwise(others), strict=True)
+    want = [part for (a, b), (c, d) in pairs for part in (x[a:b], y[c:d])]
+    assert joined.lod == [[a + b for a, b in zip(offsets, others, strict=True)]]
+    np.testing.assert_array_equal(joined.data, np.concatenate(want))
+    given = inputs | {"Out@GRAD": joined}
+    gradients = compute("sequence_concat_grad", given, {"X@GRAD": ["x", "y"]})
+    np.testing.assert_array_equal(gradients.find("x").data, x)
+    np.testing.assert_array_equal(gradients.find("y").data, y)
+
+
+@pytest.mark.parametrize("offsets", RAGGED, ids=str)
+@pytest.mark.parametrize("op_type", ["sequence_expand", "sequence_expand_as"])
+def test_the_gradient_of_repeated_rows_is_their_sum(op_type: str, offsets: list[int]):
+    x, y = np.zeros((len(offsets) - 1, 2)), LoDTensor(np.zeros((offsets[-1], 1)), [offsets])
+    grad = np.random.default_rng(0).normal(size=(offsets[-1], 2))
+    given = {"X": x, "Y": y, "Out@GRAD": LoDTensor(grad, [offsets])}
+    result = compute(f"{op_type}_grad", given, {"X@GRAD": "x"}).find("x")
+    want = [grad[start:stop].sum(axis=0) for start, stop in pairwise(offsets)]
+    np.testing.assert_allclose(plain(result), want, atol=1e-14)
+
+
+def test_the_gradient_of_repeated_sequences_is_the_sum_of_their_rows():
+    x, y = LoDTensor(np.zeros((3, 2)), [[0, 2, 3]]), LoDTensor(np.zeros((3, 1)), [[0, 2, 3]])
+    grad = np.arange(10.0).reshape(5, 2)  # the rows 0, 1, 0, 1, 2
+    given = {"X": x, "Y": y, "Out@GRAD": LoDTensor(grad, [[0, 2, 4, 5]])}
+    result = compute("sequence_expand_grad", given, {"X@GRAD": "x"}).find("x")
+    np.testing.assert_array_equal(plain(result), [grad[0] + grad[2], grad[1] + grad[3], grad[4]])
+
+
+def plain(value: Any) -> np.ndarray:
+    return value.data if isinstance(value, LoDTensor) else value

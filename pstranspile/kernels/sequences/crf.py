@@ -119,19 +119,59 @@ def _label_scores(x: Array, w: Array, labels: Array, places: _Places) -> Array:
     return result
 
 
+_RANGE = 20.0
+"""By how many powers of e the weights of a row may grow or shrink before they are made to sum to 1 again."""
+
+
+class _Scale(NamedTuple):
+    """The weights of going from label to label over `factor`, so that sums grow as much as they shrink, and after how
+    many steps at most weights must be made to sum to 1.
+    """
+
+    going_on: Array
+    factor: float
+    every: int
+
+
+def _scale(w_exps: Array) -> _Scale:
+    """For rows whose largest weight is 1. A step gives the sum before no less than the least weight of going on, and
+    no more than the largest one for each label.
+    """
+    going_on = w_exps[2:]
+    with np.errstate(divide="ignore"):
+        least = min(float(np.log(going_on.min())), 0.0)
+    most = float(np.log(going_on.max() * len(going_on)))
+    if not np.isfinite(most - least):
+        return _Scale(going_on, 1.0, 1)
+    factor = float(np.exp((least + most) / 2))
+    return _Scale(going_on / w_exps.dtype.type(factor), factor, max(1, int(2 * _RANGE / max(most - least, 1e-3))))
+
+
 def _forward(x_exps: Array, w_exps: Array, steps: Steps) -> tuple[Array, Array]:
-    """The forward weights of every row, made to sum to 1, and the logarithms of the sums they had."""
-    exps, going_on = steps.batch(x_exps), w_exps[2:]
-    alpha, totals = np.empty_like(exps), np.empty((len(exps), 1), exps.dtype)
-    before: Array = w_exps[0]
-    for start, stop in steps.spans():
-        now = alpha[start:stop]
-        if start:
-            before = np.dot(before[: stop - start], going_on)
-        np.multiply(exps[start:stop], before, out=now)
-        now /= np.add.reduce(now, axis=1, keepdims=True, out=totals[start:stop])
-        before = now
-    return steps.back(alpha), steps.back(np.log(totals))[:, 0]
+    """The forward weights of every row, made to sum to 1, and numbers that add up to the logarithm of each sequence's
+    sum: 0 but for some rows.
+    """
+    exps, scale = steps.batch(x_exps), _scale(w_exps)
+    alpha, counts = np.empty_like(exps), np.ones(len(exps), bool)
+    counts[steps.earlier] = False
+    before, number = w_exps[0], 0
+    for phase in steps.phases:
+        count = phase.step
+        into, before = np.empty((count, exps.shape[1]), exps.dtype), before[:count] if number else before
+        for start in phase:
+            rows = slice(start, start + count)
+            if number:
+                before = before.dot(scale.going_on, into)
+            before = np.multiply(exps[rows], before, alpha[rows])
+            number += 1
+            if number % scale.every == 0:
+                before = before / np.add.reduce(before, axis=1, keepdims=True)
+                counts[rows] = True
+    totals = np.add.reduce(alpha, axis=1, keepdims=True)
+    alpha /= totals
+    logs = np.log(totals[:, 0]) * counts
+    logs[len(logs) - len(steps.earlier) :] += logs.dtype.type(np.log(scale.factor))
+    return steps.back(alpha), steps.back(logs)
 
 
 @plain_kernel("linear_chain_crf", "Alpha EmissionExps TransitionExps LogLikelihood", lod="own")
@@ -149,17 +189,23 @@ def _linear_chain_crf(Emission: Any, Transition: Any, Label: Any, Length: Any = 
 
 
 def _behind(x_exps: Array, w_exps: Array, steps: Steps) -> tuple[Array, Array]:
-    """The backward weights of every row, made to sum to 1, and these times those of the row itself."""
-    exps, backwards = steps.batch(x_exps), w_exps[2:].T
-    beta, behind = np.empty_like(exps), np.empty_like(exps)
-    after = behind[:0]
-    for start, stop in reversed(list(steps.spans())):
-        now, count = beta[start:stop], len(after)
-        now[count:] = w_exps[1]
-        if count:
-            now[:count] = np.dot(after, backwards)
-        now /= np.add.reduce(now, axis=1, keepdims=True)
-        after = np.multiply(now, exps[start:stop], out=behind[start:stop])
+    """The backward weights of every row, each row's times some number, and these times those of the row itself."""
+    exps, scale = steps.batch(x_exps), _scale(w_exps)
+    beta, behind, backwards = np.empty_like(exps), np.empty_like(exps), scale.going_on.T.copy()
+    after, number = behind[:0], 0
+    for phase in reversed(steps.phases):
+        for start in reversed(phase):
+            rows = slice(start, start + phase.step)
+            now = beta[rows]
+            if len(after) < len(now):
+                now[len(after) :] = w_exps[1]
+                after.dot(backwards, now[: len(after)])
+            else:
+                after.dot(backwards, now)
+            after = np.multiply(now, exps[rows], behind[rows])
+            number += 1
+            if number % scale.every == 0:
+                after /= np.add.reduce(after, axis=1, keepdims=True)
     return steps.back(beta), steps.back(behind)
 
 
@@ -212,18 +258,31 @@ def _crf_decoding(Emission: Any, Transition: Any, Label: Any = None, Length: Any
 
 def _best_path(x: Array, w: Array, steps: Steps) -> Array:
     """The label path of the largest weight for every sequence, int64 [rows]."""
-    emitted, into = steps.batch(x), w[2:].T
-    track, path = np.empty(x.shape, np.int64), np.empty(len(x), np.int64)
-    score = final = w[0] + emitted[: steps.starts[1]] if len(x) else emitted
-    for start, stop in list(steps.spans())[1:]:
-        to = score[: stop - start, None] + into  # [sequences, to label, from label]
-        to.argmax(axis=2, out=track[start:stop])
-        score = np.maximum.reduce(to, axis=2)
-        score += emitted[start:stop]
-        final[: stop - start] = score
+    scores, going_on = steps.batch(x), w[2:, None]  # becomes those of the best paths up to each row, by its label
+    final, path = np.empty((len(steps.order), w.shape[1]), x.dtype), np.empty(len(x), np.int64)
+    score: Array | None = None
+    for phase in steps.phases:
+        count = phase.step
+        to = np.empty((w.shape[1], count, w.shape[1]), x.dtype)  # [from label, sequences, to label]
+        score = None if score is None else score[:count]
+        for start in phase:
+            now = scores[start : start + count]
+            if score is None:
+                now += w[0]
+            else:
+                np.add(score.T[:, :, None], going_on, to)
+                now += np.maximum.reduce(to, axis=0)
+            score = now
+        final[:count] = score
     label = (final + w[1]).argmax(axis=1)
-    for start, stop in reversed(list(steps.spans())):
-        path[start:stop] = label[: stop - start]
-        if start:
-            label[: stop - start] = track[np.arange(start, stop), label[: stop - start]]
+    into, behind = w[2:].T.copy(), range(0)
+    for phase in reversed(steps.phases):
+        count = phase.step
+        for start in reversed(phase):
+            if behind:
+                best = into.take(path[behind.start : behind.stop], axis=0)
+                best += scores[start : start + len(behind)]
+                best.argmax(axis=1, out=label[: len(behind)])
+            path[start : start + count] = label[:count]
+            behind = range(start, start + count)
     return steps.back(path)

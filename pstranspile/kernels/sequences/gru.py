@@ -21,7 +21,6 @@ from pstranspile.kernels.ragged import plain
 from pstranspile.kernels.recurrent_steps import (
     Activation,
     activation,
-    by_step,
     one_step,
     require_rows,
     steps_noted,
@@ -92,20 +91,19 @@ def _forward(
         product = product_of(count, held.candidate)
         before, into = before[:count], scratch[: 2 * count]
         to_update, to_reset = into[:count], into[count:]
-        steps, resets, states = by_step(parted, phase, 3), by_step(reset, phase), by_step(hidden, phase)
-        for step in range(len(phase)):
-            now = steps[step]
+        for start in phase:
+            rows, now = slice(start, start + count), parted[3 * start : 3 * (start + count)]
             both, c = now[: 2 * count], now[2 * count :]
             product(before, held.update, to_update)
             product(before, held.reset, to_reset)
             both += into
             gate.apply(both, both)
-            r_before = np.multiply(both[count:], before, resets[step])
+            r_before = np.multiply(both[count:], before, reset[rows])
             product(r_before, held.candidate, to_reset)
             c += to_reset
             candidate.apply(c, c)
             first, last = (c, before) if origin else (before, c)
-            before = np.subtract(last, first, states[step])
+            before = np.subtract(last, first, hidden[rows])
             before *= both[:count]
             before += first
 
@@ -141,22 +139,22 @@ def _backward(held: _Weights, slopes: _Slopes, phases: Sequence[range], grad: Ar
 
     `grad` are those of the hidden states, `carried` [sequences, h] of zeros is given that of the first ones.
     """
-    result = np.empty((3, *grad.shape), grad.dtype)
+    update, reset, candidate = result = np.empty((3, *grad.shape), grad.dtype)
+    to_update, kept, to_candidate, to_reset, reset_gate = slopes
     from_update, from_reset, from_candidate = (matrix.T.copy() for matrix in held)
     scratch = np.empty_like(carried)
     for phase in reversed(phases):
         count = phase.step
         product, now, through = product_of(count, from_candidate), carried[:count], scratch[:count]
-        grads, update, reset, candidate = (by_step(x, phase) for x in (grad, *result))
-        to_update, kept, to_candidate, to_reset, reset_gate = (by_step(x, phase) for x in slopes)
-        for step in range(len(phase) - 1, -1, -1):
-            now += grads[step]
-            u = np.multiply(now, to_update[step], update[step])
-            c = np.multiply(now, to_candidate[step], candidate[step])
-            now *= kept[step]
+        for start in reversed(phase):
+            rows = slice(start, start + count)
+            now += grad[rows]
+            u = np.multiply(now, to_update[rows], update[rows])
+            c = np.multiply(now, to_candidate[rows], candidate[rows])
+            now *= kept[rows]
             product(c, from_candidate, through)
-            r = np.multiply(through, to_reset[step], reset[step])
-            through *= reset_gate[step]
+            r = np.multiply(through, to_reset[rows], reset[rows])
+            through *= reset_gate[rows]
             now += through
             product(u, from_update, through)
             now += through

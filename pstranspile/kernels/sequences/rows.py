@@ -4,46 +4,61 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import pairwise
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from pstranspile.arithmetic import dot
+from pstranspile.arithmetic import dot, sum_runs
 from pstranspile.ir.model import Op
 from pstranspile.kernels.kernel import Run, kernel, plain_kernel, wanted
 from pstranspile.kernels.numeric import as_matrix, formula
 from pstranspile.kernels.ragged import plain, row_counts, runs_between, sequences, with_lod
+from pstranspile.kernels.rows import add_rows
 from pstranspile.ops.attributes import int_attr, real
 from pstranspile.values import Array, LoDTensor
 
 
-class _Expansion:
-    """How sequence_expand repeats X: `rows` of X in the order of the output, and the LoD of the output."""
+class _Expansion(NamedTuple):
+    """How sequence_expand repeats X: `rows` of X in the order of the output, and the offsets of the output.
 
-    def __init__(self, op: Op, x: Any, y: Any):
-        _, y_lod = sequences(y, "Y")
-        level = int_attr(op, "ref_level", -1)
-        if not -1 <= level < len(y_lod):
-            raise ValueError(f"ref_level is {level}, Y has {len(y_lod)} levels of LoD")
-        times = row_counts(y_lod[level])
-        self.data = plain(x)
-        offsets: list[int] = x.lod[0] if isinstance(x, LoDTensor) else list(range(len(self.data) + 1))
-        if len(offsets) - 1 != len(times):
-            raise ValueError(f"X has {len(offsets) - 1} sequences, level {level} of Y has {len(times)}")
-        starts, lengths = np.asarray(offsets[:-1], np.int64), row_counts(offsets)
-        starts, lengths = np.repeat(starts, times), np.repeat(lengths, times)
-        ends = np.cumsum(lengths)
-        self.rows = np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(starts - (ends - lengths), lengths)
-        self.lod = [[0, *ends.tolist()]] if isinstance(x, LoDTensor) else None
+    `times` is how often each row of X comes, if every sequence of X is one row. Calls with the same LoD share all this.
+    """
+
+    rows: Array
+    offsets: list[int]
+    times: tuple[int, ...] | None
+
+
+@lru_cache(64)
+def _expansion(x: tuple[int, ...] | None, y: tuple[int, ...]) -> _Expansion:
+    """For the offsets of X, None if it has no LoD, and those of the level of Y."""
+    times = row_counts(y)
+    offsets = np.arange(len(y)) if x is None else np.asarray(x, np.int64)
+    starts, lengths = offsets[:-1].repeat(times), np.diff(offsets).repeat(times)
+    ends = lengths.cumsum()
+    rows = np.arange(int(lengths.sum())) + (starts - (ends - lengths)).repeat(lengths)
+    return _Expansion(rows, [0, *ends.tolist()], tuple(times.tolist()) if (np.diff(offsets) == 1).all() else None)
+
+
+def _expanded(op: Op, x: Any, y: Any) -> _Expansion:
+    _, y_lod = sequences(y, "Y")
+    level = int_attr(op, "ref_level", -1)
+    if not -1 <= level < len(y_lod):
+        raise ValueError(f"ref_level is {level}, Y has {len(y_lod)} levels of LoD")
+    offsets = tuple(x.lod[0]) if isinstance(x, LoDTensor) else None
+    count = len(x) if offsets is None else len(offsets) - 1
+    if count != len(y_lod[level]) - 1:
+        raise ValueError(f"X has {count} sequences, level {level} of Y has {len(y_lod[level]) - 1}")
+    return _expansion(offsets, tuple(y_lod[level]))
 
 
 @kernel("sequence_expand", lod="own")
 def _run_sequence_expand(op: Op) -> Run:
     def run(X: Any, Y: Any) -> object:
-        expansion = _Expansion(op, X, Y)
-        out = expansion.data[expansion.rows]
-        return out if expansion.lod is None else LoDTensor(out, expansion.lod)
+        expansion = _expanded(op, X, Y)
+        out = plain(X).take(expansion.rows, axis=0)
+        return LoDTensor(out, [[*expansion.offsets]]) if isinstance(X, LoDTensor) else out
 
     return run
 
@@ -51,44 +66,56 @@ def _run_sequence_expand(op: Op) -> Run:
 @kernel("sequence_expand_grad", "X@GRAD", lod="own")
 def _run_sequence_expand_grad(op: Op) -> Run:
     def run(X: Any, Y: Any, Out_GRAD: Any) -> object:
-        expansion = _Expansion(op, X, Y)
-        out = np.zeros_like(expansion.data)
-        np.add.at(out, expansion.rows, plain(Out_GRAD))
-        return LoDTensor(out, X.lod) if isinstance(X, LoDTensor) else out
+        expansion, grad = _expanded(op, X, Y), plain(Out_GRAD)
+        if expansion.times is not None:
+            return with_lod(X, _sums(grad, expansion.times))
+        out = np.zeros_like(plain(X))
+        add_rows(out, expansion.rows, grad)
+        return with_lod(X, out)
 
     return run
 
 
-def _joined_order(lods: list[list[int]]) -> tuple[Array, list[int]]:
+def _sums(x: Array, lengths: tuple[int, ...]) -> Array:
+    """The sum of each of several runs of rows that make up x; zeros for a run of none."""
+    starts, counts, filled, _ = runs_between((0, *accumulate(lengths)))
+    if filled:
+        return sum_runs(x, starts, counts)
+    result = np.zeros((len(counts), *x.shape[1:]), x.dtype)
+    if len(x):
+        result[counts > 0] = sum_runs(x, starts[counts > 0], counts[counts > 0])
+    return result
+
+
+@lru_cache(64)
+def _joined_order(lods: tuple[tuple[int, ...], ...]) -> tuple[Array, list[int]]:
     """Rows of all parts, one after another, in the order of the joined sequences; the offsets of these."""
     if len({len(offsets) for offsets in lods}) > 1:
         raise ValueError(f"the parts have {', '.join(str(len(offsets) - 1) for offsets in lods)} sequences")
-    firsts = np.cumsum([0, *[offsets[-1] for offsets in lods]])
-    pieces: list[Array] = []
-    ends = [0]
-    for number in range(len(lods[0]) - 1):
-        for first, offsets in zip(firsts, lods, strict=False):
-            pieces.append(np.arange(first + offsets[number], first + offsets[number + 1]))
-        ends.append(ends[-1] + sum(offsets[number + 1] - offsets[number] for offsets in lods))
-    return np.concatenate(pieces) if pieces else np.arange(0), ends
+    lengths = np.stack([row_counts(offsets) for offsets in lods], axis=1)  # [sequences, parts]
+    before = np.cumsum([0, *[offsets[-1] for offsets in lods[:-1]]])
+    starts = np.stack([np.asarray(offsets[:-1], np.int64) for offsets in lods], axis=1) + before
+    counts = lengths.reshape(-1)
+    moved = starts.reshape(-1) - (counts.cumsum() - counts)
+    return np.arange(counts.sum()) + moved.repeat(counts), [0, *lengths.sum(axis=1).cumsum().tolist()]
 
 
 @plain_kernel("sequence_concat", lod="own")
 def _run_sequence_concat(X: list[Any]) -> LoDTensor:
     parts = [sequences(x, "X") for x in X]
-    order, ends = _joined_order([lod[-1] for _, lod in parts])
-    return LoDTensor(np.concatenate([data for data, _ in parts])[order], [ends])
+    order, ends = _joined_order(tuple(tuple(lod[-1]) for _, lod in parts))
+    return LoDTensor(np.concatenate([data for data, _ in parts]).take(order, axis=0), [[*ends]])
 
 
 @plain_kernel("sequence_concat_grad", "X@GRAD", lod="own")
 def _run_sequence_concat_grad(X: list[Any], Out_GRAD: Any) -> list[LoDTensor]:
     parts = [sequences(x, "X") for x in X]
-    order, _ = _joined_order([lod[-1] for _, lod in parts])
+    order, _ = _joined_order(tuple(tuple(lod[-1]) for _, lod in parts))
     grad = plain(Out_GRAD)
     apart = np.empty_like(grad)
     apart[order] = grad
-    cuts = np.cumsum([len(data) for data, _ in parts])[:-1]
-    return [LoDTensor(part, lod) for part, (_, lod) in zip(np.split(apart, cuts), parts, strict=True)]
+    ends = list(accumulate(len(data) for data, _ in parts))
+    return [LoDTensor(apart[end - len(data) : end], lod) for end, (data, lod) in zip(ends, parts, strict=True)]
 
 
 class _Windows(NamedTuple):
@@ -238,19 +265,24 @@ def _expand_as(X: Any, Y: Any) -> LoDTensor:
 
 @plain_kernel("sequence_expand_as_grad", "X@GRAD", lod="own")
 def _expand_as_grad(X: Any, Y: Any, Out_GRAD: Any) -> Any:
-    x, (_, lod) = plain(X), sequences(Y, "Y")
-    grad = np.zeros_like(x)
-    np.add.at(grad, np.repeat(np.arange(len(x)), _repeats(x, lod)), plain(Out_GRAD))
-    return with_lod(X, grad)
+    _, lod = sequences(Y, "Y")
+    return with_lod(X, _sums(plain(Out_GRAD), tuple(_repeats(plain(X), lod).tolist())))
+
+
+@lru_cache(64)
+def _going_on(offsets: tuple[int, ...], ahead: int) -> Array:
+    """The rows behind which, so many rows on, their sequence still goes on."""
+    ends = np.asarray(offsets[1:], np.int64).repeat(row_counts(offsets))
+    return np.flatnonzero(np.arange(offsets[-1]) + ahead < ends)
 
 
 @plain_kernel("row_conv", lod="own")
 def _row_conv(X: Any, Filter: Any) -> LoDTensor:
     x, lod = sequences(X, "X")
-    out = np.zeros_like(x)
-    for start, stop in pairwise(lod[-1]):
-        for ahead in range(min(len(Filter), stop - start)):
-            out[start : stop - ahead] += x[start + ahead : stop] * Filter[ahead]
+    out = x * Filter[0]
+    for ahead in range(1, len(Filter)):
+        rows = _going_on(tuple(lod[-1]), ahead)
+        out[rows] += x.take(rows + ahead, axis=0) * Filter[ahead]
     return LoDTensor(out, lod)
 
 
@@ -258,9 +290,11 @@ def _row_conv(X: Any, Filter: Any) -> LoDTensor:
 def _row_conv_grad(X: Any, Filter: Any, Out_GRAD: Any) -> tuple[Array, Array]:
     x, lod = sequences(X, "X")
     grad = plain(Out_GRAD)
-    x_grad, filter_grad = np.zeros_like(x), np.zeros_like(Filter)
-    for start, stop in pairwise(lod[-1]):
-        for ahead in range(min(len(Filter), stop - start)):
-            x_grad[start + ahead : stop] += grad[start : stop - ahead] * Filter[ahead]
-            filter_grad[ahead] += (grad[start : stop - ahead] * x[start + ahead : stop]).sum(axis=0)
+    x_grad, filter_grad = grad * Filter[0], np.empty_like(Filter)
+    filter_grad[0] = np.add.reduce(grad * x, axis=0)
+    for ahead in range(1, len(Filter)):
+        rows = _going_on(tuple(lod[-1]), ahead)
+        given, later = grad.take(rows, axis=0), rows + ahead
+        x_grad[later] += given * Filter[ahead]
+        filter_grad[ahead] = np.add.reduce(given * x.take(later, axis=0), axis=0)
     return x_grad, filter_grad
