@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pstranspile.cli.common import add_input, add_job, folder_name, load_verified, make_parser, read_job
-from pstranspile.cli.progress import Status, status
+from pstranspile.cli.progress import status
 from pstranspile.cli.report import quoting, report
 from pstranspile.cli.watch import Watch
-from pstranspile.interop.json_text import json_text
 
 if TYPE_CHECKING:
-    from pstranspile.compile import Compiled
     from pstranspile.ir.model import Role
     from pstranspile.plan.edited import PlanFile
 
@@ -47,6 +45,7 @@ def run(arguments: Sequence[str]) -> int:
     if options.output is None and options.check is None:
         _print_roles(result.roles())
     else:
+        from pstranspile.explain.files import files_of
         from pstranspile.interop.outputs import write_outputs
 
         with status("compile") as tell:
@@ -154,33 +153,6 @@ def _read_plan(path: str) -> PlanFile:
     except UnicodeDecodeError as problem:
         message = f"not a plan: byte {problem.start} is not UTF-8"
         raise DiagnosticError([error("plan-syntax", message, Location(path))]) from None
-
-
-def files_of(result: Compiled, emit: str, tell: Status) -> Iterator[tuple[str, bytes]]:
-    """Name and contents of every output file."""
-    from pstranspile.explain.record import record
-    from pstranspile.interop.meta_of import meta_of
-    from pstranspile.interop.program_desc import program_to_bytes
-    from pstranspile.ir.frozen import FrozenMap
-    from pstranspile.ir.model import MAIN, STARTUP, Module
-    from pstranspile.ops.textual import print_module
-    from pstranspile.plan.text import plan_json
-
-    roles = result.roles()
-    for number, (name, role) in enumerate(roles.items(), start=1):
-        tell("texts of machines", number, len(roles))
-        if emit == "pb":
-            yield f"{name}.main.pb", program_to_bytes(role.main)
-            yield f"{name}.startup.pb", program_to_bytes(role.startup)
-            written = Module(FrozenMap({MAIN: role.main, STARTUP: role.startup}))
-            yield f"{name}.meta.json", json_text(meta_of(written)).encode("utf-8")
-        else:
-            yield f"{name}.ir", print_module(role.module).encode("utf-8")
-    plan = plan_json(result.plan, result.fingerprint, result.distributed_vars)
-    yield (
-        "plan.json",
-        json_text({**plan, **record(result)}).encode("utf-8"),
-    )
 
 
 def _print_roles(roles: Mapping[str, Role]) -> None:

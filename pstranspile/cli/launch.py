@@ -125,8 +125,8 @@ def _checkpoints(
 
 def _compiled(options: argparse.Namespace, target: Path) -> Compiled:
     """Compiles the program into a folder. Raises DiagnosticError."""
-    from pstranspile.cli.compile import files_of
     from pstranspile.compile import compile
+    from pstranspile.explain.files import files_of
     from pstranspile.interop.outputs import write_outputs
 
     job = read_job(options)

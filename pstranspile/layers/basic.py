@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pstranspile.ir.model import TensorType, Var
 from pstranspile.ir.types import DType, VarKind, element_type
 from pstranspile.layers.draft import Draft, Value
+from pstranspile.ops import schema_of
 
 
 def unary(op_type: str, x: Value, **attrs: object) -> Value:
@@ -174,7 +175,9 @@ def activation(name: str, x: Value, act: str | None, *, use_cudnn: bool = False)
     if act is None:
         return x
     out = x.draft.temporary(name, x.dtype)
-    x.draft.op(act, {"X": x}, {"Out": out}, {"use_cudnn": True} if use_cudnn else {})
+    schema = schema_of(act)
+    attrs = {"use_cudnn": True} if use_cudnn and schema is not None and "use_cudnn" in schema.attrs else {}
+    x.draft.op(act, {"X": x}, {"Out": out}, attrs)
     return out
 
 

@@ -32,8 +32,11 @@ def logical_xor(x: Value, y: Value) -> Value:
 
 
 @contextmanager
-def when(condition: Value) -> Generator[None]:
-    """Ops made in the block go into a sub-block that runs only if `condition` (bool[1]) is true."""
+def when(condition: Value, *, scalar: bool = True) -> Generator[None]:
+    """Ops made in the block go into a sub-block that runs only if `condition` (bool[1]) is true.
+
+    Without `scalar` it runs if `condition` has any elements.
+    """
     draft = condition.draft
     draft.names.mint("conditional_block")
     index = draft.new_block()
@@ -42,7 +45,7 @@ def when(condition: Value) -> Generator[None]:
     read, written = _through(draft, inner)
     scope = draft.fresh("_generated_var")
     draft.declare(scope.var._replace(kind=VarKind.STEP_SCOPES))
-    attrs = {"sub_block": BlockRef(index), "is_scalar_condition": True}
+    attrs = {"sub_block": BlockRef(index), "is_scalar_condition": scalar}
     draft.op("conditional_block", {"Cond": condition, "Input": read}, {"Out": written, "Scope": scope}, attrs)
 
 

@@ -349,6 +349,8 @@ class Value:
     __mod__ = _operator("elementwise_mod")
     equal = _operator("equal", DType.BOOL)
     """Element by element, whether both are equal (Fluid writes `==`)."""
+    not_equal = _operator("not_equal", DType.BOOL)
+    """Element by element, whether they differ (Fluid writes `!=`)."""
     __lt__ = _operator("less_than", DType.BOOL)
     __le__ = _operator("less_equal", DType.BOOL)
     __gt__ = _operator("greater_than", DType.BOOL)

@@ -6,6 +6,7 @@ A seed of 0 takes the startup program's seed, as in Fluid.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -37,9 +38,11 @@ def fans(shape: tuple[int, ...]) -> tuple[int, int]:
     return shape[1] * field, shape[0] * field
 
 
-def _uniform(draft: Draft, var: Var, low: float, high: float, seed: int) -> None:
+def _uniform(
+    draft: Draft, var: Var, low: float, high: float, seed: int, diagonal: Mapping[str, float] | None = None
+) -> None:
     attrs = {"shape": var.shape, "dtype": var.dtype, "min": low, "max": high, "seed": seed or draft.seed}
-    draft.startup_op("uniform_random", {}, var.name, **attrs)
+    draft.startup_op("uniform_random", {}, var.name, **attrs, **(diagonal or {}))
 
 
 def _normal(draft: Draft, var: Var, mean: float, std: float, seed: int) -> None:
@@ -62,15 +65,22 @@ class Constant:
 
 @dataclass(frozen=True)
 class Uniform:
-    """Evenly distributed in [low, high)."""
+    """Evenly distributed in [low, high).
+
+    Of the first `diag_num` rows, the elements at multiples of `diag_step + 1` are `diag_val`.
+    """
 
     low: float = -1.0
     high: float = 1.0
     seed: int = 0
+    diag_num: int = 0
+    diag_step: int = 0
+    diag_val: float = 1.0
 
     def emit(self, draft: Draft, var: Var) -> None:
         """One `uniform_random`."""
-        _uniform(draft, var, self.low, self.high, self.seed)
+        diagonal = {"diag_num": self.diag_num, "diag_step": self.diag_step, "diag_val": self.diag_val}
+        _uniform(draft, var, self.low, self.high, self.seed, diagonal)
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import cast
 
 from pstranspile.compile import Compiled, compile
-from pstranspile.fluid.collective import check_rank
-from pstranspile.fluid.config import DistributeTranspilerConfig
+from pstranspile.fluid.transpiler.collective import check_rank
+from pstranspile.fluid.transpiler.config import DistributeTranspilerConfig
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module, Program
 from pstranspile.job import Job

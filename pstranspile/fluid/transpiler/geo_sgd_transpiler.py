@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pstranspile.fluid.config import DistributeTranspilerConfig
-from pstranspile.fluid.transpiler import DistributeTranspiler
+from pstranspile.fluid.transpiler.config import DistributeTranspilerConfig
+from pstranspile.fluid.transpiler.distribute_transpiler import DistributeTranspiler
 from pstranspile.ir.model import Program
 from pstranspile.plan.text import vars_info
 

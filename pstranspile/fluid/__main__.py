@@ -1,0 +1,39 @@
+"""`python -m pstranspile.fluid SCRIPT`: a Fluid script, as it is."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from pathlib import Path
+
+from pstranspile.fluid.aliases import install_for_children
+from pstranspile.fluid.session import USAGE, Session, Stopped, parsed
+from pstranspile.ir.diagnostics import DiagnosticError
+
+
+def main(arguments: list[str]) -> int:
+    """Runs a script; gives the exit status: that of the script, 1 for findings, 2 for wrong usage."""
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(USAGE, file=sys.stdout if arguments else sys.stderr)
+        return 0 if arguments else 2
+    options = parsed(arguments)
+    if isinstance(options, str):
+        print(f"python -m pstranspile.fluid: {options}", file=sys.stderr)
+        return 2
+    install_for_children()
+    session = Session(options)
+    script = options.script
+    sys.argv = [script, *options.rest]
+    sys.path[0] = str(Path(script).resolve().parent)
+    try:
+        with session.watching():
+            runpy.run_path(script, run_name="__main__")
+    except Stopped:
+        pass
+    except DiagnosticError as problem:
+        return session.failed(problem)
+    return session.end()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,99 @@
+"""`paddle` and its submodules as names of this package's modules, in processes that ask for it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from pstranspile.fluid.missing import Missing, fluid_names
+
+HERE = __name__.rpartition(".")[0]
+SCRIPT_PATH = str(Path(__file__).parent / "script_path")
+"""A folder for `PYTHONPATH`, in which Python processes find a `paddle` that turns these names on."""
+
+
+def ours(name: str) -> str:
+    """The module of this package behind a module of Fluid: `paddle.fluid.io` is `pstranspile.fluid.io`."""
+    if name == "paddle":
+        return f"{HERE}.paddle"
+    rest = name.removeprefix("paddle.")
+    return HERE + rest.removeprefix("fluid") if rest.split(".")[0] == "fluid" else f"{HERE}.paddle.{rest}"
+
+
+class _Absent(ModuleType):
+    """A module of Fluid that is not here: what is taken from it fails where it is used."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Missing(f"{self.__name__.removeprefix('paddle.')}.{name}", fluid_names().get("fluid", ()))
+
+
+class _Loader(Loader):
+    """Gives the module of this package as the one that is asked for."""
+
+    def __init__(self, target: str | None):
+        self._target = target
+        self._own: ModuleSpec | None = None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """The module of this package; an empty one where there is none."""
+        if self._target is None:
+            made = _Absent(spec.name)
+            made.__path__ = []
+            return made
+        module = import_module(self._target)
+        self._own = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing is left to do but to give the module its own specification back."""
+        if self._own is not None:
+            module.__spec__ = self._own
+
+    def get_code(self, fullname: str) -> Any:
+        """The code of the module, for `python -m`."""
+        spec = find_spec(self._target) if self._target is not None else None
+        return None if spec is None or spec.loader is None else spec.loader.get_code(spec.name)  # type: ignore[attr-defined]
+
+
+class _Finder(MetaPathFinder):
+    """Finds `paddle` and everything below it."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Where a module of Fluid comes from; None for all other modules."""
+        if fullname.partition(".")[0] != "paddle":
+            return None
+        name: str | None = ours(fullname)
+        assert name is not None
+        try:
+            spec = find_spec(name)
+        except ModuleNotFoundError:
+            spec = None
+        name = None if spec is None else name
+        package = name is None or (spec is not None and spec.submodule_search_locations is not None)
+        return ModuleSpec(fullname, _Loader(name), is_package=package)
+
+
+def install() -> None:
+    """Makes the names of Fluid's modules known in this process."""
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
+
+
+def install_for_children() -> None:
+    """Makes the names known in this process and in Python processes that it starts."""
+    install()
+    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path != SCRIPT_PATH]
+    package = str(Path(__file__).parents[2])
+    os.environ["PYTHONPATH"] = os.pathsep.join([SCRIPT_PATH, *paths, *([] if package in paths else [package])])

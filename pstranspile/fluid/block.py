@@ -1,0 +1,314 @@
+"""Blocks of Fluid's programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from pstranspile.fluid.operator import Operator, names_in, plain
+from pstranspile.fluid.param_attr import ParamAttr
+from pstranspile.fluid.variable import Parameter, Variable, kind_of
+from pstranspile.fluid.vars import Vars
+from pstranspile.fluid.vartype import dtype_of
+from pstranspile.ir.model import Op, TensorType, Var
+from pstranspile.ir.roles import OpRole
+from pstranspile.layers.draft import BlockDraft
+from pstranspile.layers.parameters import create_parameter
+from pstranspile.ops import schema_of
+from pstranspile.ops.schema import registered
+
+_GENERIC = ("op_namescope", "op_device")
+
+
+class Block:
+    """A block of a program: its variables and its ops, which live in the draft of the block."""
+
+    def __init__(self, program: Any, idx: int):
+        self.program = program
+        self.idx = idx
+        self._views: dict[str, Variable] = {}
+        self._ops: dict[int, Operator] = {}
+
+    @property
+    def drafts_index(self) -> int:
+        """The index of the block, by which attributes refer to it."""
+        return self.idx
+
+    @property
+    def draft(self) -> BlockDraft:
+        """What the block holds."""
+        return self.program.drafts[self.idx]
+
+    def __repr__(self) -> str:
+        return self.to_string(True)
+
+    def to_string(self, throw_on_error: bool, with_details: bool = False) -> str:
+        """The block as text: its variables, then its ops."""
+        lines = [f"    {var.to_string()}" for var in self.vars.values()] + [f"    {op!r}" for op in self.ops]
+        return "\n".join([f"{{ // block {self.idx}", *lines, "}"])
+
+    @property
+    def desc(self) -> Block:
+        """The block itself: descriptions have the same methods here."""
+        return self
+
+    @property
+    def parent_idx(self) -> int:
+        """The index of the block around this one, -1 for none."""
+        return self.draft.parent
+
+    @property
+    def forward_block_idx(self) -> int:
+        """The index of the block whose gradients this one computes, -1 for none."""
+        return self.draft.forward_block
+
+    # variables
+
+    @property
+    def vars(self) -> Vars:
+        """The variables by name."""
+        return Vars(self)
+
+    def view(self, name: str) -> Variable:
+        """The variable of this block with this name, always the same object."""
+        view = self._views.get(name)
+        is_parameter = self.draft.vars[name].parameter is not None
+        if view is None or isinstance(view, Parameter) != is_parameter:
+            view = self._views[name] = (Parameter if is_parameter else Variable)(self, name)
+        return view
+
+    def has_var(self, name: str) -> bool:
+        """Whether the block itself has a variable of this name."""
+        return name in self.draft.vars
+
+    def var(self, name: str) -> Variable:
+        """The variable of this name in the block itself. Raises ValueError if there is none."""
+        if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"var takes the name of a variable, a str, not a value of type {type(name).__name__}")
+        if name not in self.draft.vars:
+            near = get_close_matches(name, self.draft.vars, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise ValueError(f"block {self.idx} has no variable {name}{hint}")
+        return self.view(name)
+
+    def _find_var_recursive(self, name: str) -> Variable | None:
+        """The variable that a name means in this block: its own, or one of the blocks around it."""
+        index = self.idx
+        while index >= 0:
+            block = self.program.block(index)
+            if block.has_var(name):
+                return block.view(name)
+            index = block.parent_idx
+        return None
+
+    def _var_recursive(self, name: str) -> Variable:
+        """As `_find_var_recursive`, but raises ValueError if there is none."""
+        result = self._find_var_recursive(name)
+        if result is None:
+            raise ValueError(f"there is no variable {name} in block {self.idx} or those around it")
+        return result
+
+    find_var_recursive = _find_var_recursive
+
+    def all_parameters(self) -> list[Parameter]:
+        """The parameters in order of declaration."""
+        return list(self.iter_parameters())
+
+    def iter_parameters(self) -> Iterator[Parameter]:
+        """The parameters in order of declaration."""
+        return (var for var in self.vars.values() if isinstance(var, Parameter))
+
+    def create_var(
+        self,
+        *,
+        name: str | None = None,
+        shape: Any = None,
+        dtype: Any = None,
+        lod_level: int | None = None,
+        type: Any = None,
+        persistable: bool | None = None,
+        stop_gradient: bool = False,
+        is_data: bool = False,
+        need_check_feed: bool = False,
+        **others: Any,
+    ) -> Variable:
+        """Declares a variable; one that is there already gets what is given."""
+        from pstranspile.fluid import unique_name
+
+        name = name or unique_name.generate("_generated_var")
+        known = self.draft.vars.get(name)
+        tensor = known.tensor if known is not None else None
+        if shape is not None or dtype is not None or lod_level is not None:
+            base = tensor or TensorType(dtype_of("float32"), ())
+            tensor = TensorType(
+                dtype_of(dtype) if dtype is not None else base.dtype,
+                tuple(int(dim) for dim in shape) if shape is not None else base.shape,
+                lod_level if lod_level is not None else base.lod_level,
+            )
+        var = (known or Var(name))._replace(tensor=tensor, need_check_feed=need_check_feed)
+        if type is not None:
+            var = var._replace(kind=kind_of(type))
+        if persistable is not None:
+            var = var._replace(persistable=persistable)
+        self.draft.vars[name] = var
+        if stop_gradient:
+            self.program.stopped.add(name)
+        view = self.view(name)
+        view.is_data = is_data
+        if "initializer" in others and others["initializer"] is not None:
+            others["initializer"](view, self)
+        return view
+
+    def create_parameter(
+        self, *, name: str | None = None, shape: Any, dtype: Any, initializer: Any = None, **others: Any
+    ) -> Parameter:
+        """Declares a parameter; with an initializer, this block's program gets the op that fills it."""
+        attr = ParamAttr(
+            name,
+            initializer,
+            _rate(others.get("optimize_attr")),
+            others.get("regularizer"),
+            others.get("trainable", True),
+        )
+        live = self.program.live()
+        made = create_parameter(live, "parameter", attr.core(live), [int(dim) for dim in shape], dtype_of(dtype))
+        result = self.program.global_block().view(made.name)
+        assert isinstance(result, Parameter)
+        return result
+
+    def _remove_var(self, name: str) -> None:
+        """Takes a variable out of the block."""
+        self.draft.vars.pop(name, None)
+
+    def _rename_var(self, name: str, new_name: str) -> Variable:
+        """Gives a variable another name, here and in all ops of the block."""
+        vars = self.draft.vars
+        held = {new_name if key == name else key: var for key, var in vars.items()}
+        held[new_name] = held[new_name]._replace(name=new_name)
+        vars.clear()
+        vars.update(held)
+        for op in self.ops:
+            op._rename_input(name, new_name)  # pyright: ignore[reportPrivateUsage]
+            op._rename_output(name, new_name)  # pyright: ignore[reportPrivateUsage]
+        return self.view(new_name)
+
+    def _clone_variable(self, var: Variable, force_persistable: bool = True) -> Variable:
+        """Declares a variable like one of another block."""
+        self.draft.vars[var.name] = var.var._replace(parameter=None, persistable=force_persistable or var.persistable)
+        return self.view(var.name)
+
+    # ops
+
+    @property
+    def ops(self) -> list[Operator]:
+        """The ops in order, always the same objects."""
+        held = list(self.draft.all_ops())
+        views = {id(op): self._ops.get(id(op)) or Operator(self, op) for op in held}
+        self._ops = views
+        return [views[id(op)] for op in held]
+
+    def op(self, index: int) -> Operator:
+        """The op at a place."""
+        return self.ops[index]
+
+    def op_size(self) -> int:
+        """How many ops the block has."""
+        return len(self.draft.ops) + len(self.draft.front)
+
+    def _settle(self) -> list[Op]:
+        """The ops as one list that may be changed."""
+        draft = self.draft
+        draft.ops[:0] = list(reversed(draft.front))
+        draft.front.clear()
+        return draft.ops
+
+    def replace(self, view: Operator, op: Op) -> None:
+        """Puts an op in the place of another one. Raises ValueError when that is not in the block any more."""
+        draft = self.draft
+        for held in (draft.ops, draft.front):
+            for index, known in enumerate(held):
+                if known is view.frozen:
+                    held[index] = op
+                    self._ops.pop(id(known), None)
+                    self._ops[id(op)] = view
+                    view.frozen = op
+                    return
+        raise ValueError(f"block {self.idx} does not hold this op of type {view.type}")
+
+    def append_op(
+        self,
+        type: str | None = None,
+        inputs: Mapping[str, Any] | None = None,
+        outputs: Mapping[str, Any] | None = None,
+        attrs: Mapping[str, Any] | None = None,
+        **_: Any,
+    ) -> Operator:
+        """Makes an op at the end of the block, and declares what it writes with dims that follow."""
+        return self._made(type, inputs, outputs, attrs, front=False)
+
+    def _prepend_op(
+        self,
+        type: str | None = None,
+        inputs: Mapping[str, Any] | None = None,
+        outputs: Mapping[str, Any] | None = None,
+        attrs: Mapping[str, Any] | None = None,
+        **_: Any,
+    ) -> Operator:
+        """Makes an op in front of all others."""
+        return self._made(type, inputs, outputs, attrs, front=True)
+
+    prepend_op = _prepend_op
+
+    def _insert_op(
+        self,
+        index: int,
+        type: str | None = None,
+        inputs: Mapping[str, Any] | None = None,
+        outputs: Mapping[str, Any] | None = None,
+        attrs: Mapping[str, Any] | None = None,
+    ) -> Operator:
+        """Makes an op at a place of the block."""
+        made = self._made(type, inputs, outputs, attrs, front=False)
+        held = self._settle()
+        held.insert(index, held.pop())
+        return made
+
+    def _remove_op(self, index: int) -> None:
+        """Takes out the op at a place."""
+        del self._settle()[index]
+
+    def _made(
+        self,
+        type: str | None,
+        inputs: Mapping[str, Any] | None,
+        outputs: Mapping[str, Any] | None,
+        attrs: Mapping[str, Any] | None,
+        *,
+        front: bool,
+    ) -> Operator:
+        if type is None:
+            raise ValueError("append_op needs the type of the op")
+        live = self.program.live()
+        given = {slot: names_in(held) for slot, held in (inputs or {}).items() if held is not None}
+        written = {slot: names_in(held) for slot, held in (outputs or {}).items() if held is not None}
+        rest = {name: plain(value) for name, value in (attrs or {}).items() if value is not None}
+        role, role_vars = rest.pop("op_role", None), rest.pop("op_role_var", None)
+        schema = schema_of(type)
+        if schema is None:
+            near = get_close_matches(type, registered(), 1)
+            raise ValueError(f"there is no op type {type}{f'; did you mean {near[0]}?' if near else ''}")
+        rest = {name: value for name, value in rest.items() if name in schema.attrs or name in _GENERIC}
+        with (
+            live.inside(self.idx),
+            live.roles(
+                live.role if role is None else OpRole(int(role)), *(live.role_vars if role_vars is None else role_vars)
+            ),
+        ):
+            made = live.op(type, given, written, rest, front=front)
+        view = self._ops[id(made)] = Operator(self, made)
+        return view
+
+
+def _rate(attributes: Any) -> float:
+    return attributes.get("learning_rate", 1.0) if attributes else 1.0

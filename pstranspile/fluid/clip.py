@@ -1,0 +1,98 @@
+"""Fluid's `clip`: what is done to gradients before they are used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pstranspile.autodiff import clips as core
+from pstranspile.fluid.missing import names_of_fluid, refused
+
+
+class GradientClipBase:
+    """The base of clips. `need_clip` says of a parameter whether its gradient is clipped; None: all are."""
+
+    def __init__(self, need_clip: Callable[[Any], bool] | None = None):
+        if need_clip is not None and not callable(need_clip):
+            raise TypeError("need_clip is a function of a parameter")
+        self.need_clip = need_clip
+
+    def wanted(self, program: Any) -> core.NeedClip | None:
+        """`need_clip` for the names of the program's parameters."""
+        need = self.need_clip
+        return None if need is None else lambda name: bool(need(program.global_block().var(name)))
+
+    def core(self, program: Any) -> core.Clip:
+        """The clip as optimizers of this package take it."""
+        raise NotImplementedError("GradientClipBase is the base of GradientClipByNorm and others")
+
+
+class GradientClipByValue(GradientClipBase):
+    """Limits every element to [min, max]; `min` None means -max."""
+
+    def __init__(self, max: float, min: float | None = None, need_clip: Callable[[Any], bool] | None = None):
+        super().__init__(need_clip)
+        self.max, self.min = float(max), float(-max if min is None else min)
+
+    def core(self, program: Any) -> core.Clip:
+        """Limits of elements."""
+        return core.ClipByValue(self.max, self.min, self.wanted(program))
+
+    def __str__(self) -> str:
+        return f"Clip gradients by value, min = {self.min:f}, max={self.max:f}"
+
+
+class GradientClipByNorm(GradientClipBase):
+    """Scales each gradient down to the norm `clip_norm`."""
+
+    def __init__(self, clip_norm: float, need_clip: Callable[[Any], bool] | None = None):
+        super().__init__(need_clip)
+        self.clip_norm = float(clip_norm)
+
+    def core(self, program: Any) -> core.Clip:
+        """A limit of norms."""
+        return core.ClipByNorm(self.clip_norm, self.wanted(program))
+
+    def __str__(self) -> str:
+        return f"Gradient Clip By Norm, clip_norm={self.clip_norm:f}"
+
+
+class GradientClipByGlobalNorm(GradientClipBase):
+    """Scales all gradients by one factor, so that their norm together is at most `clip_norm`."""
+
+    def __init__(
+        self,
+        clip_norm: float,
+        group_name: str = "default_group",
+        need_clip: Callable[[Any], bool] | None = None,
+    ):
+        super().__init__(need_clip)
+        self.clip_norm, self.group_name = float(clip_norm), group_name
+
+    def core(self, program: Any) -> core.Clip:
+        """A limit of the norm over all gradients."""
+        return core.ClipByGlobalNorm(self.clip_norm, self.wanted(program), self.group_name)
+
+    def __str__(self) -> str:
+        return f"Gradient Clip By GlobalNorm, global_norm={self.clip_norm:f}"
+
+
+class ErrorClipByValue:
+    """Fluid's limits on gradients of intermediate values, which are refused."""
+
+    def __init__(self, max: float, min: float | None = None):
+        raise refused("clip.ErrorClipByValue", "clip the gradients of parameters with grad_clip of the optimizer")
+
+
+def set_gradient_clip(clip: GradientClipBase, param_list: Any = None, program: Any = None) -> None:
+    """Marks parameters (default: all there are now) to have their gradients clipped by the next `minimize`."""
+    from pstranspile.fluid.framework import default_main_program
+
+    if not isinstance(clip, GradientClipBase):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"set_gradient_clip takes a GradientClipByValue or one of its like, not {clip!r}")
+    program = program or default_main_program()
+    names = None if param_list is None else [getattr(param, "name", param) for param in param_list]
+    core.set_gradient_clip(program.live(), clip.core(program), names)
+
+
+__getattr__ = names_of_fluid(__name__, globals())

@@ -1,0 +1,119 @@
+"""Fluid's `compiler`: programs for several devices, which run on one here."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+from pstranspile.fluid.program import Program
+
+
+class _Settings:
+    """Settings under Fluid's names; those that steer its runtime change no value here."""
+
+    known: dict[str, Any] = {}
+
+    def __init__(self) -> None:
+        vars(self).update(self.known)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in self.known:
+            from difflib import get_close_matches
+
+            near = get_close_matches(name, self.known, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise AttributeError(f"{type(self).__name__} has no {name!r}{hint}", name=name, obj=self)
+        super().__setattr__(name, value)
+
+
+class ExecutionStrategy(_Settings):
+    """How Fluid's executor of several devices runs; with one device nothing depends on it."""
+
+    known = {
+        "num_threads": 0,
+        "use_cuda": False,
+        "allow_op_delay": False,
+        "num_iteration_per_drop_scope": 100,
+        "num_iteration_per_run": 1,
+        "use_thread_barrier": False,
+        "use_experimental_executor": False,
+    }
+
+    class ExecutorType(IntEnum):
+        """Which of Fluid's executors runs."""
+
+        Default = 0
+        Experimental = 1
+
+
+class BuildStrategy(_Settings):
+    """How Fluid prepares a program for several devices; with one device nothing depends on it."""
+
+    class ReduceStrategy(IntEnum):
+        """How gradients of devices come together."""
+
+        AllReduce = 0
+        Reduce = 1
+
+    class GradientScaleStrategy(IntEnum):
+        """How gradients of devices are weighted."""
+
+        CoeffNumDevice = 0
+        One = 1
+        Customized = 2
+
+    known = {
+        "reduce_strategy": ReduceStrategy.AllReduce,
+        "gradient_scale_strategy": GradientScaleStrategy.CoeffNumDevice,
+        "debug_graphviz_path": "",
+        "enable_sequential_execution": False,
+        "remove_unnecessary_lock": True,
+        "num_trainers": 1,
+        "trainers_endpoints": [],
+        "trainer_id": 0,
+        "nccl_comm_num": 1,
+        "use_hierarchical_allreduce": False,
+        "hierarchical_allreduce_inter_nranks": 0,
+        "fuse_elewise_add_act_ops": False,
+        "fuse_bn_act_ops": False,
+        "enable_auto_fusion": False,
+        "fuse_relu_depthwise_conv": False,
+        "fuse_broadcast_ops": False,
+        "fuse_all_optimizer_ops": False,
+        "sync_batch_norm": False,
+        "memory_optimize": None,
+        "is_distribution": False,
+        "async_mode": False,
+        "enable_inplace": True,
+        "fuse_all_reduce_ops": False,
+        "enable_backward_optimizer_op_deps": False,
+        "cache_runtime_context": False,
+        "mkldnn_enabled_op_types": set[str](),
+    }
+
+
+class CompiledProgram:
+    """A program, to be run by an Executor."""
+
+    def __init__(self, program_or_graph: Any, build_strategy: BuildStrategy | None = None):
+        inner = getattr(program_or_graph, "inner_program", program_or_graph)
+        if not isinstance(inner, Program):
+            raise TypeError(f"CompiledProgram takes a Program, not a value of type {type(program_or_graph).__name__}")
+        self.inner_program = inner
+        self._build_strategy = build_strategy
+
+    @property
+    def _program(self) -> Program:
+        """The program."""
+        return self.inner_program
+
+    def with_data_parallel(
+        self,
+        loss_name: str | None = None,
+        build_strategy: BuildStrategy | None = None,
+        exec_strategy: ExecutionStrategy | None = None,
+        share_vars_from: CompiledProgram | None = None,
+        places: Any = None,
+    ) -> CompiledProgram:
+        """The same: there is one device, which gets the whole batch."""
+        return self

@@ -1,0 +1,97 @@
+"""What scripts take from Fluid's C++ core."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pstranspile.fluid.executor import Scope as Scope
+from pstranspile.fluid.framework import is_compiled_with_cuda as is_compiled_with_cuda
+from pstranspile.fluid.lod_tensor import LoDTensor as LoDTensor
+from pstranspile.fluid.lod_tensor import LoDTensorArray as LoDTensorArray
+from pstranspile.fluid.missing import names_of_fluid
+from pstranspile.fluid.places import CPUPlace as CPUPlace
+from pstranspile.fluid.places import CUDAPinnedPlace as CUDAPinnedPlace
+from pstranspile.fluid.places import CUDAPlace as CUDAPlace
+from pstranspile.fluid.places import Place as Place
+from pstranspile.fluid.reader import EOFException as EOFException
+from pstranspile.fluid.vartype import VarDesc as VarDesc
+from pstranspile.ir.diagnostics import DiagnosticError as EnforceNotMet
+from pstranspile.ir.roles import OpRole as _Role
+
+_ = EnforceNotMet
+
+
+class op_proto_and_checker_maker:
+    """Names of attributes and roles of ops."""
+
+    class OpRole:
+        """Fluid's roles."""
+
+        Forward = _Role.FORWARD
+        Backward = _Role.BACKWARD
+        Optimize = _Role.OPTIMIZE
+        RPC = _Role.RPC
+        Dist = _Role.DIST
+        LRSched = _Role.LR_SCHED
+        Loss = _Role.LOSS
+        NotSpecified = _Role.NOT_SPECIFIED
+
+    @staticmethod
+    def kOpRoleAttrName() -> str:
+        """The attribute of roles."""
+        return "op_role"
+
+    @staticmethod
+    def kOpRoleVarAttrName() -> str:
+        """The attribute of role variables."""
+        return "op_role_var"
+
+    @staticmethod
+    def kOpNameScopeAttrName() -> str:
+        """The attribute of name scopes."""
+        return "op_namescope"
+
+    @staticmethod
+    def kOpDeviceAttrName() -> str:
+        """The attribute of devices."""
+        return "op_device"
+
+
+def get_cuda_device_count() -> int:
+    """0."""
+    return 0
+
+
+def is_compiled_with_mkldnn() -> bool:
+    """False: ops are computed in numpy."""
+    return False
+
+
+def is_compiled_with_brpc() -> bool:
+    """False."""
+    return False
+
+
+def is_compiled_with_dist() -> bool:
+    """True: programs of clusters can be run."""
+    return True
+
+
+def kEmptyVarName() -> str:
+    """The name that stands for no variable."""
+    return "@EMPTY@"
+
+
+def kGradVarSuffix() -> str:
+    """What ends the name of a gradient."""
+    return "@GRAD"
+
+
+empty_var_name, grad_var_suffix = kEmptyVarName, kGradVarSuffix
+
+
+def __getattr__(name: str) -> Any:
+    return _get(name)
+
+
+_get = names_of_fluid(__name__, globals())

@@ -1,0 +1,83 @@
+"""Fluid's `data_feeder`: samples of Python values as what runs are fed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from pstranspile.fluid.lod_tensor import LoDTensor
+from pstranspile.fluid.program import DEFAULTS
+from pstranspile.fluid.variable import Variable
+from pstranspile.fluid.vartype import numpy_name
+
+
+def convert_dtype(dtype: Any) -> str:
+    """numpy's name of an element type."""
+    return numpy_name(dtype)
+
+
+class _Column:
+    """The values of one variable in a batch."""
+
+    def __init__(self, var: Variable):
+        self.level, self.dtype = var.lod_level, numpy_name(var.dtype)
+        self.shape = var.shape
+        self.rows: list[Any] = []
+        self.lengths: list[list[int]] = [[] for _ in range(self.level)]
+
+    def add(self, value: Any) -> None:
+        self._add(value, 0)
+
+    def _add(self, value: Any, level: int) -> None:
+        if level == self.level:
+            self.rows.append(value)
+            return
+        self.lengths[level].append(len(value))
+        for item in value:
+            self._add(item, level + 1)
+
+    def tensor(self) -> LoDTensor:
+        """The values as one tensor, with as many dims as are declared where at most one of these is unknown."""
+        array = np.asarray(self.rows, self.dtype)
+        if array.ndim != len(self.shape) and sum(dim < 0 for dim in self.shape) <= 1:
+            array = array.reshape(self.shape)
+        result = LoDTensor(array)
+        if self.level:
+            result.set_recursive_sequence_lengths(self.lengths)
+        return result
+
+
+class DataFeeder:
+    """Makes feeds of lists of samples; a sample has a value for each of the variables."""
+
+    def __init__(self, feed_list: Sequence[Variable | str], place: Any = None, program: Any = None):
+        block = (program or DEFAULTS[0]).global_block()
+        self.vars = [block.var(var) if isinstance(var, str) else var for var in feed_list]
+        self.place = place
+
+    def feed(self, iterable: Iterable[Any]) -> dict[str, LoDTensor]:
+        """The samples as feeds by name. Raises ValueError for a sample with another number of values."""
+        columns = [_Column(var) for var in self.vars]
+        for sample in iterable:
+            values = list(sample)
+            if len(values) != len(columns):
+                raise ValueError(f"a sample has {len(values)} values for {len(columns)} variables")
+            for column, value in zip(columns, values, strict=True):
+                column.add(value)
+        return {var.name: column.tensor() for var, column in zip(self.vars, columns, strict=True)}
+
+    def feed_parallel(self, iterable: Iterable[Any], num_places: int | None = None) -> Iterator[dict[str, LoDTensor]]:
+        """The feeds of several devices."""
+        return (self.feed(samples) for samples in iterable)
+
+    def decorate_reader(
+        self, reader: Any, multi_devices: bool, num_places: int | None = None, drop_last: bool = True
+    ) -> Any:
+        """A reader of feeds made of a reader of lists of samples."""
+
+        def feeds() -> Iterator[dict[str, LoDTensor]]:
+            return (self.feed(samples) for samples in reader())
+
+        return feeds

@@ -1,0 +1,150 @@
+"""Default programs, guards and places under the names of Fluid's `framework`."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+from pstranspile.fluid import live
+from pstranspile.fluid.block import Block as Block
+from pstranspile.fluid.operator import Operator as Operator
+from pstranspile.fluid.places import CPUPlace, CUDAPinnedPlace, CUDAPlace
+from pstranspile.fluid.program import DEFAULTS
+from pstranspile.fluid.program import Program as Program
+from pstranspile.fluid.variable import Parameter as Parameter
+from pstranspile.fluid.variable import Variable as Variable
+from pstranspile.fluid.vartype import VarType, dtype_of, vartype_of
+
+
+def default_main_program() -> Program:
+    """The program that layers add to."""
+    return DEFAULTS[0]
+
+
+def default_startup_program() -> Program:
+    """The program that fills parameters."""
+    return DEFAULTS[1]
+
+
+def switch_main_program(program: Program) -> Program:
+    """Has layers add to another program; gives the one before."""
+    before, DEFAULTS[0] = DEFAULTS[0], program
+    return before
+
+
+def switch_startup_program(program: Program) -> Program:
+    """Has layers put initialisers into another program; gives the one before."""
+    before, DEFAULTS[1] = DEFAULTS[1], program
+    return before
+
+
+@contextmanager
+def program_guard(main_program: Program, startup_program: Program | None = None) -> Generator[None]:
+    """Layers of the block go into these programs. Raises TypeError for values that are no programs."""
+    for program in (main_program, startup_program or main_program):
+        if not isinstance(program, Program):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"program_guard takes Programs, not a value of type {type(program).__name__}")
+    main = switch_main_program(main_program)
+    startup = switch_startup_program(startup_program) if startup_program is not None else None
+    try:
+        yield
+    finally:
+        switch_main_program(main)
+        if startup is not None:
+            switch_startup_program(startup)
+
+
+@contextmanager
+def name_scope(prefix: str | None = None) -> Generator[None]:
+    """Ops made in the block carry the name scope."""
+    if not prefix:
+        raise ValueError("name_scope needs a name")
+    with live.SCOPES[0].inside(prefix):
+        yield
+
+
+@contextmanager
+def device_guard(device: str | None = None) -> Generator[None]:
+    """Ops made in the block would run on this device in Fluid; here all run on the CPU."""
+    if device not in (None, "cpu", "gpu"):
+        raise ValueError(f"a device is 'cpu' or 'gpu', not {device!r}")
+    yield
+
+
+def in_dygraph_mode() -> bool:
+    """False: there are static graphs only."""
+    return False
+
+
+def is_compiled_with_cuda() -> bool:
+    """False: all is computed on the CPU."""
+    return False
+
+
+def cpu_places(device_count: int | None = None) -> list[CPUPlace]:
+    """As many CPUs as are asked for, or as CPU_NUM says (default 1)."""
+    import os
+
+    return [CPUPlace()] * (device_count or int(os.environ.get("CPU_NUM", "1")))
+
+
+def cuda_places(device_ids: Any = None) -> list[CUDAPlace]:
+    """The GPUs that a script names; what runs there runs on the CPU."""
+    return [CUDAPlace(index) for index in (device_ids if device_ids is not None else [0])]
+
+
+def cuda_pinned_places(device_count: int | None = None) -> list[CUDAPinnedPlace]:
+    """As many places of pinned memory as are asked for (default 1)."""
+    return [CUDAPinnedPlace()] * (device_count or 1)
+
+
+def convert_np_dtype_to_dtype_(np_dtype: Any) -> VarType:
+    """Fluid's element type for numpy's."""
+    return vartype_of(dtype_of(np_dtype))
+
+
+def grad_var_name(var_name: str) -> str:
+    """The name of a variable's gradient."""
+    return f"{var_name}@GRAD"
+
+
+def _get_var(name: str, program: Program | None = None) -> Variable:
+    """The variable of block 0 with this name."""
+    return (program or default_main_program()).global_block().var(name)
+
+
+get_var = _get_var
+
+
+def require_version(min_version: str, max_version: str | None = None) -> None:
+    """Raises RuntimeError unless Fluid 1.8.5, whose interface this is, lies between the versions."""
+    here = (1, 8, 5)
+    least, most = (tuple(map(int, v.split(".")[:3])) if v else None for v in (min_version, max_version))
+    if (least is not None and here < least) or (most is not None and here > (*most, *here)[: len(most)]):
+        raise RuntimeError(f"the script needs Fluid {min_version} to {max_version or 'any'}; this is 1.8.5's interface")
+
+
+def load_op_library(lib_filename: str) -> None:
+    """Refused: ops of one's own are added as Python kernels."""
+    from pstranspile.fluid.missing import refused
+
+    raise refused("load_op_library", "ops of your own are declared in Python (docs/guides/write_a_pass.md)")
+
+
+_FLAGS: dict[str, Any] = {}
+
+
+def set_flags(flags: dict[str, Any]) -> None:
+    """Remembers flags for `get_flags`; they steer Fluid's runtime, which is not here."""
+    if not isinstance(flags, dict):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError("set_flags takes a dict")
+    _FLAGS.update(flags)
+
+
+def get_flags(flags: Any) -> dict[str, Any]:
+    """Flags that were set, or that the environment sets, by name; None where nothing was said."""
+    import os
+
+    names = [flags] if isinstance(flags, str) else list(flags)
+    return {name: _FLAGS.get(name, os.environ.get(name)) for name in names}

@@ -1,0 +1,36 @@
+"""What is told of compiles and of the runs that train, while a script runs."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from pstranspile.compile import Compiled
+from pstranspile.ir.model import Module
+
+
+class Watcher(Protocol):
+    """Is told what a script does."""
+
+    def transpiled(self, compiled: Compiled) -> None:
+        """A program was compiled for a cluster."""
+        ...
+
+    def training(self, module: Module) -> None:
+        """A program that trains is about to be run on one machine."""
+        ...
+
+
+WATCHERS: list[Watcher] = []
+
+
+def tell_transpiled(compiled: Compiled) -> None:
+    """Tells all watchers of a compile."""
+    for watcher in WATCHERS:
+        watcher.transpiled(compiled)
+
+
+def tell_run(program: Any) -> None:
+    """Tells all watchers of a run, if the program trains."""
+    if WATCHERS and any("Param" in op.inputs for op in program.drafts[0].ops):
+        for watcher in WATCHERS:
+            watcher.training(program.live().module())

@@ -1,0 +1,29 @@
+"""Fluid's `input`, and `fluid.data`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pstranspile.fluid.layers.adapt import adapt, to_core, wrap
+from pstranspile.fluid.layers.io import declared
+from pstranspile.fluid.vartype import dtype_of
+from pstranspile.layers import basic, nn
+
+embedding = adapt(
+    nn.embedding_v2,
+    "input, size, is_sparse=False, is_distributed=False, padding_idx=None, param_attr=None, dtype='float32'",
+    ids="input",
+)
+embedding.__name__ = "embedding"
+
+
+def one_hot(input: Any, depth: int, allow_out_of_range: bool = False) -> Any:
+    """A row of `depth` elements for each id, 1 at the id; the dims are those of the ids, and `depth`."""
+    attrs = {"depth": int(depth), "allow_out_of_range": allow_out_of_range}
+    return wrap(basic.layer("one_hot_v2", {"X": to_core(input)}, dtype_of("float32"), attrs).stopped())
+
+
+def data(name: str, shape: Any, dtype: Any = "float32", lod_level: int = 0) -> Any:
+    """A variable that is fed with exactly these dims; None and -1 may be anything."""
+    dims = [-1 if dim is None else int(dim) for dim in shape]
+    return declared(name, dims, dtype, lod_level, check=True)

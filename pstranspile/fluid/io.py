@@ -1,0 +1,282 @@
+"""Fluid's `io`: variables and models in files of the same layout as Fluid's."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pstranspile.checkpoint.inference import MODEL, inference_program
+from pstranspile.fluid.executor import global_scope, plain_program
+from pstranspile.fluid.framework import default_main_program
+from pstranspile.fluid.missing import names_of_fluid
+from pstranspile.fluid.paddle.batching import batch as batch
+from pstranspile.fluid.paddle.reader.decorator import buffered as buffered
+from pstranspile.fluid.paddle.reader.decorator import cache as cache
+from pstranspile.fluid.paddle.reader.decorator import chain as chain
+from pstranspile.fluid.paddle.reader.decorator import compose as compose
+from pstranspile.fluid.paddle.reader.decorator import firstn as firstn
+from pstranspile.fluid.paddle.reader.decorator import map_readers as map_readers
+from pstranspile.fluid.paddle.reader.decorator import shuffle as shuffle
+from pstranspile.fluid.paddle.reader.decorator import xmap_readers as xmap_readers
+from pstranspile.fluid.plain import several
+from pstranspile.fluid.program import Program
+from pstranspile.fluid.reader import DataLoader as DataLoader
+from pstranspile.fluid.reader import PyReader as PyReader
+from pstranspile.fluid.variable import Parameter, Variable
+from pstranspile.fluid.vartype import VarType
+from pstranspile.ir.model import Program as FrozenProgram
+from pstranspile.saving import load_variables, save_variables
+
+Chosen = Callable[[Variable], bool]
+_NOT_KEPT = (VarType.FEED_MINIBATCH, VarType.FETCH_LIST, VarType.READER, VarType.RAW, VarType.STEP_SCOPES)
+
+
+def is_parameter(var: Variable) -> bool:
+    """Whether a variable is a parameter."""
+    return isinstance(var, Parameter)
+
+
+def is_persistable(var: Variable) -> bool:
+    """Whether a variable is kept from run to run, and holds a value that files hold."""
+    return var.persistable and var.type not in _NOT_KEPT
+
+
+def is_belong_to_optimizer(var: Variable) -> bool:
+    """Whether a variable is kept from run to run and is no parameter."""
+    return is_persistable(var) and not isinstance(var, Parameter)
+
+
+def _chosen(program: Program, vars: Any, predicate: Chosen | None) -> list[str]:
+    if vars is None:
+        return [var.name for var in program.list_vars() if predicate is None or predicate(var)]
+    return [var.name if isinstance(var, Variable) else str(var) for var in vars]
+
+
+def save_vars(
+    executor: Any,
+    dirname: str | None,
+    main_program: Any = None,
+    vars: Any = None,
+    predicate: Chosen | None = None,
+    filename: str | None = None,
+) -> None:
+    """Writes variables to a file each in the folder, or all to the one called `filename`."""
+    program = plain_program(main_program)
+    names = _chosen(program, vars, predicate)
+    _write(program.freeze(), names, dirname, filename)
+
+
+def _write(program: FrozenProgram, names: Iterable[str], dirname: str | None, filename: str | None) -> None:
+    scope, held = global_scope().core, list(dict.fromkeys(names))
+    if filename is None:
+        save_variables(program, scope, dirname or ".", names=held)
+    else:
+        os.makedirs(dirname or ".", exist_ok=True)
+        save_variables(program, scope, Path(dirname or ".", filename), layout="combined", names=held)
+
+
+def save_params(executor: Any, dirname: str, main_program: Any = None, filename: str | None = None) -> None:
+    """Writes the parameters."""
+    save_vars(executor, dirname, main_program, None, is_parameter, filename)
+
+
+def save_persistables(executor: Any, dirname: str, main_program: Any = None, filename: str | None = None) -> None:
+    """Writes all variables that are kept from run to run."""
+    save_vars(executor, dirname, main_program, None, is_persistable, filename)
+
+
+def load_vars(
+    executor: Any,
+    dirname: str | None,
+    main_program: Any = None,
+    vars: Any = None,
+    predicate: Chosen | None = None,
+    filename: str | None = None,
+) -> None:
+    """Reads variables that `save_vars` wrote, by this package or by Fluid."""
+    program = plain_program(main_program)
+    names = list(dict.fromkeys(_chosen(program, vars, predicate)))
+    _read(program.freeze(), names, dirname, filename)
+
+
+def _read(program: FrozenProgram, names: list[str], dirname: str | None, filename: str | None) -> None:
+    scope = global_scope().core
+    if filename is None:
+        load_variables(program, scope, dirname or ".", names=names)
+    else:
+        load_variables(program, scope, Path(dirname or ".", filename), layout="combined", names=names)
+
+
+def load_params(executor: Any, dirname: str, main_program: Any = None, filename: str | None = None) -> None:
+    """Reads the parameters."""
+    load_vars(executor, dirname, main_program, None, is_parameter, filename)
+
+
+def load_persistables(executor: Any, dirname: str, main_program: Any = None, filename: str | None = None) -> None:
+    """Reads all variables that are kept from run to run."""
+    load_vars(executor, dirname, main_program, None, is_persistable, filename)
+
+
+def _names(given: Any) -> list[str]:
+    items = given if several(given) else [given]
+    return [item.name if isinstance(item, Variable) else str(item) for item in items]
+
+
+def save_inference_model(
+    dirname: str,
+    feeded_var_names: Any,
+    target_vars: Any,
+    executor: Any,
+    main_program: Any = None,
+    model_filename: str | None = None,
+    params_filename: str | None = None,
+    export_for_deployment: bool = True,
+    program_only: bool = False,
+) -> list[str]:
+    """Writes the program that computes the targets from what is fed, and its parameters; gives the targets' names."""
+    from pstranspile.interop.program_desc import program_to_bytes
+
+    program = plain_program(main_program)
+    targets = _names(target_vars)
+    model = inference_program(program.freeze(), _names(feeded_var_names or []), targets)
+    os.makedirs(dirname, exist_ok=True)
+    Path(dirname, model_filename or MODEL).write_bytes(program_to_bytes(model.program))
+    if not program_only:
+        kept = [var.name for var in Program.of(model.program).list_vars() if is_persistable(var)]
+        if kept:
+            _write(model.program, kept, dirname, params_filename)
+    return targets
+
+
+def load_inference_model(
+    dirname: str,
+    executor: Any,
+    model_filename: str | None = None,
+    params_filename: str | None = None,
+    pserver_endpoints: Any = None,
+) -> list[Any]:
+    """What `save_inference_model` wrote: the program, the names of what is fed, and the variables to fetch."""
+    data = Path(dirname, model_filename or MODEL).read_bytes()
+    program = Program.parse_from_string(data)
+    kept = [var.name for var in program.list_vars() if is_persistable(var)]
+    if kept:
+        _read(program.freeze(), kept, dirname, params_filename)
+    block = program.global_block()
+    feeds = sorted((op.attr("col"), op.output("Out")[0]) for op in block.ops if op.type == "feed")
+    fetches = sorted((op.attr("col"), op.input("X")[0]) for op in block.ops if op.type == "fetch")
+    return [program, [name for _, name in feeds], [block.var(name) for _, name in fetches]]
+
+
+def get_program_parameter(program: Program) -> list[Variable]:
+    """The parameters of a program."""
+    return [var for var in program.list_vars() if is_parameter(var)]
+
+
+def get_program_persistable_vars(program: Program) -> list[Variable]:
+    """The variables of a program that are kept from run to run."""
+    return [var for var in program.list_vars() if is_persistable(var)]
+
+
+def get_parameter_value(para: Variable, executor: Any) -> Any:
+    """The value of a parameter in the scope in use."""
+    return np.array(global_scope().core[para.name])
+
+
+def get_parameter_value_by_name(name: str, executor: Any, program: Program | None = None) -> Any:
+    """The value of the parameter of this name."""
+    return get_parameter_value((program or default_main_program()).global_block().var(name), executor)
+
+
+def save(program: Any, model_path: str) -> None:
+    """Writes parameters to `.pdparams`, what optimizers keep to `.pdopt`, the program to `.pdmodel`.
+
+    The first two are pickled dicts of arrays. Raises ValueError for a path that ends in a slash.
+    """
+    if not os.path.basename(model_path):
+        raise ValueError(f"{model_path!r} names a folder: save takes folder/name, without an ending")
+    program = plain_program(program)
+    Path(model_path).parent.mkdir(parents=True, exist_ok=True)
+    for ending, predicate in ((".pdparams", is_parameter), (".pdopt", is_belong_to_optimizer)):
+        names = dict.fromkeys(_chosen(program, None, predicate))
+        with open(model_path + ending, "wb") as file:
+            pickle.dump({name: _array(name) for name in names}, file, protocol=2)
+    Path(model_path + ".pdmodel").write_bytes(program.serialize_to_string())
+
+
+def _array(name: str) -> Any:
+    value = global_scope().core.get(name)
+    if value is None:
+        raise RuntimeError(f"{name} has no value yet: run the start-up program before you save")
+    return np.asarray(getattr(value, "data", value) if not isinstance(value, np.ndarray) else value)
+
+
+class _Arrays(pickle.Unpickler):
+    """Reads pickles of arrays; nothing else is loaded from a file."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module in (
+            "numpy",
+            "numpy.core.multiarray",
+            "numpy._core.multiarray",
+            "collections",
+            "_codecs",
+            "numpy.core.numeric",
+        ) and name in ("ndarray", "dtype", "_reconstruct", "scalar", "OrderedDict", "encode", "_frombuffer"):
+            return super().find_class(module, name)
+        raise pickle.UnpicklingError(f"the file wants {module}.{name}; files of parameters hold arrays only")
+
+
+def _unpickled(path: str) -> dict[str, Any]:
+    with open(path, "rb") as file:
+        return _Arrays(file, encoding="latin1").load()
+
+
+def load_program_state(model_path: str, var_list: Any = None) -> dict[str, Any]:
+    """The arrays that `save` wrote, or that lie in a file each in a folder, by name."""
+    model_path = model_path.removesuffix(".pdparams").removesuffix(".pdopt").removesuffix(".pdmodel")
+    if os.path.isfile(model_path + ".pdparams"):
+        state = _unpickled(model_path + ".pdparams")
+        if os.path.isfile(model_path + ".pdopt"):
+            state |= _unpickled(model_path + ".pdopt")
+        return state
+    from pstranspile.interop.tensor_files import read_tensor
+
+    if not os.path.isdir(model_path):
+        raise ValueError(f"there are neither {model_path}.pdparams nor a folder {model_path}")
+    wanted = None if var_list is None else set(_names(var_list))
+    files = sorted(path for path in Path(model_path).iterdir() if path.is_file() and path.name != MODEL)
+    values = {path.name: read_tensor(path) for path in files if wanted is None or path.name in wanted}
+    return {
+        name: getattr(value, "data", value) if not isinstance(value, np.ndarray) else value
+        for name, value in values.items()
+    }
+
+
+def set_program_state(program: Program, state_dict: dict[str, Any]) -> None:
+    """Sets the variables of a program that are kept from run to run. Raises ValueError where dims don't fit."""
+    scope = global_scope().core
+    for var in program.list_vars():
+        if is_persistable(var) and var.name in state_dict:
+            value = np.asarray(state_dict[var.name])
+            if tuple(value.shape) != var.shape:
+                raise ValueError(f"{var.name} has the dims {list(var.shape)}, the file {list(value.shape)}")
+            scope.put(var.name, np.array(value))
+
+
+def load(program: Any, model_path: str, executor: Any = None, var_list: Any = None) -> None:
+    """Reads what `save` wrote into the scope in use. Raises ValueError where something of the program is missing."""
+    program = plain_program(program)
+    state = load_program_state(model_path, var_list)
+    wanted = [var.name for var in program.list_vars() if is_persistable(var)] if var_list is None else _names(var_list)
+    missing = [name for name in wanted if name not in state]
+    if missing:
+        raise ValueError(f"{model_path} has no {', '.join(missing[:5])}{' ...' if len(missing) > 5 else ''}")
+    set_program_state(program, {name: state[name] for name in wanted})
+
+
+__getattr__ = names_of_fluid(__name__, globals())

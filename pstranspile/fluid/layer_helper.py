@@ -1,0 +1,120 @@
+"""Fluid's `layer_helper`, with which scripts write layers of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pstranspile.fluid import unique_name
+from pstranspile.fluid.framework import default_main_program, default_startup_program
+from pstranspile.fluid.layers.adapt import to_core, wrap
+from pstranspile.fluid.param_attr import attr_of
+from pstranspile.fluid.plain import several
+from pstranspile.fluid.program import Program
+from pstranspile.fluid.variable import Variable
+from pstranspile.fluid.vartype import dtype_of
+from pstranspile.layers import basic, nn
+from pstranspile.layers.parameters import create_parameter
+
+
+class LayerHelper:
+    """What a layer needs: a name, its arguments (`kwargs`), variables, parameters, ops."""
+
+    def __init__(self, layer_type: str, **kwargs: Any):
+        self.layer_type, self.kwargs = layer_type, kwargs
+        self.name: str = kwargs.get("name") or unique_name.generate(layer_type)
+
+    @property
+    def main_program(self) -> Program:
+        """The program that layers add to."""
+        return default_main_program()
+
+    @property
+    def startup_program(self) -> Program:
+        """The program that fills parameters."""
+        return default_startup_program()
+
+    @property
+    def param_attr(self) -> Any:
+        """The argument `param_attr` as attributes."""
+        return attr_of(self.kwargs.get("param_attr"))
+
+    @property
+    def bias_attr(self) -> Any:
+        """The argument `bias_attr` as attributes; False for no bias."""
+        return attr_of(self.kwargs.get("bias_attr"))
+
+    def multiple_input(self, input_param_name: str = "input") -> list[Variable]:
+        """The inputs of the layer, also where it is one."""
+        given = self.kwargs.get(input_param_name, [])
+        return list(given) if several(given) else [given]
+
+    def input(self, input_param_name: str = "input") -> Variable:
+        """The one input of the layer. Raises ValueError where there are several."""
+        inputs = self.multiple_input(input_param_name)
+        if len(inputs) != 1:
+            raise ValueError(f"{self.layer_type} takes one input, not {len(inputs)}")
+        return inputs[0]
+
+    def input_dtype(self, input_param_name: str = "input") -> Any:
+        """The element type that all inputs have. Raises ValueError where they differ."""
+        kinds = list(dict.fromkeys(var.dtype for var in self.multiple_input(input_param_name)))
+        if len(kinds) > 1:
+            raise ValueError(f"the inputs of {self.layer_type} hold {kinds[0]!r} and {kinds[1]!r}")
+        return kinds[0] if kinds else None
+
+    def append_op(self, *args: Any, **kwargs: Any) -> Any:
+        """Makes an op in the block in use."""
+        return self.main_program.current_block().append_op(*args, **kwargs)
+
+    def create_parameter(
+        self,
+        attr: Any,
+        shape: Any,
+        dtype: Any = None,
+        is_bias: bool = False,
+        default_initializer: Any = None,
+        **_: Any,
+    ) -> Any:
+        """A parameter of the layer; None where `attr` is False."""
+        draft, chosen = self.main_program.live(), attr_of(attr)
+        if chosen is False:
+            return None
+        start = None if default_initializer is None else default_initializer.core()
+        dims, kind = [int(dim) for dim in shape], dtype_of(dtype or "float32")
+        return wrap(create_parameter(draft, self.name, chosen.core(draft), dims, kind, is_bias=is_bias, default=start))
+
+    def create_variable_for_type_inference(self, dtype: Any, stop_gradient: bool = False, **_: Any) -> Any:
+        """A variable whose dims follow from the op that writes it."""
+        draft = self.main_program.live()
+        kind = None if dtype is None else dtype_of(dtype)
+        return wrap(draft.temporary(self.name, kind, stop_gradient=stop_gradient))
+
+    create_tmp_variable = create_variable_for_type_inference
+
+    def create_variable(self, *args: Any, **kwargs: Any) -> Any:
+        """A variable of the block in use."""
+        return self.main_program.current_block().create_var(*args, **kwargs)
+
+    def create_global_variable(self, persistable: bool = False, *args: Any, **kwargs: Any) -> Any:
+        """A variable of block 0."""
+        kwargs.setdefault("name", unique_name.generate(f"{self.name}.tmp"))
+        return self.main_program.global_block().create_var(*args, persistable=persistable, **kwargs)
+
+    def set_variable_initializer(self, var: Variable, initializer: Any) -> Any:
+        """Has the start-up program fill a variable."""
+        block = self.startup_program.global_block()
+        block.draft.vars[var.name] = var.var._replace(persistable=True)
+        initializer(block.var(var.name), block)
+        return var
+
+    def append_bias_op(self, input_var: Variable, dim_start: int = 1, dim_end: int | None = None) -> Any:
+        """The variable plus the layer's bias."""
+        draft = self.main_program.live()
+        attr = self.bias_attr
+        given = False if attr is False else attr.core(draft)
+        return wrap(nn.bias(self.name, to_core(input_var), given, dim_start, dim_end))
+
+    def append_activation(self, input_var: Variable) -> Any:
+        """The layer's activation of the variable."""
+        act = self.kwargs.get("act")
+        return wrap(basic.activation(self.name, to_core(input_var), act))

@@ -1,0 +1,186 @@
+"""Layers with Fluid's signatures, made of this package's layers and of declared ops."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from pstranspile.fluid import unique_name
+from pstranspile.fluid.framework import default_main_program
+from pstranspile.fluid.live import LiveDraft
+from pstranspile.fluid.missing import NotHere
+from pstranspile.fluid.param_attr import core_attr
+from pstranspile.fluid.plain import several
+from pstranspile.fluid.variable import Variable, operand
+from pstranspile.fluid.vartype import dtype_of
+from pstranspile.ir.types import DType
+from pstranspile.layers.basic import layer_outputs
+from pstranspile.layers.draft import Value
+from pstranspile.layers.names import Names
+from pstranspile.ops import schema_of
+
+Function = Callable[..., Any]
+
+ATTRIBUTES = ("param_attr", "bias_attr", "attr")
+HARMLESS = ("name", "use_cudnn", "force_cpu", "numeric_stable_mode", "inplace", "in_place", "actual_shape")
+"""Arguments that change no value. `name` is taken care of; a given `actual_shape` is refused by the layers."""
+
+
+class _FirstName(unique_name.UniqueNameGenerator):
+    """Counters that give a name of the user's to the first thing that is named: the layer."""
+
+    def __init__(self, name: str, others: Names):
+        super().__init__()
+        self.name: str | None = name
+        self.others = others
+
+    def mint(self, key: str) -> str:
+        """The user's name once, then those of the counters."""
+        name, self.name = self.name, None
+        return name or self.others.mint(key)
+
+    def copy(self) -> dict[str, int]:
+        """The counters as they are now."""
+        return self.others.copy()
+
+    def restore(self, counters: dict[str, int]) -> None:
+        """Makes the counters again what they were."""
+        self.others.restore(counters)
+
+
+@contextmanager
+def named(name: str | None) -> Any:
+    """The layer made in the block is called `name`; None: after the counters."""
+    if not name:
+        yield
+        return
+    before = unique_name.switch(_FirstName(name, unique_name.generator()))
+    try:
+        yield
+    finally:
+        unique_name.switch(before)
+
+
+def live() -> LiveDraft:
+    """The programs in use, as layers of this package take them."""
+    return default_main_program().live()
+
+
+def to_core(value: Any) -> Any:
+    """An argument of a script as layers of this package take it: variables as values, lists item by item."""
+    if several(value):
+        return [to_core(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
+    return operand(value)
+
+
+def wrap(made: Any) -> Any:
+    """What a layer has made, as variables of the program in use."""
+    return default_main_program().wrap(made)
+
+
+def signature_of(text: str) -> inspect.Signature:
+    """The signature that a text such as `"input, size, act=None"` writes."""
+    return inspect.signature(eval(f"lambda {text}: None", {"__builtins__": {"float": float}}))
+
+
+def bound(name: str, signature: inspect.Signature, args: Any, options: Any) -> dict[str, Any]:
+    """Arguments by name, defaults filled in. Raises TypeError that names the layer."""
+    try:
+        result = signature.bind(*args, **options)
+    except TypeError as problem:
+        raise TypeError(f"{name}({', '.join(map(str, signature.parameters.values()))}): {problem}") from None
+    result.apply_defaults()
+    return dict(result.arguments)
+
+
+def adapt(function: Function, text: str, also: str = "", **renamed: str) -> Function:
+    """`function` of this package under Fluid's signature `text`.
+
+    `renamed` gives the parameters that have other names in Fluid. What `function` does not take must be left at its
+    default in scripts (NotHere), except what changes no value, and the parameters listed in `also`.
+    """
+    signature, own = signature_of(text), inspect.signature(function).parameters
+    names = {fluid: core for core, fluid in renamed.items()}
+    ignored = {*HARMLESS, *also.replace(",", " ").split()}
+
+    def layer(*args: Any, **options: Any) -> Any:
+        given = bound(layer.__name__, signature, args, options)
+        draft = live()
+        taken: dict[str, Any] = {"draft": draft} if "draft" in own else {}
+        for name, value in given.items():
+            core = names.get(name, name)
+            if core not in own:
+                if name not in ignored and value != signature.parameters[name].default:
+                    raise NotHere(f"{layer.__name__}: {name}={value!r} is not supported, leave it out")
+                continue
+            taken[core] = _argument(draft, name, value)
+        with named(None if "name" in own else given.get("name")):
+            return wrap(function(**taken))
+
+    return _dressed(layer, function.__name__, signature, inspect.getdoc(function))
+
+
+def _argument(draft: LiveDraft, name: str, value: Any) -> Any:
+    if name in ATTRIBUTES:
+        return core_attr(value, draft)
+    if name == "dtype" and value is not None:
+        return dtype_of(value)
+    return to_core(value)
+
+
+def _dressed(layer: Function, name: str, signature: inspect.Signature, doc: str | None) -> Function:
+    layer.__name__ = layer.__qualname__ = name
+    layer.__doc__ = doc
+    layer.__signature__ = signature  # type: ignore[attr-defined]
+    layer.__module__ = __name__.rpartition(".")[0]
+    return layer
+
+
+def one_op(op_type: str, text: str, inputs: str, outputs: str = "Out", attrs: str = "", **fixed: Any) -> Function:
+    """A layer of one op under Fluid's signature `text`.
+
+    `inputs` and `attrs` map slots and attributes to parameters (`"X=x Y=y"`; `axis` alone is `axis=axis`); None leaves
+    them out. `outputs` are slots, each with an element type if that is not the first input's (`"Out Mask:uint8"`); the
+    layer gives the first one, or all where the text ends with a comma... `fixed` are attributes for all calls.
+    """
+    signature = signature_of(text)
+    reads, takes = _pairs(inputs), _pairs(attrs)
+    gives_all = outputs.endswith("*")
+    slots = [slot.partition(":")[::2] for slot in outputs.rstrip("*").split()]
+
+    def layer(*args: Any, **options: Any) -> Any:
+        given = bound(layer.__name__, signature, args, options)
+        values = {slot: to_core(given[name]) for slot, name in reads.items() if given[name] is not None}
+        settings = {attr: _attribute(name, given[name]) for attr, name in takes.items() if given[name] is not None}
+        first: Any = next(iter(values.values()))
+        kind: DType = first[0].dtype if several(first) else first.dtype
+        written: dict[str, Any] = {slot: dtype_of(dtype) if dtype else kind for slot, dtype in slots}
+        if isinstance(given.get("out"), Variable):
+            written[slots[0][0]] = to_core(given["out"])
+        with named(given.get("name")):
+            made = wrap(layer_outputs(op_type, values, written, {**settings, **fixed}))
+        return made if gives_all else made[0]
+
+    schema = schema_of(op_type)
+    return _dressed(layer, op_type, signature, schema.doc if schema else f"One op `{op_type}`.")
+
+
+def _attribute(name: str, value: Any) -> Any:
+    return dtype_of(value) if name == "dtype" else to_core(value)
+
+
+def _pairs(text: str) -> dict[str, str]:
+    split = (item.partition("=") for item in text.split())
+    return {slot: name or slot for slot, _, name in split}
+
+
+def renamed_all(layers: Mapping[str, Function]) -> Mapping[str, Function]:
+    """Gives each layer the name that it has in the table."""
+    for name, layer in layers.items():
+        layer.__name__ = layer.__qualname__ = name
+    return layers
+
+
+__all__ = ["DType", "Value", "adapt", "live", "named", "one_op", "renamed_all", "to_core", "wrap"]

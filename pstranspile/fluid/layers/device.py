@@ -1,0 +1,12 @@
+"""Fluid's `layers.device`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pstranspile.fluid.places import CPUPlace
+
+
+def get_places(device_count: int | None = None, device_type: str | None = None) -> Any:
+    """As many CPUs as are asked for (default 1)."""
+    return [CPUPlace()] * (device_count or 1)

@@ -1,0 +1,61 @@
+"""Fluid's `layers.learning_rate_scheduler`: ops that compute the learning rate of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pstranspile import autodiff
+from pstranspile.fluid.layers.adapt import live, to_core, wrap
+from pstranspile.fluid.missing import names_of_fluid
+from pstranspile.fluid.variable import Variable
+
+
+def _emitted(schedule: autodiff.Schedule) -> Any:
+    return wrap(schedule.emit(live()))
+
+
+def exponential_decay(learning_rate: float, decay_steps: int, decay_rate: float, staircase: bool = False) -> Any:
+    """learning_rate * decay_rate ** (step / decay_steps)."""
+    return _emitted(autodiff.Exponential(learning_rate, decay_steps, decay_rate, staircase))
+
+
+def natural_exp_decay(learning_rate: float, decay_steps: int, decay_rate: float, staircase: bool = False) -> Any:
+    """learning_rate * exp(-decay_rate * step / decay_steps)."""
+    return _emitted(autodiff.NaturalExp(learning_rate, decay_steps, decay_rate, staircase))
+
+
+def inverse_time_decay(learning_rate: float, decay_steps: int, decay_rate: float, staircase: bool = False) -> Any:
+    """learning_rate / (1 + decay_rate * step / decay_steps)."""
+    return _emitted(autodiff.InverseTime(learning_rate, decay_steps, decay_rate, staircase))
+
+
+def polynomial_decay(
+    learning_rate: float, decay_steps: int, end_learning_rate: float = 0.0001, power: float = 1.0, cycle: bool = False
+) -> Any:
+    """From learning_rate to end_learning_rate within decay_steps, along a polynomial."""
+    return _emitted(autodiff.Polynomial(learning_rate, decay_steps, end_learning_rate, power, cycle))
+
+
+def piecewise_decay(boundaries: Sequence[int], values: Sequence[float]) -> Any:
+    """A constant between every two boundaries."""
+    return _emitted(autodiff.Piecewise(tuple(boundaries), tuple(map(float, values))))
+
+
+def noam_decay(d_model: int, warmup_steps: int, learning_rate: float = 1.0) -> Any:
+    """The rate of the transformer: up for so many steps, then down with the root of the step."""
+    return _emitted(autodiff.Noam(d_model, warmup_steps, learning_rate))
+
+
+def cosine_decay(learning_rate: float, step_each_epoch: int, epochs: int) -> Any:
+    """Half a cosine over the epochs."""
+    return _emitted(autodiff.Cosine(learning_rate, step_each_epoch, epochs))
+
+
+def linear_lr_warmup(learning_rate: Any, warmup_steps: int, start_lr: float, end_lr: float) -> Any:
+    """From start_lr to end_lr in so many steps, then `learning_rate`, a number or a rate that ops compute."""
+    rate = to_core(learning_rate) if isinstance(learning_rate, Variable) else learning_rate
+    return _emitted(autodiff.LinearWarmup(rate, warmup_steps, start_lr, end_lr))
+
+
+__getattr__ = names_of_fluid(__name__, globals())

@@ -1,0 +1,74 @@
+"""Fluid's `layers.loss`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pstranspile.fluid.layers.adapt import adapt, renamed_all, to_core, wrap
+from pstranspile.fluid.missing import names_of_fluid
+from pstranspile.layers import labelling, loss
+
+cross_entropy = adapt(loss.cross_entropy, "input, label, soft_label=False, ignore_index=-100", x="input")
+square_error_cost = adapt(loss.square_error_cost, "input, label", x="input")
+edit_distance = adapt(
+    labelling.edit_distance,
+    "input, label, normalized=True, ignored_tokens=(), input_length=None, label_length=None",
+    x="input",
+)
+warpctc = adapt(
+    labelling.warpctc,
+    "input, label, blank=0, norm_by_times=False, input_length=None, label_length=None",
+    x="input",
+)
+nce = adapt(
+    loss.nce,
+    "input, label, num_total_classes, sample_weight=None, param_attr=None, bias_attr=None, num_neg_samples=10, "
+    "name=None, sampler='uniform', custom_dist=None, seed=0, is_sparse=False",
+    x="input",
+)
+hsigmoid = adapt(
+    loss.hsigmoid,
+    "input, label, num_classes, param_attr=None, bias_attr=None, name=None, path_table=None, path_code=None, "
+    "is_custom=False, is_sparse=False",
+    "is_custom",
+    x="input",
+)
+sampled_softmax_with_cross_entropy = adapt(
+    loss.sampled_softmax_with_cross_entropy,
+    "logits, label, num_samples, num_true=1, remove_accidental_hits=True, use_customized_samples=False, "
+    "customized_samples=None, customized_probabilities=None, seed=0",
+    "use_customized_samples",
+)
+rank_loss = adapt(loss.rank_loss, "label, left, right, name=None")
+margin_rank_loss = adapt(loss.margin_rank_loss, "label, left, right, margin=0.1, name=None")
+sigmoid_cross_entropy_with_logits = adapt(
+    loss.sigmoid_cross_entropy_with_logits, "x, label, ignore_index=-100, name=None, normalize=False"
+)
+teacher_student_sigmoid_loss = adapt(
+    loss.teacher_student_sigmoid_loss, "input, label, soft_max_up_bound=15.0, soft_max_lower_bound=-15.0", x="input"
+)
+huber_loss = adapt(loss.huber_loss, "input, label, delta", x="input")
+kldiv_loss = adapt(loss.kldiv_loss, "x, target, reduction='mean', name=None")
+bpr_loss = adapt(loss.bpr_loss, "input, label, name=None", x="input")
+mse_loss = adapt(loss.mse_loss, "input, label", x="input")
+
+
+def softmax_with_cross_entropy(
+    logits: Any,
+    label: Any,
+    soft_label: bool = False,
+    ignore_index: int = -100,
+    numeric_stable_mode: bool = True,
+    return_softmax: bool = False,
+    axis: int = -1,
+) -> Any:
+    """The cross entropy of softmax(logits) with the label; with `return_softmax` also the softmax."""
+    made = loss.softmax_and_loss(
+        to_core(logits), to_core(label), soft_label=soft_label, ignore_index=ignore_index, axis=axis
+    )
+    softmax, cost = wrap(list(made))
+    return (cost, softmax) if return_softmax else cost
+
+
+__getattr__ = names_of_fluid(__name__, globals())
+renamed_all({name: value for name, value in globals().items() if getattr(value, "__signature__", None) is not None})

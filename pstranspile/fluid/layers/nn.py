@@ -1,0 +1,276 @@
+"""Fluid's `layers.nn`: layers with parameters, and what shapes, cuts and counts tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pstranspile import layers as L
+from pstranspile.fluid.layers import single
+from pstranspile.fluid.layers.adapt import adapt, live, named, renamed_all, to_core, wrap
+from pstranspile.fluid.missing import names_of_fluid
+from pstranspile.fluid.plain import several
+from pstranspile.fluid.vartype import dtype_of
+from pstranspile.layers import basic, indexing, loss, metric, norms, random, resize, sequence, tensor
+from pstranspile.layers.draft import Value
+from pstranspile.layers.parameters import create_parameter
+
+_TAIL = "param_attr=None, bias_attr=None, act=None, name=None"
+_CONV = "param_attr=None, bias_attr=None, use_cudnn=True, act=None, name=None, data_format='NCHW'"
+_NORM = "momentum=0.9, epsilon=1e-05, param_attr=None, bias_attr=None, data_layout='NCHW'"
+_MEANS = "moving_mean_name=None, moving_variance_name=None, do_model_average_for_mean_and_var=True"
+_POOL = "use_cudnn=True, ceil_mode=False, name=None, exclusive=True, data_format='NCHW'"
+_SIZE = "name=None, actual_shape=None, align_corners=True, align_mode=1, data_format='NCHW'"
+
+fc = adapt(L.fc, f"input, size, num_flatten_dims=1, {_TAIL}", x="input")
+embedding = adapt(
+    L.embedding,
+    "input, size, is_sparse=False, is_distributed=False, padding_idx=None, param_attr=None, dtype='float32'",
+    ids="input",
+)
+conv2d = adapt(
+    L.conv2d, f"input, num_filters, filter_size, stride=1, padding=0, dilation=1, groups=None, {_CONV}", x="input"
+)
+conv2d_transpose = adapt(
+    L.conv2d_transpose,
+    f"input, num_filters, output_size=None, filter_size=None, padding=0, stride=1, dilation=1, groups=None, {_CONV}",
+    x="input",
+)
+pool2d = adapt(
+    L.pool2d,
+    f"input, pool_size=-1, pool_type='max', pool_stride=1, pool_padding=0, global_pooling=False, {_POOL}",
+    x="input",
+)
+batch_norm = adapt(
+    L.batch_norm,
+    f"input, act=None, is_test=False, {_NORM}, in_place=False, name=None, {_MEANS}, use_global_stats=False",
+    "do_model_average_for_mean_and_var",
+    x="input",
+)
+layer_norm = adapt(
+    L.layer_norm,
+    f"input, scale=True, shift=True, begin_norm_axis=1, epsilon=1e-05, {_TAIL}",
+    x="input",
+)
+group_norm = adapt(
+    norms.group_norm,
+    "input, groups, epsilon=1e-05, param_attr=None, bias_attr=None, act=None, data_layout='NCHW', name=None",
+    x="input",
+)
+instance_norm = adapt(
+    norms.instance_norm, "input, epsilon=1e-05, param_attr=None, bias_attr=None, name=None", x="input"
+)
+data_norm = adapt(
+    norms.data_norm,
+    f"input, act=None, epsilon=1e-05, param_attr=None, data_layout='NCHW', in_place=False, name=None, {_MEANS}, "
+    "slot_dim=-1, sync_stats=False, summary_decay_rate=0.9999999, enable_scale_and_shift=False",
+    "do_model_average_for_mean_and_var sync_stats",
+    x="input",
+)
+softmax = adapt(L.softmax, "input, use_cudnn=False, name=None, axis=-1", x="input")
+dropout = adapt(
+    L.dropout,
+    "x, dropout_prob, is_test=False, seed=None, name=None, dropout_implementation='downgrade_in_infer'",
+    probability="dropout_prob",
+    implementation="dropout_implementation",
+)
+split = adapt(tensor.split, "input, num_or_sections, dim=-1, name=None", x="input", parts="num_or_sections")
+l2_normalize = adapt(norms.l2_normalize, "x, axis, epsilon=1e-12, name=None")
+matmul = adapt(L.matmul, "x, y, transpose_x=False, transpose_y=False, alpha=1.0, name=None")
+topk = adapt(metric.top_k, "input, k, name=None", x="input")
+transpose = adapt(L.transpose, "x, perm, name=None", order="perm")
+row_conv = adapt(sequence.row_conv, "input, future_context_size, param_attr=None, act=None", x="input")
+reshape = adapt(tensor.reshape, "x, shape, actual_shape=None, act=None, inplace=False, name=None")
+squeeze = adapt(tensor.squeeze, "input, axes, name=None", x="input")
+unsqueeze = adapt(tensor.unsqueeze, "input, axes, name=None", x="input")
+flatten = adapt(tensor.flatten, "x, axis=1, name=None")
+stack = adapt(tensor.stack, "x, axis=0", values="x")
+unstack = adapt(indexing.unstack, "x, axis=0, num=None")
+slice = adapt(tensor.slice_, "input, axes, starts, ends", x="input")
+lod_reset = adapt(sequence.lod_reset, "x, y=None, target_lod=None")
+lrn = adapt(norms.lrn, "input, n=5, k=1.0, alpha=0.0001, beta=0.75, name=None, data_format='NCHW'", x="input")
+pad = adapt(indexing.pad, "x, paddings, pad_value=0.0, name=None")
+pad2d = adapt(
+    resize.pad2d,
+    "input, paddings=[0, 0, 0, 0], mode='constant', pad_value=0.0, data_format='NCHW', name=None",
+    x="input",
+)
+label_smooth = adapt(loss.label_smooth, "label, prior_dist=None, epsilon=0.1, dtype='float32', name=None")
+smooth_l1 = adapt(loss.smooth_l1, "x, y, inside_weight=None, outside_weight=None, sigma=1.0")
+image_resize = adapt(
+    resize.image_resize,
+    "input, out_shape=None, scale=None, name=None, resample='BILINEAR', actual_shape=None, align_corners=True, "
+    "align_mode=1, data_format='NCHW'",
+    x="input",
+)
+resize_bilinear = adapt(resize.resize_bilinear, f"input, out_shape=None, scale=None, {_SIZE}", x="input")
+resize_nearest = adapt(
+    resize.resize_nearest,
+    "input, out_shape=None, scale=None, name=None, actual_shape=None, align_corners=True, data_format='NCHW'",
+    x="input",
+)
+gather = adapt(indexing.gather, "input, index, overwrite=True", x="input")
+gather_nd = adapt(indexing.gather_nd, "input, index, name=None", x="input")
+scatter = adapt(indexing.scatter, "input, index, updates, name=None, overwrite=True", x="input")
+scatter_nd_add = adapt(indexing.scatter_nd_add, "ref, index, updates, name=None", x="ref")
+expand = adapt(indexing.expand, "x, expand_times, name=None", times="expand_times")
+expand_as = adapt(indexing.expand_as, "x, target_tensor, name=None", target="target_tensor")
+where = adapt(indexing.where, "condition")
+shape = adapt(indexing.shape, "input", x="input")
+size = adapt(indexing.size, "input", x="input")
+clip = adapt(basic.clip, "x, min, max, name=None", low="min", high="max")
+clip_by_norm = adapt(basic.clip_by_norm, "x, max_norm, name=None")
+mean = adapt(L.mean, "x, name=None")
+maxout = adapt(resize.maxout, "x, groups, name=None, axis=1")
+space_to_depth = adapt(resize.space_to_depth, "x, blocksize, name=None")
+pixel_shuffle = adapt(resize.pixel_shuffle, "x, upscale_factor")
+shuffle_channel = adapt(resize.shuffle_channel, "x, group, name=None")
+log_loss = adapt(loss.log_loss, "input, label, epsilon=0.0001, name=None", probability="input")
+cos_sim = adapt(loss.cos_sim, "X, Y", x="X", y="Y")
+add_position_encoding = adapt(sequence.add_position_encoding, "input, alpha, beta, name=None", x="input")
+bilinear_tensor_product = adapt(
+    L.bilinear_tensor_product, "x, y, size, act=None, name=None, param_attr=None, bias_attr=None"
+)
+merge_selected_rows = adapt(basic.merge_selected_rows, "x, name=None")
+get_tensor_from_selected_rows = adapt(basic.get_tensor_from_selected_rows, "x, name=None")
+continuous_value_model = adapt(norms.continuous_value_model, "input, cvm, use_cvm=True", x="input")
+linear_chain_crf = adapt(L.linear_chain_crf, "input, label, param_attr=None, length=None", x="input")
+crf_decoding = adapt(L.crf_decoding, "input, param_attr, label=None, length=None", x="input")
+uniform_random = adapt(
+    random.uniform_random, "shape, dtype='float32', min=-1.0, max=1.0, seed=0", low="min", high="max"
+)
+gaussian_random = adapt(random.gaussian_random, "shape, mean=0.0, std=1.0, seed=0, dtype='float32'")
+
+for _name in ("sum", "mean", "max", "min", "prod", "all", "any"):
+    globals()[f"reduce_{_name}"] = adapt(
+        getattr(basic, f"reduce_{_name}"), "input, dim=None, keep_dim=False, name=None", x="input"
+    )
+for _name in ("add", "sub", "mul", "div", "max", "min", "pow"):
+    globals()[f"elementwise_{_name}"] = adapt(
+        getattr(basic, f"elementwise_{_name}"), "x, y, axis=-1, act=None, name=None"
+    )
+for _name in ("mod", "floordiv"):
+    globals()[f"elementwise_{_name}"] = adapt(
+        getattr(basic, f"elementwise_{_name}"), "x, y, axis=-1, act=None, name=None"
+    )
+
+
+def scale(
+    x: Any, scale: float = 1.0, bias: float = 0.0, bias_after_scale: bool = True, act: Any = None, name: Any = None
+) -> Any:
+    """scale * x + bias, or scale * (x + bias)."""
+    with named(name):
+        attrs = {"scale": float(scale), "bias": float(bias), "bias_after_scale": bias_after_scale}
+        value = to_core(x)
+        layer = value.draft.names.mint("scale")
+        made = basic.layer("scale", {"X": value}, value.dtype, attrs, name=layer)
+        return wrap(basic.activation(layer, made, act))
+
+
+def sum(x: Any) -> Any:
+    """The sum of several tensors of one shape."""
+    return wrap(basic.sums(to_core(x if several(x) else [x])))
+
+
+def one_hot(input: Any, depth: Any, allow_out_of_range: bool = False) -> Any:
+    """A row of `depth` elements for each id [..., 1], 1 at the id."""
+    attrs = {"depth": int(depth), "allow_out_of_range": allow_out_of_range}
+    return wrap(basic.layer("one_hot", {"X": to_core(input)}, dtype_of("float32"), attrs).stopped())
+
+
+def autoincreased_step_counter(counter_name: str | None = None, begin: int = 1, step: int = 1) -> Any:
+    """A counter (int64 [1]) that goes up in every run."""
+    return wrap(basic.step_counter(live(), counter_name or "@STEP_COUNTER@", begin, step))
+
+
+def ctc_greedy_decoder(
+    input: Any, blank: int, input_length: Any = None, padding_value: int = 0, name: Any = None
+) -> Any:
+    """The likeliest label of every step, without blanks and repetitions."""
+    value = to_core(input)
+    with named(name):
+        layer = value.draft.names.mint("ctc_greedy_decoder")
+        _, best = basic.layer_outputs(
+            "top_k", {"X": value}, {"Out": value.dtype, "Indices": dtype_of("int64")}, {"k": 1}, name=layer
+        )
+        if input_length is None:
+            outputs = {"Output": dtype_of("int64")}
+            return wrap(
+                basic.layer_outputs(
+                    "ctc_align", {"Input": best}, outputs, {"merge_repeated": True, "blank": blank}, name=layer
+                )[0]
+            )
+        squeezed = tensor.squeeze(best, [2])
+        attrs = {"merge_repeated": True, "blank": blank, "padding_value": padding_value}
+        outputs = {"Output": dtype_of("int64"), "OutputLength": dtype_of("int64")}
+        inputs = {"Input": squeezed, "InputLength": to_core(input_length)}
+        return tuple(wrap(basic.layer_outputs("ctc_align", inputs, outputs, attrs, name=layer)))
+
+
+def chunk_eval(
+    input: Any,
+    label: Any,
+    chunk_scheme: str,
+    num_chunk_types: int,
+    excluded_chunk_types: Any = None,
+    seq_length: Any = None,
+) -> Any:
+    """Precision, recall and F1 of chunks (as in `IOB`), and how many were inferred, labelled and right."""
+    kinds = {"Precision": "float32", "Recall": "float32", "F1-Score": "float32"}
+    kinds |= dict.fromkeys(("NumInferChunks", "NumLabelChunks", "NumCorrectChunks"), "int64")
+    inputs = {"Inference": to_core(input), "Label": to_core(label)}
+    if seq_length is not None:
+        inputs["SeqLength"] = to_core(seq_length)
+    attrs = {
+        "num_chunk_types": num_chunk_types,
+        "chunk_scheme": chunk_scheme,
+        "excluded_chunk_types": list(excluded_chunk_types or []),
+    }
+    outputs = {slot: dtype_of(kind) for slot, kind in kinds.items()}
+    return tuple(wrap(basic.layer_outputs("chunk_eval", inputs, outputs, attrs)))
+
+
+def filter_by_instag(ins: Any, ins_tag: Any, filter_tag: Any, is_lod: bool, out_val_if_empty: int = 0) -> Any:
+    """The instances that carry one of the tags, and their weights."""
+    from pstranspile.layers.tags import filter_by_instag as core
+
+    values = (to_core(ins), to_core(ins_tag), to_core(filter_tag))
+    made = core(*values, is_lod, out_val_if_empty=out_val_if_empty)
+    return wrap(list(made))
+
+
+def rank(input: Any) -> Any:
+    """How many dims a tensor has, as a variable."""
+    return wrap(basic.fill_constant(live(), [1], dtype_of("int32"), len(input.shape)))
+
+
+def dice_loss(input: Any, label: Any, epsilon: float = 1e-05, name: Any = None) -> Any:
+    """One minus twice the overlap of probabilities and labels over their sum."""
+    hot: Value = tensor.one_hot(to_core(label), input.shape[-1])
+    value, along = to_core(input), list(range(1, len(input.shape)))
+    inside = basic.reduce_sum(value * hot, along)
+    both = basic.reduce_sum(value, along) + basic.reduce_sum(hot, along)
+    return wrap(basic.reduce_mean((inside * 2.0 / (both + epsilon)) * -1.0 + 1.0))
+
+
+def spectral_norm(weight: Any, dim: int = 0, power_iters: int = 1, eps: float = 1e-12, name: Any = None) -> Any:
+    """The weight divided by its largest singular value, which a few steps of power iteration estimate."""
+    from math import prod
+
+    from pstranspile.layers.initializers import Normal
+
+    value = to_core(weight)
+    high = value.shape[dim]
+    with named(name):
+        layer = value.draft.names.mint("spectral_norm")
+        sides = [
+            create_parameter(value.draft, layer, None, [length], value.dtype, default=Normal(0.0, 1.0)).stopped()
+            for length in (high, prod(value.shape) // high)
+        ]
+        inputs = {"Weight": value, "U": sides[0], "V": sides[1]}
+        attrs = {"dim": dim, "power_iters": power_iters, "eps": eps}
+        return wrap(basic.layer("spectral_norm", inputs, value.dtype, attrs, name=layer))
+
+
+globals().update({name: layer for name, layer in vars(single).items() if hasattr(layer, "__signature__")})
+__getattr__ = names_of_fluid(__name__, globals())
+renamed_all({name: value for name, value in globals().items() if getattr(value, "__signature__", None) is not None})

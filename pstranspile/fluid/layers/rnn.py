@@ -1,0 +1,89 @@
+"""Fluid's `layers.rnn`: recurrent layers over sequences, and search by beams."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pstranspile.fluid.layers.adapt import adapt, named, renamed_all, to_core, wrap
+from pstranspile.fluid.missing import names_of_fluid
+from pstranspile.fluid.vartype import dtype_of
+from pstranspile.layers import basic, recurrent
+
+_GATES = "gate_activation='sigmoid', cell_activation='tanh', candidate_activation='tanh'"
+
+dynamic_lstm = adapt(
+    recurrent.dynamic_lstm,
+    "input, size, h_0=None, c_0=None, param_attr=None, bias_attr=None, use_peepholes=True, is_reverse=False, "
+    f"{_GATES}, dtype='float32', name=None",
+    x="input",
+)
+dynamic_gru = adapt(
+    recurrent.dynamic_gru,
+    "input, size, param_attr=None, bias_attr=None, is_reverse=False, gate_activation='sigmoid', "
+    "candidate_activation='tanh', h_0=None, origin_mode=False",
+    x="input",
+)
+gru_unit = adapt(
+    recurrent.gru_unit,
+    "input, hidden, size, param_attr=None, bias_attr=None, activation='tanh', gate_activation='sigmoid', "
+    "origin_mode=False",
+    x="input",
+)
+lstm_unit = adapt(
+    recurrent.lstm_unit,
+    "x_t, hidden_t_prev, cell_t_prev, forget_bias=0.0, param_attr=None, bias_attr=None, name=None",
+    x="x_t",
+    hidden="hidden_t_prev",
+    cell="cell_t_prev",
+)
+_dynamic_lstmp = adapt(
+    recurrent.dynamic_lstmp,
+    "input, size, proj_size, param_attr=None, bias_attr=None, use_peepholes=True, is_reverse=False, "
+    f"{_GATES}, proj_activation='tanh', dtype='float32', name=None, h_0=None, c_0=None, cell_clip=0.0, proj_clip=0.0",
+    x="input",
+)
+
+
+def dynamic_lstmp(*args: Any, **options: Any) -> Any:
+    """An LSTM over sequences whose output is projected: the projection and the cell of every step."""
+    for clip in ("cell_clip", "proj_clip"):
+        if options.get(clip, 0.0) is None:
+            options.pop(clip)
+    return _dynamic_lstmp(*args, **options)
+
+
+def beam_search(
+    pre_ids: Any,
+    pre_scores: Any,
+    ids: Any,
+    scores: Any,
+    beam_size: int,
+    end_id: int,
+    level: int = 0,
+    is_accumulated: bool = True,
+    name: str | None = None,
+    return_parent_idx: bool = False,
+) -> Any:
+    """One step of a search: the best `beam_size` continuations, their scores, and with `return_parent_idx` of whom."""
+    value = to_core(pre_scores)
+    inputs = {"pre_ids": to_core(pre_ids), "pre_scores": value, "scores": to_core(scores)}
+    if ids is not None:
+        inputs["ids"] = to_core(ids)
+    outputs = {"selected_ids": dtype_of("int64"), "selected_scores": value.dtype, "parent_idx": dtype_of("int32")}
+    attrs = {"level": level, "beam_size": beam_size, "end_id": end_id, "is_accumulated": is_accumulated}
+    with named(name):
+        made = wrap(basic.layer_outputs("beam_search", inputs, outputs, attrs))
+    return tuple(made) if return_parent_idx else tuple(made[:2])
+
+
+def beam_search_decode(ids: Any, scores: Any, beam_size: int, end_id: int, name: str | None = None) -> Any:
+    """The sentences of a search, and their scores, from what its steps have left in arrays."""
+    inputs = {"Ids": to_core(ids), "Scores": to_core(scores)}
+    outputs = {"SentenceIds": dtype_of("int64"), "SentenceScores": dtype_of("int64")}
+    with named(name):
+        attrs = {"beam_size": beam_size, "end_id": end_id}
+        return tuple(wrap(basic.layer_outputs("beam_search_decode", inputs, outputs, attrs)))
+
+
+__getattr__ = names_of_fluid(__name__, globals())
+renamed_all({name: value for name, value in globals().items() if getattr(value, "__signature__", None) is not None})

@@ -1,0 +1,212 @@
+"""Fluid's `layers.tensor`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pstranspile.fluid.layers.adapt import adapt, live, one_op, renamed_all, to_core, wrap
+from pstranspile.fluid.missing import names_of_fluid
+from pstranspile.fluid.param_attr import ParamAttr, attr_of
+from pstranspile.fluid.plain import several
+from pstranspile.fluid.variable import Variable
+from pstranspile.fluid.vartype import dtype_of
+from pstranspile.ir.attributes import Floats, Ints
+from pstranspile.ir.model import TensorType, Var
+from pstranspile.ir.types import DType
+from pstranspile.layers import basic, indexing, metric, parameters, tensor
+
+concat = adapt(tensor.concat, "input, axis=0, name=None", values="input")
+cast = adapt(basic.cast, "x, dtype")
+argmax = adapt(metric.arg_max, "x, axis=0")
+argmin = adapt(indexing.arg_min, "x, axis=0")
+argsort = adapt(indexing.argsort, "input, axis=-1, descending=False, name=None", x="input")
+reverse = adapt(indexing.reverse, "x, axis")
+diag = one_op("diag", "diagonal", "Diagonal=diagonal")
+isfinite = one_op("isfinite", "x", "X=x", "Out:bool")
+has_inf = one_op("isinf", "x", "X=x", "Out:bool")
+has_nan = one_op("isnan", "x", "X=x", "Out:bool")
+zeros_like = one_op("fill_zeros_like", "x, out=None", "X=x")
+ones_like = one_op("fill_any_like", "x, out=None", "X=x", value=1.0)
+kron = one_op("kron", "x, y, out=None, name=None", "X=x Y=y")
+trace = one_op("trace", "input, offset=0, dim1=0, dim2=1, out=None, name=None", "Input=input", attrs="offset dim1 dim2")
+tril = one_op("tril_triu", "input, diagonal=0, name=None", "X=input", attrs="diagonal", lower=True)
+triu = one_op("tril_triu", "input, diagonal=0, name=None", "X=input", attrs="diagonal", lower=False)
+tensor_array_to_tensor = one_op(
+    "tensor_array_to_tensor",
+    "input, axis=1, name=None, use_stack=False",
+    "X=input",
+    "Out OutIndex:int32*",
+    "axis use_stack",
+)
+fill_constant_batch_size_like = adapt(
+    tensor.fill_constant_batch_size_like,
+    "input, shape, dtype, value, input_dim_idx=0, output_dim_idx=0, force_cpu=False",
+    like="input",
+    input_dim="input_dim_idx",
+    output_dim="output_dim_idx",
+)
+
+
+def create_tensor(dtype: Any, name: str | None = None, persistable: bool = False) -> Any:
+    """A variable that nothing has written yet."""
+    draft = live()
+    minted = name or draft.names.mint("create_tensor")
+    return wrap(draft.declare(Var(minted, tensor=TensorType(dtype_of(dtype), ()), persistable=persistable)))
+
+
+def create_parameter(
+    shape: Any,
+    dtype: Any,
+    name: str | None = None,
+    attr: Any = None,
+    is_bias: bool = False,
+    default_initializer: Any = None,
+) -> Any:
+    """A parameter by itself."""
+    draft = live()
+    chosen = ParamAttr(name=name) if attr is None else attr_of(attr)
+    layer = draft.names.mint("create_parameter")
+    start = None if default_initializer is None else default_initializer.core()
+    return wrap(
+        parameters.create_parameter(
+            draft, layer, chosen.core(draft), list(shape), dtype_of(dtype), is_bias=is_bias, default=start
+        )
+    )
+
+
+def create_global_var(
+    shape: Any, value: float, dtype: Any, persistable: bool = False, force_cpu: bool = False, name: str | None = None
+) -> Any:
+    """A variable that the start-up program fills with `value`."""
+    draft = live()
+    layer = draft.names.mint("global_var")
+    made = name or draft.names.mint(layer)
+    kind = TensorType(dtype_of(dtype), tuple(shape))
+    draft.stop_gradient.add(made)
+    basic.initialised(draft, made, kind, value, force_cpu=force_cpu)
+    if not persistable:
+        for block in (draft.blocks[0], draft.startup):
+            block.vars[made] = block.vars[made]._replace(persistable=False)
+    return draft.program.global_block().var(made)
+
+
+def fill_constant(shape: Any, dtype: Any, value: Any, force_cpu: bool = False, out: Any = None) -> Any:
+    """A tensor of dims `shape`, every element `value`."""
+    kind, draft = dtype_of(dtype), live()
+    if isinstance(shape, Variable) or any(isinstance(dim, Variable) for dim in shape) or isinstance(value, Variable):
+        return _filled_at_run_time(shape, kind, value, force_cpu, out)
+    if out is None:
+        return wrap(basic.fill_constant(draft, [int(dim) for dim in shape], kind, value, force_cpu=force_cpu))
+    draft.names.mint("fill_constant")
+    text = str(int(value)) if kind in (DType.INT64, DType.INT32) else str(float(value))
+    attrs = {
+        "shape": [int(dim) for dim in shape],
+        "dtype": kind,
+        "value": float(value),
+        "str_value": text,
+        "force_cpu": force_cpu,
+    }
+    draft.op("fill_constant", {}, {"Out": to_core(out)}, attrs)
+    out.stop_gradient = True
+    return out
+
+
+def _filled_at_run_time(shape: Any, kind: DType, value: Any, force_cpu: bool, out: Any) -> Any:
+    inputs: dict[str, Any] = {}
+    attrs: dict[str, Any] = {"dtype": kind, "force_cpu": force_cpu}
+    if isinstance(value, Variable):
+        inputs["ValueTensor"] = to_core(value)
+    else:
+        attrs["value"] = float(value)
+    if isinstance(shape, Variable):
+        inputs["ShapeTensor"] = to_core(shape)
+    else:
+        attrs["shape"] = [-1 if isinstance(dim, Variable) else int(dim) for dim in shape]
+        if any(isinstance(dim, Variable) for dim in shape):
+            inputs["ShapeTensorList"] = [
+                to_core(dim) if isinstance(dim, Variable) else basic.fill_constant(live(), [1], DType.INT32, dim)
+                for dim in shape
+            ]
+    made = basic.layer_outputs("fill_constant", inputs, {"Out": kind if out is None else to_core(out)}, attrs)[0]
+    return wrap(made.stopped())
+
+
+def zeros(shape: Any, dtype: Any, force_cpu: bool = False) -> Any:
+    """A tensor of zeros."""
+    return fill_constant(shape, dtype, 0.0, force_cpu)
+
+
+def ones(shape: Any, dtype: Any, force_cpu: bool = False) -> Any:
+    """A tensor of ones."""
+    return fill_constant(shape, dtype, 1.0, force_cpu)
+
+
+def sums(input: Any, out: Any = None) -> Any:
+    """The sum of several tensors of one shape, into `out` if given."""
+    values = to_core(input if several(input) else [input])
+    written = values[0].dtype if out is None else to_core(out)
+    return wrap(basic.layer_outputs("sum", {"X": values}, {"Out": written})[0])
+
+
+def assign(input: Any, output: Any = None) -> Any:
+    """A copy of a variable, or the elements of an array; into `output` if given."""
+    target = None if output is None else to_core(output)
+    if isinstance(input, Variable):
+        return wrap(basic.assign(to_core(input), target))
+    array = np.asarray(input)
+    kinds = {
+        "b": ("bool_values", "bool", Ints),
+        "f": ("fp32_values", "float32", Floats),
+        "i": ("int32_values", "int32", Ints),
+    }
+    if array.dtype.kind not in kinds:
+        raise TypeError(f"assign takes arrays of floats, integers and truth values, not of {array.dtype}")
+    slot, dtype, made = kinds[array.dtype.kind]
+    if array.dtype == np.int64:
+        slot, dtype = "int64_values", "int64"
+    draft = live()
+    layer = draft.names.mint("assign")
+    out = target or draft.temporary(layer, dtype_of(dtype))
+    elements = made(array.astype(dtype).ravel().tolist())
+    draft.op("assign_value", None, {"Out": out}, {"shape": array.shape, "dtype": dtype_of(dtype), slot: elements})
+    return wrap(out)
+
+
+def _number(value: Any, dtype: DType) -> Any:
+    return to_core(value) if isinstance(value, Variable) else basic.fill_constant(live(), [1], dtype, value)
+
+
+def range(start: Any, end: Any, step: Any, dtype: Any) -> Any:
+    """Numbers from start to end (which is left out), `step` apart."""
+    kind = dtype_of(dtype)
+    inputs = {slot: _number(value, kind) for slot, value in (("Start", start), ("End", end), ("Step", step))}
+    return wrap(basic.layer("range", inputs, kind).stopped())
+
+
+def linspace(start: Any, stop: Any, num: Any, dtype: Any) -> Any:
+    """`num` numbers from start to stop, evenly apart."""
+    kind = dtype_of(dtype)
+    inputs = {"Start": _number(start, kind), "Stop": _number(stop, kind), "Num": _number(num, DType.INT32)}
+    return wrap(basic.layer("linspace", inputs, kind))
+
+
+def eye(num_rows: int, num_columns: int | None = None, batch_shape: Any = None, dtype: Any = "float32") -> Any:
+    """The unit matrix; with `batch_shape` as many of it."""
+    kind, draft = dtype_of(dtype), live()
+    out = draft.temporary(draft.names.mint("eye"), kind, stop_gradient=True)
+    attrs = {"num_rows": num_rows, "num_columns": num_columns or num_rows, "dtype": kind}
+    draft.op("eye", {}, {"Out": out}, attrs)
+    if not batch_shape:
+        return wrap(out)
+    out = (
+        tensor.unsqueeze(out, [0] * 1)
+        if len(batch_shape) == 1
+        else tensor.reshape(out, [1] * len(batch_shape) + [num_rows, num_columns or num_rows])
+    )
+    return wrap(indexing.expand(out, [*batch_shape, 1, 1]))
+
+
+__getattr__ = names_of_fluid(__name__, globals())
+renamed_all({name: value for name, value in globals().items() if getattr(value, "__signature__", None) is not None})

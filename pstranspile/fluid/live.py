@@ -1,0 +1,95 @@
+"""A draft over two of Fluid's programs: what is made in it stands in them at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pstranspile.fluid import unique_name
+from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.model import MAIN, STARTUP, Module
+from pstranspile.ir.model import Program as FrozenProgram
+from pstranspile.ir.roles import OpRole
+from pstranspile.layers.draft import Draft, Value
+from pstranspile.layers.names import Scopes
+
+SCOPES = [Scopes()]
+"""The name scopes in use; there is one tree for all programs, as in Fluid."""
+
+
+class LiveDraft(Draft):
+    """The draft of a main and a start-up program of Fluid's interface. It keeps nothing itself."""
+
+    def __init__(self, program: Any, startup_program: Any):
+        self.program = program
+        self.startup_program = startup_program
+        self.blocks = program.drafts
+        self.startup = startup_program.drafts[0]
+        self.stop_gradient = program.stopped
+        self.clips = program.clips
+        self.regularizers = program.regularizers
+        self.origin = None
+
+    @property
+    def names(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The counters in use."""
+        return unique_name.generator()
+
+    @property
+    def scopes(self) -> Scopes:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The name scopes in use."""
+        return SCOPES[0]
+
+    @property
+    def current(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The index of the block that ops are made in."""
+        return self.program.current_block_idx
+
+    @current.setter
+    def current(self, block: int) -> None:
+        self.program.current_block_idx = block
+
+    @property
+    def role(self) -> OpRole:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The role of ops that are made."""
+        return self.program.role
+
+    @role.setter
+    def role(self, role: OpRole) -> None:
+        self.program.role = role
+
+    @property
+    def role_vars(self) -> tuple[str, ...]:  # pyright: ignore
+        """The role variables of ops that are made."""
+        return self.program.role_vars
+
+    @role_vars.setter
+    def role_vars(self, names: tuple[str, ...]) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        self.program.role_vars = names
+
+    @property
+    def seed(self) -> int:
+        """The random seed of the start-up program."""
+        return self.startup_program.random_seed
+
+    @property
+    def main_seed(self) -> int:
+        """The random seed of the main program."""
+        return self.program.random_seed
+
+    def main(self) -> FrozenProgram:
+        """The main program as it stands now."""
+        return self.program.freeze()
+
+    def module(self) -> Module:
+        """Both programs as they stand now."""
+        return Module(FrozenMap({MAIN: self.program.freeze(), STARTUP: self.startup_program.freeze()}))
+
+    def sibling(self) -> Draft:
+        """A draft of another, empty main program with the same start-up program."""
+        other = type(self.program)()
+        other.random_seed = self.program.random_seed
+        return LiveDraft(other, self.startup_program)
+
+    def value(self, name: str) -> Value:
+        """A variable of the main program as layers take it."""
+        return Value(self, name)

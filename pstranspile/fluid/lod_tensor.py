@@ -1,0 +1,122 @@
+"""Ragged tensors under Fluid's names, and what makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from typing import Any
+
+import numpy as np
+
+from pstranspile.fluid.vartype import dtype_of, vartype_of
+from pstranspile.values import LoDTensor as CoreLoDTensor
+
+
+class LoDTensor:
+    """A tensor whose rows may be grouped into sequences; `set` and `set_lod` fill it."""
+
+    def __init__(self, data: Any = None, lod: Sequence[Sequence[int]] = ()):
+        self._data = None if data is None else np.asarray(data)
+        self._lod = [list(map(int, level)) for level in lod]
+
+    @property
+    def data(self) -> Any:
+        """The elements. Raises RuntimeError before anything was set."""
+        if self._data is None:
+            raise RuntimeError("the tensor holds nothing yet")
+        return self._data
+
+    def set(self, data: Any, place: Any = None) -> None:
+        """Sets the elements; the tensor keeps a copy."""
+        self._data = np.array(data)
+
+    def lod(self) -> list[list[int]]:
+        """The offsets of each level."""
+        return self._lod
+
+    def set_lod(self, lod: Sequence[Sequence[int]]) -> None:
+        """Sets the offsets of each level."""
+        self._lod = [list(map(int, level)) for level in lod]
+
+    def recursive_sequence_lengths(self) -> list[list[int]]:
+        """How long the sequences of each level are."""
+        return [[end - start for start, end in pairwise(level)] for level in self.lod()]
+
+    def set_recursive_sequence_lengths(self, lengths: Sequence[Sequence[int]]) -> None:
+        """Sets how long the sequences of each level are."""
+        self.set_lod([[0, *accumulate(level)] for level in lengths])
+
+    def has_valid_recursive_sequence_lengths(self) -> bool:
+        """Whether the levels fit each other and the rows."""
+        lengths = self.recursive_sequence_lengths()
+        counts = [len(level) for level in lengths[1:]] + [len(self.data)]
+        return all(sum(level) == count for level, count in zip(lengths, counts, strict=True))
+
+    def shape(self) -> list[int]:
+        """The dims."""
+        return list(self.data.shape)
+
+    def _dtype(self) -> Any:
+        return vartype_of(dtype_of(self.data.dtype))
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return np.asarray(self.data, dtype)
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.data[index]
+
+    def __repr__(self) -> str:
+        return f"LoDTensor(lod={self.lod()}, dims={self.shape()})\n{self.data}"
+
+    def core(self) -> Any:
+        """The value as runs take it: a plain array where there is no LoD."""
+        return CoreLoDTensor(self.data, self.lod()) if self.lod() else self.data
+
+
+class LoDTensorArray(list[LoDTensor]):
+    """Several tensors in order."""
+
+
+def from_core(value: Any) -> Any:
+    """A value of a run as scripts take it."""
+    if isinstance(value, CoreLoDTensor):
+        return LoDTensor(value.data, value.lod)
+    if isinstance(value, list):
+        return LoDTensorArray(from_core(item) for item in value)  # pyright: ignore[reportUnknownVariableType]
+    return LoDTensor(value) if isinstance(value, np.ndarray) else value
+
+
+def to_core(value: Any) -> Any:
+    """A value of a script as runs take it."""
+    return value.core() if isinstance(value, LoDTensor) else value
+
+
+def create_lod_tensor(data: Any, recursive_seq_lens: Any, place: Any = None) -> LoDTensor:
+    """A ragged tensor from an array, another tensor, or a list of sequences of numbers.
+
+    Raises ValueError when the lengths don't fit the rows.
+    """
+    if isinstance(data, LoDTensor):
+        data = data.data
+    if isinstance(data, list):
+        lengths = [len(sequence) for sequence in data]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        if [lengths] != [list(level) for level in recursive_seq_lens]:
+            raise ValueError(f"the sequences have the lengths {lengths}, not {recursive_seq_lens}")
+        data = np.concatenate([np.asarray(s) for s in data]).reshape(-1, 1)  # pyright: ignore[reportUnknownVariableType]
+        data = data.astype("int64") if data.dtype.kind in "iu" else data
+    result = LoDTensor(np.asarray(data))
+    result.set_recursive_sequence_lengths(recursive_seq_lens)
+    if not result.has_valid_recursive_sequence_lengths():
+        raise ValueError(f"the lengths {recursive_seq_lens} don't fit {len(result)} rows")
+    return result
+
+
+def create_random_int_lodtensor(
+    recursive_seq_lens: Any, base_shape: Sequence[int], place: Any, low: int, high: int
+) -> LoDTensor:
+    """A ragged tensor of random whole numbers from low to high, both included."""
+    rows = sum(recursive_seq_lens[-1])
+    return create_lod_tensor(np.random.randint(low, high + 1, [rows, *base_shape]).astype("int64"), recursive_seq_lens)

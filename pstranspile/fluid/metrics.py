@@ -1,0 +1,190 @@
+"""Fluid's `metrics`: figures over the batches of an epoch, from what steps fetch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pstranspile.fluid.missing import names_of_fluid
+
+
+class MetricBase:
+    """The base of metrics: `update` takes a batch, `eval` gives the figure, `reset` begins anew."""
+
+    def __init__(self, name: str | None = None):
+        self._name = name or type(self).__name__
+
+    def reset(self) -> None:
+        """Begins anew: numbers are zero and lists empty."""
+        for key, value in list(vars(self).items()):
+            if not key.startswith("_"):
+                setattr(self, key, type(value)())
+
+    def get_config(self) -> dict[str, Any]:
+        """What the metric has counted, by name."""
+        return {key: value for key, value in vars(self).items() if not key.startswith("_")}
+
+    def update(self, preds: Any, labels: Any) -> None:
+        """Takes a batch."""
+        raise NotImplementedError(f"{type(self).__name__} says nothing of update")
+
+    def eval(self) -> Any:
+        """The figure over all batches."""
+        raise NotImplementedError(f"{type(self).__name__} says nothing of eval")
+
+
+class CompositeMetric(MetricBase):
+    """Several metrics of the same predictions and labels."""
+
+    def __init__(self, name: str | None = None):
+        super().__init__(name)
+        self._metrics: list[MetricBase] = []
+
+    def add_metric(self, metric: MetricBase) -> None:
+        """Adds a metric. Raises ValueError for anything else."""
+        if not isinstance(metric, MetricBase):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError("add_metric takes a metric")
+        self._metrics.append(metric)
+
+    def update(self, preds: Any, labels: Any) -> None:
+        """Takes a batch."""
+        for metric in self._metrics:
+            metric.update(preds, labels)
+
+    def eval(self) -> list[Any]:
+        """The figures of all."""
+        return [metric.eval() for metric in self._metrics]
+
+
+class Precision(MetricBase):
+    """The share of rows predicted 1 that are 1."""
+
+    def __init__(self, name: str | None = None):
+        super().__init__(name)
+        self.tp = self.fp = 0
+
+    def update(self, preds: Any, labels: Any) -> None:
+        """Takes probabilities and labels of 0 and 1."""
+        chosen, right = np.rint(np.asarray(preds)).ravel() == 1, np.asarray(labels).ravel() == 1
+        self.tp += int(np.sum(chosen & right))
+        self.fp += int(np.sum(chosen & ~right))
+
+    def eval(self) -> float:
+        """The share."""
+        return self.tp / (self.tp + self.fp) if self.tp + self.fp else 0.0
+
+
+class Recall(MetricBase):
+    """The share of rows that are 1 that are predicted 1."""
+
+    def __init__(self, name: str | None = None):
+        super().__init__(name)
+        self.tp = self.fn = 0
+
+    def update(self, preds: Any, labels: Any) -> None:
+        """Takes probabilities and labels of 0 and 1."""
+        chosen, right = np.rint(np.asarray(preds)).ravel() == 1, np.asarray(labels).ravel() == 1
+        self.tp += int(np.sum(chosen & right))
+        self.fn += int(np.sum(~chosen & right))
+
+    def eval(self) -> float:
+        """The share."""
+        return self.tp / (self.tp + self.fn) if self.tp + self.fn else 0.0
+
+
+class Accuracy(MetricBase):
+    """The mean of accuracies, each with a weight."""
+
+    def __init__(self, name: str | None = None):
+        super().__init__(name)
+        self.value = self.weight = 0.0
+
+    def update(self, value: Any, weight: Any) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Takes the accuracy of a batch, and how much it counts. Raises ValueError for a negative weight."""
+        if weight < 0:
+            raise ValueError("a weight is not negative")
+        self.value += float(np.asarray(value).ravel()[0]) * weight
+        self.weight += weight
+
+    def eval(self) -> float:
+        """The mean. Raises ValueError before any batch."""
+        if not self.weight:
+            raise ValueError("there was no batch yet: call update first")
+        return self.value / self.weight
+
+
+class ChunkEvaluator(MetricBase):
+    """Precision, recall and F1 of chunks, from the counts of `layers.chunk_eval`."""
+
+    def __init__(self, name: str | None = None):
+        super().__init__(name)
+        self.num_infer_chunks = self.num_label_chunks = self.num_correct_chunks = 0
+
+    def update(self, num_infer_chunks: Any, num_label_chunks: Any, num_correct_chunks: Any) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Takes the counts of a batch."""
+        for key, value in (
+            ("num_infer_chunks", num_infer_chunks),
+            ("num_label_chunks", num_label_chunks),
+            ("num_correct_chunks", num_correct_chunks),
+        ):
+            setattr(self, key, getattr(self, key) + int(np.asarray(value).ravel()[0]))
+
+    def eval(self) -> tuple[float, float, float]:
+        """Precision, recall, F1."""
+        right = self.num_correct_chunks
+        precision = right / self.num_infer_chunks if self.num_infer_chunks else 0.0
+        recall = right / self.num_label_chunks if self.num_label_chunks else 0.0
+        return precision, recall, 2 * precision * recall / (precision + recall) if right else 0.0
+
+
+class EditDistance(MetricBase):
+    """The mean distance of sequences, and the share of sequences with errors."""
+
+    def __init__(self, name: str | None = None):
+        super().__init__(name)
+        self.total_distance, self.seq_num, self.instance_error = 0.0, 0, 0
+
+    def update(self, distances: Any, seq_num: Any) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Takes the distances of a batch, and how many sequences it has."""
+        count = int(np.asarray(seq_num).ravel()[0])
+        self.instance_error += count - int(np.sum(np.asarray(distances) == 0))
+        self.total_distance += float(np.sum(distances))
+        self.seq_num += count
+
+    def eval(self) -> tuple[float, float]:
+        """Mean distance, share of sequences with errors. Raises ValueError before any batch."""
+        if not self.seq_num:
+            raise ValueError("there was no batch yet: call update first")
+        return self.total_distance / self.seq_num, self.instance_error / self.seq_num
+
+
+class Auc(MetricBase):
+    """The area under the ROC curve, from counts of probabilities in `num_thresholds` buckets."""
+
+    def __init__(self, name: str | None = None, curve: str = "ROC", num_thresholds: int = 4095):
+        super().__init__(name)
+        self._curve, self._buckets = curve, num_thresholds
+        self._positive, self._negative = np.zeros((2, num_thresholds + 1))
+
+    def reset(self) -> None:
+        """Begins anew."""
+        self._positive, self._negative = np.zeros((2, self._buckets + 1))
+
+    def update(self, preds: Any, labels: Any) -> None:
+        """Takes probabilities [n, 2], the second column that of 1, and labels."""
+        places = (np.asarray(preds)[:, -1] * self._buckets).astype(int)
+        right = np.asarray(labels).ravel().astype(bool)
+        np.add.at(self._positive, places[right], 1.0)
+        np.add.at(self._negative, places[~right], 1.0)
+
+    def eval(self) -> float:
+        """The area, 0 while there are rows of one kind only."""
+        positive, negative = (np.cumsum(counts[::-1]) for counts in (self._positive, self._negative))
+        if not (positive[-1] and negative[-1]):
+            return 0.0
+        above, right = np.concatenate([[0.0], positive]), np.concatenate([[0.0], negative])
+        return float(np.sum((right[1:] - right[:-1]) * (above[1:] + above[:-1]) / 2.0) / positive[-1] / negative[-1])
+
+
+__getattr__ = names_of_fluid(__name__, globals())

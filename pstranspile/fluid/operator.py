@@ -1,0 +1,164 @@
+"""Ops of Fluid's programs: views on the ops that the program's blocks hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pstranspile.fluid.plain import several
+from pstranspile.fluid.variable import Variable
+from pstranspile.ir.attributes import BlockRef, BlockRefs
+from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.model import Op
+from pstranspile.ir.roles import OpRole
+
+ROLE, ROLE_VARS = "op_role", "op_role_var"
+
+
+class Operator:
+    """An op of a block. What it is changes with the methods that begin with an underscore, as in Fluid."""
+
+    def __init__(self, block: Any, op: Op):
+        self.block = block
+        self.frozen = op
+
+    def __repr__(self) -> str:
+        return self.to_string(True)
+
+    def to_string(self, throw_on_error: bool = True) -> str:
+        """The op as text: what it writes, its type, what it reads."""
+        sides = [
+            ", ".join(f"{slot}={list(names)}" for slot, names in slots.items())
+            for slots in (self.frozen.outputs, self.frozen.inputs)
+        ]
+        return f"{{{sides[0]}}} = {self.type}({sides[1]})"
+
+    @property
+    def desc(self) -> Operator:
+        """The op itself: descriptions have the same methods here."""
+        return self
+
+    @property
+    def type(self) -> str:
+        """The op type."""
+        return self.frozen.type
+
+    @property
+    def idx(self) -> int:
+        """The op's place in its block."""
+        return next(index for index, op in enumerate(self.block.ops) if op is self)
+
+    def input(self, name: str) -> list[str]:
+        """The variables of an input slot."""
+        return list(self.frozen.inputs.get(name, ()))
+
+    def output(self, name: str) -> list[str]:
+        """The variables of an output slot."""
+        return list(self.frozen.outputs.get(name, ()))
+
+    @property
+    def input_names(self) -> list[str]:
+        """The input slots."""
+        return list(self.frozen.inputs)
+
+    @property
+    def output_names(self) -> list[str]:
+        """The output slots."""
+        return list(self.frozen.outputs)
+
+    @property
+    def input_arg_names(self) -> list[str]:
+        """All variables read."""
+        return list(self.frozen.input_names)
+
+    @property
+    def output_arg_names(self) -> list[str]:
+        """All variables written."""
+        return list(self.frozen.output_names)
+
+    @property
+    def attr_names(self) -> list[str]:
+        """The attributes that the op carries."""
+        return [*self.frozen.attrs, *([ROLE] if self.frozen.role is not None else ()), ROLE_VARS]
+
+    def has_attr(self, name: str) -> bool:
+        """Whether the op carries an attribute."""
+        return name in self.attr_names
+
+    def attr(self, name: str) -> Any:
+        """The value of an attribute. Raises ValueError for one that the op does not carry."""
+        if name == ROLE:
+            return int(self.frozen.role or 0)
+        if name == ROLE_VARS:
+            return list(self.frozen.role_vars or ())
+        if name not in self.frozen.attrs:
+            raise ValueError(f"{self.type} has no attribute {name}; it has {', '.join(sorted(self.frozen.attrs))}")
+        value = self.frozen.attrs[name]
+        if isinstance(value, BlockRef):
+            return self.block.program.block(int(value))
+        return list(value) if isinstance(value, tuple) else value
+
+    def all_attrs(self) -> dict[str, Any]:
+        """All attributes by name."""
+        return {name: self.attr(name) for name in self.attr_names}
+
+    def _change(self, op: Op) -> None:
+        self.block.replace(self, op)
+
+    def _set_attr(self, name: str, val: Any) -> None:
+        """Sets an attribute."""
+        op = self.frozen
+        if name == ROLE:
+            self._change(op._replace(role=OpRole(int(val))))
+        elif name == ROLE_VARS:
+            self._change(op._replace(role_vars=tuple(val)))
+        else:
+            from pstranspile.layers.attributes import attributes
+
+            made = attributes(op.type, {name: plain(val)})
+            self._change(op._replace(attrs=FrozenMap({**op.attrs, **made})))
+
+    set_attr = _set_attr
+
+    def _rename_input(self, old_name: str, new_name: str) -> None:
+        """Reads another variable in place of one."""
+        self._change(self.frozen._replace(inputs=_renamed(self.frozen.inputs, old_name, new_name)))
+
+    def _rename_output(self, old_name: str, new_name: str) -> None:
+        """Writes another variable in place of one."""
+        self._change(self.frozen._replace(outputs=_renamed(self.frozen.outputs, old_name, new_name)))
+
+    def set_input(self, slot: str, names: Sequence[str]) -> None:
+        """Sets the variables of an input slot."""
+        self._change(self.frozen._replace(inputs=FrozenMap({**self.frozen.inputs, slot: tuple(names)})))
+
+    def set_output(self, slot: str, names: Sequence[str]) -> None:
+        """Sets the variables of an output slot."""
+        self._change(self.frozen._replace(outputs=FrozenMap({**self.frozen.outputs, slot: tuple(names)})))
+
+
+def _renamed(slots: Mapping[str, tuple[str, ...]], old: str, new: str) -> FrozenMap[str, tuple[str, ...]]:
+    return FrozenMap({slot: tuple(new if name == old else name for name in names) for slot, names in slots.items()})
+
+
+def plain(value: Any) -> Any:
+    """An attribute as scripts give it, in plain Python values and references to blocks."""
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if hasattr(value, "drafts_index"):  # a Block
+        return BlockRef(value.drafts_index)
+    if several(value) and value and hasattr(value[0], "drafts_index"):
+        return BlockRefs(block.drafts_index for block in value)
+    return value
+
+
+def names_in(held: Any) -> list[str]:
+    """The names of what scripts put into a slot: variables or names, one or several."""
+    items = held if several(held) else [held]
+    return [
+        item.name if isinstance(item, Variable) else item.decode() if isinstance(item, bytes) else str(item)
+        for item in items
+        if item is not None
+    ]

@@ -1,0 +1,237 @@
+"""Fluid's `optimizer`: what appends backward and update ops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from pstranspile import autodiff
+from pstranspile.autodiff.minimize import apply_gradients
+from pstranspile.fluid.averages import ExponentialMovingAverage as ExponentialMovingAverage
+from pstranspile.fluid.averages import ModelAverage as ModelAverage
+from pstranspile.fluid.backward import append_backward
+from pstranspile.fluid.framework import default_startup_program, program_guard
+from pstranspile.fluid.missing import names_of_fluid, refused
+from pstranspile.fluid.variable import Variable
+from pstranspile.layers.draft import Value
+
+Pairs = list[tuple[Any, Any]]
+
+
+class Optimizer:
+    """The base of optimizers: `minimize` appends gradients and updates to the program of a loss."""
+
+    kind: Callable[..., autodiff.Optimizer]
+    type: str | None = None
+
+    def __init__(
+        self,
+        learning_rate: Any,
+        parameter_list: Any = None,
+        regularization: Any = None,
+        grad_clip: Any = None,
+        name: str | None = None,
+        **settings: Any,
+    ):
+        if not isinstance(learning_rate, int | float | Variable):
+            raise TypeError(f"a learning rate is a number or a variable, not a {type(learning_rate).__name__}")
+        self.regularization, self._grad_clip = regularization, grad_clip
+        self._learning_rate, self._name, self._parameters = learning_rate, name or "", parameter_list
+        self.settings = settings
+        self._rates: dict[int, tuple[Any, str]] = {}
+
+    def core(self, program: Any, rate: Any) -> autodiff.Optimizer:
+        """The optimizer as `pstranspile.autodiff` has it."""
+        return type(self).kind(
+            learning_rate=rate,
+            regularizer=None if self.regularization is None else self.regularization.core(),
+            clip=None if self._grad_clip is None else self._grad_clip.core(program),
+            name=self._name,
+            **{key: value.value if isinstance(value, Variable) else value for key, value in self.settings.items()},
+        )
+
+    def _rate_for(self, program: Any) -> Any:
+        if isinstance(self._learning_rate, Variable):
+            return self._learning_rate.value
+        known = self._rates.get(id(program))
+        return program.live().value(known[1]) if known is not None else float(self._learning_rate)
+
+    def _global_learning_rate(self, program: Any = None) -> Any:
+        """The variable of the learning rate, None before the first `minimize`."""
+        from pstranspile.fluid.framework import default_main_program
+
+        program = program or default_main_program()
+        if isinstance(self._learning_rate, Variable):
+            return self._learning_rate
+        known = self._rates.get(id(program))
+        return None if known is None else program.global_block().var(known[1])
+
+    def backward(
+        self,
+        loss: Variable,
+        startup_program: Any = None,
+        parameter_list: Any = None,
+        no_grad_set: Any = None,
+        callbacks: Any = None,
+    ) -> Pairs:
+        """Appends the gradients of `loss`; gives parameters and gradients in pairs."""
+        with program_guard(loss.block.program, startup_program or default_startup_program()):
+            return append_backward(loss, parameter_list or self._parameters, no_grad_set, callbacks)
+
+    def apply_gradients(self, params_grads: Pairs) -> list[Any]:
+        """Appends clipping, weight decay and updates for these pairs; gives the ops that update."""
+        program = params_grads[0][0].block.program
+        live = program.live()
+        before = len(live.blocks[0].ops)
+        pairs = [autodiff.ParamGrad(p.name, None if g is None else g.name) for p, g in params_grads]
+        rate = self._rate_for(program)
+        apply_gradients(live, pairs, self.core(program, rate), rate)
+        made = program.global_block().ops[-(len(live.blocks[0].ops) - before) :]
+        updates = [op for op in made if "Param" in op.input_names]
+        if not isinstance(rate, Value) and updates and updates[0].input("LearningRate"):
+            self._rates[id(program)] = program, _whole_rate(program, updates)
+        return updates
+
+    def apply_optimize(self, loss: Variable, startup_program: Any, params_grads: Pairs) -> list[Any]:
+        """As `apply_gradients`, with initial values in `startup_program`."""
+        with program_guard(loss.block.program, startup_program or default_startup_program()):
+            return self.apply_gradients(params_grads)
+
+    def minimize(
+        self, loss: Variable, startup_program: Any = None, parameter_list: Any = None, no_grad_set: Any = None
+    ) -> tuple[list[Any], Pairs]:
+        """Appends what trains the parameters on `loss`; gives the updates, and parameters with their gradients."""
+        if not isinstance(loss, Variable):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"minimize takes the variable of a loss, not a {type(loss).__name__}")
+        pairs = self.backward(loss, startup_program, parameter_list, no_grad_set)
+        return self.apply_optimize(loss, startup_program, pairs), pairs
+
+
+def _whole_rate(program: Any, updates: Iterable[Any]) -> str:
+    """The learning rate itself, where some parameters have a factor on it."""
+    names = [name for op in updates for name in op.input("LearningRate")]
+    kept = program.global_block().draft.vars
+    return next((name for name in names if kept[name].persistable), names[0])
+
+
+def _optimizer(name: str, kind: Callable[..., autodiff.Optimizer], fluid: str, **renamed: str) -> Any:
+    """An optimizer class with Fluid's signature: `fluid` are its own arguments, with defaults."""
+    from pstranspile.fluid.layers.adapt import bound, signature_of
+
+    tail = "parameter_list=None, regularization=None, grad_clip=None, name=None"
+    first, _, last = fluid.partition(" | ")
+    if "parameter_list" in first:
+        first, _, middle = first.partition(", parameter_list=None")
+        tail = tail.replace("parameter_list=None", f"parameter_list=None{middle}")
+    signature = signature_of(", ".join(part for part in (first, tail, last) if part))
+    common = ("parameter_list", "regularization", "grad_clip", "name", "learning_rate")
+
+    def start(self: Optimizer, *args: Any, **options: Any) -> None:
+        given = bound(name, signature, args, options)
+        own = {renamed.get(key, key): value for key, value in given.items() if key not in common}
+        Optimizer.__init__(self, **{key: given[key] for key in common}, **own)
+
+    doc = f"Fluid's {name}: {(kind.__doc__ or '').strip()}"
+    return type(name, (Optimizer,), {"__init__": start, "kind": staticmethod(kind), "type": name, "__doc__": doc})
+
+
+_ADAM = "beta1=0.9, beta2=0.999"
+SGD = SGDOptimizer = _optimizer("SGD", autodiff.SGD, "learning_rate")
+Momentum = MomentumOptimizer = _optimizer(
+    "Momentum", autodiff.Momentum, "learning_rate, momentum, parameter_list=None, use_nesterov=False"
+)
+Adagrad = AdagradOptimizer = _optimizer(
+    "Adagrad", autodiff.Adagrad, "learning_rate, epsilon=1e-06 | initial_accumulator_value=0.0"
+)
+Adam = AdamOptimizer = _optimizer(
+    "Adam", autodiff.Adam, f"learning_rate=0.001, {_ADAM}, epsilon=1e-08 | lazy_mode=False"
+)
+Adamax = AdamaxOptimizer = _optimizer("Adamax", autodiff.Adamax, f"learning_rate=0.001, {_ADAM}, epsilon=1e-08")
+Dpsgd = DpsgdOptimizer = _optimizer(
+    "Dpsgd", autodiff.Dpsgd, "learning_rate=0.001, clip=0.9, batch_size=0.999, sigma=1e-08", clip="clip_norm"
+)
+DecayedAdagrad = DecayedAdagradOptimizer = _optimizer(
+    "DecayedAdagrad", autodiff.DecayedAdagrad, "learning_rate, decay=0.95, epsilon=1e-06"
+)
+RMSProp = RMSPropOptimizer = _optimizer(
+    "RMSProp", autodiff.RMSProp, "learning_rate, rho=0.95, epsilon=1e-06, momentum=0.0, centered=False"
+)
+Ftrl = FtrlOptimizer = _optimizer("Ftrl", autodiff.Ftrl, "learning_rate, l1=0.0, l2=0.0, lr_power=-0.5")
+Adadelta = AdadeltaOptimizer = _optimizer("Adadelta", autodiff.Adadelta, "learning_rate, epsilon=1e-06, rho=0.95")
+LarsMomentum = LarsMomentumOptimizer = _optimizer(
+    "LarsMomentum", autodiff.LarsMomentum, "learning_rate, momentum, lars_coeff=0.001, lars_weight_decay=0.0005"
+)
+_Lamb = _optimizer(
+    "Lamb",
+    autodiff.Lamb,
+    f"learning_rate=0.001, lamb_weight_decay=0.01, {_ADAM}, epsilon=1e-06 | exclude_from_weight_decay_fn=None",
+    exclude_from_weight_decay_fn="exclude",
+)
+
+
+class LambOptimizer(_Lamb):  # pyright: ignore[reportUntypedBaseClass]
+    """Fluid's Lamb; `exclude_from_weight_decay_fn` says of a parameter whether it has no weight decay."""
+
+    def core(self, program: Any, rate: Any) -> autodiff.Optimizer:
+        """The optimizer as `pstranspile.autodiff` has it."""
+        from dataclasses import replace
+
+        made = Optimizer.core(self, program, rate)
+        without = self.settings.get("exclude")
+        block = program.global_block()
+
+        def excluded(name: str) -> bool:
+            return bool(without is not None and without(block.var(name)))
+
+        assert isinstance(made, autodiff.Lamb)
+        return replace(made, exclude=excluded if without is not None else None)
+
+
+class LookaheadOptimizer:
+    """An optimizer with slow copies of the parameters, which every `k` steps move by `alpha` towards the fast ones."""
+
+    def __init__(self, inner_optimizer: Optimizer, alpha: float = 0.5, k: int = 5):
+        self.inner_optimizer, self.alpha, self.k = inner_optimizer, alpha, k
+
+    def minimize(self, loss: Variable, startup_program: Any = None) -> Any:
+        """Appends the inner optimizer's ops and those of the copies."""
+        made = self.inner_optimizer.minimize(loss, startup_program)
+        program = loss.block.program
+        autodiff.lookahead(program.live(startup_program), self.alpha, self.k)
+        return made
+
+
+class RecomputeOptimizer(Optimizer):
+    """Fluid's optimizer that computes parts twice to save memory; here values are kept, and the result is the same."""
+
+    def __init__(self, optimizer: Optimizer):
+        self.inner = optimizer
+
+    def _set_checkpoints(self, checkpoints: Any) -> None:
+        """Takes the values that Fluid keeps; here all are."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["inner"], name)
+
+    def minimize(
+        self, loss: Variable, startup_program: Any = None, parameter_list: Any = None, no_grad_set: Any = None
+    ) -> Any:
+        """As the inner optimizer."""
+        return self.inner.minimize(loss, startup_program, parameter_list, no_grad_set)
+
+
+class DGCMomentumOptimizer:
+    """Fluid's deep gradient compression, which needs GPUs and is refused."""
+
+    def __init__(self, *_: Any, **__: Any):
+        raise refused("optimizer.DGCMomentumOptimizer", "it compresses gradients between GPUs; take Momentum")
+
+
+class PipelineOptimizer:
+    """Fluid's pipelines of devices, which are refused."""
+
+    def __init__(self, *_: Any, **__: Any):
+        raise refused("optimizer.PipelineOptimizer", "a program runs on one device; take its inner optimizer")
+
+
+__getattr__ = names_of_fluid(__name__, globals())

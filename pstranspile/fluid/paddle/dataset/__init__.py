@@ -1,0 +1,8 @@
+"""Fluid's `paddle.dataset`: readers of public data sets whose files are there."""
+
+from pstranspile.fluid.paddle.dataset import cifar as cifar
+from pstranspile.fluid.paddle.dataset import common as common
+from pstranspile.fluid.paddle.dataset import imdb as imdb
+from pstranspile.fluid.paddle.dataset import imikolov as imikolov
+from pstranspile.fluid.paddle.dataset import mnist as mnist
+from pstranspile.fluid.paddle.dataset import uci_housing as uci_housing

@@ -1,0 +1,43 @@
+"""The prices of houses in Boston: 13 scaled features, and the price."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from pstranspile.fluid.paddle.dataset.common import download
+
+feature_names = ["CRIM", "ZN", "INDUS", "CHAS", "NOX", "RM", "AGE", "DIS", "RAD", "TAX", "PTRATIO", "B", "LSTAT"]
+_AT = "http://paddlemodels.bj.bcebos.com/uci_housing/housing.data"
+
+
+def load_data(filename: str, feature_num: int = 14, ratio: float = 0.8) -> tuple[Any, Any]:
+    """The rows to train and to test on, features less their mean, divided by their range."""
+    data = np.fromfile(filename, sep=" ").reshape(-1, feature_num)
+    features = data[:, :-1]
+    span = features.max(axis=0) - features.min(axis=0)
+    data[:, :-1] = (features - features.sum(axis=0) / len(data)) / span
+    at = int(len(data) * ratio)
+    return data[:at], data[at:]
+
+
+def _reader(part: int) -> Callable[[], Iterator[Any]]:
+    rows = load_data(download(_AT, "uci_housing", ""))[part]
+
+    def samples() -> Iterator[Any]:
+        for row in rows:
+            yield row[:-1], row[-1:]
+
+    return samples
+
+
+def train() -> Callable[[], Iterator[Any]]:
+    """The rows to train on."""
+    return _reader(0)
+
+
+def test() -> Callable[[], Iterator[Any]]:
+    """The rows to test on."""
+    return _reader(1)

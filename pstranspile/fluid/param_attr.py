@@ -1,0 +1,79 @@
+"""Attributes of parameters under Fluid's names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pstranspile.fluid.missing import refused
+from pstranspile.fluid.plain import several
+from pstranspile.layers import parameters as core
+from pstranspile.layers.draft import Draft
+
+
+class ParamAttr:
+    """What a parameter shall be like: its name, how it starts, how it is trained."""
+
+    def __init__(
+        self,
+        name: str | None = None,
+        initializer: Any = None,
+        learning_rate: float = 1.0,
+        regularizer: Any = None,
+        trainable: bool = True,
+        do_model_average: bool = True,
+    ):
+        self.name = name
+        self.initializer = initializer
+        self.learning_rate = learning_rate
+        self.regularizer = regularizer
+        self.trainable = trainable
+        self.do_model_average = do_model_average
+
+    @staticmethod
+    def _to_attr(arg: Any) -> Any:
+        """The attributes that an argument of a layer stands for; False for no parameter."""
+        return attr_of(arg)
+
+    def core(self, draft: Draft) -> core.ParamAttr:
+        """The attributes as layers of this package take them."""
+        start = None if self.initializer is None else self.initializer.core()
+        decay = None if self.regularizer is None else self.regularizer.core()
+        return core.ParamAttr(self.name, start, float(self.learning_rate), decay, self.trainable)
+
+
+class WeightNormParamAttr(ParamAttr):
+    """Fluid's weight normalisation, which is refused: parameters are trained as they are."""
+
+    def __init__(self, dim: int | None = None, **_: Any):
+        raise refused("WeightNormParamAttr", "train the parameter itself with ParamAttr")
+
+
+def attr_of(given: Any) -> Any:
+    """A ParamAttr for what a layer's `param_attr` may be: None, True, a name, an initializer, attributes, ...
+
+    False stays False, for no parameter; of a list each. Raises TypeError for anything else.
+    """
+    if several(given):
+        return [attr_of(item) for item in given]  # pyright: ignore[reportUnknownVariableType]
+    if given is None or given is True:
+        return ParamAttr()
+    if given is False or isinstance(given, ParamAttr):
+        return given
+    if isinstance(given, str):
+        return ParamAttr(name=given)
+    from pstranspile.fluid.initializer import Initializer
+    from pstranspile.fluid.regularizer import WeightDecayRegularizer
+
+    if isinstance(given, Initializer):
+        return ParamAttr(initializer=given)
+    if isinstance(given, WeightDecayRegularizer):
+        return ParamAttr(regularizer=given)
+    raise TypeError(f"a parameter is described by a ParamAttr, not by a value of type {type(given).__name__}")
+
+
+def core_attr(given: Any, draft: Draft) -> Any:
+    """What a layer of this package takes for a `param_attr` or `bias_attr` of Fluid."""
+    attr = attr_of(given)
+    if isinstance(attr, list):
+        return [core_attr(item, draft) for item in attr]  # pyright: ignore[reportUnknownVariableType]
+    return False if attr is False else attr.core(draft)

@@ -1,0 +1,251 @@
+"""Fluid's mutable programs over the frozen ones."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from pstranspile.fluid.block import Block
+from pstranspile.fluid.live import LiveDraft
+from pstranspile.fluid.plain import several
+from pstranspile.fluid.variable import Parameter, Variable
+from pstranspile.ir.distribution import Distribution
+from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.model import Block as FrozenBlock
+from pstranspile.ir.model import Program as FrozenProgram
+from pstranspile.ir.roles import OpRole
+from pstranspile.layers.draft import FLUID_VERSION, BlockDraft, Value
+
+
+class Program:
+    """A program that grows by layers. `freeze()` gives it as the value that compilers and runs take."""
+
+    def __init__(self) -> None:
+        self.drafts = [BlockDraft(FrozenBlock())]
+        self.stopped: set[str] = set()
+        """Variables that get no gradient."""
+        self.clips: dict[str, object] = {}
+        self.regularizers: dict[str, object] = {}
+        self.regularizer_objects: dict[str, object] = {}
+        self.readers: list[Any] = []
+        """Readers that give what runs of the program are fed."""
+        self.random_seed = 0
+        self.current_block_idx = 0
+        self.role = OpRole.FORWARD
+        self.role_vars: tuple[str, ...] = ()
+        self.distribution: Distribution | None = None
+        self.machine: Any = None
+        """The machine of a cluster that runs the program, None for one machine alone."""
+        self._version: int | None = FLUID_VERSION
+        self._blocks: list[Block] = []
+        self._frozen: tuple[object, FrozenProgram] | None = None
+
+    # as a value
+
+    def freeze(self) -> FrozenProgram:
+        """The program as a value; the same object as before if nothing has changed since."""
+        held = [(list(map(id, d.all_ops())), list(map(id, d.vars.values())), d.parent) for d in self.drafts]
+        key = (held, self.random_seed, self._version, self.distribution)
+        if self._frozen is None or self._frozen[0] != key:
+            blocks = tuple(draft.freeze() for draft in self.drafts)
+            self._frozen = key, FrozenProgram(blocks, self.random_seed, self._version, self.distribution)
+        return self._frozen[1]
+
+    def take(self, frozen: FrozenProgram) -> Program:
+        """Makes the program what the value is; gives it back."""
+        self.drafts[:] = [BlockDraft(block) for block in frozen.blocks]
+        self.random_seed, self._version = frozen.random_seed, frozen.version
+        self.distribution = frozen.distribution
+        self.current_block_idx = 0
+        del self._blocks[len(self.drafts) :]
+        return self
+
+    @staticmethod
+    def of(frozen: FrozenProgram) -> Program:
+        """A new program from a value."""
+        return Program().take(frozen)
+
+    def live(self, startup_program: Program | None = None) -> LiveDraft:
+        """The program, with the start-up program (default: the one in use) as layers of this package take them."""
+        return LiveDraft(self, startup_program or DEFAULTS[1])
+
+    def wrap(self, made: Any) -> Any:
+        """What a layer has made, as variables of this program; tuples and lists item by item."""
+        if isinstance(made, Value):
+            block = self.current_block()
+            found = block.find_var_recursive(made.name)
+            assert found is not None
+            return found
+        if several(made):
+            return [self.wrap(item) for item in made]  # pyright: ignore[reportUnknownVariableType]
+        return made
+
+    # blocks
+
+    @property
+    def blocks(self) -> list[Block]:
+        """All blocks, always the same objects."""
+        while len(self._blocks) < len(self.drafts):
+            self._blocks.append(Block(self, len(self._blocks)))
+        return self._blocks
+
+    @property
+    def num_blocks(self) -> int:
+        """How many blocks there are."""
+        return len(self.drafts)
+
+    def block(self, index: int) -> Block:
+        """The block of an index."""
+        return self.blocks[index]
+
+    def global_block(self) -> Block:
+        """Block 0."""
+        return self.blocks[0]
+
+    def current_block(self) -> Block:
+        """The block that layers make ops in."""
+        return self.blocks[self.current_block_idx]
+
+    def _create_block(self, parent_idx: int | None = None) -> Block:
+        """Adds a block inside the current one, or another one, and goes on in it."""
+        parent = self.current_block_idx if parent_idx is None else parent_idx
+        self.drafts.append(BlockDraft(FrozenBlock(parent=parent)))
+        self.current_block_idx = len(self.drafts) - 1
+        return self.current_block()
+
+    def _rollback(self) -> None:
+        """Goes on in the block around the current one."""
+        self.current_block_idx = self.current_block().parent_idx
+
+    create_block, rollback = _create_block, _rollback
+
+    # what scripts ask
+
+    @property
+    def desc(self) -> Program:
+        """The program itself: descriptions have the same methods here."""
+        return self
+
+    @property
+    def op_role(self) -> OpRole:
+        """The role of ops that are made."""
+        return self.role
+
+    def __repr__(self) -> str:
+        return self.to_string(True)
+
+    def to_string(self, throw_on_error: bool, with_details: bool = False) -> str:
+        """The program as text, block by block."""
+        return "\n".join(block.to_string(throw_on_error, with_details) for block in self.blocks)
+
+    def all_parameters(self) -> list[Parameter]:
+        """The parameters of all blocks."""
+        return [param for block in self.blocks for param in block.iter_parameters()]
+
+    def list_vars(self) -> Generator[Variable]:
+        """The variables of all blocks."""
+        for block in self.blocks:
+            yield from block.vars.values()
+
+    def serialize_to_string(self) -> bytes:
+        """The program as the bytes of a ProgramDesc."""
+        from pstranspile.interop.program_desc import program_to_bytes
+
+        return program_to_bytes(self.freeze())
+
+    @staticmethod
+    def parse_from_string(binary_str: bytes) -> Program:
+        """A program from the bytes of a ProgramDesc. Raises DiagnosticError for others."""
+        from pstranspile.interop.program_desc import program_from_bytes
+
+        return Program.of(program_from_bytes(binary_str, "<bytes>", "main"))
+
+    # copies
+
+    def clone(self, for_test: bool = False) -> Program:
+        """A copy; `for_test` leaves out what trains, and has ops that differ in tests behave as they do there."""
+        frozen = self.freeze()
+        copy = Program.of(for_testing(frozen) if for_test else frozen)
+        copy.stopped |= self.stopped
+        copy.readers = list(self.readers)
+        copy.regularizers, copy.clips = dict(self.regularizers), dict(self.clips)
+        copy.regularizer_objects = dict(self.regularizer_objects)
+        for block, other in zip(self.blocks, copy.blocks, strict=False):
+            for var in block.vars.values():
+                if var.is_data and other.has_var(var.name):
+                    other.var(var.name).is_data = True
+        return copy
+
+    def _prune(self, targets: Any) -> Program:
+        """What computes the targets, as a program of its own."""
+        from pstranspile.fluid.pruning import pruned
+
+        listed: list[Any] = [*targets] if several(targets) else [targets]
+        names: list[str] = [getattr(target, "name", target) for target in listed]
+        return Program.of(pruned(self.freeze(), names))
+
+    def _inference_optimize(self, prune_read_op: bool = True) -> Program:
+        """A copy whose ops behave as in tests; `prune_read_op` also leaves out ops that read."""
+        frozen = tested(self.freeze())
+        if prune_read_op:
+            main = frozen.main_block
+            kept = tuple(
+                op for op in main.ops if op.type not in ("read", "create_py_reader", "create_double_buffer_reader")
+            )
+            frozen = frozen._replace(blocks=(main._replace(ops=kept), *frozen.blocks[1:]))
+        return Program.of(frozen)
+
+    # guards
+
+    @contextmanager
+    def _roles(self, role: OpRole, names: Sequence[str]) -> Generator[None]:
+        before = self.role, self.role_vars
+        self.role, self.role_vars = role, tuple(names)
+        try:
+            yield
+        finally:
+            self.role, self.role_vars = before
+
+    def _optimized_guard(self, param_and_grads: Sequence[Any]) -> Any:
+        """Ops made in the block update these parameters."""
+        return self._roles(OpRole.OPTIMIZE, [getattr(var, "name", var) for var in param_and_grads])
+
+    def _lr_schedule_guard(self, is_with_opt: bool = False) -> Any:
+        """Ops made in the block compute learning rates."""
+        return self._roles(OpRole.LR_SCHED | (OpRole.OPTIMIZE if is_with_opt else OpRole.FORWARD), ())
+
+    def _backward_role_guard(self) -> Any:
+        """Ops made in the block compute gradients."""
+        return self._roles(OpRole.BACKWARD, ())
+
+
+DEFAULTS = [Program(), Program()]
+"""The main program in use, and the start-up program."""
+
+TRAINING = OpRole.BACKWARD | OpRole.OPTIMIZE | OpRole.LR_SCHED
+
+
+def tested(frozen: FrozenProgram) -> FrozenProgram:
+    """The program with every op set to behave as in tests."""
+    blocks = tuple(
+        block._replace(
+            ops=tuple(
+                op._replace(attrs=FrozenMap({**op.attrs, "is_test": True})) if "is_test" in op.attrs else op
+                for op in block.ops
+            )
+        )
+        for block in frozen.blocks
+    )
+    return frozen._replace(blocks=blocks)
+
+
+def for_testing(frozen: FrozenProgram) -> FrozenProgram:
+    """The forward part of a program, set to behave as in tests, with the variables that it uses."""
+    from pstranspile.fluid.pruning import with_used_variables
+
+    main = frozen.main_block
+    kept = tuple(op for op in main.ops if not (op.role or OpRole.FORWARD) & TRAINING)
+    if len(kept) < len(main.ops):
+        frozen = with_used_variables(frozen._replace(blocks=(main._replace(ops=kept), *frozen.blocks[1:])))
+    return tested(frozen)

@@ -1,0 +1,142 @@
+"""A run of a script: what `--ir`, `--check` and `--explain` do beside it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from pstranspile.compile import Compiled, compile
+from pstranspile.fluid import hooks
+from pstranspile.fluid.framework import default_main_program, default_startup_program
+from pstranspile.ir.diagnostics import DiagnosticError, render
+from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.model import MAIN, STARTUP, Module
+from pstranspile.job import Job
+
+USAGE = """\
+usage: python -m pstranspile.fluid [--ir DIR] [--check | --explain] [--pservers N|EP,EP] [--trainers N] SCRIPT [ARGS]
+
+Runs a script written for Fluid 1.8, with `import paddle` and `import paddle.fluid` meaning this package, in this
+process and in the Python processes that it starts.
+
+  --ir DIR        write what the script has built, and what it has transpiled
+  --check         instead of training: does the cluster train as the single machine does? (see `pstranspile check`)
+  --explain       instead of training: say what the machines of the cluster hold and send (see `pstranspile explain`)
+  --pservers, --trainers
+                  the cluster for --check and --explain, if the script itself does not transpile (default: 2 and 2)"""
+
+
+class Options(NamedTuple):
+    """What stands before the script, the script, and its own arguments."""
+
+    script: str
+    rest: list[str]
+    ir: str = ""
+    check: bool = False
+    explain: bool = False
+    pservers: str = "2"
+    trainers: str = "2"
+
+
+class Stopped(BaseException):
+    """The script has come to what was asked about, and is not run further."""
+
+
+def parsed(arguments: list[str]) -> Options | str:
+    """The options of a command line, or what is wrong with it."""
+    options, waiting = Options("", []), list(arguments)
+    while waiting and waiting[0].startswith("-"):
+        name, equals, value = waiting.pop(0).partition("=")
+        if name in ("--check", "--explain") and not equals:
+            options = options._replace(**{name[2:]: True})
+        elif name in ("--ir", "--pservers", "--trainers"):
+            if not equals and not waiting:
+                return f"{name} takes a value"
+            options = options._replace(**{name[2:]: value if equals else waiting.pop(0)})
+        else:
+            return f"there is no option {name}"
+    if options.check and options.explain:
+        return "--check can't be combined with --explain"
+    if not waiting:
+        return "name a script"
+    if not Path(waiting[0]).is_file():
+        return f"there is no file {waiting[0]}"
+    if not options.trainers.isdigit():
+        return f"--trainers takes a number, not {options.trainers!r}"
+    return options._replace(script=waiting[0], rest=waiting[1:])
+
+
+class Session:
+    """Watches a script, and does what the options ask."""
+
+    def __init__(self, options: Options):
+        self.options = options
+        self._compiled: list[Compiled] = []
+        self._status = 0
+
+    @contextmanager
+    def watching(self) -> Generator[None]:
+        """While the block runs the session is told what the script does; afterwards it writes what `--ir` asks for."""
+        hooks.WATCHERS.append(self)
+        try:
+            yield
+        finally:
+            hooks.WATCHERS.remove(self)
+            if self.options.ir:
+                self._write(Path(self.options.ir))
+
+    def transpiled(self, compiled: Compiled) -> None:
+        """A program was compiled for a cluster."""
+        self._compiled.append(compiled)
+        self._answer(compiled)
+
+    def training(self, module: Module) -> None:
+        """A program that trains is about to be run on one machine."""
+        if self.options.check or self.options.explain:
+            pservers = self.options.pservers
+            job = Job(int(pservers) if pservers.isdigit() else pservers, int(self.options.trainers))
+            self.transpiled(compile(module, job))
+
+    def _answer(self, compiled: Compiled) -> None:
+        if self.options.explain:
+            from pstranspile.explain import answer_text, explain_job, of_compiled
+
+            sys.stdout.write(answer_text(explain_job(of_compiled(compiled))))
+            raise Stopped
+        if self.options.check:
+            from pstranspile.proof.check import check
+            from pstranspile.proof.report import report_text
+
+            assert compiled.job is not None
+            made = check(compiled.source, compiled.job, result=compiled)
+            sys.stdout.write(report_text(made))
+            self._status = 0 if made.holds else 1
+            raise Stopped
+
+    def _write(self, folder: Path) -> None:
+        from pstranspile.explain.files import files_of
+        from pstranspile.interop.outputs import write_output, write_outputs
+        from pstranspile.ops.textual import print_module
+
+        folder.mkdir(parents=True, exist_ok=True)
+        for number, compiled in enumerate(self._compiled):
+            write_outputs(folder / f"job_{number}", dict(files_of(compiled)))
+        module = Module(FrozenMap({MAIN: default_main_program().freeze(), STARTUP: default_startup_program().freeze()}))
+        if self._compiled:
+            module = self._compiled[0].source
+        write_output(folder / "script.ir", print_module(module).encode())
+
+    def failed(self, problem: DiagnosticError) -> int:
+        """Prints findings; gives the exit status 1."""
+        sys.stderr.write(render(problem.diagnostics))
+        return 1
+
+    def end(self) -> int:
+        """The exit status: that of what was asked."""
+        if (self.options.check or self.options.explain) and not self._compiled:
+            print("python -m pstranspile.fluid: the script trains nothing", file=sys.stderr)
+            return 1
+        return self._status

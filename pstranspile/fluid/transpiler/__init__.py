@@ -1,0 +1,23 @@
+"""Fluid's `transpiler`: one program becomes those of a cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pstranspile.fluid.transpiler.collective import Collective as Collective
+from pstranspile.fluid.transpiler.collective import GradAllReduce as GradAllReduce
+from pstranspile.fluid.transpiler.collective import LocalSGD as LocalSGD
+from pstranspile.fluid.transpiler.collective import SingleProcessMultiThread as SingleProcessMultiThread
+from pstranspile.fluid.transpiler.config import DistributeTranspilerConfig as DistributeTranspilerConfig
+from pstranspile.fluid.transpiler.distribute_transpiler import DistributeTranspiler as DistributeTranspiler
+from pstranspile.fluid.transpiler.geo_sgd_transpiler import GeoSgdTranspiler as GeoSgdTranspiler
+from pstranspile.fluid.transpiler.ps_dispatcher import HashName as HashName
+from pstranspile.fluid.transpiler.ps_dispatcher import RoundRobin as RoundRobin
+
+
+def memory_optimize(input_program: Any, *_: Any, **__: Any) -> None:
+    """Nothing, as in Fluid 1.8: values are forgotten after their last use anyway."""
+
+
+def release_memory(input_program: Any, skip_opt_set: Any = None) -> None:
+    """Nothing, as in Fluid 1.8: values are forgotten after their last use anyway."""

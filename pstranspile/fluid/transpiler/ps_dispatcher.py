@@ -1,0 +1,7 @@
+"""Fluid's `transpiler.ps_dispatcher`: which server holds what."""
+
+from pstranspile.plan.dispatch import Dispatcher as PSDispatcher
+from pstranspile.plan.dispatch import HashName as HashName
+from pstranspile.plan.dispatch import RoundRobin as RoundRobin
+
+_ = PSDispatcher

@@ -1,0 +1,284 @@
+"""Variables and parameters of Fluid's programs: views on declarations, which live in the program's blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from pstranspile.fluid.vartype import VarType, dtype_of, numpy_name, vartype_of
+from pstranspile.ir.model import ParameterInfo, TensorType, Var
+from pstranspile.ir.types import VarKind
+from pstranspile.layers.draft import Value
+
+
+class VariableDesc:
+    """What scripts ask of `variable.desc`."""
+
+    def __init__(self, variable: Variable):
+        self._variable = variable
+
+    def name(self) -> str:
+        """The variable's name."""
+        return self._variable.name
+
+    def shape(self) -> tuple[int, ...]:
+        """The declared dims."""
+        return self._variable.shape
+
+    def set_shape(self, shape: Sequence[int]) -> None:
+        """Declares other dims."""
+        self._variable.redeclare(shape=tuple(int(dim) for dim in shape))
+
+    def dtype(self) -> VarType:
+        """The element type."""
+        return self._variable.dtype
+
+    def type(self) -> VarType:
+        """The kind of variable."""
+        return self._variable.type
+
+    def persistable(self) -> bool:
+        """Whether the variable is kept from run to run."""
+        return self._variable.persistable
+
+    def lod_level(self) -> int:
+        """How deep the sequences nest."""
+        return self._variable.lod_level
+
+
+class Variable:
+    """A variable of a block, by name; the operators make the ops that Fluid makes for them."""
+
+    def __init__(self, block: Any, name: str):
+        self.block = block
+        self.name = name
+        self.error_clip: Any = None
+        self.is_data = False
+
+    def __repr__(self) -> str:
+        return self.to_string(True)
+
+    __str__ = __repr__
+    __hash__ = object.__hash__
+
+    @property
+    def var(self) -> Var:
+        """The declaration. Raises ValueError when the block has no such variable any more."""
+        result = self.block.draft.vars.get(self.name)
+        if result is None:
+            raise ValueError(f"block {self.block.idx} has no variable {self.name}")
+        return result
+
+    @property
+    def value(self) -> Value:
+        """The variable as layers of this package take it."""
+        return self.block.program.live().value(self.name)
+
+    @property
+    def desc(self) -> VariableDesc:
+        """The declaration under the names of Fluid's descriptions."""
+        return VariableDesc(self)
+
+    def redeclare(self, **changes: Any) -> None:
+        """Declares the variable with other fields of its `TensorType`."""
+        tensor = self.var.tensor or TensorType(dtype_of("float32"), ())
+        self.block.draft.vars[self.name] = self.var._replace(tensor=tensor._replace(**changes))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The dims; -1 where one is known at run time only."""
+        return self.var.shape
+
+    @property
+    def dtype(self) -> VarType:
+        """The element type."""
+        dtype = self.var.dtype
+        return vartype_of(dtype) if dtype is not None else VarType.FP32
+
+    @property
+    def lod_level(self) -> int:
+        """How deep the sequences nest."""
+        tensor = self.var.tensor
+        return tensor.lod_level if tensor is not None else 0
+
+    @property
+    def type(self) -> VarType:
+        """The kind of variable."""
+        return VarType(self.var.kind.value)
+
+    @property
+    def persistable(self) -> bool:
+        """Whether the variable is kept from run to run."""
+        return self.var.persistable
+
+    @persistable.setter
+    def persistable(self, persistable: bool) -> None:
+        self.block.draft.vars[self.name] = self.var._replace(persistable=bool(persistable))
+
+    @property
+    def stop_gradient(self) -> bool:
+        """Whether the variable gets no gradient."""
+        return self.name in self.block.program.stopped
+
+    @stop_gradient.setter
+    def stop_gradient(self, stop: bool) -> None:
+        (self.block.program.stopped.add if stop else self.block.program.stopped.discard)(self.name)
+
+    @property
+    def grad_name(self) -> str:
+        """The name of the gradient."""
+        return f"{self.name}@GRAD"
+
+    @property
+    def op(self) -> Any:
+        """The op of the block that wrote the variable last."""
+        return next((op for op in reversed(self.block.ops) if self.name in op.output_arg_names), None)
+
+    def to_string(self, throw_on_error: bool = True, with_details: bool = False) -> str:
+        """The declaration as text."""
+        kept = ", persistable" if self.persistable else ""
+        if self.var.tensor is None:
+            return f"{self.name}: {self.type!r}{kept}"
+        level = f", lod_level={self.lod_level}" if self.lod_level else ""
+        dims = ", ".join(map(str, self.shape))
+        return f"{self.name}: {self.type.name}.{numpy_name(self.dtype)}[{dims}]{level}{kept}"
+
+    def astype(self, dtype: Any) -> Variable:
+        """The variable converted to another element type."""
+        from pstranspile.layers import basic
+
+        return self.block.program.wrap(basic.cast(self.value, dtype_of(dtype)))
+
+    def __getitem__(self, index: Any) -> Variable:
+        from pstranspile.fluid.indexing import item
+
+        return item(self, index)
+
+    def __len__(self) -> int:
+        if self.type is VarType.LOD_TENSOR_ARRAY:
+            raise TypeError(f"the length of {self.name} is known at run time only: use layers.array_length")
+        if not self.shape or self.shape[0] < 0:
+            raise TypeError(f"the length of {self.name} is known at run time only: its dims are {list(self.shape)}")
+        return self.shape[0]
+
+    def __iter__(self) -> Any:
+        return (self[index] for index in range(len(self)))
+
+    def __bool__(self) -> bool:
+        return True  # as every object in Fluid's static graph, whatever the variable holds at run time
+
+    def __neg__(self) -> Variable:
+        return self.block.program.wrap(-self.value)
+
+
+def operand(value: Any) -> Any:
+    """What stands beside a variable in an expression, as layers of this package take it."""
+    if isinstance(value, Variable):
+        return value.value
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _operator(name: str) -> Callable[[Variable, Any], Variable]:
+    def method(self: Variable, other: Any) -> Variable:
+        other = operand(other)
+        if not isinstance(other, Value | int | float):
+            return NotImplemented
+        return self.block.program.wrap(getattr(Value, name)(self.value, other))
+
+    method.__name__ = name
+    return method
+
+
+def _equal(self: Variable, other: Any) -> Any:
+    other = operand(other)
+    if not isinstance(other, Value | int | float):
+        return NotImplemented
+    return self.block.program.wrap(self.value.equal(other))
+
+
+def _not_equal(self: Variable, other: Any) -> Any:
+    other = operand(other)
+    if not isinstance(other, Value | int | float):
+        return NotImplemented
+    return self.block.program.wrap(self.value.not_equal(other))
+
+
+for _name in [
+    "__add__",
+    "__radd__",
+    "__sub__",
+    "__rsub__",
+    "__mul__",
+    "__rmul__",
+    "__truediv__",
+    "__rtruediv__",
+    "__pow__",
+    "__rpow__",
+    "__floordiv__",
+    "__mod__",
+    "__lt__",
+    "__le__",
+    "__gt__",
+    "__ge__",
+]:
+    setattr(Variable, _name, _operator(_name))
+Variable.__div__ = Variable.__truediv__  # type: ignore[attr-defined]
+Variable.__eq__ = _equal
+Variable.__ne__ = _not_equal
+Variable.__hash__ = object.__hash__
+
+
+class Parameter(Variable):
+    """A variable that training changes."""
+
+    def __init__(self, block: Any, name: str):
+        super().__init__(block, name)
+        self.do_model_average: bool | None = None
+        self.gradient_clip_attr: Any = None
+
+    @property
+    def info(self) -> ParameterInfo:
+        """What is kept of a parameter beside its declaration."""
+        return self.var.parameter or ParameterInfo()
+
+    def _change(self, **changes: Any) -> None:
+        self.block.draft.vars[self.name] = self.var._replace(parameter=self.info._replace(**changes))
+
+    @property
+    def trainable(self) -> bool:
+        """Whether training changes the parameter."""
+        return self.info.trainable
+
+    @trainable.setter
+    def trainable(self, trainable: bool) -> None:
+        self._change(trainable=bool(trainable))
+
+    @property
+    def is_distributed(self) -> bool:
+        """Whether the parameter is a table that lies on servers only."""
+        return self.info.is_distributed
+
+    @is_distributed.setter
+    def is_distributed(self, distributed: bool) -> None:
+        self._change(is_distributed=bool(distributed))
+
+    @property
+    def optimize_attr(self) -> dict[str, float]:
+        """The factor on the optimizer's learning rate."""
+        return {"learning_rate": self.info.learning_rate}
+
+    @optimize_attr.setter
+    def optimize_attr(self, attributes: dict[str, float]) -> None:
+        self._change(learning_rate=float(attributes.get("learning_rate", 1.0)))
+
+    @property
+    def regularizer(self) -> Any:
+        """The weight decay of the parameter, None for the optimizer's."""
+        return self.block.program.regularizer_objects.get(self.name)
+
+
+def kind_of(given: Any) -> VarKind:
+    """A kind of variable given as Fluid's scripts do."""
+    return VarKind(int(given)) if given is not None else VarKind.LOD_TENSOR

@@ -1,0 +1,73 @@
+"""Element types and kinds of variables under Fluid's names."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+
+from pstranspile.ir.types import DType, element_type
+from pstranspile.values import NUMPY_TYPES
+
+
+class VarType(IntEnum):
+    """Fluid's `core.VarDesc.VarType`: element types and kinds of variables, by Fluid's numbers."""
+
+    BOOL = 0
+    INT16 = 1
+    INT32 = 2
+    INT64 = 3
+    FP16 = 4
+    FP32 = 5
+    FP64 = 6
+    LOD_TENSOR = 7
+    SELECTED_ROWS = 8
+    FEED_MINIBATCH = 9
+    FETCH_LIST = 10
+    STEP_SCOPES = 11
+    LOD_RANK_TABLE = 12
+    LOD_TENSOR_ARRAY = 13
+    PLACE_LIST = 14
+    READER = 15
+    RAW = 17
+    TUPLE = 18
+    SIZE_T = 19
+    UINT8 = 20
+    INT8 = 21
+
+    def __repr__(self) -> str:
+        return f"VarType.{self.name}"
+
+    __str__ = __repr__
+
+
+class VarDesc:
+    """Fluid's `core.VarDesc`, of which scripts take `VarType`."""
+
+    VarType = VarType
+
+
+def dtype_of(given: Any) -> DType:
+    """An element type given as Fluid's scripts do: a VarType, a name (`float32`), or numpy's type.
+
+    Raises ValueError for anything that names no element type.
+    """
+    if isinstance(given, DType):
+        return given
+    if isinstance(given, int):
+        return DType(int(given))
+    try:
+        return element_type(np.dtype(given).name)
+    except TypeError:
+        raise ValueError(f"{given!r} names no element type, such as 'float32' or 'int64'") from None
+
+
+def vartype_of(dtype: DType) -> VarType:
+    """An element type as Fluid's enumeration has it."""
+    return VarType(dtype.value)
+
+
+def numpy_name(given: Any) -> str:
+    """numpy's name of an element type given as `dtype_of` takes it."""
+    return NUMPY_TYPES[dtype_of(given)]

@@ -1,0 +1,110 @@
+"""Scripts written for Fluid print what they print when Fluid 1.8.5 runs them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pstranspile.ir.diagnostics import DiagnosticError
+from tests.fluid_api.running import RECORDED, SCRIPTS, fresh, printed
+
+ALONE = sorted(path.stem for path in RECORDED.glob("*.txt"))
+"""Scripts for one machine; what Fluid 1.8.5 printed is recorded."""
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_losses_are_those_of_fluid(name: str, tmp_path: Path) -> None:
+    losses = [float(line.split()[1]) for line in printed(SCRIPTS / f"{name}.py", str(tmp_path / "saved")).splitlines()]
+    wanted = [float(word) for word in (RECORDED / f"{name}.txt").read_text().split()]
+    np.testing.assert_allclose(losses, wanted, rtol=1e-5, atol=1e-6)
+
+
+def runner(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pstranspile.fluid", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+
+
+def test_paddle_is_this_package_in_the_script_and_what_it_starts_and_nowhere_else(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        "import subprocess, sys\n"
+        "from paddle.fluid.layers.nn import fc\n"
+        "import paddle.fluid as fluid\n"
+        "assert fluid.layers.fc is fc\n"
+        "if len(sys.argv) > 1:\n"
+        "    subprocess.run([sys.executable, '-c', 'import paddle.fluid; print(paddle.fluid.__name__)'], check=True)\n"
+        "    print(sys.argv, __name__)\n"
+    )
+    done = runner("script.py", "--lr", "3", folder=tmp_path)
+    assert done.stdout == "pstranspile.fluid\n['script.py', '--lr', '3'] __main__\n", done.stderr
+    alone = subprocess.run([sys.executable, "-c", "import paddle"], capture_output=True, text=True, cwd=tmp_path)
+    assert "No module named 'paddle'" in alone.stderr
+
+
+def test_names_that_are_not_there_fail_where_they_are_used(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        "from paddle.fluid.layers import yolov3_loss\nimport paddle.fluid.contrib.slim as slim\nprint('imported')\n"
+        "yolov3_loss(1)\n"
+    )
+    done = runner("script.py", folder=tmp_path)
+    assert done.stdout == "imported\n"
+    assert "Fluid's fluid.layers.yolov3_loss is not part of pstranspile.fluid" in done.stderr
+    (tmp_path / "script.py").write_text("import paddle.fluid as fluid\nfluid.layers.fcc\n")
+    assert "has no attribute 'fcc'; did you mean fc?" in runner("script.py", folder=tmp_path).stderr
+
+
+def test_check_explain_and_what_was_built(tmp_path: Path) -> None:
+    script = str(SCRIPTS / "wide_and_deep.py")
+    done = runner("--check", "--ir", "built", script, folder=tmp_path)
+    assert done.stdout.endswith("the cluster trains as the single machine does\n"), done.stdout + done.stderr
+    assert sorted(path.name for path in (tmp_path / "built" / "job_0").glob("*.ir")) == [
+        "pserver_0.ir",
+        "pserver_1.ir",
+        "trainer_0.ir",
+        "trainer_1.ir",
+    ]
+    assert "adam" in (tmp_path / "built" / "script.ir").read_text()
+    done = runner("--explain", "--pservers", "ps0:6174", "--trainers", "3", script, folder=tmp_path)
+    assert done.stdout.startswith("mode sync, 3 trainers, 1 server")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--chek", "x.py"], "there is no option --chek"),
+        (["none.py"], "there is no file none.py"),
+        (["--check", "--explain", "x.py"], "can't be combined"),
+        (["--ir"], "--ir takes a value"),
+    ],
+)
+def test_wrong_usage(arguments: list[str], message: str, tmp_path: Path) -> None:
+    done = runner(*arguments, folder=tmp_path)
+    assert done.returncode == 2
+    assert message in done.stderr
+
+
+def test_mistakes_of_a_script_are_told_with_the_names_in_it() -> None:
+    import pstranspile.fluid as fluid
+
+    with fresh():
+        layers = fluid.layers
+        x = layers.data("x", [4])
+        loss = layers.mean(layers.fc(x, 2))
+        exe = fluid.Executor(fluid.CPUPlace())
+        with pytest.raises(DiagnosticError, match="no start-up program has given it one"):
+            exe.run(feed={"x": np.zeros((2, 4), "float32")}, fetch_list=[loss])
+        exe.run(fluid.default_startup_program())
+        with pytest.raises(DiagnosticError, match=r"x is declared f32\[-1, 4\], but is fed f64\[2, 4\]"):
+            exe.run(feed={"x": np.zeros((2, 4))}, fetch_list=[loss])
+        with pytest.raises(ValueError, match=r"no variable mean_0\.tmp_1; did you mean mean_0\.tmp_0"):
+            fluid.default_main_program().global_block().var("mean_0.tmp_1")
+        with pytest.raises(TypeError, match="missing a required argument: 'size'"):
+            layers.fc(x)
+        exe.close()
+        with pytest.raises(RuntimeError, match="the executor was closed"):
+            exe.run(fetch_list=[loss])
