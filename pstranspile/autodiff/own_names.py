@@ -127,9 +127,9 @@ class _Naming:
             draft.stop_gradient.add(new)
         return new
 
-    def _copy(self, source: str, target: str, beside: Op) -> Op:
+    def _copy(self, source: str, target: str, neighbour: Op) -> Op:
         with self.draft.roles(OpRole.FORWARD):
-            return self.draft.make("assign", {"X": source}, {"Out": target})._replace(origin=beside.origin)
+            return self.draft.make("assign", {"X": source}, {"Out": target})._replace(origin=neighbour.origin)
 
 
 class _Names(NamedTuple):

@@ -154,8 +154,8 @@ def make_folder_of_checkpoints(folder: str | os.PathLike[str]) -> None:
         if (place / MANIFEST).exists():
             reason = "it is a checkpoint itself; name the folder that it lies in, or a new one"
     except (OSError, ValueError) as problem:
-        told = problem.strerror if isinstance(problem, OSError) else str(problem)
-        reason = f"can't be written: {told}"
+        detail = problem.strerror if isinstance(problem, OSError) else str(problem)
+        reason = f"can't be written: {detail}"
     if reason:
         raise DiagnosticError([error("checkpoint-target", reason, Location(str(place)))])
 

@@ -61,7 +61,11 @@ def save_cluster(
     `dealing` says how rows of data were dealt (default: as those that the cluster is fed).
     """
     step = max((trainer.step for trainer in cluster.trainers), default=0)
-    memory = {name: beside.memory() for name, beside in cluster.communicators.items() if isinstance(beside, Remembers)}
+    memory = {
+        name: communicator.memory()
+        for name, communicator in cluster.communicators.items()
+        if isinstance(communicator, Remembers)
+    }
     steps = steps_of(cluster)
     if cluster.source is not None:
         dealing = dealing or cluster.source.dealing(len(cluster.trainers))
@@ -94,9 +98,9 @@ def resume(cluster: Cluster, job: Compiled, folder: str | os.PathLike[str], *, s
         cluster.feed(cluster.source.continued(resumed.dealing, resumed.step, len(cluster.trainers)))
     for trainer in cluster.trainers:
         trainer.go_on_from(resumed.steps.get(trainer.name, resumed.step))
-    for name, beside in cluster.communicators.items():
-        if isinstance(beside, Remembers):
-            beside.recall(resumed.memory.get(name, {}))
+    for name, communicator in cluster.communicators.items():
+        if isinstance(communicator, Remembers):
+            communicator.recall(resumed.memory.get(name, {}))
     for server in cluster.servers:
         server.updates = resumed.steps.get(server.name, resumed.step)
         server.forget_all_copies()

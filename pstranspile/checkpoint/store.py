@@ -107,9 +107,9 @@ def _saved(layout: Layout, state: State, form: str) -> Iterator[tuple[Saved, Val
     """Everything that is written, with its entry in the manifest; whole variables in the order of names."""
     together = {"files": "", "combined": COMBINED, "safetensors": SAFETENSORS}[form]
     for name, value in sorted(state.values.items()):
-        alone = isinstance(value, LoDTensor) and form == "safetensors"
+        with_lod = isinstance(value, LoDTensor) and form == "safetensors"
         file = together or name
-        if together and (alone or layout.variables[name].optional):
+        if together and (with_lod or layout.variables[name].optional):
             file = machine_file(SHARED, name)
         yield _entry(name, file, value), value
     for name, parts in sorted(state.tables.items()):

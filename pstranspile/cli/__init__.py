@@ -37,9 +37,9 @@ def _find_verbs() -> dict[str, Verb]:
     verbs: dict[str, Verb] = {}
     for path in sorted(Path(__file__).parent.glob("*.py")):
         with path.open(encoding="utf-8") as file:
-            told = _FIRST_LINE.match(file.readline())
-        if told:
-            verbs[told[1]] = Verb(path.stem, told[2])
+            match = _FIRST_LINE.match(file.readline())
+        if match:
+            verbs[match[1]] = Verb(path.stem, match[2])
     return verbs
 
 

@@ -53,7 +53,7 @@ def run(arguments: Sequence[str]) -> int:
         report(result.warnings, [module.source])
         faults = read_faults(options.faults, result, options.steps or STEPS) if options.faults else None
     with quoting(module.source), most_turns(options.max_turns), status("check") as tell:
-        found = check(
+        checked = check(
             module,
             job,
             feeds=read_arrays(options.feed) if options.feed else None,
@@ -73,11 +73,11 @@ def run(arguments: Sequence[str]) -> int:
     if options.json:
         from pstranspile.interop.json_text import json_text
 
-        values = {**found._asdict(), "holds": found.holds}
+        values = {**checked._asdict(), "holds": checked.holds}
         print(json_text({key: _plain(value) for key, value in values.items()}), end="")
     else:
-        print(report_text(found), end="")
-    return 0 if found.holds else 1
+        print(report_text(checked), end="")
+    return 0 if checked.holds else 1
 
 
 def _plain(value: object) -> object:

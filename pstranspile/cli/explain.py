@@ -40,7 +40,7 @@ def run(arguments: Sequence[str]) -> int:
 
         sys.stdout.write(json.dumps(answer_json(answer), indent=2) + "\n")
     else:
-        sys.stdout.write(answer_text(answer, everything=options.all))
+        sys.stdout.write(answer_text(answer, full=options.all))
     return 0
 
 

@@ -89,9 +89,9 @@ class _Block:
             count, wrong = integers(self.words, self.numbers, at)
             good = ~wrong & (count > 0) & (count < ends - at)
             if not good.all():
-                told = f"the slot {name} has no number of values, or not so many"
+                message = f"the slot {name} has no number of values, or not so many"
                 count = count[good]
-                rows, at, ends = self._keep(rows, good, told, slots, at, ends)
+                rows, at, ends = self._keep(rows, good, message, slots, at, ends)
             slots[name] = _Slot(at + 1, count)
             at = at + 1 + count
         rows, at, ends = self._keep(rows, at == ends, "there is more than its slots", slots, at, ends)
@@ -114,8 +114,8 @@ class _Block:
                 count = slots[name].count
                 good = count % one.width == 0 if one.levels else count == one.width
                 times = "a multiple of " if one.levels else ""
-                told = f"the number of values in the slot {name} is not {times}{one.width}, which {one.name} takes"
-                rows, _, _ = self._keep(rows, good, told, slots, rows, rows)
+                message = f"the number of values in the slot {name} is not {times}{one.width}, which {one.name} takes"
+                rows, _, _ = self._keep(rows, good, message, slots, rows, rows)
         return rows
 
     def _column(self, one: Input, slot: _Slot, name: str, rows: Array) -> Column:
@@ -127,7 +127,7 @@ class _Block:
         values, wrong = make(self.words, self.numbers, chosen)
         for place in np.flatnonzero(wrong).tolist():
             row = int(rows[np.searchsorted(ends, place, side="right")])
-            told = f"the slot {name} holds {self.words.text(int(chosen[place]))!r}, {one.name} is {one.dtype}"
-            self.reasons.setdefault(row, told)
+            message = f"the slot {name} holds {self.words.text(int(chosen[place]))!r}, {one.name} is {one.dtype}"
+            self.reasons.setdefault(row, message)
         values = values.astype(one.dtype).reshape(-1, *one.dims)
         return Column(values, (np.concatenate([[0], ends // one.width]),)) if one.levels else Column(values)

@@ -27,14 +27,14 @@ def diff_programs(a: Program, b: Program, name: str = MAIN) -> tuple[Difference,
     """The differences of two programs, block by block; `name` is what they are called."""
     comparison = Comparison([a, b])
     comparison.programs(a, b, name)
-    return tuple(comparison.found)
+    return tuple(comparison.differences)
 
 
 def diff_modules(a: Module, b: Module, role: str = "") -> tuple[Difference, ...]:
     """The differences of the programs of the same names, and the programs that only one module has."""
     comparison = Comparison([*a.programs.values(), *b.programs.values()], role)
     comparison.modules(a, b)
-    return tuple(comparison.found)
+    return tuple(comparison.differences)
 
 
 def diff_folders(

@@ -30,7 +30,7 @@ class Comparison:
         self.generated = generated_names(programs)
         self.renaming = Renaming(self.generated)
         self.keys = Keys(self.generated)
-        self.found: list[Difference] = []
+        self.differences: list[Difference] = []
 
     def modules(self, a: Module, b: Module) -> None:
         """Programs of the same name are compared, the others reported."""
@@ -60,19 +60,19 @@ class Comparison:
     def _add(
         self, program: str, block: int, what: str, lines: Sequence[Line], first: int = -1, second: int = -1
     ) -> None:
-        self.found.append(Difference(self.role, program, block, what, tuple(lines), first, second))
+        self.differences.append(Difference(self.role, program, block, what, tuple(lines), first, second))
 
     def _block(self, program: str, index: int, a: Block, b: Block) -> None:
         if (a.parent, a.forward_block) != (b.parent, b.forward_block):
             heads = [Line("-", _block_head(index, a)), Line("+", _block_head(index, b))]
             self._add(program, index, "block", heads)
-        at = len(self.found)
+        at = len(self.differences)
         first, second = _settled(a.ops), _settled(b.ops)
         for change in self._hunks(first, second, self._partners(first, second)):
             self._add(program, index, "ops", *change)
         lines = self._variables(a, b)
         if lines:  # after the ops, which say what generated names stand for; shown before them
-            self.found.insert(at, Difference(self.role, program, index, "variables", tuple(lines)))
+            self.differences.insert(at, Difference(self.role, program, index, "variables", tuple(lines)))
 
     # Variables
 

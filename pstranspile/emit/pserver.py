@@ -270,8 +270,8 @@ def _emit_unit(
     for parameter, s in unit:
         ops += template.timing.merge(template.plan, s, template.finished[parameter.name])
         update: Update = template.updates[parameter.name]
-        alone = parameter.name not in several
-        view = SliceView(parameter, s, alone, frozenset() if alone else _counted(template, update))
+        only_slice = parameter.name not in several
+        view = SliceView(parameter, s, only_slice, frozenset() if only_slice else _counted(template, update))
         views.update((index, view) for index in update.ops)
     for index in sorted(views):
         op, view = server.on_slice(template.copied[index], views[index]), views[index]

@@ -48,7 +48,7 @@ class SliceView(NamedTuple):
 
     parameter: PlannedParameter
     slice: Slice
-    alone: bool
+    only_slice: bool
     counted: frozenset[str] = frozenset()
 
 
@@ -142,14 +142,14 @@ class ServerProgram:
         parameter, s = view.parameter, view.slice
         cut = follows and parameter.is_cut and var.shape == parameter.shape and var.tensor is not None
         if not cut or var.tensor is None:
-            if not view.alone and name in view.counted:
+            if not view.only_slice and name in view.counted:
                 here = slice_name(name, s.number)
                 self.cuts[here] = Cut(name, WHOLE)
                 self.blocks[0].vars[here] = var._replace(name=here, parameter=None, location=None)
                 return here
             self.declare_copy(name, persistable=not is_optimizer)
             return name
-        here = name if view.alone else slice_name(name, s.number)
+        here = name if view.only_slice else slice_name(name, s.number)
         if here not in self.blocks[0].vars:
             self.cuts[here] = Cut(name, s.offset)
             tensor = var.tensor._replace(shape=s.shape)

@@ -49,7 +49,7 @@ class OpAnswer(NamedTuple):
     attributes: tuple[Noted, ...]
 
 
-class Held(NamedTuple):
+class HeldPart(NamedTuple):
     """A part of a variable on a server: rows `start` to `stop` (elements at rank 1), of `shape`, from element `offset`.
 
     `why` says why this server has it.
@@ -84,7 +84,7 @@ class VariableAnswer(NamedTuple):
     name: str
     about: tuple[str, ...]
     whole: str
-    parts: tuple[Held, ...]
+    parts: tuple[HeldPart, ...]
     why_cut: str
     declared: tuple[tuple[str, str], ...]
     uses: tuple[Use, ...]

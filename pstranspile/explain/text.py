@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, cast
 
-from pstranspile.explain.answers import Answer, Held, Link, OpAnswer, Overview, Source, Use, VariableAnswer
+from pstranspile.explain.answers import Answer, HeldPart, Link, OpAnswer, Overview, Source, Use, VariableAnswer
 from pstranspile.explain.place import Place
 
 SHOWN = 8
 """Lines of one kind that are shown before the rest is only counted (`--all` shows all)."""
 
 
-def answer_text(answer: Answer, *, everything: bool = False) -> str:
+def answer_text(answer: Answer, *, full: bool = False) -> str:
     """An answer for a reader; of long lists the first lines are shown, unless `everything` is asked for."""
     if isinstance(answer, OpAnswer):
-        lines = _op(answer, everything)
+        lines = _op(answer, full)
     elif isinstance(answer, VariableAnswer):
-        lines = _variable(answer, everything)
+        lines = _variable(answer, full)
     else:
         lines = _overview(answer)
     return "\n".join(lines) + "\n"
 
 
-def _op(answer: OpAnswer, everything: bool) -> Iterator[str]:
+def _op(answer: OpAnswer, full: bool) -> Iterator[str]:
     yield f"{answer.place}"
     yield f"    {answer.text}"
     yield ""
@@ -37,8 +37,8 @@ def _op(answer: OpAnswer, everything: bool) -> Iterator[str]:
     if answer.links:
         yield ""
         yield "pairs with"
-        yield from _shortened(_links(answer.links), everything)
-    notes = [note for note in answer.attributes if everything or not note.is_default]
+        yield from _shortened(_links(answer.links), full)
+    notes = [note for note in answer.attributes if full or not note.is_default]
     if notes:
         yield ""
         yield "attributes"
@@ -79,9 +79,9 @@ def _places(places: Sequence[Place]) -> str:
     return f"{shown} @{first.program}^{first.block}#{first.number}"
 
 
-def _shortened(rows: Iterable[list[str]], everything: bool) -> Iterator[str]:
+def _shortened(rows: Iterable[list[str]], full: bool) -> Iterator[str]:
     all_rows = list(rows)
-    shown = all_rows if everything or len(all_rows) <= SHOWN + 1 else all_rows[:SHOWN]
+    shown = all_rows if full or len(all_rows) <= SHOWN + 1 else all_rows[:SHOWN]
     for lines in shown:
         yield from lines
     if len(shown) < len(all_rows):
@@ -92,14 +92,14 @@ def _short(text: str) -> str:
     return text if len(text) <= 100 else f"{text[:97]}..."
 
 
-def _variable(answer: VariableAnswer, everything: bool) -> Iterator[str]:
+def _variable(answer: VariableAnswer, full: bool) -> Iterator[str]:
     yield f"%{answer.name}"
     for sentence in answer.about:
         yield f"    {sentence}"
     if answer.parts:
         yield ""
         yield f"lies as {answer.whole}, in parts" if len(answer.parts) > 1 and answer.whole else "lies"
-        yield from _shortened(([*_part(part)] for part in answer.parts), everything)
+        yield from _shortened(([*_part(part)] for part in answer.parts), full)
     if answer.why_cut:
         yield ""
         yield "cut so because"
@@ -108,11 +108,11 @@ def _variable(answer: VariableAnswer, everything: bool) -> Iterator[str]:
         yield ""
         yield "declared"
         rows = ((text, text, _place_named(place)) for place, text in answer.declared)
-        yield from _shortened(([f"    {_where(at)}  {text}"] for (text, _), at in _alike(rows)), everything)
+        yield from _shortened(([f"    {_where(at)}  {text}"] for (text, _), at in _alike(rows)), full)
     if answer.uses:
         yield ""
         yield "used"
-        yield from _shortened(_uses(answer.uses), everything)
+        yield from _shortened(_uses(answer.uses), full)
 
 
 def _place_named(text: str) -> Place:
@@ -126,7 +126,7 @@ def _where(places: Sequence[Place]) -> str:
     return _places(places).rpartition("#")[0]
 
 
-def _part(part: Held) -> Iterator[str]:
+def _part(part: HeldPart) -> Iterator[str]:
     machine = f" ({part.machine})" if part.machine else ""
     yield (
         f"    %{part.name}: rows {part.start} to {part.stop}, {list(part.shape)}, from element {part.offset} on, "

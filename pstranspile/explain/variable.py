@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from pstranspile.emit.rules import FILL_BACKUP, FIRST_SNAPSHOT, SEND_COUNTER
-from pstranspile.explain.answers import Held, Use, VariableAnswer
+from pstranspile.explain.answers import HeldPart, Use, VariableAnswer
 from pstranspile.explain.job import ExplainedJob, Unknown, line_of, near_variables
 from pstranspile.explain.messages import Messages, blocks_named
 from pstranspile.explain.place import Place
@@ -181,10 +181,10 @@ def _dims(shape: list[int]) -> str:
     return f"{dims} element{'' if count == 1 else 's'}"
 
 
-def _held(job: ExplainedJob, row: dict[str, Any]) -> Held:
+def _held(job: ExplainedJob, row: dict[str, Any]) -> HeldPart:
     start, stop = rows_held(row)
     why = why_there(job, row) if row["vtype"] in PARAMETERS else "it is where the update of its parameter is"
-    return Held(
+    return HeldPart(
         row["slice"],
         tuple(row["slice_shape"]),
         start,

@@ -67,7 +67,7 @@ def wrong_gradients(program: Program, stopped: Callable[[str], bool] | None = No
     needs = Needs(program, loss, stopped or (lambda name: name not in made))
     audit = Audit(needs)
     audit.follow()
-    return audit.found
+    return audit.findings
 
 
 def _overwrites(program: Program) -> bool:
@@ -111,7 +111,7 @@ class Audit:
     def __init__(self, needs: Needs):
         self.needs = needs
         self.program = needs.program
-        self.found: list[Diagnostic] = []
+        self.findings: list[Diagnostic] = []
 
     def follow(self) -> None:
         """Follows the gradient ops of block 0, and ends with the gradients of what no op makes."""
@@ -120,7 +120,7 @@ class Audit:
         ops = [op for op in self.program.main_block.ops if is_backward(op) and not (op.role or 0) & _SKIPPED]
         here = self._pass(forward, self.needs.terms, frame, Values(forward, None, {}), ops)
         self._ops(here, ops)
-        if self.found:
+        if self.findings:
             return
         renamed = {differentiated(name): held for name, held in frame.local.items() if SUFFIX in name}
         for (name, version), uses in sorted(self.needs.terms.items(), key=lambda item: item[0]):
@@ -146,7 +146,7 @@ class Audit:
     def _ops(self, here: Pass, ops: Sequence[Op]) -> None:
         frame = here.frame
         for op in ops:
-            if self.found:
+            if self.findings:
                 return
             if op.role == LOSS:
                 for name in op.output_names:
@@ -273,7 +273,7 @@ class Audit:
             for source in (here.forward.ops[use.op] for use in list(uses)[:2] if 0 <= use.op < len(here.forward.ops))
         ]
         message = f"{text.replace('%s', '%' + name)}; give the values of %{name} names of their own"
-        self.found.append(at_op("gradient-of-another-value", message, op, focus=f"%{name}", notes=notes))
+        self.findings.append(at_op("gradient-of-another-value", message, op, focus=f"%{name}", notes=notes))
 
 
 def _scopes(slots: Slots) -> tuple[str, ...]:

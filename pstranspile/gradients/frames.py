@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 from pstranspile.gradients.old_values import OLD
 from pstranspile.gradients.versions import Forward, Use
 
-Held = frozenset[Use]
+Uses = frozenset[Use]
 
 
 class Frame:
@@ -17,14 +17,14 @@ class Frame:
     def __init__(self, parent: Frame | None, declared: AbstractSet[str]):
         self.parent = parent
         self.declared = declared
-        self.local: dict[str, Held] = {}
+        self.local: dict[str, Uses] = {}
         self.forward: Frame | None = parent
 
     def steps(self) -> Frame:
         """The frame in which steps of this block's ops run: gradient blocks see those of the forward pass."""
         return self.forward if self.forward is not None else self
 
-    def find(self, name: str) -> Held | None:
+    def find(self, name: str) -> Uses | None:
         """The terms of a gradient here or further out, None if it is not made yet."""
         frame: Frame | None = self
         while frame is not None:
@@ -33,7 +33,7 @@ class Frame:
             frame = frame.parent
         return None
 
-    def write(self, name: str, terms: Held) -> None:
+    def write(self, name: str, terms: Uses) -> None:
         """Sets a gradient where it is held or declared, here if nowhere."""
         frame: Frame | None = self
         while frame is not None:

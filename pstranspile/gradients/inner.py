@@ -29,7 +29,7 @@ class Pass(NamedTuple):
 class Follower(Protocol):
     """Follows the gradient ops of a block, and holds what they read to what it should be."""
 
-    found: list[Diagnostic]
+    findings: list[Diagnostic]
 
     def complete(self, here: Pass, op: Op, index: int, name: str, *, of: str = "") -> None:
         """Holds a gradient that is read to the uses of the value that it should be of."""
@@ -66,7 +66,7 @@ def through_loop(audit: Follower, here: Pass, op: Op, index: int) -> None:
         audit.complete(here, op, index, outer, of=differentiated(inner))
         given[inner] = _end(differentiated(inner), ends)
     within = audit.within(here, op, index, given)
-    if audit.found:
+    if audit.findings:
         return
     forward, frame = within.forward, within.frame
     ended = _ended(forward, within.made, inside)
@@ -95,7 +95,7 @@ def through_branch(audit: Follower, here: Pass, op: Op, index: int) -> None:
         if here.frame.find(name) is not None:
             given[name] = _end(differentiated(name), ends)
     within = audit.within(here, op, index, given)
-    if audit.found:
+    if audit.findings:
         return
     forward, frame = within.forward, within.frame
     ended = _ended(forward, within.made, outside)
@@ -127,7 +127,7 @@ def through_steps(audit: Follower, here: Pass, op: Op, index: int) -> None:
     ends = audit.ends(here, index)
     given = {gradient_name(name): _end(name, ends) for name in names}
     within = audit.within(here, op, index, given)
-    if audit.found:
+    if audit.findings:
         return
     for name in within.forward.last:
         if name not in within.forward.block.vars and within.terms.get((name, within.forward.last[name])):

@@ -33,8 +33,8 @@ def read_program(
         raw_size = message.ByteSize()
         message.ParseFromString(data)
     except DecodeError as refusal:
-        found = wire.find_damage(data, file)
-        reason = found or error("desc-damaged", f"protobuf can't read the data: {refusal}", Location(file))
+        damage = wire.find_damage(data, file)
+        reason = damage or error("desc-damaged", f"protobuf can't read the data: {refusal}", Location(file))
         raise DiagnosticError([reason]) from None
     message.DiscardUnknownFields()
     # Cheaper than looking at every message: without what protobuf did not know, is there less? (Parsed twice,

@@ -246,12 +246,12 @@ class Module:
 
     def __repr__(self) -> str:
         """`<Module net.ir: @main 87 ops, 120 variables; @startup 12 ops, 12 variables>`."""
-        said: list[str] = []
+        parts: list[str] = []
         for name, program in self.programs.items():
             ops = sum(len(block.ops) for block in program.blocks)
-            said.append(f"@{name} {ops} ops, {sum(len(block.vars) for block in program.blocks)} variables")
+            parts.append(f"@{name} {ops} ops, {sum(len(block.vars) for block in program.blocks)} variables")
         file = f" {self.source.file}" if self.source is not None else ""
-        return f"<Module{file}: {'; '.join(said) or 'no programs'}>"
+        return f"<Module{file}: {'; '.join(parts) or 'no programs'}>"
 
     def __getitem__(self, name: str) -> Program:
         """The program called `name`; raises KeyError."""

@@ -27,12 +27,12 @@ def weighed(
     `strict` makes errors of what only declarations say. A code of `allow` makes an error of the verifier a warning, and
     drops a warning.
     """
-    for each in findings:
-        level = Severity.ERROR if strict and each.code in ONLY_DECLARED else each.severity
-        if each.code not in allow or each.code in NEEDED:
-            yield each._replace(severity=level)
+    for finding in findings:
+        level = Severity.ERROR if strict and finding.code in ONLY_DECLARED else finding.severity
+        if finding.code not in allow or finding.code in NEEDED:
+            yield finding._replace(severity=level)
         elif level is Severity.ERROR:
-            yield each._replace(severity=Severity.WARNING)
+            yield finding._replace(severity=Severity.WARNING)
 
 
 def wrong_codes(codes: Iterable[str], key: str) -> list[Diagnostic]:
@@ -54,9 +54,9 @@ def wrong_codes(codes: Iterable[str], key: str) -> list[Diagnostic]:
 def folded(findings: Iterable[Diagnostic]) -> list[Diagnostic]:
     """The findings, of more than MOST_ALIKE that are alike only the first, with a note that counts the others."""
     groups: dict[tuple[str, ...], list[Diagnostic]] = {}
-    for each in findings:
-        words = each.message if each.severity is Severity.ERROR else ""
-        groups.setdefault((each.severity.value, each.code, words), []).append(each)
+    for finding in findings:
+        words = finding.message if finding.severity is Severity.ERROR else ""
+        groups.setdefault((finding.severity.value, finding.code, words), []).append(finding)
     shown: list[Diagnostic] = []
     for (severity, code, _), alike in groups.items():
         if len(alike) <= MOST_ALIKE:

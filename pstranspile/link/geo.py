@@ -92,8 +92,8 @@ def _check_tick(trainer: Trainer, op: Op, held: Mapping[str, Var | None], pushed
             names = {*lookup.input_names, *lookup.outputs.get("SampleLabels", ())}
             for table in names.intersection(tables):
                 looked_up.setdefault(table, set()).update(names)
-    told = [(name, looked_up.get(table, ()), table) for name, table in zip(ids, tables, strict=False)]
-    unknown = [(name, known, table) for name, known, table in told if table in sparse and name not in known]
+    sent = [(name, looked_up.get(table, ()), table) for name, table in zip(ids, tables, strict=False)]
+    unknown = [(name, known, table) for name, known, table in sent if table in sparse and name not in known]
     made_of = _without_padding(trainer) if unknown else {}
     for name, known, table in unknown:
         if made_of.get(name, set()).isdisjoint(known):

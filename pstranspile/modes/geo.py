@@ -17,7 +17,7 @@ from pstranspile.ir.model import MAIN, STARTUP, Module, Origin, Program, Role
 from pstranspile.ir.passes import Steps
 from pstranspile.job import Job
 from pstranspile.job.modes import ModeSettings, Promise, off
-from pstranspile.modes.geo_programs.local_updates import ToldRows, find_local_updates, find_told_rows
+from pstranspile.modes.geo_programs.local_updates import SentRows, find_local_updates, find_sent_rows
 from pstranspile.modes.geo_programs.server import emit_geo_server
 from pstranspile.modes.geo_programs.slices import cut_for_geo
 from pstranspile.modes.geo_programs.trainer import (
@@ -40,7 +40,7 @@ class Part(NamedTuple):
     """One training program: its facts, and the rows that its steps tell the communicator."""
 
     facts: Facts
-    told: tuple[ToldRows, ...]
+    sent_rows: tuple[SentRows, ...]
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ class GeoJob:
         geo = self.plan.geo
         assert geo is not None
         return {
-            name: emit_geo_trainer(facts, told, self.plan.parameters if name == MAIN else self._own(facts), geo)
-            for name, (facts, told) in self.parts.items()
+            name: emit_geo_trainer(facts, sent_rows, self.plan.parameters if name == MAIN else self._own(facts), geo)
+            for name, (facts, sent_rows) in self.parts.items()
         }
 
     def _own(self, facts: Facts) -> list[PlannedParameter]:
@@ -152,7 +152,7 @@ class Geo:
         parts: dict[str, Part] = {}
         for name in training_names(module):
             facts = find_local_updates(module[name], steps)
-            parts[name] = Part(facts, steps.run("find-tables", find_told_rows, facts))
+            parts[name] = Part(facts, steps.run("find-tables", find_sent_rows, facts))
         return GeoFacts(module, parts, together([part.facts for part in parts.values()]))
 
     def prepare(self, facts: GeoFacts, job: Job, given: Plan | PlanFile | None, steps: Steps) -> Prepared:
@@ -193,7 +193,7 @@ def _geo(module: Module, job: Job, parts: Iterable[Part]) -> GeoPlan:
     mint = NameMint(name for program in module.programs.values() for block in program.blocks for name in block.vars)
     step, begin = mint.mint(f"{CONTROL}step"), mint.mint(f"{CONTROL}{BEGIN}")
     token = mint.mint("geo_step")
-    padded = dict.fromkeys(rows.ids for part in parts for rows in part.told if rows.padded)
+    padded = dict.fromkeys(rows.ids for part in parts for rows in part.sent_rows if rows.padded)
     names = FrozenMap({ids: mint.mint(f"{ids}.rows") for ids in padded})
     return GeoPlan(job.geo_sgd_need_push_nums, step, begin, token, names)
 

@@ -51,11 +51,11 @@ def _part(name: str, feed: Mapping[str, Any]) -> Part | None:
     """Which rows of the batch were fed to an input (to any, if it has no name: all then have the same)."""
     if name:
         return part_of(feed, name) if name in feed else None
-    told: Mapping[str, Part | None] = feed.parts if isinstance(feed, Batch) else {}
-    whole = [each for each in feed if each not in told]
-    if len({rows_of(feed[each]) for each in whole}) > 1:
+    parts_of: Mapping[str, Part | None] = feed.parts if isinstance(feed, Batch) else {}
+    whole = [fed for fed in feed if fed not in parts_of]
+    if len({rows_of(feed[fed]) for fed in whole}) > 1:
         return None
-    parts = [part_of(feed, each) for each in feed if each in told or each == whole[0]]  # one stands for those alike
+    parts = [part_of(feed, fed) for fed in feed if fed in parts_of or fed == whole[0]]  # one stands for those alike
     first = parts[0] if parts else None
     alike = all(p is not None and first is not None and np.array_equal(p.places, first.places) for p in parts)
     return first if alike else None

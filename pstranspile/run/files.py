@@ -166,8 +166,8 @@ def initial_values(
         elif problem := mismatch(variables[name], array):
             if name in made and made[name].persistable and not mismatch(made[name], array):
                 continue
-            told = problem.replace("is fed", "the file holds")
-            findings.append(_problem(file, f"{name} is declared {declared(variables[name])}, but {told}"))
+            reason = problem.replace("is fed", "the file holds")
+            findings.append(_problem(file, f"{name} is declared {declared(variables[name])}, but {reason}"))
     if findings:
         raise DiagnosticError(findings)
     return dict(arrays)

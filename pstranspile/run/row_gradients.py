@@ -37,8 +37,8 @@ def gradients_as_rows(program: Program, fetches: Collection[str]) -> frozenset[s
         if not _takes_rows(op) or not _is_large(program, op.inputs["Param"][0]):
             continue
         names = list(_made_from(op.inputs["Grad"][0], written))
-        alone = all(len(written[name]) == len(read[name]) == 1 and name not in fetches for name in names)
-        if alone and all(_is_temporary(program, name) for name in names):
+        single_use = all(len(written[name]) == len(read[name]) == 1 and name not in fetches for name in names)
+        if single_use and all(_is_temporary(program, name) for name in names):
             result.update(names)
     return frozenset(result)
 

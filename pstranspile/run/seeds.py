@@ -111,9 +111,9 @@ def _read(program: Program, op: Op) -> set[str]:
             inner = [value] if type(value) is BlockRef else value if type(value) is BlockRefs else ()
             for index in inner:
                 if 0 < int(index) < len(program.blocks):
-                    for each in program.blocks[int(index)].ops:
-                        result.update(each.input_names)
-                        waiting.append(each)
+                    for nested in program.blocks[int(index)].ops:
+                        result.update(nested.input_names)
+                        waiting.append(nested)
     return result
 
 

@@ -72,8 +72,8 @@ class Feeds:
             else:
                 findings += self._add_by_step(self._variables[name], keys, arrays, counts)
         if len(set(counts.values())) > 1:
-            told = ", ".join(f"{name} {count}" for name, count in counts.items())
-            findings.append(self._problem(f"the inputs have different numbers of steps: {told}"))
+            listed = ", ".join(f"{name} {count}" for name, count in counts.items())
+            findings.append(self._problem(f"the inputs have different numbers of steps: {listed}"))
         if findings:
             raise DiagnosticError(findings)
         self.steps = next(iter(counts.values()), None)

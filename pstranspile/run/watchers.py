@@ -62,9 +62,9 @@ class Profile:
         width = max((len(cost.op_type) for cost in costs), default=2)
         lines = [f"{'op':<{width}}  {'calls':>8}  {'seconds':>10}  {'share':>6}  {'us/call':>10}  {'MB written':>11}"]
         for cost in costs:
-            share, each = 100 * cost.seconds / total, 1e6 * cost.seconds / cost.calls
+            share, mean = 100 * cost.seconds / total, 1e6 * cost.seconds / cost.calls
             lines.append(
-                f"{cost.op_type:<{width}}  {cost.calls:>8}  {cost.seconds:>10.6f}  {share:>5.1f}%  {each:>10.1f}  "
+                f"{cost.op_type:<{width}}  {cost.calls:>8}  {cost.seconds:>10.6f}  {share:>5.1f}%  {mean:>10.1f}  "
                 f"{cost.bytes / 1e6:>11.3f}"
             )
         return "\n".join(lines)

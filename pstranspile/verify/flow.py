@@ -19,11 +19,11 @@ TypeOf = Callable[[str], "int | None"]
 """From a name to the number of its type, None for a name without a declaration."""
 
 
-class Held(NamedTuple):
-    """What a variable holds: `known` follows from inputs and ops, `said` takes unknown dims from declarations."""
+class VarType(NamedTuple):
+    """What a variable holds: `known` follows from inputs and ops, `assumed` takes unknown dims from declarations."""
 
     known: TensorType | None
-    said: TensorType | None
+    assumed: TensorType | None
 
 
 class Given(NamedTuple):
@@ -57,29 +57,29 @@ class TypeTable:
     """Types under numbers, equal ones under the same: 0 says that nothing is known."""
 
     def __init__(self) -> None:
-        self._numbers: dict[Held, int] = {Held(None, None): 0}
-        self._held: list[Held] = [Held(None, None)]
+        self._numbers: dict[VarType, int] = {VarType(None, None): 0}
+        self._held: list[VarType] = [VarType(None, None)]
         self._declared: dict[object, int] = {}
 
-    def number(self, held: Held) -> int:
+    def number(self, held: VarType) -> int:
         """The number of a type."""
         result = self._numbers.setdefault(held, len(self._held))
         if result == len(self._held):
             self._held.append(held)
         return result
 
-    def __getitem__(self, number: int | None) -> Held:
+    def __getitem__(self, number: int | None) -> VarType:
         return self._held[number or 0]
 
     def declared(self, var: Var | None) -> int | None:
         """The number of the type a variable is declared with, None without a variable."""
         if var is None:
             return None
-        said = var[1:4]
-        number = self._declared.get(said)
+        assumed = var[1:4]
+        number = self._declared.get(assumed)
         if number is None:
             tensor = reliable(var)
-            number = self._declared[said] = self.number(Held(tensor, tensor))
+            number = self._declared[assumed] = self.number(VarType(tensor, tensor))
         return number
 
     def unsure(self, number: int | None) -> int:
@@ -91,7 +91,7 @@ class TypeTable:
         if one is None or one == other:
             return other
         a, b = self[one], self[other]
-        return self.number(Held(_common(a.known, b.known), _common(a.said, b.said)))
+        return self.number(VarType(_common(a.known, b.known), _common(a.assumed, b.assumed)))
 
     def given(self, op: Op, reads: Mapping[str, int | None], declared: TypeOf) -> Given:
         """What an op makes of the types of the variables it reads."""
@@ -102,24 +102,24 @@ class TypeTable:
         if rule_of(op.type) is None:
             return Given(tuple([self.unsure(declared(name)) for name in names]))
         known: Types = {}
-        said: Types = {}
+        assumed: Types = {}
         certain: ShapeError | None = None
         likely: ShapeError | None = None
         try:
             known = infer_types(op, lambda name: self[reads.get(name)].known)
         except ShapeError as problem:
             certain, likely = (problem, None) if problem.gives is None else (None, problem)
-            known = said = problem.gives or {}
+            known = assumed = problem.gives or {}
         if certain is None and likely is None:
-            said = known
-            if any(self[reads.get(name)].said != self[reads.get(name)].known for name in op.input_names):
+            assumed = known
+            if any(self[reads.get(name)].assumed != self[reads.get(name)].known for name in op.input_names):
                 try:
-                    said = infer_types(op, lambda name: self[reads.get(name)].said)
+                    assumed = infer_types(op, lambda name: self[reads.get(name)].assumed)
                 except ShapeError as problem:
                     likely = problem
-        differs = output_problems(op, said or known, lambda name: self[declared(name)].said)
-        pairs = zip(_along(op, known), _along(op, said), map(declared, names), strict=True)
-        numbers = [self.number(Held(a, _filled(b, self[c].said))) for a, b, c in pairs]
+        differs = output_problems(op, assumed or known, lambda name: self[declared(name)].assumed)
+        pairs = zip(_along(op, known), _along(op, assumed), map(declared, names), strict=True)
+        numbers = [self.number(VarType(a, _filled(b, self[c].assumed))) for a, b, c in pairs]
         return Given(tuple(numbers), certain, likely, tuple(differs))
 
 

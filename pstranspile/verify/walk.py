@@ -14,7 +14,7 @@ from pstranspile.ir.model import Op, TensorType
 from pstranspile.ops import schema_of
 from pstranspile.ops.shapes import ShapeProblem
 from pstranspile.verify import forms
-from pstranspile.verify.flow import Given, Held, TypeTable
+from pstranspile.verify.flow import Given, TypeTable, VarType
 from pstranspile.verify.frame import VALUES, Frame, SubBlockTypes
 from pstranspile.verify.names import Names
 from pstranspile.verify.places import Findings, declared_here, slot_text
@@ -85,7 +85,7 @@ class Walk:
             held = [var.persistable or var.kind not in VALUES for var in block.vars.values()]
             ready.update(compress(types.items(), held))
             for name in self.kept.keys() & ready.keys():
-                ready[name] = self.types.number(Held(self.kept[name], self.kept[name]))
+                ready[name] = self.types.number(VarType(self.kept[name], self.kept[name]))
             type_of = types.get
         else:
             type_of = SubBlockTypes(self.types, self.names, index).__getitem__
@@ -176,7 +176,7 @@ class Walk:
         Gives whether the op runs blocks, and the numbers of the types of what it writes.
         """
         place = (frame.index, position)
-        before = len(self.findings.found)
+        before = len(self.findings.all)
         schema = schema_of(op.type)
         runs_blocks = bool(references(op))
         if schema is None:
@@ -188,7 +188,7 @@ class Walk:
                 forms.check_slots(op, schema, place, self.findings)
             if not forms.attributes_fit(op.attrs, schema):
                 forms.check_attributes(op, schema, place, self.findings)
-        if len(self.findings.found) > before:
+        if len(self.findings.all) > before:
             return runs_blocks, tuple([self.types.unsure(frame.type_of(name)) for name in op.output_names])
         given = self.types.given(op, frame.ready, frame.type_of)
         if given.certain or given.likely or given.differs:

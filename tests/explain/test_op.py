@@ -162,7 +162,7 @@ def test_attributes_say_what_they_are_about():
     text = answer_text(ask(job, places(job, "send", ["trainer_0"])[0]))
     assert "epmap" in text
     assert "merge_add" not in text
-    assert "merge_add" in answer_text(ask(job, places(job, "send", ["trainer_0"])[0]), everything=True)
+    assert "merge_add" in answer_text(ask(job, places(job, "send", ["trainer_0"])[0]), full=True)
 
 
 def test_ops_of_the_source_say_so():

@@ -28,10 +28,10 @@ def sum_of_channels(x: Array, in_memory: bool) -> Array:
     for first in sorted(set(before.tolist())):
         at = np.flatnonzero(before == first)
         sums[at] = _sums(rows[at], min(first, elements))
-    found = np.zeros(channels, np.float32)
+    result = np.zeros(channels, np.float32)
     for image in sums.reshape(images, channels):
-        found += image
-    return found
+        result += image
+    return result
 
 
 def _sums(x: Array, first: int) -> Array:
@@ -42,10 +42,10 @@ def _sums(x: Array, first: int) -> Array:
     stop = first + eights * _LANES
     lanes = np.ascontiguousarray(np.moveaxis(x[:, first:stop].reshape(len(x), eights, _LANES), 1, 0))
     pairs = eights - eights % 2
-    found = np.add.reduce(lanes[:pairs:2], axis=0) + np.add.reduce(lanes[1:pairs:2], axis=0) if pairs else lanes[0]
+    result = np.add.reduce(lanes[:pairs:2], axis=0) + np.add.reduce(lanes[1:pairs:2], axis=0) if pairs else lanes[0]
     if pairs and pairs < eights:
-        found = found + lanes[-1]
-    fours = found[:, :4] + found[:, 4:]
+        result = result + lanes[-1]
+    fours = result[:, :4] + result[:, 4:]
     sums = (fours[:, 0] + fours[:, 2]) + (fours[:, 1] + fours[:, 3])
     for place in (*range(first), *range(stop, x.shape[1])):
         sums = sums + x[:, place]
@@ -53,7 +53,7 @@ def _sums(x: Array, first: int) -> Array:
 
 
 def _in_order(x: Array) -> Array:
-    found = x[:, 0].copy()
+    result = x[:, 0].copy()
     for place in range(1, x.shape[1]):
-        found += x[:, place]
-    return found
+        result += x[:, place]
+    return result

@@ -59,22 +59,22 @@ _TANH_BELOW = (1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03,
 
 def _polynomial(x: Array, coefficients: Sequence[float]) -> Array:
     """By Horner's rule, the highest power first."""
-    found = x * np.float32(coefficients[0])
-    found += np.float32(coefficients[1])
+    result = x * np.float32(coefficients[0])
+    result += np.float32(coefficients[1])
     for coefficient in coefficients[2:]:
-        found *= x
-        found += np.float32(coefficient)
-    return found
+        result *= x
+        result += np.float32(coefficient)
+    return result
 
 
 def exp(x: Array) -> Array:
     """exp of an f32 array, elementwise, as the op exp and those built on it give it."""
     flat = x.reshape(-1)
     whole = flat.size - flat.size % _LANES
-    found = np.empty(flat.shape, np.float32)
-    found[:whole] = _exp_of_eights(flat[:whole])
-    found[whole:] = library_functions.exp(flat[whole:])
-    return found.reshape(x.shape)
+    result = np.empty(flat.shape, np.float32)
+    result[:whole] = _exp_of_eights(flat[:whole])
+    result[whole:] = library_functions.exp(flat[whole:])
+    return result.reshape(x.shape)
 
 
 def _exp_of_eights(x: Array) -> Array:
@@ -82,24 +82,24 @@ def _exp_of_eights(x: Array) -> Array:
     powers = np.floor(kept * np.float32(_LOG2_E) + np.float32(0.5))
     for part in _LN_2:
         kept = kept - powers * np.float32(part)
-    found = _polynomial(kept, _EXP)
-    found *= kept * kept
-    found += kept
-    found += np.float32(1)
-    found *= ((np.nan_to_num(powers).astype(np.int32) + 127) << 23).view(np.float32)  # 2 to the power, -127 giving 0
-    found[x > np.float32(_EXP_LIMIT)] = np.inf
-    return found
+    result = _polynomial(kept, _EXP)
+    result *= kept * kept
+    result += kept
+    result += np.float32(1)
+    result *= ((np.nan_to_num(powers).astype(np.int32) + 127) << 23).view(np.float32)  # 2 to the power, -127 giving 0
+    result[x > np.float32(_EXP_LIMIT)] = np.inf
+    return result
 
 
 def log(x: Array) -> Array:
     """log of an f32 array, elementwise, as the op log gives it."""
     flat = x.reshape(-1)
     whole = flat.size - flat.size % _LANES
-    found = library_functions.log(flat)
+    result = library_functions.log(flat)
     head = flat[:whole]
     usual = (head >= np.float32(2.0**-126)) & (head < np.inf)
-    found[:whole] = np.where(usual, _log_of_eights(np.where(usual, head, np.float32(1))), found[:whole])
-    return found.reshape(x.shape)
+    result[:whole] = np.where(usual, _log_of_eights(np.where(usual, head, np.float32(1))), result[:whole])
+    return result.reshape(x.shape)
 
 
 def _log_of_eights(x: Array) -> Array:
@@ -109,13 +109,13 @@ def _log_of_eights(x: Array) -> Array:
     rest = mantissa - np.float32(1) + np.where(low, mantissa, np.float32(0))
     squared = rest * rest
     cubed = squared * rest
-    found = _polynomial(rest, _LOG[0])
+    result = _polynomial(rest, _LOG[0])
     for part in _LOG[1:]:
-        found *= cubed
-        found += _polynomial(rest, part)
-    found *= cubed
-    found += powers * np.float32(_LN_2[1])
-    return rest - squared * np.float32(0.5) + found + powers * np.float32(_LN_2[0])
+        result *= cubed
+        result += _polynomial(rest, part)
+    result *= cubed
+    result += powers * np.float32(_LN_2[1])
+    return rest - squared * np.float32(0.5) + result + powers * np.float32(_LN_2[0])
 
 
 def root(x: Array, out: Array | None = None) -> Array:
@@ -123,9 +123,9 @@ def root(x: Array, out: Array | None = None) -> Array:
     whole = x.size - x.size % _LANES
     if whole == x.size:
         return root_of_eights(x)
-    found = np.sqrt(x.reshape(-1))
-    found[:whole] = root_of_eights(x.reshape(-1)[:whole])
-    return found.reshape(x.shape)
+    result = np.sqrt(x.reshape(-1))
+    result[:whole] = root_of_eights(x.reshape(-1)[:whole])
+    return result.reshape(x.shape)
 
 
 def tanh(x: Array) -> Array:
@@ -168,10 +168,10 @@ def exp_by_table(x: Array) -> Array:
 
 def shares_of_exp(x: Array) -> tuple[Array, Array]:
     """exp of an f32 array over the sum of it along the last axis, and that sum, kept as a dim."""
-    found = library_functions.exp(x) if x.shape[-1] < _LONG_ROW else exp_by_table(x)
-    of_all = sum_of_lanes(found)
-    found *= 1 / of_all
-    return found, of_all
+    result = library_functions.exp(x) if x.shape[-1] < _LONG_ROW else exp_by_table(x)
+    of_all = sum_of_lanes(result)
+    result *= 1 / of_all
+    return result, of_all
 
 
 def sum_of_lanes(x: Array) -> Array:
@@ -186,12 +186,12 @@ def sum_of_lanes(x: Array) -> Array:
         lanes = _lane_sums(x[..., :whole].reshape(rows, whole)).reshape(*x.shape[:-1], _LANES)
         pairs = lanes[..., 0::2] + lanes[..., 1::2]
         halves = pairs[..., :2] + pairs[..., 2:]
-        found = halves[..., 0] + halves[..., 1]
+        result = halves[..., 0] + halves[..., 1]
     else:
-        found, rest = x[..., 0].copy(), range(1, count)
+        result, rest = x[..., 0].copy(), range(1, count)
     for at in rest:
-        found += x[..., at]
-    return found[..., None]
+        result += x[..., at]
+    return result[..., None]
 
 
 def total(x: Array) -> Array:
@@ -222,8 +222,8 @@ def mean_of_lanes(x: Array) -> Array:
     if rest:
         lanes[:, _LANES - rest :] += x[:, count - rest :]
     fours = lanes[:, :4] + lanes[:, 4:]
-    found = (fours[:, 0] + fours[:, 1]) + (fours[:, 2] + fours[:, 3])
-    return (found * (np.float32(1) / np.float32(count)))[:, None]
+    result = (fours[:, 0] + fours[:, 1]) + (fours[:, 2] + fours[:, 3])
+    return (result * (np.float32(1) / np.float32(count)))[:, None]
 
 
 def sum_in_order(x: Array, axes: tuple[int, ...]) -> Array:
@@ -238,11 +238,11 @@ def sum_in_order(x: Array, axes: tuple[int, ...]) -> Array:
 
 def sum_runs(x: Array, starts: Array, lengths: Array) -> Array:
     """The sums of runs of rows of an f32 array, row by row; none of them is empty."""
-    found = x[starts]
+    result = x[starts]
     for at in range(1, int(lengths.max())):
         longer = np.flatnonzero(lengths > at)
-        found[longer] += x[starts[longer] + at]
-    return found
+        result[longer] += x[starts[longer] + at]
+    return result
 
 
 def shares_of_runs(x: Array, starts: Array, lengths: Array) -> Array:

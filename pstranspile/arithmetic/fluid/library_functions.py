@@ -65,10 +65,10 @@ def exp(x: Array) -> Array:
         steps = np.clip(x, _LEAST_EXPONENT, _MOST_EXPONENT).astype(np.float64) * (_LOG2_E * _EXP_PARTS)
         whole = np.rint(steps)
         rest = steps - whole
-        found = (cubic * rest + square) * (rest * rest) + (linear * rest + 1)
+        result = (cubic * rest + square) * (rest * rest) + (linear * rest + 1)
         places = whole.astype(np.int32)
-        found *= np.ldexp(_powers_of_2().take(places % _EXP_PARTS), places // _EXP_PARTS)
-        return found.astype(np.float32)
+        result *= np.ldexp(_powers_of_2().take(places % _EXP_PARTS), places // _EXP_PARTS)
+        return result.astype(np.float32)
 
 
 @cache
@@ -87,9 +87,9 @@ def log(x: Array) -> Array:
     rest = near * reciprocals.take(part) - 1
     known = logarithms.take(part) + (above.view(np.int32) >> 23) * _LN_2
     squared = rest * rest
-    found = (_LOG[0] * squared + (_LOG[1] * rest + _LOG[2])) * squared + (known + rest)
+    result = (_LOG[0] * squared + (_LOG[1] * rest + _LOG[2])) * squared + (known + rest)
     with np.errstate(all="ignore"):
-        return np.where(usual, found, np.log(x, dtype=np.float64)).astype(np.float32)
+        return np.where(usual, result, np.log(x, dtype=np.float64)).astype(np.float32)
 
 
 @cache
@@ -115,10 +115,10 @@ def _of_angle(x: Array, quarters: int, exact: Array) -> Array:
     rest = angle - turns * _HALF_PI
     squared = rest * rest
     quarter = turns.astype(np.int64) + quarters
-    found = np.where(quarter & 1, _cos_near_0(squared), _sin_near_0(rest, squared))
-    found = np.where(quarter & 2, -found, found)
+    result = np.where(quarter & 1, _cos_near_0(squared), _sin_near_0(rest, squared))
+    result = np.where(quarter & 2, -result, result)
     with np.errstate(all="ignore"):
-        return np.where(usual, found, exact(x, dtype=np.float64)).astype(np.float32)
+        return np.where(usual, result, exact(x, dtype=np.float64)).astype(np.float32)
 
 
 def _sin_near_0(x: Array, squared: Array) -> Array:

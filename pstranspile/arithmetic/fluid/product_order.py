@@ -61,13 +61,13 @@ def product_in_order(a: Array, b: Array, transpose_a: bool, transpose_b: bool, f
     offsets = _offsets(a.shape[:-2], dims, rows * terms, rows * columns)
     if offsets is None:
         return _product(a, b, transpose_a, transpose_b, factor, (0, 0))
-    found = np.empty((len(offsets), rows, columns), np.float32)
+    result = np.empty((len(offsets), rows, columns), np.float32)
     every_a = np.broadcast_to(a, (*dims, rows, terms)).reshape(-1, rows, terms)
     every_b = np.broadcast_to(b, (*dims, terms, columns)).reshape(-1, terms, columns)
     for offset in sorted(set(offsets)):
         at = [place for place, other in enumerate(offsets) if other == offset]
-        found[at] = _product(every_a[at], every_b[at], transpose_a, transpose_b, factor, offset)
-    return found.reshape(*dims, rows, columns)
+        result[at] = _product(every_a[at], every_b[at], transpose_a, transpose_b, factor, offset)
+    return result.reshape(*dims, rows, columns)
 
 
 Offset: TypeAlias = tuple[int, int]
@@ -93,15 +93,15 @@ def sum_of_products_in_order(a: Array, b: Array) -> Array:
     dims = a.shape[1:-2]
     groups = prod(dims)
     every_a, every_b = a.reshape(len(a), groups, rows, terms), b.reshape(len(a), groups, terms, columns)
-    found = np.zeros((groups, rows, columns), np.float32)
-    if not found.size:
-        return found.reshape(*dims, rows, columns)
+    result = np.zeros((groups, rows, columns), np.float32)
+    if not result.size:
+        return result.reshape(*dims, rows, columns)
     for group in range(groups):
         for count in range(len(a)):
             offset = (count * groups + group) * rows * terms % _FOUR
             left, right = every_a[count, group], every_b[count, group]
-            found[group] = _product(left, right, False, True, 1.0, (offset, 0), found[group])
-    return found.reshape(*dims, rows, columns)
+            result[group] = _product(left, right, False, True, 1.0, (offset, 0), result[group])
+    return result.reshape(*dims, rows, columns)
 
 
 def _product(
@@ -127,17 +127,17 @@ def _product(
     if core == columns and below == rows:
         return _blocks(a, scaled_b, in_sequence, start)
     dims = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    found = np.empty((*dims, rows, columns), np.float32) if start is None else start.copy()
+    result = np.empty((*dims, rows, columns), np.float32) if start is None else start.copy()
     before = None if start is None else start[..., :below, :]
-    found[..., :below, :core] = _blocks(a[..., :below, :], scaled_b[..., :core], in_sequence, _cells(before, 0, core))
+    result[..., :below, :core] = _blocks(a[..., :below, :], scaled_b[..., :core], in_sequence, _cells(before, 0, core))
     if core < columns:
-        found[..., :below, core:] = _beside(
+        result[..., :below, core:] = _beside(
             scaled_a[..., :below, :], b, core, transpose_a, transpose_b, after, offset, before
         )
     if below < rows:
         one_block = _times(_one_block(scaled_a[..., below:, :], b, transpose_a, transpose_b, below, offset), after)
-        found[..., below:, :] = _added(None if start is None else start[..., below:, :], one_block)
-    return found
+        result[..., below:, :] = _added(None if start is None else start[..., below:, :], one_block)
+    return result
 
 
 def _cells(start: Array | None, first: int, stop: int) -> Array | None:
@@ -181,9 +181,9 @@ def _beside(
         return _by_lanes(core, columns, by_lanes)
     blocks = _block_ends(terms)
     order = np.concatenate([np.arange(first, stop) for first, stop in blocks])
-    found = in_sequence(a[..., order], beside[..., order, :])
-    _unaligned(found, a, beside, core + offset[1], columns, blocks)
-    return found
+    result = in_sequence(a[..., order], beside[..., order, :])
+    _unaligned(result, a, beside, core + offset[1], columns, blocks)
+    return result
 
 
 def _one_block(a: Array, b: Array, transpose_a: bool, transpose_b: bool, below: int, offset: Offset) -> Array:
@@ -201,10 +201,10 @@ def _one_block(a: Array, b: Array, transpose_a: bool, transpose_b: bool, below: 
         return _by_lanes(
             0, columns, lambda first, stop, lanes: _aligned_lanes(a, b[..., first:stop], lanes, terms, offset)
         )
-    found = in_sequence(a, b)
+    result = in_sequence(a, b)
     if not transpose_b and not (below and transpose_a):
-        _unaligned(found, a, b, offset[1], columns, [(0, terms)])
-    return found
+        _unaligned(result, a, b, offset[1], columns, [(0, terms)])
+    return result
 
 
 def _by_lanes(first: int, stop: int, product: Callable[[int, int, int], Array]) -> Array:
@@ -229,12 +229,12 @@ def _blocks(a: Array, b: Array, product: Callable[[Array, Array], Array], start:
     terms = a.shape[-1]
     if terms <= BLOCK:
         return _added(start, product(a, b))
-    found = None if start is None else start.copy()
+    result = None if start is None else start.copy()
     for first, stop in _block_ends(terms):
         part = product(a[..., first:stop], b[..., first:stop, :])
-        found = part if found is None else np.add(found, part, out=found)
-    assert found is not None
-    return found
+        result = part if result is None else np.add(result, part, out=result)
+    assert result is not None
+    return result
 
 
 def _aligned_lanes(a: Array, b: Array, lanes: int, length: int, offset: Offset) -> Array:
@@ -243,12 +243,12 @@ def _aligned_lanes(a: Array, b: Array, lanes: int, length: int, offset: Offset) 
         return _lanes(a, b, 0, lanes)
     rows = np.arange(a.shape[-2])
     dims = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    found = np.empty((*dims, a.shape[-2], b.shape[-1]), np.float32)
+    result = np.empty((*dims, a.shape[-2], b.shape[-1]), np.float32)
     for before in range(_FOUR):
         at = rows[-(rows * length + offset[0]) % _FOUR == before]
         if len(at):
-            found[..., at, :] = _lanes(a[..., at, :], b, min(before, a.shape[-1]), lanes)
-    return found
+            result[..., at, :] = _lanes(a[..., at, :], b, min(before, a.shape[-1]), lanes)
+    return result
 
 
 def _lanes(a: Array, b: Array, before: int, lanes: int, at_once: int = 0) -> Array:
@@ -268,23 +268,23 @@ def _lanes(a: Array, b: Array, before: int, lanes: int, at_once: int = 0) -> Arr
         parts.append(in_sequence(a[..., at], b[..., at, :]))
     if lanes == 8:
         parts = [parts[lane] + parts[lane + 4] for lane in range(4)]
-    found = (parts[0] + parts[2]) + (parts[1] + parts[3])
+    result = (parts[0] + parts[2]) + (parts[1] + parts[3])
     for term in range(full, terms):
-        found += a[..., term : term + 1] * b[..., term : term + 1, :]
-    return found
+        result += a[..., term : term + 1] * b[..., term : term + 1, :]
+    return result
 
 
 def _with_vector(a: Array, b: Array) -> Array:
     """A [..., m, k] times a vector [..., k, 1] where the terms of a row lie side by side."""
     rows, terms = a.shape[-2], a.shape[-1]
-    found = _lanes(a, b, (terms - 1) % _FOUR + 1, 4)
+    result = _lanes(a, b, (terms - 1) % _FOUR + 1, 4)
     for row, lanes in {2: ((-2, 8), (-1, 4)), 1: ((-1, 8),), 3: ((-3, 8), (-2, 4), (-1, 8))}.get(rows % _FOUR, ()):
         one = a[..., rows + row : rows + row + 1, :]
-        found[..., rows + row : rows + row + 1, :] = _lanes(one, b, min(_FOUR, terms), lanes, at_once=8)
-    return found
+        result[..., rows + row : rows + row + 1, :] = _lanes(one, b, min(_FOUR, terms), lanes, at_once=8)
+    return result
 
 
-def _unaligned(found: Array, a: Array, b: Array, first: int, columns: int, blocks: Ends) -> None:
+def _unaligned(result: Array, a: Array, b: Array, first: int, columns: int, blocks: Ends) -> None:
     """Puts right the cells before the first aligned four of each row; `found` begins `first` elements beyond one, and
     its rows are `columns` elements apart.
     """
@@ -294,20 +294,20 @@ def _unaligned(found: Array, a: Array, b: Array, first: int, columns: int, block
     for before in range(1, _FOUR):
         at = rows[-(rows * columns + first) % _FOUR == before]
         if len(at) and b.shape[-1] - before >= _FOUR:
-            found[..., at, :before] = _by_fours(a[..., at, :], b[..., :before], blocks)
+            result[..., at, :before] = _by_fours(a[..., at, :], b[..., :before], blocks)
 
 
 def _by_fours(a: Array, b: Array, blocks: Ends) -> Array:
     """Products in order, but that the second four of every eight terms of a block is a sum of its own."""
-    found: Array | None = None
+    result: Array | None = None
     for start, stop in blocks:
         for term, width in _fours(start, stop):
             part = a[..., term : term + 1] * b[..., term : term + 1, :]
             for more in range(term + 1, term + width):
                 part += a[..., more : more + 1] * b[..., more : more + 1, :]
-            found = part if found is None else np.add(found, part, out=found)
-    assert found is not None
-    return found
+            result = part if result is None else np.add(result, part, out=result)
+    assert result is not None
+    return result
 
 
 def _fours(start: int, stop: int) -> Iterator[tuple[int, int]]:

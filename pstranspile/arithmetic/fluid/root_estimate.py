@@ -54,9 +54,9 @@ def reciprocal_estimate(x: Array) -> Array:
     bits = x.view(np.uint32)
     halved_exponent = (bits + np.uint32(1 << 23)) >> 24  # 64 more than half of it, rounded down
     halved_exponent <<= 23
-    found = _estimates().take((bits >> 11) & 0x1FFF)  # by the last bit of the exponent, and 12 bits of the mantissa
-    found -= halved_exponent
-    return found.view(np.float32)
+    result = _estimates().take((bits >> 11) & 0x1FFF)  # by the last bit of the exponent, and 12 bits of the mantissa
+    result -= halved_exponent
+    return result.view(np.float32)
 
 
 def root_of_eights(x: Array) -> Array:
@@ -65,7 +65,7 @@ def root_of_eights(x: Array) -> Array:
     kept = np.where(normal, x, np.float32(1))
     estimate = reciprocal_estimate(kept)
     estimate *= np.float32(1.5) - kept * np.float32(0.5) * (estimate * estimate)
-    found = kept * estimate
+    result = kept * estimate
     if normal.all():
-        return found
-    return np.where(normal, found, np.where((x >= 0) & (x < np.inf), np.float32(0), np.sqrt(x)))
+        return result
+    return np.where(normal, result, np.where((x >= 0) & (x < np.inf), np.float32(0), np.sqrt(x)))

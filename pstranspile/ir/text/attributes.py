@@ -132,8 +132,8 @@ def literal_kind(literal: Token | Node, context: Context) -> tuple[AttrKind | No
     if result.keys() == {AttrKind.INT, AttrKind.FLOAT}:
         return AttrKind.FLOATS, True
     if len(result) > 1:
-        odd = list(result.values())[1]
-        context.report("attribute-literal", "the elements of a list are all of one kind", odd)
+        different = list(result.values())[1]
+        context.report("attribute-literal", "the elements of a list are all of one kind", different)
         return None, False
     return (_LIST_KIND[next(iter(result))] if result else None), True
 

@@ -23,13 +23,13 @@ _BLOCK = re.compile(rf"block[{BLANKS}]*\^").match
 class Written(NamedTuple):
     """A statement as it stands in a text, with what is kept of the lines around it.
 
-    `above` holds comment lines, and "" for a blank line; `beside` the comment at its end or "".
+    `above` holds comment lines, and "" for a blank line; `trailing` the comment at its end or "".
     """
 
     line: int
     code: str
     above: tuple[str, ...]
-    beside: str
+    trailing: str
 
 
 def written_statements(text: str) -> Iterator[Written]:
@@ -126,8 +126,8 @@ def _with_comments(printed: Printed, sources: _Sources) -> Iterator[str]:
             if above and above[0] == "" and (at_top or printed.lines[position - 1] == ""):
                 above.pop(0)
             yield from (inner + comment if comment else "" for comment in above)
-            if written.beside:
-                text = f"{text}  {written.beside}"
+            if written.trailing:
+                text = f"{text}  {written.trailing}"
         yield text
     rest = list(sources.last.above)
     while rest and rest[-1] == "":

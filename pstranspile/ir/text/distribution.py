@@ -64,26 +64,26 @@ class Statement(NamedTuple):
 def statements(distribution: Distribution, language: Language) -> tuple[Op, ...]:
     """The statements of a distribution, as ops to print. Raises ValueError for numbers beyond 64 bits when printed."""
     fields = distribution._asdict()
-    said: dict[str, AttrValue] = {
+    given: dict[str, AttrValue] = {
         name: _attribute(fields[name]) for name in _FIELDS if fields[name] != getattr(_DEFAULTS, name)
     }
     generic = language.generic_defaults
-    head = Op(DISTRIBUTION, attrs=FrozenMap({**generic, **said}))
+    head = Op(DISTRIBUTION, attrs=FrozenMap({**generic, **given}))
     return (head, *(_placed(var, generic) for var in distribution.variables))
 
 
 def _placed(var: DistributedVar, generic: Mapping[str, AttrValue]) -> Op:
-    said: dict[str, AttrValue] = {"endpoint": var.endpoint, "shape": _attribute(var.slice_shape)}
+    given: dict[str, AttrValue] = {"endpoint": var.endpoint, "shape": _attribute(var.slice_shape)}
     if var.origin_shape != var.slice_shape:
-        said["origin_shape"] = _attribute(var.origin_shape)
+        given["origin_shape"] = _attribute(var.origin_shape)
     if var.is_slice:
-        said["is_slice"] = True
+        given["is_slice"] = True
     if var.block_id:
-        said["block_id"] = _attribute(var.block_id)
+        given["block_id"] = _attribute(var.block_id)
     if var.offset:
-        said["offset"] = _attribute(var.offset)
+        given["offset"] = _attribute(var.offset)
     inputs, outputs = FrozenMap({var.vtype: (var.origin,)}), FrozenMap({SLICE: (var.slice,)})
-    return Op(PLACED, inputs, outputs, FrozenMap({**generic, **said}))
+    return Op(PLACED, inputs, outputs, FrozenMap({**generic, **given}))
 
 
 def _attribute(value: Any) -> AttrValue:
@@ -111,7 +111,7 @@ def read_distribution(given: Sequence[OpParts], file: str, language: Language) -
             fields = reader.fields(parts, _FIELDS)
         else:
             variables += reader.variable(parts)
-    return Distribution(**fields, variables=tuple(variables)), reader.found
+    return Distribution(**fields, variables=tuple(variables)), reader.findings
 
 
 class _Reader:
@@ -120,11 +120,11 @@ class _Reader:
     def __init__(self, file: str, language: Language):
         self.file = file
         self.generic = language.generic_defaults
-        self.found: list[Diagnostic] = []
+        self.findings: list[Diagnostic] = []
 
     def wrong(self, parts: OpParts, message: str, focus: str = "") -> None:
         """One more finding."""
-        self.found.append(error("distribution", message, Location(self.file, parts.line, parts.column), focus=focus))
+        self.findings.append(error("distribution", message, Location(self.file, parts.line, parts.column), focus=focus))
 
     def fields(self, parts: OpParts, known: Mapping[str, str]) -> dict[str, Any]:
         """The settings in the braces of a statement."""

@@ -54,7 +54,7 @@ class _Shape:
         self.uses = 0
         self.braces: dict[int, _Braces] = {}
         self.show: Callable[..., str | None] | None = None
-        self.odd = 0
+        self.quoted = 0
         self.variants: dict[tuple[int, ...], _Show | int | None] = {}
 
 
@@ -169,7 +169,7 @@ class Lines:
     def ops(self, ops: tuple[Op, ...], start: int, indent: str) -> tuple[list[str], tuple[int, ...]]:
         """(the lines of the ops from `start` up to the first that refers to blocks, those blocks)."""
         known, out, refs = self.shapes.get, list[str](), ()
-        odd = 0
+        quoted = 0
         for op in ops[start:] if start else ops:
             op_type, inputs, outputs, attrs, role, role_vars, is_target, _ = op
             key = (op_type, role, is_target, role_vars and True, *inputs, None, *outputs)
@@ -183,19 +183,19 @@ class Lines:
             if shape.show is not None:
                 try:
                     text = shape.show(inputs.values(), outputs.values(), braces[0], role_vars, indent)
-                    odd += shape.odd + braces[1] if text is not None else 0
+                    quoted += shape.quoted + braces[1] if text is not None else 0
                 except ValueError:
                     text, more = self._variant(shape, op, braces, indent)
-                    odd += more
+                    quoted += more
             if text is None:
                 text, more = self._plainly(shape, op, braces[0], indent)
-                odd += more
+                quoted += more
             out.append(text)
             if braces[2]:
                 refs = braces[2]
                 break
-        odd += (len(indent) + 1) * len(out) - 1
-        if out and odd_characters("\n".join(out)) != odd:  # some name has to be quoted
+        quoted += (len(indent) + 1) * len(out) - 1
+        if out and odd_characters("\n".join(out)) != quoted:  # some name has to be quoted
             out = [indent + op_text(op, self.language) for op in ops[start : start + len(out)]]
         return _with_scripts(out, ops, start), refs
 
@@ -214,7 +214,7 @@ class Lines:
         """(the line of an op whose shape has no function yet, the odd characters in it)."""
         shape.uses += 1
         if shape.uses == _MADE_FOR:
-            shape.show, shape.odd = _compiled(op, self.language) or (None, 0)
+            shape.show, shape.quoted = _compiled(op, self.language) or (None, 0)
         text = op_text(op, self.language, braces)
         return indent + text, odd_characters(text)
 

@@ -202,13 +202,13 @@ def _largest(slices: Array) -> Array:
     """Of each of [n, rows, columns] the largest elements: always the largest left, one for each row and column."""
     count, rows, columns = slices.shape
     chosen, left = np.zeros(slices.shape, bool), np.ones(slices.shape, bool)
-    each = np.arange(count)
+    images = np.arange(count)
     for _ in range(min(rows, columns)):
         at = np.argmax(np.where(left, slices, -np.inf).reshape(count, rows * columns), axis=1)
         row, column = at // columns, at % columns
-        chosen[each, row, column] = True
-        left[each, row, :] = False
-        left[each, :, column] = False
+        chosen[images, row, column] = True
+        left[images, row, :] = False
+        left[images, :, column] = False
     return chosen
 
 

@@ -105,8 +105,8 @@ def _plan(
     dims = tuple(x.shape[axis] for axis in axes)
     method = _METHODS[op.type.partition("_")[0]]
     for axis, dim, size in zip(axes, dims, _sizes(op, dims, given), strict=True):
-        beside = [size if at == axis else 1 for at in range(x.ndim)]
-        yield axis, [(index, weight.astype(x.dtype).reshape(beside)) for index, weight in method(op, dim, size)]
+        broadcast = [size if at == axis else 1 for at in range(x.ndim)]
+        yield axis, [(index, weight.astype(x.dtype).reshape(broadcast)) for index, weight in method(op, dim, size)]
 
 
 @kernel("bilinear_interp nearest_interp bicubic_interp trilinear_interp")

@@ -88,15 +88,15 @@ def _batch_norm_grad(op: Op) -> Run:
         if fixed and Mean is not None and Variance is not None:
             mean, inverse = Mean, 1 / root(Variance + epsilon)
         over, dims = channels(X)
-        beside, inverse_beside = X - mean.reshape(dims), inverse.reshape(dims)
+        centred, inverse_of_channel = X - mean.reshape(dims), inverse.reshape(dims)
         bias_grad = sum_of_channels(Y_GRAD, over, True)
-        scale_grad = sum_of_channels(beside * inverse_beside * Y_GRAD, over, False)
+        scale_grad = sum_of_channels(centred * inverse_of_channel * Y_GRAD, over, False)
         factor = Scale * inverse
         if fixed:
             return Y_GRAD * factor.reshape(dims), scale_grad, bias_grad
         images, elements = len(X), X.size // max(len(X) * Scale.size, 1)
         gradient = Y_GRAD * images * elements - bias_grad.reshape(dims)
-        gradient -= beside * scale_grad.reshape(dims) * inverse_beside
+        gradient -= centred * scale_grad.reshape(dims) * inverse_of_channel
         gradient *= (factor / X.dtype.type(images * elements)).reshape(dims)
         return gradient, scale_grad, bias_grad
 

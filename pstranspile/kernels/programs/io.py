@@ -36,8 +36,8 @@ def _save(op: Op) -> Run:
     def run(X: Array | LoDTensor | SelectedRows, context: ExecutionContext) -> tuple[()]:
         file_path = text(op, "file_path")
         if isinstance(X, SelectedRows):  # this variable tells a server where to save its part of a table
-            told = context.find(op.output("kLookupTablePath") or "")
-            file_path = told if isinstance(told, str) and told else file_path
+            path = context.find(op.output("kLookupTablePath") or "")
+            file_path = path if isinstance(path, str) and path else file_path
         _write(op, context.path(file_path), [(name, X)])
         return ()
 
@@ -162,7 +162,7 @@ def _run_print(op: Op) -> Run:
         times += 1
         if shown and (first < 0 or times <= first):
             lines = [str(message)] if message else []
-            lines += [f"{label}: {told}" for label, told in _facts(op, str(name), In)]
+            lines += [f"{label}: {value}" for label, value in _facts(op, str(name), In)]
             data = _numbers(In)
             listed = data.ravel() if limit < 0 else data.ravel()[:limit]
             print("\n".join([*lines, f"data: [{' '.join(map(str, listed.tolist()))}]"]), flush=True)
@@ -185,4 +185,4 @@ def _facts(op: Op, name: str, value: Value) -> list[tuple[str, str]]:
         ("print_tensor_shape", "shape", str(list(data.shape))),
         ("print_tensor_lod", "lod", str(value.lod if isinstance(value, LoDTensor) else [])),
     ]
-    return [(label, told) for attr, label, told in facts if op.attrs.get(attr) is True]
+    return [(label, value) for attr, label, value in facts if op.attrs.get(attr) is True]

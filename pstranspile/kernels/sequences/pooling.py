@@ -81,11 +81,11 @@ def _largest(x: Array, offsets: Sequence[int], index_wanted: bool) -> tuple[Arra
     hold them. NaN is the largest of its column.
     """
     starts, lengths, _, _ = runs_between(tuple(offsets))
-    beside = side_by_side(x, offsets)
-    if beside is not None:
-        largest = np.maximum.reduce(beside[0], axis=1)
+    padded = side_by_side(x, offsets)
+    if padded is not None:
+        largest = np.maximum.reduce(padded[0], axis=1)
         first = starts.reshape(-1, *(1 for _ in x.shape[1:]))
-        return largest, (beside[0].argmax(axis=1) + first).astype(np.int32) if index_wanted else None
+        return largest, (padded[0].argmax(axis=1) + first).astype(np.int32) if index_wanted else None
     largest = np.maximum.reduceat(x, starts, axis=0)
     if not index_wanted:
         return largest, None

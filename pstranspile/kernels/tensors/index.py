@@ -205,7 +205,7 @@ def _multiplex_grad_values(op: Op) -> Run:
     def run(Ids: Array, Out_GRAD: Array) -> list[Array]:
         ids = _sources(Ids, count, len(Out_GRAD))
         chosen = (ids == number for number in range(count))
-        return [Out_GRAD * each.reshape(-1, *[1] * (Out_GRAD.ndim - 1)) for each in chosen]
+        return [Out_GRAD * mask.reshape(-1, *[1] * (Out_GRAD.ndim - 1)) for mask in chosen]
 
     return run
 

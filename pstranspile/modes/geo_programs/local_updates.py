@@ -22,7 +22,7 @@ from pstranspile.ops import is_optimizer, schema_of
 DENSE_REMEDY = "is_sparse=False makes the gradient dense, and all rows are exchanged"
 
 
-class ToldRows(NamedTuple):
+class SentRows(NamedTuple):
     """A variable that holds numbers of rows, and the table whose rows they are.
 
     `padded`: some of the numbers are -1, which stands for none.
@@ -63,7 +63,7 @@ def _trained(program: Program, roles: Roles) -> tuple[Update, ...]:
     return tuple(result.values())
 
 
-def find_told_rows(facts: Facts) -> tuple[ToldRows, ...]:
+def find_sent_rows(facts: Facts) -> tuple[SentRows, ...]:
     """The ids of the rows of sparse tables that a step changes, in the order of the ops that use them.
 
     As in Fluid, ids are told once more if another table is looked up at them in between. Raises DiagnosticError
@@ -72,7 +72,7 @@ def find_told_rows(facts: Facts) -> tuple[ToldRows, ...]:
     sparse = {update.parameter: update for update in facts.updates if is_sparse(facts.program, update.gradient)}
     if not sparse:
         return ()
-    told: list[ToldRows] = []
+    sent_rows: list[SentRows] = []
     last: dict[str, str] = {}
     problems: list[Diagnostic] = []
     for op in facts.program.main_block.ops:
@@ -85,11 +85,11 @@ def find_told_rows(facts: Facts) -> tuple[ToldRows, ...]:
             problems.append(at_op("geo-rows", message, op, focus=f"%{tables[0]}"))
         for row in rows:
             if last.get(row.ids) != row.table:
-                told.append(row)
+                sent_rows.append(row)
             last[row.ids] = row.table
     problems += _in_sub_blocks(facts.program, sparse)
     raise_errors(problems)
-    known = {rows.table for rows in told}
+    known = {rows.table for rows in sent_rows}
     raise_errors(
         at_op(
             "geo-rows",
@@ -100,20 +100,20 @@ def find_told_rows(facts: Facts) -> tuple[ToldRows, ...]:
         for name, update in sparse.items()
         if name not in known
     )
-    return tuple(told)
+    return tuple(sent_rows)
 
 
-def _rows_of(op: Op, sparse: dict[str, Update]) -> Sequence[ToldRows]:
+def _rows_of(op: Op, sparse: dict[str, Update]) -> Sequence[SentRows]:
     """The rows of sparse tables that an op uses: those it looks up, or the classes that its loss is about."""
     if "Ids" in op.inputs and "W" in op.inputs:
         pairs = zip(op.inputs["Ids"], op.inputs["W"], strict=False)
-        return [ToldRows(ids, table) for ids, table in pairs if table in sparse]
+        return [SentRows(ids, table) for ids, table in pairs if table in sparse]
     ids, table, padded = None, None, False
     if op.type == "nce":
         ids, table = op.output("SampleLabels"), op.input("Weight")
     elif op.type == "hierarchical_sigmoid":
         ids, table, padded = op.input("PathTable"), op.input("W"), True
-    return [ToldRows(ids, table, padded)] if ids and table and table in sparse else ()
+    return [SentRows(ids, table, padded)] if ids and table and table in sparse else ()
 
 
 def _is_gradient(op: Op) -> bool:

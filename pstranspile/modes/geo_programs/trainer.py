@@ -12,7 +12,7 @@ from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import STARTUP, Op, Program, TensorType, Var
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import DType, VarKind
-from pstranspile.modes.geo_programs.local_updates import ToldRows
+from pstranspile.modes.geo_programs.local_updates import SentRows
 from pstranspile.ops.build import make_op
 from pstranspile.plan.plan import GeoPlan, Plan, PlannedParameter
 
@@ -32,13 +32,14 @@ def change_of(name: str, dtype: DType, shape: tuple[int, ...], *, sparse: bool) 
 
 
 def emit_geo_trainer(
-    facts: Facts, told: Sequence[ToldRows], parameters: Sequence[PlannedParameter], geo: GeoPlan
+    facts: Facts, sent_rows: Sequence[SentRows], parameters: Sequence[PlannedParameter], geo: GeoPlan
 ) -> Program:
     """The main program of every trainer: the source's, and a `send` that ends the step.
 
-    `told` are the ids of changed rows that the send tells, `parameters` those whose changes the program declares. Where
-    no table is sparse the send has a token, for Fluid's communicator takes no notice of one that sends nothing; it is
-    sent for a parameter that the program updates, or if it updates none, for one that others do.
+    `sent_rows` are the ids of changed rows that the send names, `parameters` those whose changes the program
+    declares. If no table is sparse, the send has a token, because Fluid's communicator ignores a send without
+    inputs. The token is sent for a parameter that the program updates, or, if it updates none, for one that others
+    update.
     """
     program, block = facts.program, facts.program.main_block
     variables = dict(block.vars)
@@ -51,15 +52,15 @@ def emit_geo_trainer(
             variables[change.name] = change
     clips = frozenset(facts.roles.trainer_clips)
     ops = [_on_trainer(op, is_clip=index in clips) for index, op in enumerate(block.ops)]
-    origin = made_of_program(program, TELL_ROWS if told else TELL_STEP)
+    origin = made_of_program(program, TELL_ROWS if sent_rows else TELL_STEP)
     trained = (*(update.parameter for update in facts.updates), *(p.name for p in parameters if p.name in block.vars))
-    dense = () if told else trained[:1]
-    if dense or any(rows.padded for rows in told):
+    dense = () if sent_rows else trained[:1]
+    if dense or any(rows.padded for rows in sent_rows):
         variables[geo.token] = Var(geo.token, tensor=TensorType(DType.INT64, (1,)))
         attrs = {"shape": Longs([1]), "dtype": DType.INT64.value, "value": 0.0}
         ops.append(make_op("fill_constant", {}, {"Out": [geo.token]}, attrs, origin=origin))
     ids: list[str] = []
-    for rows in told:
+    for rows in sent_rows:
         name = rows.ids
         if rows.padded:  # row 0 instead of none: it is sent as it is, changed or not
             name = geo.row_names[rows.ids]
@@ -67,7 +68,7 @@ def emit_geo_trainer(
             inputs = {"X": [rows.ids], "Y": [geo.token]}
             ops.append(make_op("elementwise_max", inputs, {"Out": [name]}, origin=origin))
         ids.append(name)
-    tables = [rows.table for rows in told]
+    tables = [rows.table for rows in sent_rows]
     if dense:
         ids, tables = [geo.token], [*dense]
     variables[geo.step] = Var(geo.step)

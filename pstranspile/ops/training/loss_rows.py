@@ -97,14 +97,14 @@ def _nll_loss(op: Op, types: Types) -> Types:
     x, label, weight = one(types, "X"), one(types, "Label"), given(types, "Weight")
     if len(x.shape) not in (2, 4):
         raise ShapeError(f"X has {len(x.shape)} dims, not 2 or 4", "X")
-    each = (x.shape[0], *x.shape[2:])
-    if not fits(label.shape, each):
+    per_row = (x.shape[0], *x.shape[2:])
+    if not fits(label.shape, per_row):
         disagree("Label", label, "X", x)
     if weight is not None and not fits(weight.shape, x.shape[1:2]):
         disagree("Weight", weight, "X", x)
     number = TensorType(x.dtype, (1,))
     return {
-        "Out": (TensorType(x.dtype, each) if text(op, "reduction") == "none" else number,),
+        "Out": (TensorType(x.dtype, per_row) if text(op, "reduction") == "none" else number,),
         "Total_weight": (number,),
     }
 
