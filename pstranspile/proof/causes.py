@@ -1,10 +1,10 @@
 """Which ops give something else on shares of a batch than on the whole, so that a cluster trains otherwise.
 
 One step is computed on the whole batch and, op by op beside it, on each share, from the same values. What an op makes
-fits if the whole is the shares one after the other, their mean, or each of them, up to rounding and to the factor by
-which the gradient of a mean over fewer rows is larger. An op that makes something that does not fit of inputs that do
-is suspected, and the shares go on with parts of what it makes on the whole. So its difference is taken away. It is a
-cause if without that, gradients, losses or states differ that do not differ with it.
+fits if the whole is the shares one after the other, their mean, or each of them, up to rounding. Gradients of rows are
+larger on shares, by the number of these, as the mean of what shares give is taken. An op that makes something that does
+not fit of inputs that do is suspected, and the shares go on with parts of what it makes on the whole. So its difference
+is taken away. It is a cause if without that, gradients, losses or states differ that do not differ with it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from pstranspile.ir.model import Op, Program
+from pstranspile.ir.roles import OpRole
 from pstranspile.kernels.context import Value
 from pstranspile.ops import schema_of
 from pstranspile.proof.arrays import chunks
@@ -28,11 +29,14 @@ from pstranspile.values import LoDTensor, SelectedRows
 CLOSE = 1e-3
 """Relative difference below which rounding is taken for the reason."""
 
+NOISE = 1e-6
+"""The part of the sum of what gradients an op is given by which what it makes may differ: it may cancel out."""
+
 MOST = 3
 """Causes that are told."""
 
 TRIED = 12
-"""Suspects that are tried, at most."""
+"""Types of suspects that are tried, at most."""
 
 
 class Suspicion:
@@ -78,12 +82,20 @@ class Suspicion:
             for run in runs:
                 run.go((index,))
             made = {name: (runs[0][name], [run[name] for run in runs[1:]]) for name in names}
+            gradients = _is_backward(ops[index])
+            floor = NOISE * max(
+                (_sum_of(runs[0][name]) for name in ops[index].input_names if "@GRAD" in name), default=0
+            )
             unfit = [
-                n for n, (whole, parts) in made.items() if not fits(whole, parts, self.weights, state=n in self.held)
+                n
+                for n, (whole, parts) in made.items()
+                if not fits(whole, parts, self.weights, state=n in self.held, gradient=gradients, floor=floor)
             ]
             if unfit and all(name in kept for name in ops[index].input_names if name and name not in names):
-                forced = {name: forced_parts(*made[name], gradient="@GRAD" in name) for name in names}
-                if not any(same_rows(*made[name]) for name in unfit) and all(forced[name] for name in unfit):
+                forced = {name: forced_parts(*made[name], gradient=gradients) for name in names}
+                if not any(same_rows(*made[name], gradient=gradients) for name in unfit) and all(
+                    forced[name] for name in unfit
+                ):
                     suspects.append(index)
                     if index not in left:
                         for name, parts in forced.items():  # whoever changes them gets copies
@@ -99,22 +111,29 @@ class Suspicion:
         return wrong, suspects
 
     def causes(self) -> list[Cause]:
-        """The ops by which ends differ, in the order of the program; of several alike, the first ones."""
-        everything = range(len(self.half.program.main_block.ops))
-        if not self.misfits(everything)[0]:
+        """The ops by which ends differ, in the order of the program; of each type and its gradients the first one.
+
+        Those of a type are tried together: a quotient of sums may be the same although neither sum is.
+        """
+        ops = self.half.program.main_block.ops
+        if not self.misfits(range(len(ops)))[0]:
             return []
         remaining, suspects = self.misfits(())
+        alike: dict[str, list[int]] = {}
+        for index in suspects:
+            alike.setdefault(ops[index].type.removesuffix("_grad"), []).append(index)
         result: list[Cause] = []
-        for index in suspects[:TRIED]:
-            differing = self.misfits((index,))[0] - remaining
-            if differing:
-                op = self.half.program.main_block.ops[index]
-                result.append(
-                    Cause(op.type, self._first_unfit(op, differing), _location(op), _why(op, self.half.program))
-                )
-                if len(result) == MOST:
+        for group in list(alike.values())[:TRIED]:
+            if not self.misfits(group)[0] - remaining:
+                continue
+            for index in group:
+                differing = self.misfits((index,))[0] - remaining
+                if differing:
+                    op = ops[index]
+                    variable = self._first_unfit(op, differing)
+                    result.append(Cause(op.type, variable, _location(op), _why(op, self.half.program)))
                     break
-        return result
+        return result[:MOST]
 
     def _first_unfit(self, op: Op, differing: set[str]) -> str:
         """What is told to differ: of what the op makes, else of what comes of it."""
@@ -123,8 +142,6 @@ class Suspicion:
 
 
 def _is_loss(op: Op) -> bool:
-    from pstranspile.ir.roles import OpRole
-
     return op.role == OpRole.FORWARD | OpRole.LOSS
 
 
@@ -133,16 +150,29 @@ def _kept(main: Program, name: str) -> bool:
     return var is not None and var.persistable
 
 
-def fits(whole: Any, shares: Sequence[Any], weights: Sequence[float], *, state: bool = False) -> bool:
-    """Whether a value on the whole batch is what its values on the shares come to.
+def _is_backward(op: Op) -> bool:
+    return bool((op.role or OpRole.FORWARD) & OpRole.BACKWARD)
 
-    A mean is one of gradients, which are weighted already, or of other values, with these `weights`.
+
+def fits(
+    whole: Any,
+    shares: Sequence[Any],
+    weights: Sequence[float],
+    *,
+    state: bool = False,
+    gradient: bool = False,
+    floor: float = 0.0,
+) -> bool:
+    """Whether a value on the whole batch is what its values on the shares come to, but for less than `floor`.
+
+    `gradient`: it is one of a loss. A mean is one of gradients, which are weighted already, or of other values, with
+    these `weights`.
     Integers are positions, masks and the like, which nothing is said of, unless they are `state` that is kept.
     """
     if isinstance(whole, SelectedRows) and all(isinstance(share, SelectedRows) for share in shares):
         rows = np.unique(np.concatenate([each.rows for each in (whole, *shares)]))
         parts = [_of_rows(share, rows) for share in shares]
-        return _close(_of_rows(whole, rows), sum(parts[1:], parts[0]) / len(parts))
+        return _close(_of_rows(whole, rows), sum(parts[1:], parts[0]) / len(parts), floor)
     value, parts = plain(whole), [plain(share) for share in shares]
     if value is None or any(part is None for part in parts) or not value.size:
         return True  # lists and shapes are judged by what is made of them
@@ -150,14 +180,14 @@ def fits(whole: Any, shares: Sequence[Any], weights: Sequence[float], *, state: 
         return True
     if all(part.shape == value.shape for part in parts):
         equal = [1.0] * len(parts)
-        return any(_mean_fits(value, parts, each) for each in (equal, weights)) or all(
-            _close(value, part) for part in parts
+        return any(_mean_fits(value, parts, each, floor) for each in (equal, weights)) or all(
+            _close(value, part, floor) for part in parts
         )
     axis = _axis(value, parts)
     if axis is None:
         return False
     joined = np.concatenate(parts, axis)
-    return _close(value, joined) or _close(value, joined / len(parts))
+    return _close(value, joined / len(parts) if gradient else joined, floor)
 
 
 def _of_rows(value: SelectedRows, rows: Any) -> Any:
@@ -167,13 +197,14 @@ def _of_rows(value: SelectedRows, rows: Any) -> Any:
     return result
 
 
-def _mean_fits(value: Any, parts: Sequence[Any], weights: Sequence[float]) -> bool:
+def _mean_fits(value: Any, parts: Sequence[Any], weights: Sequence[float], floor: float) -> bool:
     """Whether a value is the mean of others with these weights."""
     shares = [weight / sum(weights) for weight in weights]
-    return _alike(
+    means = (
         (one.astype("float64"), sum(part.astype("float64") * share for part, share in zip(others, shares, strict=True)))
         for one, *others in chunks(value, *parts)
     )
+    return _alike(means, floor)
 
 
 def _axis(value: Any, parts: Sequence[Any]) -> int | None:
@@ -187,13 +218,13 @@ def _axis(value: Any, parts: Sequence[Any]) -> int | None:
     return None
 
 
-def same_rows(whole: Any, shares: Sequence[Any]) -> bool:
+def same_rows(whole: Any, shares: Sequence[Any], *, gradient: bool) -> bool:
     """Whether a value has the rows of the shares in another order: then just its layout is another."""
     value, parts = plain(whole), [plain(share) for share in shares]
     if value is None or any(part is None for part in parts) or _axis(value, parts) != 0:
         return False
     rows = [np.sort(array.reshape(len(array), -1).sum(1)) for array in (value, np.concatenate(parts))]
-    return _close(rows[0], rows[1]) or _close(rows[0], rows[1] / len(parts))
+    return _close(rows[0], rows[1] / len(parts) if gradient else rows[1])
 
 
 def forced_parts(whole: Any, shares: Sequence[Any], *, gradient: bool) -> list[Value] | None:
@@ -209,11 +240,7 @@ def forced_parts(whole: Any, shares: Sequence[Any], *, gradient: bool) -> list[V
     if axis is None:
         return None
     ends = np.cumsum([part.shape[axis] for part in parts])[:-1]
-    factor = 1.0
-    if gradient:
-        size, own = (float(np.abs(array).sum(dtype="float64")) for array in (value, np.concatenate(parts, axis)))
-        factor = float(len(parts)) if own > size * (1 + len(parts)) / 2 else 1.0
-    scaled = value if factor == 1.0 else value * value.dtype.type(factor)
+    scaled = value * value.dtype.type(len(parts)) if gradient else value
     return [_like(share, part) for share, part in zip(shares, np.split(scaled, ends, axis), strict=True)]
 
 
@@ -221,17 +248,28 @@ def _like(share: Any, data: Any) -> Value:
     return LoDTensor(data, share.lod) if isinstance(share, LoDTensor) else data
 
 
-def _close(a: Any, b: Any) -> bool:
-    return a.shape == b.shape and _alike((one.astype("float64"), other) for one, other in chunks(a, b))
+def _sum_of(value: Any) -> float:
+    """The sum of the elements of a tensor, without their signs; 0 where there is none, or a NaN."""
+    data = value.value if isinstance(value, SelectedRows) else plain(value)
+    total = 0.0 if data is None else sum(float(np.abs(part).sum(dtype="float64")) for (part,) in chunks(data))
+    return total if np.isfinite(total) else 0.0
 
 
-def _alike(pairs: Iterable[tuple[Any, Any]]) -> bool:
-    """Whether arrays, a part at a time, are the same up to `CLOSE` of the largest element."""
+def _close(a: Any, b: Any, floor: float = 0.0) -> bool:
+    return a.shape == b.shape and _alike(((one.astype("float64"), other) for one, other in chunks(a, b)), floor)
+
+
+def _alike(pairs: Iterable[tuple[Any, Any]], floor: float) -> bool:
+    """Whether arrays, a part at a time, are the same up to `CLOSE` of the largest element, or to `floor`."""
     size = apart = 0.0
     for a, b in pairs:
+        if not np.isfinite(a).all():
+            if not np.array_equal(np.isfinite(a), np.isfinite(b)):
+                return False
+            a, b = (np.where(np.isfinite(array), array, 0) for array in (a, b))
         size = max(size, float(np.abs(a).max(initial=0.0)))
         apart = float(np.maximum(apart, np.abs(a - b).max(initial=0.0)))  # which NaN stays in
-    return apart <= CLOSE * max(size, 1e-12)
+    return apart <= max(CLOSE * max(size, 1e-12), floor)
 
 
 def _location(op: Op) -> str:
@@ -250,11 +288,13 @@ def _why(op: Op, main: Program) -> str:
         "sampling_id",
     ):
         return "each trainer draws numbers of its own"
-    if op.type in ("mean", "reduce_mean", "sequence_pool"):
+    kind = op.type.removesuffix("_grad")
+    if kind in ("mean", "reduce_mean", "sequence_pool"):
         return "it is a mean over rows that are not the same number on every trainer"
-    if op.type == "reduce_sum":
+    if kind == "reduce_sum":
+        made = {name.partition("@GRAD")[0] for name in (*op.output_names, *op.input_names)}
         dividing = [each for each in main.main_block.ops if each.type == "elementwise_div"]
-        if any(not {*op.output_names}.isdisjoint(each.input_names) for each in dividing):
+        if any(not made.isdisjoint(each.input_names) for each in dividing):
             return "with a division it is a mean over tokens or weights that are not as many on every trainer"
         return "it adds up the rows of a share, and of what trainers make of their sums the mean is taken"
     return "it works on the batch as a whole, and each trainer has a share of it"

@@ -116,6 +116,7 @@ def check(
         not_run=tuple(name for name in workload.known if name not in workload.programs),
         learnt=comparison.learnt(),
         single_precision=precise.refused,
+        no_numbers=tuple(comparison.no_numbers),
         shares=first.uneven,
     )
     if schedules and promise is not Promise.SINGLE_TRAINER:

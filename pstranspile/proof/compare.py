@@ -91,6 +91,10 @@ def _largest(value: Any) -> float:
     return max(abs(float(value.max(initial=0))), abs(float(value.min(initial=0))))
 
 
+def _has_nan(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.kind == "f" and bool(np.isnan(value.max(initial=0.0)))
+
+
 def moved(value: Any, start: Any) -> float:
     """By how much an element of a variable has changed at most; the largest element where there was no value."""
     if value is None or value.dtype.kind not in "fiu":
@@ -178,11 +182,15 @@ class Comparison:
         self.metrics: dict[str, _Metric] = {}
         self.changed: dict[str, Any] = {}
         """Of every parameter that programs update, which rows have changed at some time."""
+        self.no_numbers: dict[str, None] = {}
+        """What is NaN on the single machine: losses and results in any step, all else in the end."""
 
     def look(self, seen: Seen) -> None:
         """Compares what both sides have after a step."""
         for label, (ours, theirs) in seen.fetched.items():
             self.fetched[label].add(seen.step, ours, theirs)
+            if self.fetched[label].found.kind != "metric" and _has_nan(theirs):
+                self.no_numbers[label] = None
         known = self.lines.keys() | self.metrics.keys()
         for name in known or seen.theirs:
             ours, theirs = seen.ours(name), seen.theirs.get(name)
@@ -194,6 +202,8 @@ class Comparison:
                 continue
             kind = "parameter" if name in self.parameters else "state"
             self.lines.setdefault(name, _Line(name, kind)).add(seen.step, ours, theirs)
+            if seen.step == self.workload.steps and _has_nan(theirs):
+                self.no_numbers[name] = None
         for name in self.updated & self.start.keys():
             start = self.start[name]
             rows = self.changed.setdefault(name, np.zeros(start.shape[:1] or (1,), "bool"))
@@ -270,11 +280,9 @@ def _watched(workload: Workload) -> list[tuple[str, str, str]]:
 
 def together(parts: Sequence[Any], weights: Sequence[float], whole: Any) -> tuple[Any, Any]:
     """What trainers have fetched, as one value: their rows one after the other, or the mean of their values; and what
-    it is held against. Where nobody had rows there is nothing.
+    it is held against.
     """
     values, wanted = [plain(part) for part in parts if part is not None], plain(whole)
-    if not values:
-        return np.zeros(0), np.zeros(0)
     if len(parts) == 1 or any(value is None for value in (*values, wanted)):
         return values[0], wanted
     if any(value.shape != wanted.shape for value in values):

@@ -135,6 +135,8 @@ class Report(NamedTuple):
     shares: str = ""
     """What is to be told of trainers whose losses are means over different numbers of rows."""
 
+    no_numbers: tuple[str, ...] = ()
+    """What is NaN on the single machine, so that it says nothing whether the cluster has the same."""
     whole: tuple[str, ...] = ()
     """The inputs, if all declare their batch size, so that every trainer was given the same data."""
 
@@ -164,6 +166,7 @@ class Report(NamedTuple):
             and not lost
             and not self.nothing_learnt
             and not self.nothing_seen
+            and not self.no_numbers
             and not self.wrong
             and not self.schedule_differs
             and not (self.promised and self.different)
@@ -205,6 +208,9 @@ def _conclusion(report: Report) -> list[str]:
         lines.append(
             f"every trainer was given the same data: {told} declare{'s' * (len(report.whole) == 1)} the batch size"
         )
+    if report.no_numbers:
+        more = f" and {len(report.no_numbers) - SHOWN} more" if len(report.no_numbers) > SHOWN else ""
+        lines.append(f"NaN on a single machine: {', '.join(f'%{n}' for n in report.no_numbers[:SHOWN])}{more}")
     lines += _not_learnt(report.learnt)
     if not report.wrong:
         lines.append("every step of every machine is what the source program makes of the values before it")
@@ -237,6 +243,8 @@ def _last_line(report: Report) -> str:
         return "the machines do not do what the source program says"
     if report.nothing_learnt:
         return "NOTHING LEARNT: no parameter changed, so nothing is shown"
+    if report.no_numbers:
+        return f"NO NUMBERS: %{report.no_numbers[0]} is NaN, so nothing is shown"
     if different:
         return "mode gives no equality with a single machine"
     if not report.learnt:

@@ -12,6 +12,7 @@ from pstranspile.checkpoint.api import scopes_of
 from pstranspile.checkpoint.layout import layout_of
 from pstranspile.checkpoint.state import Scopes, values_held, whole_of
 from pstranspile.compile import Compiled
+from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import STARTUP, Module
 from pstranspile.proof.compare import Seen, Snapshot, plain, together
 from pstranspile.proof.replay import Replay
@@ -160,6 +161,10 @@ def train_both(
     if replay is not None:
         replay.begin(single.start)
     for step in workload.each_step("both sides: step" if replay is None else "held to the source: step"):
+        fed = [trainer.feed(step) for trainer in cluster.trainers]
+        if all(isinstance(share, Batch) and share.rows == 0 for share in fed):
+            message = f"step {step + 1} is fed no rows, so there is nothing to compare; Fluid runs no such step"
+            raise DiagnosticError([error("check-no-data", message)])
         wanted = single.train(step)
         give_back_freed_memory()
         cluster.run_to(step + 1)
@@ -169,7 +174,6 @@ def train_both(
         owner = workload.turns.program(step)
         fetched: dict[str, tuple[Any, Any]] = {}
         for name in workload.watched[owner]:
-            fed = [trainer.feed(step) for trainer in cluster.trainers]
             weights = [share.weight if isinstance(share, Batch) else 1.0 for share in fed]
             parts = [trainer.results[step].values[name] for trainer in cluster.trainers]
             fetched[workload.label(owner, name)] = together(parts, weights, wanted[name])

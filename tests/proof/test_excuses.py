@@ -315,3 +315,43 @@ def test_programs_that_train_nothing_are_not_called_training(mode: str, seen: bo
     assert report.holds == seen
     shown = "the trainers' results are those of a single machine" if seen else "so nothing is shown"
     assert report_text(report).endswith(f"nothing is trained by what was run; {shown}\n")
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_what_is_no_number_shows_nothing(mode: str):
+    """The logarithm of a negative number is NaN on both sides, of which the gradient knows nothing."""
+    draft = L.Draft(seed=3)
+    scores = L.fc(L.data(draft, "x", [-1, 20]), 1)
+    minimize(L.mean(L.log_loss(scores, L.data(draft, "y", [-1, 1]))), SGD(0.1))
+    feeds = {"x": np.ones((2, 4, 20), "float32") * [[[1], [-1]] * 2], "y": np.ones((2, 4, 1), "float32")}
+    feeds["x"] = feeds["x"].astype("float32")
+    report = check(draft.module(), ps.Job(2, 2, mode=mode), feeds=feeds)
+    assert report.no_numbers[0] == report.verdicts[0].name
+    assert not report.holds
+    assert "NaN on a single machine: %mean_0.tmp_0" in report_text(report)
+    assert report_text(report).endswith(("so nothing is shown\n", "after step 1\n"))
+
+
+def test_steps_without_rows_are_refused():
+    feeds = {"ids": np.ones((2, 0, 1), "int64"), "y": np.ones((2, 0, 1), "float32")}
+    with pytest.raises(DiagnosticError, match="step 1 is fed no rows"):
+        check(lookups(0.1), job(), feeds=feeds)
+
+
+def test_an_op_is_no_cause_of_what_a_sum_over_rows_makes():
+    """Gradients of weights are as they must be for it; quotients of even sums are as on the whole."""
+    draft = L.Draft(seed=3)
+    words = L.embedding(L.data(draft, "ids", [-1, 1], "i64"), (50, 8))
+    scores = L.fc(L.concat([words, L.data(draft, "x", [-1, 20])], axis=1), 2)
+    label = L.data(draft, "label", [-1, 1], "i64")
+    minimize(L.reduce_sum(L.softmax_with_cross_entropy(scores, label)), SGD(0.1))
+    report = check(draft.module(), job())
+    assert [cause.op_type for cause in report.causes] == ["reduce_sum"]
+    draft = L.Draft(seed=3)
+    hidden = L.batch_norm(L.fc(L.data(draft, "x", [-1, 20]), 8))
+    weights = L.data(draft, "weights", [-1, 1])
+    errors = L.elementwise_mul(L.square(L.fc(hidden, 1)), weights)
+    minimize(L.elementwise_div(L.reduce_sum(errors), L.reduce_sum(weights)), SGD(0.1))
+    rows = np.random.default_rng(3).normal(size=(2, 8, 20)).astype("float32")
+    report = check(draft.module(), job(), feeds={"x": rows, "weights": np.ones((2, 8, 1), "float32")})
+    assert [cause.op_type for cause in report.causes] == ["batch_norm"]
