@@ -13,12 +13,13 @@ With a projection P a step hands on cell(h P) in place of h.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from pstranspile.arithmetic import product_of
-from pstranspile.kernels.recurrent_steps import Activation, Steps
+from pstranspile.kernels.recurrent_steps import Activation, Steps, apart, by_part
 from pstranspile.values import Array
 
 
@@ -36,12 +37,11 @@ class Unit(NamedTuple):
 
 
 class Parameters(NamedTuple):
-    """Weights of the hidden state [4, state, h], the bias of the gates [4 h], peepholes [3, h] and the projection, or
-    None. The weights of each gate are in memory of their own: numpy would copy parts of a wider matrix for every
-    product.
+    """Weights of the hidden state [state, 4 h], the bias of the gates [4 h], peepholes [3, h] and the projection, or
+    None.
     """
 
-    weights: Array
+    weight: Array
     bias: Array
     peepholes: Array | None
     projection: Array | None
@@ -49,7 +49,7 @@ class Parameters(NamedTuple):
     @property
     def width(self) -> int:
         """That of the cell."""
-        return self.weights.shape[2]
+        return self.weight.shape[1] // 4
 
 
 class Values(NamedTuple):
@@ -93,37 +93,39 @@ def forward(unit: Unit, held: Parameters, steps: Steps, x: Array, state: Array, 
     parted = steps.parted(x + held.bias, 4)
     cells, active, hidden = np.empty((3, len(x), width), parted.dtype)
     given_on = hidden if held.projection is None else np.empty((len(x), held.projection.shape[1]), parted.dtype)
-    result = Values(parted, cells, active, hidden, given_on)
+    result, matrices = Values(parted, cells, active, hidden, given_on), apart(held.weight, 4, steps.phases)
     for phase in steps.phases:
-        state, cell = _phase(unit, held, phase, result, state[: phase.step], cell[: phase.step])
+        state, cell = _phase(unit, held, matrices, phase, result, state[: phase.step], cell[: phase.step])
     return result._replace(gates=steps.joined(parted, 4))
 
 
 def _phase(
-    unit: Unit, held: Parameters, phase: range, values: Values, state: Array, cell: Array
+    unit: Unit, held: Parameters, matrices: list[Array], phase: range, values: Values, state: Array, cell: Array
 ) -> tuple[Array, Array]:
     """Goes forward through steps with equally many rows, from a state and a cell [rows, ...]; gives the last of both.
 
     Fills in the values of the steps, those of the gates part by part as `Steps.parted` gives what goes to them.
     """
     count, (parted, cells, active, hidden, given_on) = phase.step, values
-    product, beside = product_of(count, held.weights[0]), _beside(held.peepholes, count)
-    into = np.empty((4 * count, held.width), parted.dtype)
-    parts, spare = list(zip(held.weights, into.reshape(4, count, held.width), strict=True)), into[:count]
-    for start in phase:
-        rows, now = slice(start, start + count), parted[4 * start : 4 * (start + count)]
-        for weights, part in parts:
-            product(state, weights, part)
+    product, beside = product_of(count, matrices[0]), _beside(held.peepholes, count)
+    parts, into, spare = by_part(parted, phase, 4), np.empty((4, *cell.shape), parted.dtype), np.empty_like(cell)
+    products = list(zip(matrices, into, strict=False))
+    if len(matrices) == 1:
+        whole = into.reshape(count, 4 * held.width)
+        products, into = [(matrices[0], whole)], whole.reshape(count, 4, held.width).swapaxes(0, 1)
+    for step, start in enumerate(phase):
+        rows, now = slice(start, start + count), parts[step]
+        for matrix, target in products:
+            product(state, matrix, target)
         now += into
-        c, gates = now[:count], now[count:]
-        i, f, o = gates[:count], gates[count : 2 * count], gates[2 * count :]
+        c, i, f, o = now[0], now[1], now[2], now[3]
         unit.candidate.apply(c, c)
         if beside is None:
-            unit.gate.apply(gates, gates)
+            unit.gate.apply(now[1:], now[1:])
         else:
             i += np.multiply(cell, beside[0], spare)
             f += np.multiply(cell, beside[1], spare)
-            unit.gate.apply(gates[: 2 * count], gates[: 2 * count])
+            unit.gate.apply(now[1:3], now[1:3])
         np.multiply(cell, f, spare)
         cell = np.multiply(c, i, cells[rows])
         cell += spare
@@ -182,6 +184,24 @@ def _before_projection(unit: Unit, held: Parameters, given_on: Array, grad: Arra
     return np.dot(grad, held.projection.T)
 
 
+class _Way(NamedTuple):
+    """Where gradients go: `gates` [4, rows, h] hold those of what goes to the gates, which `matrices`, the weights
+    transposed, take back to the hidden state. `whole` [rows, 4 h] are the same gradients, if they lie side by side.
+    """
+
+    matrices: list[Array]
+    gates: Array
+    whole: Array | None
+
+
+def _way(held: Parameters, phases: Sequence[range], rows: int) -> _Way:
+    matrices = [matrix.T for matrix in apart(held.weight, 4, phases)]
+    if len(matrices) > 1:
+        return _Way(matrices, np.empty((4, rows, held.width), held.weight.dtype), None)
+    whole = np.empty((rows, 4 * held.width), held.weight.dtype)
+    return _Way(matrices, whole.reshape(rows, 4, held.width).swapaxes(0, 1), whole)
+
+
 def _phase_back(
     unit: Unit,
     held: Parameters,
@@ -189,20 +209,19 @@ def _phase_back(
     slopes: _Slopes,
     given_on: Array,
     grad: Array,
-    result: Array,
+    way: _Way,
     state: Array,
     cell: Array,
 ) -> None:
-    """Goes back through steps with equally many rows. `held` has the weights transposed.
+    """Goes back through steps with equally many rows, and fills in the gradients of what goes to the gates.
 
-    Fills in the gradients of what goes to the gates in `result` [4, ...]. `state` and `cell` [rows, ...] are what the
-    steps after give to these, and are given what goes to those before.
+    `grad` are those of what is given on. `state` and `cell` [rows, ...] are what the steps after give to these, and are
+    given what goes to those before.
     """
-    count = phase.step
-    product, beside = product_of(count, held.weights[0]), _beside(held.peepholes, count)
+    count, (matrices, gates, whole) = phase.step, way
+    product, beside = product_of(count, matrices[0]), _beside(held.peepholes, count)
     through, spare = np.empty_like(state), np.empty_like(cell)
-    to_c, to_i, to_f, to_o = result
-    w_c, w_i, w_f, w_o = held.weights
+    to_c, to_i, to_f, to_o = gates
     of_output, of_cell, of_candidate, of_input, of_forget, kept, within = slopes
     for start in reversed(phase):
         rows = slice(start, start + count)
@@ -222,13 +241,13 @@ def _phase_back(
         if beside is not None:
             cell += np.multiply(i, beside[0], spare)
             cell += np.multiply(f, beside[1], spare)
-        product(c, w_c, state)
-        product(i, w_i, through)
-        state += through
-        product(f, w_f, through)
-        state += through
-        product(o, w_o, through)
-        state += through
+        if whole is not None:
+            product(whole[rows], matrices[0], state)
+            continue
+        product(c, matrices[0], state)
+        for matrix, of in zip(matrices[1:], (i, f, o), strict=True):
+            product(of, matrix, through)
+            state += through
 
 
 def backward(
@@ -237,21 +256,22 @@ def backward(
     """The gradients, from that of what is given on in batch order and the states that the forward pass began with."""
     before = steps.before(values.cells, cell)
     slopes = _slopes(unit, values, before)
-    result = np.empty((4, *values.cells.shape), grad.dtype)
+    way = _way(held, steps.phases, len(before))
     projected = grad.copy()  # becomes the gradient of what the projection gives, before its activation
     of_state, of_cell = np.zeros_like(state), np.zeros_like(cell)
-    back = held._replace(weights=held.weights.swapaxes(1, 2).copy())
     for phase in reversed(steps.phases):
         states = of_state[: phase.step], of_cell[: phase.step]
-        _phase_back(unit, back, phase, slopes, values.given_on, projected, result, *states)
+        _phase_back(unit, held, phase, slopes, values.given_on, projected, way, *states)
     peepholes = None
     if held.peepholes is not None:
-        products = [result[1] * before, result[2] * before, result[3] * values.cells]
+        products = [way.gates[1] * before, way.gates[2] * before, way.gates[3] * values.cells]
         peepholes = np.stack([product.sum(axis=0) for product in products])
     states_before = steps.before(values.given_on, state).T
     return Gradients(
-        result,
-        np.concatenate([np.dot(states_before, gradient) for gradient in result], axis=1),
+        way.gates,
+        np.dot(states_before, way.whole)
+        if way.whole is not None
+        else np.concatenate([np.dot(states_before, gradient) for gradient in way.gates], axis=1),
         peepholes,
         None if held.projection is None else np.dot(values.hidden.T, projected),
         of_state,

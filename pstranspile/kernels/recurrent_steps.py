@@ -6,7 +6,7 @@ are in the order of their length, longest first, the rows of the next step conti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import pairwise
@@ -210,6 +210,27 @@ def _steps(rows: Array, starts: list[int], order: Array) -> Steps:
     changes = [0, *(np.flatnonzero(np.diff(counts)) + 1).tolist(), len(counts)] if len(counts) else []
     phases = tuple(range(starts[a], starts[b], starts[a + 1] - starts[a]) for a, b in pairwise(changes))
     return Steps(rows, starts, phases, order, before, [starts, rows.tolist(), order.tolist()])
+
+
+_STEPS = 400
+"""So many elements of a matrix take as long to be moved as what a step saves if the matrices of gates are apart."""
+
+
+def apart(weight: Array, parts: int, phases: Sequence[range]) -> list[Array]:
+    """The matrices [state, width] that a matrix [state, parts * width] holds side by side, in memory of their own.
+
+    Of a single sequence, or few steps, it is that matrix alone: then products with all of it cost less.
+    """
+    width = weight.shape[1] // parts
+    if not phases or phases[0].step == 1 or sum(map(len, phases)) * _STEPS < width * width:
+        return [weight]
+    return list(weight.reshape(len(weight), parts, width).swapaxes(0, 1).copy())
+
+
+def by_part(parted: Array, phase: range, parts: int) -> Array:
+    """What `Steps.parted` gives for the steps of a phase, [steps, parts, rows of a step, width]."""
+    rows = parted[parts * phase.start : parts * phase.stop]
+    return rows.reshape(len(phase), parts, phase.step, parted.shape[1])
 
 
 def one_step(count: int) -> tuple[range, ...]:

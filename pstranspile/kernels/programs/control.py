@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from pstranspile.ir.attributes import BlockRef
 from pstranspile.ir.model import Op
@@ -30,14 +31,14 @@ def _is_true(context: ExecutionContext, name: str) -> bool:
     return bool(value.ravel()[0])
 
 
-def _may_change(context: ExecutionContext, condition: str) -> bool:
+def _may_change(ops: Sequence[Op], condition: str) -> bool:
     """Whether a turn of a block can give a condition another value than the turn before.
 
     It can't where nothing that the block computes the condition from is written by the block. Blocks within it, and
     what draws or reads, count as a change.
     """
     needed, written = {condition}, set[str]()
-    for op in reversed(context.ops()):
+    for op in reversed(ops):
         outputs = set(op.output_names)
         written |= outputs
         if any(isinstance(value, BlockRef) for value in op.attrs.values()):
@@ -58,10 +59,29 @@ def _ended(forward: Iterable[Op], backward: Iterable[Op], gradients: Iterable[st
     return {name for name in gradients if name not in made and name.removesuffix(SUFFIX) in given}
 
 
+class _Turns(NamedTuple):
+    """What holds of every turn of a loop: whether it may change the condition, and which variables it updates."""
+
+    ops: tuple[Op, ...]
+    may_end: bool
+    counted: frozenset[str]
+
+    @staticmethod
+    def of(ops: tuple[Op, ...], condition: str) -> _Turns:
+        counted = (name for op in ops for name in {*op.input_names} & {*op.output_names})
+        return _Turns(ops, _may_change(ops, condition), frozenset(counted))
+
+
 @kernel("while", "StepScopes")
 def _run_while(op: Op) -> Run:
     block, keeps, condition = sub_block(op), op.attrs["is_test"] is not True, op.inputs["Condition"][0]
     inputs = op.inputs.get("X", ())
+    last: list[_Turns] = []  # of the block that was run before, which is the same one in all steps of a program
+
+    def turns_of(ops: tuple[Op, ...]) -> _Turns:
+        if not last or last[0].ops is not ops:
+            last[:] = [_Turns.of(ops, condition)]
+        return last[0]
 
     def run(context: ExecutionContext) -> Steps:
         steps: list[Step] = []
@@ -73,10 +93,10 @@ def _run_while(op: Op) -> Run:
                 )
             turns += 1
             step = context.enter(block)
-            if not steps and not _may_change(step, condition):
+            about = turns_of(step.ops())
+            if not about.may_end:
                 raise ValueError(f"nothing in its block changes its condition %{condition}, so it would never end")
-            counted = {name for inner in step.ops() for name in inner.input_names if name in [*inner.output_names]}
-            before = [(name, context.find(name)) for name in inputs if name not in counted] if keeps else []
+            before = [(name, context.find(name)) for name in inputs if name not in about.counted] if keeps else []
             step.execute()
             if keeps:
                 # The gradient block must see what this step read. What an op updates (a counter) stays outside:
@@ -97,6 +117,13 @@ def _run_while_grad(op: Op) -> Run:
     inside = strings_attr(op, "original_output_grad") or outside
     passed_on = set(outside)  # gradients that steps hand back from one to the one before, instead of adding up
 
+    known: list[tuple[tuple[Op, ...], tuple[Op, ...], set[str]]] = []
+
+    def ended_in(forward: tuple[Op, ...], backward: tuple[Op, ...]) -> set[str]:
+        if not known or known[0][0] is not forward or known[0][1] is not backward:
+            known[:] = [(forward, backward, _ended(forward, backward, inside))]
+        return known[0][2]
+
     def run(context: ExecutionContext) -> list[Value]:
         totals: dict[str, Value] = {}
         for step in reversed(kept_steps(context, op, "StepScopes")):
@@ -108,7 +135,7 @@ def _run_while_grad(op: Op) -> Run:
                 if value is not None:
                     backward.keep(taken, value)  # an array of gradients is the same one in all steps
             backward.execute()
-            ended = _ended(step.context.ops(), backward.ops(), inside)
+            ended = ended_in(step.context.ops(), backward.ops())
             for given, taken in zip(outside, inside, strict=False):
                 if taken in ended and (zeros := zeros_for(backward.own(taken))) is not None:
                     backward.keep(taken, zeros)

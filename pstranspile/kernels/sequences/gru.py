@@ -9,7 +9,7 @@ the candidate, whatever its dims say:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +21,8 @@ from pstranspile.kernels.ragged import plain
 from pstranspile.kernels.recurrent_steps import (
     Activation,
     activation,
+    apart,
+    by_part,
     one_step,
     require_rows,
     steps_noted,
@@ -42,13 +44,9 @@ class _Unit(NamedTuple):
 
 
 class _Weights(NamedTuple):
-    """What the hidden state is multiplied by on its way to the update gate, the reset gate and the candidate, [h, h].
+    """The matrix of both gates [h, 2 h] and that of the candidate [h, h], as views of one tensor."""
 
-    In memory of their own: numpy would copy parts of a wider matrix for every product.
-    """
-
-    update: Array
-    reset: Array
+    gates: Array
     candidate: Array
 
 
@@ -66,8 +64,8 @@ def _weights(weight: Array) -> _Weights:
     if weight.shape != (width, 3 * width):
         raise ValueError(f"Weight has the dims {list(weight.shape)}, it must be 3 times as wide as high")
     flat = weight.reshape(-1)
-    update, reset = flat[: 2 * width * width].reshape(width, 2, width).swapaxes(0, 1).copy()
-    return _Weights(update, reset, flat[2 * width * width :].reshape(width, width))
+    gates, candidate = flat[: 2 * width * width], flat[2 * width * width :]
+    return _Weights(gates.reshape(width, 2 * width), candidate.reshape(width, width))
 
 
 def _biased(x: Array, bias: Any, weight: Array) -> Array:
@@ -77,7 +75,7 @@ def _biased(x: Array, bias: Any, weight: Array) -> Array:
 
 
 def _forward(
-    unit: _Unit, held: _Weights, phases: Iterable[range], parted: Array, before: Array, reset: Array, hidden: Array
+    unit: _Unit, held: _Weights, phases: Sequence[range], parted: Array, before: Array, reset: Array, hidden: Array
 ) -> None:
     """Puts the reset and the new hidden states of all steps into `reset` and `hidden`, [rows, h] in batch order.
 
@@ -85,26 +83,33 @@ def _forward(
     values. `before` is the state that the first step begins with.
     """
     gate, candidate, origin = unit
-    scratch = np.empty((2 * len(before), before.shape[1]), parted.dtype)
+    matrices, width = apart(held.gates, 2, phases), before.shape[1]
+    scratch, through = np.empty((2 * len(before), width), parted.dtype), np.empty_like(before)
     for phase in phases:
         count = phase.step
-        product = product_of(count, held.candidate)
-        before, into = before[:count], scratch[: 2 * count]
-        to_update, to_reset = into[:count], into[count:]
-        for start in phase:
-            rows, now = slice(start, start + count), parted[3 * start : 3 * (start + count)]
-            both, c = now[: 2 * count], now[2 * count :]
-            product(before, held.update, to_update)
-            product(before, held.reset, to_reset)
+        product, before, through = product_of(count, held.candidate), before[:count], through[:count]
+        values, into = by_part(parted, phase, 3), scratch[: 2 * count].reshape(2, count, width)
+        whole, to_update, to_reset = None, into[0], into[1]
+        if len(matrices) == 1:
+            whole = into.reshape(count, 2 * width)
+            into = whole.reshape(count, 2, width).swapaxes(0, 1)
+        for step, start in enumerate(phase):
+            rows, now = slice(start, start + count), values[step]
+            both, c = now[:2], now[2]
+            if whole is None:
+                product(before, matrices[0], to_update)
+                product(before, matrices[1], to_reset)
+            else:
+                product(before, matrices[0], whole)
             both += into
             gate.apply(both, both)
-            r_before = np.multiply(both[count:], before, reset[rows])
-            product(r_before, held.candidate, to_reset)
-            c += to_reset
+            r_before = np.multiply(both[1], before, reset[rows])
+            product(r_before, held.candidate, through)
+            c += through
             candidate.apply(c, c)
             first, last = (c, before) if origin else (before, c)
             before = np.subtract(last, first, hidden[rows])
-            before *= both[:count]
+            before *= both[0]
             before += first
 
 
@@ -134,14 +139,30 @@ def _slopes(unit: _Unit, gates: Array, before: Array) -> _Slopes:
     return _Slopes(update, u if unit.origin else rest, candidate, reset, r)
 
 
-def _backward(held: _Weights, slopes: _Slopes, phases: Sequence[range], grad: Array, carried: Array) -> Array:
-    """The gradients of what goes to the gates and the candidate, [3, rows, h] in batch order.
+class _Gradients(NamedTuple):
+    """The gradients of what goes to the gates and the candidate, `parts` [3, rows, h] in batch order.
 
-    `grad` are those of the hidden states, `carried` [sequences, h] of zeros is given that of the first ones.
+    `gates` are those of both gates, [rows, 2 h], where they lie side by side.
     """
-    update, reset, candidate = result = np.empty((3, *grad.shape), grad.dtype)
+
+    parts: Array
+    gates: Array | None
+
+
+def _backward(held: _Weights, slopes: _Slopes, phases: Sequence[range], grad: Array, carried: Array) -> _Gradients:
+    """Goes back through all steps. `grad` are the gradients of the hidden states in batch order; `carried` of zeros
+    [sequences, h] is given those of the first ones.
+    """
+    rows_in_all, width = grad.shape
+    matrices, whole = apart(held.gates, 2, phases), None
+    result = np.empty((3, rows_in_all, width), grad.dtype)
+    if len(matrices) == 1:
+        side_by_side = np.empty((rows_in_all, 3 * width), grad.dtype)
+        result = side_by_side.reshape(rows_in_all, 3, width).swapaxes(0, 1)
+        whole = side_by_side[:, : 2 * width]
+    update, reset, candidate = result
     to_update, kept, to_candidate, to_reset, reset_gate = slopes
-    from_update, from_reset, from_candidate = (matrix.T.copy() for matrix in held)
+    from_update, from_reset, from_candidate = matrices[0].T, matrices[-1].T, held.candidate.T
     scratch = np.empty_like(carried)
     for phase in reversed(phases):
         count = phase.step
@@ -156,18 +177,27 @@ def _backward(held: _Weights, slopes: _Slopes, phases: Sequence[range], grad: Ar
             r = np.multiply(through, to_reset[rows], reset[rows])
             through *= reset_gate[rows]
             now += through
-            product(u, from_update, through)
+            if whole is None:
+                product(u, from_update, through)
+                now += through
+                product(r, from_reset, through)
+            else:
+                product(whole[rows], from_update, through)
             now += through
-            product(r, from_reset, through)
-            now += through
-    return result
+    return _Gradients(result, whole)
 
 
-def _weight_gradient(weight: Array, result: Array, before: Array, reset: Array) -> Array:
+def _weight_gradient(weight: Array, result: _Gradients, before: Array, reset: Array) -> Array:
     """The gradient of the weights: one product each, over the rows of all steps."""
-    update, reset_gate, candidate = result
-    gates = np.concatenate([np.dot(before.T, update), np.dot(before.T, reset_gate)], axis=1)
-    return np.concatenate([gates.reshape(-1), np.dot(reset.T, candidate).reshape(-1)]).reshape(weight.shape)
+    width, total = len(weight), np.empty_like(weight)
+    gates, candidate = _weights(total)
+    if result.gates is None:
+        np.matmul(before.T, result.parts[0], out=gates[:, :width])
+        np.matmul(before.T, result.parts[1], out=gates[:, width:])
+    else:
+        np.matmul(before.T, result.gates, out=gates)
+    np.matmul(reset.T, result.parts[2], out=candidate)
+    return total
 
 
 @kernel("gru", "Hidden BatchGate BatchResetHiddenPrev BatchHidden", lod="own")
@@ -208,8 +238,8 @@ def _gru_grad(op: Op) -> Run:
         carried = np.zeros((len(steps.order), len(weight)), grad.dtype)
         result = _backward(_weights(weight), slopes, steps.phases, grad, carried)
         weight_grad = _weight_gradient(weight, result, before, plain(BatchResetHiddenPrev))
-        bias = np.add.reduce(result, axis=1).reshape(1, -1)
-        return steps.joined_back(result), weight_grad, steps.initial_back(carried), bias
+        bias = np.add.reduce(result.parts, axis=1).reshape(1, -1)
+        return steps.joined_back(result.parts), weight_grad, steps.initial_back(carried), bias
 
     return run
 
@@ -240,8 +270,8 @@ def _gru_unit_grad(op: Op) -> Run:
         slopes, before_grad = _slopes(unit, Gate, HiddenPrev), np.zeros_like(HiddenPrev)
         result = _backward(_weights(Weight), slopes, one_step(rows), Hidden_GRAD, before_grad)
         weight_grad = _weight_gradient(Weight, result, HiddenPrev, ResetHiddenPrev)
-        bias = np.add.reduce(result, axis=1).reshape(1, -1)
-        return result.swapaxes(0, 1).reshape(rows, 3 * width), before_grad, weight_grad, bias
+        bias = np.add.reduce(result.parts, axis=1).reshape(1, -1)
+        return result.parts.swapaxes(0, 1).reshape(rows, 3 * width), before_grad, weight_grad, bias
 
     return run
 

@@ -43,8 +43,7 @@ def _parameters(unit: Unit, weight: Array, bias: Array, projection: Array | None
     if flat.size != (7 if unit.peepholes else 4) * width:
         raise ValueError(f"Bias has {flat.size} numbers, it must have {(7 if unit.peepholes else 4) * width}")
     peepholes = flat[4 * width :].reshape(3, width) if unit.peepholes else None
-    weights = weight.reshape(len(weight), 4, width).swapaxes(0, 1).copy()
-    return Parameters(weights, flat[: 4 * width], peepholes, projection)
+    return Parameters(weight, flat[: 4 * width], peepholes, projection)
 
 
 def _bias_gradient(result: Gradients) -> Array:
@@ -57,10 +56,10 @@ def _bias_gradient(result: Gradients) -> Array:
 def _initial(steps: Steps, h0: Any, c0: Any, held: Parameters) -> tuple[Array, Array]:
     state, cell = (None if value is None else plain(value) for value in (h0, c0))
     if state is not None or cell is not None:
-        require_rows(state, len(steps.order), held.weights.shape[1], "H0")
+        require_rows(state, len(steps.order), len(held.weight), "H0")
         require_rows(cell, len(steps.order), held.width, "C0")
-    width, dtype = held.width, held.weights.dtype
-    return steps.initial(state, held.weights.shape[1], dtype), steps.initial(cell, width, dtype)
+    width, dtype = held.width, held.weight.dtype
+    return steps.initial(state, len(held.weight), dtype), steps.initial(cell, width, dtype)
 
 
 @kernel("lstm", "Hidden Cell BatchGate BatchCellPreAct", lod="own")
