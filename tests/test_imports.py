@@ -34,7 +34,7 @@ LAYERS = (
     ("checkpoint", "explain", "net"),
     ("proof",),
     ("fluid",),
-    ("lsp",),
+    ("lsp", "report"),
     ("cli",),
     ("__main__",),
 )

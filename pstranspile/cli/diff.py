@@ -13,6 +13,7 @@ from pstranspile.cli.report import report
 from pstranspile.ir.diagnostics import DiagnosticError
 
 if TYPE_CHECKING:
+    from pstranspile.diff import Difference
     from pstranspile.ir.model import Module
 
 STDIN_ARGUMENT = "-"
@@ -55,7 +56,10 @@ def run(arguments: Sequence[str]) -> int:
         help="JSON with what such an input does not carry, as `export` writes it; given twice, that of A and B",
     )
     parser.add_argument("--json", action="store_true", help="print the differences as JSON")
+    parser.add_argument("--html", metavar="FILE", help="write the differences as a page for the browser")
     options = parser.parse_args(arguments)
+    if options.html and options.json:
+        parser.error("--html and --json are two forms of one output")
     folders = [path for path in (options.a, options.b) if path != STDIN_ARGUMENT and os.path.isdir(path)]
     if len(folders) == 1:
         parser.error(f"{folders[0]} is a folder; it is compared with another folder")
@@ -67,10 +71,14 @@ def run(arguments: Sequence[str]) -> int:
     try:
         given = _with_companions(parser, options) if companions else (options.a, options.b)
         differences = diff(*given, report=report)
+        if options.html:
+            _write_page(options, differences)
     except DiagnosticError as problem:
         report(problem.diagnostics)
         return TROUBLE
-    if options.json:
+    if options.html:
+        sys.stdout.write(f"{summary(differences)}\n")
+    elif options.json:
         from pstranspile.interop.json_text import json_text
 
         sys.stdout.write(
@@ -80,6 +88,25 @@ def run(arguments: Sequence[str]) -> int:
         colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
         sys.stdout.write(f"{render(differences, colour, (options.a, options.b))}{summary(differences)}\n")
     return 1 if differences else 0
+
+
+def _write_page(options: Namespace, differences: Sequence[Difference]) -> None:
+    """Writes the page of some differences. Raises DiagnosticError when it can't be written."""
+    import pstranspile
+    from pstranspile.diff import summary
+    from pstranspile.interop.outputs import write_output
+    from pstranspile.report.page import DIFFERENCES, page
+
+    paths = (options.a, options.b)
+    names = [STDIN if path == STDIN_ARGUMENT else os.path.basename(os.path.normpath(path)) for path in paths]
+    data = {
+        "a": names[0],
+        "b": names[1],
+        "summary": summary(differences),
+        "differences": [{**result.as_dict(), "heading": result.heading} for result in differences],
+        "made_by": f"pstranspile {pstranspile.__version__}",
+    }
+    write_output(options.html, page(f"{names[0]} and {names[1]}", data, DIFFERENCES))
 
 
 def _with_companions(parser: ArgumentParser, options: Namespace) -> tuple[Module, Module]:

@@ -28,7 +28,7 @@ def run(arguments: Sequence[str]) -> int:
     """Prints the answer; wrong usage when there is no such op, variable or machine."""
     parser = _parser()
     options = parser.parse_args(arguments)
-    job = _job(parser, options)
+    job = job_of(parser, options)
     from pstranspile.explain import Unknown, answer_json, answer_text
 
     try:
@@ -75,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _job(parser: argparse.ArgumentParser, options: argparse.Namespace) -> ExplainedJob:
+def job_of(parser: argparse.ArgumentParser, options: argparse.Namespace) -> ExplainedJob:
     """The job of a folder, or of an input and job options. Raises DiagnosticError, Reported or LinkError."""
     if os.path.isdir(options.input):
         names = {"settings": "set", "passes": "pass"}

@@ -37,6 +37,7 @@ class Peers:
     def __init__(self, job: ExplainedJob):
         self.job = job
         self.messages = job.messages
+        self._servers = frozenset(job.servers.values())
         self._finders: dict[str, Callable[[Place, Op], Iterator[Peer]]] = {
             "send": self._send,
             "recv": self._recv,
@@ -58,11 +59,16 @@ class Peers:
 
     def of(self, place: Place) -> list[Link]:
         """The peers of the op at a place, each once."""
+        peers = dict.fromkeys(self.places(place))
+        return [Link(relation, there, line_of(self.job.op(there))) for relation, there in peers]
+
+    def places(self, place: Place) -> Iterator[Peer]:
+        """The peers of the op at a place without their texts; one may come twice."""
         op = self.job.op(place)
         find = self._collective if op.type.startswith("c_") else self._finders.get(op.type)
-        peers = list(find(place, op)) if find is not None else []
-        peers += self._on_server(place, op) if place.machine in self.job.servers.values() else self._local(place, op)
-        return [Link(relation, there, line_of(self.job.op(there))) for relation, there in dict.fromkeys(peers)]
+        if find is not None:
+            yield from find(place, op)
+        yield from self._on_server(place, op) if place.machine in self._servers else self._local(place, op)
 
     def _users(self, place: Place, names: Iterable[str], types: Iterable[str], *, read: bool) -> list[Place]:
         uses = self.job.uses[place.machine]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -21,7 +22,17 @@ PARAMETERS = ("Param", "RemotePrefetch")
 
 def rows_of(job: ExplainedJob, origin: str) -> list[dict[str, Any]]:
     """The entries of the plan about one parameter, in order of its slices."""
-    return [row for row in job.plan["distributed_vars"] if row["origin"] == origin and row["vtype"] in PARAMETERS]
+    return _rows(job).get(origin, [])
+
+
+@lru_cache(maxsize=1)
+def _rows(job: ExplainedJob) -> dict[str, list[dict[str, Any]]]:
+    """The entries of the plan about parameters, by parameter; kept for the job that was asked about last."""
+    result: dict[str, list[dict[str, Any]]] = {}
+    for row in job.plan["distributed_vars"]:
+        if row["vtype"] in PARAMETERS:
+            result.setdefault(row["origin"], []).append(row)
+    return result
 
 
 def why_cut(job: ExplainedJob, origin: str) -> str:
@@ -126,14 +137,18 @@ def why_there(job: ExplainedJob, row: dict[str, Any]) -> str:
 
 def _turn(job: ExplainedJob, row: dict[str, Any]) -> tuple[int, int]:
     """The number of slices dealt out before this one, and of all."""
-    slices: dict[str, list[str]] = {}
-    for other in job.plan["distributed_vars"]:
-        if other["vtype"] in PARAMETERS:
-            slices.setdefault(other["origin"], []).append(other["slice"])
-    names = list(slices)
+    dealt = _dealt(job)
+    return dealt[row["slice"]], len(dealt)
+
+
+@lru_cache(maxsize=1)
+def _dealt(job: ExplainedJob) -> dict[str, int]:
+    """The slices in the order in which they were dealt out, with their numbers; kept as `_rows` are."""
+    rows = _rows(job)
+    names = list(rows)
     order = send_order(len(names), job.settings.random_seed, job.settings.slice_var_up)
-    dealt = [name for i in order for name in slices[names[i]]]
-    return dealt.index(row["slice"]), len(dealt)
+    dealt = [row["slice"] for i in order for row in rows[names[i]]]
+    return {name: number for number, name in enumerate(dealt)}
 
 
 def _plural(count: int, noun: str) -> str:

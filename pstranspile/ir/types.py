@@ -26,6 +26,13 @@ class DType(Enum):
         """The name in the textual IR and in messages: `f32`, `i64`, ..."""
         return _TEXT[self]
 
+    @property
+    def size(self) -> int:
+        """The bytes of an element."""
+        return _SIZES[self.text]
+
+
+_SIZES = {"bool": 1, "i8": 1, "u8": 1, "i16": 2, "f16": 2, "i32": 4, "f32": 4, "i64": 8, "f64": 8, "size_t": 8}
 
 _TEXT = {
     DType.BOOL: "bool",

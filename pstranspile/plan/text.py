@@ -12,8 +12,6 @@ from pstranspile.ir.model import MAIN, STARTUP, Module
 from pstranspile.plan.plan import DistributedVar, GeoPlan, Plan, PlannedParameter
 from pstranspile.plan.rings import collective_json, collective_lines
 
-_BYTES = {"bool": 1, "i8": 1, "u8": 1, "i16": 2, "f16": 2, "i32": 4, "f32": 4, "i64": 8, "f64": 8, "size_t": 8}
-
 
 def fingerprint(module: Module) -> str:
     """`sha256:` and the hash of the text of @main and @startup: the same for the same programs."""
@@ -50,7 +48,7 @@ def plan_text(plan: Plan, source: str) -> str:
     lines.append("")
     for endpoint in plan.pservers:
         owned = plan.slices_on(endpoint)
-        size = sum(prod(s.shape) * _BYTES[p.dtype.text] for p, s in owned)
+        size = sum(prod(s.shape) * p.dtype.size for p, s in owned)
         lines.append(f"# {endpoint}: {len(owned)} slices, {size} bytes of parameters")
     return "\n".join(lines) + "\n"
 

@@ -1,0 +1,133 @@
+"""`pstranspile report`: a compiled job, its plan, programs and a run, as a page for the browser."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from pstranspile.cli.common import add_input, add_job, count, load_input, make_parser, read_job, verified, whole
+from pstranspile.cli.report import quoting, report
+from pstranspile.cli.turns import TURNS_HELP
+
+if TYPE_CHECKING:
+    from pstranspile.compile import Compiled
+    from pstranspile.explain import ExplainedJob
+    from pstranspile.ir.model import Module
+
+DESCRIPTION = """\
+Writes a page that a browser shows from disk: what each machine holds and what machines exchange, the plan, the programs
+of source and machines side by side with an explanation of every op, and the program as a graph. With --run, or an
+option of the run, the job is also run on a cluster in this process: losses, every message, traffic and waits; with
+--check it is checked against the single machine. Without --feed data are made. The page is one file and loads
+nothing."""
+
+_RUN = ("run", "check", "steps", "feed", "program", "schedule", "seed", "faults")
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Writes the page."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    from pstranspile.interop.outputs import require_writable, write_output
+
+    require_writable(options.output)
+    data = _of_folder(parser, options) if os.path.isdir(options.input) else _of_program(options)
+    from pstranspile.report.page import REPORT, page
+
+    write_output(options.output, page(f"{data['title']}: {data['mode']}", data, REPORT))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = make_parser(
+        "report",
+        DESCRIPTION,
+        [
+            "out -o report.html",
+            "net.ir --pservers 2 --trainers 2 -o report.html",
+            "net.ir --config job.toml --steps 5 --check -o report.html",
+        ],
+    )
+    what = "a folder that `compile -o` wrote, or a training program, which is compiled for the job given"
+    add_input(parser, "DIR|INPUT", what)
+    add_job(parser)
+    group = parser.add_argument_group("the run", "Of a training program.")
+    group.add_argument("--run", action="store_true", help="run the job on a cluster in this process, for 5 steps")
+    group.add_argument("--check", action="store_true", help="also check it against the single machine")
+    group.add_argument("--steps", type=count, metavar="N", help="run so many steps")
+    group.add_argument("--feed", metavar="FILE.npz", help="data: arrays by input, as for run")
+    group.add_argument("--program", metavar="TURNS", help=TURNS_HELP)
+    group.add_argument("--schedule", type=whole, metavar="SEED", help="a random order of events, drawn by this seed")
+    group.add_argument("--seed", type=whole, metavar="N", help="takes the place of the programs' random seeds")
+    group.add_argument("--faults", metavar="FILE|SEED", help="what goes wrong, as for run")
+    group = parser.add_argument_group("output")
+    group.add_argument("-o", "--output", metavar="FILE.html", required=True, help="where the page is written")
+    return parser
+
+
+def _of_folder(parser: argparse.ArgumentParser, options: argparse.Namespace) -> dict[str, Any]:
+    """The data of a folder of compiled programs. Raises DiagnosticError."""
+    given = [name for name in _RUN if getattr(options, name)]
+    if given:
+        parser.error(f"--{given[0]} goes with a program; {options.input} is a folder of compiled programs")
+    from pstranspile.cli.explain import job_of
+    from pstranspile.report.data import report_data
+
+    return report_data(job_of(parser, options), _title(options.input))
+
+
+def _title(path: str) -> str:
+    return os.path.basename(os.path.normpath(path)) if path != "-" else "standard input"
+
+
+def _of_program(options: argparse.Namespace) -> dict[str, Any]:
+    """The data of a program compiled for a job, with a run if one is asked for. Raises DiagnosticError or Reported."""
+    module = load_input(options.input, options.startup, options.meta)
+    job = read_job(options)
+    module = verified(module, options, job)
+    from pstranspile.compile import compile
+    from pstranspile.explain import of_compiled
+    from pstranspile.report.data import report_data
+
+    with quoting(module.source):
+        compiled = compile(module, job)
+    report(compiled.warnings, [module.source])
+    explained: ExplainedJob = of_compiled(compiled)
+    running, checked = None, None
+    if any(getattr(options, name) for name in _RUN):
+        with quoting(module.source):
+            running, checked = _run(compiled, module, options)
+    return report_data(explained, _title(options.input), module, running, checked)
+
+
+def _run(
+    compiled: Compiled, module: Module, options: argparse.Namespace
+) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """What a run and a check have seen. Raises DiagnosticError."""
+    from pstranspile.cli.blas import use_threads
+
+    use_threads()
+    from pstranspile.cli.run_cluster import read_faults
+    from pstranspile.proof.check import STEPS, check
+    from pstranspile.report.running import RunOptions, check_data, run_data
+    from pstranspile.run.files import read_arrays
+
+    feeds = read_arrays(options.feed) if options.feed else None
+    faults = read_faults(options.faults, compiled, options.steps or STEPS) if options.faults else None
+    given = RunOptions(options.steps, feeds, options.program, options.schedule, options.seed, faults)
+    running = run_data(compiled, module, given)
+    if not options.check:
+        return running, None
+    assert compiled.job is not None
+    found = check(
+        module,
+        compiled.job,
+        feeds=feeds,
+        steps=options.steps,
+        programs=options.program,
+        seed=options.seed or 0,
+        result=compiled,
+    )
+    return running, check_data(found)

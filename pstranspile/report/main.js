@@ -1,0 +1,21 @@
+// Puts the parts of the report together.
+(function (R) {
+  "use strict";
+
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const model = new R.Model(data.programs);
+  let programs = null;
+  const tabs = R.tabs([
+    ["cluster", "Cluster", (panel) => R.cluster(panel, data)],
+    ["plan", "Plan", (panel) => R.plan(panel, data)],
+    ["programs", "Programs", (panel) => { programs = R.programs(panel, data, model); }],
+    ["graph", "Graph", (panel) => R.graph(panel, data, model, (machine, number) => { tabs.choose("programs"); programs.go(machine, number); })],
+    ["run", "Run", (panel) => R.run(panel, data)],
+  ]);
+  const servers = data.servers.length ? ` and ${R.plural(data.servers.length, "server")}` : "";
+  document.getElementById("page").append(
+    R.el("a", { class: "skip", href: "#main" }, "Skip to the report"),
+    R.el("header", null, R.el("h1", null, data.title), R.el("p", null, `Mode ${data.mode}: ${R.plural(data.trainers, "trainer")}${servers}`), tabs.list),
+    R.el("main", { id: "main" }, tabs.panels),
+    R.el("footer", null, data.made_by));
+})(globalThis.Report ||= {});

@@ -1,0 +1,154 @@
+"""A run of a job on a cluster in this process, for a page: losses, messages in their order, traffic, waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pstranspile.compile import Compiled
+from pstranspile.ir.model import Module
+from pstranspile.proof.check import ROWS_EACH, STEPS
+from pstranspile.proof.made import made_feeds, naming_inputs, unstarted
+from pstranspile.proof.report import Report, report_text
+from pstranspile.proof.workload import Workload
+from pstranspile.run.cluster.cluster import Cluster
+from pstranspile.run.cluster.faults.scenario import Scenario
+from pstranspile.run.cluster.message import END, REPLY
+from pstranspile.run.cluster.pictures.chart import Arrow, labels_of, rows_of
+from pstranspile.run.cluster.pictures.recorder import ASKING, DELIVER, POST, Event, Recorder
+from pstranspile.run.cluster.pictures.traffic import traffic_of
+from pstranspile.run.cluster.simulate import Simulated, simulate
+
+MOST_ROWS = 20_000
+"""Rows of the message chart that a page holds."""
+
+
+class RunOptions(NamedTuple):
+    """What a run for a page is: as the options of `run` and `check` have it. Without `feeds` data are made."""
+
+    steps: int | None = None
+    feeds: Mapping[str, Any] | None = None
+    programs: str | None = None
+    schedule: int | None = None
+    seed: int | None = None
+    faults: Scenario | None = None
+
+
+def run_data(compiled: Compiled, module: Module, options: RunOptions) -> dict[str, Any]:
+    """Runs a job, and tells what was seen. Raises DiagnosticError."""
+    steps = options.steps or STEPS
+    workload = Workload(module, options.programs, steps)
+    seed = options.seed or module.main.random_seed or 1
+    feeds = options.feeds
+    if feeds is None:
+        trainers = compiled.plan.trainers
+        feeds = made_feeds(workload, ROWS_EACH * trainers, seed, trainers)
+    recorders: list[Recorder] = []
+
+    def run(cluster: Cluster, count: int) -> None:
+        recorders.append(Recorder(cluster))
+        cluster.run_to(count)
+
+    fetch = [workload.label(owner, name) for owner, names in workload.watched.items() for name in names]
+    with naming_inputs(workload, made=options.feeds is None):
+        done = simulate(
+            compiled,
+            feeds,
+            steps,
+            fetch,
+            init=unstarted(module, workload, {}),
+            schedule=options.schedule,
+            seed=seed,
+            run=run,
+            programs=workload.given_turns,
+            faults=options.faults,
+        )
+    return {
+        "steps": steps,
+        "made": options.feeds is None,
+        "losses": list(_losses(done)),
+        **recorded(recorders[0], done.cluster),
+    }
+
+
+def recorded(recorder: Recorder, cluster: Cluster) -> dict[str, Any]:
+    """What a recorder has seen: machines, the rows of the message chart, traffic, waits, and what went wrong."""
+    rows = rows_of(recorder, -1, END)
+    listed: list[list[Any]] = []
+    for row, label in list(zip(rows, labels_of(recorder, rows), strict=True))[:MOST_ROWS]:
+        if isinstance(row, Arrow):
+            listed.append([label, row.what, row.source, row.target, row.posted, row.tick, row.bytes])
+        else:
+            listed.append([label])
+    servers = tuple(server.name for server in cluster.servers)
+    return {
+        "machines": list(recorder.machines),
+        "rows": listed,
+        "left_out": max(len(rows) - MOST_ROWS, 0),
+        "traffic": [list(row) for row in traffic_of(recorder, servers)],
+        "waits": waits_of(recorder.events),
+        "faults": [f"tick {tick}: {text}" for tick, text in cluster.injector.log] if cluster.injector else [],
+    }
+
+
+def waits_of(events: Iterable[Event]) -> list[list[Any]]:
+    """Who waited for whom: machine, the one that answered, requests, ticks in all, and the longest.
+
+    A request waits from when it is posted to when its answer is taken.
+    """
+    asked: dict[tuple[str, str, str, int], list[int]] = {}
+    totals: dict[tuple[str, str], list[int]] = {}
+    for event in events:
+        if event.what == POST and event.kind in ASKING:
+            asked.setdefault((event.source, event.target, event.variable, event.step), []).append(event.tick)
+        elif event.what == DELIVER and event.kind == REPLY:
+            posted = asked.get((event.target, event.source, event.variable, event.step))
+            if posted:
+                ticks = event.tick - posted.pop(0)
+                total = totals.setdefault((event.target, event.source), [0, 0, 0])
+                total[:] = total[0] + 1, total[1] + ticks, max(total[2], ticks)
+    return [[*pair, *totals[pair]] for pair in sorted(totals)]
+
+
+def _losses(done: Simulated) -> Iterable[dict[str, Any]]:
+    """What each trainer fetched of every step: one number, the mean where it is an array."""
+    for trainer, fetched in zip(done.cluster.trainers, done.fetched, strict=True):
+        for name, values in fetched.items():
+            program = name.partition("/")[0] if trainer.role.turns is not None else ""
+            steps = [result.step + 1 for result in trainer.results if program in ("", result.program)]
+            points = [(step, _number(value)) for step, value in zip(steps, values, strict=True)]
+            known = [(step, number) for step, number in points if number is not None]
+            yield {
+                "name": f"{trainer.name} {name}",
+                "steps": [step for step, _ in known],
+                "values": [number for _, number in known],
+            }
+
+
+def _number(value: Any) -> float | None:
+    """The mean of an array as a number that JSON has; None for anything else."""
+    array: Any = value if isinstance(value, np.ndarray) else np.zeros(0)
+    if array.size == 0 or array.dtype.kind not in "fiu":
+        return None
+    mean = float(np.mean(array, dtype=np.float64))
+    return mean if np.isfinite(mean) else None
+
+
+def check_data(report: Report) -> dict[str, Any]:
+    """The verdicts of a check, each variable's with its first difference, and the report's text."""
+    return {
+        "holds": report.holds,
+        "promised": report.promised,
+        "steps": report.steps,
+        "text": report_text(report),
+        "verdicts": [
+            [v.name, v.kind, v.equality, _finite(v.worst), v.worst_step, v.first, v.tolerance] for v in report.verdicts
+        ],
+        "causes": [list(cause) for cause in report.causes],
+    }
+
+
+def _finite(value: float) -> float | str:
+    return value if np.isfinite(value) else str(value)

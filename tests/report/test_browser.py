@@ -1,0 +1,181 @@
+"""Pages in a real browser: every part is clicked through, nothing is complained of, and nobody is kept out."""
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.report.browser import CHROMIUM, DRIVER, Browser
+from tests.report.jobs import page_of
+
+pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="there is no chromium with a chromedriver")
+
+PARTS = ("cluster", "plan", "programs", "graph", "run")
+NAMES = ("ctr", "convnet", "deep")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("pages")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with Browser() as browser:
+        yield browser
+
+
+def choose(browser: Browser, part: str) -> None:
+    browser.run("document.getElementById('tab-' + arguments[0]).click()", part)
+    browser.later("requestAnimationFrame(() => requestAnimationFrame(arguments[arguments.length - 1]))")
+
+
+def click_op(browser: Browser, beginning: str, column: int) -> str:
+    """Chooses the first op in sight of a column that begins so; gives its explanation."""
+    return browser.run(
+        """const cells = [...document.querySelectorAll(`#programs [data-column="${arguments[1]}"] .code`)];
+        cells.find((cell) => cell.textContent.startsWith(arguments[0])).click();
+        return document.querySelector("#programs .why").textContent;""",
+        beginning,
+        column,
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_part_of_a_report_is_there(browser: Browser, folder: Path, name: str):
+    browser.open(page_of(name, folder))
+    for part in PARTS:
+        choose(browser, part)
+        assert browser.run("return document.querySelector('.chosen').id") == part
+        assert browser.run("return document.querySelector('.chosen').textContent.length") > 100
+        wide = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        assert browser.run(wide) <= 0, part
+    assert browser.complaints() == []
+
+
+def test_a_send_is_explained_and_its_partner_found(browser: Browser, folder: Path):
+    browser.open(page_of("ctr", folder))
+    choose(browser, "programs")
+    browser.run("const s = document.getElementById('search'); s.value = 'send('; s.dispatchEvent(new Event('input'))")
+    assert "found" in browser.run("return document.querySelector('#programs [role=status]').textContent")
+    browser.run("[...document.querySelectorAll('#programs button')].find((b) => b.textContent === 'Next').click()")
+    why = browser.run("return document.querySelector('#programs .why').textContent")
+    assert "trainer_0 @main^0#" in why
+    assert "Rule send-gradient" in why
+    assert "ctr_dnn.ir:" in why
+    partner = browser.run(
+        """const buttons = [...document.querySelectorAll("#programs .peer")];
+        const button = buttons.find((b) => b.textContent.includes("pserver"));
+        button.click(); return document.querySelector("#programs .why h3").textContent;"""
+    )
+    assert partner.startswith("pserver")
+    back = browser.run("return document.querySelector('#programs .why').textContent")
+    assert "trainer_0 @main" in back
+    assert browser.run("return document.querySelectorAll('#programs .partner').length") > 0
+    assert browser.complaints() == []
+
+
+def test_blocks_fold_and_the_keyboard_goes_through_ops(browser: Browser, folder: Path):
+    browser.open(page_of("ctr", folder))
+    choose(browser, "programs")
+    rows = "return Number(document.querySelector('#programs .list').getAttribute('aria-rowcount'))"
+    select = """const s = [...document.querySelectorAll("#programs select")][1];
+        s.value = "own"; s.dispatchEvent(new Event("change"))"""
+    browser.run(select)
+    boxes = """for (const box of document.querySelectorAll("#programs input[type=checkbox]"))
+        if (box.checked !== (box.parentNode.textContent.trim() === "pserver_0")) box.click()"""
+    browser.run(boxes)
+    unfolded = browser.run(rows)
+    browser.run("document.querySelector('#programs .fold').click()")
+    assert browser.run(rows) == 2 < unfolded
+    browser.run("document.querySelector('#programs .fold').click()")
+    assert browser.run(rows) == unfolded
+    browser.run("document.querySelector('#programs .list').focus()")
+    down, enter = "\ue015", "\ue007"
+    browser.keys(down * 3 + enter)
+    active = "return document.querySelector('#programs .list').getAttribute('aria-activedescendant')"
+    assert browser.run(active).endswith("-3-0")
+    assert "pserver_0 @main^" in browser.run("return document.querySelector('#programs .why').textContent")
+
+
+def test_a_step_is_played_and_gone_through(browser: Browser, folder: Path):
+    browser.open(page_of("ctr", folder))
+    choose(browser, "run")
+    step = "[...document.querySelectorAll('#run .tools button')].find((b) => b.textContent === arguments[0]).click()"
+    browser.run(step, "Step")
+    told = "return document.querySelector('#run [role=status]').textContent"
+    assert browser.run(told).startswith("1 of ")
+    assert browser.run("return document.querySelectorAll('.chart .arrow').length") == 1
+    browser.run(step, "Play")
+    browser.run(step, "Pause")
+    assert browser.run(told).startswith("2 of ")
+    browser.run(step, "Back")
+    assert browser.run(told).startswith("1 of ")
+    assert "What the mode promises holds." in browser.run("return document.getElementById('run').textContent")
+
+
+def test_the_graph_unfolds_and_shows_messages(browser: Browser, folder: Path):
+    browser.open(page_of("ctr", folder))
+    choose(browser, "graph")
+    boxes = "return document.querySelectorAll('.graph .box').length"
+    folded = browser.run(boxes)
+    browser.run("document.querySelector('.graph .folded').dispatchEvent(new MouseEvent('click'))")
+    assert browser.run(boxes) > folded
+    browser.run(
+        "const s = document.querySelector('#graph select'); s.value = 'all'; s.dispatchEvent(new Event('change'))"
+    )
+    assert browser.run("return document.querySelectorAll('.graph .message').length") > 0
+    box = "[...document.querySelectorAll('.graph .box:not(.folded)')][0].dispatchEvent(new MouseEvent('click'))"
+    browser.run(box)
+    assert "@main^" in browser.run("return document.querySelector('#graph .why h3').textContent")
+    assert browser.complaints() == []
+
+
+def violations(browser: Browser) -> list[Any]:
+    """What the accessibility checker has against the page as it is, serious or critical."""
+    return browser.later(
+        """const done = arguments[arguments.length - 1];
+        axe.run().then((found) => done(found.violations.filter((v) => ["serious", "critical"].includes(v.impact))
+          .map((v) => [v.id, v.help, v.nodes.map((node) => node.html.slice(0, 200))])));"""
+    )
+
+
+@pytest.mark.skipif(find_spec("axe_core_python") is None, reason="there is no accessibility checker")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nobody_is_kept_out(browser: Browser, folder: Path, scheme: str):
+    spec = find_spec("axe_core_python")
+    assert spec is not None
+    assert spec.origin is not None
+    checker = (Path(spec.origin).parent / "axe.min.js").read_text()
+    browser.devtools("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+    browser.open(page_of("ctr", folder))
+    browser.run(f"{checker}; window.axe = axe;")
+    for part in PARTS:
+        choose(browser, part)
+        if part == "plan":
+            browser.run("document.querySelector('.plan summary').click()")
+        if part == "programs":
+            click_op(browser, "mul", 1)
+        assert violations(browser) == [], part
+
+
+def test_a_narrow_window_has_all_of_it(browser: Browser, folder: Path):
+    size = {"width": 400, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+    browser.devtools("Emulation.setDeviceMetricsOverride", **size)
+    try:
+        browser.open(page_of("ctr", folder))
+        for part in PARTS:
+            choose(browser, part)
+            assert browser.run("return document.documentElement.scrollWidth") <= 400, part
+    finally:
+        browser.devtools("Emulation.setDeviceMetricsOverride", **{**size, "width": 1300})
+
+
+def test_it_prints_every_part(browser: Browser, folder: Path):
+    browser.open(page_of("ctr", folder))
+    printed = browser.devtools("Page.printToPDF", printBackground=True)["data"]
+    assert len(printed) > 50_000
+    made = browser.run("return [...document.querySelectorAll('[role=tabpanel]')].map((p) => p.childElementCount > 1)")
+    assert made == [True] * len(PARTS)
