@@ -7,9 +7,11 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from pstranspile.cli.common import add_input, add_job, count, load_input, make_parser, read_job, verified, whole
+from pstranspile.cli.common import add_input, add_job, load_input, make_parser, read_job, verified
+from pstranspile.cli.numbers import number, whole
 from pstranspile.cli.report import quoting, report
 from pstranspile.cli.turns import TURNS_HELP
+from pstranspile.ir.expect import MOST_CHECKED
 
 if TYPE_CHECKING:
     from pstranspile.compile import Compiled
@@ -56,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     group = parser.add_argument_group("the run", "Of a training program.")
     group.add_argument("--run", action="store_true", help="run the job on a cluster in this process, for 5 steps")
     group.add_argument("--check", action="store_true", help="also check it against the single machine")
-    group.add_argument("--steps", type=count, metavar="N", help="run so many steps")
+    group.add_argument("--steps", type=number(1, MOST_CHECKED), metavar="N", help="run so many steps")
     group.add_argument("--feed", metavar="FILE.npz", help="data: arrays by input, as for run")
     group.add_argument("--program", metavar="TURNS", help=TURNS_HELP)
     group.add_argument("--schedule", type=whole, metavar="SEED", help="a random order of events, drawn by this seed")
