@@ -59,9 +59,14 @@ def _label_shape(x: Array, label: Array) -> tuple[int, ...]:
 
 def _at_labels(x: Array, label: Array, ignore_index: int) -> tuple[Array, Array | None]:
     """Of every row of x the element at its label, and which rows count."""
-    rows = x.reshape(-1, x.shape[-1])
     picks, counted = _picks(label, x.shape[-1], ignore_index)
-    return rows[np.arange(len(rows)), picks], counted
+    return x.reshape(-1)[_row_starts(x.size, x.shape[-1]) + picks], counted
+
+
+@lru_cache(8)
+def _row_starts(size: int, width: int) -> Array:
+    """Where the rows of an array begin among its elements, one after the other."""
+    return np.arange(size // max(width, 1)) * width
 
 
 def _put_at_labels(shape: tuple[int, ...], label: Array, value: Array, ignore_index: int) -> Array:
@@ -69,7 +74,7 @@ def _put_at_labels(shape: tuple[int, ...], label: Array, value: Array, ignore_in
     result = np.zeros(shape, value.dtype)
     picks, counted = _picks(label, shape[-1], ignore_index)
     value = value.reshape(-1) if counted is None else np.where(counted, value.reshape(-1), 0)
-    result.reshape(-1, shape[-1])[np.arange(len(picks)), picks] = value
+    result.reshape(-1)[_row_starts(result.size, shape[-1]) + picks] = value
     return result
 
 
@@ -147,11 +152,11 @@ def _softmax_with_cross_entropy_values(op: Op) -> Run:
         if soft:
             loss = _sum_of_classes(label * minus_log_of_shares(softmax, shifted, total, lambda x: x))
         else:
-            rows = np.arange(total.size)
             picks, counted = _picks(label, softmax.shape[-1], ignore_index)
+            places = _row_starts(softmax.size, softmax.shape[-1]) + picks
 
             def at_labels(x: Array) -> Array:
-                return x.reshape(-1, x.shape[-1])[rows, picks].reshape(total.shape)
+                return x.reshape(-1)[places].reshape(total.shape)
 
             loss = minus_log_of_shares(softmax, shifted, total, at_labels)
             if counted is not None:
@@ -170,11 +175,10 @@ def _softmax_with_cross_entropy_grad(op: Op) -> Run:
         if soft:
             return _back((softmax - label) * gradient, axis)
         result = np.multiply(softmax, gradient, order="C")
-        rows = result.reshape(-1, result.shape[-1])
         picks, counted = _picks(label, result.shape[-1], ignore_index)
-        rows[np.arange(len(rows)), picks] -= gradient.reshape(-1)
+        result.reshape(-1)[_row_starts(result.size, result.shape[-1]) + picks] -= gradient.reshape(-1)
         if counted is not None:
-            rows *= counted.reshape(-1, 1)
+            result.reshape(-1, result.shape[-1])[...] *= counted.reshape(-1, 1)
         return _back(result, axis)
 
     return run
