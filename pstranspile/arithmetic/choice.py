@@ -6,12 +6,14 @@ It is asked at every call, so it may be chosen around any run, also of what was 
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
+from inspect import Parameter, Signature
 from types import ModuleType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 
@@ -58,17 +60,19 @@ def either(plain: Callable[P, T], in_fluid: Callable[P, T]) -> Callable[P, T]:
 def word(plain: Callable[P, T]) -> Callable[P, T]:
     """A function that is `plain`, but that of Fluid's arithmetic of the same name where that holds for an f32 array.
 
-    The array is the first argument.
+    The array is the first argument. The function is written out with the parameters of `plain`, because passing on any
+    arguments takes longer than what a word does for a small array.
     """
-    name = plain.__name__
-
-    @wraps(plain)
-    def chosen(*arguments: P.args, **options: P.kwargs) -> T:
-        fluid = _FLUID.get()
-        if fluid is not None:
-            first: Any = arguments[0]
-            if first.dtype == np.float32:
-                return getattr(fluid, name)(*arguments, **options)
-        return plain(*arguments, **options)
-
-    return chosen
+    name, signature = plain.__name__, inspect.signature(plain)
+    bare = [parameter.replace(annotation=Parameter.empty) for parameter in signature.parameters.values()]
+    names = ", ".join(signature.parameters)
+    text = f"""
+def {name}{Signature(bare)}:
+    fluid = chosen()
+    if fluid is not None and {bare[0].name}.dtype == float32:
+        return fluid.{name}({names})
+    return plain({names})
+"""
+    known: dict[str, Any] = {"chosen": _FLUID.get, "float32": np.float32, "plain": plain}
+    exec(compile(text, f"<word {name}>", "exec"), known)
+    return cast("Callable[P, T]", wraps(plain)(known[name]))

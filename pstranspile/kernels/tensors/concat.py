@@ -23,6 +23,8 @@ def _axis_given(op: Op, tensor: Array | None) -> int:
 def _concat_values(op: Op) -> Run:
     def run(X: list[Array | LoDTensor], AxisTensor: Array | LoDTensor | None) -> Array | LoDTensor:
         axis = _axis_given(op, _data(AxisTensor))
+        if {part.__class__ for part in X} == {np.ndarray}:  # as it mostly is
+            return np.concatenate(X, axis=axis)
         parts = [part for part in X if part is not None]
         whole = np.concatenate([_data(part) for part in parts], axis=axis)
         lods = [part.lod for part in parts if isinstance(part, LoDTensor)]
