@@ -42,6 +42,9 @@ FUNCTIONS of `pstranspile.arithmetic` are known too. It may be a function of the
 where the attributes ask for more:
 
     @kernel("scale", inline=lambda op: f"{{X}} * {op.attrs['scale']!r}" if op.attrs["bias"] == 0 else None)
+
+`over` is such an expression for where the memory of X may be overwritten: generated code takes it where the op before
+has made X, that op's kernel says that its expression always gives a `new` array, and nothing reads X afterwards.
 """
 
 from __future__ import annotations
@@ -74,6 +77,8 @@ class Kernel(NamedTuple):
     outputs: tuple[str, ...]
     lod: str
     inline: Inline = None
+    over: Inline = None
+    new: bool = False
     spares: frozenset[str] = frozenset()
 
 
@@ -87,6 +92,8 @@ def kernel(
     *,
     lod: str = "share",
     inline: Inline = None,
+    over: Inline = None,
+    new: bool = False,
     spares: str = "",
 ) -> Callable[[Factory], Factory]:
     """Registers the decorated factory as the kernel of these op types (separated by blanks)."""
@@ -95,7 +102,8 @@ def kernel(
         for op_type in op_types.split():
             if op_type in _KERNELS:
                 raise ValueError(f"op type {op_type} has two kernels")
-            _KERNELS[op_type] = Kernel(factory, tuple(outputs.split()), lod, inline, frozenset(spares.split()))
+            spared = frozenset(spares.split())
+            _KERNELS[op_type] = Kernel(factory, tuple(outputs.split()), lod, inline, over, new, spared)
         return factory
 
     return register

@@ -15,10 +15,11 @@ a LoDTensor is made where somebody needs one.
 
 from __future__ import annotations
 
+import operator
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import FunctionType, TracebackType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -30,8 +31,8 @@ from pstranspile.ir.types import VarKind
 from pstranspile.kernels.context import Value
 from pstranspile.kernels.kernel import kernel_of
 from pstranspile.kernels.programs.io import FEEDING
-from pstranspile.ops import with_defaults
 from pstranspile.run.bound import EMPTY_NAME, BoundOp, bind, present
+from pstranspile.run.expressions import expression_of, makes_new
 from pstranspile.run.local_values import Holds, LocalValues
 from pstranspile.run.row_gradients import bind_as_rows, gradients_as_rows
 from pstranspile.run.together import Group, find_groups
@@ -67,6 +68,8 @@ def deep_ops(program: Program, op: Op) -> Iterator[Op]:
 class Source(LocalValues):
     """Writes the function. `odd` names variables of the scope that hold something else than a plain array."""
 
+    PARAMETERS: ClassVar = "frame, find, held, feeds"
+
     def __init__(
         self,
         program: Program,
@@ -94,13 +97,16 @@ class Source(LocalValues):
                 self.groups[indexes[-1]] = indexes, groups.setdefault(tuple(group.kept), group)
                 self.grouped.update(indexes)
         self.names: dict[str, Any] = {"ndarray": np.ndarray, "Deviation": Deviation, "Missing": Missing, **FUNCTIONS}
-        self.names |= {"LoDTensor": LoDTensor, "new": vars(tuple)["__new__"]}
+        self.names |= {"LoDTensor": LoDTensor, "new": vars(tuple)["__new__"], "imul": vars(operator)["imul"]}
         """What the function's globals are."""
         self.loaded: list[str] = []
         """What is read of the scope."""
         self.last: dict[str, int] = {}
         for index, touched in enumerate(self.touched):
             self.last.update(dict.fromkeys(touched, index))
+        for index, (members, _) in self.groups.items():
+            for name in {name for member in members for name in self.touched[member]}:
+                self.last[name] = max(self.last[name], index)
         self._write()
 
     def bind(self, op: Op) -> BoundOp:
@@ -136,7 +142,7 @@ class Source(LocalValues):
         return var is not None and var.persistable
 
     def _write(self) -> None:
-        self.lines.append("def step(frame, find, held, feeds):")
+        self.lines.append(f"def step({self.PARAMETERS}):")
         if self.feeds:
             self._add(f"{', '.join(map(self._local, self.feeds))}, = feeds")
         for name in self.feeds:
@@ -152,7 +158,7 @@ class Source(LocalValues):
                 self._together(*self.groups[index])
             elif index not in self.grouped:
                 self._op(index, bound)
-                self._free(index)
+                self._free(index, self.touched[index])
         for number in range(len(self.groups)):
             self._add(f"if u{number}.loose: u{number}.move(find, held)")
         self._add(f"return ({', '.join(map(self._fetched, self.fetches))}{',' if self.fetches else ''})")
@@ -169,8 +175,7 @@ class Source(LocalValues):
         for index in indexes:
             self._op(index, self.bound[index])
         self._indent = self._indent[4:]
-        for index in indexes:
-            self._free(index)
+        self._free(indexes[-1], [name for index in indexes for name in self.touched[index]])
 
     def _fetched(self, name: str) -> str:
         return self._whole(name) if name in self.holds else f"find({name!r})"
@@ -278,7 +283,7 @@ class Source(LocalValues):
 
     def _expression(self, index: int, bound: BoundOp, *, plain_only: bool) -> bool:
         """Writes the op as an expression, if its kernel has one (`plain_only`: and all inputs are surely arrays)."""
-        text = inline_text(bound, self._local)
+        text = expression_of(bound, self._local, over=self._may_overwrite(index, bound))
         if text is None or (plain_only and self._least(bound) is not Holds.ARRAY):
             return False
         name = bound.results[0].names[0]
@@ -303,6 +308,16 @@ class Source(LocalValues):
         if apart:
             self._give_lods(index, bound)
         return True
+
+    def _may_overwrite(self, index: int, bound: BoundOp) -> bool:
+        """Whether the op may compute in the memory of its X: the op before has just made it, and nobody reads it after
+        this one.
+        """
+        x = bound.op.input("X")
+        if x is None or index == 0 or self.holds.get(x) is not Holds.ARRAY or not makes_new(self.bound[index - 1], x):
+            return False
+        dies = self.last[x] == index and not self._persistable(x) and x not in self.fetches
+        return dies or bound.op.output("Out") == x
 
     def _numpy_name(self, match: re.Match[str]) -> str:
         self.names[f"np_{match[1]}"] = getattr(np, match[1])
@@ -338,11 +353,11 @@ class Source(LocalValues):
                 values[name] = LoDTensor(values[name], lod)
         return self.owners.get(trace.tb_lineno, -1), values
 
-    def _free(self, index: int) -> None:
+    def _free(self, index: int, touched: Iterable[str]) -> None:
         """Forgets values after their last use, so that their memory serves the next ones."""
         done = [
             name
-            for name in self.touched[index]
+            for name in dict.fromkeys(touched)
             if self.last[name] == index
             and name in self.holds
             and name not in self.fetches
@@ -351,28 +366,6 @@ class Source(LocalValues):
         if done:
             lods = [f"l{self._local(name)}" for name in done if name in self.apart]
             self._add(f"del {', '.join([*map(self._local, done), *lods])}", index)
-
-
-def inline_text(bound: BoundOp, local: Any) -> str | None:
-    """The expression of an op over local variables, None if its kernel has none for it."""
-    kernel = kernel_of(bound.op.type)
-    inline = kernel.inline if kernel else None
-    text = inline(with_defaults(bound.op)) if callable(inline) else inline
-    names = bound.results[0].names if bound.results else ()
-    if any(argument.may_lack for argument in bound.arguments):
-        return None
-    if text is None or len(bound.results) != 1 or len(names) != 1 or EMPTY_NAME in (*names, *bound.op.input_names):
-        return None
-    values: Mapping[str, str | list[str]] = {
-        slot.replace("@", "_"): [local(name) for name in given] if _is_list(bound, slot) else local(given[0])
-        for slot, given in bound.op.inputs.items()
-        if given
-    }
-    return text.format(**values)
-
-
-def _is_list(bound: BoundOp, slot: str) -> bool:
-    return any(argument.slot == slot and argument.duplicable for argument in bound.arguments)
 
 
 def in_frame(bound: BoundOp) -> Any:

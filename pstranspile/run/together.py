@@ -8,6 +8,7 @@ the scope was set anew, a gradient is sparse or missing), `step` does nothing an
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from operator import is_
@@ -72,6 +73,10 @@ class Group:
         self._all: dict[str, Any] = {}
         self._forms: list[tuple[Any, ...]] = []
         self._parts: list[Any] = []
+        self._arguments: list[Any] = []
+        """What the kernel is called with; the shared ones are put in place in every step."""
+        places = {argument.slot: place for place, argument in enumerate(ops[0].arguments)}
+        self._shared_places = [places[slot] for slot in slots.shared]
         self._steps = self._moves = 0
 
     def step(self, kept: list[Value], given: list[Value], shared: list[Value]) -> bool:
@@ -84,11 +89,9 @@ class Group:
             return False
         for part, value in zip(self._parts, given, strict=True):
             part[...] = value
-        values = dict(zip(self.slots.shared, shared, strict=True))
-        for slot, array in self._all.items():
-            values[slot] = array[:1] if slot in self.slots.numbers else array
-        bound = self.ops[0]
-        made = bound.run(*[values.get(argument.slot) for argument in bound.arguments])
+        for place, value in zip(self._shared_places, shared, strict=True):
+            self._arguments[place] = value
+        made = self.ops[0].run(*self._arguments)
         for slot, place in self.slots.numbers.items():
             self._all[slot][:] = made[place]
         return True
@@ -131,6 +134,8 @@ class Group:
             self._all[slot], parts = _side_by_side(params, _APART)
             self._parts += parts
         self._forms = [_form(param) for _ in self.slots.given for param in params]
+        whole = {slot: array[:1] if slot in self.slots.numbers else array for slot, array in self._all.items()}
+        self._arguments = [whole.get(argument.slot) for argument in self.ops[0].arguments]
         for name, view in zip(self.kept, views, strict=True):
             held[name] = view
         self._views, self.loose = tuple(views), False
@@ -154,34 +159,54 @@ def _side_by_side(likes: Sequence[Any], apart: int) -> tuple[Any, list[Any]]:
     return whole, parts
 
 
+class _Alike:
+    """Numbers of alike ops. `ended`: a later op touches what they do, so that they can't wait for another."""
+
+    def __init__(self) -> None:
+        self.members: list[int] = []
+        self.ended = False
+
+
 def find_groups(program: Program, ops: Sequence[BoundOp]) -> Iterator[tuple[list[int], Group]]:
-    """Groups of alike optimizer ops, with their numbers. Ops between those of a group may run before or after it."""
-    start = 0
-    for end in range(len(ops) + 1):
-        if end < len(ops) and _slots(program, ops[end]) is not None:
+    """Groups of alike optimizer ops, with their numbers. A group may run where its last op stands: no op in between
+    writes what its ops read or write, or reads what they write.
+    """
+    runs: list[_Alike] = []
+    latest: dict[object, _Alike] = {}
+    readers: defaultdict[str, set[_Alike]] = defaultdict(set)
+    writers: defaultdict[str, set[_Alike]] = defaultdict(set)
+    for index, bound in enumerate(ops):
+        reads, writes = list(bound.op.input_names), list(bound.op.output_names)
+        for names, users in ((reads, writers), (writes, readers), (writes, writers)):
+            for name in names:
+                for run in users.get(name, ()):
+                    run.ended = True
+        if bound.looks:
+            latest.clear()
+        kind = _kind(program, bound)
+        if kind is None:
             continue
-        yield from _groups_of(program, ops, range(start, end))
-        start = end + 1
+        run = latest.get(kind)
+        if run is None or run.ended:
+            run = latest[kind] = _Alike()
+            runs.append(run)
+        run.members.append(index)
+        for names, users in ((reads, readers), (writes, writers)):
+            for name in names:
+                users[name].add(run)
+    for run in runs:
+        slots = _slots(program, ops[run.members[0]])
+        if len(run.members) >= _FEWEST and slots is not None:
+            yield run.members, Group([ops[index] for index in run.members], slots)
 
 
-def _groups_of(program: Program, ops: Sequence[BoundOp], run: range) -> Iterator[tuple[list[int], Group]]:
-    """The groups in a run of optimizer ops, if none of these reads what another one writes."""
-    written = [name for index in run for name in ops[index].op.output_names]
-    others = {index: {*written} - {*ops[index].op.output_names} for index in run} if len(run) >= _FEWEST else {}
-    if len({*written}) < len(written) or any(others[index].intersection(ops[index].reads) for index in others):
-        return
-    alike: dict[object, list[int]] = {}
-    for index in others:
-        op, slots = ops[index].op, _slots(program, ops[index])
-        schema = schema_of(op.type)
-        if schema is not None and slots is not None and _is_small(program, op.inputs["Param"][0]):
-            attrs = tuple(op.attrs.get(name, schema.defaults.get(name)) for name in schema.attrs)
-            key = op.type, attrs, slots, tuple(_variables([ops[index]], slots.shared))
-            alike.setdefault(key, []).append(index)
-    for result in alike.values():
-        slots = _slots(program, ops[result[0]])
-        if len(result) >= _FEWEST and slots is not None:
-            yield result, Group([ops[index] for index in result], slots)
+def _kind(program: Program, bound: BoundOp) -> object:
+    """A value that optimizer ops share which may run together, None of any other op."""
+    slots, schema, op = _slots(program, bound), schema_of(bound.op.type), bound.op
+    if slots is None or schema is None or not _is_small(program, op.inputs["Param"][0]):
+        return None
+    attrs = tuple(op.attrs.get(name, schema.defaults.get(name)) for name in schema.attrs)
+    return op.type, attrs, slots, tuple(_variables([bound], slots.shared))
 
 
 def _is_small(program: Program, name: str) -> bool:

@@ -298,3 +298,41 @@ program @main {
     assert scope["pos"].sum() == scope["neg"].sum() == 2
     assert unread.source is not None
     assert unread.source.bound[0].results[0].names == ()
+
+
+MEANS = """\
+ir 1
+program @main {
+  block ^0 {
+    temp %a : f32[-1, 2] feed
+    temp %b : f32[-1, 2] feed
+    temp %total : f32[-1, 2]
+    temp %other : f32[-1, 2]
+    temp %mean : f32[-1, 2]
+    sum(X=[%a, %b]) -> Out=%total
+    ?
+  }
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("op", "fetch", "over"),
+    [
+        ("scale(X=%total) -> Out=%mean { scale=0.5 }", "mean", True),
+        ("scale(X=%total) -> Out=%total { scale=0.5 }", "total", True),
+        ("scale(X=%total) -> Out=%mean { scale=0.5 }", "total", False),
+        ("scale(X=%a) -> Out=%mean { scale=0.5 }", "a", False),
+        ("scale(X=%total) -> Out=%mean { scale=0.5 }\n    scale(X=%total) -> Out=%other", "mean", False),
+    ],
+)
+def test_a_sum_is_scaled_in_its_own_memory_where_nobody_else_reads_it(op: str, fetch: str, over: bool):
+    main = loads(MEANS.replace("?", op)).main
+    feed = {"a": np.arange(6, dtype="float32").reshape(3, 2), "b": np.ones((3, 2), "float32")}
+    prepared = prepare(main, ("a", "b"), (fetch,))
+    want = interpret(Execution(main, Scope()), feed, (fetch,))
+    for _ in range(2):
+        assert same(prepared.step(feed)[fetch], want[fetch])
+    assert feed["a"].tolist() == [[0, 1], [2, 3], [4, 5]]
+    assert prepared.source is not None
+    assert any("imul" in line for line in prepared.source.lines) == over

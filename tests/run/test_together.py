@@ -10,7 +10,8 @@ import pytest
 from pstranspile import layers as L
 from pstranspile.arithmetic import fluid_arithmetic
 from pstranspile.autodiff import SGD, Adagrad, Adam, Momentum, RMSProp, minimize
-from pstranspile.ir.model import Program
+from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.model import Attrs, Op, Program
 from pstranspile.ir.types import DType
 from pstranspile.run.api import run
 from pstranspile.run.frame import Execution
@@ -133,3 +134,41 @@ def test_variables_that_are_set_anew_in_every_step_are_left_where_they_are():
     held = scope["fc_0.w_0"]
     prepared.step(FEED)
     assert scope["fc_0.w_0"] is held
+
+
+def interleaved(*, reads: bool) -> tuple[Program, Scope, tuple[str, ...]]:
+    """A program whose optimizer ops stand right behind what they need, as those of servers do; what is fetched reads
+    gradients that groups hold on to. `reads`: behind the third one an op reads the first parameter.
+    """
+    main, loss, scope = program(Adam(0.1))
+    block = main.main_block
+    updates = [op for op in block.ops if op.type == "adam"]
+    ops = [op for op in block.ops if op.type != "adam"]
+    variables, tripled = dict(block.vars), list[str]()
+    for number, update in enumerate(updates):
+        gradient = update.inputs["Grad"][0]
+        given = {f"tripled_{number}": gradient}
+        if reads and number == 2:
+            given["early"] = updates[0].inputs["Param"][0]
+        ops.append(update)
+        for name, of in given.items():
+            tripled.append(name)
+            variables[name] = block.vars[of]._replace(name=name, persistable=False, parameter=None)
+            attrs: Attrs = FrozenMap({"scale": 3.0, "bias": 0.0, "bias_after_scale": True})
+            ops.append(Op("scale", FrozenMap({"X": (of,)}), FrozenMap({"Out": (name,)}), attrs))
+    block = block._replace(ops=tuple(ops), vars=FrozenMap(variables))
+    return main._replace(blocks=(block, *main.blocks[1:])), scope, (loss, *tripled)
+
+
+@pytest.mark.parametrize(("reads", "sizes"), [(False, [6]), (True, [3, 3])])
+def test_ops_between_them_run_before_or_after_the_group(reads: bool, sizes: list[int]):
+    main, plain, fetch = interleaved(reads=reads)
+    fast = copy_of(plain)
+    execution, prepared = Execution(main, plain), Prepared(Execution(main, fast), ("x", "y"), fetch)
+    for _ in range(4):
+        want, got = interpret(execution, FEED, fetch), prepared.step(FEED)
+        assert all(same(got[name], want[name]) for name in fetch)
+        assert differing(plain, fast) == []
+    groups = list(prepared.execution.groups.values())
+    assert [len(group.ops) for group in groups] == sizes
+    assert not any(group.loose for group in groups)

@@ -30,7 +30,7 @@ def _sum_of_arrays(arrays: list[list[Any]]) -> list[Any]:
     return result
 
 
-@kernel("sum", inline=_plain_sum)
+@kernel("sum", inline=_plain_sum, new=True)
 def _sum_values(op: Op) -> Run:
     add_up = sum_tables if AS_ROWS in op.attrs else merge_rows
 
@@ -54,7 +54,7 @@ def _sum_values(op: Op) -> Run:
     return run
 
 
-@kernel("scale", inline=lambda op: None if op.input("ScaleTensor") else _scaled(op))
+@kernel("scale", inline=lambda op: _scaled(op), over=lambda op: _scaled(op, over=True))
 def _scale_values(op: Op) -> Run:
     factor, bias, after = real(op, "scale"), real(op, "bias"), flag(op, "bias_after_scale")
 
@@ -71,11 +71,15 @@ def _scale_values(op: Op) -> Run:
     return run
 
 
-def _scaled(op: Op) -> str:
-    """The expression of scale for plain arrays."""
+def _scaled(op: Op, over: bool = False) -> str | None:
+    """The expression of scale for plain arrays; with `over` in the memory of X."""
+    if op.input("ScaleTensor"):
+        return None
     factor, bias = (f"{{X}}.dtype.type({real(op, name)!r})" for name in ("scale", "bias"))
     if real(op, "bias") == 0:
-        return f"{{X}} * {factor}"
+        return f"imul({{X}}, {factor})" if over else f"{{X}} * {factor}"
+    if over:
+        return None
     return f"{{X}} * {factor} + {bias}" if flag(op, "bias_after_scale") else f"({{X}} + {bias}) * {factor}"
 
 

@@ -1,0 +1,41 @@
+"""Short ops as expressions over the local variables of generated code (`Kernel.inline`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from pstranspile.kernels.kernel import kernel_of
+from pstranspile.ops import with_defaults
+from pstranspile.run.bound import EMPTY_NAME, BoundOp
+
+
+def expression_of(bound: BoundOp, local: Callable[[str], str], *, over: bool) -> str | None:
+    """The expression of an op, None if its kernel has none for it. `over`: it may overwrite its X."""
+    kernel = kernel_of(bound.op.type)
+    names = bound.results[0].names if bound.results else ()
+    if kernel is None or len(bound.results) != 1 or len(names) != 1 or EMPTY_NAME in (*names, *bound.op.input_names):
+        return None
+    if any(argument.may_lack for argument in bound.arguments):
+        return None
+    texts = (
+        text(with_defaults(bound.op)) if callable(text) else text for text in (kernel.over, kernel.inline)[not over :]
+    )
+    text = next((text for text in texts if text is not None), None)
+    if text is None:
+        return None
+    values: Mapping[str, str | list[str]] = {
+        slot.replace("@", "_"): [local(name) for name in given] if _is_list(bound, slot) else local(given[0])
+        for slot, given in bound.op.inputs.items()
+        if given
+    }
+    return text.format(**values)
+
+
+def makes_new(bound: BoundOp, name: str) -> bool:
+    """Whether an op, written as an expression, gives a variable an array that nothing else holds."""
+    kernel = kernel_of(bound.op.type)
+    return kernel is not None and kernel.new and bound.op.output("Out") == name
+
+
+def _is_list(bound: BoundOp, slot: str) -> bool:
+    return any(argument.slot == slot and argument.duplicable for argument in bound.arguments)
