@@ -18,9 +18,9 @@ from pstranspile.net.status import StatusPipe
 from pstranspile.run.cluster.exchanges import Exchange
 from pstranspile.run.cluster.faults.snapshot_files import read_snapshot, write_snapshot
 from pstranspile.run.cluster.faults.snapshots import Snapshot
-from pstranspile.run.cluster.runner import Action
 from pstranspile.run.cluster.server import Server
 from pstranspile.run.cluster.trainer import Host, Trainer
+from pstranspile.run.cluster.waits import Action
 from pstranspile.run.scope import own_copy
 
 

@@ -46,6 +46,8 @@ class Batch(dict[str, Any]):
 
 def rows_of(value: Value) -> int:
     """How many rows a fed value has; of a ragged one, how many sequences."""
+    if value.__class__ is np.ndarray and value.ndim:  # as it mostly is
+        return len(value)
     if isinstance(value, LoDTensor) and value.lod:
         return len(value.lod[0]) - 1
     data = value.data if isinstance(value, LoDTensor) else np.asarray(value)

@@ -45,7 +45,6 @@ from pstranspile.run.cluster.placement import Placement, infer_placement
 from pstranspile.run.cluster.programs import give_turns, require_rounds, sent_by_program
 from pstranspile.run.cluster.report import stuck
 from pstranspile.run.cluster.rpc import make_rpc
-from pstranspile.run.cluster.runner import Action
 from pstranspile.run.cluster.scheduler import Schedule, scheduler_of
 from pstranspile.run.cluster.script import Library
 from pstranspile.run.cluster.server import Server, listening_op, mode_of
@@ -54,6 +53,7 @@ from pstranspile.run.cluster.static_checks import require_lists, require_one_mod
 from pstranspile.run.cluster.synchronous import SynchronousServer
 from pstranspile.run.cluster.tables import fill_tables, find_tables
 from pstranspile.run.cluster.trainer import Trainer
+from pstranspile.run.cluster.waits import Action
 from pstranspile.run.program_feeds import inputs_of
 from pstranspile.run.row_source import RowSource
 from pstranspile.run.scope import Scope, own_copy

@@ -24,10 +24,9 @@ from pstranspile.kernels.rows import concat_rows
 from pstranspile.run.cluster.exchanges import Exchange
 from pstranspile.run.cluster.message import COLLECTIVE, COMPLETE, REPLY, Message
 from pstranspile.run.cluster.network import Machine, Network, Waiting
-from pstranspile.run.cluster.runner import Action
 from pstranspile.run.cluster.trainer import Trainer
 from pstranspile.run.cluster.trainer_role import TrainerRole
-from pstranspile.run.cluster.waits import Replies
+from pstranspile.run.cluster.waits import Action, Replies
 from pstranspile.run.describe import describe
 from pstranspile.run.scope import own_copy
 from pstranspile.run.turns import union_of

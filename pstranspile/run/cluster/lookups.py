@@ -15,9 +15,8 @@ from pstranspile.run.cluster.addresses import Servers, link_to, number_list, tex
 from pstranspile.run.cluster.cutting import route_ids
 from pstranspile.run.cluster.exchanges import Exchange
 from pstranspile.run.cluster.message import LOOKUP
-from pstranspile.run.cluster.runner import Action
 from pstranspile.run.cluster.trainer import Trainer
-from pstranspile.run.cluster.waits import Join, Replies
+from pstranspile.run.cluster.waits import Action, Join, Replies
 from pstranspile.values import LoDTensor
 
 

@@ -178,7 +178,7 @@ class Machine(ABC):
 
     def run(self) -> None:
         """Takes every message that has come, and goes on as far as possible without others."""
-        inbox, receive = self.inbox, self.receive
+        inbox = self.inbox
         if self.down:
             inbox.clear()
             return
@@ -186,14 +186,19 @@ class Machine(ABC):
             while inbox:
                 message = inbox.popleft()
                 self.network.tell("deliver", message)
-                receive(message)
-        while inbox:
-            receive(inbox.popleft())
+                self.receive(message)
+        self.receive_all()
         self.advance()
 
     @abstractmethod
     def receive(self, message: Message) -> None:
         """Takes one message."""
+
+    def receive_all(self) -> None:
+        """Takes every message that has come."""
+        inbox, receive = self.inbox, self.receive
+        while inbox:
+            receive(inbox.popleft())
 
     def advance(self) -> None:
         """Goes on as far as possible, after the messages that have come were taken."""

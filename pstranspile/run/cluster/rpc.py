@@ -26,10 +26,9 @@ from pstranspile.run.cluster.message import (
     SEND_BARRIER,
 )
 from pstranspile.run.cluster.network import Link
-from pstranspile.run.cluster.runner import Action
 from pstranspile.run.cluster.script import is_plain
 from pstranspile.run.cluster.trainer import Trainer
-from pstranspile.run.cluster.waits import Join, Replies
+from pstranspile.run.cluster.waits import Action, Join, Replies
 from pstranspile.run.scope import own_copy
 
 Maker: TypeAlias = "Callable[[Trainer, Exchange, Program, Servers], Action]"
@@ -138,16 +137,15 @@ def _ask(
     trainer: Trainer, requests: Sequence[Request], join: Join | None, payloads: Sequence[Value] | None = None
 ) -> Action:
     """Sends all requests at once, and waits for the replies. The requests bring `payloads`, else the values to send."""
-    posts = [(link.post, kind, name) for link, kind, name in requests]
+    posts = [(link.post, kind, name, slot) for slot, (link, kind, name) in enumerate(requests)]
     asked = [link for link, _, _ in requests]
-    count, nothing = len(posts), [None] * len(posts)
+    nothing = [None] * len(posts)
 
     def run(values: Sequence[Value]) -> Replies:
-        step = trainer.step
-        brought = payloads or values or nothing
-        for slot, ((post, kind, name), payload) in enumerate(zip(posts, brought, strict=True)):
-            post(kind, step, name, payload, slot)
-        return Replies(step, count, join, asked)
+        step, brought = trainer.step, payloads or values or nothing
+        for post, kind, name, slot in posts:
+            post(kind, step, name, brought[slot], slot)
+        return Replies(step, len(posts), join, asked)
 
     return run
 

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
-from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op
 from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import Op
 from pstranspile.kernels.context import Value
-from pstranspile.run.cluster.script import Coroutine, Script
-from pstranspile.run.cluster.waits import Wait
-from pstranspile.run.describe import describe
-
-Action: TypeAlias = "Callable[[tuple[Value, ...]], Sequence[Value] | Wait | None]"
-"""Carries out an exchange: gets the values to send, and gives what is received, None if that is nothing. If others must
-answer first, it gives what the trainer must wait for.
-"""
+from pstranspile.run.cluster.script import REFUSALS, Coroutine, Script, refused
+from pstranspile.run.cluster.waits import Action, Wait
 
 
 class Ended(NamedTuple):
@@ -38,39 +31,36 @@ class Runner:
 
     def begin(self, feed: Mapping[str, Any], beside: Mapping[str, Any] = EMPTY) -> Ended | Wait:
         """Runs the program until it has ended or must wait. Raises DiagnosticError."""
-        self._coroutine, first = self.script.begin(feed, beside)
-        if first is None:
-            return Ended(self.script.ended)
-        self._place, values = first
-        return self._go_on(self._actions[self._place], values)
+        self._coroutine, stop = self.script.begin(feed, beside, self._actions)
+        return Ended(self.script.ended) if stop is None else self._go_on(*stop)
 
     def resume(self, wait: Wait) -> Ended | Wait:
         """Goes on with what the program has waited for. Raises DiagnosticError."""
-        return self._go_on(wait.join, wait.values)
+        return self._go_on(self._place, wait)
 
-    def _go_on(self, action: Callable[[Any], Any], values: Any) -> Ended | Wait:
-        """Carries out one action after the other, until one must wait or the program has ended."""
-        coroutine, actions = self._coroutine, self._actions
+    def _go_on(self, place: int, received: Sequence[Value] | Wait | None) -> Ended | Wait:
+        """Goes on from an exchange with what its action gave, until the program must wait or has ended."""
+        coroutine = self._coroutine
         assert coroutine is not None
         while True:
-            try:
-                received = action(values)
-            except (ValueError, TypeError, IndexError, OverflowError) as problem:
-                notes = [Note(f"it is given {', '.join(map(describe, values))}")]
-                raise DiagnosticError([at_op("run-op-failed", str(problem), self.op, notes=notes)]) from problem
-            if received is not None and isinstance(received, Wait):
+            self._place = place
+            while isinstance(received, Wait):
                 if received.missing:
                     return received
-                action, values = received.join, received.values
-                continue
+                received = self._join(received)
             try:
-                self._place, values = coroutine.send(received)
+                place, received = coroutine.send(received)
             except StopIteration as end:
                 return Ended(end.value)
             except Exception as problem:
                 self.script.explain(problem)
                 raise
-            action = actions[self._place]
+
+    def _join(self, wait: Wait) -> Sequence[Value] | Wait | None:
+        try:
+            return wait.join(wait.values)
+        except REFUSALS as problem:
+            raise refused(self.op, wait.values, problem) from problem
 
     @property
     def op(self) -> Op:

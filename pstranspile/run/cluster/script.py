@@ -1,34 +1,48 @@
-"""A program of a machine as a coroutine: it stops at every exchange with other machines, and goes on with the answer.
+"""A program of a machine as a coroutine: it stops where it must wait for other machines, and goes on with the answer.
 
 Block 0 becomes one generator function, as `pstranspile.run.source` makes an ordinary one of programs that talk to
-nobody. At an op that talks it yields the number of the exchange and the values to send, and is sent the values
-received. Machines whose programs differ only in names and in whom they talk to share the function.
+nobody. At an op that talks it calls an action with the values to send. What the action gives, unless that is None, it
+yields with the number of the exchange, and is sent the values received. Machines whose programs differ only in names
+and in whom they talk to share the function.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.ir.frozen import EMPTY
+from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op
 from pstranspile.ir.model import Op, Program
 from pstranspile.ir.types import VarKind
 from pstranspile.kernels.context import Value
 from pstranspile.kernels.kernel import Run
 from pstranspile.run.bound import EMPTY_NAME, Argument, BoundOp
-from pstranspile.run.cluster.exchanges import EXCHANGE, find_exchanges
+from pstranspile.run.cluster.exchanges import EXCHANGE, Exchange, find_exchanges
+from pstranspile.run.cluster.waits import Action, Wait
+from pstranspile.run.describe import describe
 from pstranspile.run.frame import Execution, Frame
 from pstranspile.run.prepared import Prepared, keep_freed_memory
 from pstranspile.run.scope import Home
-from pstranspile.run.source import Deviation, Holds, Source
+from pstranspile.run.source import Deviation, Holds, Missing, Source
 from pstranspile.values import SelectedRows
 
-Coroutine: TypeAlias = "Generator[tuple[int, tuple[Value, ...]], Sequence[Value] | None, Sequence[Value]]"
-"""A program under way: yields (exchange, values to send), is sent the values received, returns what is fetched."""
+Stop: TypeAlias = "tuple[int, Sequence[Value] | Wait]"
+"""Where a program stands: the number of an exchange, and what its action gave."""
+
+Coroutine: TypeAlias = "Generator[Stop, Sequence[Value] | None, Sequence[Value]]"
+"""A program under way: yields where it stops, is sent the values received, returns what is fetched."""
+
+REFUSALS = (ValueError, TypeError, IndexError, OverflowError)
+"""What an action or a join raises for values that it can't take."""
+
+
+def refused(op: Op, values: Sequence[Value], problem: Exception) -> DiagnosticError:
+    """The error for an op that talks and can't take the values."""
+    notes = [Note(f"it is given {', '.join(map(describe, values))}")]
+    return DiagnosticError([at_op("run-op-failed", str(problem), op, notes=notes)])
 
 
 def _never(*_values: Value) -> Value:
@@ -38,6 +52,7 @@ def _never(*_values: Value) -> Value:
 class ScriptSource(Source):
     """Writes the generator function."""
 
+    PARAMETERS: ClassVar = "frame, find, held, feeds, actions"
     _exchanges = 0
 
     def __init__(
@@ -76,7 +91,8 @@ class ScriptSource(Source):
         self._exchanges += 1
         values = "".join(f"{self._local(name)}, " for name in bound.op.input_names)
         outputs = [name for name in bound.op.output_names if name != EMPTY_NAME]
-        self._add(f"{'r = ' if outputs else ''}yield {number}, ({values})", index)
+        self._add(f"r = actions[{number}](({values}))", index)
+        self._add(f"if r is not None: r = yield {number}, r", index)
         ragged = any(self.holds[name] < Holds.NO_LOD for name in bound.op.input_names)
         for place, name in enumerate(outputs):
             self._store(index, name, f"r[{place}]", Holds.ANYTHING if ragged else self._received(name))
@@ -165,14 +181,14 @@ class Script(Prepared):
         self.frame: Frame | None = None
 
     def begin(
-        self, feed: Mapping[str, Any] | None = None, beside: Mapping[str, Any] = EMPTY
-    ) -> tuple[Coroutine, tuple[int, tuple[Value, ...]] | None]:
-        """The program under way, with its first exchange; None if it has none and has ended. Raises DiagnosticError.
+        self, feed: Mapping[str, Any], beside: Mapping[str, Any], actions: Sequence[Action]
+    ) -> tuple[Coroutine, Stop | None]:
+        """The program under way, and where it first stops; None if it has ended. Raises DiagnosticError.
 
-        What is given `beside` the feed is no part of the batch. What ended without an exchange has left what is fetched
-        in `ended`.
+        What is given `beside` the feed is no part of the batch. `actions` are those of the exchanges. What ended has
+        left what is fetched in `ended`.
         """
-        values = self._values({**(feed or {}), **beside} if beside else feed or {})
+        values = self._values({**feed, **beside} if beside else feed)
         execution, scope = self.execution, self.execution.scope
         execution.begin(feed)
         frame = self.frame = Frame(execution)
@@ -182,7 +198,7 @@ class Script(Prepared):
             self._compile(self._odd())
         while True:
             step: Any = self._step
-            coroutine: Coroutine = step(frame, find, held, values)
+            coroutine: Coroutine = step(frame, find, held, values, actions)
             try:
                 return coroutine, next(coroutine)
             except StopIteration as end:
@@ -199,17 +215,28 @@ class Script(Prepared):
         if isinstance(problem, DiagnosticError):
             raise problem
         assert self.frame is not None
+        assert self.source is not None
+        assert self._step is not None
+        index, values = self.source.failed(self._step, problem)
+        if index >= 0 and self.source.bound[index].op.type == EXCHANGE and not isinstance(problem, Missing):
+            if isinstance(problem, REFUSALS):
+                given = [values[name] for name in self.source.bound[index].op.input_names]
+                raise refused(self._exchange_of(index).op, given, problem) from problem
+            return
         self._explain(self.frame, problem)
 
     def told_op(self, index: int, name: str) -> Op:
         """The op itself, where one stands for exchanges."""
-        assert self.source is not None
         op = super().told_op(index, name)
         if op.type != EXCHANGE:
             return op
-        number = sum(bound.op.type == EXCHANGE for bound in self.source.bound[:index])
-        exchange = self.exchanges[number]
+        exchange = self._exchange_of(index)
         return next((each for each in exchange.ops if name in each.input_names), exchange.op)
+
+    def _exchange_of(self, index: int) -> Exchange:
+        """The exchange that an op of the rewritten program stands for."""
+        assert self.source is not None
+        return self.exchanges[sum(bound.op.type == EXCHANGE for bound in self.source.bound[:index])]
 
     def _odd(self) -> frozenset[str]:
         """What is read of the scope and holds no plain array there."""

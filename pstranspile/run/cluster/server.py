@@ -30,7 +30,7 @@ from pstranspile.run.cluster.message import (
     SEND_BARRIER,
     Message,
 )
-from pstranspile.run.cluster.network import Machine, Network, Waiting
+from pstranspile.run.cluster.network import Link, Machine, Network, Waiting
 from pstranspile.run.feeds import near
 from pstranspile.run.frame import Slices
 from pstranspile.run.interpreter import interpret
@@ -196,18 +196,21 @@ class Server(Machine):
 
     def answer(self, message: Message) -> None:
         """Sends a variable as it is now."""
-        value = self._copies.get(message.variable)
-        self.reply(message, self.copy_of(message.variable, message) if value is None else value)
+        name = message.variable
+        value = self._copies.get(name)
+        if value is None:
+            value = self.copy_of(name, message)
+        link = self.links.get(message.source) or self._link_to(message)
+        link.post(REPLY, message.step, name, value, message.slot)
 
     def reply(self, message: Message, value: Value) -> None:
         """Sends the answer to a request."""
-        link = self.links.get(message.source)
-        if link is None:
-            link = self.network.link(self, self._source(message), message.trainer)
+        link = self.links.get(message.source) or self._link_to(message)
         link.post(REPLY, message.step, message.variable, value, message.slot)
 
-    def _source(self, message: Message) -> Machine:
-        return self.known[message.source]
+    def _link_to(self, message: Message) -> Link:
+        """The link to the machine that has sent a message."""
+        return self.network.link(self, self.known[message.source], message.trainer)
 
     @cached_property
     def known(self) -> dict[str, Machine]:

@@ -87,17 +87,17 @@ class Shares:
         """What a share counts, as a multiple of what it counts by the programs; notes steps that are uneven."""
         if not self._together or rows is None:
             return 1.0
-        known = self._rows.setdefault(step, {})
-        if self.weighing == "weighted" and not known:
+        known, weighted = self._rows.setdefault(step, {}), self.weighing == "weighted"
+        if weighted and not known:
             known.update((other, self._rows_of(other, step)) for other in range(len(self._trainers)))
         known[trainer] = rows
-        there = [count for count in known.values() if count is not None]
-        if len({*there}) > 1:
+        there = [count for count in known.values() if count is not None] if weighted else [rows]
+        if len({*there}) > 1 if weighted else rows != next(iter(known.values())):
             self._uneven[step] = known
-        elif len(known) == len(self._trainers):
+        elif len(known) == len(self._trainers) and step not in self._uneven:
             del self._rows[step]
         total = sum(there)
-        return rows * len(there) / total if self.weighing == "weighted" and total else 1.0
+        return rows * len(there) / total if weighted and total else 1.0
 
     def _rows_of(self, trainer: int, step: int) -> int | None:
         given = self._feeds[trainer](step)

@@ -52,20 +52,27 @@ class SynchronousServer(Server):
         """Messages that have waited, and are taken before what comes later."""
 
     def receive(self, message: Message) -> None:
-        """Takes one message, and those that waited for what it brought about. Raises DiagnosticError.
+        """Takes one message, and those that waited for what it brought about. Raises DiagnosticError."""
+        self._take(deque((message,)))
+
+    def receive_all(self) -> None:
+        """Takes every message that has come, and those that waited for it. Raises DiagnosticError."""
+        self._take(self.inbox)
+
+    def _take(self, messages: deque[Message]) -> None:
+        """Takes messages, before each of them those that have waited.
 
         A message waits if its trainer has reported that it sent everything, if its trainer is not let in yet, and, if
         it asks for a variable, while gradients are taken.
         """
-        while True:
+        again, handlers = self._again, self._handlers
+        while again or messages:
+            message = again.popleft() if again else messages.popleft()
             kind, trainer = message.kind, message.trainer
             if trainer in self.round.reported or trainer not in self.live or (self.sending and kind == GET):
                 self.round.waiting.append(message)
             else:
-                self._handlers[kind](message)
-            if not self._again:
-                return
-            message = self._again.popleft()
+                handlers[kind](message)
 
     def on_send(self, message: Message) -> None:
         """Keeps the gradient for the update. Raises DiagnosticError for a variable the server does not have."""
@@ -119,21 +126,17 @@ class SynchronousServer(Server):
     def announce(self, trainer: int, step: int) -> None:
         """A trainer that was here comes back."""
         super().announce(trainer, step)
-        self._take_again()
+        self._take(deque())
 
     def restored(self) -> None:
         """The server is back at a snapshot."""
         super().restored()
-        self._take_again()
+        self._take(deque())
 
     def _stop_waiting(self) -> None:
         """What waited is taken again, before what came later."""
         self._again.extendleft(reversed(self.round.waiting))
         self.round.waiting.clear()
-
-    def _take_again(self) -> None:
-        if self._again:
-            self.receive(self._again.popleft())
 
     # updates
 

@@ -14,10 +14,10 @@ from pstranspile.run.cluster.exchanges import Exchange
 from pstranspile.run.cluster.forms import Forms
 from pstranspile.run.cluster.message import COMPLETE, Message, step_told
 from pstranspile.run.cluster.network import Link, Machine, Network, Waiting
-from pstranspile.run.cluster.runner import Action, Ended, Runner
+from pstranspile.run.cluster.runner import Ended, Runner
 from pstranspile.run.cluster.script import Library, Script
 from pstranspile.run.cluster.trainer_role import TrainerRole
-from pstranspile.run.cluster.waits import Replies, Wait
+from pstranspile.run.cluster.waits import Action, Replies, Wait
 from pstranspile.run.feeds import fetched
 from pstranspile.run.frame import Execution
 
@@ -159,7 +159,13 @@ class Trainer(Machine):
     def receive(self, message: Message) -> None:
         """Takes a reply; nothing else comes to a trainer."""
         if self._wait is not None:
-            self._wait.take(message)
+            self._wait.take((message,))
+
+    def receive_all(self) -> None:
+        """Takes every reply that has come."""
+        if self._wait is not None:
+            self._wait.take(self.inbox)
+        self.inbox.clear()
 
     def advance(self) -> None:
         """Goes on with the program under way, or with the next one, unless something must come first."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from pstranspile.ir.frozen import FrozenMap
@@ -48,7 +48,7 @@ class UpdateBlocks:
         everything = frozenset[str]().union(*server.sent_by_program.values())
         self._idle = {name: everything - sent for name, sent in server.sent_by_program.items()}
         """By program of the trainers, what just other programs send."""
-        self._wanted_by_program: dict[str, list[str]] = {}
+        self._wanted_by_program: dict[str, frozenset[str]] = {}
         self._made: dict[tuple[str, frozenset[str]], Update] = {}
 
     @property
@@ -56,17 +56,18 @@ class UpdateBlocks:
         """The blocks made ready so far."""
         return (update.block for update in self._made.values())
 
-    def wanted(self, program: str) -> list[str]:
+    def wanted(self, program: str) -> frozenset[str]:
         """What the update of one program of the trainers needs of them."""
         names = self._wanted_by_program.get(program)
         if names is None:
-            idle = self._idle.get(program, frozenset[str]())
-            names = self._wanted_by_program[program] = [name for name in self._wanted if name not in idle]
+            names = self._wanted_by_program[program] = frozenset(self._wanted) - self._idle.get(
+                program, frozenset[str]()
+            )
         return names
 
-    def absent(self, program: str, received: Collection[str]) -> frozenset[str]:
+    def absent(self, program: str, received: Iterable[str]) -> frozenset[str]:
         """What of that did not come."""
-        return frozenset([name for name in self.wanted(program) if name not in received])
+        return self.wanted(program).difference(received)
 
     def update(self, program: str, absent: frozenset[str]) -> Update:
         """The update of one program without what did not come."""
@@ -83,7 +84,8 @@ class UpdateBlocks:
         if absent:
             program = without(program, absent)
         read = set(read_first(program.main_block.ops))
-        names = [name for name in self.wanted(name) if name in read and name not in absent]
+        wanted = self.wanted(name) - absent
+        names = [name for name in self._wanted if name in read and name in wanted]
         return Update(Block(program, self._scope, names, (), seed=self._seed), names)
 
 

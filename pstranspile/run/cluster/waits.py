@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from pstranspile.kernels.context import Value
@@ -21,8 +21,8 @@ class Wait:
     values: list[Value]
     """What has come so far."""
 
-    def take(self, message: Message) -> None:
-        """A reply has come."""
+    def take(self, messages: Iterable[Message]) -> None:
+        """Replies have come."""
         raise NotImplementedError
 
     def join(self, values: list[Value]) -> Sequence[Value] | None:
@@ -32,6 +32,12 @@ class Wait:
     def silent(self) -> tuple[str, ...]:
         """The machines that have not come."""
         raise NotImplementedError
+
+
+Action: TypeAlias = "Callable[[tuple[Value, ...]], Sequence[Value] | Wait | None]"
+"""Carries out an exchange: gets the values to send, and gives what is received, None if that is nothing. If others must
+answer first, it gives what the trainer must wait for.
+"""
 
 
 class Replies(Wait):
@@ -50,11 +56,14 @@ class Replies(Wait):
         self._then: Callable[[], object] | None = None
         self.values = [None] * count
 
-    def take(self, message: Message) -> None:
-        """A reply fills its slot."""
-        if self.missing and message.step == self._step:
-            self.values[message.slot] = message.payload
-            self.missing -= 1
+    def take(self, messages: Iterable[Message]) -> None:
+        """Every reply fills its slot."""
+        values, step, missing = self.values, self._step, self.missing
+        for message in messages:
+            if missing and message.step == step:
+                values[message.slot] = message.payload
+                missing -= 1
+        self.missing = missing
 
     def then(self, action: Callable[[], object]) -> Replies:
         """Has something done once all replies have come; gives the replies themselves."""
@@ -89,8 +98,8 @@ class Blocked(Wait):
         self.missing = 0
         self._machine.network.scheduler.wake(self._machine)
 
-    def take(self, message: Message) -> None:
-        """A reply to what was asked before is not waited for."""
+    def take(self, messages: Iterable[Message]) -> None:
+        """Replies to what was asked before are not waited for."""
 
     def join(self, values: list[Value]) -> None:
         """A machine that was released has received nothing."""

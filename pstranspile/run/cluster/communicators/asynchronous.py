@@ -17,9 +17,8 @@ from pstranspile.run.cluster.exchanges import Exchange
 from pstranspile.run.cluster.message import NOTIFY, SEND
 from pstranspile.run.cluster.network import Link
 from pstranspile.run.cluster.rpc import Request, checked, counts_steps, requests_of, send_targets
-from pstranspile.run.cluster.runner import Action
 from pstranspile.run.cluster.trainer import Trainer
-from pstranspile.run.cluster.waits import Blocked, Replies
+from pstranspile.run.cluster.waits import Action, Blocked, Replies
 from pstranspile.run.scope import own_copy
 
 

@@ -27,10 +27,9 @@ from pstranspile.run.cluster.message import FETCH_BARRIER, SEND_BARRIER
 from pstranspile.run.cluster.network import Link
 from pstranspile.run.cluster.placement import Placement
 from pstranspile.run.cluster.rpc import make_rpc, report
-from pstranspile.run.cluster.runner import Action
 from pstranspile.run.cluster.server import Server
 from pstranspile.run.cluster.trainer import Communicator, Trainer
-from pstranspile.run.cluster.waits import Replies
+from pstranspile.run.cluster.waits import Action, Replies
 
 
 def uses_communicator(main: Program) -> bool:

@@ -46,7 +46,7 @@ class Companion(Machine, Communicator):
     def receive(self, message: Message) -> None:
         """An answer fills its slot."""
         if self.replies is not None:
-            self.replies.take(message)
+            self.replies.take((message,))
 
     @property
     def between_rounds(self) -> bool:

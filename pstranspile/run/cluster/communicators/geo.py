@@ -28,10 +28,9 @@ from pstranspile.run.cluster.geo_server import GeoServer
 from pstranspile.run.cluster.message import GET, GET_ROWS, SEND
 from pstranspile.run.cluster.network import Link
 from pstranspile.run.cluster.placement import Placement
-from pstranspile.run.cluster.runner import Action
 from pstranspile.run.cluster.server import Server, pairs
 from pstranspile.run.cluster.trainer import Trainer
-from pstranspile.run.cluster.waits import Blocked, Replies
+from pstranspile.run.cluster.waits import Action, Blocked, Replies
 from pstranspile.run.describe import describe
 from pstranspile.values import Array, LoDTensor, SelectedRows
 
