@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from pstranspile.interop.exporting import export as export
     from pstranspile.interop.loading import load as load
     from pstranspile.interop.loading import loads as loads
+    from pstranspile.interop.variables import load_variables as load_variables
+    from pstranspile.interop.variables import save_variables as save_variables
     from pstranspile.ir.diagnostics import Diagnostic as Diagnostic
     from pstranspile.ir.diagnostics import DiagnosticError as DiagnosticError
     from pstranspile.ir.diagnostics import error as error
@@ -57,8 +59,6 @@ if TYPE_CHECKING:
     from pstranspile.run.cluster.simulate import simulate as simulate
     from pstranspile.run.scope import Scope as Scope
     from pstranspile.run.step_arrays import save_feeds as save_feeds
-    from pstranspile.saving import load_variables as load_variables
-    from pstranspile.saving import save_variables as save_variables
     from pstranspile.values import LoDTensor as LoDTensor
     from pstranspile.values import SelectedRows as SelectedRows
     from pstranspile.verify import verify as verify
@@ -102,11 +102,11 @@ _API = {
     "load": "interop.loading:load",
     "load_checkpoint": "checkpoint.api:load_checkpoint",
     "load_job": "job.file:load_job",
-    "load_variables": "saving:load_variables",
+    "load_variables": "interop.variables:load_variables",
     "loads": "interop.loading:loads",
     "save_checkpoint": "checkpoint.api:save_checkpoint",
     "save_feeds": "run.step_arrays:save_feeds",
-    "save_variables": "saving:save_variables",
+    "save_variables": "interop.variables:save_variables",
     "make_plan": "plan.make:make_plan",
     "parse_scenario": "run.cluster.faults.scenario_text:parse_scenario",
     "prepare": "compile:prepare",

@@ -26,7 +26,6 @@ LAYERS = (
     ("emit",),
     ("modes",),
     ("interop",),
-    ("saving",),
     ("verify", "link", "diff", "run"),
     ("data",),
     ("pipeline",),

@@ -9,11 +9,11 @@ import pytest
 
 from pstranspile.interop.safetensors import read_safetensors
 from pstranspile.interop.tensor_files import read_combined, read_tensor
+from pstranspile.interop.variables import load_variables, persistable_names, save_variables
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Program, TensorType, Var
 from pstranspile.ir.types import DType, VarKind
-from pstranspile.saving import load_variables, persistable_names, save_variables
 from pstranspile.values import LoDTensor, SelectedRows
 
 LAYOUTS = pytest.mark.parametrize("layout", ["files", "combined", "safetensors"])

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pstranspile.analysis.lookup_table import LookupTable, find_lookup_table
 from pstranspile.analysis.roles import Roles, find_roles
-from pstranspile.analysis.tables import RemoteTable, find_remote_tables, sparse_parameters
+from pstranspile.analysis.sparse_tables import RemoteTable, find_remote_tables, sparse_parameters
 from pstranspile.analysis.updates import Update, UpdateGroup, find_groups, find_updates
 from pstranspile.analysis.uses import Uses, names_in, uses_of
 from pstranspile.ir.diagnostics import Diagnostic, raise_errors

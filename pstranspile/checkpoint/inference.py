@@ -12,10 +12,11 @@ from pstranspile.checkpoint.api import scopes_of
 from pstranspile.checkpoint.layout import layout_of
 from pstranspile.checkpoint.names import require_names
 from pstranspile.checkpoint.state import gather
-from pstranspile.checkpoint.tables import dense, merged
+from pstranspile.checkpoint.table_files import dense, merged
 from pstranspile.compile import Compiled
 from pstranspile.interop.loading import load
 from pstranspile.interop.outputs import write_variables
+from pstranspile.interop.variables import load_variables, persistable_names
 from pstranspile.ir.attributes import BlockRef, BlockRefs, Strings
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op, error, raise_errors
 from pstranspile.ir.frozen import FrozenMap
@@ -26,7 +27,6 @@ from pstranspile.kernels.context import Value
 from pstranspile.ops import schema_of
 from pstranspile.ops.build import make_op
 from pstranspile.plan.names import NameMint
-from pstranspile.saving import load_variables, persistable_names
 from pstranspile.values.writing import encode, require_encodable
 
 MODEL = "__model__"

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from pstranspile.checkpoint.layout import Layout, Part, Placed
-from pstranspile.checkpoint.tables import merged, shared_out, with_room
+from pstranspile.checkpoint.table_files import merged, shared_out, with_room
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise_errors
 from pstranspile.ir.model import Location
 from pstranspile.kernels.context import Value

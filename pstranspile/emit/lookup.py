@@ -6,7 +6,7 @@ from collections.abc import Callable, Container, Sequence
 from functools import partial
 
 from pstranspile.analysis.lookup_table import lookups_in
-from pstranspile.analysis.tables import RemoteTable
+from pstranspile.analysis.sparse_tables import RemoteTable
 from pstranspile.emit.rules import LOOKUP, made
 from pstranspile.emit.table import fetch_table_rows
 from pstranspile.ir.attributes import Longs, Strings

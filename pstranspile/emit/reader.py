@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pstranspile.analysis.tables import RemoteTable
+from pstranspile.analysis.sparse_tables import RemoteTable
 from pstranspile.emit.lookup import Insertion, insert_lookups, lookup_vars
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op, Program

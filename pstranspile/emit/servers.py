@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from pstranspile.analysis.facts import Facts
-from pstranspile.analysis.tables import RemoteTable
+from pstranspile.analysis.sparse_tables import RemoteTable
 from pstranspile.analysis.uses import names_in
 from pstranspile.emit.pserver import ServerTemplate, emit_pserver
 from pstranspile.emit.pserver_startup import Initialisers, emit_pserver_startup

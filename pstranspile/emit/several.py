@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from pstranspile.analysis.facts import Facts, analyze
 from pstranspile.analysis.roles import find_roles
-from pstranspile.analysis.tables import RemoteTable, find_remote_tables, sparse_parameters
+from pstranspile.analysis.sparse_tables import RemoteTable, find_remote_tables, sparse_parameters
 from pstranspile.analysis.updates import UpdateGroup
 from pstranspile.emit.rename import rename_vars
 from pstranspile.ir.diagnostics import Diagnostic, at_op, error

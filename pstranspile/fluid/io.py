@@ -29,8 +29,8 @@ from pstranspile.fluid.reader import DataLoader as DataLoader
 from pstranspile.fluid.reader import PyReader as PyReader
 from pstranspile.fluid.variable import Parameter, Variable
 from pstranspile.fluid.vartype import VarType
+from pstranspile.interop.variables import load_variables, save_variables
 from pstranspile.ir.model import Program as FrozenProgram
-from pstranspile.saving import load_variables, save_variables
 
 Chosen = Callable[[Variable], bool]
 _NOT_KEPT = (VarType.FEED_MINIBATCH, VarType.FETCH_LIST, VarType.READER, VarType.RAW, VarType.STEP_SCOPES)

@@ -13,17 +13,17 @@ from pstranspile.link.backups import check_backups
 from pstranspile.link.barriers import GEO, check_alike, check_barriers, check_fan_in, check_identities
 from pstranspile.link.base import LinkError
 from pstranspile.link.collect import collect
-from pstranspile.link.collective import check_collectives
 from pstranspile.link.counters import check_counters, check_notices
-from pstranspile.link.geo import check_geo
+from pstranspile.link.exchanges import check_geo
 from pstranspile.link.joins import check_splits
 from pstranspile.link.machines import Cluster
 from pstranspile.link.prefetch import check_prefetches, check_table_blocks
 from pstranspile.link.receives import check_fetched, check_never_fetched, check_receives
+from pstranspile.link.reductions import check_collectives
+from pstranspile.link.remote_lookups import check_lookups
 from pstranspile.link.rings import check_meeting, check_rings
 from pstranspile.link.sends import check_awaited, check_senders, check_sends
 from pstranspile.link.serving import check_merges, check_server
-from pstranspile.link.tables import check_lookups
 
 
 def link(roles: Iterable[Role]) -> None:

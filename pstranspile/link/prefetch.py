@@ -13,7 +13,7 @@ from pstranspile.ir.model import Op
 from pstranspile.ir.types import VarKind
 from pstranspile.link.base import described, finding
 from pstranspile.link.machines import Cluster, Server, Trainer
-from pstranspile.link.tables import check_dims
+from pstranspile.link.remote_lookups import check_dims
 from pstranspile.ops.attributes import int_attr, strings_attr
 
 SAVE_PATH = "kLookupTablePath"

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from pstranspile.analysis.facts import Facts
-from pstranspile.analysis.tables import is_sparse
+from pstranspile.analysis.sparse_tables import is_sparse
 from pstranspile.emit.pserver_startup import Initialisers, emit_pserver_startup
 from pstranspile.emit.several import together, training_names
 from pstranspile.ir.diagnostics import Diagnostic, error, raise_errors, warning

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pstranspile.analysis.collective import (
+from pstranspile.analysis.reductions import (
     Reduction,
     find_reductions,
     finished_gradients,
@@ -12,13 +12,13 @@ from pstranspile.analysis.collective import (
     is_loss_gradient,
     reads_of,
 )
-from pstranspile.emit.collective import scale, sum_over_ring, wait_for_computing, wait_for_rings
+from pstranspile.emit.ring_startup import scale, sum_over_ring, wait_for_computing, wait_for_rings
 from pstranspile.emit.rules import AVERAGE, SUM_GRADIENT, WAIT_SUMS, made, made_of_program
 from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.model import Module, Op, Origin, Program
 from pstranspile.ir.roles import OpRole
 from pstranspile.job.modes import COLLECTIVE, ModeSettings
-from pstranspile.modes.shared.collective import CollectiveMode
+from pstranspile.modes.shared.without_servers import CollectiveMode
 
 
 class GradAllreduce(CollectiveMode):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pstranspile.analysis.collective import Reduction, find_averages, first_updated
-from pstranspile.emit.collective import scale, sum_over_ring, wait_for_computing, wait_for_rings
+from pstranspile.analysis.reductions import Reduction, find_averages, first_updated
+from pstranspile.emit.ring_startup import scale, sum_over_ring, wait_for_computing, wait_for_rings
 from pstranspile.emit.rules import AVERAGE_PARAMETERS, FIRST_SNAPSHOT, SUM_DIFFERENCES, WAIT_SUMS, made, made_of_program
 from pstranspile.ir.diagnostics import Diagnostic, error
 from pstranspile.ir.frozen import FrozenMap
@@ -13,7 +13,7 @@ from pstranspile.ir.model import STARTUP, Module, Op, Origin, Program, TensorTyp
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import DType
 from pstranspile.job.modes import COLLECTIVE, ModeSettings, Promise
-from pstranspile.modes.shared.collective import CollectiveMode
+from pstranspile.modes.shared.without_servers import CollectiveMode
 from pstranspile.ops.build import make_op
 
 SNAPSHOT = "@SNAPSHOT"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from pstranspile.analysis.facts import Facts
-from pstranspile.analysis.tables import is_sparse
+from pstranspile.analysis.sparse_tables import is_sparse
 from pstranspile.analysis.updates import Update, follows_parameter
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity, at_op, error, raise_errors
 from pstranspile.ir.expect import expect

@@ -11,10 +11,10 @@ from pstranspile.checkpoint.api import load_checkpoint, save_checkpoint, scopes_
 from pstranspile.checkpoint.inference import save_inference_model
 from pstranspile.checkpoint.layout import Layout, Part, layout_of
 from pstranspile.checkpoint.state import gather
+from pstranspile.interop.variables import persistable_names
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.types import VarKind
 from pstranspile.run.cluster.simulate import cluster_of
-from pstranspile.saving import persistable_names
 from tests.checkpoint import recorded
 from tests.checkpoint.jobs import codes, job, model
 from tests.emit.several import adversarial

@@ -8,8 +8,8 @@ import pytest
 
 from pstranspile.checkpoint.persistables import load_persistables, save_persistables
 from pstranspile.interop.tensor_files import read_combined, read_tensor, write_values
+from pstranspile.interop.variables import load_variables, persistable_names
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.saving import load_variables, persistable_names
 from tests.checkpoint.jobs import codes, everything, feeds, files, job, machines, model, started
 
 DECAY = "adam with decay"

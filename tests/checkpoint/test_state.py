@@ -14,7 +14,7 @@ from pstranspile.checkpoint.layout import layout_of
 from pstranspile.checkpoint.names import TABLES
 from pstranspile.checkpoint.persistables import load_persistables, save_persistables
 from pstranspile.checkpoint.state import gather
-from pstranspile.checkpoint.tables import dense, merged, shared_out
+from pstranspile.checkpoint.table_files import dense, merged, shared_out
 from pstranspile.interop.tensor_files import read_selected_rows, write_values
 from pstranspile.ir.diagnostics import DiagnosticError
 from tests.checkpoint.jobs import codes, everything, job, machines, started

@@ -6,7 +6,7 @@ import os
 from functools import lru_cache
 from typing import Any
 
-from pstranspile.ir.text.tables import Refused, Tables, load_tables, make_tables
+from pstranspile.ir.text.parse_tables import Refused, Tables, load_tables, make_tables
 from pstranspile.ir.text.tree import Node, Tree
 
 _GRAMMAR, _TABLES = "ir.lark", "ir.tables.json"

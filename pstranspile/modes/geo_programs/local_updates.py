@@ -11,7 +11,7 @@ from typing import NamedTuple
 from pstranspile.analysis.facts import Facts
 from pstranspile.analysis.roles import Roles, find_roles
 from pstranspile.analysis.self_updates import ATTRIBUTE, updated_by_itself
-from pstranspile.analysis.tables import is_sparse
+from pstranspile.analysis.sparse_tables import is_sparse
 from pstranspile.analysis.updates import Update, no_updates
 from pstranspile.analysis.uses import uses_of
 from pstranspile.ir.diagnostics import Diagnostic, at_op, raise_errors

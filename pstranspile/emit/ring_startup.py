@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 
-from pstranspile.analysis.collective import Reduction
+from pstranspile.analysis.reductions import Reduction
 from pstranspile.emit.rules import BROADCAST, JOIN_DEVICES, JOIN_RING, WAIT_BROADCASTS, made, made_of_program
 from pstranspile.ir.attributes import Strings, float32
 from pstranspile.ir.frozen import FrozenMap

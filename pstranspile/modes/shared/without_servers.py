@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from pstranspile.analysis.collective import Reduction, is_left_out
-from pstranspile.emit.collective import StartupTemplate
+from pstranspile.analysis.reductions import Reduction, is_left_out
+from pstranspile.emit.ring_startup import StartupTemplate
 from pstranspile.ir.diagnostics import Diagnostic, raise_errors
 from pstranspile.ir.model import STARTUP, Module, Op, Origin, Program, Role, Var
 from pstranspile.ir.passes import Steps
