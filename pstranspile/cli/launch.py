@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from pstranspile.cli.common import add_checkpoints, add_input, add_job, load_verified, make_parser, read_job
 from pstranspile.cli.feed import check_feed, dealt_text, forwarded, read_feed
-from pstranspile.cli.fetched import Shown, together, told
+from pstranspile.cli.launch_view import View
 from pstranspile.cli.numbers import whole
-from pstranspile.cli.progress import Lines, Progress, is_terminal, status
+from pstranspile.cli.progress import status
 from pstranspile.cli.report import quoting, report
 from pstranspile.cli.start import add_patience, add_run, fetches_of
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error
@@ -35,9 +35,6 @@ Runs a compiled job for real: every machine is a process on this host, on ports 
 What steps fetch is shown as `run` shows it. The output of every process is in a log. If one ends before its part is
 done, it is started again as often as --restarts says; after that the others are ended too, and what they waited for is
 reported. An interrupt ends all of them."""
-
-MOST_SHOWN = 8
-"""Trainers whose numbers are shown one by one."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -172,7 +169,7 @@ def _launch(
         own += ["--record", str(work / f"{name}.record")] if options.record else []
         members[name] = Member(name, command_of(name, folder, addresses, own), logs / f"{name}.log")
     os.environ.setdefault("PSTRANSPILE_TOKEN", secrets.token_hex(16))
-    view = _View(members, [name for name in names if name.startswith("trainer")], steps)
+    view = View(members, [name for name in names if name.startswith("trainer")], steps)
 
     def on_told(member: Member, fields: dict[str, Any]) -> None:
         view.told(member, fields)
@@ -254,60 +251,3 @@ def _how(status: int) -> str:
 def _end_of_log(member: Member) -> list[str]:
     words = member.last_words()
     return words.splitlines()
-
-
-class _View:
-    """What the processes tell, as it comes: on a terminal a line for each machine, elsewhere a line for each step."""
-
-    def __init__(self, members: Mapping[str, Member], trainers: Sequence[str], steps: int):
-        self._members = members
-        self._trainers = trainers
-        self._lines = Lines(sys.stdout) if is_terminal(sys.stdout) else None
-        self._steps: dict[int, dict[str, dict[str, Shown]]] = {}
-        self._progress = Progress(steps, live=False)
-
-    def told(self, member: Member, fields: Mapping[str, Any]) -> None:
-        """A process has told something."""
-        if "values" not in fields or self._lines is not None:
-            return
-        by_trainer = self._steps.setdefault(fields["step"], {})
-        by_trainer[member.role] = _shown(fields)
-        if len(by_trainer) == len(self._trainers):
-            self._show(fields["step"])
-
-    def _show(self, step: int) -> None:
-        by_trainer = self._steps.pop(step)
-        if len(by_trainer) > MOST_SHOWN:
-            names = dict.fromkeys(name for values in by_trainer.values() for name in values)
-            by_trainer = {"": {n: together(v[n] for v in by_trainer.values() if n in v) for n in names}}
-        self._progress.step(step, dict(sorted(by_trainer.items())))
-
-    def look(self) -> None:
-        """Draws the table."""
-        if self._lines is None:
-            return
-        width = max(map(len, self._members))
-        self._lines.draw([f"{name:<{width}}  {_line(member)}" for name, member in self._members.items()])
-
-    def end(self) -> None:
-        """The job is over."""
-        if self._lines is not None:
-            self.look()
-            self._lines.leave()
-        for step in sorted(self._steps):
-            self._show(step)
-
-
-def _shown(fields: Mapping[str, Any]) -> dict[str, Shown]:
-    """What a step has fetched, as a process has told it."""
-    values: Mapping[str, Any] = fields.get("values", {})
-    return {name: Shown(form, tuple(few), *rest) for name, (form, few, *rest) in values.items()}
-
-
-def _line(member: Member) -> str:
-    fields = member.told
-    state = str(fields.get("state", "starting")) if member.ended is None else "ended" if not member.ended else "failed"
-    again = f"  started {member.starts} times" if member.starts > 1 else ""
-    step = f"  {'update' if member.role.startswith('pserver') else 'step'} {fields['step']}" if "step" in fields else ""
-    shown = told(_shown(fields))
-    return f"{state:<9}{step}{again}  {shown}".rstrip()

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import TextIO
 
-from pstranspile.cli.fetched import Shown, numbers_first, told
+from pstranspile.net.shown import Shown, numbers_first, told
 
 OFTEN = 0.05
 """Seconds between two pictures on a terminal."""

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.cli.feed import read_feed
-from pstranspile.cli.fetched import shown
 from pstranspile.cli.progress import Progress
 from pstranspile.cli.report import report
 from pstranspile.cli.turns import requested_fetches, requested_turns
 from pstranspile.ir.model import MAIN
+from pstranspile.net.shown import shown
 
 if TYPE_CHECKING:
     from pstranspile.ir.model import Module, Program

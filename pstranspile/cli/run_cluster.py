@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from pstranspile.cli.cluster_pictures import require_chart_steps, show_pictures, wants_pictures
 from pstranspile.cli.feed import read_feed
-from pstranspile.cli.fetched import Shown, shown, together
 from pstranspile.cli.progress import Progress
 from pstranspile.ir.model import MAIN
+from pstranspile.net.shown import Shown, shown, together
 
 if TYPE_CHECKING:
     from pstranspile.checkpoint.running import CheckpointedRun

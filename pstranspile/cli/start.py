@@ -5,24 +5,21 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.cli.blas import use_threads
 from pstranspile.cli.common import add_arithmetic, make_parser, uses_fluid_arithmetic
 from pstranspile.cli.feed import add_feed, check_feed, dealt_feed
-from pstranspile.cli.fetched import shown
 from pstranspile.cli.numbers import count, seconds, whole
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error
 
 if TYPE_CHECKING:
     from pstranspile.net.job import JobFolder
-    from pstranspile.net.parts import Parts
     from pstranspile.net.status import StatusPipe
     from pstranspile.net.tls import Credentials
     from pstranspile.run.cluster.cluster import Cluster
-    from pstranspile.run.cluster.trainer import Trainer
 
 DESCRIPTION = """\
 Plays one machine of a compiled job: a parameter server until all trainers have left, or a trainer for so many steps.
@@ -179,8 +176,8 @@ def _play(
 ) -> int:
     from pstranspile.data.source import Data
     from pstranspile.interop.outputs import require_writable
-    from pstranspile.net.outcome import write_server, write_trainer
-    from pstranspile.net.process import Place, play_server, play_trainer
+    from pstranspile.net.play import is_server, play
+    from pstranspile.net.process import Place
     from pstranspile.net.terms import Refused, Terms
 
     place = Place(
@@ -197,38 +194,18 @@ def _play(
     )
     terms = Terms(folder.hash, os.environ.get("PSTRANSPILE_TOKEN", ""), options.lease)
     cluster = _cluster(options, folder)
+    if options.state and is_server(cluster, role):
+        require_writable(Path(options.state, f"{role}.kept"))
+    if not is_server(cluster, role):
+        cluster.feed(dealt_feed(options))
     if isinstance(cluster.source, Data):
         cluster.source.on_bad = lambda row: tell(left_out=row)
     try:
-        if any(server.name == role for server in cluster.servers):
-            if options.state:
-                require_writable(Path(options.state, f"{role}.kept"))
-            play_server(cluster, role, terms, place, tell, lambda server: _save(write_server, options.result, server))
-        else:
-            parts = place.parts_of(tell)
-            for trainer in cluster.trainers:
-                trainer.on_step = lambda trainer, step: _tell_step(tell, parts, trainer, step)
-            steps = options.steps or cluster.steps or 1
-            play_trainer(
-                cluster, role, terms, place, steps, tell, lambda trainer: _save(write_trainer, options.result, trainer)
-            )
+        play(cluster, role, terms, place, options.steps or cluster.steps or 1, tell, options.result)
     except Refused as problem:
         print(f"pstranspile start: {role}: {problem}", file=sys.stderr)
         return 1
     return 0
-
-
-def _tell_step(tell: StatusPipe, parts: Parts | None, trainer: Trainer, step: int) -> None:
-    """A trainer has done a step."""
-    tell(step=step + 1, values={name: shown(value) for name, value in trainer.results[-1].values.items()})
-    if parts is not None:
-        parts.done(trainer, step + 1)
-
-
-def _save(write: Callable[[str, Any], None], path: str | None, machine: Any) -> None:
-    """Writes what a machine leaves, if somebody asked for it."""
-    if path:
-        write(path, machine)
 
 
 def fetches_of(given: Sequence[str], folder: JobFolder) -> list[str]:
@@ -240,12 +217,11 @@ def fetches_of(given: Sequence[str], folder: JobFolder) -> list[str]:
 
 
 def _cluster(options: argparse.Namespace, folder: JobFolder) -> Cluster:
-    """The machines, none of which has begun, with what they are fed."""
+    """The machines, none of which has begun."""
     from pstranspile.run.files import initial_values, read_initial
 
     first = next(role for name, role in folder.roles.items() if name.startswith("trainer"))
     arrays = read_initial(options.init, first.main) if options.init else {}
     init = initial_values(first.main, arrays, options.init or "", first.startup)
     cluster: Cluster = folder.cluster(fetch=fetches_of(options.fetch, folder), seed=options.seed, init=init)
-    cluster.feed(dealt_feed(options))
     return cluster

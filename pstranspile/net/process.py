@@ -141,7 +141,10 @@ def play_trainer(
     tell: StatusPipe,
     save: Callable[[Trainer], object],
 ) -> None:
-    """Plays a trainer for so many steps, and calls `save`. Raises DiagnosticError, Refused."""
+    """Plays a trainer for so many steps, or up to its `limit` if that is lowered, and calls `save`.
+
+    Raises DiagnosticError, Refused.
+    """
     trainer = next(trainer for trainer in cluster.trainers if trainer.name == role)
     site = Site(cluster, role, terms)
     host = cluster.trainers[0].name
@@ -177,7 +180,7 @@ def play_trainer(
             if life:
                 _start_again(site, trainer, life, first)
             tell(state=TRAINING)
-            site.run(lambda: trainer.gone or trainer.step >= steps)
+            site.run(lambda: trainer.gone or trainer.step >= trainer.limit)
             save(trainer)
             tell(state=DONE)
             trainer.feed = lambda step: None

@@ -17,8 +17,8 @@ import pytest
 
 import pstranspile as ps
 from pstranspile.cli import main, progress
-from pstranspile.cli.fetched import shown
 from pstranspile.cli.progress import Status, cut
+from pstranspile.net.shown import shown
 from pstranspile.proof import make_feeds
 from pstranspile.run.plot import plot_bytes
 from pstranspile.values import LoDTensor, SelectedRows

@@ -1,0 +1,60 @@
+"""A machine of a job in this process, from its begin to its end, as `start` and actors of Ray play it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pstranspile.net.outcome import write_server, write_trainer
+from pstranspile.net.parts import Parts
+from pstranspile.net.process import Place, play_server, play_trainer
+from pstranspile.net.shown import shown
+from pstranspile.net.status import StatusPipe
+from pstranspile.net.terms import Terms
+from pstranspile.run.cluster.cluster import Cluster
+from pstranspile.run.cluster.trainer import Trainer
+
+
+def is_server(cluster: Cluster, role: str) -> bool:
+    """Whether a role is that of a server."""
+    return any(server.name == role for server in cluster.servers)
+
+
+def play(
+    cluster: Cluster,
+    role: str,
+    terms: Terms,
+    place: Place,
+    steps: int,
+    tell: StatusPipe,
+    result: str | None = None,
+    on_step: Callable[[Trainer], object] | None = None,
+) -> None:
+    """Plays a server until all trainers have left, or a trainer for so many steps.
+
+    What the machine leaves is written to the file `result`. `on_step` is told of a trainer's steps, before others are;
+    it may lower the trainer's `limit`. Raises DiagnosticError, Refused.
+    """
+
+    def save(write: Callable[[str, Any], None], machine: Any) -> None:
+        if result:
+            write(result, machine)
+
+    if is_server(cluster, role):
+        play_server(cluster, role, terms, place, tell, lambda server: save(write_server, server))
+        return
+    parts = place.parts_of(tell)
+    for trainer in cluster.trainers:
+        trainer.on_step = lambda trainer, step: _step_done(tell, parts, on_step, trainer, step)
+    play_trainer(cluster, role, terms, place, steps, tell, lambda trainer: save(write_trainer, trainer))
+
+
+def _step_done(
+    tell: StatusPipe, parts: Parts | None, on_step: Callable[[Trainer], object] | None, trainer: Trainer, step: int
+) -> None:
+    """A trainer has done a step."""
+    if on_step is not None:
+        on_step(trainer)
+    tell(step=step + 1, values={name: shown(value) for name, value in trainer.results[-1].values.items()})
+    if parts is not None:
+        parts.done(trainer, step + 1)
