@@ -31,6 +31,7 @@ LAYERS = (
     ("pipeline",),
     ("compile",),
     ("checkpoint", "explain", "net"),
+    ("ray",),
     ("proof",),
     ("fluid",),
     ("lsp", "report"),

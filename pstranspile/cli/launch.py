@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pstranspile.cli.common import add_checkpoints, add_input, add_job, load_verified, make_parser, read_job
 from pstranspile.cli.feed import check_feed, dealt_text, forwarded, read_feed
 from pstranspile.cli.launch_view import View
-from pstranspile.cli.numbers import whole
+from pstranspile.cli.numbers import seconds, whole
 from pstranspile.cli.progress import status
 from pstranspile.cli.report import quoting, report
 from pstranspile.cli.start import add_patience, add_run, fetches_of
@@ -42,6 +42,14 @@ def run(arguments: Sequence[str]) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     check_feed(parser, options)
+    if options.on == "local":
+        options.restarts = options.restarts or 0
+    if options.on != "local":
+        from pstranspile.cli.launch_ray import launch_on_ray
+
+        return launch_on_ray(parser, options)
+    if options.cpus is not None:
+        parser.error("--cpus is for machines on Ray; give --on ray")
     if options.record and options.restarts:
         parser.error("--record can't be combined with --restarts: a process that is started again begins anew")
     from pstranspile.interop.folders import work_folder
@@ -90,6 +98,14 @@ def _parser() -> argparse.ArgumentParser:
     add_input(parser, "DIR|INPUT", "what `compile -o` wrote, or a training program to compile")
     add_job(parser)
     add_run(parser)
+    parser.add_argument(
+        "--on",
+        default="local",
+        metavar="local|ray[://ADDRESS]",
+        help="where: processes on this host (default), or actors on a cluster of Ray's, at ADDRESS or the one that "
+        "RAY_ADDRESS or this host has",
+    )
+    parser.add_argument("--cpus", type=seconds, metavar="N", help="on Ray: the CPUs of each machine (default: 1)")
     parser.add_argument("--save", metavar="FILE.npz", help="write what was fetched and all parameters, as `run --save`")
     parser.add_argument(
         "--record", metavar="FILE", help="write every message and the order of all that happens, for `run --replay`"
@@ -97,7 +113,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--logs", metavar="DIR", help="keep the output of the processes there")
     add_checkpoints(parser)
     group = parser.add_argument_group("staying alive")
-    group.add_argument("--restarts", type=whole, default=0, metavar="N", help="how often each process is started again")
+    group.add_argument(
+        "--restarts",
+        type=whole,
+        metavar="N",
+        help="how often each process is started again (default: never); on Ray: how often the job goes back to its "
+        "last cut when a machine is gone (default: 10)",
+    )
     group.add_argument(
         "--state", metavar="DIR", help="where servers keep their state (default: with --restarts, a folder for the run)"
     )

@@ -31,6 +31,13 @@ class View:
         self._lines = Lines(sys.stdout) if is_terminal(sys.stdout) else None
         self._steps: dict[int, dict[str, dict[str, Shown]]] = {}
         self._progress = Progress(steps, live=False)
+        self._last = 0
+        """The last step that was shown; a job that goes back does steps again, which are not shown again."""
+
+    def expect(self, steps: int) -> None:
+        """The job begins, or begins again, and does so many steps in all."""
+        self._progress = Progress(steps, live=False)
+        self._steps = {}
 
     def told(self, member: Watched, fields: Mapping[str, Any]) -> None:
         """A machine has told something."""
@@ -43,6 +50,9 @@ class View:
 
     def _show(self, step: int) -> None:
         by_trainer = self._steps.pop(step)
+        if step <= self._last:
+            return
+        self._last = step
         if len(by_trainer) > MOST_SHOWN:
             names = dict.fromkeys(name for values in by_trainer.values() for name in values)
             by_trainer = {"": {n: together(v[n] for v in by_trainer.values() if n in v) for n in names}}

@@ -64,13 +64,16 @@ class Checkpoints:
             write_part(files[machine.name], machine.name, Part(values_of(machine), step))
         return files
 
-    def told(self, seed: int | None, role: str, step: int) -> None:
-        """A machine has written its part of a step; the last one makes it a checkpoint. Raises DiagnosticError."""
+    def told(self, seed: int | None, role: str, step: int) -> bool:
+        """A machine has written its part of a step; the last one makes it a checkpoint. Gives whether it is there now.
+
+        Raises DiagnosticError.
+        """
         cluster = cluster_of(self.job, seed=seed)
         there = self._saved.setdefault(step, set())
         there.add(role)
         if len(there) < len(cluster.servers) + len(cluster.trainers):
-            return
+            return False
         for machine in (*cluster.servers, *cluster.trainers):
             file = part_file(self.work, machine.name, step)
             _fill(machine, read_part(file, machine.name))
@@ -78,6 +81,7 @@ class Checkpoints:
         for earlier in [known for known in self._saved if known <= step]:
             for name in self._saved.pop(earlier):
                 part_file(self.work, name, earlier).unlink(missing_ok=True)
+        return True
 
     def end(self, seed: int | None, results: Mapping[str, str], steps: int) -> None:
         """Writes the checkpoint of what the processes have left. Raises DiagnosticError."""

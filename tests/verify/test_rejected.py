@@ -40,6 +40,7 @@ OTHER_INPUTS = {
     "start-": "tests/net",  # a process
     "launch-": "tests/net",  # processes
     "data-": "tests/data_rows",  # files of rows
+    "ray-": "tests/ray_cluster",  # machines elsewhere
     "feed-shares": "tests/run",  # data for several trainers
     "program-turns": "tests/run",  # an option of `run` and `check`
     "programs-": "tests/emit/test_several.py",  # need two

@@ -1,0 +1,168 @@
+"""The actor that hosts one machine of a job: it plays it, tells how it goes, and hands over what the machine leaves."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pstranspile.arithmetic import fluid_arithmetic
+from pstranspile.data.source import Data
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError
+from pstranspile.net.job import load_job_folder
+from pstranspile.net.parts import part_file
+from pstranspile.net.play import is_server, play
+from pstranspile.net.process import Place
+from pstranspile.net.status import StatusPipe
+from pstranspile.net.supervisor import Ports
+from pstranspile.net.terms import Refused, Terms
+from pstranspile.run.cluster.trainer import Trainer
+
+
+class Part(NamedTuple):
+    """What a host is to play, beside the programs, the data and the initial values.
+
+    `begin` is the machine's part of a checkpoint, empty for none.
+    """
+
+    role: str
+    addresses: Mapping[str, str]
+    fetch: Sequence[str]
+    seed: int | None
+    steps: int
+    token: str
+    patience: float
+    lease: float
+    parts_every: int
+    as_fluid: bool
+    begin: bytes
+
+
+class Left(NamedTuple):
+    """What a machine leaves: its file, or the findings that ended it, or why another did not let it take part."""
+
+    file: bytes = b""
+    problems: tuple[Diagnostic, ...] = ()
+    refused: str = ""
+
+
+class Told(StatusPipe):
+    """Keeps what a machine tells, until it is asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._news: list[dict[str, Any]] = []
+        self._some = threading.Condition()
+
+    def __call__(self, **fields: Any) -> None:
+        """Keeps one message, from any thread."""
+        with self._some:
+            self._news.append(fields)
+            self._some.notify()
+
+    def take(self, timeout: float) -> list[dict[str, Any]]:
+        """What was told since; waits for something."""
+        with self._some:
+            self._some.wait_for(lambda: self._news, timeout)
+            news, self._news = self._news, []
+        return news
+
+
+class Host:
+    """Hosts a machine. Its methods are called through Ray, several at a time."""
+
+    def __init__(self) -> None:
+        self._work = tempfile.TemporaryDirectory(prefix="pstranspile-host-")
+        self._told = Told()
+        self._ports: Ports | None = None
+        self._lock = threading.Lock()
+        self._done = 0
+        self._until: int | None = None
+        self._results: list[Any] = []
+        self._parts = Path(self._work.name)
+
+    def address(self) -> str:
+        """Where the next machine of this host will listen: the node's address, and a port that is free."""
+        import ray.util
+
+        self._forget_port()
+        self._ports = Ports(1, ray.util.get_node_ip_address())
+        return self._ports.addresses[0]
+
+    def _forget_port(self) -> None:
+        if self._ports is not None:
+            self._ports.close()
+
+    def play(self, part: Part, programs: Mapping[str, bytes], feeds: Any, init: Mapping[str, Any]) -> Left:
+        """Plays a machine to its end, and gives what it leaves."""
+        try:
+            return Left(self._play(part, programs, feeds, init))
+        except DiagnosticError as problem:
+            return Left(problems=tuple(problem.diagnostics))
+        except Refused as problem:
+            return Left(refused=f"{part.role}: {problem}")
+
+    def _play(self, part: Part, programs: Mapping[str, bytes], feeds: Any, init: Mapping[str, Any]) -> bytes:
+        """Plays a machine to its end, and gives the file that it leaves. Raises DiagnosticError, Refused."""
+        folder = Path(tempfile.mkdtemp(dir=self._work.name))
+        for name, data in programs.items():
+            (folder / name).write_bytes(data)
+        job = load_job_folder(folder)
+        begin = ""
+        if part.begin:
+            begin = str(folder / "begin")
+            Path(begin).write_bytes(part.begin)
+        with self._lock:
+            self._done, self._until, self._results = 0, None, []
+        with fluid_arithmetic(part.as_fluid):
+            cluster = job.cluster(fetch=part.fetch, seed=part.seed, init=init)
+            if not is_server(cluster, part.role):
+                cluster.feed(feeds)
+            if isinstance(cluster.source, Data):
+                cluster.source.on_bad = lambda row: self._told(left_out=row)
+            place = Place(
+                part.addresses, patience=part.patience, begin=begin, parts=str(folder), parts_every=part.parts_every
+            )
+            self._parts = folder
+            terms = Terms(job.hash, part.token, part.lease)
+            result = str(folder / "result")
+            print(f"{part.role} is at {part.addresses[part.role]}, process {os.getpid()}", flush=True)
+            play(cluster, part.role, terms, place, part.steps, self._told, result, self._stepped)
+        self._forget_port()
+        return Path(result).read_bytes()
+
+    def _stepped(self, trainer: Trainer) -> None:
+        """A trainer has done a step."""
+        with self._lock:
+            self._done = trainer.step
+            self._results.append(trainer.results[-1])
+            if self._until is not None:
+                trainer.limit = min(trainer.limit, self._until)
+
+    def hold(self, step: int) -> bool:
+        """Has the trainer end after so many steps. Gives whether it will: it has not done as many."""
+        with self._lock:
+            if self._done >= step:
+                return False
+            self._until = step
+            return True
+
+    def news(self, timeout: float) -> list[dict[str, Any]]:
+        """What the machine has told since."""
+        return self._told.take(timeout)
+
+    def part(self, role: str, step: int) -> bytes:
+        """The machine's part of a checkpoint, which it has told of."""
+        file = part_file(self._parts, role, step)
+        data = file.read_bytes()
+        file.unlink()
+        return data
+
+    def results(self) -> list[Any]:
+        """What a trainer has fetched since this was asked last."""
+        with self._lock:
+            results, self._results = self._results, []
+        return results

@@ -1,0 +1,122 @@
+"""The hosts of a job's machines: actors that Ray places, and starts elsewhere when their node is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import ray
+from ray.exceptions import RayActorError
+from ray.util.placement_group import placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from pstranspile.ir.diagnostics import DiagnosticError, Note, error
+from pstranspile.ray.host import Host
+
+
+class Lost(Exception):
+    """A machine of the job is gone; the message says which, and why."""
+
+
+class Hosts:
+    """An actor for each machine: servers spread over the nodes by a placement group, trainers where CPUs are.
+
+    `cpus` is what each machine is given, `environment` are variables of its process, `patience` says how many seconds
+    it may take until all are there.
+    """
+
+    def __init__(self, cpus: float, environment: Mapping[str, str], patience: float):
+        self.cpus = cpus
+        self.patience = patience
+        self.actors: dict[str, Any] = {}
+        self._groups: list[Any] = []
+        self._options: dict[str, Any] = {
+            "num_cpus": cpus, "max_restarts": -1, "max_task_retries": 0, "max_concurrency": 4,
+        }  # fmt: skip
+        if environment:
+            self._options["runtime_env"] = {"env_vars": dict(environment)}
+        self._class: Any = ray.remote(Host)
+
+    def require(self, roles: Sequence[str]) -> dict[str, str]:
+        """Has a host for each of these machines, and none besides; gives where the machines will listen.
+
+        Raises DiagnosticError if they can't all be placed.
+        """
+        for role in [known for known in self.actors if known not in roles]:
+            ray.kill(self.actors.pop(role))
+        new = [role for role in roles if role not in self.actors]
+        servers = [role for role in new if role.startswith("pserver")]
+        if servers:
+            group = placement_group([{"CPU": self.cpus}] * len(servers), strategy="SPREAD")
+            self._groups.append(group)
+            for place, role in enumerate(servers):
+                strategy = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=place)
+                self.actors[role] = self._class.options(scheduling_strategy=strategy, **self._options).remote()
+        for role in new:
+            if role not in servers:
+                self.actors[role] = self._class.options(scheduling_strategy="SPREAD", **self._options).remote()
+        return self._addresses(roles)
+
+    def _addresses(self, roles: Sequence[str]) -> dict[str, str]:
+        asked = {role: self.actors[role].address.options(max_task_retries=-1).remote() for role in roles}
+        done, _ = ray.wait(list(asked.values()), num_returns=len(asked), timeout=self.patience)
+        if len(done) < len(asked):
+            raise self._not_placed(roles)
+        return {role: got(role, ref) for role, ref in asked.items()}
+
+    def restart(self) -> None:
+        """Has Ray start all of them again, each as a new process."""
+        for actor in self.actors.values():
+            ray.kill(actor, no_restart=False)
+
+    def close(self) -> None:
+        """Ends all of them."""
+        for actor in self.actors.values():
+            ray.kill(actor)
+        for group in self._groups:
+            remove_placement_group(group)
+
+    def room(self) -> int:
+        """How many more machines the cluster has CPUs for, now."""
+        return int(ray.available_resources().get("CPU", 0.0) / self.cpus)
+
+    def most(self) -> int:
+        """How many machines the whole cluster has CPUs for."""
+        return sum(int(cpus / self.cpus) for cpus in _nodes().values())
+
+    def _not_placed(self, roles: Iterable[str]) -> DiagnosticError:
+        """Why the machines are not all there: what is asked for, and what is there."""
+        counts = [sum(role.startswith(kind) for role in roles) for kind in ("pserver", "trainer")]
+        nodes = _nodes()
+        free = ray.available_resources().get("CPU", 0.0)
+        message = (
+            f"after {self.patience:g} seconds the machines are not all placed: {counts[0]} servers and {counts[1]} "
+            f"trainers, with {self.cpus:g} CPUs each, ask for {self.cpus * sum(counts):g} CPUs; the cluster has "
+            f"{sum(nodes.values()):g}, of which {free:g} are free"
+        )
+        notes = [Note(f"{name} has {cpus:g} CPUs") for name, cpus in nodes.items()]
+        return DiagnosticError([error("ray-resources", message, notes=notes)])
+
+
+def got(role: str, ref: Any) -> Any:
+    """What a call of a machine's host gives. Raises Lost if it is gone."""
+    try:
+        return ray.get(ref)
+    except RayActorError as problem:
+        what = "can't be reached" if "unavailable" in str(problem) else "is gone"
+        raise Lost(f"{role} {what}") from None
+
+
+def _nodes() -> dict[str, float]:
+    """The CPUs of every node that is alive, by name."""
+    alive = [node for node in ray.nodes() if node["Alive"]]
+    return {
+        f"node {number} at {node['NodeManagerAddress']}": node["Resources"].get("CPU", 0.0)
+        for number, node in enumerate(alive, 1)
+    }
+
+
+def first_line(problem: BaseException) -> str:
+    """What an error of Ray says, in one line."""
+    lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
+    return lines[0] if lines else type(problem).__name__

@@ -1,0 +1,14 @@
+"""Whether Ray is there."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from pstranspile.ir.diagnostics import DiagnosticError, error
+
+
+def require_ray() -> None:
+    """Raises DiagnosticError if Ray is not installed."""
+    if find_spec("ray") is None:
+        message = "Ray is not installed; get it with: pip install 'pstranspile[ray]'"
+        raise DiagnosticError([error("ray-library", message)])

@@ -1,0 +1,112 @@
+"""Jobs on a cluster of three nodes: as the simulation, with a node that dies, with trainers that come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pstranspile as ps
+from pstranspile.ray import launch
+from tests.data_rows.tables import module, rows, write
+
+ray = pytest.importorskip("ray", reason="Ray is not installed")
+pytest.importorskip("pyarrow", reason="files of columns are read by pyarrow")
+Cluster: Any = pytest.importorskip("ray.cluster_utils", reason="Ray is not installed").Cluster
+
+STORE = 80 << 20
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Generator[Any]:
+    """Three nodes with two CPUs each, and a head without."""
+    cluster = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": STORE, "include_dashboard": False}
+    )
+    for _ in range(3):
+        cluster.add_node(num_cpus=2, object_store_memory=STORE)
+    ray.init(address=cluster.address, logging_level="error", log_to_driver=False)
+    yield cluster
+    ray.shutdown()
+    cluster.shutdown()
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> ps.Data:
+    """400 rows, of which a step takes 8."""
+    path = write(tmp_path / "x.parquet", rows(400), units=50)
+    return ps.Data(path, batch=8, shuffle=3, columns={"dense": ["a", "b"]})
+
+
+def job(trainers: int = 2) -> ps.Compiled:
+    return ps.compile(module(), ps.Job(pservers=["a:1", "b:2"], trainers=trainers))
+
+
+LOSS = ["mean_0.tmp_0"]
+
+
+def require_equal(made: Any, expected: Any) -> None:
+    assert made.arrays().keys() == expected.arrays().keys()
+    for name, value in expected.arrays().items():
+        np.testing.assert_array_equal(made.arrays()[name], value, err_msg=name)
+
+
+def test_it_does_what_the_simulation_does_though_a_node_dies(
+    nodes: Any, data: ps.Data, capfd: pytest.CaptureFixture[str]
+):
+    killed: list[str] = []
+
+    def prepare(session: Any) -> None:
+        def told(role: str, fields: Mapping[str, Any]) -> None:
+            if fields.get("step", 0) >= 14 and not killed:
+                actor = session.hosts.actors["pserver_1"]
+                place = ray._private.state.actors(actor._actor_id.hex())["Address"]["NodeID"]
+                killed.append(place)
+                nodes.remove_node(next(n for n in nodes.worker_nodes if n.node_id == place), allow_graceful=False)
+
+        session.on_told = told
+
+    made = launch(job(), data, fetch=LOSS, checkpoint_every=5, prepare=prepare)
+    assert len(killed) == 1
+    assert "the job goes back to its last cut" in capfd.readouterr().err
+    require_equal(made, ps.simulate(job(), data, fetch=LOSS))
+
+
+def test_trainers_join(nodes: Any, data: ps.Data, tmp_path: Path):
+    begun: list[int] = []
+
+    def prepare(session: Any) -> None:
+        session.on_begin = lambda roles: begun.append(sum(role.startswith("trainer") for role in roles))
+        session.on_told = lambda role, fields: session.resize(3) if fields.get("step") == 10 else None
+
+    kept = tmp_path / "kept"
+    made = launch(job(), data, prepare=prepare, checkpoint=kept, cpus=0.5, restarts=0)
+    assert begun == [2, 3]
+    from pstranspile.checkpoint.api import newest, read_manifest
+    from pstranspile.checkpoint.running import CheckpointedRun
+
+    dealing = read_manifest(newest(kept)).dealing
+    assert dealing is not None
+    (_, (changed, _)) = dealing.dealt
+    first, then = str(tmp_path / "first"), job(3)
+    before = CheckpointedRun(job(), None, first)
+    ps.simulate(job(), data, changed, run=before.run)
+    after = CheckpointedRun(then, first, None)
+    expected = ps.simulate(then, data, 50, run=after.run, seed=after.seed)
+    for name, value in expected.parameters.items():
+        np.testing.assert_array_equal(made.parameters[name], value, err_msg=name)
+
+
+def test_what_can_not_be_placed_is_explained(nodes: Any, data: ps.Data):
+    with pytest.raises(ps.DiagnosticError) as caught:
+        launch(job(20), data, patience=2)
+    assert "2 servers and 20 trainers, with 1 CPUs each, ask for 22 CPUs; the cluster has" in str(caught.value)
+
+
+def test_mistakes_are_told_as_elsewhere(nodes: Any, data: ps.Data, tmp_path: Path):
+    path = write(tmp_path / "bad.jsonl", [*rows(20), {**rows(1)[0], "a": None}])
+    with pytest.raises(ps.DiagnosticError, match=r"bad.jsonl:21:1: error\[data-row\]"):
+        launch(job(), ps.Data(path, batch=8, columns={"dense": ["a", "b"]}), cpus=0.5)

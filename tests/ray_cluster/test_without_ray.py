@@ -1,0 +1,82 @@
+"""What is said of options and of Ray itself before anything is started."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pstranspile as ps
+from pstranspile.cli import main
+from pstranspile.ray.programs import programs_of, resized
+from tests.data_rows.tables import module
+
+
+def compiled(**options: Any) -> ps.Compiled:
+    return ps.compile(module(), ps.Job(pservers=["a:1", "b:2"], trainers=2, **options))
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--on", "rays"], "--on rays: give local, ray, or ray://HOST:PORT"),
+        (["--on", "ray://"], "--on ray://: give local, ray, or ray://HOST:PORT"),
+        (["--on", "ray", "--state", "kept"], "--state is for processes on this host"),
+        (["--on", "ray", "--record", "x"], "--record is for processes on this host"),
+        (["--on", "ray", "--trainers", "4..2"], "--trainers 4..2: the first number is the larger one"),
+        (["--on", "ray", "--checkpoint-every", "2"], "--checkpoint-every needs --checkpoint"),
+        (["--cpus", "2"], "--cpus is for machines on Ray"),
+    ],
+)
+def test_options(options: list[str], told: str, capsys: pytest.CaptureFixture[str]):
+    assert main(["launch", "net.ir", *options]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["launch", str(tmp_path), "--on", "ray"]) == 2
+    assert "need the program and the job's options in place of a folder" in capsys.readouterr().err
+
+
+def test_ray_is_missing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    there = importlib.util.find_spec
+    monkeypatch.setattr("pstranspile.ray.missing.find_spec", lambda name: None if name == "ray" else there(name))
+    assert main(["launch", "golden/mlp_adam.ir", "--on", "ray"]) == 1
+    assert "error[ray-library]: Ray is not installed; get it with: pip install" in capsys.readouterr().err
+
+
+def test_a_job_for_other_numbers_of_machines():
+    job = compiled(min_block_size=4)
+    other = ps.compile(job.source, resized(job, 3, 4))
+    assert (other.plan.trainers, other.plan.pservers) == (3, ("a:1", "b:2", "127.0.0.1:6174", "127.0.0.1:6175"))
+    assert other.job is not None
+    assert other.job.min_block_size == 4
+    assert resized(job, 2, 1).pservers == ("a:1",)
+    rings = ps.compile(module(), ps.Job(trainers=["a:1", "b:2"], mode="nccl2"))
+    with pytest.raises(ps.DiagnosticError, match=r"a job of mode nccl2 can't have other numbers of machines"):
+        resized(rings, 3, 0)
+
+
+def test_the_programs_are_those_of_compile(tmp_path: Path):
+    (tmp_path / "net.ir").write_text(ps.dumps(module()))
+    assert (
+        main(
+            [
+                "compile",
+                str(tmp_path / "net.ir"),
+                "--pservers",
+                "a:1,b:2",
+                "--trainers",
+                "2",
+                "-o",
+                str(tmp_path / "out"),
+            ]
+        )
+        == 0
+    )
+    written = {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()}
+    made = programs_of(ps.compile(ps.load(str(tmp_path / "net.ir")), ps.Job(pservers=["a:1", "b:2"], trainers=2)))
+    assert made.keys() == written.keys()
+    assert all(made[name] == written[name] for name in made if name != "plan.json")
