@@ -25,13 +25,16 @@ option of the run, the job is also run on a cluster in this process: losses, eve
 --check it is checked against the single machine. Without --feed data are made. The page is one file and loads
 nothing."""
 
-_RUN = ("run", "check", "steps", "feed", "program", "schedule", "seed", "faults")
+_RUN = ("run", "check", "steps", "feed", "program", "schedule", "seed", "faults", "replay")
 
 
 def run(arguments: Sequence[str]) -> int:
     """Writes the page."""
     parser = _parser()
     options = parser.parse_args(arguments)
+    given = [name for name in ("check", "steps", "schedule", "seed", "faults") if getattr(options, name)]
+    if options.replay and given:
+        parser.error(f"--{given[0]} has no place beside --replay, which does what was recorded")
     from pstranspile.interop.outputs import require_writable, write_output
 
     require_writable(options.output)
@@ -64,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     group.add_argument("--schedule", type=whole, metavar="SEED", help="a random order of events, drawn by this seed")
     group.add_argument("--seed", type=whole, metavar="N", help="takes the place of the programs' random seeds")
     group.add_argument("--faults", metavar="FILE|SEED", help="what goes wrong, as for run")
+    group.add_argument("--replay", metavar="FILE", help="do a recorded run again, as for run; it takes --feed")
     group = parser.add_argument_group("output")
     group.add_argument("-o", "--output", metavar="FILE.html", required=True, help="where the page is written")
     return parser
@@ -114,11 +118,13 @@ def _run(
     from pstranspile.cli.run_cluster import read_faults
     from pstranspile.proof.check import STEPS, check
     from pstranspile.report.running import RunOptions, check_data, run_data
+    from pstranspile.run.cluster.record import read_record
     from pstranspile.run.files import read_arrays
 
     feeds = read_arrays(options.feed) if options.feed else None
     faults = read_faults(options.faults, compiled, options.steps or STEPS) if options.faults else None
-    given = RunOptions(options.steps, feeds, options.program, options.schedule, options.seed, faults)
+    record = read_record(options.replay) if options.replay else None
+    given = RunOptions(options.steps, feeds, options.program, options.schedule, options.seed, faults, record)
     running = run_data(compiled, module, given)
     if not options.check:
         return running, None

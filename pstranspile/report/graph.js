@@ -2,7 +2,33 @@
 (function (R) {
   "use strict";
 
-  const MOST_EDGES = 1500;
+  const MOST_BOXES = 900, MOST_EDGES = 1200, SMALLEST = 0.2;
+
+  // The nodes in a window, of nodes sorted by y; at most so many.
+  R.nodesInSight = function (nodes, left, top, right, bottom, most = MOST_BOXES) {
+    let low = 0, high = nodes.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (nodes[middle].y < top) low = middle + 1; else high = middle;
+    }
+    const shown = [];
+    for (let at = low; at < nodes.length && nodes[at].y <= bottom && shown.length < most; at += 1) {
+      if (nodes[at].x >= left && nodes[at].x <= right) shown.push(nodes[at]);
+    }
+    return shown;
+  };
+
+  // The edges of some nodes, each once; at most so many.
+  R.edgesOf = function (nodes, most = MOST_EDGES) {
+    const edges = new Set();
+    for (const node of nodes) {
+      for (const edge of node.edges) {
+        if (edges.size >= most) return [...edges];
+        edges.add(edge);
+      }
+    }
+    return [...edges];
+  };
 
   R.graph = function (panel, data, model, explain) {
     data.cluster.forEach((machine, index) => { model.machines[index + 1].server = machine.kind === "server"; });
@@ -15,23 +41,25 @@
 
     function layOut() {
       state.drawn = R.graphNodes(model, state.machines, state.open);
-      state.drawn.edges = R.graphEdges(model, state.machines, state.drawn.nodeOf);
+      state.drawn.nodes.sort((a, b) => a.y - b.y || a.x - b.x);
+      for (const edge of R.graphEdges(model, state.machines, state.drawn.nodeOf)) {
+        edge.from.edges.push(edge);
+        edge.to.edges.push(edge);
+      }
       const folded = state.drawn.nodes.reduce((sum, node) => sum + node.ops.length, 0);
       R.clear(status, `${R.plural(folded, "op")} in ${R.plural(state.drawn.nodes.length, "box").replace(/boxs$/, "boxes")}. Choose a box to unfold its layer; an op to have it explained.`);
       draw();
     }
 
     function draw() {
-      const { nodes, columns, edges: all } = state.drawn;
+      const { nodes, columns } = state.drawn;
       const width = picture.clientWidth || 800, height = picture.clientHeight || 500;
       scene.setAttribute("transform", `translate(${state.x} ${state.y}) scale(${state.scale})`);
       const left = -state.x / state.scale - 260, top = -state.y / state.scale - 60;
       const right = left + width / state.scale + 520, bottom = top + height / state.scale + 120;
-      const seen = (node) => node.x > left && node.x < right && node.y > top && node.y < bottom;
-      const shown = nodes.filter(seen), near = new Set(shown);
-      const lines = all.filter((edge) => near.has(edge.from) || near.has(edge.to)).slice(0, MOST_EDGES);
-      R.clear(edges, lines.map(line));
-      R.clear(boxes, columns.map((column) => R.svg("text", { x: column.x, y: Math.max(30, top + 90), class: "title" }, column.title)), shown.map(box));
+      const shown = R.nodesInSight(nodes, left, top, right, bottom);
+      R.clear(edges, R.edgesOf(shown).map(line));
+      R.clear(boxes, columns.filter((column) => column.x > left && column.x < right).map((column) => R.svg("text", { x: column.x, y: Math.max(30, top + 90), class: "title" }, column.title)), shown.map(box));
     }
 
     function line(edge) {
@@ -69,7 +97,7 @@
     }
 
     function zoom(by, x = picture.clientWidth / 2, y = picture.clientHeight / 2) {
-      const scale = Math.min(3, Math.max(0.05, state.scale * by)), ratio = scale / state.scale;
+      const scale = Math.min(3, Math.max(SMALLEST, state.scale * by)), ratio = scale / state.scale;
       state.x = x - (x - state.x) * ratio;
       state.y = y - (y - state.y) * ratio;
       state.scale = scale;
@@ -77,7 +105,7 @@
     }
 
     function fit() {
-      state.scale = Math.min(1, Math.max(0.05, (picture.clientWidth || 800) / state.drawn.width));
+      state.scale = Math.min(1, Math.max(SMALLEST, (picture.clientWidth || 800) / state.drawn.width));
       state.x = 0;
       state.y = 0;
       draw();

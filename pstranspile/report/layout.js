@@ -39,7 +39,7 @@
           inLayer.set(place, list);
           let node;
           if (open.has(layer) || !list.length) {
-            node = { key: `${machine}:${number}`, machine, column, layer, at: list.length, ops: [] };
+            node = { key: `${machine}:${number}`, machine, column, layer, at: list.length, ops: [], edges: [] };
             list.push(node);
             nodes.set(node.key, node);
             heights.set(layer, Math.max(heights.get(layer) ?? 1, open.has(layer) ? list.length : 1));

@@ -19,6 +19,7 @@ from pstranspile.run.cluster.message import END, REPLY
 from pstranspile.run.cluster.pictures.chart import Arrow, labels_of, rows_of
 from pstranspile.run.cluster.pictures.recorder import ASKING, DELIVER, POST, Event, Recorder
 from pstranspile.run.cluster.pictures.traffic import traffic_of
+from pstranspile.run.cluster.record import Record, RecordedScheduler, replay
 from pstranspile.run.cluster.simulate import Simulated, simulate
 
 MOST_ROWS = 20_000
@@ -34,22 +35,25 @@ class RunOptions(NamedTuple):
     schedule: int | None = None
     seed: int | None = None
     faults: Scenario | None = None
+    record: Record | None = None
+    """What a run of processes was; it is done again, with its own steps and seed."""
 
 
 def run_data(compiled: Compiled, module: Module, options: RunOptions) -> dict[str, Any]:
     """Runs a job, and tells what was seen. Raises DiagnosticError."""
-    steps = options.steps or STEPS
+    record = options.record
+    steps = record.steps if record else options.steps or STEPS
     workload = Workload(module, options.programs, steps)
-    seed = options.seed or module.main.random_seed or 1
+    seed = record.seed if record else options.seed or module.main.random_seed or 1
     feeds = options.feeds
     if feeds is None:
         trainers = compiled.plan.trainers
-        feeds = made_feeds(workload, ROWS_EACH * trainers, seed, trainers)
+        feeds = made_feeds(workload, ROWS_EACH * trainers, seed or 1, trainers)
     recorders: list[Recorder] = []
 
     def run(cluster: Cluster, count: int) -> None:
         recorders.append(Recorder(cluster))
-        cluster.run_to(count)
+        (replay if record else Cluster.run_to)(cluster, count)
 
     fetch = [workload.label(owner, name) for owner, names in workload.watched.items() for name in names]
     with naming_inputs(workload, made=options.feeds is None):
@@ -58,8 +62,8 @@ def run_data(compiled: Compiled, module: Module, options: RunOptions) -> dict[st
             feeds,
             steps,
             fetch,
-            init=unstarted(module, workload, {}),
-            schedule=options.schedule,
+            init=None if record else unstarted(module, workload, {}),
+            schedule=RecordedScheduler(record) if record else options.schedule,
             seed=seed,
             run=run,
             programs=workload.given_turns,

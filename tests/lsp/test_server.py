@@ -82,6 +82,15 @@ def test_what_the_job_can_not_do_is_told_in_the_program(editor: Editor, tmp_path
     assert finding["code"] == "no-program"
 
 
+def test_a_job_that_is_not_saved_counts(editor: Editor, tmp_path: Path):
+    uri = editor.open(tmp_path / "net.ir", TEXT.replace("program @startup", "program @other"))
+    assert editor.published(uri) == []
+    job = editor.open(tmp_path / "job.toml", JOB)
+    assert editor.published(job) == []
+    (finding,) = editor.findings[uri] or editor.published(uri)
+    assert finding["code"] == "no-program"
+
+
 def test_mistakes_of_a_job_file(editor: Editor, tmp_path: Path):
     uri = editor.open(tmp_path / "job.toml", 'pservers = 2\nmode = "snyc"\n')
     (finding,) = editor.published(uri)

@@ -5,7 +5,7 @@ const assert = require("node:assert");
 const path = require("node:path");
 const folder = process.argv[2];
 globalThis.window = { addEventListener() {} };
-for (const name of ["core", "model", "list", "cluster", "plan", "layout", "run", "chart"]) require(path.join(folder, `${name}.js`));
+for (const name of ["core", "model", "list", "cluster", "plan", "layout", "graph", "run", "chart"]) require(path.join(folder, `${name}.js`));
 const R = globalThis.Report;
 const data = JSON.parse(require("node:fs").readFileSync(0, "utf-8"));
 const model = new R.Model(data.programs);
@@ -89,6 +89,13 @@ const tests = {
       const edges = R.graphEdges(model, all, nodeOf);
       assert.ok(edges.some((edge) => edge.kind === "message" && edge.from.machine !== edge.to.machine));
       assert.ok(edges.some((edge) => edge.kind === "data"));
+      nodes.sort((a, b) => a.y - b.y);
+      for (const edge of edges) { edge.from.edges.push(edge); edge.to.edges.push(edge); }
+      assert.equal(R.nodesInSight(nodes, 0, 0, 1e9, 1e9).length, nodes.length);
+      assert.equal(R.edgesOf(nodes).length, edges.length);
+      const [some] = nodes.slice(-1), near = R.nodesInSight(nodes, some.x, some.y, some.x, some.y);
+      assert.deepEqual(near, [some]);
+      assert.equal(R.nodesInSight(nodes, 0, 0, 1e9, 1e9, 2).length, 2);
       if (layers === open) assert.ok(nodes.every((node) => node.ops.length === 1));
     }
   },
