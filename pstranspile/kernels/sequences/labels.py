@@ -33,43 +33,60 @@ _SCHEMES = {
 }
 
 
-def _pieces(x: Any, length: Any, slot: str) -> list[Array]:
-    """The sequences of a ragged value, or of a padded one whose lengths are given, as flat arrays."""
+def _flat(x: Any, length: Any, slot: str) -> tuple[Array, list[int]]:
+    """The labels of a ragged value, or of a padded one whose lengths are given, one sequence after the other, and the
+    offsets of the sequences.
+    """
     if length is None:
         data, lod = sequences(x, slot)
-        return [data[start:stop].reshape(-1) for start, stop in pairwise(lod[-1])]
+        of_row = data[:1].size or 1
+        return data.reshape(-1), lod[-1] if of_row == 1 else [offset * of_row for offset in lod[-1]]
     data, lengths = plain(x), plain(length).reshape(-1)
     if len(data) != len(lengths):
         raise ValueError(f"{slot} has {len(data)} sequences, there are {len(lengths)} lengths")
     padded = as_matrix(data)
     check_ids(lengths, padded.shape[1] + 1, f"the length of {slot}")
-    return [row[:count] for row, count in zip(padded, lengths.tolist(), strict=True)]
+    return padded[np.arange(padded.shape[1]) < lengths[:, None]], [0, *lengths.cumsum().tolist()]
 
 
-def _chunks(labels: Array, scheme: _Scheme, types: int) -> tuple[Array, Array]:
-    """Where chunks begin and where they end (both are positions in them), for the labels of one sequence."""
-    kinds = np.minimum(labels // scheme.tags, types)
-    tags = labels % scheme.tags
-    outside = kinds == types
-    other, same = np.r_[True, outside[:-1]], np.r_[False, kinds[1:] == kinds[:-1]]
-    before = np.r_[-2, tags[:-1]]
-    closed = (before == scheme.end) | (before == scheme.single)
+def _pieces(x: Any, length: Any, slot: str) -> list[Array]:
+    """The sequences of a ragged value, or of a padded one whose lengths are given, as flat arrays."""
+    labels, offsets = _flat(x, length, slot)
+    return [labels[start:stop] for start, stop in pairwise(offsets)]
+
+
+class _Chunks(NamedTuple):
+    """Where chunks begin, where they end (both are positions in them), and of which types they are."""
+
+    begins: Array
+    ends: Array
+    kinds: Array
+
+
+def _chunks(labels: Array, starts: Array, scheme: _Scheme, types: int, excluded: tuple[int, ...]) -> _Chunks:
+    """The chunks in sequences of labels, one after the other, that start at some of the positions."""
+    kinds, tags = np.divmod(labels, scheme.tags)
+    inside = kinds < types
     opens = (tags == scheme.begin) | (tags == scheme.single)
-    parted = closed | opens  # between two labels of the same type
-    begins = ~outside & (other | ~same | parted)
-    follows = np.r_[begins[1:] | outside[1:], True]
-    return np.nonzero(begins)[0], np.nonzero(~outside & follows)[0]
+    closes = (tags == scheme.end) | (tags == scheme.single)
+    parted = np.ones(len(labels) + 1, bool)  # from the label before; a chunk of its own type goes on otherwise
+    np.not_equal(kinds[1:], kinds[:-1], out=parted[1:-1])
+    parted[1:-1] |= opens[1:]
+    parted[1:-1] |= closes[:-1]
+    parted[starts] = True
+    begins, ends = (inside & parted[:-1]).nonzero()[0], (inside & parted[1:]).nonzero()[0]
+    kinds = kinds.take(begins)
+    if excluded:
+        kept = ~np.isin(kinds, excluded)
+        begins, ends, kinds = begins[kept], ends[kept], kinds[kept]
+    return _Chunks(begins, ends, kinds)
 
 
-def _found(labels: Array, scheme: _Scheme, types: int, excluded: tuple[int, ...]) -> set[tuple[int, int, int]]:
-    """The chunks of one sequence: first and last position, and type."""
-    check_ids(labels, types * scheme.tags + 1, "the label")
-    if not labels.size:
-        return set()
-    begins, ends = _chunks(labels, scheme, types)
-    kinds = labels[begins] // scheme.tags
-    chunks = zip(begins.tolist(), ends.tolist(), kinds.tolist(), strict=True)
-    return {chunk for chunk in chunks if chunk[2] not in excluded}
+def _in_both(a: _Chunks, b: _Chunks, size: int) -> int:
+    """How many chunks two labellings of so many positions have in common."""
+    ends, kinds = np.full((2, size), -1)
+    ends[a.begins], kinds[a.begins] = a.ends, a.kinds
+    return int(np.count_nonzero((ends.take(b.begins) == b.ends) & (kinds.take(b.begins) == b.kinds)))
 
 
 @kernel("chunk_eval", "Precision Recall F1-Score NumInferChunks NumLabelChunks NumCorrectChunks", lod="own")
@@ -81,13 +98,17 @@ def _chunk_eval(op: Op) -> Run:
     scheme = _SCHEMES[name]
 
     def run(Inference: Any, Label: Any, SeqLength: Any = None) -> tuple[Array, ...]:
-        guesses, labels = _pieces(Inference, SeqLength, "Inference"), _pieces(Label, SeqLength, "Label")
-        if [len(piece) for piece in guesses] != [len(piece) for piece in labels]:
+        (guesses, offsets), (labels, others) = (
+            _flat(Inference, SeqLength, "Inference"),
+            _flat(Label, SeqLength, "Label"),
+        )
+        if offsets != others:
             raise ValueError("Inference and Label are not equally many sequences of the same lengths")
-        guessed = right = correct = 0
-        for guess, label in zip(guesses, labels, strict=True):
-            a, b = (_found(piece, scheme, types, excluded) for piece in (guess, label))
-            guessed, right, correct = guessed + len(a), right + len(b), correct + len(a & b)
+        for given in (guesses, labels):
+            check_ids(given, types * scheme.tags + 1, "the label")
+        starts = np.asarray(offsets)
+        a, b = (_chunks(given, starts, scheme, types, excluded) for given in (guesses, labels))
+        guessed, right, correct = len(a.begins), len(b.begins), _in_both(a, b, len(labels))
         precision, recall = correct / guessed if guessed else 0.0, correct / right if right else 0.0
         f1 = 2 * precision * recall / (precision + recall) if correct else 0.0
         rates = (np.array([rate], np.float32) for rate in (precision, recall, f1))
