@@ -55,9 +55,7 @@ def run(arguments: Sequence[str]) -> int:
     from pstranspile.interop.folders import work_folder
     from pstranspile.interop.outputs import require_writable
     from pstranspile.net.job import load_job_folder
-    from pstranspile.net.missing import require_grpc
 
-    require_grpc()
     if options.save:
         require_writable(options.save)
     for folder in filter(None, (options.state, options.logs)):

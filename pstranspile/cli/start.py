@@ -51,12 +51,13 @@ def run(arguments: Sequence[str]) -> int:
     from pstranspile.net.status import StatusPipe, end_with_parent
     from pstranspile.net.tls import read_credentials, require_guarded
 
-    require_grpc()
     end_with_parent()
     folder = load_job_folder(options.folder)
     role, given = role_of_environment(os.environ, folder.addresses()) if options.role is None else (options.role, {})
     if role not in folder.roles:
         raise _unknown(role, folder)
+    if options.fluid and role.startswith("trainer"):
+        require_grpc()
     addresses = {**folder.addresses(), **given, **_addresses(parser, options.address)}
     credentials = read_credentials(options.tls) if options.tls else None
     if not (options.tls or options.insecure):

@@ -13,8 +13,8 @@ import numpy as np
 
 from pstranspile.ir.model import Program, Var
 from pstranspile.ir.types import VarKind
+from pstranspile.net.calls import CallRefused
 from pstranspile.net.fluid_message import LOD_TENSOR, SELECTED_ROWS, VariableMessage
-from pstranspile.net.transport import CallRefused
 from pstranspile.run.cluster.server import Server, pairs
 from pstranspile.values import SelectedRows
 

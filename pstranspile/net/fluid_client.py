@@ -15,6 +15,7 @@ from typing import Any
 import grpc  # pyright: ignore[reportMissingTypeStubs]
 import numpy as np
 
+from pstranspile.net.calls import CallRefused
 from pstranspile.net.fluid_calls import (
     BATCH_BARRIER_NAME,
     COMPLETE_NAME,
@@ -28,10 +29,10 @@ from pstranspile.net.fluid_calls import (
     require_saving,
 )
 from pstranspile.net.fluid_message import DTYPES, VariableMessage, read_variable, value_of, with_value, write_variable
+from pstranspile.net.loop import CALL, Event
 from pstranspile.net.peer import Peer
 from pstranspile.net.site import Site
 from pstranspile.net.terms import Refused
-from pstranspile.net.transport import CALL, CallRefused, Event, open_channel, reason_of
 from pstranspile.net.values import WireError
 from pstranspile.run.cluster.message import (
     CHECKPOINT,
@@ -54,10 +55,18 @@ DEADLINE, DEADLINE_FLAG = 180_000.0, "FLAGS_rpc_deadline"
 """Milliseconds that a call may take, and the environment variable that gives others: as Fluid's trainers have it."""
 
 
+_OPTIONS = [
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.max_reconnect_backoff_ms", 2000),
+]
+
+
 class FluidClient:
     """Makes the calls of this process's trainer to a server of Fluid. Raises Refused if the job can't have one."""
 
-    def __init__(self, site: Site, peer: Peer, address: str, credentials: Any = None):
+    def __init__(self, site: Site, peer: Peer, address: str):
         self.site = site
         self.peer = peer
         self.address = address
@@ -74,7 +83,8 @@ class FluidClient:
         self._posted = self._made = 0
         self._closed = False
         self._queue: SimpleQueue[Message | None] = SimpleQueue()
-        self._channel: Any = open_channel(address, credentials)
+        library: Any = grpc
+        self._channel: Any = library.insecure_channel(address, options=_OPTIONS)
         self._methods: dict[str, Any] = {}
         self._calls: dict[str, Callable[[Message], Any]] = {
             SEND: self._send,
@@ -117,7 +127,7 @@ class FluidClient:
                 self._fail(f"{message.kind} {message.variable}: {problem}")
                 return
             except (grpc.RpcError, ValueError) as problem:  # ValueError: the channel is closed
-                self._fail(f"{message.kind} {message.variable}: {reason_of(problem)}")
+                self._fail(f"{message.kind} {message.variable}: {_reason_of(problem)}")
                 return
             self._made += 1
             if message.slot >= 0:
@@ -215,3 +225,10 @@ class FluidClient:
         link = cluster.network.link(self.server, source, message.trainer)
         fields = REPLY, self.server.name, message.source, message.trainer, message.step
         self.site.part.deliver(self.peer, Message(*fields, link.expected, message.variable, value, message.slot))
+
+
+def _reason_of(problem: Any) -> str:
+    """Why a call was over, to tell a person."""
+    if not hasattr(problem, "code"):
+        return "this side has ended it"
+    return f"{problem.code().name.lower()}: {problem.details()}".removesuffix(": ")

@@ -1,6 +1,6 @@
 """Fluid's message on the wire, `VariableMessage` of its gRPC service: read and written by hand.
 
-Numbers are not copied when a message is read, and once when it is written. Everything is checked before anything is
+Numbers are not copied when a message is read or written. Everything is checked before anything is
 made of it; what a Fluid machine can't take is not written.
 """
 
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pstranspile.net.values import MOST_DIMS, WireError
+from pstranspile.net.values import MOST_DIMS, Bytes, WireError
 from pstranspile.values import LoDTensor, SelectedRows
 
 LOD_TENSOR, SELECTED_ROWS = 0, 1
@@ -125,9 +125,9 @@ _FIELDS: dict[int, tuple[str, int, Callable[[_Reader], Any]]] = {
 }
 
 
-def read_variable(data: bytes) -> VariableMessage:
+def read_variable(data: Bytes) -> VariableMessage:
     """The fields of a message. Raises WireError if it is not one; its numbers are checked by `value_of`."""
-    reader = _Reader(memoryview(data))
+    reader = _Reader(memoryview(data).toreadonly())
     fields: dict[str, Any] = {}
     dims: list[int] = []
     lod: list[tuple[int, ...]] = []
@@ -222,14 +222,22 @@ def with_value(message: VariableMessage, value: Any) -> VariableMessage:
     )  # fmt: skip
 
 
-def write_variable(message: VariableMessage) -> bytes:
-    """The bytes of a message. The fields before the numbers come first, as Fluid's reader wants them."""
-    pieces: list[Any] = list(_head(message))
+def pieces_of(message: VariableMessage) -> list[Bytes]:
+    """The bytes of a message, in pieces, of which the numbers are one. The fields before the numbers come first, as
+    Fluid's reader wants them.
+    """
+    head = b"".join(_head(message))
+    pieces: list[Bytes] = [head]
     if message.dims or message.numbers:
-        pieces += [_tag(_SERIALIZED, _LENGTH), _varint(len(message.numbers)), message.numbers]
+        pieces = [head + _tag(_SERIALIZED, _LENGTH) + _varint(len(message.numbers)), message.numbers]
     if message.kind == SELECTED_ROWS:
-        pieces += [_tag(_ROWS, _LENGTH), _varint(len(message.rows)), message.rows]
-    return b"".join(pieces)
+        pieces += [_tag(_ROWS, _LENGTH) + _varint(len(message.rows)), message.rows]
+    return pieces
+
+
+def write_variable(message: VariableMessage) -> bytes:
+    """The bytes of a message."""
+    return b"".join(pieces_of(message))
 
 
 def write_value(message: VariableMessage, value: Any) -> bytes:

@@ -1,6 +1,6 @@
 """A server for trainers of Fluid: the calls of Fluid's gRPC service become messages of the job's trainers.
 
-A call that a server answers later waits in a thread of its own; a gradient and a barrier are answered at once. What a
+A gradient and a barrier are answered at once; a call that asks for something is answered when the server does. What a
 trainer does not say of itself, which one it is, the connection tells: a trainer makes all its calls on one, and most of
 them bring its number.
 """
@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from queue import SimpleQueue
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from pstranspile.ir.types import VarKind
+from pstranspile.net.calls import Caller, CallRefused, CallService
 from pstranspile.net.fluid_calls import (
     BATCH_BARRIER_NAME,
     COMPLETE_NAME,
@@ -31,11 +32,11 @@ from pstranspile.net.fluid_calls import (
     require_room,
     require_saving,
 )
-from pstranspile.net.fluid_message import DTYPES, VariableMessage, read_variable, value_of, write_value
+from pstranspile.net.fluid_message import DTYPES, VariableMessage, pieces_of, read_variable, value_of, with_value
+from pstranspile.net.loop import CALL, Event
 from pstranspile.net.peer import Peer
 from pstranspile.net.site import Site
-from pstranspile.net.transport import CALL, Caller, CallRefused, CallService, Event
-from pstranspile.net.values import WireError
+from pstranspile.net.values import Bytes, WireError
 from pstranspile.run.cluster.message import (
     CHECKPOINT,
     COMPLETE,
@@ -60,31 +61,28 @@ MOST_TOLD = 100
 class _Call:
     """A call, from when it has come to its answer."""
 
-    def __init__(self, method: str, message: VariableMessage, value: Any, address: str):
+    def __init__(self, method: str, message: VariableMessage, value: Any, caller: Caller, number: int):
         self.method = method
         self.message = message
         self.value = value
-        self.address = address
+        self.caller = caller
+        self.number = number
         self.peer: Peer | None = None
         self.slot = -1
-        self._answer: SimpleQueue[tuple[Any, CallRefused | None]] = SimpleQueue()
 
-    def answer(self, value: Any = None, problem: CallRefused | None = None) -> None:
-        """Ends the waiting."""
-        self._answer.put((value, problem))
-
-    def wait(self) -> bytes:
-        """The bytes of the answer; none where Fluid wants no value. Raises CallRefused."""
-        value, problem = self._answer.get()
-        if problem is not None:
-            raise problem
-        if value is None:
-            return b""
+    def answer(self, value: Any = None) -> None:
+        """Sends the answer; one without bytes where Fluid wants no value."""
         name = self.message.out_varname or self.message.varname
         try:
-            return write_value(VariableMessage(name), value)
-        except WireError as wrong:
-            raise CallRefused(INVALID, str(wrong)) from None
+            pieces = [] if value is None else pieces_of(with_value(VariableMessage(name), value))
+        except WireError as problem:
+            self.refuse(CallRefused(INVALID, str(problem)))
+            return
+        self.caller.answer(self.number, pieces)
+
+    def refuse(self, problem: CallRefused) -> None:
+        """Sends why there is no answer."""
+        self.caller.refuse(self.number, problem)
 
 
 class FluidService:
@@ -102,13 +100,10 @@ class FluidService:
         """What each trainer has sent of its step."""
         self._rows = {index: self._rows_of(index) for index in self.trainers}
         self._waiting: dict[int, _Call] = {}
-        self._open: set[_Call] = set()
-        """The calls that are not answered yet."""
         variables = sum(len(block.vars) for block in server.main.blocks)
         self._most = len(self.trainers) * (variables + 4)
         """How many calls may wait at once."""
         self._slots = self._refused = 0
-        self._closed = False
         self._handlers: dict[str, Callable[[_Call], None]] = {
             "SendVariable": self._send,
             "GetVariable": self._get,
@@ -120,65 +115,50 @@ class FluidService:
 
     def service(self) -> CallService:
         """The methods that trainers call."""
-        methods = {name: self._method(name) for name in self._handlers}
-        return CallService(SERVICE, methods, self._most)
+        methods = {name: partial(self._come, name) for name in self._handlers}
+        return CallService(SERVICE, methods, self._most, self._lost)
 
     def close(self) -> None:
         """Nobody is answered any more."""
-        self._closed = True
-        for call in list(self._open):
-            call.answer(problem=self._over())
+        for call in self._waiting.values():
+            call.refuse(CallRefused("UNAVAILABLE", f"{self.server.name} has ended"))
+        self._waiting.clear()
 
-    def _over(self) -> CallRefused:
-        return CallRefused("UNAVAILABLE", f"{self.server.name} has ended")
+    def _come(self, method: str, caller: Caller, number: int, data: Bytes) -> None:
+        """A call has come; it is taken when the machines have their turn."""
+        self.site.events.put(Event(CALL, None, action=lambda: self._take(method, caller, number, data)))
 
-    # threads of calls
-
-    def _method(self, name: str) -> Callable[[bytes, Caller], bytes]:
-        def answer(data: bytes, caller: Caller) -> bytes:
-            try:
-                message = read_variable(data)
-                value = value_of(message) if message.dims or len(message.numbers) else None
-            except WireError as problem:
-                raise CallRefused(INVALID, str(problem)) from None
-            call = _Call(name, message, value, caller.address)
-            if len(self._open) >= self._most:
-                raise CallRefused("RESOURCE_EXHAUSTED", f"{self._most} calls wait for {self.server.name} already")
-            self._open.add(call)
-            if self._closed:
-                raise self._over()
-            caller.at_end(lambda: self._later(lambda: self._lost(call)))
-            self._later(lambda: self._take(call))
-            try:
-                return call.wait()
-            finally:
-                self._open.discard(call)
-
-        return answer
-
-    def _later(self, action: Callable[[], object]) -> None:
-        self.site.events.put(Event(CALL, None, action=action))
-
-    # the thread of the machines
-
-    def _take(self, call: _Call) -> None:
+    def _take(self, method: str, caller: Caller, number: int, data: Bytes) -> None:
+        name = "what is no message"
         try:
+            message = read_variable(data)
+            name = message.varname
+            value = value_of(message) if message.dims or len(message.numbers) else None
             if self.server.mode == 3:
                 raise CallRefused("UNIMPLEMENTED", f"{self.server.name} serves no Fluid trainers in a geo job")
-            self._handlers[call.method](call)
-        except CallRefused as problem:
-            told = f"{call.method} of {call.message.varname} from {call.address} is refused: {problem}"
+            if len(self._waiting) >= self._most:
+                raise CallRefused("RESOURCE_EXHAUSTED", f"{self._most} calls wait for {self.server.name} already")
+            self._handlers[method](_Call(method, message, value, caller, number))
+        except (WireError, CallRefused) as problem:
+            refusal = problem if isinstance(problem, CallRefused) else CallRefused(INVALID, str(problem))
+            caller.refuse(number, refusal)
             self._refused += 1
             if self._refused <= MOST_TOLD:
+                told = f"{method} of {name} from {caller.address} is refused: {refusal}"
                 print(f"pstranspile start: {self.server.name}: {told}", file=sys.stderr)
-            call.answer(problem=problem)
 
-    def _lost(self, call: _Call) -> None:
+    def _lost(self, caller: Caller, number: int) -> None:
         """A caller has given up waiting: its process has ended, or aborts."""
-        if call.peer is not None and self._waiting.pop(call.slot, None) is not None:
-            print(f"pstranspile start: {self.server.name}: {call.peer.role} is gone", file=sys.stderr)
-            self.site.give_up(call.peer)
-            call.answer()
+        self.site.events.put(Event(CALL, None, action=lambda: self._forget(caller, number)))
+
+    def _forget(self, caller: Caller, number: int) -> None:
+        for slot, call in self._waiting.items():
+            if call.caller is caller and call.number == number:
+                del self._waiting[slot]
+                assert call.peer is not None
+                print(f"pstranspile start: {self.server.name}: {call.peer.role} is gone", file=sys.stderr)
+                self.site.give_up(call.peer)
+                return
 
     def _send(self, call: _Call) -> None:
         name = call.message.varname
@@ -290,18 +270,20 @@ class FluidService:
 
     def _trainer_of(self, call: _Call) -> Peer:
         """The trainer on whose connection a call comes. Raises CallRefused."""
-        known = self._by_address.get(call.address)
+        address = call.caller.address
+        known = self._by_address.get(address)
         if known is None:
             named = call.method != "PrefetchVariable" and call.message.varname not in _ANONYMOUS
             known = self._named(call.message.trainer_id) if named else self._guess()
             self._by_address = {a: index for a, index in self._by_address.items() if index != known}
-            self._by_address[call.address] = known
+            self._by_address[address] = known
         peer = self.trainers[known]
         if peer.left:
             raise CallRefused(LATER, f"{peer.role} has left, or was given up")
         if peer.incarnation:
             raise CallRefused("ALREADY_EXISTS", f"{peer.role} is here already, as a process of its own")
         peer.takes = self._answer
+        call.caller.known = True
         return peer
 
     def _named(self, index: int) -> int:

@@ -1,4 +1,4 @@
-"""Whether the library that frames travel with is there."""
+"""Whether the library is there with which servers of Fluid are called."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ from pstranspile.ir.diagnostics import DiagnosticError, error
 def require_grpc() -> None:
     """Raises DiagnosticError if grpcio is not installed."""
     if find_spec("grpc") is None:
-        message = "processes talk by gRPC, which is not installed; get it with: pip install 'pstranspile[cluster]'"
+        message = "servers of Fluid are called by gRPC, which is not installed: pip install 'pstranspile[cluster]'"
         raise DiagnosticError([error("start-library", message)])

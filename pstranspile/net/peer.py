@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from pstranspile.net.frames import ALIVE, ASK, EMPTY_BODY, MESSAGES, Body, Header, frame, json_body
+from pstranspile.net.values import Bytes
 from pstranspile.run.cluster.message import Message
 
 
@@ -21,8 +22,8 @@ class Connection(Protocol):
     known: bool
     """Whether the other side has been let in. Before, it may say nothing but a greeting."""
 
-    def send(self, data: bytes) -> None:
-        """Hands a frame to the connection, which sends it when it can; nothing happens if it is closed."""
+    def send(self, data: Sequence[Bytes]) -> None:
+        """Hands over the pieces of a frame, which are sent when they can be; nothing happens if it is closed."""
         ...
 
     def close(self) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from pstranspile.net.fluid_client import FluidClient
+from pstranspile.net.calls import CallService
 from pstranspile.net.fluid_service import FluidService
 from pstranspile.net.joining import Doorkeeper, rejoin
 from pstranspile.net.parts import Parts, read_part, take_server, take_trainer
@@ -17,12 +17,15 @@ from pstranspile.net.state import StateKeeper
 from pstranspile.net.status import DONE, SERVING, TRAINING, WAITING, StatusPipe
 from pstranspile.net.terms import Refused, Terms
 from pstranspile.net.tls import Credentials
-from pstranspile.net.transport import CallService, Dialer, Listener
+from pstranspile.net.transport import Dialer, Listener
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.communicators.companion import Companion
 from pstranspile.run.cluster.report import sentence
 from pstranspile.run.cluster.server import Server
 from pstranspile.run.cluster.trainer import Trainer
+
+if TYPE_CHECKING:
+    from pstranspile.net.fluid_client import FluidClient
 
 
 class Place(NamedTuple):
@@ -79,7 +82,7 @@ def play_server(
     else:
         site.on_turn = lambda: _all_durable(site)
     fluid = FluidService(site, server) if place.fluid else None
-    listener = _listen(site, place, None if fluid is None else fluid.service())
+    _listen(site, place, None if fluid is None else fluid.service())
     tell(state=SERVING)
     site.show_signs_of_life()
     done = False
@@ -102,7 +105,7 @@ def play_server(
             done = True
     finally:
         site.say_goodbye(done)
-        for closing in (fluid, recording, listener):
+        for closing in (fluid, recording, site.events):
             if closing is not None:
                 closing.close()
 
@@ -111,7 +114,7 @@ def _listen(site: Site, place: Place, service: CallService | None = None) -> Lis
     address = place.addresses[site.role]
     shown = None if place.credentials is None else place.credentials.listening
     try:
-        return Listener(address, site.events, 2 * len(site.peers) + 4, shown, service)
+        return Listener(address, site.events, shown, service)
     except OSError as problem:
         raise Refused(f"it can't listen at {address}: {problem}") from None
 
@@ -160,6 +163,8 @@ def play_trainer(
     dialers = {target: Dialer(place.addresses[target], site.events, shown) for target in targets}
     site.dial = lambda target: dialers[target].dial()
     if place.fluid:
+        from pstranspile.net.fluid_client import FluidClient
+
         site.on_foreign = lambda peer: strangers.append(FluidClient(site, peer, place.addresses[peer.role]))
     site.patience = place.patience
     site.on_turn = lambda: _all_durable(site)
@@ -198,7 +203,7 @@ def play_trainer(
             done = True
     finally:
         site.say_goodbye(done)
-        for closing in (*dialers.values(), *strangers, recording, listener):
+        for closing in (*strangers, recording, site.events):
             if closing is not None:
                 closing.close()
 

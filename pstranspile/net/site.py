@@ -11,7 +11,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from queue import Empty, SimpleQueue
+from queue import Empty
 from threading import Event as Flag
 from threading import Thread
 from typing import Any
@@ -35,11 +35,11 @@ from pstranspile.net.frames import (
     read_json,
     read_messages,
 )
+from pstranspile.net.loop import CLOSED, FOREIGN, FRAME, Event, Loop
 from pstranspile.net.part import Part
 from pstranspile.net.peer import Connection, Peer
 from pstranspile.net.terms import Objection, Refused, Terms, number_of
-from pstranspile.net.transport import CLOSED, FOREIGN, FRAME, OPENED, Event, Events
-from pstranspile.net.values import WireError
+from pstranspile.net.values import Bytes, WireError
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.message import Message
 from pstranspile.run.cluster.network import Waiting
@@ -60,13 +60,12 @@ class Site:
         role: str,
         terms: Terms,
         *,
-        events: Events | None = None,
         clock: Callable[[], float] = time.monotonic,
     ):
         self.cluster = cluster
         self.role = role
         self.terms = terms
-        self.events: Events = SimpleQueue() if events is None else events
+        self.events = Loop()
         self.incarnation = secrets.token_hex(8)
         self.answer: Callable[[Peer, Mapping[str, Any]], Mapping[str, Any]] = lambda peer, question: {}
         self.joins: int | None = None
@@ -131,7 +130,7 @@ class Site:
             try:
                 self._handle(self.events.get(timeout=TICK))
                 while not self.events.empty():
-                    self._handle(self.events.get())
+                    self._handle(self.events.get(0.0))
             except Empty:
                 self._nothing_came()
             self._look_at_the_clock()
@@ -171,7 +170,7 @@ class Site:
             self._met_foreign(connection)
         elif event.action is not None:
             event.action()
-        elif event.what != OPENED and self.on_event is not None:
+        elif self.on_event is not None:
             self.on_event(event)
 
     def _drop(self, connection: Connection, problem: WireError) -> None:
@@ -246,7 +245,7 @@ class Site:
         }
         connection.send(frame(Header(HELLO, 0, 0, 0), json_body(fields)))
 
-    def _take(self, connection: Connection, data: bytes) -> None:
+    def _take(self, connection: Connection, data: Bytes) -> None:
         header = read_header(data)
         peer = self._by_connection.get(connection)
         if peer is None:
@@ -356,7 +355,7 @@ class Site:
 
     # messages
 
-    def _take_messages(self, peer: Peer, header: Header, data: bytes) -> None:
+    def _take_messages(self, peer: Peer, header: Header, data: Bytes) -> None:
         if header.number <= peer.received:
             return
         if header.number != peer.received + 1:

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from pstranspile.net.frames import Body, body_of
+from pstranspile.net.frames import body_of
+from pstranspile.net.loop import WRITTEN, Event
 from pstranspile.net.peer import Unconfirmed
 from pstranspile.net.site import Site
-from pstranspile.net.transport import WRITTEN, Event
 from pstranspile.run.cluster.faults.snapshot_files import read_snapshot, write_snapshot
 from pstranspile.run.cluster.faults.snapshots import Snapshot, restore, take_snapshot
 from pstranspile.run.cluster.server import Server
@@ -145,7 +145,7 @@ class StateKeeper:
         peers = {
             role: {
                 **{name: copy(getattr(peer, name)) for name in _OF_PEERS},
-                "frames": [np.frombuffer(_bytes(item.body), "uint8") for item in peer.unconfirmed],
+                "frames": [np.frombuffer(item.body.data, "uint8") for item in peer.unconfirmed],
             }
             for role, peer in self.site.peers.items()
         }
@@ -159,7 +159,3 @@ class StateKeeper:
         snapshot = take_snapshot(self.server, {})
         own = {_PEERS: peers, _IN: links_in, _OUT: links_out, _ANNOUNCED: list(self.server.announced)}
         return snapshot._replace(state={**snapshot.state, **own})
-
-
-def _bytes(body: Body) -> bytes:
-    return b"".join(body.buffers)

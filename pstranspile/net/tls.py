@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location
@@ -15,27 +16,32 @@ AUTHORITY, CERTIFICATE, KEY = "ca.crt", "tls.crt", "tls.key"
 
 
 class Credentials(NamedTuple):
-    """What gRPC needs to listen, and to call; both sides show a certificate."""
+    """What is needed to listen, and to call; both sides show a certificate."""
 
-    listening: Any
-    calling: Any
+    listening: ssl.SSLContext
+    calling: ssl.SSLContext
 
 
 def read_credentials(folder: str) -> Credentials:
     """The certificates in a folder. Raises DiagnosticError."""
-    import grpc  # pyright: ignore[reportMissingTypeStubs]
+    for name in (AUTHORITY, CERTIFICATE, KEY):
+        _require_readable(Path(folder, name))
+    listening, calling = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    listening.verify_mode = ssl.CERT_REQUIRED
+    for context in (listening, calling):
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        try:
+            context.load_verify_locations(str(Path(folder, AUTHORITY)))
+            context.load_cert_chain(str(Path(folder, CERTIFICATE)), str(Path(folder, KEY)))
+        except ssl.SSLError as problem:
+            message = f"the certificates can't be used: {problem.reason}"
+            raise DiagnosticError([error("start-tls", message, Location(folder))]) from None
+    return Credentials(listening, calling)
 
-    library: Any = grpc
-    authority, certificate, key = (_read(Path(folder, name)) for name in (AUTHORITY, CERTIFICATE, KEY))
-    return Credentials(
-        library.ssl_server_credentials([(key, certificate)], authority, require_client_auth=True),
-        library.ssl_channel_credentials(authority, key, certificate),
-    )
 
-
-def _read(path: Path) -> bytes:
+def _require_readable(path: Path) -> None:
     try:
-        return path.read_bytes()
+        path.read_bytes()
     except OSError as problem:
         message = f"can't be read: {problem.strerror}; --tls DIR holds {AUTHORITY}, {CERTIFICATE} and {KEY}"
         raise DiagnosticError([error("start-tls", message, Location(str(path)))]) from None

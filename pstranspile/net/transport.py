@@ -1,268 +1,278 @@
-"""How frames travel: streams of gRPC, one for each pair of processes that talk.
+"""How frames travel: a socket for each pair of processes that talk.
 
-Threads of the library only move bytes: whatever happens on a connection becomes an event in a queue, which one thread,
-that of the process's machines, takes from.
+A port takes both those who send frames and machines of Fluid, which speak gRPC: the first bytes tell who has come.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from queue import Empty, SimpleQueue
-from threading import Lock, Thread
-from typing import Any, NamedTuple, TypeAlias
+import socket
+from collections.abc import Sequence
+from contextlib import suppress
+from errno import EINPROGRESS
+from os import strerror
+from time import monotonic
+from typing import Any
 
-import grpc  # pyright: ignore[reportMissingTypeStubs]
-
-from pstranspile.net.frames import MOST_GREETING
-from pstranspile.net.peer import Connection
-
-METHOD = "/pstranspile.Cluster/Stream"
-"""The one method of the service: frames in both directions."""
-
-_OPTIONS = [
-    ("grpc.max_send_message_length", -1),
-    ("grpc.max_receive_message_length", -1),
-    ("grpc.so_reuseport", 1),
-    ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.min_reconnect_backoff_ms", 200),
-    ("grpc.max_reconnect_backoff_ms", 2000),
-    ("grpc.initial_reconnect_backoff_ms", 100),
-]
-
-OPENED, FRAME, CLOSED, FOREIGN, WRITTEN, CALL = "opened", "frame", "closed", "foreign", "written", "call"
-"""What events are about: a connection is there, a frame has come, a connection is over; who was called speaks another
-protocol; a state has been written; a call of another protocol has come, or is over.
-"""
-
+from pstranspile.net.calls import CallService
+from pstranspile.net.channel import Channel, tune
+from pstranspile.net.frames import HEADER_SIZE, MAGIC, MOST_GREETING, read_size
+from pstranspile.net.http2 import PREFACE, Http2
+from pstranspile.net.loop import CLOSED, FOREIGN, FRAME, READ, Event, Loop
+from pstranspile.net.values import Bytes, WireError
 
 MOST_STRANGERS, PATIENCE = 16, 10.0
 """Connections on which nobody has been let in yet, and how many seconds each may last."""
 
-
-class Event(NamedTuple):
-    """Something that happened outside of the machines. `data` is a frame, `reason` why a connection is over, `action`
-    what is to be done about a call.
-    """
-
-    what: str
-    connection: Connection | None
-    data: bytes = b""
-    reason: str = ""
-    action: Callable[[], object] | None = None
+BACKLOG = 128
 
 
-Events: TypeAlias = "SimpleQueue[Event]"
+def place_of(address: str) -> tuple[str, int]:
+    """The host and port of an address `host:port`. Raises OSError for another text."""
+    host, _, port = address.rpartition(":")
+    if not port.isdecimal():
+        raise OSError(f"{address} is no host:port")
+    return host.strip("[]"), int(port)
 
 
-class CallRefused(Exception):
-    """A call that is not answered; `status` is a name of a status of gRPC."""
+class Frames:
+    """A connection on which frames come and go; `known` is set once the other side has been let in."""
 
-    def __init__(self, status: str, reason: str):
-        super().__init__(reason)
-        self.status = status
-
-
-class Caller(NamedTuple):
-    """Who makes a call: the address of its end of the connection; `at_end` has something done when the call is over."""
-
-    address: str
-    at_end: Callable[[Callable[[], None]], object]
-
-
-class CallService(NamedTuple):
-    """A service beside the streams: what answers each method's calls, from the bytes of the request and the caller.
-
-    `threads`: how many calls may wait for their answers at once. What answers may raise CallRefused.
-    """
-
-    name: str
-    methods: Mapping[str, Callable[[bytes, Caller], bytes]]
-    threads: int
-
-
-class _Queued:
-    """A connection whose frames are taken from a queue by a thread of the library.
-
-    `known` is set once the other side has been let in.
-    """
-
-    def __init__(self, address: str, known: bool = True):
+    def __init__(self, events: Loop, address: str, known: bool):
         self.address = address
         self.known = known
-        self._frames: SimpleQueue[bytes | None] = SimpleQueue()
-        self.closed = False
+        self.channel: Channel | None = None
+        self._events = events
+        self._head = bytearray(HEADER_SIZE)
+        self._data = self._head
+        self._view = memoryview(self._head)
+        self._at = 0
+        self._frames = 0
+        self._broken = False
+        """Whether what comes is no frame any more."""
 
-    def send(self, data: bytes) -> None:
-        """Hands a frame over."""
-        if not self.closed:
-            self._frames.put(data)
+    def send(self, data: Sequence[Bytes]) -> None:
+        """Sends a frame; nothing happens if the connection is closed."""
+        if self.channel is not None:
+            self.channel.send(data)
 
     def close(self) -> None:
         """Ends the connection once everything is sent."""
-        if not self.closed:
-            self.closed = True
-            self._frames.put(None)
+        if self.channel is not None:
+            self.channel.close()
 
-    def frames(self, patience: float | None = None) -> Iterator[bytes]:
-        """The frames to send, until the connection is closed, or has been for `patience` seconds with a stranger."""
-        while True:
+    def room(self) -> memoryview:
+        """Where the next bytes go."""
+        return memoryview(bytearray(1 << 16)) if self._broken else self._view[self._at :]
+
+    def came(self, size: int) -> bool:
+        """So many bytes have been put there; gives whether a frame is complete."""
+        if self._broken:
+            return True
+        self._at += size
+        if self._at < len(self._data):
+            return False
+        if self._data is self._head:
             try:
-                data = self._frames.get(timeout=None if self.known else patience)
-            except Empty:
-                if self.known:
-                    continue
-                return
-            if data is None:
-                return
-            yield data
+                self._begin_body(read_size(self._head))
+            except WireError:
+                self._broken = True  # who takes the event says so to the other side
+                self._events.put(Event(FRAME, self, self._head))
+                return True
+            if self._at < len(self._data) or self._broken:
+                return self._broken
+        data, self._data, self._at = self._data, self._head, 0
+        self._view = memoryview(self._head)
+        self._frames += 1
+        self._events.put(Event(FRAME, self, data))
+        return True
+
+    def _begin_body(self, size: int) -> None:
+        if not self.known and (self._frames or size > MOST_GREETING):
+            self._broken = True
+            self.close()
+            self._events.put(Event(CLOSED, self, reason="a stranger says more than a greeting"))
+            return
+        self._data = bytearray(size)
+        self._data[:HEADER_SIZE] = self._head
+        self._view = memoryview(self._data)
+
+    def ended(self, reason: str) -> None:
+        """The connection is over."""
+        self._events.put(Event(CLOSED, self, reason=reason))
+
+
+class _Newcomer:
+    """Somebody who has come to a port, and whose first bytes are not here yet."""
+
+    def __init__(self, events: Loop, sock: Any, address: str, service: CallService, context: Any):
+        self._events = events
+        self._service = service
+        self._first = bytearray(len(MAGIC))
+        self._at = 0
+        self.stranger: _Newcomer | Frames | Http2 = self
+        self.known = False
+        self.since = monotonic()
+        self.channel = Channel(events, sock, address, self)
+        if context is not None:
+            self.channel.guard(context, server=True)
+
+    def room(self) -> memoryview:
+        """Where the first bytes go."""
+        return memoryview(self._first)[self._at :]
+
+    def came(self, size: int) -> bool:
+        """So many of the first bytes are here. Raises WireError if they are nobody's."""
+        self._at += size
+        if self._at < len(self._first):
+            return False
+        reading: Frames | Http2
+        first = bytes(self._first)
+        if first == MAGIC:
+            reading = Frames(self._events, self.channel.address, known=False)
+            reading.channel = self.channel
+        elif first == PREFACE[: len(MAGIC)]:
+            reading = Http2(self.channel, self._service)
+        else:
+            raise WireError("the first bytes are of no protocol that is spoken here")
+        self.channel.reading = self.stranger = reading
+        reading.room()[: len(MAGIC)] = self._first
+        reading.came(len(MAGIC))
+        return False
+
+    def ended(self, reason: str) -> None:
+        """Nobody has come after all."""
 
 
 class Listener:
-    """A port on which other processes come; `address` as host:port. Raises OSError if it can't be listened on."""
+    """A port on which others come; `address` as host:port. Raises OSError if it can't be listened on.
 
-    def __init__(
-        self,
-        address: str,
-        events: Events,
-        connections: int,
-        credentials: Any = None,
-        service: CallService | None = None,
-    ):
+    `context` has both sides show certificates; `service` answers those who speak gRPC.
+    """
+
+    def __init__(self, address: str, events: Loop, context: Any = None, service: CallService | None = None):
         self._events = events
-        self._strangers: list[_Queued] = []
-        self._lock = Lock()
-        threads = connections + MOST_STRANGERS + 2 + (0 if service is None else service.threads)
-        pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="stream")
-        library: Any = grpc
-        self._server = library.server(pool, options=_OPTIONS)
-        handler = library.stream_stream_rpc_method_handler(self._serve)
-        self._server.add_generic_rpc_handlers(
-            [library.method_handlers_generic_handler("pstranspile.Cluster", {"Stream": handler})]
-        )
-        if service is not None:
-            methods = {
-                name: library.unary_unary_rpc_method_handler(_answering(answer))
-                for name, answer in service.methods.items()
-            }
-            self._server.add_generic_rpc_handlers([library.method_handlers_generic_handler(service.name, methods)])
+        self._context = context
+        self._service = CallService("", {}, 0) if service is None else service
+        self._newcomers: list[_Newcomer] = []
+        host, port = place_of(address)
+        family, kind, number, _, target = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        self._sock = socket.socket(family, kind, number)
         try:
-            if credentials is None:
-                port = self._server.add_insecure_port(address)
-            else:
-                port = self._server.add_secure_port(address, credentials)
-        except RuntimeError as problem:
-            raise OSError(str(problem)) from None
-        if not port:
-            raise OSError(f"{address} can't be listened on")
-        self.port = port
-        self._server.start()
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with suppress(OSError, AttributeError):  # a system without it
+                self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            self._sock.bind(target)
+            self._sock.listen(BACKLOG)
+        except OSError:
+            self._sock.close()
+            raise
+        self._sock.setblocking(False)
+        events.watch(self._sock, self, READ)
 
-    def _stranger(self, address: str) -> _Queued:
-        """A connection of which nothing is known yet. There are so many of them; the oldest one has to go."""
-        connection = _Queued(address, known=False)
-        with self._lock:
-            self._strangers = [one for one in self._strangers if not (one.known or one.closed)]
-            self._strangers.append(connection)
-            oldest = self._strangers[0] if len(self._strangers) > MOST_STRANGERS else None
-        if oldest is not None:
-            oldest.close()
-        return connection
-
-    def _serve(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
-        connection = self._stranger(str(context.peer()))
-
-        def read() -> None:
-            reason = "the other side has ended it"
-            greeted = False
+    def handle(self) -> None:
+        """Somebody has come."""
+        for _ in range(BACKLOG):
             try:
-                for data in requests:
-                    if not connection.known and (greeted or len(data) > MOST_GREETING):
-                        reason = "a stranger says more than a greeting"
-                        break
-                    greeted = True
-                    self._events.put(Event(FRAME, connection, data))
-            except Exception as problem:
-                reason = type(problem).__name__
-            self._events.put(Event(CLOSED, connection, reason=reason))
-            connection.close()
+                sock, place = self._sock.accept()
+            except OSError:
+                return
+            tune(sock)
+            self._keep_few()
+            address = f"{place[0]}:{place[1]}"
+            self._newcomers.append(_Newcomer(self._events, sock, address, self._service, self._context))
 
-        self._events.put(Event(OPENED, connection))
-        Thread(target=read, daemon=True).start()
-        yield from connection.frames(PATIENCE)
-        connection.close()
+    def _keep_few(self) -> None:
+        """There are so many connections on which nobody has been let in; the oldest one has to go."""
+        self._newcomers = [one for one in self._newcomers if not (one.stranger.known or one.channel.closed)]
+        if len(self._newcomers) >= MOST_STRANGERS:
+            self._newcomers.pop(0).channel.abandon()
+
+    def look(self, now: float) -> None:
+        """Nobody is a stranger for long."""
+        for one in self._newcomers:
+            if not one.stranger.known and now - one.since > PATIENCE:
+                one.channel.close()
 
     def close(self) -> None:
-        """Stops listening, once what was handed over is sent."""
-        self._server.stop(1.0).wait(2.0)
+        """Nobody is let in any more."""
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Nobody is let in any more."""
+        self._events.forget(self._sock)
+        self._sock.close()
+
+
+class _Called:
+    """The first bytes from who was called, which tell what protocol is spoken there."""
+
+    def __init__(self, frames: Frames, events: Loop):
+        self.frames = frames
+        self._events = events
+        self._first = bytearray(len(MAGIC))
+        self._at = 0
+
+    def room(self) -> memoryview:
+        """Where the first bytes go."""
+        return memoryview(self._first)[self._at :]
+
+    def came(self, size: int) -> bool:
+        """So many of the first bytes are here."""
+        self._at += size
+        if self._at < len(self._first):
+            return False
+        channel = self.frames.channel
+        assert channel is not None
+        if bytes(self._first) != MAGIC:
+            channel.close()
+            self._events.put(Event(FOREIGN, self.frames, reason="another protocol is spoken there"))
+            return True
+        channel.reading = self.frames
+        self.frames.room()[: len(MAGIC)] = self._first
+        return self.frames.came(len(MAGIC))
+
+    def ended(self, reason: str) -> None:
+        """The connection is over, or has not come about."""
+        self.frames.ended(reason)
 
 
 class Dialer:
-    """Goes to another process, again and again; every connection begins with the event that it is opened."""
+    """Goes to another process, again and again; events tell what becomes of it."""
 
-    def __init__(self, address: str, events: Events, credentials: Any = None):
+    def __init__(self, address: str, events: Loop, context: Any = None):
         self.address = address
         self._events = events
-        self._credentials = credentials
-        self._channel: Any = None
+        self._context = context
+        self._frames: Frames | None = None
+        self._tries = 0
 
-    def dial(self) -> Connection:
-        """Begins a connection; whether it comes about, events tell. An earlier one is over."""
+    def dial(self) -> Frames:
+        """Begins a connection; an earlier one is over."""
         self.close()
-        self._channel = open_channel(self.address, self._credentials)
-        connection = _Queued(self.address)
-        call = self._channel.stream_stream(METHOD)(connection.frames(), wait_for_ready=True)
-
-        def read() -> None:
-            what = CLOSED
-            try:
-                for data in call:
-                    self._events.put(Event(FRAME, connection, data))
-                reason = "the other side has ended it"
-            except (grpc.RpcError, ValueError) as problem:  # ValueError: the channel was closed
-                reason = reason_of(problem)
-                if _status(problem) == "UNIMPLEMENTED":
-                    what = FOREIGN
-            self._events.put(Event(what, connection, reason=reason))
-            connection.close()
-
-        Thread(target=read, daemon=True).start()
-        return connection
+        frames = self._frames = Frames(self._events, self.address, known=True)
+        host, port = place_of(self.address)
+        try:
+            places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            family, kind, number, _, target = places[self._tries % len(places)]
+            self._tries += 1
+            sock = socket.socket(family, kind, number)
+        except OSError as problem:
+            frames.ended(str(problem))
+            return frames
+        tune(sock)
+        if (failed := sock.connect_ex(target)) not in (0, EINPROGRESS):
+            sock.close()
+            frames.ended(strerror(failed))
+            return frames
+        frames.channel = Channel(self._events, sock, self.address, _Called(frames, self._events), connecting=True)
+        if self._context is not None:
+            frames.channel.guard(self._context, server=False, name=host)
+        return frames
 
     def close(self) -> None:
         """Ends the connection."""
-        if self._channel is not None:
-            self._channel.close()
-            self._channel = None
-
-
-def _answering(answer: Callable[[bytes, Caller], bytes]) -> Callable[[bytes, Any], bytes]:
-    library: Any = grpc
-
-    def handle(request: bytes, context: Any) -> bytes:
-        try:
-            return answer(request, Caller(str(context.peer()), context.add_callback))
-        except CallRefused as problem:
-            context.abort(getattr(library.StatusCode, problem.status), str(problem))
-            raise
-
-    return handle
-
-
-def open_channel(address: str, credentials: Any = None) -> Any:
-    """A channel of gRPC to an address (host:port)."""
-    library: Any = grpc
-    if credentials is None:
-        return library.insecure_channel(address, options=_OPTIONS)
-    return library.secure_channel(address, credentials, options=_OPTIONS)
-
-
-def _status(problem: Any) -> str:
-    return problem.code().name if hasattr(problem, "code") else "CANCELLED"
-
-
-def reason_of(problem: Any) -> str:
-    """Why a call was over, to tell a person."""
-    details = problem.details() if hasattr(problem, "details") else "this side has ended it"
-    status = _status(problem).lower()
-    return f"{status}: {details}" if details else status
+        if self._frames is not None:
+            self._frames.close()
+            self._frames = None

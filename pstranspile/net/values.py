@@ -5,15 +5,18 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from math import prod
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
 from pstranspile.run.cluster.collective import Part
 from pstranspile.values import LoDTensor, SelectedRows
 
-Buffers = list[Any]
+Buffers: TypeAlias = "list[Any]"
 """Pieces of a frame, in order: bytes and views of arrays."""
+
+Bytes: TypeAlias = "bytes | bytearray | memoryview"
+"""What has come."""
 
 ALIGNMENT = 16
 """Where the numbers of an array may begin, in bytes from the start of a frame."""
@@ -130,8 +133,8 @@ _WRITERS: dict[type, Callable[[Writer, Any], None]] = {
 class Reader:
     """Reads a frame's pieces one after the other; every length is checked before anything is made of it."""
 
-    def __init__(self, data: bytes, at: int = 0):
-        self.data = data
+    def __init__(self, data: Bytes, at: int = 0):
+        self.data = memoryview(data).toreadonly()
         self.at = at
 
     def take(self, size: int) -> int:
@@ -150,7 +153,7 @@ class Reader:
         (size,) = self.unpack(_U32)
         start = self.take(size)
         try:
-            return self.data[start : self.at].decode()
+            return str(self.data[start : self.at], "utf-8")
         except UnicodeDecodeError:
             raise WireError(f"the text at byte {start} is no UTF-8") from None
 

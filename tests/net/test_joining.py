@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,11 @@ import pytest
 from pstranspile.cli import main
 from pstranspile.net.job import JobFolder, load_job_folder
 from pstranspile.net.joining import Doorkeeper, rejoin
+from pstranspile.net.loop import CLOSED, FRAME, Event
 from pstranspile.net.peer import Connection
 from pstranspile.net.site import Site
 from pstranspile.net.terms import Refused, Terms
-from pstranspile.net.transport import CLOSED, FRAME, Event
+from pstranspile.net.values import Bytes
 
 PROGRAM = str(Path(__file__).parent.parent.parent / "examples" / "regression.ir")
 STEPS, SERVER = 6, "pserver_0"
@@ -29,9 +31,9 @@ class End:
         self.other: End | None = self
         self.known = False
 
-    def send(self, data: bytes) -> None:
+    def send(self, data: Sequence[Bytes]) -> None:
         if self.other is not None:
-            self.other.site.events.put(Event(FRAME, self.other, data))
+            self.other.site.events.put(Event(FRAME, self.other, b"".join(data)))
 
     def close(self) -> None:
         other, self.other = self.other, None

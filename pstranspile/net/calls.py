@@ -1,0 +1,55 @@
+"""Calls of gRPC, as who answers them sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Protocol
+
+from pstranspile.net.values import Bytes
+
+STATUSES = {
+    "INVALID_ARGUMENT": 3, "NOT_FOUND": 5, "ALREADY_EXISTS": 6, "RESOURCE_EXHAUSTED": 8, "FAILED_PRECONDITION": 9,
+    "UNIMPLEMENTED": 12, "INTERNAL": 13, "UNAVAILABLE": 14,
+}  # fmt: skip
+"""The numbers of the statuses with which calls are refused."""
+
+
+class CallRefused(Exception):
+    """A call that is not answered; `status` is a name of a status of gRPC."""
+
+    def __init__(self, status: str, reason: str):
+        super().__init__(reason)
+        self.status = status
+
+
+class Caller(Protocol):
+    """Who has made a call, and waits for its answer."""
+
+    known: bool
+    """Whether it is one of the job's machines."""
+
+    @property
+    def address(self) -> str:
+        """The other end of the connection."""
+        ...
+
+    def answer(self, call: int, pieces: list[Bytes]) -> None:
+        """Answers a call with a message, in pieces; nothing happens if the call is over."""
+        ...
+
+    def refuse(self, call: int, problem: CallRefused) -> None:
+        """Ends a call with a status; nothing happens if it is over."""
+        ...
+
+
+class CallService(NamedTuple):
+    """A service: what takes each method's calls, from who calls, the call's number and the bytes of the request.
+
+    What takes a call answers it, now or later; `lost` is told when a caller gives up waiting. `most` calls may be open
+    at once.
+    """
+
+    name: str
+    methods: Mapping[str, Callable[[Caller, int, Bytes], None]]
+    most: int
+    lost: Callable[[Caller, int], None] = lambda caller, call: None

@@ -1,0 +1,176 @@
+"""How HTTP/2 writes headers (RFC 7541): what a client has sent is read; what a server says needs no table.
+
+A connection has one table of what came before, so every block has to be read, in order.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import cache
+
+from pstranspile.net.values import Bytes, WireError
+
+_STATIC = (
+    ":authority", ":method=GET", ":method=POST", ":path=/", ":path=/index.html", ":scheme=http", ":scheme=https",
+    ":status=200", ":status=204", ":status=206", ":status=304", ":status=400", ":status=404", ":status=500",
+    "accept-charset", "accept-encoding=gzip, deflate", "accept-language", "accept-ranges", "accept",
+    "access-control-allow-origin", "age", "allow", "authorization", "cache-control", "content-disposition",
+    "content-encoding", "content-language", "content-length", "content-location", "content-range", "content-type",
+    "cookie", "date", "etag", "expect", "expires", "from", "host", "if-match", "if-modified-since", "if-none-match",
+    "if-range", "if-unmodified-since", "last-modified", "link", "location", "max-forwards", "proxy-authenticate",
+    "proxy-authorization", "range", "referer", "refresh", "retry-after", "server", "set-cookie",
+    "strict-transport-security", "transfer-encoding", "user-agent", "vary", "via", "www-authenticate",
+)  # fmt: skip
+"""The table that all connections begin with: names, with values."""
+
+_TABLE = tuple((name.encode(), value.encode()) for name, _, value in (entry.partition("=") for entry in _STATIC))
+
+_LENGTHS = (
+    "ISXXXXXXXTZXXZXXXXXXXXZXXXXXXXXXBFFHIBDGFFDGDBBBAAABBBBBBBCDKBHFIBCCCCCCCCCCCCCCCCCCCCCCDCDIOIJBKABA"
+    "BABBBACCBBBABCBAABCCCCCKGJIXPRPPRRRSRSSSSSTSTTRSTSSSSQRSRSSTRQPRRSSQSRRTQRSSQQRQSRSSPRRRSRRSVVPORSRU"
+    "VVVWWVTUOQVWWVWTQQVVXWWWPTPQRQQSRRUUTTVSVWVVWWWWWXWWWWWVZ"
+)
+"""The bits of the Huffman code of each byte and of the end of a text: A is 5. Codes are given in order of length."""
+
+MOST_TABLE, ENTRY = 4096, 32
+"""Bytes of the table of a connection, and what an entry counts beside its name and value."""
+
+Header = tuple[bytes, bytes]
+
+
+@cache
+def _codes() -> dict[tuple[int, int], int]:
+    """The byte of each code, by its length in bits and its number; 256 is the end of a text."""
+    lengths = [ord(letter) - ord("A") + 5 for letter in _LENGTHS]
+    found: dict[tuple[int, int], int] = {}
+    code = before = 0
+    for byte in sorted(range(len(lengths)), key=lambda byte: (lengths[byte], byte)):
+        code <<= lengths[byte] - before
+        before = lengths[byte]
+        found[before, code] = byte
+        code += 1
+    return found
+
+
+def _expand(data: Bytes) -> bytes:
+    """The text that a Huffman code stands for. Raises WireError."""
+    codes = _codes()
+    found = bytearray()
+    code = length = 0
+    for byte in data:
+        for shift in range(7, -1, -1):
+            code, length = code << 1 | byte >> shift & 1, length + 1
+            symbol = codes.get((length, code))
+            if symbol is not None:
+                if symbol == 256:
+                    raise WireError("a header holds the end of a text")
+                found.append(symbol)
+                code = length = 0
+            elif length > 30:
+                raise WireError("a header holds no Huffman code")
+    if length > 7 or code != (1 << length) - 1:
+        raise WireError("a header ends within a code")
+    return bytes(found)
+
+
+class HeaderReader:
+    """Reads the blocks of headers of a connection."""
+
+    def __init__(self) -> None:
+        self._table: deque[Header] = deque()
+        self._size = 0
+        self._most = MOST_TABLE
+        self._data: Bytes = b""
+        self._at = 0
+
+    def read(self, data: Bytes) -> list[Header]:
+        """The headers of a block, in order. Raises WireError; the connection then has to end."""
+        self._data, self._at = data, 0
+        found: list[Header] = []
+        while self._at < len(data):
+            first = data[self._at]
+            if first & 0x80:
+                found.append(self._entry(self._number(7)))
+            elif first & 0x40:
+                found.append(self._literal(6))
+                self._keep(found[-1])
+            elif first & 0x20:
+                self._resize(self._number(5))
+            else:
+                found.append(self._literal(4))
+        return found
+
+    def _number(self, bits: int) -> int:
+        """A number whose first bits are the last ones of a byte."""
+        most = (1 << bits) - 1
+        value = self._byte() & most
+        if value < most:
+            return value
+        for shift in (0, 7, 14, 21):
+            byte = self._byte()
+            value += (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+        raise WireError("a number in a header is too large")
+
+    def _byte(self) -> int:
+        if self._at >= len(self._data):
+            raise WireError("a block of headers ends too early")
+        self._at += 1
+        return self._data[self._at - 1]
+
+    def _text(self) -> bytes:
+        if self._at >= len(self._data):
+            raise WireError("a block of headers ends too early")
+        coded = self._data[self._at] & 0x80
+        size = self._number(7)
+        start, self._at = self._at, self._at + size
+        if self._at > len(self._data):
+            raise WireError("a text in a header is longer than its block")
+        data = bytes(self._data[start : self._at])
+        return _expand(data) if coded else data
+
+    def _literal(self, bits: int) -> Header:
+        index = self._number(bits)
+        name = self._entry(index)[0] if index else self._text()
+        return name, self._text()
+
+    def _entry(self, index: int) -> Header:
+        if 1 <= index <= len(_TABLE):
+            return _TABLE[index - 1]
+        if not index or index - len(_TABLE) > len(self._table):
+            raise WireError(f"no header has the number {index}")
+        return self._table[index - len(_TABLE) - 1]
+
+    def _keep(self, header: Header) -> None:
+        self._table.appendleft(header)
+        self._size += len(header[0]) + len(header[1]) + ENTRY
+        self._shrink()
+
+    def _resize(self, size: int) -> None:
+        if size > MOST_TABLE:
+            raise WireError(f"a table of {size} bytes of headers is too large")
+        self._most = size
+        self._shrink()
+
+    def _shrink(self) -> None:
+        while self._size > self._most:
+            name, value = self._table.pop()
+            self._size -= len(name) + len(value) + ENTRY
+
+
+def write_header(name: str, value: str) -> bytes:
+    """A header that is kept in no table."""
+    return b"\0" + _text(name.encode()) + _text(value.encode())
+
+
+def _text(data: bytes) -> bytes:
+    size = len(data)
+    if size < 0x7F:
+        return bytes([size]) + data
+    head = bytearray([0x7F])
+    size -= 0x7F
+    while size > 0x7F:
+        head.append(size & 0x7F | 0x80)
+        size >>= 7
+    return bytes(head) + bytes([size]) + data
