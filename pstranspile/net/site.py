@@ -207,7 +207,7 @@ class Site:
 
     def _look_at_the_clock(self) -> None:
         now = self._clock()
-        if now - self._looked > self.terms.lease / 4:  # this process was busy, or stopped: nobody could be heard
+        if now - self._looked > TICK + self.terms.lease / 4:  # this process was busy, or stopped: nobody could be heard
             for peer in self.peers.values():
                 peer.heard = now
         self._looked = now
