@@ -1,7 +1,7 @@
 """Jobs over the network and in the simulation: the same, to the bit.
 
 CI plays a few programs; PSTRANSPILE_RECORDINGS may name a folder with more of them, `<case>/main.pb`, `startup.pb` and
-`case.json`. Every machine is a thread here, and all talk over gRPC.
+`case.json`. Every machine is a thread here; of the last test it is a process.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pstranspile.proof.data import make_feeds
 from pstranspile.run.cluster.communicators.companion import Settings
 from pstranspile.run.cluster.record import RecordedScheduler, read_record, replay
 from pstranspile.run.cluster.simulate import Simulated, simulate
+from tests.net import forked
 from tests.net.played import play
 from tests.run.cluster.recorded import files
 
@@ -74,6 +75,19 @@ def test_in_the_order_of_the_recorded_run(name: str, mode: str, tmp_path: Path) 
     assert set(record.turns) == set(job.roles)
     schedule, settings = RecordedScheduler(record), Settings(push_every=job.push_every)
     require_same(found, simulate(job.roles, feeds, STEPS, schedule=schedule, run=replay, settings=settings, **options))
+
+
+@pytest.mark.parametrize("name", programs() if RECORDINGS else programs()[::3])
+def test_as_processes(name: str, tmp_path: Path) -> None:
+    module = loaded(name, tmp_path)
+    try:
+        job = compiled(module)
+    except ps.DiagnosticError as refused:
+        pytest.skip(f"it can't be compiled for servers: {refused.diagnostics[0].message}")
+    feeds = make_feeds(module["main"], STEPS, 4, shares=2)
+    options = {"fetch": [], "seed": 3, "folder": str(tmp_path)}
+    found = forked.play(job, feeds, STEPS, tmp_path, **options)
+    require_same(found, simulate(job.roles, feeds, STEPS, **options))
 
 
 def require_same(found: Simulated, expected: Simulated) -> None:

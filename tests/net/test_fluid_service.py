@@ -171,6 +171,7 @@ def test_a_trainer_that_gives_up_waiting_is_not_waited_for(served: Served) -> No
     one.send("w@GRAD.trainer_0", GRADIENT)
     one.barrier("SendVariable", "BATCH_BARRIER@RECV")
     call = one.channel.unary_unary("/sendrecv.SendRecvService/GetVariable").future(named("w", out_varname="w"))
+    assert one.status("GetVariable", named("nothing")) == "NOT_FOUND"  # the call before it has come then
     assert not call.done()
     one.channel.close()
     step(other, GRADIENT)
