@@ -37,6 +37,8 @@ class Program:
         self.distribution: Distribution | None = None
         self.machine: Any = None
         """The machine of a cluster that runs the program, None for one machine alone."""
+        self.part = ""
+        """Which of that machine's programs it is: `main` or `startup`."""
         self._version: int | None = FLUID_VERSION
         self._blocks: list[Block] = []
         self._frozen: tuple[object, FrozenProgram] | None = None

@@ -68,5 +68,3 @@ def test_what_fluid_lets_pass_is_refused() -> None:
         t.get_pserver_program("c:3")
     with pytest.raises(ValueError, match="not that of the server at a:1"):
         t.get_startup_program("a:1", t.get_pserver_program("b:2"))
-    with pytest.raises(ValueError, match="wait_port"):
-        t.get_trainer_program(wait_port=True)

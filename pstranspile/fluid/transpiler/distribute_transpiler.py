@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 from pstranspile.compile import Compiled, compile
+from pstranspile.fluid.hooks import tell_transpiled
+from pstranspile.fluid.machines import Machine, ServerMachine, TrainerMachine
+from pstranspile.fluid.program import DEFAULTS
+from pstranspile.fluid.program import Program as LiveProgram
 from pstranspile.fluid.transpiler.collective import check_rank
 from pstranspile.fluid.transpiler.config import DistributeTranspilerConfig
 from pstranspile.ir.frozen import FrozenMap
@@ -19,11 +23,24 @@ def _type(value: object) -> str:
     return type(value).__name__
 
 
+def frozen(program: Program | LiveProgram) -> Program:
+    """The program as a value."""
+    return program.freeze() if isinstance(program, LiveProgram) else program
+
+
+def take_role(main: LiveProgram, startup: LiveProgram, machine: Machine) -> None:
+    """Makes two programs those of a machine of a cluster, which an Executor then plays."""
+    for program, part, made in ((main, MAIN, machine.role.main), (startup, STARTUP, machine.role.startup)):
+        program.take(made)
+        program.machine, program.part = machine, part
+
+
 class DistributeTranspiler:
     """Transpiles one program for a cluster; then gives every role's programs, in any order and as often as asked.
 
-    The methods have Fluid's names and arguments. Programs are values, so nothing is edited in place: the trainer's
-    start-up program, which Fluid leaves in the one passed in, is `get_trainer_startup_program()`.
+    The methods have Fluid's names and arguments. Programs of `pstranspile.fluid` become the trainer's in place, as in
+    Fluid, and an Executor runs them as this machine of the cluster. Frozen programs are values: the trainer's are
+    `get_trainer_program()` and `get_trainer_startup_program()`.
     """
 
     def __init__(self, config: DistributeTranspilerConfig | None = None):
@@ -32,45 +49,56 @@ class DistributeTranspiler:
         self.config = config or DistributeTranspilerConfig()
         self._compiled: Compiled | None = None
         self._trainer_id = 0
+        self._live: tuple[LiveProgram, LiveProgram] | None = None
+        self._servers: dict[str, tuple[LiveProgram, LiveProgram]] = {}
 
     def transpile(
         self,
         trainer_id: int,
-        program: Program,
+        program: Program | LiveProgram | None = None,
         pservers: str = DEFAULT_SERVER,
         trainers: int | str = 1,
         sync_mode: bool | None = None,
-        startup_program: Program | None = None,
+        startup_program: Program | LiveProgram | None = None,
         current_endpoint: str | None = None,
     ) -> None:
         """Compiles the main `program` and its `startup_program` for the servers in the comma-separated `pservers`.
+
+        Without them the default programs of `pstranspile.fluid` are compiled.
 
         In the modes `nccl2` and `collective` there are no servers: `trainers` are endpoints, comma-separated, and
         `current_endpoint`, where it is given, must be that of trainer `trainer_id` (ValueError).
         `sync_mode` defaults to the config's, and that to True; where both are given they must agree (Fluid builds
         trainers after the one and servers after the other). Raises DiagnosticError when the program can't be
-        distributed or the job contradicts itself, TypeError without a start-up program.
+        distributed or the job contradicts itself, TypeError for a frozen program without a start-up program.
         """
-        if startup_program is None:
-            raise TypeError("transpile needs the startup_program: there is no global default program here")
-        for given in cast("tuple[object, ...]", (program, startup_program)):
-            if not isinstance(given, Program):
+        if startup_program is None and isinstance(program, Program):
+            raise TypeError("transpile needs the startup_program of a frozen program")
+        main = DEFAULTS[0] if program is None else program
+        startup = DEFAULTS[1] if startup_program is None else startup_program
+        for given in cast("tuple[object, ...]", (main, startup)):
+            if not isinstance(given, Program | LiveProgram):
                 raise TypeError(f"transpile takes Programs, such as module.main, not a value of type {_type(given)}")
         settings = self.config.job_settings()
         if sync_mode is not None:
             settings.setdefault("sync_mode", sync_mode)
             if settings["sync_mode"] != sync_mode:
                 raise ValueError(f"sync_mode is {sync_mode} here and {settings['sync_mode']} in the config")
-        if current_endpoint is not None:
-            settings["current_endpoint"] = current_endpoint
         without_servers = self.config.mode in ("nccl2", "collective")
+        if current_endpoint is not None and without_servers:
+            settings["current_endpoint"] = current_endpoint
         servers = None if without_servers and pservers == DEFAULT_SERVER else pservers
         job = Job(servers, trainers, trainer_id=trainer_id, **settings)
         if without_servers and job.current_endpoint:
             check_rank(job, trainer_id, job.current_endpoint)
-        module = Module(FrozenMap({MAIN: program, STARTUP: startup_program}))
+        module = Module(FrozenMap({MAIN: frozen(main), STARTUP: frozen(startup)}))
         self._compiled = compile(module, job)
         self._trainer_id = trainer_id
+        tell_transpiled(self._compiled)
+        self._live, self._servers = None, {}
+        if isinstance(main, LiveProgram) and isinstance(startup, LiveProgram):
+            self._live = main, startup
+            take_role(main, startup, TrainerMachine(self._compiled, self._compiled.trainer(trainer_id)))
 
     @property
     def result(self) -> Compiled:
@@ -79,31 +107,35 @@ class DistributeTranspiler:
             raise RuntimeError("call transpile first")
         return self._compiled
 
-    def get_trainer_program(self, wait_port: bool = False) -> Program:
+    def get_trainer_program(self, wait_port: bool = True) -> Any:
         """The main program of the trainer given to `transpile`.
 
-        `wait_port` is part of Fluid's signature; True is refused with ValueError, since no server is contacted here.
+        `wait_port` is part of Fluid's signature and changes nothing: the start-up program waits for the servers.
         """
-        if wait_port:
-            raise ValueError("wait_port=True: programs are made without contacting any server")
-        return self.result.trainer(self._trainer_id).main
+        return self._live[0] if self._live else self.result.trainer(self._trainer_id).main
 
-    def get_trainer_startup_program(self) -> Program:
+    def get_trainer_startup_program(self) -> Any:
         """The start-up program of the trainer given to `transpile`."""
-        return self.result.trainer(self._trainer_id).startup
+        return self._live[1] if self._live else self.result.trainer(self._trainer_id).startup
 
-    def get_pserver_program(self, endpoint: str) -> Program:
+    def get_pserver_program(self, endpoint: str) -> Any:
         """The main program of the server at `endpoint`. Raises KeyError for an endpoint that is no server."""
-        return self.result.pserver(endpoint).main
+        return self.get_pserver_programs(endpoint)[0]
 
-    def get_pserver_programs(self, endpoint: str) -> tuple[Program, Program]:
+    def get_pserver_programs(self, endpoint: str) -> tuple[Any, Any]:
         """Main and start-up program of the server at `endpoint`. Raises KeyError."""
         role = self.result.pserver(endpoint)
-        return role.main, role.startup
+        if self._live is None:
+            return role.main, role.startup
+        if endpoint not in self._servers:
+            made = LiveProgram(), LiveProgram()
+            take_role(*made, ServerMachine(self.result, role))
+            self._servers[endpoint] = made
+        return self._servers[endpoint]
 
-    def get_startup_program(self, endpoint: str, pserver_program: Program | None = None) -> Program:
+    def get_startup_program(self, endpoint: str, pserver_program: Any = None, startup_program: Any = None) -> Any:
         """The start-up program of the server at `endpoint`. Raises KeyError, or ValueError for another's program."""
-        role = self.result.pserver(endpoint)
-        if pserver_program is not None and pserver_program != role.main:
+        main, startup = self.get_pserver_programs(endpoint)
+        if pserver_program is not None and frozen(pserver_program) != frozen(main):
             raise ValueError(f"the program given is not that of the server at {endpoint}")
-        return role.startup
+        return startup

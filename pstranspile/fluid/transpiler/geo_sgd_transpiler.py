@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from pstranspile.fluid.transpiler.config import DistributeTranspilerConfig
 from pstranspile.fluid.transpiler.distribute_transpiler import DistributeTranspiler
-from pstranspile.ir.model import Program
 from pstranspile.plan.text import vars_info
 
 
@@ -22,11 +22,11 @@ class GeoSgdTranspiler(DistributeTranspiler):
     def transpile(
         self,
         trainer_id: int,
-        program: Program,
+        program: Any = None,
         pservers: str = "127.0.0.1:6174",
         trainers: int | str = 1,
         sync_mode: bool | None = False,
-        startup_program: Program | None = None,
+        startup_program: Any = None,
         current_endpoint: str | None = "127.0.0.1:6174",
     ) -> None:
         """Compiles the main `program` and its `startup_program`, as `DistributeTranspiler.transpile` does.
@@ -36,7 +36,7 @@ class GeoSgdTranspiler(DistributeTranspiler):
         super().transpile(trainer_id, program, pservers, trainers, sync_mode, startup_program, current_endpoint)
 
     @property
-    def trainer_startup_program(self) -> Program:
+    def trainer_startup_program(self) -> Any:
         """The start-up program of the trainer given to `transpile`, under the name of Fluid's attribute."""
         return self.get_trainer_startup_program()
 

@@ -73,6 +73,8 @@ class Server(Machine):
         folder: str = ".",
     ):
         super().__init__(name, network, scope)
+        self.is_initialised = False
+        """Whether the scope holds already what the start-up program would make."""
         self.startup = startup
         self.main = main
         self.seed = seed
@@ -111,9 +113,14 @@ class Server(Machine):
     # life
 
     def initialise(self, slices: Slices) -> None:
-        """Runs the start-up program. `slices` says which variables are parts of which whole ones."""
+        """Runs the start-up program, unless it `is_initialised`.
+
+        `slices` says which variables are parts of which whole ones.
+        """
         from pstranspile.run.frame import Execution
 
+        if self.is_initialised:
+            return
         interpret(Execution(self.startup, self.scope, seed=self.seed, slices=slices, folder=self.folder))
 
     def open(self, trainers: Mapping[int, str]) -> None:

@@ -98,8 +98,8 @@ class Trainer(Machine):
         """How often the trainer was started again."""
         self._due: deque[Program] = deque([role.startup])
         """Programs to be run before the next step."""
-        self._ready: dict[tuple[str, str], Runner] = {}
-        """The programs that steps have run, by name and form."""
+        self._ready: dict[tuple[str, str, Sequence[str]], Runner] = {}
+        """The programs that steps have run, by name, form and what is fetched."""
         self._runner: Runner | None = None
         """The program under way."""
         self._wait: Wait | None = None
@@ -201,10 +201,10 @@ class Trainer(Machine):
             self._end_step(name, {})
             return None
         feeds = (*form.feed, *form.beside)
-        runner = self._ready.get((name, form.kind))
+        fetches = self.role.fetches.get(name, ()) if form.fetches else ()
+        runner = self._ready.get((name, form.kind, fetches))
         if runner is None or runner.script.feeds != feeds:
-            fetches = self.role.fetches.get(name, ()) if form.fetches else ()
-            runner = self._ready[name, form.kind] = self._prepare(program, name, feeds, fetches, form.program)
+            runner = self._ready[name, form.kind, fetches] = self._prepare(program, name, feeds, fetches, form.program)
         runner.script.execution.step = self.step
         self._runner = runner
         return runner.begin(form.feed, form.beside)

@@ -1,0 +1,175 @@
+"""The machine of a cluster that this process is: what an Executor does for programs that were transpiled."""
+
+from __future__ import annotations
+
+import atexit
+import os
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from queue import Queue
+from threading import Thread
+from typing import Any
+
+from pstranspile.compile import Compiled
+from pstranspile.interop.json_text import json_text
+from pstranspile.ir.model import MAIN, Role
+from pstranspile.net.missing import require_grpc
+from pstranspile.net.process import Place, play_server, play_trainer
+from pstranspile.net.status import StatusPipe
+from pstranspile.net.terms import Refused, Terms
+from pstranspile.net.tls import read_credentials, require_guarded
+from pstranspile.plan.text import plan_json
+from pstranspile.run import run
+from pstranspile.run.cluster.cluster import Cluster
+from pstranspile.run.cluster.communicators.companion import Settings
+from pstranspile.run.cluster.trainer import Trainer
+from pstranspile.run.scope import Scope
+
+FOREVER = 1 << 62
+"""More steps than any script takes."""
+
+
+def _number(name: str, default: float) -> float:
+    text = os.environ.get(name, "")
+    return float(text) if text else default
+
+
+class Machine:
+    """What the machines of scripts share: the compiled job, which of its roles this is, and the terms of talking.
+
+    The environment gives what scripts can't say: `PSTRANSPILE_TOKEN` (what every process of the job brings),
+    `PSTRANSPILE_TLS` (a folder with certificates), `PSTRANSPILE_INSECURE` (talk openly beyond this host),
+    `PSTRANSPILE_LEASE` and `PSTRANSPILE_PATIENCE` (seconds: a trainer that was not heard for so long is given up; a
+    trainer waits so long for a server).
+    """
+
+    def __init__(self, compiled: Compiled, role: Role):
+        self.compiled, self.role = compiled, role
+
+    def cluster(self, scope: Scope) -> Cluster:
+        """The machines of the job; this one works in `scope`."""
+        job = self.compiled.job
+        seeded = any(role.startup.random_seed for role in self.compiled.roles().values())
+        cluster = Cluster(
+            self.compiled.roles(),
+            seed=None if seeded else int(self.hash[:15], 16) | 1,
+            distributed_vars=self.compiled.distributed_vars,
+            settings=Settings(push_every=job.geo_sgd_need_push_nums if job is not None else 100),
+        )
+        for machine in (*cluster.trainers, *cluster.servers):
+            if machine.name == self.role.name:
+                machine.scope.values_here = scope.values_here
+        return cluster
+
+    @property
+    def hash(self) -> str:
+        """What tells the job from others: how it is cut and placed."""
+        plan = plan_json(self.compiled.plan, "", self.compiled.distributed_vars)
+        return sha256(json_text(plan).encode()).hexdigest()
+
+    def terms(self) -> tuple[Terms, Place]:
+        """What the processes agree on, and where they are. Raises DiagnosticError."""
+        from pstranspile.run.cluster.server import listening_op
+
+        require_grpc()
+        roles = self.compiled.roles()
+        serving = {name: listening_op(role.main) for name, role in roles.items()}
+        addresses = {name: str(op.attrs["endpoint"]) for name, op in serving.items() if op is not None}
+        job = self.compiled.job
+        if not addresses and job is not None:
+            addresses = {f"trainer_{index}": endpoint for index, endpoint in enumerate(job.trainer_endpoints)}
+        folder, token = os.environ.get("PSTRANSPILE_TLS", ""), os.environ.get("PSTRANSPILE_TOKEN", "")
+        if not folder and not os.environ.get("PSTRANSPILE_INSECURE"):
+            require_guarded(addresses, addresses)
+        credentials = read_credentials(folder) if folder else None
+        patience = _number("PSTRANSPILE_PATIENCE", 120.0)
+        place = Place(addresses, patience=patience, fluid=not (token or folder), credentials=credentials)
+        return Terms(self.hash, token, _number("PSTRANSPILE_LEASE", 60.0)), place
+
+
+class ServerMachine(Machine):
+    """A server: its start-up program runs in the scope of the script, its main program serves until all have left."""
+
+    def run(self, program: Any, feed: Mapping[str, Any], fetch: Sequence[str], scope: Scope) -> dict[str, Any]:
+        """Runs the start-up program, or serves."""
+        cluster = self.cluster(scope)
+        server = next(server for server in cluster.servers if server.name == self.role.name)
+        if program.part != MAIN:
+            server.initialise(cluster.placement.slices(server.endpoint))
+            return dict.fromkeys(fetch)
+        server.is_initialised = any(scope.get(name) is not None for name in self.role.startup.main_block.vars)
+        terms, place = self.terms()
+        play_server(cluster, self.role.name, terms, place, StatusPipe(), lambda _server: None)
+        return dict.fromkeys(fetch)
+
+    def leave(self) -> None:
+        """Nothing: a server ends when the trainers have left."""
+
+
+class TrainerMachine(Machine):
+    """A trainer: from its start-up program on it has a thread, which talks to the servers while a step is run."""
+
+    def __init__(self, compiled: Compiled, role: Role):
+        super().__init__(compiled, role)
+        self._trainer: Trainer | None = None
+        self._steps: Queue[Mapping[str, Any] | None] = Queue()
+        self._done: Queue[Any] = Queue()
+        self._thread: Thread | None = None
+
+    def run(self, program: Any, feed: Mapping[str, Any], fetch: Sequence[str], scope: Scope) -> dict[str, Any]:
+        """Runs the start-up program, or a step. Raises DiagnosticError, RuntimeError where others are not there."""
+        if program.part != MAIN:
+            if self._thread is not None:  # what was fetched from the servers is there already
+                return dict.fromkeys(fetch)
+            self._begin(scope)
+            self._wait()
+            return dict(run(program.freeze(), {}, fetch, scope)) if fetch else {}
+        if self._trainer is None:
+            raise RuntimeError("run the start-up program of a trainer before its main program")
+        self._trainer.role.fetches[MAIN] = tuple(fetch)
+        self._steps.put(feed)
+        return self._wait()
+
+    def _begin(self, scope: Scope) -> None:
+        cluster = self.cluster(scope)
+        trainer = next(trainer for trainer in cluster.trainers if trainer.name == self.role.name)
+        trainer.feed = self._feed
+        trainer.on_step = self._stepped
+        self._trainer = trainer
+        terms, place = self.terms()
+
+        def play() -> None:
+            try:
+                play_trainer(cluster, self.role.name, terms, place, FOREVER, StatusPipe(), lambda _trainer: None)
+                self._done.put(None)
+            except BaseException as problem:
+                self._done.put(RuntimeError(str(problem)) if isinstance(problem, Refused) else problem)
+
+        self._thread = Thread(target=play, daemon=True)
+        self._thread.start()
+        atexit.register(self.leave)
+
+    def _feed(self, step: int) -> Mapping[str, Any] | None:
+        """What the next step is fed, once the script runs one; the first call says that the start-up has ended."""
+        if step == 0:
+            self._done.put({})
+        return self._steps.get()
+
+    def _stepped(self, trainer: Trainer, step: int) -> None:
+        self._done.put(trainer.results.pop().values)
+
+    def _wait(self) -> dict[str, Any]:
+        made = self._done.get()
+        if isinstance(made, BaseException):
+            self._thread = self._trainer = None
+            raise made
+        return made or {}
+
+    def leave(self) -> None:
+        """Tells the servers that the trainer has left; returns when nothing is under way any more."""
+        thread, self._thread = self._thread, None
+        if thread is not None and thread.is_alive():
+            self._steps.put(None)
+            self._wait()
+            thread.join()
+        self._trainer = None

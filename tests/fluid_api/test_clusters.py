@@ -1,0 +1,82 @@
+"""Scripts of clusters run as processes that talk to each other, and train as the same script does alone."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.fluid_api.running import SCRIPTS, printed
+
+FLUID = os.environ.get("PSTRANSPILE_FLUID", "")
+
+
+def free_ports(count: int) -> list[int]:
+    held = [socket.socket() for _ in range(count)]
+    for each in held:
+        each.bind(("127.0.0.1", 0))
+    ports = [each.getsockname()[1] for each in held]
+    for each in held:
+        each.close()
+    return ports
+
+
+def play(
+    commands: Sequence[Sequence[str]], environments: Sequence[dict[str, str]] | None = None, fluid: str = ""
+) -> list[str]:
+    """What processes print that run scripts at the same time; those whose first argument is in `fluid` run in Fluid."""
+    root = str(Path(__file__).parents[2])
+    started: list[subprocess.Popen[str]] = []
+    for index, command in enumerate(commands):
+        own = [FLUID] if fluid and command[1] == fluid else [sys.executable, "-m", "pstranspile.fluid"]
+        environment = {**os.environ, "PYTHONPATH": root, **(environments[index] if environments else {})}
+        started.append(
+            subprocess.Popen(
+                [*own, *command], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            )
+        )
+    results: list[str] = []
+    for process, command in reversed([*zip(started, commands, strict=True)]):
+        stopped = fluid == command[1] == "PSERVER"  # Fluid's servers may go on when all trainers have left
+        if stopped:
+            process.terminate()
+        out, errors = process.communicate(timeout=120)
+        assert stopped or process.returncode == 0, errors
+        results.insert(0, out)
+    return results
+
+
+def numbers(text: str) -> list[float]:
+    return [float(line.split()[1]) for line in text.splitlines() if line.startswith(("loss", "w "))]
+
+
+def cluster(script: str, mode: str, fluid: str = "") -> list[list[float]]:
+    """What the two trainers of a cluster print."""
+    path = str(SCRIPTS / script)
+    endpoints = ",".join(f"127.0.0.1:{port}" for port in free_ports(2))
+    roles = [("PSERVER", "0"), ("PSERVER", "1"), ("TRAINER", "0"), ("TRAINER", "1")]
+    out = play([[path, role, number, endpoints, "2", mode] for role, number in roles], fluid=fluid)
+    assert fluid == "PSERVER" or ["served" in text for text in out[:2]] == [True, True]
+    return [numbers(text) for text in out[2:]]
+
+
+def alone(script: str) -> list[float]:
+    return numbers(printed(SCRIPTS / script, "LOCAL", "0", "none", "1", "sync"))
+
+
+def test_a_synchronous_cluster_trains_as_the_script_alone() -> None:
+    first, second = cluster("parameter_server.py", "sync")
+    np.testing.assert_allclose((np.array(first) + second) / 2, alone("parameter_server.py"), rtol=1e-5)
+
+
+@pytest.mark.skipif(not FLUID, reason="PSTRANSPILE_FLUID does not name the Python of a Fluid")
+@pytest.mark.parametrize("role", ["PSERVER", "TRAINER"])
+def test_machines_of_fluid_take_part(role: str) -> None:
+    first, second = cluster("parameter_server.py", "sync", role)
+    np.testing.assert_allclose((np.array(first) + second) / 2, alone("parameter_server.py"), rtol=1e-4)
