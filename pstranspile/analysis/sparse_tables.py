@@ -1,8 +1,8 @@
 """Sparse tables: which parameters trainers need not hold, because all that reads them is lookups.
 
 A table whose gradient is sparse stays on the servers; its lookups fetch the rows they need (remote prefetch). All
-lookups of one table become one op, if there is a place after the last of their ids and before the first use of
-what they look up; where there is none, or where they differ in kind or padding, they become as few as there can be.
+lookups of one table become one op, if there is a place after the last of their ids and before the first use of their
+results. Otherwise, and where they differ in kind or padding, they become as few ops as possible.
 """
 
 from __future__ import annotations

@@ -162,8 +162,8 @@ def _together(programs: Sequence[Program]) -> Mapping[str, Var]:
 def _on_server(job: Compiled, number: int) -> Iterator[_Held]:
     """What a server holds between steps.
 
-    Gradients and what the updates compute on the way, which the source does not keep either, are left out; the
-    results of the learning-rate ops are not, since without barriers an update may read them before they are made anew.
+    Gradients and intermediate results of updates are left out, as the source does not keep them either. The results of
+    the learning-rate ops are kept: without barriers an update may read them before they are made anew.
     """
     endpoint = job.plan.pservers[number]
     role = job.pserver(endpoint)

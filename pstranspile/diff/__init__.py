@@ -1,9 +1,9 @@
 """The semantic difference of programs: what is left when spelling and order that mean nothing are set aside.
 
-No difference: the order of slots, attributes and declarations; an attribute at its schema's default against one
-left out, an empty slot against a missing one; the order of `grad_to_block_id` and of `fake_init` ops that follow
-each other; generated names (`__control_var@...`, `_generated_var_0`, `tmp_dc_output_0`) that are used alike;
-`op_callstack`, `op_namescope` and `op_device`; where things stand in their files. Everything else is one.
+These are no differences: The order of slots, attributes and declarations. An attribute at its schema's default and one
+that is left out. An empty slot and a missing one. The order of `grad_to_block_id`, and of `fake_init` ops that follow
+each other. Generated names (`__control_var@...`, `_generated_var_0`, `tmp_dc_output_0`) that are used alike. The
+attributes `op_callstack`, `op_namescope` and `op_device`. Where things stand in their files. Everything else is one.
 """
 
 from __future__ import annotations

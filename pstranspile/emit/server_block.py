@@ -116,9 +116,9 @@ class ServerProgram:
     def on_slice(self, op: Op, view: SliceView) -> Op:
         """An optimize op as it runs on one slice, its variables declared.
 
-        The parameter and its gradient become the slice's. Other variables keep their names; those of the
-        parameter's shape are cut like it where the op's schema says so: the slots of an optimizer that follow
-        the parameter, and every slot of an op that works row by row.
+        The parameter and its gradient become the slice's. Other variables keep their names. Those of the parameter's
+        shape are cut like it where the op's schema says so: in the slots of an optimizer that follow the parameter, and
+        in every slot of an op that works row by row.
         """
         schema = schema_of(op.type)
         names = {view.parameter.name: view.slice.name, view.parameter.gradient: view.slice.gradient}

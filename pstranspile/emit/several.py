@@ -40,8 +40,8 @@ def training_names(module: Module) -> list[str]:
 def separate(module: Module) -> Module:
     """The module with temporaries that several training programs give to the servers told apart by name.
 
-    A server runs the updates of all programs in one scope: what is not persistable and stands in the moved ops of a
-    later program gets that program's name appended if an earlier program has a variable so called.
+    A server runs the updates of all programs in one scope. So a variable that is not persistable, in the moved ops of a
+    later program, gets that program's name appended if an earlier program has a variable of its name.
     """
     names = training_names(module)
     programs = dict(module.programs)

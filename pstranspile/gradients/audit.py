@@ -1,9 +1,9 @@
 """Whether the gradients that a program computes are those of its values.
 
-Fluid names a gradient after its variable. Where ops give a variable several values (a loop its loop variables, a
-branch what came before it), one name stands for the gradients of all of them, and a gradient op may find that of
-another value, or the value itself replaced. Here the backward pass is followed term by term: every gradient that is
-read must be the sum of all uses of just the value that it is of, and every value read must be the one of that moment.
+Fluid names a gradient after its variable. Ops may give a variable several values: a loop its loop variables, a branch
+what came before it. One name then stands for the gradients of all of them, and a gradient op may read that of another
+value, or the value itself replaced. Here the backward pass is followed term by term. Every gradient that is read must
+be the sum of all uses of its own value, and no others. Every value that is read must be the one of that moment.
 """
 
 from __future__ import annotations

@@ -39,11 +39,11 @@ def load(
 ) -> Module:
     """The module in a file: `.ir` text or a serialized ProgramDesc, told apart by content; `-` is stdin.
 
-    `startup` is the file of the startup program, for inputs that hold only the main program; `meta` is a JSON
-    file with what a ProgramDesc does not carry (see `pstranspile.interop.meta`). For a ProgramDesc, parameters
-    that no meta names are inferred. Its declarations are sorted unless the meta says that they are in order, and of
-    the call stack of each op the place in the user's script is kept; with `call_stacks` the order and, as an
-    attribute, the whole stack. Warnings go to `report`, by default to Python's `warnings`. Raises DiagnosticError.
+    `startup` is the file of the startup program, for inputs that hold only the main program; `meta` is a JSON file with
+    what a ProgramDesc does not carry (see `pstranspile.interop.meta`). For a ProgramDesc, parameters that no meta names
+    are inferred. Its declarations are sorted unless the meta says that they are in order. Of the call stack of each op
+    the place in the user's script is kept. With `call_stacks` the order is kept, and the whole stack as an attribute.
+    Warnings go to `report`, by default to Python's `warnings`. Raises DiagnosticError.
     """
     name = path_of(path, "load")
     data, shown = (read_stdin(), STDIN) if name == "-" else (read_bytes(name), name)

@@ -1,9 +1,8 @@
 """The messages of a Fluid 1.8 ProgramDesc, as a protobuf schema built at run time.
 
-`MESSAGES` is the whole description: message -> field -> (number, type, repeated). Enumerations are declared
-as int32 and strings as bytes, which have the same encoding, and nothing is declared required: what a file
-holds instead of a known number, UTF-8 text or a required field is then seen by the reader, which can say where
-it stands, instead of being refused or set aside by protobuf.
+`MESSAGES` is the whole description: message -> field -> (number, type, repeated). Enumerations are declared as int32
+and strings as bytes, which have the same encoding. Nothing is declared required. So protobuf neither refuses nor sets
+aside unknown numbers, text that is not UTF-8 and missing fields: the decoder sees them, and can say where they stand.
 """
 
 from __future__ import annotations

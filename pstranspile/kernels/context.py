@@ -33,11 +33,11 @@ class Surroundings(Protocol):
 
         Both go to the functions of `pstranspile.kernels.random.streams`. The key comes from the program's seed, the
         op's `seed` and the name of the whole variable; the offset is not 0 if the variable is a slice of that whole.
-        With `seed` 0 every run of the op has a stream of its own (but a persistable variable, which is being
-        initialised, gets the same numbers in every run under one program seed); an op that has a seed draws the same
-        numbers every time. Every machine draws the same. If numbers are for each row of a batch, `of` names the
-        variable whose rows they are, and `dims` and `lod` are those of the numbers: each row then draws what it draws
-        on a machine that has the whole batch; where rows can't be told, each machine has numbers of its own.
+        With `seed` 0 every run of the op has a stream of its own. A persistable variable, which is being initialised,
+        gets the same numbers in every run under one program seed. An op that has a seed draws the same numbers every
+        time. Every machine draws the same. If numbers are for each row of a batch, `of` names the variable whose rows
+        they are, and `dims` and `lod` are those of the numbers. Each row then draws what it draws on a machine that has
+        the whole batch. Where it is unknown which rows a machine has, each machine has numbers of its own.
         """
         ...
 

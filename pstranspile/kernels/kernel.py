@@ -43,7 +43,7 @@ where the attributes ask for more:
 
     @kernel("scale", inline=lambda op: f"{{X}} * {op.attrs['scale']!r}" if op.attrs["bias"] == 0 else None)
 
-`over` is such an expression for where the memory of X may be overwritten: generated code takes it where the op before
+`over` is such an expression for where the memory of X may be overwritten. Generated code takes it where the op before
 has made X, that op's kernel says that its expression always gives a `new` array, and nothing reads X afterwards.
 """
 

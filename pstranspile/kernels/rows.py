@@ -12,8 +12,8 @@ from pstranspile.kernels.numeric import all_ids, check_ids
 from pstranspile.values import Array, SelectedRows
 
 AS_ROWS = "@as_rows"
-"""The attribute of a lookup's gradient that has it give, of a dense gradient, the rows that the lookup had alone; of a
-sum of such, and of the optimizer that takes it, it says that all other rows are 0.
+"""With this attribute a lookup's gradient op gives only the rows that were looked up, instead of a dense gradient. A
+sum of such gradients has it too, and the optimizer that takes them: it says that all other rows are 0.
 """
 
 

@@ -45,8 +45,8 @@ def sum_gradients(program: Program, reductions: Sequence[Reduction], trainers: i
     """The main program of every trainer.
 
     The gradient of the loss is divided by `trainers`. Each gradient in `reductions` is summed right after the op that
-    finishes it; before anything reads one, before the first update, and at the end of a program that does neither, the
-    streams of all rings are waited for.
+    finishes it. The streams of all rings are waited for before anything reads a sum, before the first update, and at
+    the end of a program that does neither.
     """
     block = program.main_block
     ops = tuple(_with_sums(program, reductions, trainers, rings))

@@ -63,8 +63,8 @@ class OpSchema(NamedTuple):
     slots it then has with no variable in them.
     `slicing` says what cutting a parameter does to every slot of an op that updates it; it is empty for all
     other ops, so an op type is an optimizer if and only if it has `slicing`.
-    `row_wise`: a slice along dim 0 of the outputs depends only on the same slice of those inputs that have the
-    rows of the outputs (and on the other inputs, whole), so that the op may run slice by slice.
+    `row_wise`: a slice along dim 0 of the outputs depends only on the same slice of the inputs with the same rows, and
+    on the other inputs whole. Such an op may run slice by slice.
     `whole_norm`: the result depends on a norm over the whole tensor, so a slice, computed alone, differs.
     `never_cut`: a parameter that this optimizer updates stays whole. (Of the optimizers with `whole_norm` Fluid cuts
     some, which is kept, and refuses others, which are then not cut.)

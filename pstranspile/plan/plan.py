@@ -113,11 +113,11 @@ class GeoPlan(NamedTuple):
 class Plan:
     """All choices of one job for one program.
 
-    `parameters` are in parameter order (of the first optimize op that names each); `send_order` holds indices
-    into it, in the order in which gradients were dealt out to the servers. `per_trainer` says that every trainer
-    sends under a name of its own; `runtime_split`, that the trainers' communicators cut gradients and join parameters
-    as they send and receive, instead of ops; `communicator_barrier`, that a trainer waits for its
-    communicator in every step; `dc_asgd`, that servers compensate gradients for their delay.
+    `parameters` are in parameter order (of the first optimize op that names each); `send_order` holds indices into it,
+    in the order in which gradients were dealt out to the servers. With `per_trainer` every trainer sends under a name
+    of its own. With `runtime_split` the trainers' communicators cut gradients and join parameters, instead of ops. With
+    `communicator_barrier` a trainer waits for its communicator in every step. With `dc_asgd` servers compensate
+    gradients for their delay.
     """
 
     mode: str

@@ -43,14 +43,13 @@ def run(
     """Runs block 0 of a program once and gives the fetched values by name: arrays, LoDTensors or SelectedRows.
 
     Persistable variables live in `scope` (default: a new one, gone after the run). `seed` takes the place of the
-    program's `random_seed`; if both are 0 and an op has no seed of its own, its random numbers differ from run to
-    run. `slices` maps variables that are slices to (name of the whole, first element), so that their initialisers draw
-    that part of the whole. Random numbers go by `step`, the number of the run (default: how many runs of the program
-    in this scope there were before). `stream` tells apart machines that run the same program: all draw the same, but
-    numbers for rows of the batch go by the rows' places in the whole batch, which a `Batch` tells; fed with anything
-    else, each machine has numbers of its own.
-    Files that ops name lie in `folder`. `check_nan` stops at the first op that makes NaN or infinity; `watchers` are
-    told of every op. Raises DiagnosticError.
+    program's `random_seed`; if both are 0 and an op has no seed of its own, its random numbers differ from run to run.
+    `slices` maps variables that are slices to (name of the whole, first element), so that their initialisers draw that
+    part of the whole. Random numbers go by `step`, the number of the run (default: how many runs of the program in this
+    scope there were before). `stream` tells apart machines that run the same program. They draw the same numbers, but
+    for rows of the batch: these go by the rows' places in the whole batch, which a `Batch` has. Fed with anything else,
+    each machine has numbers of its own. Files that ops name lie in `folder`. `check_nan` stops at the first op that
+    makes NaN or infinity; `watchers` are told of every op. Raises DiagnosticError.
 
     A program that is run again in the same scope with the same feeds and fetches is prepared, and then runs faster.
     """

@@ -56,8 +56,8 @@ def place_of(given: object) -> Location | None:
 def read_arrays(path: str | os.PathLike[str]) -> ArrayFile:
     """The arrays of an `.npz` file by name. Raises DiagnosticError when it can't be read.
 
-    So it does, before anything is expanded, when a compressed archive says that it expands to more than 1 GiB and to
-    more than 64 times its size, or an array says that it is larger than what the archive holds of it.
+    It also raises, before anything is expanded, when a compressed archive expands to more than 1 GiB and more than 64
+    times its size, or when an array is larger than what the archive holds of it.
     """
     file = os.fspath(path)
     try:

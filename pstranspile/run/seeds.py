@@ -50,7 +50,7 @@ def _with_ops(program: Program, ops: tuple[Op, ...]) -> Program:
 
 def without_rows(program: Program, inputs: Iterable[str], sending: Container[str]) -> tuple[Program, dict[str, Value]]:
     """What is left of a program for a machine that is fed no rows: the ops that need neither `inputs` nor gradients of
-    them; and what stands in for the values that ops of the types `sending` send of these: zeros.
+    them. Zeros stand in for the values of `inputs` that ops of the types `sending` send.
 
     What is kept from step to step keeps its value. Raises DiagnosticError where it isn't known how large a value is.
     """

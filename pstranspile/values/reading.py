@@ -1,8 +1,8 @@
 """Values of variables as bytes, in the layout of Fluid's `save` and `load` ops (little endian throughout).
 
-A tensor with LoD: uint32 version 0; uint64 number of LoD levels; per level uint64 size in bytes and the offsets as
-uint64; then the tensor: uint32 version 0; int32 size of its descriptor; the descriptor, a protobuf message (field 1
-element type, field 2 dims, not packed); the elements, row by row.
+A tensor with LoD is: uint32 version 0; uint64 number of LoD levels; per level uint64 size in bytes and the offsets as
+uint64; the tensor. A tensor is: uint32 version 0; int32 size of its descriptor; the descriptor, a protobuf message
+(field 1 element type, field 2 dims, not packed); the elements, row by row.
 
 Sparse rows: uint32 version 0; uint64 number of rows; the rows as int64; int64 height; then the tensor of values.
 

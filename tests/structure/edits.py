@@ -45,8 +45,8 @@ def _with_block(program: Program, index: int, **changes: Any) -> Program:
 
 
 def _some_block(program: Program, rng: random.Random, fits: Callable[[Block], object]) -> int | None:
-    found = [index for index, block in enumerate(program.blocks) if fits(block)]
-    return rng.choice(found) if found else None
+    indices = [index for index, block in enumerate(program.blocks) if fits(block)]
+    return rng.choice(indices) if indices else None
 
 
 def _on_ops(change: Callable[[list[Op], random.Random], object]) -> Edit:

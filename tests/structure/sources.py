@@ -21,8 +21,8 @@ RECORDED += ("two_optimizers", "v1_and_v2", "while_loop")
 
 @cache
 def _file(name: str) -> Module:
-    found = [path for path in (ROOT / "golden" / f"{name}.ir", ROOT / "examples" / f"{name}.ir") if path.exists()]
-    return ps.load(found[0])
+    paths = [path for path in (ROOT / "golden" / f"{name}.ir", ROOT / "examples" / f"{name}.ir") if path.exists()]
+    return ps.load(paths[0])
 
 
 SOURCES: Mapping[str, Callable[[], Module]] = {

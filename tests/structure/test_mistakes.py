@@ -109,7 +109,7 @@ CASES = {
 
 
 def is_clean(module: Module) -> bool:
-    return all(found.severity is not Severity.ERROR for found in ps.verify(module))
+    return all(finding.severity is not Severity.ERROR for finding in ps.verify(module))
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -205,8 +205,8 @@ def test_a_start_up_program_makes_other_dims_than_declared(mode: str):
     module = ps.loads(edited(LINEAR, "uniform_random() -> Out=%w", "uniform_random(ShapeTensorList=%lr) -> Out=%w"))
     assert is_clean(module)
     feeds = make_feeds(module.main, 2, 4)
-    told = r"it makes w\S* on \w:1, f32\[0\], but its dims are" if JOBS[mode].pservers else "mul: "
-    with pytest.raises(DiagnosticError, match=told):
+    message = r"it makes w\S* on \w:1, f32\[0\], but its dims are" if JOBS[mode].pservers else "mul: "
+    with pytest.raises(DiagnosticError, match=message):
         ps.simulate(ps.compile(module, JOBS[mode]), feeds, steps=2)
 
 
@@ -239,9 +239,9 @@ def test_a_start_up_program_makes_another_element_type_than_declared(dtype: DTyp
     module = ps.loads(edited(LINEAR, old, f"fill_constant -> Out=%w {{dtype={dtype.value}, "))
     assert is_clean(module)
     feeds = make_feeds(module.main, 2, 4)
-    with pytest.raises(DiagnosticError, match=rf"%w is {dtype.text}\[13, 1\]; geo exchanges") as told:
+    with pytest.raises(DiagnosticError, match=rf"%w is {dtype.text}\[13, 1\]; geo exchanges") as refused:
         ps.simulate(ps.compile(module, JOBS["geo"]), feeds, steps=2)
-    assert told.value.diagnostics[0].location is not None
+    assert refused.value.diagnostics[0].location is not None
     with pytest.raises(DiagnosticError, match="sgd: "):
         ps.simulate(ps.compile(module, JOBS["sync"]), feeds, steps=2)
 

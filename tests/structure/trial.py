@@ -61,7 +61,7 @@ def limited(seconds: float = SECONDS) -> Generator[None]:
 
 
 def is_sound(module: Module) -> bool:
-    return all(found.severity is not Severity.ERROR for found in ps.verify(module))
+    return all(finding.severity is not Severity.ERROR for finding in ps.verify(module))
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """Random numbers that belong to rows of a batch: a row draws the same ones whichever machine has it, in whatever order.
 
-A number is addressed by the row's place in the whole batch and by the element's place within the row, so that a
-trainer that has some rows of a batch draws for them what a single machine draws for them. Rows need not be equally
-large: a sequence draws the same numbers whatever else is in the batch, and however far it is padded.
+A number is addressed by the row's place in the whole batch and by the element's place within the row. So a trainer that
+has some rows of a batch draws for them what a single machine draws for them. Rows need not be equally large: a sequence
+draws the same numbers whatever else is in the batch, and however far it is padded.
 
 Numbers come from hashing addresses: 64 bits of each row, made of the stream's key and the row's place, are mixed with
 the element's place by multiplications and shifts of 32-bit words (the mixing of C. Wellons' `lowbias32`).
