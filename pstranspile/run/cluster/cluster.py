@@ -11,14 +11,12 @@ cluster.finish()                 # trainers leave, servers end
 
 from __future__ import annotations
 
-import re
 import secrets
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.distribution import DistributedVar
 from pstranspile.ir.expect import wrong_type
 from pstranspile.ir.model import Op, Program, Role
@@ -49,7 +47,7 @@ from pstranspile.run.cluster.scheduler import Schedule, scheduler_of
 from pstranspile.run.cluster.script import Library
 from pstranspile.run.cluster.server import Server, listening_op, mode_of
 from pstranspile.run.cluster.shares import Shares, Weighing
-from pstranspile.run.cluster.static_checks import require_lists, require_one_mode, require_order, require_servers_listen
+from pstranspile.run.cluster.static_checks import by_kind, require_lists, require_one_mode, require_order
 from pstranspile.run.cluster.synchronous import SynchronousServer
 from pstranspile.run.cluster.tables import fill_tables, find_tables
 from pstranspile.run.cluster.trainer import Trainer
@@ -62,13 +60,6 @@ from pstranspile.run.turns import GivenTurns, union_of
 
 if TYPE_CHECKING:
     from pstranspile.run.cluster.faults.scenario import Scenario
-
-_NUMBER = re.compile(r"(\d+)$")
-
-
-def _by_number(name: str) -> tuple[int, str]:
-    match = _NUMBER.search(name)
-    return (int(match[1]) if match else 0), name
 
 
 class Cluster:
@@ -105,41 +96,29 @@ class Cluster:
         self.scheduler = scheduler_of(schedule)
         self.network = Network(self.scheduler)
         self.library = Library()
-        serving = {name: role for name, role in roles.items() if listening_op(role.main) is not None}
-        training = {name: role for name, role in roles.items() if name not in serving}
-        if not training:
-            raise DiagnosticError([error("cluster-roles", "there is no trainer among the roles")])
-        require_servers_listen(list(training))
+        serving, training = by_kind(roles)
         self.seed = _seed_for([role.startup for role in roles.values()], seed)
         self.folder = folder
-        self.servers: list[Server] = [
-            _server(name, self.network, serving[name], self.seed, folder) for name in sorted(serving, key=_by_number)
-        ]
+        self.servers: list[Server] = [_server(name, self.network, serving[name], self.seed, folder) for name in serving]
         self.trainers: list[Trainer] = [
             Trainer(name, index, self.network, trainer_role(training[name]), self)
-            for index, name in enumerate(sorted(training, key=_by_number))
+            for index, name in enumerate(training)
         ]
         give_turns(self.trainers, programs, fetch)
         self.weighing: Weighing = shares
         self.shares: Shares | None = None
         """How much the trainers' shares count, once something is fed."""
-        asynchronous = any(server.mode not in (0, 3) for server in self.servers)
-        for trainer in self.trainers:
-            trainer.forms = Forms(waited_for=not asynchronous)
         self.by_endpoint: dict[str, Server] = {server.endpoint: server for server in self.servers}
         rows = self._written() if distributed_vars is None else list(distributed_vars)
         self.placement = Placement(rows)
         self.tables = find_tables(union_of(self._programs), self.by_endpoint)
         self.initial = InitialValues(dict(init or {}), self.placement, self.tables)
         self.rings = self._rings()
-        for trainer in self.trainers:
-            trainer.communicator = make_communicator(
-                trainer, self.by_endpoint, self.placement, self.settings, len(self.trainers)
-            )
+        self._equip_trainers()
         self.communicators = {t.name: t.communicator for t in self.trainers if t.communicator is not None}
-        beside = [communicator for communicator in self.communicators.values() if isinstance(communicator, Machine)]
-        everyone: list[Machine] = [*self.trainers, *beside, *self.servers, *self.rings.values()]
-        self.machines: dict[str, Machine] = {machine.name: machine for machine in everyone}
+        communicating = [machine for machine in self.communicators.values() if isinstance(machine, Machine)]
+        machines: list[Machine] = [*self.trainers, *communicating, *self.servers, *self.rings.values()]
+        self.machines: dict[str, Machine] = {machine.name: machine for machine in machines}
         self.steps: int | None = None
         """How many steps are fed; None if any number."""
         self.started = False
@@ -152,6 +131,15 @@ class Cluster:
         if faults is not None:
             require_rounds(self.trainers, self.servers)
             self.injector = Injector(self, faults)
+
+    def _equip_trainers(self) -> None:
+        """Gives each trainer its communicator, if it has one, and the forms of its messages."""
+        asynchronous = any(server.mode not in (0, 3) for server in self.servers)
+        for trainer in self.trainers:
+            trainer.forms = Forms(waited_for=not asynchronous)
+            trainer.communicator = make_communicator(
+                trainer, self.by_endpoint, self.placement, self.settings, len(self.trainers)
+            )
 
     @property
     def _programs(self) -> Collection[Program]:

@@ -4,24 +4,41 @@ of different modes, and what trainers do at a point where a synchronous server c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op, error, raise_errors
-from pstranspile.ir.model import Op, Program
+from pstranspile.ir.model import Op, Program, Role
 from pstranspile.run.cluster.addresses import number_list, text_list
 from pstranspile.run.cluster.report import listed
-from pstranspile.run.cluster.server import Server
+from pstranspile.run.cluster.server import Server, listening_op
 from pstranspile.run.cluster.trainer import Trainer
 
+_NUMBER = re.compile(r"(\d+)$")
 
-def require_servers_listen(training: Sequence[str]) -> None:
-    """Raises DiagnosticError for roles that are named as servers, but are taken for trainers."""
+
+def _by_number(name: str) -> tuple[int, str]:
+    match = _NUMBER.search(name)
+    return (int(match[1]) if match else 0), name
+
+
+def by_kind(roles: Mapping[str, Role]) -> tuple[dict[str, Role], dict[str, Role]]:
+    """The roles of servers and those of trainers, each by the numbers that end their names.
+
+    Raises DiagnosticError if there is no trainer, or one that is named as a server.
+    """
+    ordered = {name: roles[name] for name in sorted(roles, key=_by_number)}
+    serving = {name: role for name, role in ordered.items() if listening_op(role.main) is not None}
+    training = {name: role for name, role in ordered.items() if name not in serving}
+    if not training:
+        raise DiagnosticError([error("cluster-roles", "there is no trainer among the roles")])
     raise_errors(
         error("cluster-roles", f"{name} has no listen_and_serv in its main program, so it is no server")
         for name in training
         if name.startswith("pserver")
     )
+    return serving, training
 
 
 def require_one_mode(servers: Sequence[Server]) -> None:
