@@ -1,10 +1,12 @@
 """A training step of the interpreter against hand-written numpy of the same model, in one process and one thread.
 
-    python benchmarks/steps.py [mlp] [chain] [ctr]
+    python benchmarks/steps.py [mlp] [chain] [ctr] [gru] [lstm] [tags]
 
 Goals, as ratios of the medians: MLP 784-128-64-10, batch 64, Adam <= 1.15; a chain of 100 elementwise ops on 32x32
-<= 1.1; CTR with 8 sparse embeddings 100,000x16, batch 256, SGD on sparse rows <= 1.15. Both sides start from the same
-parameters and take the same batches, and their losses are compared.
+<= 1.1; CTR with 8 sparse embeddings 100,000x16, batch 256, SGD on sparse rows <= 1.15; a gated recurrent unit, a long
+short-term memory, and a chain of labels with its best path, each over 4 sentences of 44 to 60 words, 32 wide
+(`recurrent_models.py`) <= 1.15. Both sides start from the same parameters and take the same batches, and their losses
+are compared.
 """
 
 from __future__ import annotations
@@ -17,33 +19,21 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import gc
 import statistics
 import sys
-from collections.abc import Callable
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+import recurrent_models
+from model import Model, Step
 
 from pstranspile import layers as L
 from pstranspile.autodiff import SGD, Adam, minimize
-from pstranspile.ir.model import Module
 from pstranspile.ir.types import DType
 from pstranspile.run.api import run
 from pstranspile.run.frame import Execution
 from pstranspile.run.interpreter import interpret
 from pstranspile.run.prepared import Prepared
 from pstranspile.run.scope import Scope
-
-Step = Callable[[], float]
-
-
-class Model(NamedTuple):
-    """A model, a batch for it, and the hand-written step that starts from the same parameters."""
-
-    module: Module
-    loss: str
-    feed: dict[str, Any]
-    by_hand: Callable[[dict[str, Any], dict[str, Any]], Step]
-    goal: float
 
 
 def mlp() -> Model:
@@ -235,7 +225,7 @@ def measure(name: str, model: Model) -> bool:
     return times["prepared"] <= model.goal * hand
 
 
-MODELS = {"mlp": mlp, "chain": chain, "ctr": ctr}
+MODELS = {"mlp": mlp, "chain": chain, "ctr": ctr, **recurrent_models.MODELS}
 
 
 def main(names: list[str]) -> int:
