@@ -27,6 +27,11 @@ def same_arrays(a: Any, b: Any) -> bool:
     return isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and same_bits(a, b)
 
 
+def is_zero(array: Any) -> bool:
+    """Whether all bits of an array are 0. A new array of zeros takes no memory until it is written to."""
+    return array.flags.c_contiguous and not any(part.any() for (part,) in chunks(_bits(array)))
+
+
 def chunks(*arrays: Any) -> Iterator[tuple[Any, ...]]:
     """Arrays of the same dims, flat, a part at a time."""
     flat = [array.reshape(-1) for array in arrays]

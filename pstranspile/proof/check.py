@@ -24,7 +24,7 @@ from pstranspile.proof.halves import halves_of
 from pstranspile.proof.ledger import Ledger
 from pstranspile.proof.made import made_feeds, naming_inputs, unstarted
 from pstranspile.proof.replays import replay_of
-from pstranspile.proof.report import Applied, Cause, Report, Verdict
+from pstranspile.proof.report import DIFFERENT, Applied, Cause, Report, Verdict
 from pstranspile.proof.training import ClusterValues, SingleMachine, start_cluster, train_both
 from pstranspile.proof.workload import Tell, Workload
 from pstranspile.run.cluster.faults.scenario import Scenario
@@ -39,10 +39,12 @@ STEPS_OF_LARGE = 3
 """The same where data are made for a program that keeps more than `LARGE`."""
 
 LARGE = 64
-"""MB of values that programs keep from step to step."""
+"""MB of values that programs keep from step to step, beyond which they are trained in double precision only where
+single precision leaves a doubt: many machines hold copies.
+"""
 
 MOST_IN_DOUBLES = 256
-"""MB of values that programs keep, beyond which they are not trained in double precision: many machines hold copies."""
+"""MB of values that programs keep, beyond which they are never trained in double precision."""
 
 ROWS_EACH = 3
 """Rows of a batch that is made, per trainer."""
@@ -101,7 +103,11 @@ def check(
         first = _first_run(given, size, ends=bool(schedules), parameters=faults is not None)
     gc.collect()  # machines refer to each other
     comparison = first.comparison
-    precise = first.held or _in_doubles(given, comparison.verdicts() if _promises(job) else ())
+    verdicts = comparison.verdicts() if _promises(job) else ()
+    precise = first.held
+    doubtful = any(verdict.equality == DIFFERENT and verdict.kind != "metric" for verdict in verdicts)
+    if precise is None or ((doubtful or precise.problems) and size <= MOST_IN_DOUBLES):
+        precise = _in_doubles(given, verdicts, precise)
     report = Report(
         mode=job.mode,
         trainers=job.trainers,
@@ -154,7 +160,7 @@ class _FirstRun(NamedTuple):
 
 
 def _first_run(given: Given, size: float, *, ends: bool, parameters: bool) -> _FirstRun:
-    """Trains both sides. Programs that keep more than `MOST_IN_DOUBLES` are held to the source here."""
+    """Trains both sides. Programs that keep more than `LARGE` are held to the source here."""
     module, made, workload, feeds, init, seed = given
     single = SingleMachine(module, workload, feeds, init, seed)
     cluster = start_cluster(made, workload, feeds, init, seed)
@@ -164,7 +170,7 @@ def _first_run(given: Given, size: float, *, ends: bool, parameters: bool) -> _F
     if ledger is not None:
         cluster.network.observe(ledger)
     held, comparison = ClusterValues(made, cluster, single.start), Comparison(workload, single.start)
-    replay = replay_of(made, cluster, workload, seed) if size > MOST_IN_DOUBLES else None
+    replay = replay_of(made, cluster, workload, seed) if size > min(LARGE, MOST_IN_DOUBLES) else None
     train_both(single, held, comparison.look, replay)
     all_ends = held.values() if ends and not singly else {}
     parameter_ends = cluster.parameters() if parameters else {}
@@ -179,7 +185,7 @@ def _first_run(given: Given, size: float, *, ends: bool, parameters: bool) -> _F
         for step in map(workload.first_step, workload.programs)
         if step >= 0
     }
-    told = f"the program keeps {size:.0f} MB, more than {MOST_IN_DOUBLES}"
+    told = f"the program keeps {size:.0f} MB, more than {LARGE if size <= MOST_IN_DOUBLES else MOST_IN_DOUBLES}"
     return _FirstRun(
         comparison,
         single.start,
@@ -214,13 +220,15 @@ class _Precise(NamedTuple):
     refused: str = ""
 
 
-def _in_doubles(given: Given, result: Sequence[Verdict]) -> _Precise:
-    """Trains both sides in double precision, and holds every step of the cluster to the source."""
+def _in_doubles(given: Given, result: Sequence[Verdict], held: _Precise | None) -> _Precise:
+    """Trains both sides in double precision, and holds every step of the cluster to the source; `held` is what came of
+    that in single precision, if that was done.
+    """
     try:
         return _held_to_steps(given.in_doubles(), result)
     except DiagnosticError as problem:
         refused = problem.diagnostics[0].message
-    return _held_to_steps(given, ())._replace(refused=refused)
+    return (held or _held_to_steps(given, ()))._replace(refused=refused)
 
 
 def _held_to_steps(given: Given, result: Sequence[Verdict]) -> _Precise:

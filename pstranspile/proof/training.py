@@ -14,6 +14,7 @@ from pstranspile.checkpoint.state import Scopes, values_held, whole_of
 from pstranspile.compile import Compiled
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import STARTUP, Module
+from pstranspile.proof.arrays import is_zero
 from pstranspile.proof.compare import Seen, Snapshot, plain, together
 from pstranspile.proof.replay import Replay
 from pstranspile.proof.workload import Workload
@@ -51,7 +52,7 @@ class SingleMachine:
         """The programs made ready to run, by name and by what they are fed."""
 
     def _copies(self) -> dict[str, Any]:
-        return {name: own_copy(value) for name, value in self.values().items()}
+        return {name: np.zeros(v.shape, v.dtype) if is_zero(v) else own_copy(v) for name, v in self.values().items()}
 
     def values(self) -> dict[str, Any]:
         """The arrays that it keeps, as they are now."""

@@ -26,7 +26,7 @@ from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Module
 from pstranspile.layers.parameters import create_parameter
-from pstranspile.proof import check, given
+from pstranspile.proof import check, compare, given
 from pstranspile.proof.compare import moved, same_in_doubles
 from pstranspile.proof.report import ADDS_UP, ROUNDING, report_text
 from pstranspile.proof.workload import metrics_of
@@ -262,6 +262,20 @@ def test_what_is_too_large_for_doubles_is_held_to_its_steps_in_single_precision(
     report = check(module, job(), steps=2, result=less)
     assert report.wrong
     assert not report.holds
+
+
+def test_large_programs_are_trained_in_double_precision_where_single_precision_leaves_a_doubt(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(checking, "LARGE", 0)
+    sound = check(clicks(), job(), steps=2)
+    assert sound.holds, report_text(sound)
+    assert "1e-04 is taken for rounding: the program keeps 0 MB, more than 0" in report_text(sound)
+    monkeypatch.setattr(compare, "ROUGH", 1e-12)
+    doubtful = check(clicks(), job(), steps=2)
+    assert doubtful.holds, report_text(doubtful)
+    assert "not in double precision" not in report_text(doubtful)
+    assert "equal within rounding" in report_text(doubtful)
 
 
 def test_large_programs_are_checked_on_fewer_steps_of_made_data(monkeypatch: pytest.MonkeyPatch):
