@@ -29,12 +29,12 @@
 
     function draw() {
       const step = steps[state.step], names = run.machines.filter((name) => step.rows.some((row) => row[2] === name || row[3] === name));
-      const across = 170, x = (name) => 80 + names.indexOf(name) * across;
+      const across = Math.max(150, ...names.map((name) => 8.5 * name.length)), x = (name) => across / 2 + names.indexOf(name) * across;
       const shown = state.at < 0 ? step.rows.slice(0, 400) : step.rows.slice(Math.max(0, state.at - 200), state.at + 1);
-      const height = 50 + shown.length * LINE, width = 160 + names.length * across + 260;
+      const height = 50 + shown.length * LINE, width = names.length * across + 320;
       const picture = R.svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${step.title}: ${R.plural(shown.length, "arrow")} between ${R.plural(names.length, "machine")}` },
         names.map((name) => [R.svg("text", { x: x(name), y: 18, "text-anchor": "middle", class: "title" }, name), R.svg("line", { x1: x(name), x2: x(name), y1: 26, y2: height, class: "life" })]).flat(),
-        shown.map((row, index) => arrow(row, x, 44 + index * LINE, names, index === shown.length - 1 && state.at >= 0, width)));
+        shown.map((row, index) => arrow(row, x, 44 + index * LINE, index === shown.length - 1 && state.at >= 0, names.length * across)));
       R.clear(holder, picture);
       if (state.at >= 0) {
         const [label, what, from, to, posted, taken] = step.rows[state.at];
@@ -73,11 +73,11 @@
       R.el("button", { type: "button", onclick: () => { stop(); state.at = -1; draw(); } }, "Whole step")), told, holder);
   };
 
-  function arrow(row, x, y, names, last, width) {
+  function arrow(row, x, y, last, right) {
     const [label, what, from, to] = row, x1 = x(from), x2 = x(to), way = x2 > x1 ? -1 : 1;
     const head = `M${x2 + 7 * way} ${y - 4}L${x2} ${y}L${x2 + 7 * way} ${y + 4}`;
     const lost = what === "lost" ? R.svg("text", { x: (x1 + x2) / 2, y: y + 4, "text-anchor": "middle", class: "lost" }, "×") : null;
     return R.svg("g", { class: `arrow${last ? " now" : ""}` }, R.svg("path", { d: `M${x1} ${y}L${x2} ${y}` }), R.svg("path", { d: head }), lost,
-      R.svg("text", { x: 80 + names.length * 170 - 60, y: y + 4 }, label), R.svg("title", null, `${from} to ${to}: ${label}`));
+      R.svg("text", { x: right, y: y + 4 }, label), R.svg("title", null, `${from} to ${to}: ${label}`));
   }
 })(globalThis.Report ||= {});

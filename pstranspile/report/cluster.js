@@ -19,7 +19,7 @@
       ["Parameters on servers", R.bytes(total)],
       ["Largest server over the mean", servers.length ? `${even.toFixed(2)} ×` : "no servers"],
     ];
-    panel.append(
+    R.put(panel, 
       R.el("dl", { class: "facts" }, facts.map(([name, value]) => R.el("div", null, R.el("dt", null, name), R.el("dd", null, String(value))))),
       R.table("Machines and what they keep from step to step", [
         { title: "Machine", value: (m) => m.name },
@@ -39,12 +39,21 @@
     );
     if (data.pairs.length) {
       const largest = Math.max(...data.pairs.map((pair) => pair[3]));
-      panel.append(R.table("Messages of a step by pair", [
+      R.put(panel, R.table("Messages of a step by pair", [
         { title: "From", value: (p) => p[0] }, { title: "To", value: (p) => p[1] },
         { title: "Messages", value: (p) => p[2], numeric: true },
         { title: "Bytes", value: (p) => p[3], show: (p) => R.bar(p[3], largest, R.bytes(p[3]), 2) },
         { title: "Sized by data", value: (p) => p[4], numeric: true },
       ], data.pairs));
+    }
+    if (data.run) {
+      const most = Math.max(1, ...data.run.pairs.map((pair) => pair[3])), steps = data.run.steps;
+      R.put(panel, R.el("h3", null, `Exchanged in the run, ${R.plural(steps, "step")}`), R.table("Messages of the run's steps by pair", [
+        { title: "From", value: (p) => p[0] }, { title: "To", value: (p) => p[1] },
+        { title: "Messages", value: (p) => p[2], numeric: true },
+        { title: "Bytes", value: (p) => p[3], show: (p) => R.bar(p[3], most, R.bytes(p[3]), 3) },
+        { title: "Bytes in a step", value: (p) => p[3] / steps, show: (p) => R.bytes(Math.round(p[3] / steps)), numeric: true },
+      ], data.run.pairs));
     }
   };
 

@@ -20,9 +20,14 @@
       else if (key === "style") Object.assign(node.style, value);
       else node.setAttribute(key, value === true ? "" : value);
     }
+    return R.put(node, ...children);
+  }
+
+  // Appends what is there of some children.
+  R.put = function (node, ...children) {
     node.append(...children.flat().filter((child) => child !== null && child !== undefined));
     return node;
-  }
+  };
 
   R.clear = function (node, ...children) {
     node.replaceChildren(...children.flat());

@@ -136,7 +136,7 @@
     const why = R.el("aside", { class: "why", "aria-live": "polite", "aria-label": "Explanation", tabindex: "0" }, R.el("p", { class: "note" }, "Choose an op."));
     const tool = (text, onclick, label) => R.el("button", { type: "button", onclick, "aria-label": label }, text);
     const layers = model.data.layers.map((_, index) => index);
-    panel.append(R.el("div", { class: "tools" }, R.el("label", null, "Show ", view), tool("+", () => zoom(1.25), "Zoom in"), tool("−", () => zoom(0.8), "Zoom out"),
+    R.put(panel, R.el("div", { class: "tools" }, R.el("label", null, "Show ", view), tool("+", () => zoom(1.25), "Zoom in"), tool("−", () => zoom(0.8), "Zoom out"),
       tool("Fit", fit), tool("Unfold layers", () => { state.open = new Set(layers); layOut(); }), tool("Fold layers", () => { state.open.clear(); layOut(); })),
     legend(), status, R.el("div", { class: "split" }, picture, why));
     layOut();

@@ -18,7 +18,7 @@
 
   R.plan = function (panel, data) {
     if (!data.parameters.length) {
-      panel.append(R.el("p", null, `Mode ${data.mode} puts no parameters on servers: every trainer has all of them.`));
+      R.put(panel, R.el("p", null, `Mode ${data.mode} puts no parameters on servers: every trainer has all of them.`));
       return;
     }
     const list = R.el("ul", { class: "plan" }), state = { wanted: "", server: -1, order: "order of the program", most: 100 };
@@ -38,7 +38,7 @@
 
     const choice = (label, options, change) => R.el("label", null, `${label} `, R.el("select", { onchange: change },
       options.map(([value, text]) => R.el("option", { value }, text))));
-    panel.append(
+    R.put(panel, 
       R.el("div", { class: "tools" },
         R.el("label", null, "Filter ", R.el("input", { type: "search", oninput: (e) => { state.wanted = e.target.value.trim(); draw(); } })),
         choice("Server", [[-1, "all"], ...data.servers.map((name, index) => [index, name])], (e) => { state.server = Number(e.target.value); draw(); }),

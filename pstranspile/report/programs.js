@@ -119,7 +119,7 @@
       if (fold) model.blocks.forEach((blocks, machine) => blocks.forEach((block) => block.owner >= 0 && state.folded.add(`${machine}:${block.owner}`)));
       layOut();
     };
-    panel.append(
+    R.put(panel, 
       R.el("div", { class: "tools" }, R.el("label", null, "Program ", programs), R.el("label", null, "Rows ", order), search,
         button("Previous", () => step(-1)), button("Next", () => step(1)), status,
         button("Fold blocks", () => foldAll(true)), button("Unfold blocks", () => foldAll(false))),

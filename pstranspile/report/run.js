@@ -5,15 +5,15 @@
   R.run = function (panel, data) {
     const { run, check } = data;
     if (!run) {
-      panel.append(R.el("p", null, "No run was made for this report. "), R.el("p", { class: "code" }, "pstranspile report INPUT ... --run --check -o report.html"));
+      R.put(panel, R.el("p", null, "No run was made for this report. "), R.el("p", { class: "code" }, "pstranspile report INPUT ... --run --check -o report.html"));
       return;
     }
-    panel.append(R.el("p", null, `${R.plural(run.steps, "step")} on a cluster in one process${run.made ? ", of made data" : ""}. Time is counted in ticks of a virtual clock.`));
-    if (run.faults.length) panel.append(R.el("h3", null, "What went wrong"), R.el("ul", null, run.faults.map((text) => R.el("li", null, text))));
-    if (run.losses.length) panel.append(R.el("h3", null, "Losses"), curves(run.losses), values(run));
-    panel.append(R.el("h3", null, "Messages"), R.chart(run));
-    if (run.left_out) panel.append(R.el("p", { class: "note" }, `${run.left_out} later rows are left out.`));
-    panel.append(R.table("Traffic and staleness by server and variable", [
+    R.put(panel, R.el("p", null, `${R.plural(run.steps, "step")} on a cluster in one process${run.made ? ", of made data" : ""}. Time is counted in ticks of a virtual clock.`));
+    if (run.faults.length) R.put(panel, R.el("h3", null, "What went wrong"), R.el("ul", null, run.faults.map((text) => R.el("li", null, text))));
+    if (run.losses.length) R.put(panel, R.el("h3", null, "Losses"), curves(run.losses), values(run));
+    R.put(panel, R.el("h3", null, "Messages"), R.chart(run));
+    if (run.left_out) R.put(panel, R.el("p", { class: "note" }, `${run.left_out} later rows are left out.`));
+    R.put(panel, R.table("Traffic and staleness by server and variable", [
       { title: "Server", value: (t) => t[0] },
       { title: "Variable", value: (t) => t[1], show: (t) => t[1] ? R.el("span", { class: "code" }, `%${t[1]}`) : "barriers and the like" },
       { title: "Sent", value: (t) => t[2], numeric: true }, { title: "Bytes sent", value: (t) => t[3], show: (t) => R.bytes(t[3]), numeric: true },
@@ -23,7 +23,7 @@
     ], run.traffic));
     const most = Math.max(1, ...run.waits.map((wait) => wait[3]));
     if (run.waits.length) {
-      panel.append(R.table("Who waits for whom", [
+      R.put(panel, R.table("Who waits for whom", [
         { title: "Machine", value: (w) => w[0] }, { title: "Waits for", value: (w) => w[1] }, { title: "Requests", value: (w) => w[2], numeric: true },
         { title: "Ticks", value: (w) => w[3], show: (w) => R.bar(w[3], most, String(w[3]), 3) }, { title: "Longest", value: (w) => w[4], numeric: true },
       ], run.waits, { by: 3, down: true }));
@@ -32,7 +32,7 @@
   };
 
   function verdicts(panel, check) {
-    panel.append(R.el("h3", null, "Check against the single machine"),
+    R.put(panel, R.el("h3", null, "Check against the single machine"),
       R.el("p", { class: check.holds ? "good" : "bad" }, check.holds ? "What the mode promises holds." : "What the mode promises does not hold."),
       R.table("Verdict by variable", [
         { title: "Variable", value: (v) => v[0], show: (v) => R.el("span", { class: "code" }, `%${v[0]}`) }, { title: "Kind", value: (v) => v[1] },
@@ -41,11 +41,11 @@
         { title: "First different", value: (v) => v[5], show: (v) => v[5] < 0 ? "never" : `step ${v[5]}`, numeric: true },
       ], check.verdicts));
     if (check.causes.length) {
-      panel.append(R.table("Ops that see the batch as a whole", [
+      R.put(panel, R.table("Ops that see the batch as a whole", [
         { title: "Op", value: (c) => c[0] }, { title: "Variable", value: (c) => c[1] }, { title: "Where", value: (c) => c[2] }, { title: "Why", value: (c) => c[3] },
       ], check.causes));
     }
-    panel.append(R.el("details", null, R.el("summary", null, "The report as text"), R.el("pre", { tabindex: "0" }, check.text)));
+    R.put(panel, R.el("details", null, R.el("summary", null, "The report as text"), R.el("pre", { tabindex: "0" }, check.text)));
   }
 
   // Points of curves in a picture of a width and height: the y axis has the smallest value at the bottom.

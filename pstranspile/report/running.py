@@ -92,9 +92,20 @@ def recorded(recorder: Recorder, cluster: Cluster) -> dict[str, Any]:
         "rows": listed,
         "left_out": max(len(rows) - MOST_ROWS, 0),
         "traffic": [list(row) for row in traffic_of(recorder, servers)],
+        "pairs": exchanged(recorder.events),
         "waits": waits_of(recorder.events),
         "faults": [f"tick {tick}: {text}" for tick, text in cluster.injector.log] if cluster.injector else [],
     }
+
+
+def exchanged(events: Iterable[Event]) -> list[list[Any]]:
+    """What machines told each other in steps: who, whom, messages, and the bytes of the values in them."""
+    totals: dict[tuple[str, str], list[int]] = {}
+    for event in events:
+        if event.what == POST and 0 <= event.step != END:
+            total = totals.setdefault((event.source, event.target), [0, 0])
+            total[:] = total[0] + 1, total[1] + event.bytes
+    return [[*pair, *totals[pair]] for pair in sorted(totals)]
 
 
 def waits_of(events: Iterable[Event]) -> list[list[Any]]:

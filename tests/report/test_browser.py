@@ -1,5 +1,6 @@
 """Pages in a real browser: every part is clicked through, nothing is complained of, and nobody is kept out."""
 
+import re
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -49,7 +50,9 @@ def test_every_part_of_a_report_is_there(browser: Browser, folder: Path, name: s
     for part in PARTS:
         choose(browser, part)
         assert browser.run("return document.querySelector('.chosen').id") == part
-        assert browser.run("return document.querySelector('.chosen').textContent.length") > 100
+        text = browser.run("return document.querySelector('.chosen').textContent")
+        assert len(text) > 100
+        assert not re.search(r"\b(null|undefined|NaN|\[object)", text)
         wide = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
         assert browser.run(wide) <= 0, part
     assert browser.complaints() == []

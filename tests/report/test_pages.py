@@ -177,6 +177,8 @@ def test_a_run_tells_losses_messages_and_verdicts(folder: Path):
     assert steps == ["start-up", "step 1", "step 2", "end"]
     sent = [row for row in run["rows"] if len(row) > 1 and row[0].startswith("send ") and row[2] == "trainer_0"]
     assert sum(row[6] for row in sent) == 2 * 80080
+    pairs = {(who, whom): rest for who, whom, *rest in run["pairs"]}
+    assert pairs["trainer_0", "pserver_0"] == [2 * 6, 2 * 40080]
     waits = {(who, whom): rest for who, whom, *rest in run["waits"]}
     assert waits["trainer_0", "pserver_0"][0] == 2 * 3  # two variables, at start-up and in two steps
     assert check["holds"]
