@@ -78,9 +78,7 @@ def play_server(
         take_server(server, read_part(Path(place.begin), role))
     if keeper is not None:
         keeper.begin()
-        site.on_turn, site.on_event = keeper.look, keeper.written
-    else:
-        site.on_turn = lambda: _all_durable(site)
+        site.on_turn, site.on_event, site.keeps = keeper.look, keeper.written, True
     fluid = FluidService(site, server) if place.fluid else None
     _listen(site, place, None if fluid is None else fluid.service())
     tell(state=SERVING)
@@ -93,7 +91,9 @@ def play_server(
                 keeper.finish()
             save(server)
             tell(state=DONE, refused=site.refused)
-            _all_durable(site)
+            site.keeps = False
+            for peer in site.peers.values():
+                peer.durable = peer.received
             if keeper is not None and keeper.went_back:  # trainers may want to be told
                 trainers = {peer.role for peer in site.peers.values() if peer.index >= 0}
                 site.run(lambda: trainers <= site.greeted, timeout=min(terms.lease, 5.0))
@@ -130,11 +130,6 @@ def _last_words(site: Site, tell: StatusPipe) -> Generator[None]:
         raise
 
 
-def _all_durable(site: Site) -> None:
-    for peer in site.peers.values():
-        peer.durable = peer.received
-
-
 def play_trainer(
     cluster: Cluster,
     role: str,
@@ -167,7 +162,6 @@ def play_trainer(
 
         site.on_foreign = lambda peer: strangers.append(FluidClient(site, peer, place.addresses[peer.role]))
     site.patience = place.patience
-    site.on_turn = lambda: _all_durable(site)
     tell(state=WAITING)
     site.show_signs_of_life()
     done = False

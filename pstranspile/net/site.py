@@ -44,8 +44,8 @@ from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.message import Message
 from pstranspile.run.cluster.network import Waiting
 
-TICK, IDLE = 0.5, 2.0
-"""Seconds between looks at the clock, and after which a process says what it waits for."""
+LOOK, TICK, IDLE = 0.1, 0.5, 2.0
+"""Seconds between looks at the clock at least, and at most, and after which a process says what it waits for."""
 
 
 class Site:
@@ -89,10 +89,14 @@ class Site:
         """Seconds after which a server that can't be reached is given up by this trainer; 0: never."""
         self.on_event: Callable[[Event], object] | None = None
         """Told of events that are not about connections."""
+        self.keeps = False
+        """Whether what is taken may have to be sent again, until its state was kept."""
         self.bytes_since_kept = 0
         """Bytes of frames of messages that have come since this was set to 0."""
         self._clock = clock
         self._idle = 0.0
+        self._pause = LOOK
+        """Seconds to wait for events: few while somebody is to be gone to again."""
         self._looked = clock()
         self._said_goodbye = Flag()
         self.part = Part(cluster, role, self._post)
@@ -128,7 +132,7 @@ class Site:
             if end is not None and self._clock() >= end:
                 return False
             try:
-                self._handle(self.events.get(timeout=TICK))
+                self._handle(self.events.get(timeout=self._pause))
                 while not self.events.empty():
                     self._handle(self.events.get(0.0))
             except Empty:
@@ -136,7 +140,7 @@ class Site:
             self._look_at_the_clock()
 
     def _nothing_came(self) -> None:
-        self._idle += TICK
+        self._idle += self._pause
         if self._idle >= IDLE:
             self._idle = 0.0
             if self.on_idle is not None:
@@ -182,6 +186,7 @@ class Site:
         self._forget(connection)
 
     def _forget(self, connection: Connection) -> None:
+        self._pause = LOOK
         peer = self._by_connection.pop(connection, None)
         if peer is not None and peer.connection is connection:
             peer.connection = None
@@ -207,6 +212,8 @@ class Site:
 
     def _look_at_the_clock(self) -> None:
         now = self._clock()
+        if now - self._looked < LOOK:
+            return
         if now - self._looked > TICK + self.terms.lease / 4:  # this process was busy, or stopped: nobody could be heard
             for peer in self.peers.values():
                 peer.heard = now
@@ -221,8 +228,10 @@ class Site:
                 raise Refused(f"{peer.role} was not heard for {self.patience:g} seconds")
             if not peer.left and peer.incarnation and peer.index >= 0 and now - peer.heard > self.terms.lease:
                 self.give_up(peer)
-        for role, due in self._redial.items():
-            if now >= due and self.peers[role].connection is None:
+        away = [role for role in self._redial if self.peers[role].connection is None]
+        self._pause = LOOK if away else TICK
+        for role in away:
+            if now >= self._redial[role]:
                 self.go_to(role)
 
     # greeting
@@ -364,6 +373,8 @@ class Site:
         for message in messages:
             self.part.require_allowed(peer, message)
         peer.received = header.number
+        if not self.keeps:
+            peer.durable = header.number
         self.bytes_since_kept += len(data)
         for message in messages:
             self.part.deliver(peer, message)

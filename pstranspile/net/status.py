@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import threading
+import time
 from typing import Any, TextIO
 
 STATUS, PARENT = "PSTRANSPILE_STATUS", "PSTRANSPILE_PARENT"
@@ -24,9 +25,12 @@ class StatusPipe:
         self._stream: TextIO | None = os.fdopen(int(number), "w", buffering=1) if number.isdecimal() else None
 
     def __call__(self, **fields: Any) -> None:
-        """Sends one line, from any thread. A parent that is gone is not missed: this process then ends anyway."""
+        """Sends one line, from any thread, with the seconds of CPU that were used. A parent that is gone is not missed:
+        this process then ends anyway.
+        """
         if self._stream is None:
             return
+        fields["cpu"] = round(time.process_time(), 4)
         line = json.dumps(fields, separators=(",", ":")) + "\n"
         try:
             with self._lock:
