@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pstranspile.net.parts import values_of
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.faults.snapshot_files import read_snapshot, write_snapshot
 from pstranspile.run.cluster.faults.snapshots import Snapshot
@@ -22,12 +23,7 @@ def write_server(path: str, server: Server) -> None:
 
 def write_trainer(path: str, trainer: Trainer) -> None:
     """Writes what a trainer keeps from step to step, and what it fetched. Raises DiagnosticError."""
-    values = {
-        name: value
-        for name, value in trainer.scope.values_here.items()
-        if (var := trainer.role.variable(name)) is not None and var.persistable and value is not None
-    }
-    write_snapshot(Path(path), trainer.name, Snapshot(values, {"results": trainer.results}, {}, {}, {}))
+    write_snapshot(Path(path), trainer.name, Snapshot(values_of(trainer), {"results": trainer.results}, {}, {}, {}))
 
 
 def gather(cluster: Cluster, files: Mapping[str, str]) -> Simulated:

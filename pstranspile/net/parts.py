@@ -12,7 +12,8 @@ from threading import Thread
 from typing import NamedTuple
 
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.ir.model import Program
+from pstranspile.ir.model import Program, Var
+from pstranspile.ir.types import VarKind
 from pstranspile.kernels.context import Value
 from pstranspile.net.status import StatusPipe
 from pstranspile.run.cluster.exchanges import Exchange
@@ -32,11 +33,15 @@ class Part(NamedTuple):
 
 
 def values_of(machine: Server | Trainer) -> dict[str, Value]:
-    """The variables that a machine keeps from step to step."""
-    found = {name: value for name, value in machine.scope.values_here.items() if value is not None}
+    """The variables that a machine keeps from step to step: what has a form in a file."""
+    values = {name: value for name, value in machine.scope.values_here.items() if value is not None}
     if isinstance(machine, Server):
-        return found
-    return {name: value for name, value in found.items() if (var := machine.role.variable(name)) and var.persistable}
+        return values
+    return {name: value for name, value in values.items() if _is_kept(machine.role.variable(name))}
+
+
+def _is_kept(var: Var | None) -> bool:
+    return var is not None and var.persistable and var.kind is not VarKind.READER
 
 
 def write_part(path: Path, name: str, part: Part) -> None:

@@ -10,7 +10,10 @@ import pytest
 
 import pstranspile as ps
 from pstranspile.cli import main
+from pstranspile.ir.types import VarKind
+from pstranspile.net.parts import values_of
 from pstranspile.proof.data import make_feeds
+from tests.net.played import compiled
 
 STEPS = 9
 PROGRAM = str(Path(__file__).parents[2] / "golden" / "mlp_adam.ir")
@@ -81,3 +84,14 @@ def test_what_can_not_be_kept(
 def test_a_folder_does_not_tell_what_to_keep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["launch", str(tmp_path), "--checkpoint", "x"]) == 2
     assert "--checkpoint and --resume need the program and the job's options" in capsys.readouterr().err
+
+
+def test_a_reader_is_not_kept(tmp_path: Path) -> None:
+    """It is persistable in a trainer's program, but has no form in a file."""
+    trainer = compiled(tmp_path, PROGRAM, "--pservers", "1", "--trainers", "1").cluster().trainers[0]
+    name = trainer.role.main.parameters()[0].name
+    trainer.scope[name] = np.ones(2)
+    assert set(values_of(trainer)) == {name}
+    reader = trainer.role.main.main_block.vars[name]._replace(kind=VarKind.READER)
+    trainer.role.variable = lambda _name: reader
+    assert not values_of(trainer)
