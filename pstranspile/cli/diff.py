@@ -23,8 +23,7 @@ TROUBLE = 2
 """The exit status when an input can't be read, which is neither "equal" nor "different"."""
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Prints the differences; 0 when there are none, 1 when there are, 2 when an input can't be read."""
+def _parser() -> ArgumentParser:
     parser = make_parser(
         "diff",
         "Prints how two programs, modules or output folders differ in what they mean, in the manner of a unified\n"
@@ -57,6 +56,12 @@ def run(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--json", action="store_true", help="print the differences as JSON")
     parser.add_argument("--html", metavar="FILE", help="write the differences as a page for the browser")
+    return parser
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Prints the differences; 0 when there are none, 1 when there are, 2 when an input can't be read."""
+    parser = _parser()
     options = parser.parse_args(arguments)
     if options.html and options.json:
         parser.error("--html and --json are two forms of one output")

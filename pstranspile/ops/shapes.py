@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, NoReturn, TypeAlias
 
-from pstranspile.ir.model import Op, TensorType, Var
-from pstranspile.ir.types import DType, VarKind
+from pstranspile.ir.model import Op, TensorType
+from pstranspile.ir.types import DType
 from pstranspile.ops import schema_of
 from pstranspile.ops.attributes import int_attr
 from pstranspile.ops.schema import Slicing
@@ -227,24 +227,6 @@ def update_types(op: Op, types: Types) -> Types:
 # Applying rules
 
 
-def declared_type(var: Var | None) -> TensorType | None:
-    """What a declaration says for certain, for `check_types`.
-
-    Two things that Fluid declares say less than they seem to. Element type BOOL is number 0, which it also writes
-    for a persistable variable whose element type nobody set (the snapshots of local SGD, and with them the
-    parameters), so nothing is known of it. The height of a SelectedRows that is kept between steps (a table cut
-    up by id over servers) is not the number of rows it can hold.
-    """
-    if var is None or var.tensor is None:
-        return None
-    if var.persistable:
-        if var.tensor.dtype is DType.BOOL:
-            return None
-        if var.kind is VarKind.SELECTED_ROWS:
-            return var.tensor._replace(shape=(-1, *var.tensor.shape[1:]))
-    return var.tensor
-
-
 def infer_types(op: Op, type_of: TypeOf) -> Types:
     """The types of an op's outputs as its rule gives them; empty where there is no rule or too little is known.
 
@@ -258,15 +240,6 @@ def infer_types(op: Op, type_of: TypeOf) -> Types:
         return rule(op, types)
     except Unknown:
         return {}
-
-
-def check_types(op: Op, type_of: TypeOf) -> list[ShapeProblem]:
-    """Where an op's declared types disagree, with each other or with what the op gives. Empty: nowhere known."""
-    try:
-        inferred = infer_types(op, type_of)
-    except ShapeError as error:
-        return [ShapeProblem(error.message, error.slot, op.input(error.slot) or "")]
-    return output_problems(op, inferred, type_of)
 
 
 def output_problems(op: Op, given_types: Types, type_of: TypeOf) -> list[ShapeProblem]:

@@ -15,7 +15,8 @@ from pstranspile.ir.attributes import PYTHON_TYPES, AttrKind, Ints, Long
 from pstranspile.ir.model import Block, Program, TensorType, Var
 from pstranspile.ir.types import DTYPES, DType, VarKind
 from pstranspile.ops import all_schemas, schema_of
-from pstranspile.ops.shapes import ShapeError, declared_type, describe, fits, infer_types, rule_of, shape_rule
+from pstranspile.ops.shapes import ShapeError, describe, fits, infer_types, rule_of, shape_rule
+from pstranspile.verify.flow import reliable
 from tests.ops.typed import infer, op_and_types, problems
 from tests.structure.edits import other_value
 
@@ -273,12 +274,10 @@ def test_number_of_outputs():
 
 def test_declared_types_that_say_less_than_they_seem_to():
     bool_, rows = TensorType(DType.BOOL, (3,)), TensorType(DType.FP32, (100, 4))
-    assert declared_type(None) is None
-    assert declared_type(Var("x")) is None
-    assert declared_type(Var("x", tensor=bool_)) == bool_
-    assert declared_type(Var("x", tensor=bool_, persistable=True)) is None
-    assert declared_type(Var("x", VarKind.SELECTED_ROWS, rows)) == rows
-    assert declared_type(Var("x", VarKind.SELECTED_ROWS, rows, persistable=True)) == rows._replace(shape=(-1, 4))
+    assert reliable(Var("x")) is None
+    assert reliable(Var("x", tensor=bool_)) == bool_
+    assert reliable(Var("x", tensor=bool_, persistable=True)) is None
+    assert reliable(Var("x", VarKind.SELECTED_ROWS, rows)) == rows._replace(shape=(-1, 4))
 
 
 def test_fits():

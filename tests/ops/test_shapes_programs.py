@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from pstranspile.interop.program_desc import program_from_bytes
-from pstranspile.ir.model import Program
-from pstranspile.ops.shapes import check_types, declared_type, infer_types
+from pstranspile.ir.model import Program, TensorType
+from pstranspile.ops.shapes import infer_types
+from pstranspile.verify.flow import reliable
+from tests.ops.typed import check_types
 
 DATA = Path(__file__).parent.parent / "data"
 FILES = [*sorted((DATA / "programs").glob("*.pb.gz")), *sorted((DATA / "program_desc").glob("*.pb"))]
@@ -23,21 +25,26 @@ def read(path: Path) -> Program:
     return program_from_bytes(gzip.decompress(data) if path.suffix == ".gz" else data, path.name, "main")
 
 
+def declared(program: Program, name: str, block: int) -> TensorType | None:
+    var = program.find_var(name, block)
+    return None if var is None else reliable(var) if var.persistable else var.tensor
+
+
 def ops_of(program: Program):
     for number, block in enumerate(program.blocks):
         for op in block.ops:
-            yield op, lambda name, number=number: declared_type(program.find_var(name, number))
+            yield op, lambda name, number=number: declared(program, name, number)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_declarations_agree(path: Path):
     program = read(path)
-    found = {problem.message for op, type_of in ops_of(program) for problem in check_types(op, type_of)}
-    assert found == FAULTS.get(path.name, set())
+    problems = {problem.message for op, type_of in ops_of(program) for problem in check_types(op, type_of)}
+    assert problems == FAULTS.get(path.name, set())
 
 
 WRONG_TYPES = ("mnist_mlp_adam.local_sgd.pb.gz",)
-"""Fluid declares the parameters BOOL here: see `declared_type`."""
+"""Fluid declares the parameters BOOL here: see `reliable`."""
 
 
 @pytest.mark.parametrize(
@@ -48,7 +55,7 @@ def test_inferred_is_what_fluid_declares(path: Path):
     program = read(path)
     for number, block in enumerate(program.blocks):
         for op in block.ops:
-            inferred = infer_types(op, lambda name, at=number: declared_type(program.find_var(name, at)))
+            inferred = infer_types(op, lambda name, at=number: declared(program, name, at))
             for slot, types in inferred.items():
                 for name, expected in zip(op.outputs.get(slot, ()), types, strict=False):
                     var = program.find_var(name, number)

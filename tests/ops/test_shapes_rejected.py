@@ -5,8 +5,7 @@ import pytest
 from pstranspile.ir.attributes import Ints
 from pstranspile.ir.model import TensorType
 from pstranspile.ir.types import DType
-from pstranspile.ops.shapes import check_types
-from tests.ops.typed import op_and_types
+from tests.ops.typed import check_types, op_and_types
 
 SGD = {"Param": "f32[1000, 100]", "Grad": "f32[1000, 100]", "LearningRate": "f32[1]"}
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-from pstranspile.ir.model import TensorType
+from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DTYPES
 from pstranspile.ops.build import make_op
-from pstranspile.ops.shapes import check_types, describe, infer_types
+from pstranspile.ops.shapes import ShapeError, ShapeProblem, TypeOf, describe, infer_types, output_problems
 
 
 def tensor(text: str, lod: int = 0) -> TensorType:
@@ -28,6 +28,15 @@ def op_and_types(op_type: str, inputs: Mapping[str, object], attrs: Mapping = {}
 
     op = make_op(op_type, slots(inputs), slots(outputs), attrs)
     return op, types
+
+
+def check_types(op: Op, type_of: TypeOf) -> list[ShapeProblem]:
+    """Where an op's declared types disagree, with each other or with what the op gives. Empty: nowhere known."""
+    try:
+        inferred = infer_types(op, type_of)
+    except ShapeError as error:
+        return [ShapeProblem(error.message, error.slot, op.input(error.slot) or "")]
+    return output_problems(op, inferred, type_of)
 
 
 def problems(op_type: str, inputs: Mapping[str, object], attrs: Mapping = {}, outputs: Mapping = {}) -> list[str]:
