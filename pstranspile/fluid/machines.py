@@ -115,6 +115,7 @@ class TrainerMachine(Machine):
         self._steps: Queue[Mapping[str, Any] | None] = Queue()
         self._done: Queue[Any] = Queue()
         self._thread: Thread | None = None
+        self._leaving = False
 
     def run(self, program: Any, feed: Mapping[str, Any], fetch: Sequence[str], scope: Scope) -> dict[str, Any]:
         """Runs the start-up program, or a step. Raises DiagnosticError, RuntimeError where others are not there."""
@@ -151,9 +152,13 @@ class TrainerMachine(Machine):
 
     def _feed(self, step: int) -> Mapping[str, Any] | None:
         """What the next step is fed, once the script runs one; the first call says that the start-up has ended."""
-        if step == 0:
+        if step == 0 and not self._leaving:
             self._done.put({})
-        return self._steps.get()
+        if self._leaving:  # asked again, while something of the trainer is under way
+            return None
+        fed = self._steps.get()
+        self._leaving = fed is None
+        return fed
 
     def _stepped(self, trainer: Trainer, step: int) -> None:
         self._done.put(trainer.results.pop().values)

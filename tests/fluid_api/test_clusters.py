@@ -80,3 +80,41 @@ def test_a_synchronous_cluster_trains_as_the_script_alone() -> None:
 def test_machines_of_fluid_take_part(role: str) -> None:
     first, second = cluster("parameter_server.py", "sync", role)
     np.testing.assert_allclose((np.array(first) + second) / 2, alone("parameter_server.py"), rtol=1e-4)
+
+
+def launched(launcher: str, *arguments: str, folder: Path) -> list[str]:
+    """The logs of the workers that a launcher has started."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "-m", f"pstranspile.fluid.{launcher}", "--log_dir", "logs", *arguments]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+    logs = {path.name: path.read_text() for path in sorted((folder / "logs").iterdir())}
+    assert done.returncode == 0, (done.stderr, logs)
+    return [text for name, text in logs.items() if name.startswith("workerlog")]
+
+
+def test_fleet_with_servers_trains_as_one_machine_and_its_rate_decays(tmp_path: Path) -> None:
+    endpoints = ",".join(f"127.0.0.1:{port}" for port in free_ports(1))
+    first, second = launched(
+        "launch_ps",
+        *("--worker_num", "2", "--endpoints", endpoints, str(SCRIPTS / "fleet_ps.py"), "sync", "saved"),
+        folder=tmp_path,
+    )
+    rng, w, b = np.random.RandomState(4), np.full((4, 1), 0.1), 0.0
+    for step, losses in enumerate(zip(numbers(first), numbers(second), strict=True)):
+        x = rng.rand(8, 4)
+        error = x @ w + b - x.sum(axis=1, keepdims=True)
+        np.testing.assert_allclose(np.mean(losses), np.mean(error**2), rtol=1e-4)
+        rate = 0.2 * 0.5 ** (step // 2)
+        w, b = w - rate * 2 * x.T @ error / 8, b - rate * 2 * error.mean()
+    assert "files ['a', 'b']" in first
+    assert "files ['c']" in second
+    assert sorted(path.name for path in (tmp_path / "saved" / "model").iterdir()) == ["__model__", "fc_0.b_0", "w"]
+
+
+def test_fleet_without_servers_trains_as_one_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    port = free_ports(1)[0]
+    script = str(SCRIPTS / "fleet_collective.py")
+    first, second = launched("launch", "--nproc_per_node", "2", "--started_port", str(port), script, folder=tmp_path)
+    monkeypatch.setenv("PADDLE_TRAINER_ENDPOINTS", "127.0.0.1:1")
+    together = (np.array(numbers(first)) + numbers(second)) / 2
+    np.testing.assert_allclose(together, numbers(printed(SCRIPTS / "fleet_collective.py")), rtol=1e-4)

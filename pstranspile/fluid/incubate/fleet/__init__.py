@@ -1,0 +1,1 @@
+"""Fluid's `incubate.fleet`: clusters described by role makers and strategies."""

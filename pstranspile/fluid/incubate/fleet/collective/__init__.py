@@ -1,0 +1,123 @@
+"""Fleet without servers: trainers average their gradients. `fleet` is the one of this process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pstranspile.fluid import io
+from pstranspile.fluid.compiler import BuildStrategy, ExecutionStrategy
+from pstranspile.fluid.framework import default_main_program, default_startup_program
+from pstranspile.fluid.incubate.fleet.base.fleet_base import DistributedOptimizer, Fleet, Mode
+from pstranspile.fluid.transpiler.config import DistributeTranspilerConfig
+from pstranspile.fluid.transpiler.distribute_transpiler import DistributeTranspiler
+
+
+class DistributedStrategy(BuildStrategy):
+    """How the trainers work together: `use_local_sgd` averages parameters in place of gradients."""
+
+    known = {
+        **BuildStrategy.known,
+        "use_local_sgd": False,
+        "use_dgc": False,
+        "dist_fc_config": None,
+        "mode": "nccl2",
+        "collective_mode": "grad_allreduce",
+        "nccl_comm_num": 1,
+        "forward_recompute": False,
+        "recompute_checkpoints": [],
+        "use_amp": False,
+        "amp_loss_scaling": 2**15,
+        "exec_strategy": None,
+        "_ut4grad_allreduce": False,
+    }
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.exec_strategy = ExecutionStrategy()
+
+
+class Collective(Fleet):
+    """Fleet without servers."""
+
+    def __init__(self) -> None:
+        super().__init__(Mode.COLLECTIVE)
+
+    def init_worker(self) -> None:
+        """Nothing is left to do."""
+
+    def init_server(self, model_dir: str | None = None) -> None:
+        """Refused: there are no servers."""
+        raise NotImplementedError("Fleet in collective mode has no servers")
+
+    def run_server(self) -> None:
+        """Refused: there are no servers."""
+        raise NotImplementedError("Fleet in collective mode has no servers")
+
+    def stop_worker(self) -> None:
+        """This trainer leaves."""
+        if self.main_program is not None and self.main_program.machine is not None:
+            self.main_program.machine.leave()
+
+    def distributed_optimizer(self, optimizer: Any, strategy: Any = None) -> CollectiveOptimizer:
+        """The optimizer, whose `minimize` then makes the programs of this trainer."""
+        self._optimizer = CollectiveOptimizer(optimizer, strategy or DistributedStrategy())
+        return self._optimizer
+
+    def transpile(self, strategy: DistributedStrategy) -> None:
+        """Makes the default programs those of this trainer."""
+        main, startup = default_main_program(), default_startup_program()
+        self._origin_program = main.clone()
+        self.main_program, self.startup_program = main, startup
+        if self.worker_num() == 1:
+            return
+        settings = vars(strategy)
+        if settings["use_dgc"] or settings["use_amp"]:
+            from pstranspile.fluid.missing import refused
+
+            raise refused("use_dgc and use_amp", "gradients are exchanged whole, in the precision of the program")
+        mode = "local_sgd" if settings["use_local_sgd"] else settings["collective_mode"] or "grad_allreduce"
+        config = DistributeTranspilerConfig(mode="collective", collective_mode=mode)
+        config.nccl_comm_num = settings["nccl_comm_num"]
+        endpoint = self.worker_endpoints()[self.worker_index()]
+        transpiler = DistributeTranspiler(config)
+        transpiler.transpile(
+            self.worker_index(),
+            main,
+            trainers=self.worker_endpoints(True),
+            startup_program=startup,
+            current_endpoint=endpoint,
+        )
+
+    def save_inference_model(
+        self,
+        executor: Any,
+        dirname: str,
+        feeded_var_names: Any = None,
+        target_vars: Any = None,
+        main_program: Any = None,
+        export_for_deployment: bool = True,
+    ) -> None:
+        """Writes the program that computes the targets, and its parameters."""
+        program = main_program or self._origin_program
+        io.save_inference_model(dirname, feeded_var_names, target_vars, executor, program)
+
+    def save_persistables(
+        self, executor: Any, dirname: str, main_program: Any = None, filename: str | None = None
+    ) -> None:
+        """Writes all variables that are kept from run to run."""
+        io.save_persistables(executor, dirname, main_program or self._origin_program, filename)
+
+
+class CollectiveOptimizer(DistributedOptimizer):
+    """An optimizer whose `minimize` makes the programs of this trainer."""
+
+    def minimize(
+        self, loss: Any, startup_program: Any = None, parameter_list: Any = None, no_grad_set: Any = None
+    ) -> Any:
+        """Minimises the loss, and makes the programs of this trainer."""
+        made = self._optimizer.minimize(loss, startup_program, parameter_list, no_grad_set)
+        fleet.transpile(self._strategy)
+        return made
+
+
+fleet = Collective()

@@ -1,0 +1,151 @@
+"""Fleet over `DistributeTranspiler`: `fleet` is the one of this process."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from pstranspile.fluid import io
+from pstranspile.fluid.framework import default_main_program, default_startup_program
+from pstranspile.fluid.incubate.fleet.base.fleet_base import DistributedOptimizer, Fleet, Mode
+from pstranspile.fluid.incubate.fleet.parameter_server.distribute_transpiler.distributed_strategy import (
+    AsyncStrategy,
+    DistributedStrategy,
+    GeoStrategy,
+    HalfAsyncStrategy,
+    SyncStrategy,
+)
+from pstranspile.fluid.transpiler.config import DistributeTranspilerConfig
+from pstranspile.fluid.transpiler.distribute_transpiler import DistributeTranspiler
+
+
+class DistributedTranspiler(Fleet):
+    """Fleet with parameter servers."""
+
+    def __init__(self) -> None:
+        super().__init__(Mode.TRANSPILER)
+        self._transpiler: DistributeTranspiler | None = None
+
+    def init_worker(self) -> None:
+        """Nothing is left to do: the start-up program goes to the servers, and waits for them."""
+        self._require("init_worker", worker=True)
+
+    def init_server(self, model_dir: str | None = None) -> None:
+        """Runs the start-up program of this server, and loads variables from a folder if one is given."""
+        self._require("init_server", worker=False)
+        self.executor.run(self.startup_program)
+        if model_dir:
+            io.load_persistables(self.executor, model_dir, self.main_program)
+
+    def run_server(self) -> None:
+        """Serves until all trainers have left."""
+        self._require("run_server", worker=False)
+        self.executor.run(self.main_program)
+
+    def stop_worker(self) -> None:
+        """This trainer leaves, when all that it has sent has come."""
+        self._require("stop_worker", worker=True)
+        if self.main_program.machine is not None:
+            self.main_program.machine.leave()
+
+    def _require(self, what: str, *, worker: bool) -> None:
+        if self.is_worker() != worker:
+            raise RuntimeError(f"fleet.{what} is for {'trainers' if worker else 'servers'}, which this process is not")
+        if self.main_program is None:
+            raise RuntimeError(f"fleet.{what} comes after minimize of a distributed optimizer")
+
+    def distributed_optimizer(self, optimizer: Any, strategy: Any = None) -> TranspilerOptimizer:
+        """The optimizer, whose `minimize` then makes the programs of this machine.
+
+        The strategy is one of `distributed_strategy`, or a DistributeTranspilerConfig (default: synchronous). Raises
+        TypeError for others.
+        """
+        self._optimizer = TranspilerOptimizer(self, optimizer, strategy)
+        return self._optimizer
+
+    def transpile(self, config: DistributeTranspilerConfig) -> None:
+        """Makes the default programs those of this machine."""
+        main, startup = default_main_program(), default_startup_program()
+        self._origin_program = main.clone()
+        t = self._transpiler = DistributeTranspiler(replace(config))
+        trainer = self.worker_index() if self.is_worker() else 0
+        t.transpile(trainer, main, self.server_endpoints(True), self.worker_num(), startup_program=startup)
+        if self.is_worker():
+            self.main_program, self.startup_program = main, startup
+        else:
+            endpoint = self.server_endpoints()[self.server_index()]
+            self.main_program, self.startup_program = t.get_pserver_programs(endpoint)
+
+    def save_inference_model(
+        self,
+        executor: Any,
+        dirname: str,
+        feeded_var_names: Any,
+        target_vars: Any,
+        main_program: Any = None,
+        export_for_deployment: bool = True,
+    ) -> None:
+        """Writes the program that computes the targets, and the parameters that this trainer holds."""
+        program = main_program or self._origin_program
+        io.save_inference_model(dirname, feeded_var_names, target_vars, executor, program)
+
+    def save_persistables(self, executor: Any, dirname: str, main_program: Any = None) -> None:
+        """Writes the variables of the program that this trainer holds: its parameters."""
+        program = main_program or self._origin_program
+        kept = [var for var in io.get_program_persistable_vars(program) if executor_holds(var.name)]
+        io.save_vars(executor, dirname, program, kept)
+
+
+def executor_holds(name: str) -> bool:
+    """Whether the scope in use has a value for a variable: the state of optimizers is on the servers."""
+    from pstranspile.fluid.executor import global_scope
+
+    return global_scope().core.get(name) is not None
+
+
+def strategy_of(given: Any) -> DistributedStrategy:
+    """The strategy that is meant. Raises TypeError."""
+    if given is None:
+        return SyncStrategy()
+    if isinstance(given, DistributedStrategy):
+        return given
+    if not isinstance(given, DistributeTranspilerConfig):
+        raise TypeError(
+            f"a strategy is one of StrategyFactory, or a config, not a value of type {type(given).__name__}"
+        )
+    if given.sync_mode in (True, None) and not given.runtime_split_send_recv:
+        made: DistributedStrategy = SyncStrategy()
+    elif given.geo_sgd_mode:
+        made = GeoStrategy(given.geo_sgd_need_push_nums)
+    elif given.runtime_split_send_recv and not given.half_async:
+        made = AsyncStrategy()
+    else:
+        made = HalfAsyncStrategy()
+    made.set_program_config(replace(given))
+    return made
+
+
+class TranspilerOptimizer(DistributedOptimizer):
+    """An optimizer whose `minimize` makes the programs of this machine."""
+
+    def __init__(self, fleet: DistributedTranspiler, optimizer: Any, strategy: Any = None):
+        super().__init__(optimizer, strategy_of(strategy))
+        self._fleet = fleet
+
+    def minimize(
+        self,
+        loss: Any,
+        scopes: Any = None,
+        startup_program: Any = None,
+        parameter_list: Any = None,
+        no_grad_set: Any = None,
+    ) -> Any:
+        """Minimises the loss, and makes the programs of this machine. Raises TypeError for several losses."""
+        if isinstance(loss, list):
+            raise TypeError("Fleet with parameter servers minimises one loss")
+        made = self._optimizer.minimize(loss, startup_program, parameter_list, no_grad_set)
+        self._fleet.transpile(self._strategy.get_program_config())
+        return made
+
+
+fleet = DistributedTranspiler()

@@ -1,0 +1,69 @@
+"""`python -m paddle.distributed.launch_ps`: servers and trainers of a script as processes of this host."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from pstranspile.fluid.aliases import install_for_children
+from pstranspile.fluid.paddle.distributed.processes import start, wait
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options, under Fluid's names."""
+    made = argparse.ArgumentParser(prog="launch_ps", description="Starts servers and trainers of a script.")
+    made.add_argument("--cluster_node_ips", default="127.0.0.1", help="hosts; only this one is started")
+    made.add_argument("--node_ip", default="127.0.0.1", help="this host")
+    made.add_argument("--start_port", type=int, default=6170, help="the port of the first server")
+    made.add_argument("--print_config", default="True", help="accepted, as in Fluid")
+    made.add_argument("--endpoints", default="", help="where the servers are, if not on ports in a row")
+    made.add_argument("--worker_num", type=int, default=2, help="how many trainers")
+    made.add_argument("--server_num", type=int, default=2, help="how many servers")
+    made.add_argument("--log_dir", default="logs", help="where logs go")
+    made.add_argument("training_script", help="the script")
+    made.add_argument("training_script_args", nargs=argparse.REMAINDER, help="its own arguments")
+    return made
+
+
+def launch(arguments: Sequence[str] | None = None) -> int:
+    """Starts all processes and waits for them; gives the exit status of the first that fails, or 0."""
+    options = parser().parse_args(arguments)
+    if options.cluster_node_ips != options.node_ip:
+        parser().error("only processes of this host are started: start each host's by itself, with --endpoints")
+    install_for_children()
+    ports = [f"{options.node_ip}:{options.start_port + number}" for number in range(options.server_num)]
+    endpoints = [text for text in options.endpoints.split(",") if text] or ports
+    shared = {
+        "PADDLE_PSERVERS_IP_PORT_LIST": ",".join(endpoints),
+        "PADDLE_TRAINERS_NUM": str(options.worker_num),
+    }
+    script = [options.training_script, *options.training_script_args]
+    servers = [
+        start(
+            f"serverlog.{number}",
+            script,
+            {
+                **shared,
+                "TRAINING_ROLE": "PSERVER",
+                "POD_IP": endpoint.rpartition(":")[0],
+                "PADDLE_PORT": endpoint.rpartition(":")[2],
+            },
+            options.log_dir,
+        )
+        for number, endpoint in enumerate(endpoints)
+    ]
+    workers = [
+        start(
+            f"workerlog.{number}",
+            script,
+            {**shared, "TRAINING_ROLE": "TRAINER", "PADDLE_TRAINER_ID": str(number)},
+            options.log_dir,
+        )
+        for number in range(options.worker_num)
+    ]
+    return wait(workers, servers)
+
+
+if __name__ == "__main__":
+    sys.exit(launch())
