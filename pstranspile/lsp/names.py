@@ -66,7 +66,7 @@ def references(outline: Outline, named: Named) -> list[Span]:
     here = outline.section_at(named.span.line)
     if here is None:
         return []
-    program = next(s for s in outline.sections if s.program == here.program and s.block < 0)
+    program = next((s for s in outline.sections if s.program == here.program and s.block < 0), here)
     first, last = (program.first, program.last) if named.kind == "label" else (0, len(outline.lines) - 1)
     return [
         piece.span(number)
@@ -117,7 +117,7 @@ def rename(outline: Outline, named: Named, new: str) -> list[tuple[Span, str]]:
     if not new or "\n" in new:
         raise Refused("a variable's name has at least one character, and no line ends")
     names = [named.name, *sorted(n for n in outline.declarations if n.startswith(named.name + GRADIENT))]
-    changes: list[tuple[Span, str]] = []
+    changes: dict[Span, str] = {}
     for old in names:
         name = new + old[len(named.name) :]
         if name in outline.declarations and name not in names:
@@ -125,15 +125,17 @@ def rename(outline: Outline, named: Named, new: str) -> list[tuple[Span, str]]:
         at = _string_naming(outline, old)
         if at is not None:
             raise Refused(f"line {at + 1} names the variable in a string, which renaming does not change")
-        spans = references(outline, Named("variable", old, _place_of(outline, old, named)))
-        changes += ((span, f"%{written(name)}") for span in spans)
-    return sorted(changes)
+        for place in [named.span] if old == named.name else _declared_beside(outline, old, named):
+            for span in references(outline, Named("variable", old, place)):
+                changes[span] = f"%{written(name)}"
+    return sorted(changes.items())
 
 
-def _place_of(outline: Outline, name: str, named: Named) -> Span:
-    """A place that means a variable named after the one that is renamed."""
-    declared = outline.declaration(name, named.span.line)
-    return declared.span if declared else named.span
+def _declared_beside(outline: Outline, name: str, named: Named) -> list[Span]:
+    """Where a gradient of a variable is declared, in the programs in which that is this variable."""
+    scope = list(_scope(outline, named))
+    places = [declared.span for declared in outline.declarations[name]]
+    return [span for span in places if any(first <= span.line <= last for first, last in scope)]
 
 
 def _string_naming(outline: Outline, name: str) -> int | None:
