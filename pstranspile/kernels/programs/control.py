@@ -60,16 +60,22 @@ def _ended(forward: Iterable[Op], backward: Iterable[Op], gradients: Iterable[st
 
 
 class _Turns(NamedTuple):
-    """What holds of every turn of a loop: whether it may change the condition, and which variables it updates."""
+    """What holds of every turn of a loop: whether it may change the condition, and which inputs it gives other values.
+
+    What an op updates in place (a counter) is not among these: the gradient block counts it back itself.
+    """
 
     ops: tuple[Op, ...]
     may_end: bool
-    counted: frozenset[str]
+    replaced: tuple[str, ...]
 
     @staticmethod
-    def of(ops: tuple[Op, ...], condition: str) -> _Turns:
-        counted = (name for op in ops for name in {*op.input_names} & {*op.output_names})
-        return _Turns(ops, _may_change(ops, condition), frozenset(counted))
+    def of(ops: tuple[Op, ...], condition: str, inputs: Sequence[str]) -> _Turns:
+        updated = {name for op in ops for name in {*op.input_names} & {*op.output_names}}
+        written = {name for op in ops for name in op.output_names} - updated
+        if any(isinstance(value, BlockRef) for op in ops for value in op.attrs.values()):
+            written = set(inputs) - updated  # blocks within it may write any
+        return _Turns(ops, _may_change(ops, condition), tuple(name for name in inputs if name in written))
 
 
 @kernel("while", "StepScopes")
@@ -80,7 +86,7 @@ def _run_while(op: Op) -> Run:
 
     def turns_of(ops: tuple[Op, ...]) -> _Turns:
         if not last or last[0].ops is not ops:
-            last[:] = [_Turns.of(ops, condition)]
+            last[:] = [_Turns.of(ops, condition, inputs)]
         return last[0]
 
     def run(context: ExecutionContext) -> Steps:
@@ -96,11 +102,10 @@ def _run_while(op: Op) -> Run:
             about = turns_of(step.ops())
             if not about.may_end:
                 raise ValueError(f"nothing in its block changes its condition %{condition}, so it would never end")
-            before = [(name, context.find(name)) for name in inputs if name not in about.counted] if keeps else []
+            before = [(name, context.find(name)) for name in about.replaced] if keeps else []
             step.execute()
             if keeps:
-                # The gradient block must see what this step read. What an op updates (a counter) stays outside:
-                # the gradient block counts it back itself.
+                # The gradient block must see what this step read
                 for name, value in before:
                     if value is not None and context.find(name) is not value:
                         step.keep(name, value)
@@ -116,7 +121,6 @@ def _run_while_grad(op: Op) -> Run:
     outside = op.inputs.get("Out@GRAD", ())
     inside = strings_attr(op, "original_output_grad") or outside
     passed_on = set(outside)  # gradients that steps hand back from one to the one before, instead of adding up
-
     known: list[tuple[tuple[Op, ...], tuple[Op, ...], set[str]]] = []
 
     def ended_in(forward: tuple[Op, ...], backward: tuple[Op, ...]) -> set[str]:
