@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from pstranspile.compile import Compiled, compile
 from pstranspile.emit.servers import ServerJob
-from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.expect import MOST_CHECKED, expect_module, expect_number
 from pstranspile.ir.model import STARTUP, Module, Program
 from pstranspile.job import Job
@@ -17,13 +16,13 @@ from pstranspile.job.modes import Promise, settings_of
 from pstranspile.plan.plan import Plan
 from pstranspile.proof.apart import started_apart
 from pstranspile.proof.causes import Suspicion, server_causes
-from pstranspile.proof.compare import Comparison, PreciseComparison, Snapshot, differ, plain
+from pstranspile.proof.compare import Comparison, Snapshot, differ, plain
 from pstranspile.proof.faults import Faultless, check_faults
-from pstranspile.proof.given import Given
+from pstranspile.proof.given import Given, precisely
 from pstranspile.proof.halves import halves_of
 from pstranspile.proof.ledger import Ledger
 from pstranspile.proof.made import made_feeds, naming_inputs, unstarted
-from pstranspile.proof.replays import replay_of
+from pstranspile.proof.replays import Held, held_to_source, replay_of
 from pstranspile.proof.report import DIFFERENT, Applied, Cause, Report, Verdict
 from pstranspile.proof.training import ClusterValues, SingleMachine, start_cluster, train_both
 from pstranspile.proof.workload import Tell, Workload
@@ -81,62 +80,40 @@ def check(
     is being done, how much of it, and of how much. Raises DiagnosticError.
     """
     expect_module(module, "check")
-    for given, what in ((steps, "a number of steps"), (batch, "a number of rows"), (schedules, "a number of orders")):
-        expect_number(given or 0, "check", what, MOST_CHECKED)
-    result = result or compile(module, job)
+    for count, what in ((steps, "a number of steps"), (batch, "a number of rows"), (schedules, "a number of orders")):
+        expect_number(count or 0, "check", what, MOST_CHECKED)
+    workload = Workload(module, programs, steps or STEPS, tell, shares)
+    if steps is None:
+        workload.steps = _usual_steps(workload, feeds)
     seed = seed or module[STARTUP].random_seed or module.main.random_seed or 1
-    workload = Workload(module, programs, steps or STEPS, tell)
-    made = started_apart(result, workload)
-    size = _kept_by(workload.whole)
-    if steps is None and feeds is None and size > LARGE:
-        workload.steps = STEPS_OF_LARGE
-    if steps is None and feeds is not None:
-        workload.steps = min(workload.feeds(feeds).steps or STEPS, STEPS)
     init = {**unstarted(module, workload, init or {}), **(init or {})}
-    with_made, promise = feeds is None, settings_of(job.mode).promise
-    if feeds is None:
-        feeds = made_feeds(workload, batch or ROWS_EACH * job.trainers, seed, job.trainers)
-    workload.feeds(feeds).require(workload.steps)
-    workload.shares = shares
-    given = Given(module, made, workload, feeds, init, seed)
-    with naming_inputs(workload, made=with_made):
-        first = _first_run(given, size, ends=bool(schedules), parameters=faults is not None)
+    data = feeds
+    if data is None:
+        data = made_feeds(workload, batch or ROWS_EACH * job.trainers, seed, job.trainers)
+    workload.feeds(data).require(workload.steps)
+    given = Given(module, started_apart(result or compile(module, job), workload), workload, data, init, seed)
+    with naming_inputs(workload, made=feeds is None):
+        first = _first_run(given, ends=bool(schedules), parameters=faults is not None)
     gc.collect()  # machines refer to each other
-    comparison = first.comparison
-    verdicts = comparison.verdicts() if _promises(job) else ()
-    precise = first.held
-    doubtful = any(verdict.equality == DIFFERENT and verdict.kind != "metric" for verdict in verdicts)
-    if precise is None or ((doubtful or precise.problems) and size <= MOST_IN_DOUBLES):
-        precise = _in_doubles(given, verdicts, precise)
-    report = Report(
-        mode=job.mode,
-        trainers=job.trainers,
-        servers=len(job.pservers),
-        steps=workload.steps,
-        verdicts=tuple(comparison.verdicts() if precise.refused or not _promises(job) else precise.verdicts),
-        applied=first.applied,
-        promised=_promises(job),
-        wrong=(*first.other_types, *precise.problems),
-        programs=workload.text,
-        whole=_given_whole(given),
-        not_run=tuple(name for name in workload.known if name not in workload.programs),
-        learnt=comparison.learnt(),
-        single_precision=precise.refused,
-        no_numbers=tuple(comparison.no_numbers),
-        shares=first.uneven,
-    )
+    report, shown = _compared(given, job, first)
+    promise = settings_of(job.mode).promise
     if schedules and promise is not Promise.SINGLE_TRAINER:
         differing = _other_schedules(given, first.start, schedules, first.ends)
         report = report._replace(schedules=schedules, schedule_differs=differing)
-    different = [verdict.name for verdict in report.different]
-    if different and (job.trainers > 1 or len(job.pservers) > 1 or promise is Promise.SINGLE_TRAINER):
-        report = report._replace(causes=tuple(_causes(given, first, precise.shown, different)))
+    if report.different and (job.trainers > 1 or len(job.pservers) > 1 or promise is Promise.SINGLE_TRAINER):
+        report = report._replace(causes=tuple(_causes(given, first, shown, report.different)))
     if faults is not None:
         workload.tell("with faults: step", 0, workload.steps)
         sound = Faultless(first.parameters, not report.different, bool(report.shares))
-        sound = sound if promise is Promise.ALWAYS else None
-        report = report._replace(faulty=check_faults(given, faults, sound))
+        report = report._replace(faulty=check_faults(given, faults, sound if promise is Promise.ALWAYS else None))
     return report
+
+
+def _usual_steps(workload: Workload, feeds: GivenFeeds | None) -> int:
+    """How many steps are trained if nobody says."""
+    if feeds is not None:
+        return min(workload.feeds(feeds).steps or STEPS, STEPS)
+    return STEPS_OF_LARGE if _kept_by(workload.whole) > LARGE else STEPS
 
 
 class _FirstRun(NamedTuple):
@@ -144,7 +121,7 @@ class _FirstRun(NamedTuple):
 
     `start` and `began` are of the single machine. `fed` are the trainers' shares in the first step of each program.
     `parameters` and `ends` are what the cluster has at the end, if asked for. `held` is what came of holding its steps
-    to the source, if that was done here.
+    to the source, if that was done here as double precision was `refused`, and why.
     """
 
     comparison: Comparison
@@ -156,48 +133,75 @@ class _FirstRun(NamedTuple):
     other_types: Sequence[str]
     applied: Applied | None
     uneven: str
-    held: _Precise | None
+    held: Held | None
+    refused: str
 
 
-def _first_run(given: Given, size: float, *, ends: bool, parameters: bool) -> _FirstRun:
+def _first_run(given: Given, *, ends: bool, parameters: bool) -> _FirstRun:
     """Trains both sides. Programs that keep more than `LARGE` are held to the source here."""
-    module, made, workload, feeds, init, seed = given
-    single = SingleMachine(module, workload, feeds, init, seed)
-    cluster = start_cluster(made, workload, feeds, init, seed)
-    plan = made.plan
-    singly = settings_of(plan.mode).promise is Promise.SINGLE_TRAINER
-    ledger = Ledger(_plans(made)) if singly else None
+    workload, plan = given.workload, given.made.plan
+    single, cluster = SingleMachine(given), start_cluster(given)
+    ledger = Ledger(_plans(given.made)) if settings_of(plan.mode).promise is Promise.SINGLE_TRAINER else None
     if ledger is not None:
         cluster.network.observe(ledger)
-    held, comparison = ClusterValues(made, cluster, single.start), Comparison(workload, single.start)
-    replay = replay_of(made, cluster, workload, seed) if size > min(LARGE, MOST_IN_DOUBLES) else None
+    held, comparison = ClusterValues(given.made, cluster, single.start), Comparison(workload, single.start)
+    size = _kept_by(workload.whole)
+    most = LARGE if size <= MOST_IN_DOUBLES else MOST_IN_DOUBLES
+    replay = replay_of(given, cluster) if size > most else None
     train_both(single, held, comparison.look, replay)
-    all_ends = held.values() if ends and not singly else {}
+    all_ends = held.values() if ends and ledger is None else {}
     parameter_ends = cluster.parameters() if parameters else {}
     cluster.finish()
     if replay is not None:
         replay.end()
     shares = cluster.shares
     uneven = shares.uneven() if shares is not None else None
-    of_trainers = [shares.of(trainer.index) for trainer in cluster.trainers] if shares is not None else []
-    fed = {
-        step: [share for feed in of_trainers if (share := feed(step)) is not None]
-        for step in map(workload.first_step, workload.programs)
-        if step >= 0
-    }
-    told = f"the program keeps {size:.0f} MB, more than {LARGE if size <= MOST_IN_DOUBLES else MOST_IN_DOUBLES}"
+    fed = [shares.of(trainer.index) for trainer in cluster.trainers] if shares is not None else []
+    steps = [step for step in map(workload.first_step, workload.programs) if step >= 0]
     return _FirstRun(
         comparison,
         single.start,
         single.began,
-        fed,
+        {step: [share for feed in fed if (share := feed(step)) is not None] for step in steps},
         parameter_ends,
         all_ends,
         held.other_types(),
         ledger.result() if ledger else None,
         uneven.told(workload.shares) if uneven else "",
-        None if replay is None else _Precise((), replay.problems, replay.shown, told),
+        None if replay is None else Held(replay.problems, replay.shown),
+        f"the program keeps {size:.0f} MB, more than {most}" if replay is not None else "",
     )
+
+
+def _compared(given: Given, job: Job, first: _FirstRun) -> tuple[Report, Mapping[str, str]]:
+    """The report on both sides without faults and in one order of events; and what servers were shown to do otherwise.
+
+    The verdicts are of double precision, if that can be had.
+    """
+    workload, promised = given.workload, _promises(job)
+    verdicts, held, refused = first.comparison.verdicts(), first.held, first.refused
+    doubtful = promised and any(v.equality == DIFFERENT and v.kind != "metric" for v in verdicts)
+    in_doubt = held is not None and bool(doubtful or held.problems)
+    if held is None or (in_doubt and _kept_by(workload.whole) <= MOST_IN_DOUBLES):
+        held, refused = precisely(given, lambda given: held_to_source(given, verdicts if promised else ()))
+    report = Report(
+        mode=job.mode,
+        trainers=job.trainers,
+        servers=len(job.pservers),
+        steps=workload.steps,
+        verdicts=tuple(verdicts if refused or not promised else held.verdicts),
+        applied=first.applied,
+        promised=promised,
+        wrong=(*first.other_types, *held.problems),
+        programs=workload.text,
+        whole=_given_whole(given),
+        not_run=tuple(name for name in workload.known if name not in workload.programs),
+        learnt=first.comparison.learnt(),
+        single_precision=refused,
+        no_numbers=tuple(first.comparison.no_numbers),
+        shares=first.uneven,
+    )
+    return report, held.shown
 
 
 def _given_whole(given: Given) -> tuple[str, ...]:
@@ -206,40 +210,6 @@ def _given_whole(given: Given) -> tuple[str, ...]:
     fed = {name for step in range(workload.steps) for name in feeds.step(step)}
     shared = given.made.plan.trainers > 1 and not any(divided(workload.whole, name) for name in fed)
     return tuple(sorted(fed)) if shared else ()
-
-
-class _Precise(NamedTuple):
-    """What both sides are in double precision, and what comes of holding the cluster's steps to the source there.
-
-    `refused` says why double precision can't be had; then it is single precision, and there are no verdicts.
-    """
-
-    verdicts: Sequence[Verdict]
-    problems: Sequence[str]
-    shown: Mapping[str, str]
-    refused: str = ""
-
-
-def _in_doubles(given: Given, result: Sequence[Verdict], held: _Precise | None) -> _Precise:
-    """Trains both sides in double precision, and holds every step of the cluster to the source; `held` is what came of
-    that in single precision, if that was done.
-    """
-    try:
-        return _held_to_steps(given.in_doubles(), result)
-    except DiagnosticError as problem:
-        refused = problem.diagnostics[0].message
-    return (held or _held_to_steps(given, ()))._replace(refused=refused)
-
-
-def _held_to_steps(given: Given, result: Sequence[Verdict]) -> _Precise:
-    module, made, workload, feeds, init, seed = given
-    single = SingleMachine(module, workload, feeds, init, seed)
-    cluster = start_cluster(made, workload, feeds, init, seed)
-    replay, precise = replay_of(made, cluster, workload, seed), PreciseComparison(workload, single.start, result)
-    train_both(single, ClusterValues(made, cluster, single.start), precise.look, replay)
-    cluster.finish()
-    replay.end()
-    return _Precise(precise.settled(), replay.problems, replay.shown)
 
 
 def _kept_by(program: Program) -> float:
@@ -264,12 +234,12 @@ def _plans(made: Compiled) -> list[Plan]:
 
 def _other_schedules(given: Given, start: Snapshot, schedules: int, wanted: Snapshot) -> tuple[tuple[int, str], ...]:
     """The schedules that end with other values, and the first variable that differs."""
-    _, made, workload, feeds, init, seed = given
+    workload = given.workload
     result: list[tuple[int, str]] = []
     for schedule in range(1, schedules + 1):
-        cluster = start_cluster(made, workload, feeds, init, seed, schedule, watch=False)
+        cluster = start_cluster(given, schedule, watch=False)
         cluster.run_to(workload.steps)
-        held = ClusterValues(made, cluster, start)
+        held = ClusterValues(given.made, cluster, start)
         differing = next(
             (n for n in wanted if not differ(plain(held.value(n)), plain(wanted[n]), by_element=True)[0]), None
         )
@@ -280,7 +250,7 @@ def _other_schedules(given: Given, start: Snapshot, schedules: int, wanted: Snap
     return tuple(result)
 
 
-def _causes(given: Given, first: _FirstRun, shown: Mapping[str, str], different: Sequence[str]) -> list[Cause]:
+def _causes(given: Given, first: _FirstRun, shown: Mapping[str, str], different: Sequence[Verdict]) -> list[Cause]:
     """The ops that make the first step of a program differ: on the trainers, then on the servers (as was `shown`)."""
     workload = given.workload
     halves, feeds = halves_of(given.made, workload), workload.feeds(given.feeds)
@@ -292,5 +262,5 @@ def _causes(given: Given, first: _FirstRun, shown: Mapping[str, str], different:
             suspicion = Suspicion(halves[name], held, feeds.step(step), first.fed[step], given.seed)
             result.update(dict.fromkeys(suspicion.causes()))
     for program in workload.programs.values():
-        result.update(dict.fromkeys(server_causes(program, shown, different)))
+        result.update(dict.fromkeys(server_causes(program, shown, [verdict.name for verdict in different])))
     return list(result)

@@ -10,20 +10,19 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.ir.model import STARTUP
 from pstranspile.proof.compare import OF_LARGEST, Snapshot, differ, moved, plain, same_in_doubles
-from pstranspile.proof.given import Given
-from pstranspile.proof.replays import replay_of
+from pstranspile.proof.given import Given, precisely
+from pstranspile.proof.ledger import Ledger
+from pstranspile.proof.replays import held_to_source
 from pstranspile.proof.report import BITWISE, DIFFERENT, ROUGH, ROUNDING, Away, Faulty
 from pstranspile.proof.training import SingleMachine, start_cluster
-from pstranspile.run.api import run
 from pstranspile.run.batch import joined
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.faults.scenario import Crash, Leave, Scenario
 from pstranspile.run.cluster.ledger import UpdateLedger
-from pstranspile.run.cluster.message import COLLECTIVE, SEND, Message, step_told
+from pstranspile.run.cluster.message import COLLECTIVE, Message, step_told
 from pstranspile.run.loss_rows import divided
-from pstranspile.run.scope import Scope, own_copy
+from pstranspile.run.scope import own_copy
 
 
 class Faultless(NamedTuple):
@@ -50,7 +49,8 @@ def check_faults(given: Given, faults: Scenario, sound: Faultless | None) -> Fau
     if sound is None:
         if any(isinstance(event, Leave | Crash) for event in faults.events):
             return result
-        return result._replace(wrong=(*result.wrong, *_misfits(given, faults)), held=True)
+        held, _ = precisely(given, lambda given: held_to_source(given, None, faults))
+        return result._replace(wrong=(*result.wrong, *held.problems), held=True)
     counted = _counted(run.books, run.rings, run.cluster, workload.steps)
     if isinstance(counted, str):
         return result._replace(not_compared=counted)
@@ -63,54 +63,25 @@ def check_faults(given: Given, faults: Scenario, sound: Faultless | None) -> Fau
         return result._replace(not_compared="without faults, too, it is not what a single machine gives")
     if sound.uneven:
         return result._replace(not_compared="shares have different numbers of rows, and count as if nobody were away")
-    try:
-        precise = given.in_doubles()
-        ours, wanted, start = _FaultyRun(precise, faults).ends, *_train(precise, counted)
-    except DiagnosticError:
-        ours, wanted, start = run.ends, *_train(given, counted)
-    return _compared(result, ours, wanted, start)
-
-
-def _misfits(given: Given, faults: Scenario) -> list[str]:
-    """Where a step of a run with faults, in which all machines stay, is not what the source makes of the values before
-    it; in double precision, where that can be had.
-    """
-    try:
-        return _held_to_steps(given.in_doubles(), faults)
-    except DiagnosticError:
-        return _held_to_steps(given, faults)
-
-
-def _held_to_steps(given: Given, faults: Scenario) -> list[str]:
-    module, made, workload, feeds, init, seed = given
-    cluster = start_cluster(made, workload, feeds, init, seed, faults=faults)
-    replay = replay_of(made, cluster, workload, seed)
-    cluster.start()
-    replay.begin(SingleMachine(module, workload, feeds, init, seed).start)
-    for step in workload.each_step("with faults, held to the source: step"):
-        cluster.run_to(step + 1)
-        replay.hold(step)
-    cluster.finish()
-    replay.end()
-    return replay.problems
+    ends, _ = precisely(given, lambda given: (_FaultyRun(given, faults).ends, *_train(given, counted)))
+    return _compared(result, *ends)
 
 
 class _FaultyRun:
     """A run with faults, up to its end, or to where it gets stuck."""
 
     def __init__(self, given: Given, faults: Scenario):
-        _, made, workload, feeds, init, seed = given
-        self.cluster = start_cluster(made, workload, feeds, init, seed, watch=False, faults=faults)
+        self.cluster = start_cluster(given, watch=False, faults=faults)
         assert self.cluster.injector is not None
         self.books = UpdateLedger(self.cluster)
         self.rings = _Rings()
-        self.gradients = _Gradients()
+        self.gradients = Ledger()
         for observer in (self.rings, self.gradients):
             self.cluster.network.observe(observer)
         self.stuck: tuple[str, ...] = ()
         self.ends: Snapshot = {}
         try:
-            self.cluster.run_to(workload.steps)
+            self.cluster.run_to(given.workload.steps)
             self.ends = _parameters(self.cluster)
             self.cluster.finish()
         except DiagnosticError as problem:
@@ -177,34 +148,6 @@ class _Rings:
             by_trainer[message.trainer] = by_trainer.get(message.trainer, 0) + 1
 
 
-class _Gradients:
-    """An observer: which values that trainers sent came to their servers, and how often."""
-
-    def __init__(self) -> None:
-        self.posted: dict[tuple[str, str, int], Message] = {}
-        self.taken: dict[tuple[str, str, int], int] = {}
-
-    def __call__(self, event: str, message: Message) -> None:
-        key = message.source, message.target, message.sequence
-        if message.kind != SEND:
-            return
-        if event == "post":
-            self.posted[key] = message
-        elif event == "deliver":
-            self.taken[key] = self.taken.get(key, 0) + 1
-
-    def problems(self, *, restarts: bool) -> Iterable[str]:
-        """What was lost or doubled. With `restarts` servers go back, and take again what came after; each time counts
-        on a state without it.
-        """
-        for key, message in self.posted.items():
-            count = self.taken.get(key, 0)
-            if not count:
-                yield f"{message} was lost"
-            elif count > 1 and not restarts:
-                yield f"{message} was applied {count} times"
-
-
 def _counted(books: UpdateLedger, rings: _Rings, cluster: Cluster, steps: int) -> list[frozenset[int]] | str:
     """The trainers whose shares went into the update of each step; a sentence if they are not the same everywhere."""
     result: list[frozenset[int]] = []
@@ -245,18 +188,12 @@ def _train(given: Given, counted: Sequence[frozenset[int]]) -> tuple[Snapshot, S
     """The parameters of a single machine that is fed, in each step, the shares that counted, and what they were before.
     Steps of nobody are left out.
     """
-    module, made, workload, feeds, init, seed = given
-    trainers = start_cluster(made, workload, feeds, init, seed, watch=False).trainers
-    scope = Scope()
-    run(module[STARTUP], scope=scope, seed=seed)
-    for name, value in init.items():
-        scope[name] = value
-    names = [var.name for var in workload.whole.parameters() if var.name in scope]
-    start = {name: own_copy(scope[name]) for name in names}
+    workload, single = given.workload, SingleMachine(given)
+    trainers = start_cluster(given, watch=False).trainers
     for step, present in enumerate(counted):
         shares = [share for index in sorted(present) if (share := trainers[index].feed(step)) is not None]
         if shares:
             program = workload.programs[workload.turns.program(step)]
-            feed = joined(shares, [name for name in shares[0] if divided(program, name)])
-            run(program, feed=feed, scope=scope, seed=seed, step=step)
-    return {name: own_copy(scope[name]) for name in names}, start
+            single.train(step, joined(shares, [name for name in shares[0] if divided(program, name)]))
+    parameters = {var.name for var in workload.whole.parameters()}
+    return {name: value for name, value in single.values().items() if name in parameters}, single.start

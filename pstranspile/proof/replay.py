@@ -7,6 +7,7 @@ difference is found where it is made, in every mode; in double precision, with n
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, MutableMapping
 from math import prod
 from typing import Any
@@ -16,16 +17,15 @@ import numpy as np
 from pstranspile.checkpoint.api import scopes_of
 from pstranspile.checkpoint.layout import layout_of
 from pstranspile.checkpoint.state import part_of
-from pstranspile.compile import Compiled
 from pstranspile.ir.frozen import EMPTY
 from pstranspile.kernels.context import Value
 from pstranspile.proof.arrays import same_arrays, same_bits
 from pstranspile.proof.compare import Snapshot, moved, plain
+from pstranspile.proof.given import Given
 from pstranspile.proof.halves import Evaluation, Halves, halves_of, kept_after_first, kept_of
 from pstranspile.proof.machine_values import MachineValues, Place, values_kept
 from pstranspile.proof.report import ROUGH
 from pstranspile.proof.slices import SliceUpdates
-from pstranspile.proof.workload import Workload
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.scope import own_copy
 from pstranspile.values import NUMPY_TYPES, LoDTensor
@@ -42,7 +42,7 @@ COUNTS = "the servers count the steps of all trainers from 0, and may be ahead o
 BY_ID = "the servers update a distributed lookup table by sgd with the sum of the trainers' gradients"
 
 
-class Replay:
+class Replay(ABC):
     """Holds a cluster to its source, window by window: `begin` looks at all machines, `hold` at what has become of it.
 
     `problems` says what does not fit, in words.
@@ -51,17 +51,15 @@ class Replay:
     waits = True
     """Whether machines wait for each other, so that a trainer without rows takes part in a step."""
 
-    def __init__(self, made: Compiled, cluster: Cluster, workload: Workload, seed: int):
-        self.made = made
+    def __init__(self, given: Given, cluster: Cluster):
+        self.made, self.workload, self.seed = given.made, given.workload, given.seed
         self.cluster = cluster
-        self.workload = workload
-        self.seed = seed
-        self.layout = layout_of(made)
-        self.halves: dict[str, Halves] = halves_of(made, workload)
+        self.layout = layout_of(self.made)
+        self.halves: dict[str, Halves] = halves_of(self.made, self.workload)
         self.problems: list[str] = []
         self.shown: dict[str, str] = {}
         """Parameters whose updates on servers are others than the source's, and why: so they fit."""
-        self.updates = {name: SliceUpdates(h, self.layout, seed) for name, h in self.halves.items() if h.facts}
+        self.updates = {name: SliceUpdates(h, self.layout, self.seed) for name, h in self.halves.items() if h.facts}
         self.scopes = scopes_of(cluster)
         self.feeds = [trainer.feed for trainer in cluster.trainers]
         self.origin = {
@@ -165,12 +163,13 @@ class Replay:
         """Whether a machine's value is what is wanted."""
         return same_arrays(value, wanted) or close(value, wanted, self.before.get(place), floor)
 
+    @abstractmethod
     def end(self) -> None:
         """After the last step, when all trainers have left."""
 
+    @abstractmethod
     def expected(self, half: Halves, step: int) -> MachineValues:
         """What every machine must hold after a step."""
-        raise NotImplementedError
 
     def unexplained(
         self, wrong: list[Place], now: Mapping[Place, Value], wanted: MachineValues, step: int

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,49 +11,16 @@ from pstranspile.checkpoint.state import part_of
 from pstranspile.kernels.context import Value
 from pstranspile.plan.names import trainer_suffix
 from pstranspile.plan.plan import Plan
+from pstranspile.proof.given import Given
 from pstranspile.proof.halves import Evaluation, Halves
 from pstranspile.proof.machine_values import MachineValues, Place
-from pstranspile.proof.replay import BY_ID, LEFT_ALONE, OWN_NORM, Replay, close
+from pstranspile.proof.replay import BY_ID, LEFT_ALONE, OWN_NORM, close
+from pstranspile.proof.replay_events import ANSWERED, Event, EventReplay
 from pstranspile.proof.slices import Owned, SliceUpdates, owned_slices, piece_of
-from pstranspile.run.cluster.message import GET, GET_NOW, GET_ROWS, LOOKUP, NOTIFY, PREFETCH, SEND, Message
+from pstranspile.run.cluster.cluster import Cluster
+from pstranspile.run.cluster.message import LOOKUP, NOTIFY, PREFETCH, SEND
 from pstranspile.run.scope import own_copy
 from pstranspile.values import SelectedRows
-
-ANSWERED = (GET, GET_NOW, GET_ROWS)
-
-
-class Event(NamedTuple):
-    """A message that a server took: its kind, the server, the variable, and for which trainer it came."""
-
-    kind: str
-    server: str
-    variable: str
-    trainer: int
-    payload: Any = None
-
-
-class EventReplay(Replay):
-    """A replay that keeps the order in which the servers took messages."""
-
-    def __init__(self, *arguments: Any):
-        super().__init__(*arguments)
-        self.events: list[Event] = []
-        self.cluster.network.observe(self._watch)
-        self.servers = {f"pserver_{i}" for i in range(len(self.made.plan.pservers))}
-        self.slices: dict[Place, Owned] = {}
-        """The slices by server and name there."""
-        for plan in self.plans:
-            self.slices.update({(owned.server, owned.slice.name): owned for owned in owned_slices(plan)})
-
-    def _watch(self, event: str, message: Message) -> None:
-        if event == "deliver" and message.target in self.servers:
-            payload = message.payload if message.kind in (LOOKUP, PREFETCH) else None
-            self.events.append(Event(message.kind, message.target, message.variable, message.trainer, payload))
-
-    def taken(self) -> list[Event]:
-        """The events since it was asked for last."""
-        events, self.events = self.events, []
-        return events
 
 
 class AsyncReplay(EventReplay):
@@ -61,8 +28,8 @@ class AsyncReplay(EventReplay):
 
     waits = False
 
-    def __init__(self, *arguments: Any):
-        super().__init__(*arguments)
+    def __init__(self, given: Given, cluster: Cluster):
+        super().__init__(given, cluster)
         self.sent: dict[Place, tuple[str, Owned]] = {}
         """The gradients by server and name there: which program sends them, of which slice."""
         for name, half in self.halves.items():
@@ -70,7 +37,7 @@ class AsyncReplay(EventReplay):
                 for trainer in range(self.made.plan.trainers):
                     self.sent[owned.server, _plan(half).sent_name(owned.slice, trainer)] = name, owned
         self.counters = {counter.name: counter for plan in self.plans for counter in plan.counters}
-        self.notices: dict[Place, int] = {}
+        self.notices: Counter[Place] = Counter()
 
     def begin(self, start: Mapping[str, Value]) -> None:
         """Before the first step."""
@@ -115,7 +82,7 @@ class AsyncReplay(EventReplay):
         """What schedules begin with on a server: the steps of all trainers so far, from 0."""
         result: dict[str, Value] = {}
         for name, counter in self.counters.items():
-            count = sum(self.notices.get((server, own), 0) for own in counter.own)
+            count = sum(self.notices[server, own] for own in counter.own)
             result[name] = np.full_like(by_step[name], count)
         return result
 
@@ -136,15 +103,15 @@ class _Window:
         self.runs: dict[int, Evaluation] = {}
         self.rows: dict[int, dict[str, list[Value]]] = {}
         """The rows that each trainer got of a table from its first lookup, its second, ..., in tables else empty."""
-        self.looked_up: dict[tuple[int, Place], int] = {}
+        self.looked_up: Counter[tuple[int, Place]] = Counter()
         """How many lookups of a trainer a slice has answered."""
         self.fetched: dict[int, dict[Place, Value]] = {}
         trained = () if half.plan is None else owned_slices(half.plan)
         self.own = {(owned.server, owned.slice.name): owned for owned in trained}
-        self.applied: dict[tuple[int, Place], int] = {}
+        self.applied: Counter[tuple[int, Place]] = Counter()
         self.applied_before: dict[tuple[int, Place], int] = {}
         """How many gradients of a trainer were in a slice that it fetched."""
-        self.noticed: dict[tuple[int, Place], int] = {}
+        self.noticed: Counter[tuple[int, Place]] = Counter()
 
     def run(self, trainer: int) -> Evaluation:
         """The first half on a trainer, with the rows that it has looked up so far."""
@@ -190,8 +157,8 @@ class _Window:
         elif event.kind in (LOOKUP, PREFETCH):
             self._look_up(event, place)
         elif event.kind == NOTIFY:
-            self.replay.notices[place] = self.replay.notices.get(place, 0) + 1
-            self.noticed[event.trainer, place] = self.noticed.get((event.trainer, place), 0) + 1
+            self.replay.notices[place] += 1
+            self.noticed[event.trainer, place] += 1
 
     def _look_up(self, event: Event, place: Place) -> None:
         owned = self.replay.slices.get(place)
@@ -200,8 +167,8 @@ class _Window:
             return
         name, s = owned.parameter.name, owned.slice
         rows = self.rows.setdefault(event.trainer, {}).setdefault(name, [])
-        number = self.looked_up.get((event.trainer, place), 0)
-        self.looked_up[event.trainer, place] = number + 1
+        number = self.looked_up[event.trainer, place]
+        self.looked_up[event.trainer, place] += 1
         if number == len(rows):
             rows.append(self._empty(name))
         ids = np.asarray(event.payload).reshape(-1)
@@ -237,7 +204,7 @@ class _Window:
             self._update_by_id(event, place)
             return
         name, owned = known
-        self.applied[event.trainer, place] = self.applied.get((event.trainer, place), 0) + 1
+        self.applied[event.trainer, place] += 1
         gradient = self.run(event.trainer)[owned.parameter.gradient]
         if gradient is None:
             return
@@ -260,7 +227,7 @@ class _Window:
             return
         self.fetched.setdefault(event.trainer, {})[place] = value
         sent = owned.server, self._sent_name(place, event.trainer)
-        self.applied_before[event.trainer, place] = self.applied.get((event.trainer, sent), 0)
+        self.applied_before[event.trainer, place] = self.applied[event.trainer, sent]
         there = self._backup(event.trainer, owned)
         if there in self.now:
             self.now[there] = own_copy(value)
@@ -286,17 +253,15 @@ class _Window:
 
     def _parameters(self, trainer: int) -> dict[str, Value]:
         """The parameters of which a trainer has fetched all slices."""
-        fetched = self.fetched.get(trainer, {})
-        result: dict[str, Value] = {}
-        by_name: dict[str, list[Owned]] = {}
-        for owned in self.replay.slices.values():
+        fetched, by_name = self.fetched.get(trainer, {}), dict[str, list[Owned]]()
+        for owned in sorted(self.replay.slices.values(), key=lambda owned: owned.slice.start):
             by_name.setdefault(owned.parameter.name, []).append(owned)
-        for name, slices in by_name.items():
-            places = [(o.server, o.slice.name) for o in sorted(slices, key=lambda o: o.slice.start)]
-            if all(place in fetched for place in places):
-                parts = [fetched[place] for place in places]
-                result[name] = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        return result
+        places = {name: [(o.server, o.slice.name) for o in slices] for name, slices in by_name.items()}
+        return {
+            name: fetched[of[0]] if len(of) == 1 else np.concatenate([fetched[place] for place in of])
+            for name, of in places.items()
+            if all(place in fetched for place in of)
+        }
 
     def _complete(self, trainer: int) -> None:
         """Everything must have been sent, and fetched anew, once; a trainer without rows makes no step."""
@@ -306,7 +271,7 @@ class _Window:
         who = f"step {self.step + 1}: trainer_{trainer}"
         for owned in owned_slices(_plan(self.half)) if self.half.facts is not None else ():
             sent = owned.server, _plan(self.half).sent_name(owned.slice, trainer)
-            count = self.applied.get((trainer, sent), 0)
+            count = self.applied[trainer, sent]
             if count != 1:
                 told.append(f"{who}'s gradient %{sent[1]} came to {owned.server} {count} times")
             fetched = self.fetched.get(trainer, {})
@@ -318,25 +283,23 @@ class _Window:
         if self.half.facts is not None:
             for counter in _plan(self.half).counters:
                 for server in self.replay.servers:
-                    if self.noticed.get((trainer, (server, counter.own[trainer])), 0) != 1:
+                    if self.noticed[trainer, (server, counter.own[trainer])] != 1:
                         told.append(f"{who} did not tell {server} of its step once in %{counter.own[trainer]}")
 
     def _count(self, result: dict[Place, Value]) -> None:
         """The counters of schedules, and those of every trainer on a server."""
         replay = self.replay
         for server in replay.servers if replay.counters else ():
+            counted = replay.counted(server, replay.start)
+            made: dict[str, Value] = {}
             for updates in replay.updates.values():
-                ops = updates.half.program.main_block.ops
-                run = updates.rates(self.now, server, self.step, replay.counted(server, replay.start))
-                for name in {name for i in updates.rate_ops() for name in ops[i].output_names}:
-                    if (server, name) in result and run[name] is not None:
-                        result[server, name] = own_copy(run[name])
-        for server in replay.servers:
-            for name, value in replay.counted(server, replay.start).items() if replay.counters else ():
-                if (server, name) in result:
-                    result[server, name] = value
-                for own in replay.counters[name].own:
-                    if (server, own) in result:
-                        before = replay.before[server, own]
-                        count = sum(n for (_, place), n in self.noticed.items() if place == (server, own))
-                        result[server, own] = before + np.asarray(count, before.dtype)
+                ops, run = updates.half.program.main_block.ops, updates.rates(self.now, server, self.step, counted)
+                made.update((name, run[name]) for i in updates.rate_ops() for name in ops[i].output_names)
+            made = {name: own_copy(value) for name, value in made.items() if value is not None}
+            for name, value in counted.items():
+                made[name] = value
+                for own in [own for own in replay.counters[name].own if (server, own) in result]:
+                    before = replay.before[server, own]
+                    count = sum(self.noticed[trainer, (server, own)] for trainer in range(len(replay.feeds)))
+                    made[own] = before + np.asarray(count, before.dtype)
+            result.update({(server, name): value for name, value in made.items() if (server, name) in result})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +12,7 @@ from pstranspile.kernels.context import Value
 from pstranspile.modes.geo_programs.trainer import delta_name
 from pstranspile.proof.halves import Halves
 from pstranspile.proof.machine_values import MachineValues, Place
-from pstranspile.proof.replay_async import ANSWERED, EventReplay
+from pstranspile.proof.replay_events import ANSWERED, EventReplay
 from pstranspile.proof.slices import Owned
 from pstranspile.run.cluster.message import SEND
 from pstranspile.run.scope import own_copy
@@ -63,7 +64,7 @@ class GeoReplay(EventReplay):
                 self.tell(self.workload.steps, place, "does not end as what trainers have learnt comes to")
 
     def _exchange(self, result: dict[Place, Value], *, due: bool, step: int) -> None:
-        sent: dict[tuple[int, Place], int] = {}
+        sent: Counter[tuple[int, Place]] = Counter()
         got: dict[int, dict[Place, Value]] = {}
         deltas: dict[tuple[int, str], Value] = {}
         for event in self.taken():
@@ -71,7 +72,7 @@ class GeoReplay(EventReplay):
             if event.kind == SEND and place in self.deltas:
                 owned = self.deltas[place]
                 home = owned.server, owned.slice.name
-                sent[event.trainer, home] = sent.get((event.trainer, home), 0) + 1
+                sent[event.trainer, home] += 1
                 delta = self._delta(result, deltas, event.trainer, owned.parameter.name)
                 result[home] = result[home] + delta[owned.slice.start : owned.slice.stop]
             elif event.kind in ANSWERED and place in self.slices:
@@ -107,11 +108,11 @@ class GeoReplay(EventReplay):
         old[here] = value
         result[place] = train
 
-    def _complete(self, sent: Mapping[Any, int], got: Mapping[int, Any], due: bool, step: int) -> None:
+    def _complete(self, sent: Counter[Any], got: Mapping[int, Any], due: bool, step: int) -> None:
         wanted = int(due)
         for trainer in self.trainers:
             for place, owned in self.slices.items():
-                count = sent.get((trainer, place), 0)
+                count = sent[trainer, place]
                 fetched = place in got.get(trainer, {})
                 if count != wanted or (fetched != due and self.before_end(step)):
                     told = f"{owned.slice.name} {count} times" + ("" if fetched else ", and did not fetch it")

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from pstranspile.kernels.context import Value
 from pstranspile.plan.plan import PlannedParameter
+from pstranspile.proof.given import Given
 from pstranspile.proof.halves import Evaluation, Halves, combined, kept_of
 from pstranspile.proof.machine_values import MachineValues, Place
 from pstranspile.proof.replay import BY_ID, LEFT_ALONE, OWN_NORM, Replay
 from pstranspile.proof.slices import SliceUpdates, owned_slices, piece_of
+from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.seeds import nothing_of
 from pstranspile.values import SelectedRows
 
@@ -20,8 +21,8 @@ from pstranspile.values import SelectedRows
 class SyncReplay(Replay):
     """Trainers that combine their gradients, through servers or among themselves, or average their parameters."""
 
-    def __init__(self, *arguments: Any):
-        super().__init__(*arguments)
+    def __init__(self, given: Given, cluster: Cluster):
+        super().__init__(given, cluster)
         self.rows: dict[str, SelectedRows] = {}
         """The mean gradients of the step that are sparse rows."""
         collective = self.made.plan.collective
@@ -40,6 +41,9 @@ class SyncReplay(Replay):
         elif half.facts is not None:
             self._on_servers(result, half, runs, step)
         return result
+
+    def end(self) -> None:
+        """Machines that wait for each other have nothing left to do."""
 
     def _runs(self, half: Halves, step: int) -> list[Evaluation]:
         return [self.share(half, trainer, step) for trainer in range(len(self.feeds))]

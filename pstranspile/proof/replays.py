@@ -1,20 +1,48 @@
-"""Which replay a mode needs."""
+"""Which replay a mode needs, and a whole run held to the source by it."""
 
 from __future__ import annotations
 
-from pstranspile.compile import Compiled
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
 from pstranspile.job.modes import Promise, settings_of
+from pstranspile.proof.compare import PreciseComparison
+from pstranspile.proof.given import Given
 from pstranspile.proof.replay import Replay
 from pstranspile.proof.replay_async import AsyncReplay
 from pstranspile.proof.replay_geo import GeoReplay
 from pstranspile.proof.replay_sync import SyncReplay
-from pstranspile.proof.workload import Workload
+from pstranspile.proof.report import Verdict
+from pstranspile.proof.training import ClusterValues, SingleMachine, start_cluster, train_both
 from pstranspile.run.cluster.cluster import Cluster
+from pstranspile.run.cluster.faults.scenario import Scenario
 
 
-def replay_of(made: Compiled, cluster: Cluster, workload: Workload, seed: int) -> Replay:
+def replay_of(given: Given, cluster: Cluster) -> Replay:
     """What holds the steps of a job's machines to the source; to be made before the cluster starts."""
-    if made.plan.geo is not None:
-        return GeoReplay(made, cluster, workload, seed)
-    singly = settings_of(made.plan.mode).promise is Promise.SINGLE_TRAINER
-    return (AsyncReplay if singly else SyncReplay)(made, cluster, workload, seed)
+    plan = given.made.plan
+    if plan.geo is not None:
+        return GeoReplay(given, cluster)
+    singly = settings_of(plan.mode).promise is Promise.SINGLE_TRAINER
+    return (AsyncReplay if singly else SyncReplay)(given, cluster)
+
+
+class Held(NamedTuple):
+    """What came of holding a cluster's steps to the source: `problems` in words, and what servers do otherwise by their
+    meaning, as it was `shown`. The `verdicts` are on both sides as they are in this precision.
+    """
+
+    problems: Sequence[str]
+    shown: Mapping[str, str]
+    verdicts: Sequence[Verdict] = ()
+
+
+def held_to_source(given: Given, verdicts: Sequence[Verdict] | None, faults: Scenario | None = None) -> Held:
+    """Holds every step of a cluster to the source, and settles `verdicts` on both sides, if there are any to settle."""
+    single, cluster = SingleMachine(given), start_cluster(given, faults=faults)
+    replay, precise = replay_of(given, cluster), PreciseComparison(given.workload, single.start, verdicts or ())
+    values = ClusterValues(given.made, cluster, single.start)
+    train_both(single, values, None if verdicts is None else precise.look, replay)
+    cluster.finish()
+    replay.end()
+    return Held(replay.problems, replay.shown, precise.settled())

@@ -13,11 +13,11 @@ from pstranspile.checkpoint.layout import layout_of
 from pstranspile.checkpoint.state import Scopes, values_held, whole_of
 from pstranspile.compile import Compiled
 from pstranspile.ir.diagnostics import DiagnosticError, error
-from pstranspile.ir.model import STARTUP, Module
+from pstranspile.ir.model import STARTUP
 from pstranspile.proof.arrays import is_zero
 from pstranspile.proof.compare import Seen, Snapshot, plain, together
+from pstranspile.proof.given import Given
 from pstranspile.proof.replay import Replay
-from pstranspile.proof.workload import Workload
 from pstranspile.run.api import run
 from pstranspile.run.batch import Batch
 from pstranspile.run.cluster.cluster import Cluster
@@ -26,7 +26,6 @@ from pstranspile.run.cluster.simulate import cluster_of
 from pstranspile.run.frame import Execution
 from pstranspile.run.prepared import Prepared, give_back_freed_memory
 from pstranspile.run.scope import Scope, own_copy
-from pstranspile.run.step_feeds import GivenFeeds
 from pstranspile.values import SelectedRows
 
 
@@ -37,15 +36,15 @@ class SingleMachine:
     program that is not run first.
     """
 
-    def __init__(self, module: Module, workload: Workload, feeds: GivenFeeds, init: Mapping[str, Any], seed: int):
-        self.workload = workload
-        self.seed = seed
+    def __init__(self, given: Given):
+        self.workload = given.workload
+        self.seed = given.seed
         self.scope = Scope()
-        run(module[STARTUP], scope=self.scope, seed=seed)
-        for name, value in init.items():
+        run(given.module[STARTUP], scope=self.scope, seed=given.seed)
+        for name, value in given.init.items():
             self.scope[name] = value
-        self.given = workload.feeds(feeds)
-        self.names = [name for name, var in workload.whole.main_block.vars.items() if var.persistable]
+        self.feeds = given.workload.feeds(given.feeds)
+        self.names = [name for name, var in given.workload.whole.main_block.vars.items() if var.persistable]
         self.start = self._copies()
         self.began: dict[str, Snapshot] = {}
         self.prepared: dict[tuple[str, tuple[str, ...]], Prepared] = {}
@@ -58,12 +57,12 @@ class SingleMachine:
         """The arrays that it keeps, as they are now."""
         return {name: value for name in self.names if isinstance(value := self.scope.get(name), np.ndarray)}
 
-    def train(self, step: int) -> dict[str, Any]:
-        """Trains a step (counted from 0), and gives what is watched of it."""
+    def train(self, step: int, feed: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Trains a step (counted from 0), and gives what is watched of it. It may be given another `feed`."""
         owner = self.workload.turns.program(step)
         if step and step == self.workload.first_step(owner):
             self.began[owner] = self._copies()
-        feed = self.given.step(step)
+        feed = self.feeds.step(step) if feed is None else feed
         form = owner, tuple(feed)
         if form not in self.prepared:  # at once: what is not prepared keeps all that it makes to the end of its step
             execution = Execution(self.workload.programs[owner], self.scope, seed=self.seed)
@@ -73,31 +72,22 @@ class SingleMachine:
 
 
 def start_cluster(
-    result: Compiled,
-    workload: Workload,
-    feeds: GivenFeeds,
-    init: Mapping[str, Any],
-    seed: int,
-    schedule: int | None = None,
-    *,
-    watch: bool = True,
-    faults: Scenario | None = None,
+    given: Given, schedule: int | None = None, *, watch: bool = True, faults: Scenario | None = None
 ) -> Cluster:
     """The cluster, before its first step; with `watch`, losses and results are fetched. `faults` go wrong."""
-    fetch = (
-        [workload.label(owner, name) for owner, names in workload.watched.items() for name in names] if watch else []
-    )
+    workload = given.workload
+    watched = workload.watched if watch else {}
     cluster = cluster_of(
-        result,
-        fetch=fetch,
-        init=init,
-        seed=seed,
+        given.made,
+        fetch=[workload.label(owner, name) for owner, names in watched.items() for name in names],
+        init=given.init,
+        seed=given.seed,
         schedule=schedule,
         programs=workload.given_turns,
         faults=faults,
         shares=workload.shares,
     )
-    cluster.feed(feeds)
+    cluster.feed(given.feeds)
     return cluster
 
 
@@ -151,11 +141,12 @@ class ClusterValues:
 
 
 def train_both(
-    single: SingleMachine, held: ClusterValues, look: Callable[[Seen], object], replay: Replay | None = None
+    single: SingleMachine, held: ClusterValues, look: Callable[[Seen], object] | None, replay: Replay | None = None
 ) -> None:
     """Trains the single machine and the cluster of `held` step by step, and looks at both after every one.
 
-    So the values of one step are there at a time. With `replay` each step is held to the source.
+    So the values of one step are there at a time. With `replay` each step is held to the source. If nobody looks, the
+    single machine is not trained.
     """
     cluster, workload = held.cluster, single.workload
     cluster.start()
@@ -166,12 +157,14 @@ def train_both(
         if all(isinstance(share, Batch) and share.rows == 0 for share in fed):
             message = f"step {step + 1} is fed no rows, so there is nothing to compare; Fluid runs no such step"
             raise DiagnosticError([error("check-no-data", message)])
-        wanted = single.train(step)
+        wanted = single.train(step) if look is not None else {}
         give_back_freed_memory()
         cluster.run_to(step + 1)
         give_back_freed_memory()
         if replay is not None:
             replay.hold(step)
+        if look is None:
+            continue
         owner = workload.turns.program(step)
         fetched: dict[str, tuple[Any, Any]] = {}
         for name in workload.watched[owner]:

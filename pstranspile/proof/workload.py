@@ -82,11 +82,13 @@ class Workload:
     Raises DiagnosticError.
     """
 
-    def __init__(self, module: Module, text: str | None, steps: int, tell: Tell | None = None):
+    def __init__(
+        self, module: Module, text: str | None, steps: int, tell: Tell | None = None, shares: Weighing = "equal"
+    ):
         self.text = text or ""
         self.tell: Tell = tell or _tell_nobody
         self.steps = steps
-        self.shares: Weighing = "equal"
+        self.shares: Weighing = shares
         """How much the shares of a batch count."""
         known = step_programs(module)
         self.turns = Turns(repeat(MAIN), (MAIN,)) if text is None else parse_turns(text, known)

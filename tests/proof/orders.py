@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 from pstranspile.compile import Compiled
 from pstranspile.ir.model import Module
 from pstranspile.proof.data import make_feeds
+from pstranspile.proof.given import Given
 from pstranspile.proof.replays import replay_of
 from pstranspile.proof.training import start_cluster
 from pstranspile.proof.workload import Workload
@@ -33,10 +34,11 @@ Sent: TypeAlias = "dict[tuple[int, int], list[Taken]]"
 """The messages of each trainer and step, in the order in which they are sent."""
 
 
-def _messages(made: Compiled, workload: Workload, feeds: Any) -> tuple[dict[Any, list[Taken]], Sent]:
+def _messages(module: Module, made: Compiled, workload: Workload, feeds: Any) -> tuple[dict[Any, list[Taken]], Sent]:
     """The messages that concern each slice in the order in which they are taken, and as they were sent."""
-    cluster = start_cluster(made, workload, feeds, {}, 5)
-    replay: Any = replay_of(made, cluster, workload, 5)
+    given = Given(module, made, workload, feeds, {}, 5)
+    cluster = start_cluster(given)
+    replay: Any = replay_of(given, cluster)
     slices = {place: (o.server, o.slice.name) for place, (_, o) in replay.sent.items()}
     taken: dict[Any, list[Taken]] = {}
     sent: Sent = {}
@@ -68,8 +70,8 @@ def may_be_taken(made: Compiled, changed: Compiled, module: Module, turns: str |
         name: make_feeds(program, len(workload.steps_of(name)), 3 * made.plan.trainers, 77)
         for name, program in workload.programs.items()
     }
-    _, sent = _messages(made, workload, workload.joined(given))
-    taken, others = _messages(changed, workload, workload.joined(given))
+    _, sent = _messages(module, made, workload, workload.joined(given))
+    taken, others = _messages(module, changed, workload, workload.joined(given))
     if {t: Counter(messages) for t, messages in sent.items()} != {t: Counter(m) for t, m in others.items()}:
         return False
     graph: TopologicalSorter[Any] = TopologicalSorter()

@@ -12,7 +12,7 @@ import pytest
 from pstranspile.cli import main
 from pstranspile.ir.model import Program
 from pstranspile.proof.check import check
-from pstranspile.proof.faults import _Gradients
+from pstranspile.proof.ledger import Ledger
 from pstranspile.proof.report import BITWISE, DIFFERENT, ROUNDING, Away, Faulty, report_text
 from pstranspile.run.cluster import update_blocks
 from pstranspile.run.cluster.asynchronous import AsynchronousServer
@@ -145,7 +145,7 @@ def test_gradients_that_are_lost_or_doubled_are_found(monkeypatch: pytest.Monkey
 
 
 def test_what_asynchronous_servers_were_sent_is_counted():
-    gradients = _Gradients()
+    gradients = Ledger()
     one, two = (Message(SEND, "trainer_0", "pserver_0", 0, 1, number, "w@GRAD", None, -1) for number in (1, 2))
     for event, message in (("post", one), ("post", two), ("deliver", one), ("deliver", one)):
         gradients(event, message)

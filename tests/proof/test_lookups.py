@@ -8,6 +8,7 @@ import pytest
 import pstranspile as ps
 from pstranspile import layers as L
 from pstranspile.autodiff import SGD, minimize
+from pstranspile.proof.given import Given
 from pstranspile.proof.replays import replay_of
 from pstranspile.proof.training import start_cluster
 from pstranspile.proof.workload import Workload
@@ -31,8 +32,9 @@ def test_each_lookup_is_held_to_what_the_server_had_then(schedule: int):
     made = ps.compile(module, ps.Job(pservers=2, trainers=3, mode="async", min_block_size=4))
     workload = Workload(module, None, STEPS)
     ids = np.random.RandomState(0).randint(0, 6, (STEPS, 12, 1)).astype("int64")
-    cluster = start_cluster(made, workload, {"ids": ids}, {}, 5, schedule)
-    replay = replay_of(made, cluster, workload, 5)
+    given = Given(module, made, workload, {"ids": ids}, {}, 5)
+    cluster = start_cluster(given, schedule)
+    replay = replay_of(given, cluster)
     cluster.start()
     start = ps.Scope()
     ps.run(module["startup"], scope=start, seed=5)

@@ -10,6 +10,7 @@ import pytest
 import pstranspile as ps
 from pstranspile import layers as L
 from pstranspile.autodiff import SGD, minimize
+from pstranspile.proof.given import Given
 from pstranspile.proof.machine_values import ChangedRows, changed_rows
 from pstranspile.proof.replays import replay_of
 from pstranspile.proof.training import SingleMachine, start_cluster
@@ -50,9 +51,9 @@ def test_a_row_that_no_step_concerns_is_held_to_what_it_was(wrong: int | None):
     made = ps.compile(module, ps.Job(pservers=2, trainers=2))
     workload = Workload(module, None, 2)
     feeds = {"ids": np.array([[[7], [9], [7], [ROWS - 2]], [[8], [1], [2], [3]]])}
-    single = SingleMachine(module, workload, feeds, {}, 5)
-    cluster = start_cluster(made, workload, feeds, {}, 5)
-    replay = replay_of(made, cluster, workload, 5)
+    given = Given(module, made, workload, feeds, {}, 5)
+    single, cluster = SingleMachine(given), start_cluster(given)
+    replay = replay_of(given, cluster)
     cluster.start()
     replay.begin(single.start)
     for step in range(2):
@@ -75,7 +76,8 @@ def test_a_step_of_the_single_machine_forgets_what_nothing_reads_any_more():
     minimize(L.mean(L.fc(hidden, 1)), SGD(0.1))
     module = draft.module()
     feeds = {"x": np.ones((1, 1000, 1000), "float32")}
-    single = SingleMachine(module, Workload(module, None, 1), feeds, {}, 1)
+    made = ps.compile(module, ps.Job(pservers=1, trainers=1))
+    single = SingleMachine(Given(module, made, Workload(module, None, 1), feeds, {}, 1))
     tracemalloc.start()
     single.train(0)
     peak = tracemalloc.get_traced_memory()[1]

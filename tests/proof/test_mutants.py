@@ -143,8 +143,8 @@ def trace(made: Compiled, name: str, mode: str, data: int, *, precise: bool = Fa
     given = Given(module, started_apart(made, workload), workload, feeds, {}, 5)
     try:
         given = given.in_doubles() if precise else given
-        cluster = start_cluster(given.made, given.workload, given.feeds, {}, 5)
-        looker = replay_of(without_changes(given.made), cluster, given.workload, 5)
+        cluster = start_cluster(given)
+        looker = replay_of(given._replace(made=without_changes(given.made)), cluster)
         cluster.start()
         found: Trace = [_kept(looker)]
         for step in range(workload.steps):
@@ -161,7 +161,7 @@ def _with_faults(given: Given, mode: str) -> Trace:
     scenario = faults_of(given.made, mode)
     if scenario is None:
         return []
-    cluster = start_cluster(given.made, given.workload, given.feeds, {}, 5, watch=False, faults=scenario)
+    cluster = start_cluster(given, watch=False, faults=scenario)
     try:
         cluster.run_to(given.workload.steps)
         return [cluster.parameters()]

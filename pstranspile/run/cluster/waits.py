@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
@@ -13,7 +14,7 @@ Join: TypeAlias = "Callable[[list[Value]], Sequence[Value]]"
 """Makes the values that an op receives of the replies."""
 
 
-class Wait:
+class Wait(ABC):
     """What a machine must wait for. `missing`: how many things have not come."""
 
     __slots__ = ("missing", "values")
@@ -21,17 +22,17 @@ class Wait:
     values: list[Value]
     """What has come so far."""
 
+    @abstractmethod
     def take(self, messages: Iterable[Message]) -> None:
         """Replies have come."""
-        raise NotImplementedError
 
+    @abstractmethod
     def join(self, values: list[Value]) -> Sequence[Value] | None:
         """What the machine goes on with when nothing is missing, made of what has come."""
-        raise NotImplementedError
 
+    @abstractmethod
     def silent(self) -> tuple[str, ...]:
         """The machines that have not come."""
-        raise NotImplementedError
 
 
 Action: TypeAlias = "Callable[[tuple[Value, ...]], Sequence[Value] | Wait | None]"
