@@ -6,8 +6,8 @@ are of what the others sent: then it must end, within rounding, as a single mach
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.proof.compare import OF_LARGEST, Snapshot, differ, moved, plain, same_in_doubles
@@ -23,6 +23,9 @@ from pstranspile.run.cluster.ledger import UpdateLedger
 from pstranspile.run.cluster.message import COLLECTIVE, Message, step_told
 from pstranspile.run.loss_rows import divided
 from pstranspile.run.scope import own_copy
+
+Alike: TypeAlias = "Callable[[str, Any, Any, float], bool]"
+"""Whether a variable's values on two sides, which differ so much (relatively), are taken for the same."""
 
 
 class Faultless(NamedTuple):
@@ -57,14 +60,14 @@ def check_faults(given: Given, faults: Scenario, sound: Faultless | None) -> Fau
     everybody = frozenset(range(len(run.cluster.trainers)))
     away = tuple(_away(counted, run.cluster))
     if all(names == everybody for names in counted):
-        return _compared_bitwise(result, run.ends, sound.parameters)
+        return _compared(result, run.ends, sound.parameters, _never)
     result = result._replace(away=away)
     if not sound.holds:
         return result._replace(not_compared="without faults, too, it is not what a single machine gives")
     if sound.uneven:
         return result._replace(not_compared="shares have different numbers of rows, and count as if nobody were away")
-    ends, _ = precisely(given, lambda given: (_FaultyRun(given, faults).ends, *_train(given, counted)))
-    return _compared(result, *ends)
+    (ours, wanted, start), _ = precisely(given, lambda given: (_FaultyRun(given, faults).ends, *_train(given, counted)))
+    return _compared(result, ours, wanted, _fitting(wanted, start))
 
 
 class _FaultyRun:
@@ -106,28 +109,31 @@ def _parameters(cluster: Cluster) -> Snapshot:
     return {name: own_copy(trainer.scope[name]) for name in result}
 
 
-def _compared_bitwise(result: Faulty, ours: Snapshot, wanted: Snapshot) -> Faulty:
-    """With whether the parameters end with the same bytes, and the first that does not."""
-    equality, worst, variable = BITWISE, 0.0, ""
-    for name in sorted(set(ours) & set(wanted)):
-        same, difference = differ(plain(ours[name]), plain(wanted[name]), by_element=True)
-        if not same and equality == BITWISE:
-            equality, variable = DIFFERENT, name
-        worst = max(worst, difference)
-    return result._replace(equality=equality, worst=worst, variable=variable)
+def _never(_name: str, _ours: Any, _theirs: Any, _difference: float) -> bool:
+    """What must have the same bytes is not the same if it differs."""
+    return False
 
 
-def _compared(result: Faulty, ours: Snapshot, wanted: Snapshot, start: Snapshot) -> Faulty:
-    """With the worst verdict on the parameters at the end, in double precision where that could be had."""
+def _fitting(wanted: Snapshot, start: Snapshot) -> Alike:
+    """Which values are the same within rounding, in double precision where that could be had."""
     changes = {name: moved(plain(wanted[name]), plain(start.get(name))) for name in wanted}
     floor = OF_LARGEST * max(changes.values(), default=0.0)
+
+    def alike(name: str, ours: Any, theirs: Any, difference: float) -> bool:
+        wide = theirs is not None and theirs.dtype == "float64"
+        return same_in_doubles(ours, theirs, changes[name], floor) if wide else difference <= ROUGH
+
+    return alike
+
+
+def _compared(result: Faulty, ours: Snapshot, wanted: Snapshot, alike: Alike) -> Faulty:
+    """With the worst verdict on the parameters at the end; `alike` says which of those that differ are the same."""
     result = result._replace(equality=BITWISE)
     for name in sorted(set(ours) & set(wanted)):
         a, b = plain(ours[name]), plain(wanted[name])
         same, difference = differ(a, b, by_element=True)
         if not same and result.equality != DIFFERENT:
-            wide = b is not None and b.dtype == "float64"
-            fits = same_in_doubles(a, b, changes[name], floor) if wide else difference <= ROUGH
+            fits = alike(name, a, b, difference)
             result = result._replace(equality=ROUNDING if fits else DIFFERENT, variable="" if fits else name)
         result = result._replace(worst=max(result.worst, difference))
     return result

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from pstranspile.ir.model import Op
 from pstranspile.proof.dims import Known, Term, constant
-from pstranspile.proof.use_rule import ONE, int_of, out_of
 from pstranspile.proof.use_sequences import SEQUENCE_RULES
-from pstranspile.proof.uses import Made, Rule, Uses
+from pstranspile.proof.uses import ONE, Made, Rule, Uses, int_of, out_of
 
 
 def _elementwise(uses: Uses, op: Op) -> Made:

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 from pstranspile.ir.model import Op
 from pstranspile.proof.dims import Known, constant
-from pstranspile.proof.use_rule import ONE, int_of, out_of
-from pstranspile.proof.uses import Made, Rule, Uses
+from pstranspile.proof.uses import ONE, Made, Rule, Uses, int_of, out_of
 
 
 def _sequence_pool(uses: Uses, op: Op) -> Made:

@@ -40,6 +40,20 @@ Made: TypeAlias = "Mapping[str, Known] | None"
 
 Rule: TypeAlias = "Callable[[Uses, Op], Made]"
 
+ONE = constant(1)
+
+
+def out_of(op: Op, known: Known, slot: str = "Out") -> dict[str, Known]:
+    """What is known of an output, by name."""
+    name = op.output(slot)
+    return {} if name is None else {name: known}
+
+
+def int_of(op: Op, name: str, default: int = 0) -> int:
+    """An attribute that is an integer."""
+    value = op.attrs.get(name)
+    return int(value) if isinstance(value, int) else default
+
 
 class Uses:
     """One pass over the forward ops of a program. `inputs` are the variables that are fed; `rules` say by op type what
@@ -147,7 +161,7 @@ class Uses:
         """An op works row by row: all inputs with an open number of rows have the same."""
         first: Known | None = None
         for known in self._given(op):
-            if first is not None and constant(1) not in (known.dims[0], first.dims[0]):
+            if first is not None and ONE not in (known.dims[0], first.dims[0]):
                 self.equations.equate(first.dims[0], known.dims[0])
             first = first or known
 
