@@ -35,7 +35,7 @@ the trainers send again what it had not kept. A trainer that is started again ta
 
 def run(arguments: Sequence[str]) -> int:
     """Plays the machine until its part is done."""
-    parser = _parser()
+    parser = make_options()
     options = parser.parse_args(arguments)
     if options.fluid and options.state:
         parser.error("--fluid can't be combined with --state: machines of Fluid don't send again what was lost")
@@ -58,6 +58,8 @@ def run(arguments: Sequence[str]) -> int:
         raise _unknown(role, folder)
     if options.fluid and role.startswith("trainer"):
         require_grpc()
+    if options.save and not role.startswith("trainer"):
+        parser.error(f"--save is for trainers, not for {role}")
     addresses = {**folder.addresses(), **given, **_addresses(parser, options.address)}
     credentials = read_credentials(options.tls) if options.tls else None
     if not (options.tls or options.insecure):
@@ -66,7 +68,8 @@ def run(arguments: Sequence[str]) -> int:
         return _play(options, folder, role, addresses, StatusPipe(), credentials)
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_options() -> argparse.ArgumentParser:
+    """What the command takes."""
     parser = make_parser(
         "start",
         DESCRIPTION,
@@ -92,6 +95,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--insecure", action="store_true", help="talk openly, also to machines that are not on this host"
+    )
+    parser.add_argument(
+        "--save", metavar="FILE.npz", help="of a trainer: write what it fetched, and the parameters that it holds"
     )
     parser.add_argument("--record", metavar="FILE", default="", help="write what the machine does, for `launch`")
     parser.add_argument("--begin", metavar="FILE", default="", help="the part of a checkpoint to begin with, likewise")
@@ -176,10 +182,12 @@ def _play(
     credentials: Credentials | None,
 ) -> int:
     from pstranspile.data.source import Data
-    from pstranspile.interop.outputs import require_writable
+    from pstranspile.interop.outputs import require_writable, write_output
+    from pstranspile.net.outcome import trainer_arrays
     from pstranspile.net.play import is_server, play
     from pstranspile.net.process import Place
     from pstranspile.net.terms import Refused, Terms
+    from pstranspile.run.files import npz_bytes
 
     place = Place(
         addresses,
@@ -195,6 +203,8 @@ def _play(
     )
     terms = Terms(folder.hash, os.environ.get("PSTRANSPILE_TOKEN", ""), options.lease)
     cluster = _cluster(options, folder)
+    if options.save:
+        require_writable(options.save)
     if options.state and is_server(cluster, role):
         require_writable(Path(options.state, f"{role}.kept"))
     if not is_server(cluster, role):
@@ -206,6 +216,9 @@ def _play(
     except Refused as problem:
         print(f"pstranspile start: {role}: {problem}", file=sys.stderr)
         return 1
+    if options.save:
+        trainer = next(trainer for trainer in cluster.trainers if trainer.name == role)
+        write_output(options.save, npz_bytes(trainer_arrays(trainer)))
     return 0
 
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pstranspile.net.parts import values_of
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.faults.snapshot_files import read_snapshot, write_snapshot
@@ -13,6 +15,7 @@ from pstranspile.run.cluster.faults.snapshots import Snapshot
 from pstranspile.run.cluster.server import Server
 from pstranspile.run.cluster.simulate import Simulated, results_of
 from pstranspile.run.cluster.trainer import Trainer
+from pstranspile.run.step_arrays import stacked
 
 
 def write_server(path: str, server: Server) -> None:
@@ -24,6 +27,21 @@ def write_server(path: str, server: Server) -> None:
 def write_trainer(path: str, trainer: Trainer) -> None:
     """Writes what a trainer keeps from step to step, and what it fetched. Raises DiagnosticError."""
     write_snapshot(Path(path), trainer.name, Snapshot(values_of(trainer), {"results": trainer.results}, {}, {}, {}))
+
+
+def trainer_arrays(trainer: Trainer) -> dict[str, Any]:
+    """What a trainer leaves alone: `step/<name>` of what it fetched, where several programs take turns
+    `<program>/step/<name>`, and `param/<name>` of the parameters that it holds whole. Raises DiagnosticError.
+    """
+    arrays: dict[str, Any] = {}
+    for key, values in results_of(trainer).items():
+        program, name = ("", key) if trainer.role.turns is None else key.split("/", 1)
+        prefix = f"{program}/" if program else ""
+        arrays.update((f"{prefix}{key}", array) for key, array in stacked(name, values).items())
+    for program in trainer.role.programs.values():
+        held = ((var.name, trainer.scope.get(var.name)) for var in program.parameters())
+        arrays.update((f"param/{name}", value) for name, value in held if isinstance(value, np.ndarray))
+    return arrays
 
 
 def gather(cluster: Cluster, files: Mapping[str, str]) -> Simulated:
