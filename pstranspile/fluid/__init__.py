@@ -26,6 +26,9 @@ from pstranspile.fluid.compiler import BuildStrategy as BuildStrategy
 from pstranspile.fluid.compiler import CompiledProgram as CompiledProgram
 from pstranspile.fluid.compiler import ExecutionStrategy as ExecutionStrategy
 from pstranspile.fluid.data_feeder import DataFeeder as DataFeeder
+from pstranspile.fluid.dataset import DatasetFactory as DatasetFactory
+from pstranspile.fluid.dataset import InMemoryDataset as InMemoryDataset
+from pstranspile.fluid.dataset import QueueDataset as QueueDataset
 from pstranspile.fluid.executor import Executor as Executor
 from pstranspile.fluid.executor import global_scope as global_scope
 from pstranspile.fluid.executor import scope_guard as scope_guard

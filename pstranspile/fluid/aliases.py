@@ -80,7 +80,11 @@ class _Finder(MetaPathFinder):
             spec = find_spec(name)
         except ModuleNotFoundError:
             spec = None
-        name = None if spec is None else name
+        if spec is None:
+            parent, _, last = fullname.rpartition(".")
+            if last in vars(sys.modules.get(parent, sys)):  # a name of a module is no module
+                return None
+            name = None
         package = name is None or (spec is not None and spec.submodule_search_locations is not None)
         return ModuleSpec(fullname, _Loader(name), is_package=package)
 

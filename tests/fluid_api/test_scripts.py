@@ -58,6 +58,11 @@ def test_names_that_are_not_there_fail_where_they_are_used(tmp_path: Path) -> No
     assert "has no attribute 'fcc'; did you mean fc?" in runner("script.py", folder=tmp_path).stderr
 
 
+def test_what_is_no_module_can_not_be_imported_as_one(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text("import paddle.fluid.Executor\n")
+    assert "No module named 'paddle.fluid.Executor'" in runner("script.py", folder=tmp_path).stderr
+
+
 def test_check_explain_and_what_was_built(tmp_path: Path) -> None:
     script = str(SCRIPTS / "wide_and_deep.py")
     done = runner("--check", "--ir", "built", script, folder=tmp_path)
@@ -108,3 +113,18 @@ def test_mistakes_of_a_script_are_told_with_the_names_in_it() -> None:
         exe.close()
         with pytest.raises(RuntimeError, match="the executor was closed"):
             exe.run(fetch_list=[loss])
+
+
+def test_programs_are_printed_as_the_text_that_is_compiled() -> None:
+    import io
+
+    import pstranspile as ps
+    import pstranspile.fluid as fluid
+    from pstranspile.fluid.transpiler.details import program_to_code
+
+    with fresh():
+        fluid.layers.fc(fluid.layers.data("x", [4]), 2)
+        main, out = fluid.default_main_program(), io.StringIO()
+        program_to_code(main, out)
+        assert ps.loads(out.getvalue()).main.main_block.ops == main.freeze().main_block.ops
+        assert fluid.Program.parse_from_string(main.serialize_to_string()).freeze().main_block.ops

@@ -19,6 +19,15 @@ DEFAULT_SERVER = "127.0.0.1:6174"
 """The server that Fluid's `transpile` assumes when it is given none."""
 
 
+class DistributedMode:
+    """The modes of Fluid's servers, by its numbers."""
+
+    SYNC = 0
+    ASYNC = 1
+    HALF_ASYNC = 2
+    GEO = 3
+
+
 def _type(value: object) -> str:
     return type(value).__name__
 

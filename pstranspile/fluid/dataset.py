@@ -1,0 +1,179 @@
+"""Fluid's `dataset`: files of samples, turned into text by a command, that programs are trained on."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from pstranspile.fluid.lod_tensor import LoDTensor
+from pstranspile.fluid.missing import refused
+from pstranspile.fluid.variable import Variable
+from pstranspile.fluid.vartype import numpy_name
+
+Sample = list[list[str]]
+"""The values of each variable, as the line of the sample has them."""
+
+
+class DatasetFactory:
+    """Makes data sets."""
+
+    def create_dataset(self, datafeed_class: str = "QueueDataset") -> DatasetBase:
+        """A data set of the class of this name. Raises ValueError for others."""
+        kinds = {"QueueDataset": QueueDataset, "InMemoryDataset": InMemoryDataset}
+        if datafeed_class not in kinds:
+            raise ValueError(f"a data set is a {' or an '.join(kinds)}, not a {datafeed_class}")
+        return kinds[datafeed_class]()
+
+
+class DatasetBase:
+    """Files, a command, and the variables that samples fill.
+
+    The command reads a file on its standard input and writes a line for each sample: for every variable in order how
+    many values it has, and the values.
+    """
+
+    def __init__(self) -> None:
+        self.batch_size, self.pipe_command = 1, "cat"
+        self.filelist: list[str] = []
+        self.use_vars: list[Variable] = []
+
+    def set_pipe_command(self, pipe_command: str) -> None:
+        """Sets the command that makes lines of a file (default: `cat`)."""
+        self.pipe_command = pipe_command
+
+    def set_batch_size(self, batch_size: int) -> None:
+        """Sets how many samples a batch has (default: 1)."""
+        self.batch_size = batch_size
+
+    def set_thread(self, thread_num: int) -> None:
+        """Fluid's number of threads; here files are read one after the other."""
+
+    def set_filelist(self, filelist: list[str]) -> None:
+        """Sets the files, which are read in order."""
+        self.filelist = list(filelist)
+
+    def set_use_var(self, var_list: list[Variable]) -> None:
+        """Sets the variables. Raises ValueError for one that holds neither float32 nor int64."""
+        for var in var_list:
+            if numpy_name(var.dtype) not in ("float32", "int64"):
+                raise ValueError(f"{var.name} holds {numpy_name(var.dtype)}; data sets give float32 and int64")
+        self.use_vars = list(var_list)
+
+    def set_hdfs_config(self, fs_name: str, fs_ugi: str) -> None:
+        """Refused: files are those of this host."""
+        raise refused("set_hdfs_config", "bring the files to this host, or have the pipe command fetch them")
+
+    def desc(self) -> str:
+        """The data set as text."""
+        names = ", ".join(var.name for var in self.use_vars)
+        return f"pipe_command: {self.pipe_command}, batch_size: {self.batch_size}, variables: {names}"
+
+    def lines(self) -> Iterator[Sample]:
+        """The samples of all files. Raises RuntimeError if the command fails, ValueError for a line that is none."""
+        for file in self.filelist:
+            with open(file, "rb") as source:
+                command = subprocess.Popen(
+                    self.pipe_command, shell=True, stdin=source, stdout=subprocess.PIPE, text=True
+                )
+                assert command.stdout is not None
+                for number, line in enumerate(command.stdout, start=1):
+                    yield self._sample(line, f"{file}:{number}")
+                if command.wait():
+                    raise RuntimeError(f"{self.pipe_command!r} has ended with status {command.returncode} for {file}")
+
+    def _sample(self, line: str, place: str) -> Sample:
+        words, at, sample = line.split(), 0, list[list[str]]()
+        for var in self.use_vars:
+            count = int(words[at]) if at < len(words) and words[at].isdigit() else 0
+            values = words[at + 1 : at + 1 + count]
+            if not count or len(values) < count:
+                raise ValueError(f"{place}: {var.name} needs a number of values, at least 1, and as many values")
+            sample.append(values)
+            at += 1 + count
+        if at < len(words):
+            raise ValueError(f"{place}: {len(words) - at} words are left after the last variable")
+        return sample
+
+    def samples(self) -> Iterable[Sample]:
+        """The samples of an epoch."""
+        return self.lines()
+
+    def feed_dicts(self, drop_last: bool = False) -> Iterator[dict[str, LoDTensor]]:
+        """The batches of an epoch as what runs are fed."""
+        held: list[Sample] = []
+        for sample in self.samples():
+            held.append(sample)
+            if len(held) == self.batch_size:
+                yield self._batch(held)
+                held = []
+        if held and not drop_last:
+            yield self._batch(held)
+
+    def _batch(self, samples: list[Sample]) -> dict[str, LoDTensor]:
+        return {var.name: _column(var, [sample[at] for sample in samples]) for at, var in enumerate(self.use_vars)}
+
+
+def _column(var: Variable, rows: list[list[str]]) -> LoDTensor:
+    flat = np.array([word for row in rows for word in row], dtype=object).astype(numpy_name(var.dtype))
+    if var.lod_level:
+        result = LoDTensor(flat.reshape(-1, *[1] * (len(var.shape) - 1)))
+        result.set_recursive_sequence_lengths([[len(row) for row in rows]])
+        return result
+    return LoDTensor(flat.reshape(len(rows), *var.shape[1:]))
+
+
+class QueueDataset(DatasetBase):
+    """Samples in the order of the files."""
+
+    def local_shuffle(self) -> None:
+        """Refused: samples are not kept."""
+        raise NotImplementedError("a QueueDataset keeps no samples; take an InMemoryDataset to shuffle them")
+
+    def global_shuffle(self, fleet: Any = None) -> None:
+        """Refused: samples are not kept."""
+        self.local_shuffle()
+
+
+class InMemoryDataset(DatasetBase):
+    """Samples that are kept, and may be shuffled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._held: list[Sample] = []
+
+    def load_into_memory(self) -> None:
+        """Reads all files."""
+        self._held = list(self.lines())
+
+    preload_into_memory = load_into_memory
+
+    def wait_preload_done(self) -> None:
+        """Nothing: files are read at once."""
+
+    def local_shuffle(self) -> None:
+        """Puts the samples in random order."""
+        random.shuffle(self._held)
+
+    def global_shuffle(self, fleet: Any = None, thread_num: int = 12) -> None:
+        """As `local_shuffle`, for one trainer; refused for several, which do not exchange samples."""
+        if fleet is not None and fleet.worker_num() > 1:
+            raise refused("global_shuffle", "deal the files to the trainers anew, and call local_shuffle")
+        self.local_shuffle()
+
+    def release_memory(self) -> None:
+        """Forgets the samples."""
+        self._held = []
+
+    def get_memory_data_size(self, fleet: Any = None) -> int:
+        """How many samples are kept by this trainer."""
+        return len(self._held)
+
+    get_shuffle_data_size = get_memory_data_size
+
+    def samples(self) -> Iterable[Sample]:
+        """The samples that are kept."""
+        return self._held

@@ -1,0 +1,72 @@
+"""Fluid's data generators: scripts that make the lines of data sets."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+Sample = Any
+"""Pairs of a variable's name and its list of values, in the order of the variables."""
+
+
+class DataGenerator:
+    """The base: a subclass says in `generate_sample` what a line of its input gives."""
+
+    def __init__(self) -> None:
+        self.batch_size_ = 32
+
+    def set_batch(self, batch_size: int) -> None:
+        """Sets how many samples `generate_batch` gets at a time (default: 32)."""
+        self.batch_size_ = batch_size
+
+    def generate_sample(self, line: str | None) -> Callable[[], Iterable[Sample]]:
+        """A function that gives the samples of a line; None stands for no input at all."""
+        raise NotImplementedError("generate_sample says what a line gives: write it in a subclass")
+
+    def generate_batch(self, samples: list[Sample]) -> Callable[[], Iterable[Sample]]:
+        """A function that gives samples made of a batch of them; by default the same."""
+        return lambda: samples
+
+    def run_from_stdin(self) -> None:
+        """Writes the lines of the samples of standard input."""
+        self._write(sample for line in sys.stdin for sample in self.generate_sample(line)())
+
+    def run_from_memory(self) -> None:
+        """Writes the lines of the samples of no input."""
+        self._write(iter(self.generate_sample(None)()))
+
+    def _write(self, samples: Iterator[Sample]) -> None:
+        held: list[Sample] = []
+        for sample in samples:
+            if sample is not None:
+                held.append(sample)
+            if len(held) == self.batch_size_:
+                self._write_batch(held)
+                held = []
+        self._write_batch(held)
+
+    def _write_batch(self, samples: list[Sample]) -> None:
+        for sample in self.generate_batch(samples)() if samples else ():
+            sys.stdout.write(self._gen_str(sample))
+
+    def _gen_str(self, line: Sample) -> str:
+        """The line of a sample."""
+        raise NotImplementedError("take MultiSlotDataGenerator or MultiSlotStringDataGenerator")
+
+
+class MultiSlotStringDataGenerator(DataGenerator):
+    """Samples of texts, which are written as they are."""
+
+    def _gen_str(self, line: Sample) -> str:
+        """The line of a sample: for each variable how many values it has, and these. Raises ValueError for none."""
+        words: list[str] = []
+        for name, values in line:
+            if not values:
+                raise ValueError(f"{name} has no values")
+            words += [str(len(values)), *map(str, values)]
+        return " ".join(words) + "\n"
+
+
+class MultiSlotDataGenerator(MultiSlotStringDataGenerator):
+    """Samples of numbers."""

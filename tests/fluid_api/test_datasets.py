@@ -1,0 +1,81 @@
+"""Data sets: what a generator writes is what a program is trained on."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pstranspile.fluid as fluid
+from pstranspile.fluid.incubate.data_generator import MultiSlotDataGenerator
+from tests.fluid_api.running import fresh
+
+
+class Doubled(MultiSlotDataGenerator):
+    """Each number as an id, and twice itself."""
+
+    def generate_sample(self, line):
+        def samples():
+            number = int(line)
+            yield [("ids", list(range(1 + number % 3))), ("x", [float(number), 2.0 * number])]
+
+        return samples
+
+
+def data_set(kind: str, folder: Path, command: str = "cat"):
+    for part in range(2):
+        (folder / f"part_{part}").write_text("".join(f"2 {n} {n} 2 {n}.5 1\n" for n in range(part * 3, part * 3 + 3)))
+    made = fluid.DatasetFactory().create_dataset(kind)
+    made.set_filelist([str(folder / "part_0"), str(folder / "part_1")])
+    made.set_pipe_command(command)
+    made.set_batch_size(4)
+    made.set_use_var(
+        [
+            fluid.layers.data("ids", [1], dtype="int64", lod_level=1),
+            fluid.layers.data("x", [2], dtype="float32"),
+        ]
+    )
+    return made
+
+
+@pytest.mark.parametrize("kind", ["QueueDataset", "InMemoryDataset"])
+def test_a_program_is_trained_on_all_batches(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with fresh():
+        made = data_set(kind, tmp_path)
+        if kind == "InMemoryDataset":
+            made.load_into_memory()
+            made.local_shuffle()
+            assert made.get_memory_data_size() == 6
+        block = fluid.default_main_program().global_block()
+        pooled = fluid.layers.sequence_pool(fluid.layers.cast(block.var("ids"), "float32"), "sum")
+        total = fluid.layers.create_global_var([1], 0.0, "float32", persistable=True, name="total")
+        part = fluid.layers.reduce_sum(pooled) + fluid.layers.reduce_sum(block.var("x"))
+        fluid.layers.assign(fluid.layers.elementwise_add(total, part), total)
+        exe = fluid.Executor(fluid.CPUPlace())
+        exe.run(fluid.default_startup_program())
+        exe.train_from_dataset(dataset=made, fetch_list=[total], fetch_info=["total"], print_period=2)
+        wanted = sum(2 * n + n + 0.5 + 1 for n in range(6))
+        assert np.array(fluid.global_scope().find_var("total").get_tensor())[0] == wanted
+    assert capsys.readouterr().out == "total: [54.]\n"
+
+
+def test_mistakes_in_files_and_commands_are_told_with_their_place(tmp_path: Path) -> None:
+    with fresh():
+        with pytest.raises(RuntimeError, match="has ended with status 3"):
+            list(data_set("QueueDataset", tmp_path, "cat; exit 3").feed_dicts())
+        with pytest.raises(ValueError, match="part_0:1: x needs a number of values"):
+            list(data_set("QueueDataset", tmp_path, "cut -d ' ' -f 1-4").feed_dicts())
+        with pytest.raises(ValueError, match="part_0:1: 1 words are left"):
+            list(data_set("QueueDataset", tmp_path, "sed 's/$/ 7/'").feed_dicts())
+        with pytest.raises(NotImplementedError, match="take an InMemoryDataset"):
+            data_set("QueueDataset", tmp_path).local_shuffle()
+
+
+def test_generators_write_lines(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "stdin", iter(["4\n", "5\n"]))
+    generator = Doubled()
+    generator.set_batch(1)
+    generator.run_from_stdin()
+    assert capsys.readouterr().out == "2 0 1 2 4.0 8.0\n3 0 1 2 2 5.0 10.0\n"
