@@ -108,6 +108,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--record", metavar="FILE", help="write every message and the order of all that happens, for `run --replay`"
     )
+    parser.add_argument("--metrics", metavar="HOST:PORT", help="where Prometheus may ask how the job goes")
     parser.add_argument("--logs", metavar="DIR", help="keep the output of the processes there")
     add_checkpoints(parser)
     group = parser.add_argument_group("staying alive")
@@ -166,6 +167,7 @@ def _launch(
     source: RowSource | None,
 ) -> int:
     from pstranspile.data.source import Data
+    from pstranspile.net.metrics import Metrics
     from pstranspile.net.supervisor import Member, Ports, Supervisor, command_of
     from pstranspile.run.row_source import LeftOut
 
@@ -201,11 +203,14 @@ def _launch(
             print(f"pstranspile launch: {member.role} could not write its part: {fields['unsaved']}", file=sys.stderr)
 
     supervisor = Supervisor(members, restarts=options.restarts, on_told=on_told, on_look=view.look)
+    metrics = Metrics(options.metrics, members) if options.metrics else None
     try:
         done = supervisor.run()
     finally:
         view.end()
         ports.close()
+        if metrics is not None:
+            metrics.close()
     if options.record:
         _write_record(options.record, seed, {name: work / f"{name}.record" for name in names}, steps)
     if not done:

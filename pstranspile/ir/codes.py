@@ -102,6 +102,7 @@ OwnCode = Literal[
     "job-value",
     "launch-checkpoint",
     "launch-ended",
+    "launch-metrics",
     "link-backup",
     "link-barrier",
     "link-blocks",

@@ -1,0 +1,66 @@
+"""How a job goes, in the form that Prometheus collects: what each process has told last, when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.net.supervisor import Member
+from pstranspile.net.transport import place_of
+
+
+class Metrics:
+    """Answers at `address` (host:port, any path) until it is closed. Raises DiagnosticError if that can't be done."""
+
+    def __init__(self, address: str, members: Mapping[str, Member]):
+        if find_spec("prometheus_client") is None:
+            message = "--metrics needs prometheus_client; get it with: pip install 'pstranspile[metrics]'"
+            raise DiagnosticError([error("start-library", message)])
+        library: Any = import_module("prometheus_client")
+        self._members = members
+        registry = library.CollectorRegistry()
+        registry.register(self)
+        try:
+            host, port = place_of(address)
+            self._server, self._thread = library.start_http_server(port, host, registry)
+        except OSError as problem:
+            message = f"--metrics {address}: {problem.strerror or problem}"
+            raise DiagnosticError([error("launch-metrics", message)]) from None
+
+    def collect(self) -> Iterator[Any]:
+        """What is told when somebody asks, by role."""
+        library: Any = import_module("prometheus_client.core")
+        running = library.GaugeMetricFamily("pstranspile_running", "1 while the process runs", labels=["role"])
+        starts = library.CounterMetricFamily("pstranspile_starts", "how often it was started", labels=["role"])
+        steps = library.CounterMetricFamily("pstranspile_steps", "steps done, or updates made", labels=["role"])
+        cpu = library.CounterMetricFamily("pstranspile_cpu_seconds", "seconds of CPU used", labels=["role"])
+        fetched = library.GaugeMetricFamily(
+            "pstranspile_fetched",
+            "the last value of what steps fetch, if it is one number",
+            labels=["role", "variable"],
+        )
+        for role, member in self._members.items():
+            fields = dict(member.told)
+            running.add_metric([role], float(member.process is not None and member.ended is None))
+            starts.add_metric([role], float(member.starts))
+            steps.add_metric([role], float(fields.get("step", 0)))
+            cpu.add_metric([role], float(fields.get("cpu", 0.0)))
+            for name, value in _numbers(fields.get("values", {})):
+                fetched.add_metric([role, name], value)
+        yield from (running, starts, steps, cpu, fetched)
+
+    def close(self) -> None:
+        """Nobody is answered any more."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def _numbers(values: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """The variables that hold one number, as a process has told them: form, numbers, ..."""
+    for name, (_, few, *_) in values.items():
+        if len(few) == 1:
+            yield name, float(few[0])

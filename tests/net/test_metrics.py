@@ -1,0 +1,57 @@
+"""What Prometheus is told of a job while its processes run."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.net.metrics import Metrics
+from pstranspile.net.shown import Shown
+from pstranspile.net.supervisor import Member, Ports
+
+
+def members() -> dict[str, Member]:
+    trainer, server = (Member(role, ["true"], Path("log")) for role in ("trainer_0", "pserver_0"))
+    trainer.starts, trainer.told = (
+        2,
+        {"step": 7, "cpu": 1.5, "values": {"loss": [*Shown("", (0.25,))], "w": ["f32[9]", []]}},
+    )
+    return {"trainer_0": trainer, "pserver_0": server}
+
+
+def test_what_is_told() -> None:
+    pytest.importorskip("prometheus_client", reason="the extra `metrics` is optional")
+    ports = Ports(1)
+    address = ports.addresses[0]
+    ports.close()
+    metrics = Metrics(address, members())
+    with urlopen(f"http://{address}/metrics") as answer:
+        lines = answer.read().decode().splitlines()
+    metrics.close()
+    assert [line for line in lines if "trainer_0" in line] == [
+        'pstranspile_running{role="trainer_0"} 0.0',
+        'pstranspile_starts_total{role="trainer_0"} 2.0',
+        'pstranspile_steps_total{role="trainer_0"} 7.0',
+        'pstranspile_cpu_seconds_total{role="trainer_0"} 1.5',
+        'pstranspile_fetched{role="trainer_0",variable="loss"} 0.25',
+    ]
+    assert 'pstranspile_steps_total{role="pserver_0"} 0.0' in lines
+
+
+def test_where_nobody_can_be_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("prometheus_client", reason="the extra `metrics` is optional")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(
+            DiagnosticError, match=r"error\[launch-metrics\]: --metrics 127.0.0.1:\d+: Address already in use"
+        ):
+            Metrics(address, {})
+    with pytest.raises(DiagnosticError, match=r"--metrics here: here is no host:port"):
+        Metrics("here", {})
+    monkeypatch.setattr("pstranspile.net.metrics.find_spec", lambda name: None)
+    with pytest.raises(DiagnosticError, match=r"pip install 'pstranspile\[metrics\]'"):
+        Metrics(address, {})
