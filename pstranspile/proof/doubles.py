@@ -18,11 +18,11 @@ TYPES = ("dtype", "in_dtype", "out_dtype", "in_data_type", "out_data_type")
 """Attributes that are numbers of element types."""
 
 
-def in_doubles(program: Program, trainers: int = 1) -> Program:
+def in_doubles(program: Program, trainers: int) -> Program:
     """A program with f64 in the place of f32, in what it declares and what its ops make.
 
     Attributes hold f32. The nearest one to 1 / `trainers`, by which sums of so many gradients become means, is made
-    exact.
+    exact. The source may scale by the same number, so it is made exact there too: both sides stay the same program.
     """
     blocks = tuple(
         block._replace(
@@ -65,9 +65,9 @@ def _value(value: Any) -> Any:
     return value.astype("float64") if getattr(value, "dtype", None) == np.float32 else value
 
 
-def module_in_doubles(module: Module) -> Module:
-    """All programs of a module in double precision."""
-    return Module(FrozenMap({name: in_doubles(program) for name, program in module.programs.items()}))
+def module_in_doubles(module: Module, trainers: int) -> Module:
+    """All programs of a module in double precision, as those of a job with so many trainers are."""
+    return Module(FrozenMap({name: in_doubles(program, trainers) for name, program in module.programs.items()}))
 
 
 def compiled_in_doubles(made: Compiled, module: Module) -> Compiled:

@@ -27,7 +27,7 @@ class Given(NamedTuple):
 
     def in_doubles(self) -> Given:
         """The same in double precision. Raises DiagnosticError where an op does not take it."""
-        module = module_in_doubles(self.module)
+        module = module_in_doubles(self.module, self.made.plan.trainers)
         made = compiled_in_doubles(self.made, module)
         of = self.workload
         workload = Workload(module, of.text or None, of.steps, of.tell, of.shares)

@@ -164,6 +164,12 @@ def test_counters_of_asynchronous_schedules_are_named():
     assert "from 0, and may be ahead of a single machine" in report.causes[0].why
 
 
+def test_programs_may_scale_by_one_over_the_number_of_trainers_themselves():
+    schedule = Exponential(0.05, 3, 0.5, staircase=True)  # which scales the step number by the f32 nearest to 1 / 3
+    report = check(dense(SGD(schedule)), job(3, 1), steps=2)
+    assert report.holds, report_text(report)
+
+
 def test_tables_by_id_are_named_and_tables_by_rows_are_equal():
     draft = L.Draft(seed=3)
     words = L.embedding(L.data(draft, "ids", [-1, 1], "i64"), (50, 8), is_sparse=True, is_distributed=True)

@@ -229,7 +229,7 @@ def test_what_was_not_learnt_is_told(mode: str):
 
 
 def test_what_cannot_be_had_in_double_precision_is_told(monkeypatch: pytest.MonkeyPatch):
-    def refused(_: Module) -> Module:
+    def refused(_: Module, __: int) -> Module:
         raise DiagnosticError([error("check-no-data", "there are no doubles")])
 
     monkeypatch.setattr(given, "module_in_doubles", refused)
