@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import pickletools
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -203,9 +204,20 @@ def save(program: Any, model_path: str) -> None:
     Path(model_path).parent.mkdir(parents=True, exist_ok=True)
     for ending, predicate in ((".pdparams", is_parameter), (".pdopt", is_belong_to_optimizer)):
         names = dict.fromkeys(_chosen(program, None, predicate))
-        with open(model_path + ending, "wb") as file:
-            pickle.dump({name: _array(name) for name in names}, file, protocol=2)
+        Path(model_path + ending).write_bytes(pickled({name: _array(name) for name in names}))
     Path(model_path + ".pdmodel").write_bytes(program.serialize_to_string())
+
+
+def pickled(arrays: dict[str, Any]) -> bytes:
+    """Arrays as a pickle that numpy of Fluid's days reads: numpy 2 has another name for the module that makes them."""
+    data = pickle.dumps(arrays, protocol=2)
+    parts, at = list[bytes](), 0
+    for opcode, argument, place in pickletools.genops(data):
+        if opcode.name == "GLOBAL" and place is not None and str(argument).startswith("numpy._core."):
+            end = data.index(b"\n", place)
+            parts += [data[at:place], data[place:end].replace(b"numpy._core.", b"numpy.core.")]
+            at = end
+    return b"".join([*parts, data[at:]])
 
 
 def _array(name: str) -> Any:

@@ -128,3 +128,18 @@ def test_programs_are_printed_as_the_text_that_is_compiled() -> None:
         program_to_code(main, out)
         assert ps.loads(out.getvalue()).main.main_block.ops == main.freeze().main_block.ops
         assert fluid.Program.parse_from_string(main.serialize_to_string()).freeze().main_block.ops
+
+
+def test_pickles_name_what_both_numpy_1_and_2_have(tmp_path: Path) -> None:
+    import pstranspile.fluid as fluid
+
+    with fresh():
+        fluid.layers.fc(fluid.layers.data("x", [4]), 2, name="net")
+        exe = fluid.Executor(fluid.CPUPlace())
+        exe.run(fluid.default_startup_program())
+        before = np.array(fluid.global_scope().find_var("net.w_0").get_tensor())
+        fluid.save(fluid.default_main_program(), str(tmp_path / "kept" / "model"))
+        assert b"numpy._core" not in (tmp_path / "kept" / "model.pdparams").read_bytes()
+        fluid.global_scope().find_var("net.w_0").get_tensor().set(before * 0, fluid.CPUPlace())
+        fluid.load(fluid.default_main_program(), str(tmp_path / "kept" / "model"), exe)
+        assert (np.array(fluid.global_scope().find_var("net.w_0").get_tensor()) == before).all()
