@@ -91,8 +91,12 @@ class Data:
     def _opened(self, wanted: Sequence[Input]) -> _Rows:
         """The units of all files, found once."""
         if self._rows is None or self._rows[0] != wanted:
-            self._rows = wanted, _Rows(self.files, Wanted(wanted, self._columns, self._names), self._format)
+            self._rows = wanted, _Rows(self.readers(Wanted(wanted, self._columns, self._names)))
         return self._rows[1]
+
+    def readers(self, wanted: Wanted) -> dict[str, Reader]:
+        """What reads each file. Raises DiagnosticError."""
+        return {file: open_rows(file, wanted, self._format) for file in self.files}
 
     def __getstate__(self) -> dict[str, Any]:
         """The data for another process, which opens the files itself."""
@@ -131,8 +135,11 @@ class Data:
 
     def _fingerprint(self) -> str:
         """What tells this data from other data that goes by other steps: sizes of files, batch, order."""
-        sizes = [(os.path.basename(file), os.path.getsize(file) if os.path.exists(file) else 0) for file in self.files]
-        return sha256(repr((sizes, self.batch, self.shuffle)).encode()).hexdigest()
+        return sha256(repr((self.sizes(), self.batch, self.shuffle)).encode()).hexdigest()
+
+    def sizes(self) -> list[tuple[str, int]]:
+        """The names of the files, and their bytes (0 for those of other file systems)."""
+        return [(os.path.basename(file), os.path.getsize(file) if os.path.exists(file) else 0) for file in self.files]
 
     def _note(self, rows: Sequence[LeftOut]) -> None:
         if not self._skip:
@@ -161,9 +168,9 @@ def _place(row: LeftOut) -> Location:
 class _Rows:
     """The units of all files."""
 
-    def __init__(self, files: Sequence[str], wanted: Wanted, format: str):
-        self._readers: dict[str, Reader] = {file: open_rows(file, wanted, format) for file in files}
-        self.units: list[Unit] = [unit for reader in self._readers.values() for unit in reader.units()]
+    def __init__(self, readers: Mapping[str, Reader]):
+        self._readers = readers
+        self.units: list[Unit] = [unit for reader in readers.values() for unit in reader.units()]
 
     def read(self, number: int) -> Chunk:
         """The rows of a unit."""

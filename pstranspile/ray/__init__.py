@@ -1,5 +1,20 @@
 """Jobs on a cluster of Ray's: Ray places, starts and watches the machines, which talk on their own wire."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from pstranspile.ray.launch import launch as launch
 
-__all__ = ["launch"]
+if TYPE_CHECKING:
+    from pstranspile.ray.datasets import DatasetRows as DatasetRows
+
+__all__ = ["DatasetRows", "launch"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "DatasetRows":  # needs Ray, which `launch` asks for itself
+        from pstranspile.ray.datasets import DatasetRows
+
+        return DatasetRows
+    raise AttributeError(f"module {__name__} has no attribute {name}")

@@ -50,24 +50,30 @@ class Left(NamedTuple):
 
 
 class Told(StatusPipe):
-    """Keeps what a machine tells, until it is asked for."""
+    """Keeps what a machine tells, until it is asked for.
+
+    Steps are no reason to answer who asks: an answer for each would cost more than the steps.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self._news: list[dict[str, Any]] = []
+        self._urgent = False
         self._some = threading.Condition()
 
     def __call__(self, **fields: Any) -> None:
         """Keeps one message, from any thread."""
         with self._some:
             self._news.append(fields)
-            self._some.notify()
+            if "step" not in fields:
+                self._urgent = True
+                self._some.notify()
 
     def take(self, timeout: float) -> list[dict[str, Any]]:
-        """What was told since; waits for something."""
+        """What was told since; waits for more than steps."""
         with self._some:
-            self._some.wait_for(lambda: self._news, timeout)
-            news, self._news = self._news, []
+            self._some.wait_for(lambda: self._urgent, timeout)
+            news, self._news, self._urgent = self._news, [], False
         return news
 
 
@@ -141,6 +147,11 @@ class Host:
             self._results.append(trainer.results[-1])
             if self._until is not None:
                 trainer.limit = min(trainer.limit, self._until)
+
+    def done(self) -> int:
+        """How many steps the trainer has done."""
+        with self._lock:
+            return self._done
 
     def hold(self, step: int) -> bool:
         """Has the trainer end after so many steps. Gives whether it will: it has not done as many."""

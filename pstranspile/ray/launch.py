@@ -47,7 +47,7 @@ def launch(
 ) -> Simulated:
     """Runs a compiled job on Ray's cluster: an actor for each machine, which talk on their own wire.
 
-    `feeds` are arrays with a leading step axis or rows (`Data`, `Rows`, a `ray.data.Dataset` by `rows_of`), which all
+    `feeds` are arrays with a leading step axis or rows (`Data`, `Rows`, `DatasetRows`), which all
     nodes must be able to read; `steps`, `fetch`, `init` and `seed` are those of `simulate`. `address` is the cluster's,
     as `ray.init` takes it (None: that of this process, or of RAY_ADDRESS or this host, else one is started here); each
     machine is given `cpus`. When a machine is gone, Ray starts it elsewhere, and the job goes back to its last cut, at

@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from time import monotonic
 from typing import Any, NamedTuple
 
 import ray
@@ -24,11 +25,14 @@ from pstranspile.ray.programs import programs_of, resized
 from pstranspile.run.cluster.simulate import Simulated, results_of
 from pstranspile.run.row_source import LeftOut
 
+NEWS = 0.25
+"""Seconds between two questions of how a machine goes."""
+
 LEASE = 3600.0
 """Seconds after which machines give each other up: longer than Ray takes to notice that one is gone."""
 
-AHEAD = 4
-"""How many steps before it ends a trainer is told that it will."""
+AHEAD = 1.0
+"""Seconds before it ends that a trainer is told that it will."""
 
 
 class Settings(NamedTuple):
@@ -63,6 +67,8 @@ class Session:
         self._token = secrets.token_hex(16)
         self._at: dict[str, int] = {}
         """How many steps each machine has told of."""
+        self._first, self._begun = 0, 0.0
+        """The first step that was told of since the job began last, and when."""
         self._wanted: tuple[int, int] | None = None
         self._until: int | None = None
         """The step after which the trainers end, so that others take part."""
@@ -129,7 +135,7 @@ class Session:
     def _listen(self, playing: dict[Any, str]) -> dict[str, bytes]:
         """Listens to the machines until all have ended. Raises Lost."""
         files: dict[str, bytes] = {}
-        news = {self.hosts.actors[role].news.remote(1.0): role for role in playing.values()}
+        news = {self.hosts.actors[role].news.remote(NEWS): role for role in playing.values()}
         try:
             while playing or news:
                 done, _ = ray.wait([*playing, *news], timeout=1.0)
@@ -143,7 +149,7 @@ class Session:
                     for fields in told:
                         self._heard(role, fields)
                     if told or role not in files:
-                        news[self.hosts.actors[role].news.remote(0.0 if role in files else 1.0)] = role
+                        news[self.hosts.actors[role].news.remote(0.0 if role in files else NEWS)] = role
                 self._make_room(files)
         except RayError as problem:
             raise DiagnosticError(
@@ -157,6 +163,8 @@ class Session:
     def _heard(self, role: str, fields: Mapping[str, Any]) -> None:
         """A machine has told something."""
         if "step" in fields:
+            if not self._at:
+                self._first, self._begun = fields["step"], monotonic()
             self._at[role] = fields["step"]
         if "saved" in fields:
             self._take_part(role, fields["saved"])
@@ -182,8 +190,12 @@ class Session:
         if self._wanted is None and self.settings.trainers is not None:
             self._grow(len(trainers))
         plan = self.job.plan
-        until = max(at) + AHEAD
-        if self._wanted in (None, (plan.trainers, len(plan.pservers))) or until >= self.steps:
+        if self._wanted in (None, (plan.trainers, len(plan.pservers))):
+            return
+        now = [got(role, self.hosts.actors[role].done.remote()) for role in trainers]
+        rate = (max(now) - self._first) / max(monotonic() - self._begun, 1e-3)
+        until = max(now) + max(int(rate * AHEAD), 3)
+        if until >= self.steps:
             return
         asked = {role: self.hosts.actors[role].hold.remote(until) for role in trainers}
         held = [got(role, ref) for role, ref in asked.items()]

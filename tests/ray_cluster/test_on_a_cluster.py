@@ -77,6 +77,7 @@ def test_it_does_what_the_simulation_does_though_a_node_dies(
 
 def test_trainers_join(nodes: Any, data: ps.Data, tmp_path: Path):
     begun: list[int] = []
+    data.epochs = 30
 
     def prepare(session: Any) -> None:
         session.on_begin = lambda roles: begun.append(sum(role.startswith("trainer") for role in roles))
@@ -95,9 +96,19 @@ def test_trainers_join(nodes: Any, data: ps.Data, tmp_path: Path):
     before = CheckpointedRun(job(), None, first)
     ps.simulate(job(), data, changed, run=before.run)
     after = CheckpointedRun(then, first, None)
-    expected = ps.simulate(then, data, 50, run=after.run, seed=after.seed)
+    expected = ps.simulate(then, data, 1500, run=after.run, seed=after.seed)
     for name, value in expected.parameters.items():
         np.testing.assert_array_equal(made.parameters[name], value, err_msg=name)
+
+
+def test_rows_of_a_dataset(nodes: Any, data: ps.Data):
+    pytest.importorskip("pandas", reason="Ray's datasets need pandas")
+    from pstranspile.ray import DatasetRows
+
+    dataset = ray.data.from_items(rows(40), override_num_blocks=2)
+    fed = DatasetRows(dataset, batch=8, shuffle=3, columns={"dense": ["a", "b"]})
+    expected = ps.simulate(job(1), fed, fetch=LOSS)
+    require_equal(launch(job(1), fed, fetch=LOSS, cpus=0.5), expected)
 
 
 def test_what_can_not_be_placed_is_explained(nodes: Any, data: ps.Data):
