@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from pstranspile import autodiff
-from pstranspile.fluid.missing import names_of_fluid
+from pstranspile.fluid.communicating import warn_unused
+from pstranspile.fluid.missing import names_of_fluid, refused
 from pstranspile.fluid.variable import Variable
 
 
@@ -23,6 +24,10 @@ def append_backward(
     """Appends the gradients of `loss`; gives parameters and their gradients in pairs."""
     if not isinstance(loss, Variable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"append_backward takes the variable of a loss, not a {type(loss).__name__}")
+    if callbacks:
+        raise refused("append_backward(callbacks=...)", "change the ops of the program afterwards")
+    if checkpoints:
+        warn_unused("append_backward(checkpoints=...)", "given", "values are kept, not computed again")
     program = loss.block.program
     pairs = autodiff.append_backward(program.live(), loss.name, _names(parameter_list), _names(no_grad_set) or ())
     block = program.global_block()

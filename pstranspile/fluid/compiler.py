@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any
 
+from pstranspile.fluid.communicating import warn_unused
+from pstranspile.fluid.missing import refused
 from pstranspile.fluid.program import Program
 
 
@@ -23,6 +25,10 @@ class _Settings:
             near = get_close_matches(name, self.known, 1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise AttributeError(f"{type(self).__name__} has no {name!r}{hint}", name=name, obj=self)
+        if name == "gradient_scale_strategy" and value == 2:
+            raise refused("GradientScaleStrategy.Customized", "scale the loss, whose gradient begins with one")
+        if name == "debug_graphviz_path" and value:
+            warn_unused(f"{type(self).__name__}.{name}", value, "`--ir DIR` writes what is run")
         super().__setattr__(name, value)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from pstranspile.fluid.framework import default_main_program
 from pstranspile.fluid.hooks import tell_run
 from pstranspile.fluid.lod_tensor import LoDTensor, from_core, to_core
+from pstranspile.fluid.missing import refused
 from pstranspile.fluid.operator import Operator
 from pstranspile.fluid.places import Place
 from pstranspile.fluid.plain import Fetched, several
@@ -75,6 +76,8 @@ class Executor:
         """
         if self._closed:
             raise RuntimeError("the executor was closed")
+        if use_prune:
+            raise refused("Executor.run(use_prune=True)", "run a program of what is wanted, as clone(for_test=True)")
         program, scope = plain_program(program), scope or global_scope()
         names = [_name(item) for item in fetch_list or ()] if several(fetch_list) else None
         names = [_name(fetch_list)] if names is None and fetch_list is not None else names or []

@@ -14,7 +14,7 @@ import numpy as np
 from pstranspile.checkpoint.inference import MODEL, inference_program
 from pstranspile.fluid.executor import global_scope, plain_program
 from pstranspile.fluid.framework import default_main_program
-from pstranspile.fluid.missing import names_of_fluid
+from pstranspile.fluid.missing import names_of_fluid, refused
 from pstranspile.fluid.paddle.batching import batch as batch
 from pstranspile.fluid.paddle.reader.decorator import buffered as buffered
 from pstranspile.fluid.paddle.reader.decorator import cache as cache
@@ -162,6 +162,8 @@ def load_inference_model(
     pserver_endpoints: Any = None,
 ) -> list[Any]:
     """What `save_inference_model` wrote: the program, the names of what is fed, and the variables to fetch."""
+    if pserver_endpoints:
+        raise refused("load_inference_model(pserver_endpoints=...)", "load a model whose tables are in its files")
     data = Path(dirname, model_filename or MODEL).read_bytes()
     program = Program.parse_from_string(data)
     kept = [var.name for var in program.list_vars() if is_persistable(var)]

@@ -11,6 +11,7 @@ from threading import Thread
 from typing import Any
 
 from pstranspile.compile import Compiled
+from pstranspile.fluid.communicating import communicator_settings
 from pstranspile.interop.json_text import json_text
 from pstranspile.ir.model import MAIN, Role
 from pstranspile.net.missing import require_grpc
@@ -21,7 +22,7 @@ from pstranspile.net.tls import read_credentials, require_guarded
 from pstranspile.plan.text import plan_json
 from pstranspile.run import run
 from pstranspile.run.cluster.cluster import Cluster
-from pstranspile.run.cluster.communicators.companion import Settings
+from pstranspile.run.cluster.communicators.asynchronous import AsyncCommunicator
 from pstranspile.run.cluster.trainer import Trainer
 from pstranspile.run.scope import Scope
 
@@ -45,6 +46,8 @@ class Machine:
 
     def __init__(self, compiled: Compiled, role: Role):
         self.compiled, self.role = compiled, role
+        self.flags: Mapping[str, Any] = {}
+        """The settings of communicators that the script gives, by Fluid's names."""
 
     def cluster(self, scope: Scope) -> Cluster:
         """The machines of the job; this one works in `scope`."""
@@ -54,7 +57,7 @@ class Machine:
             self.compiled.roles(),
             seed=None if seeded else int(self.hash[:15], 16) | 1,
             distributed_vars=self.compiled.distributed_vars,
-            settings=Settings(push_every=job.geo_sgd_need_push_nums if job is not None else 100),
+            settings=communicator_settings(self.flags, job),
         )
         for machine in (*cluster.trainers, *cluster.servers):
             if machine.name == self.role.name:
@@ -130,6 +133,13 @@ class TrainerMachine(Machine):
         self._trainer.role.fetches[MAIN] = tuple(fetch)
         self._steps.put(feed)
         return self._wait()
+
+    def configure(self, flags: Mapping[str, Any]) -> None:
+        """Sets how the communicator works, also after the start-up program. Raises ValueError, NotHere."""
+        self.flags = flags
+        settings = communicator_settings(flags, self.compiled.job)
+        if self._trainer is not None and isinstance(self._trainer.communicator, AsyncCommunicator):
+            self._trainer.communicator.settings = settings
 
     def _begin(self, scope: Scope) -> None:
         cluster = self.cluster(scope)

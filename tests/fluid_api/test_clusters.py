@@ -111,6 +111,29 @@ def test_fleet_with_servers_trains_as_one_machine_and_its_rate_decays(tmp_path: 
     assert sorted(path.name for path in (tmp_path / "saved" / "model").iterdir()) == ["__model__", "fc_0.b_0", "w"]
 
 
+@pytest.mark.parametrize("mode", ["async", "half_async"])
+def test_fleet_trainers_that_do_not_wait_for_each_other_learn_from_the_servers(
+    mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLAGS_communicator_thread_pool_size", "7")
+    endpoints = ",".join(f"127.0.0.1:{port}" for port in free_ports(1))
+    workers = launched(
+        "launch_ps",
+        *("--worker_num", "2", "--endpoints", endpoints, str(SCRIPTS / "fleet_ps.py"), mode, "saved"),
+        folder=tmp_path,
+    )
+    rng, untrained = np.random.RandomState(4), list[list[float]]()
+    for _ in range(6):
+        x = rng.rand(8, 4).astype("float32")
+        errors = (x.sum(axis=1) * 0.9) ** 2
+        untrained.append([errors[0::2].mean(), errors[1::2].mean()])
+    for index, text in enumerate(workers):
+        losses = numbers(text)
+        assert len(losses) == 6
+        assert losses[-1] < 0.99 * untrained[-1][index]
+        assert text.count("communicator_thread_pool_size = 7 changes nothing") == 1
+
+
 def test_fleet_without_servers_trains_as_one_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     port = free_ports(1)[0]
     script = str(SCRIPTS / "fleet_collective.py")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from pstranspile.compile import Compiled, compile
+from pstranspile.fluid.communicating import DistributedMode as DistributedMode
 from pstranspile.fluid.hooks import tell_transpiled
 from pstranspile.fluid.machines import Machine, ServerMachine, TrainerMachine
 from pstranspile.fluid.program import DEFAULTS
@@ -17,15 +18,6 @@ from pstranspile.job import Job
 
 DEFAULT_SERVER = "127.0.0.1:6174"
 """The server that Fluid's `transpile` assumes when it is given none."""
-
-
-class DistributedMode:
-    """The modes of Fluid's servers, by its numbers."""
-
-    SYNC = 0
-    ASYNC = 1
-    HALF_ASYNC = 2
-    GEO = 3
 
 
 def _type(value: object) -> str:

@@ -24,7 +24,7 @@ fleet.init(role_maker.PaddleCloudRoleMaker())
 optimizer = fluid.optimizer.SGD(
     learning_rate=fluid.layers.exponential_decay(0.2, decay_steps=2, decay_rate=0.5, staircase=True)
     if sys.argv[1] == "sync"
-    else 0.1
+    else 0.02
 )
 fleet.distributed_optimizer(optimizer, strategies[sys.argv[1]]()).minimize(loss)
 if fleet.is_server():

@@ -43,7 +43,7 @@ class AsyncCommunicator(Companion):
     def __init__(self, trainer: Trainer, servers: Servers, settings: Settings):
         super().__init__(trainer)
         self._servers = servers
-        self._settings = settings
+        self.settings = settings
         self._queues: list[_Queued] = []
         self._full: tuple[Blocked, _Queued, Value] | None = None
         """What the trainer waits to put into a queue."""
@@ -65,11 +65,11 @@ class AsyncCommunicator(Companion):
         return None
 
     def _push(self, exchange: Exchange) -> Action:
-        op, settings, trainer = exchange.op, self._settings, self.trainer
+        op, trainer = exchange.op, self.trainer
         self.op = self.op or op
         targets = [(self.link(link.target), name) for link, name, _ in send_targets(trainer, op, self._servers)]
         counts = counts_steps(op)
-        adds = counts or settings.merge_add or bool(op.attrs.get("merge_add", False))
+        adds = counts or bool(op.attrs.get("merge_add", False))
         queue = _Queued(op, targets, number_list(op, "sections"), counts, adds, deque())
         self._queues.append(queue)
 
@@ -77,7 +77,7 @@ class AsyncCommunicator(Companion):
             (value,) = values
             if counts:
                 value = own_copy(value)
-            if len(queue.values) < settings.send_queue_size or counts:
+            if len(queue.values) < self.settings.send_queue_size or counts:
                 self._put(queue, value)
                 return None
             room = Blocked(trainer, "room in the queue of its communicator")
@@ -130,7 +130,7 @@ class AsyncCommunicator(Companion):
 
     def _send_round(self) -> bool:
         """Sends what is in the queues, gradients before step counters; False if there is nothing."""
-        most = self._settings.max_merge_var_num
+        most = self.settings.max_merge_var_num
         taken = [
             (queue, [queue.values.popleft() for _ in range(min(most, len(queue.values)))])
             for queue in sorted(self._queues, key=lambda queue: queue.counts)
@@ -141,7 +141,7 @@ class AsyncCommunicator(Companion):
             self.step = max(step for _, values in taken for step, _ in values)
         for queue, values in taken:
             try:
-                self._send(queue, merged([value for _, value in values], adds=queue.adds))
+                self._send(queue, merged([value for _, value in values], adds=queue.adds or self.settings.merge_add))
             except ValueError as problem:
                 raise DiagnosticError([at_op("cluster-op", str(problem), queue.op)]) from None
         if sent and self._full is not None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from pstranspile.fluid import io
+from pstranspile.fluid.communicating import warn_unused
 from pstranspile.fluid.compiler import BuildStrategy, ExecutionStrategy
 from pstranspile.fluid.framework import default_main_program, default_startup_program
 from pstranspile.fluid.incubate.fleet.base.fleet_base import DistributedOptimizer, Fleet, Mode
+from pstranspile.fluid.missing import refused
 from pstranspile.fluid.transpiler.config import DistributeTranspilerConfig
 from pstranspile.fluid.transpiler.distribute_transpiler import DistributeTranspiler
 
@@ -68,13 +70,14 @@ class Collective(Fleet):
         main, startup = default_main_program(), default_startup_program()
         self._origin_program = main.clone()
         self.main_program, self.startup_program = main, startup
+        settings = vars(strategy)
+        for name in ("use_dgc", "use_amp", "dist_fc_config"):
+            if settings[name]:
+                raise refused(f"DistributedStrategy.{name}", "gradients are exchanged whole, as the program has them")
+        if settings["forward_recompute"]:
+            warn_unused("DistributedStrategy.forward_recompute", True, "values are kept, not computed again")
         if self.worker_num() == 1:
             return
-        settings = vars(strategy)
-        if settings["use_dgc"] or settings["use_amp"]:
-            from pstranspile.fluid.missing import refused
-
-            raise refused("use_dgc and use_amp", "gradients are exchanged whole, in the precision of the program")
         mode = "local_sgd" if settings["use_local_sgd"] else settings["collective_mode"] or "grad_allreduce"
         config = DistributeTranspilerConfig(mode="collective", collective_mode=mode)
         config.nccl_comm_num = settings["nccl_comm_num"]

@@ -25,14 +25,19 @@ class DistributedTranspiler(Fleet):
     def __init__(self) -> None:
         super().__init__(Mode.TRANSPILER)
         self._transpiler: DistributeTranspiler | None = None
+        self._strategy: DistributedStrategy | None = None
 
     def init_worker(self) -> None:
-        """Nothing is left to do: the start-up program goes to the servers, and waits for them."""
+        """Tells the communicator its settings; the start-up program goes to the servers, and waits for them."""
         self._require("init_worker", worker=True)
+        if self.main_program.machine is not None and self._strategy is not None:
+            self.main_program.machine.configure(self._strategy.get_trainer_runtime_config().runtime_configs)
 
     def init_server(self, model_dir: str | None = None) -> None:
         """Runs the start-up program of this server, and loads variables from a folder if one is given."""
         self._require("init_server", worker=False)
+        if self._strategy is not None:
+            self._strategy.get_server_runtime_config().warn_unused()
         self.executor.run(self.startup_program)
         if model_dir:
             io.load_persistables(self.executor, model_dir, self.main_program)
@@ -63,8 +68,9 @@ class DistributedTranspiler(Fleet):
         self._optimizer = TranspilerOptimizer(self, optimizer, strategy)
         return self._optimizer
 
-    def transpile(self, config: DistributeTranspilerConfig) -> None:
+    def transpile(self, strategy: DistributedStrategy) -> None:
         """Makes the default programs those of this machine."""
+        self._strategy, config = strategy, strategy.get_program_config()
         main, startup = default_main_program(), default_startup_program()
         self._origin_program = main.clone()
         t = self._transpiler = DistributeTranspiler(replace(config))
@@ -72,6 +78,7 @@ class DistributedTranspiler(Fleet):
         t.transpile(trainer, main, self.server_endpoints(True), self.worker_num(), startup_program=startup)
         if self.is_worker():
             self.main_program, self.startup_program = main, startup
+            main.machine.flags = strategy.get_trainer_runtime_config().runtime_configs
         else:
             endpoint = self.server_endpoints()[self.server_index()]
             self.main_program, self.startup_program = t.get_pserver_programs(endpoint)
@@ -144,7 +151,7 @@ class TranspilerOptimizer(DistributedOptimizer):
         if isinstance(loss, list):
             raise TypeError("Fleet with parameter servers minimises one loss")
         made = self._optimizer.minimize(loss, startup_program, parameter_list, no_grad_set)
-        self._fleet.transpile(self._strategy.get_program_config())
+        self._fleet.transpile(self._strategy)
         return made
 
 

@@ -2,38 +2,46 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
+from pstranspile.fluid.communicating import check_names, default_flags, warn_unused
 from pstranspile.fluid.compiler import BuildStrategy, ExecutionStrategy
 from pstranspile.fluid.transpiler.config import DistributeTranspilerConfig
 
 
 class TrainerRuntimeConfig:
-    """How Fluid's communicators work. Here a trainer has one thread, and sends gradients one by one."""
+    """How communicators work: `runtime_configs` by Fluid's names, with what the environment gives."""
 
     def __init__(self) -> None:
-        self.max_merge_var_num = "1"
-        self.send_queue_size = "1"
-        self.independent_recv_thread = "0"
-        self.min_send_grad_num_before_recv = "1"
-        self.thread_pool_size = "1"
-        self.send_wait_times = "1"
-        self.rpc_deadline = "180000"
-        self.rpc_retry_times = "3"
+        self.mode: int | None = None
+        self.runtime_configs: dict[str, Any] = {**default_flags()}
 
     def get_communicator_flags(self) -> dict[str, str]:
-        """The settings by Fluid's names of flags."""
-        prefix = {"rpc_deadline": "FLAGS_", "rpc_retry_times": "FLAGS_"}
-        return {f"{prefix.get(key, 'FLAGS_communicator_')}{key}": str(value) for key, value in vars(self).items()}
+        """The settings, as text."""
+        return {name: str(value) for name, value in self.runtime_configs.items()}
 
 
 class ServerRuntimeConfig:
     """How many threads Fluid's servers have; here they take one message after the other."""
 
     def __init__(self) -> None:
-        self._rpc_send_thread_num = self._rpc_get_thread_num = self._rpc_prefetch_thread_num = 12
+        for name, default in self.defaults().items():
+            setattr(self, name, default)
+
+    @staticmethod
+    def defaults() -> dict[str, int]:
+        """The numbers of threads, which the environment may give."""
+        kinds = ("send", "get", "prefetch")
+        return {f"_rpc_{kind}_thread_num": int(os.environ.get(f"FLAGS_rpc_{kind}_thread_num", "12")) for kind in kinds}
+
+    def warn_unused(self) -> None:
+        """Names on stderr what differs from the defaults, which changes nothing."""
+        for name, default in self.defaults().items():
+            if getattr(self, name) != default:
+                warn_unused(f"ServerRuntimeConfig.{name}", getattr(self, name), "a server works in one thread")
 
 
 def _set(target: Any, config: Any, kind: type[Any]) -> Any:
@@ -86,6 +94,11 @@ class DistributedStrategy:
 
     def set_trainer_runtime_config(self, config: Any) -> None:
         """Sets those of communicators."""
+        if isinstance(config, Mapping):
+            given: Mapping[Any, Any] = config  # pyright: ignore[reportUnknownVariableType]
+            check_names(given)
+            self._trainer_runtime_config.runtime_configs.update(given)
+            return
         self._trainer_runtime_config = _set(self._trainer_runtime_config, config, TrainerRuntimeConfig)
 
     def get_server_runtime_config(self) -> ServerRuntimeConfig:
