@@ -21,7 +21,7 @@ strategies = {
     "geo": lambda: StrategyFactory.create_geo_strategy(2),
 }
 fleet.init(role_maker.PaddleCloudRoleMaker())
-optimizer = fluid.optimizer.SGD(
+optimizer = (fluid.optimizer.Adagrad if sys.argv[1] == "half_async" else fluid.optimizer.SGD)(
     learning_rate=fluid.layers.exponential_decay(0.2, decay_steps=2, decay_rate=0.5, staircase=True)
     if sys.argv[1] == "sync"
     else 0.02

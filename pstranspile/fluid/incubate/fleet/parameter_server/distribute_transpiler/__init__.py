@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -97,9 +98,16 @@ class DistributedTranspiler(Fleet):
         io.save_inference_model(dirname, feeded_var_names, target_vars, executor, program)
 
     def save_persistables(self, executor: Any, dirname: str, main_program: Any = None) -> None:
-        """Writes the variables of the program that this trainer holds: its parameters."""
+        """Writes the variables of the program that this trainer holds: its parameters.
+
+        Those that it leaves out, as only servers hold them, are named on stderr.
+        """
         program = main_program or self._origin_program
-        kept = [var for var in io.get_program_persistable_vars(program) if executor_holds(var.name)]
+        persistable = io.get_program_persistable_vars(program)
+        kept = [var for var in persistable if executor_holds(var.name)]
+        left = sorted({var.name for var in persistable} - {var.name for var in kept})
+        if left:
+            print(f"save_persistables leaves out what only servers hold: {', '.join(left)}", file=sys.stderr)
         io.save_vars(executor, dirname, program, kept)
 
 
