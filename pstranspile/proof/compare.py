@@ -280,9 +280,11 @@ def _watched(workload: Workload) -> list[tuple[str, str, str]]:
 
 def together(parts: Sequence[Any], weights: Sequence[float], whole: Any) -> tuple[Any, Any]:
     """What trainers have fetched, as one value: their rows one after the other, or the mean of their values; and what
-    it is held against.
+    it is held against. Where nobody had rows there is nothing.
     """
     values, wanted = [plain(part) for part in parts if part is not None], plain(whole)
+    if not values:
+        return np.zeros(0), np.zeros(0)
     if len(parts) == 1 or any(value is None for value in (*values, wanted)):
         return values[0], wanted
     if any(value.shape != wanted.shape for value in values):

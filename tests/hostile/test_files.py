@@ -255,10 +255,10 @@ KINDS = (
 )
 
 
-def test_files(tmp_path: Path):
+def test_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A tenth of the cases for each kind of file."""
     made = {make.__name__.removeprefix("of_"): make(tmp_path) for make in KINDS}
-    os.chdir(tmp_path)  # where a scenario may have servers keep their state
+    monkeypatch.chdir(tmp_path)  # where a scenario may have servers keep their state
 
     def case(number: int) -> str:
         kind = list(made)[number % len(made)]

@@ -346,12 +346,6 @@ def test_what_is_no_number_shows_nothing(mode: str):
     assert report_text(report).endswith(("so nothing is shown\n", "after step 1\n"))
 
 
-def test_steps_without_rows_are_refused():
-    feeds = {"ids": np.ones((2, 0, 1), "int64"), "y": np.ones((2, 0, 1), "float32")}
-    with pytest.raises(DiagnosticError, match="step 1 is fed no rows"):
-        check(lookups(0.1), job(), feeds=feeds)
-
-
 def test_an_op_is_no_cause_of_what_a_sum_over_rows_makes():
     """Gradients of weights are as they must be for it; quotients of even sums are as on the whole."""
     draft = L.Draft(seed=3)

@@ -162,7 +162,7 @@ def test_sizes_grow_as_programs_and_clusters_do():
 
 
 def test_options_of_a_run_need_a_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    assert main(["compile", "examples/regression.ir", "--pservers", "2", "-o", str(tmp_path / "out")]) == 0
+    assert main(["compile", str(ROOT / "examples/regression.ir"), "--pservers", "2", "-o", str(tmp_path / "out")]) == 0
     assert main(["report", str(tmp_path / "out"), "--check", "-o", str(tmp_path / "page.html")]) == 2
     assert "--check goes with a program" in capsys.readouterr().err
     assert not (tmp_path / "page.html").exists()
