@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import random
 import shutil
 import struct
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from pstranspile.checkpoint.api import load_checkpoint, save_checkpoint
 from pstranspile.checkpoint.inference import load_inference_model, save_inference_model
