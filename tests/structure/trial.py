@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import resource
 import signal
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -20,6 +21,10 @@ from pstranspile.proof.data import make_feeds
 
 SECONDS = 5.0
 """Processor time that one module may take in all, of a module that takes hundredths of a second unedited."""
+
+MEMORY = 8 << 30
+"""Bytes of address space that the process may have then: edits make dims of 2**31, whose arrays must be refused with a
+diagnostic, not fill the machine."""
 
 SERVERS, MACHINES = ("a:1", "b:1"), ("a:1", "b:1")
 JOBS = {
@@ -45,12 +50,16 @@ class TooLong(BaseException):
 
 @contextmanager
 def limited(seconds: float = SECONDS) -> Generator[None]:
-    """Raises TooLong in the block once it has used this much processor time. Loops may do few turns."""
+    """Raises TooLong in the block once it has used this much processor time. Loops may do few turns, and arrays that
+    take the process above `MEMORY` can't be made.
+    """
 
     def stop(_number: int, _frame: FrameType | None) -> None:
         raise TooLong
 
     before = signal.signal(signal.SIGVTALRM, stop)
+    space, most = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY if most == resource.RLIM_INFINITY else min(MEMORY, most), most))
     signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
     try:
         with most_turns(200):
@@ -58,6 +67,7 @@ def limited(seconds: float = SECONDS) -> Generator[None]:
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, before)
+        resource.setrlimit(resource.RLIMIT_AS, (space, most))
 
 
 def is_sound(module: Module) -> bool:
