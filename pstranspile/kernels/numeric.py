@@ -91,7 +91,13 @@ def largest_along(x: Array, axis: int) -> Array:
 def below_largest(x: Array, axis: int) -> Array:
     """By how much logits differ from the largest along an axis: at most by 64, as in Fluid."""
     shifted = x - largest_along(x, axis)
-    return np.maximum(shifted, -64, out=shifted)
+    return np.maximum(shifted, _least(x.dtype), out=shifted)
+
+
+@lru_cache(8)
+def _least(kind: Any) -> Array:
+    """How far below the largest a logit may be, as an array without dims, which numpy takes faster than a number."""
+    return np.array(-64, kind)
 
 
 _UNSIGNED = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}

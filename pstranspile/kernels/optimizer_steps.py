@@ -19,13 +19,40 @@ def owned(op: Op, slots: str) -> Callable[..., tuple[Array, ...]]:
     """A function from the values of these input slots to the arrays to update.
 
     They are the values themselves where the op writes the same variable (slot `Moment` and `MomentOut`, or as
-    `SquaredAccumulator:SquaredAccumOut` says), copies otherwise.
+    `SquaredAccumulator:SquaredAccumOut` says) and they may be written to, copies otherwise.
     """
     pairs = [(slot, out or f"{slot}Out") for slot, _, out in (word.partition(":") for word in slots.split())]
     same = [in_place(op, slot, out) for slot, out in pairs]
-    if all(same):
-        return lambda *values: values
-    return lambda *values: tuple(v if kept else v.copy() for v, kept in zip(values, same, strict=True))
+
+    def own(*values: Array) -> tuple[Array, ...]:
+        return tuple([v if kept and v.flags.writeable else v.copy() for v, kept in zip(values, same, strict=True)])
+
+    return own
+
+
+REPLACING = frozenset({"sgd", "momentum", "adam"})
+"""Optimizer ops that write a parameter which is read-only, because others hold it, elsewhere and without copying it
+first.
+"""
+
+
+def replaced(op: Op) -> Callable[[Array, Array | SelectedRows], tuple[Array, Array]]:
+    """A function from the parameter and the gradient to the array to read and the one to write.
+
+    They are one where the op writes the same variable and it may be written to. Otherwise a dense update, which writes
+    every element, writes new memory, and a sparse one changes a copy.
+    """
+    kept = in_place(op, "Param", "ParamOut")
+
+    def choose(param: Array, gradient: Array | SelectedRows) -> tuple[Array, Array]:
+        if kept and param.flags.writeable:
+            return param, param
+        if gradient.__class__ is SelectedRows:
+            param = param.copy()
+            return param, param
+        return param, np.empty_like(param)
+
+    return choose
 
 
 PIECE = 1 << 16

@@ -219,6 +219,24 @@ def test_a_large_update_in_pieces_gives_the_same_bits(op_type, sparse, shape, sa
 
 
 @OPTIMIZERS
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("piece", [16, 1 << 16])
+def test_a_parameter_that_others_hold_is_left_alone(op_type, sparse, piece, monkeypatch):
+    """One that is read-only gets its new value in other memory, with the same bits."""
+    monkeypatch.setattr(optimizer_steps, "PIECE", piece)
+    param, grad, kept = case(op_type, 7, (40, 3), "float32")
+    if sparse:
+        grad = SelectedRows(np.array([1, 39, 1, 4]), grad[:4], 40)
+    want = update(op_type, param.copy(), grad, [each.copy() for each in kept])
+    held, before = param.copy(), param.tobytes()
+    held.setflags(write=False)
+    got = update(op_type, held, grad, kept)
+    assert [each.tobytes() for each in got] == [each.tobytes() for each in want]
+    assert held.tobytes() == before
+    assert got[0].flags.writeable
+
+
+@OPTIMIZERS
 def test_a_gradient_without_rows_changes_nothing(op_type):
     param, _, kept = case(op_type, 1, (4, 3))
     none = SelectedRows(np.zeros(0, np.int64), np.zeros((0, 3)), 4)

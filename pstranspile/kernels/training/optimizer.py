@@ -11,7 +11,7 @@ from pstranspile.ir.model import Op
 from pstranspile.kernels.context import Surroundings
 from pstranspile.kernels.kernel import Run, kernel
 from pstranspile.kernels.numeric import first
-from pstranspile.kernels.optimizer_steps import owned, pieces, whole
+from pstranspile.kernels.optimizer_steps import owned, pieces, replaced, whole
 from pstranspile.kernels.random.streams import fluid_uniform, normal
 from pstranspile.kernels.rows import AS_ROWS, add_rows, in_use, merge_rows, positions
 from pstranspile.ops.attributes import flag, int_attr, real
@@ -22,7 +22,7 @@ from pstranspile.values import Array, SelectedRows
 
 @kernel("sgd", "ParamOut")
 def _sgd(op: Op) -> Run:
-    own, as_rows = owned(op, "Param"), AS_ROWS in op.attrs
+    own, replace, as_rows = owned(op, "Param"), replaced(op), AS_ROWS in op.attrs
 
     def sparse(param: Array | SelectedRows, grad: SelectedRows, rate: Any) -> Array | SelectedRows:
         if as_rows:
@@ -40,10 +40,10 @@ def _sgd(op: Op) -> Run:
         rate = first(LearningRate)
         if isinstance(Grad, SelectedRows):
             return sparse(Param, Grad, rate)
-        (param,) = own(Param)
-        for g, p in pieces(Grad, param):
-            p -= rate * g
-        return param
+        param, new = replace(Param, Grad)
+        for g, p, n in pieces(Grad, param, new):
+            np.subtract(p, rate * g, out=n)
+        return new
 
     return run
 
@@ -51,16 +51,17 @@ def _sgd(op: Op) -> Run:
 @kernel("momentum", "ParamOut VelocityOut")
 def _momentum(op: Op) -> Run:
     mu, nesterov = real(op, "mu"), flag(op, "use_nesterov")
-    own = owned(op, "Param Velocity")
+    own, replace = owned(op, "Velocity"), replaced(op)
 
-    def run(Param: Array, Grad: Array, LearningRate: Array, Velocity: Array) -> tuple[Array, ...]:
-        param, velocity = own(Param, Velocity)
+    def run(Param: Array, Grad: Array | SelectedRows, LearningRate: Array, Velocity: Array) -> tuple[Array, ...]:
+        param, new = replace(Param, Grad)
+        (velocity,) = own(Velocity)
         rate = first(LearningRate)
-        for g, p, v in pieces(Grad, param, velocity):
+        for g, p, v, n in pieces(Grad, param, velocity, new):
             v *= mu
             v += g
-            p -= rate * (g + mu * v if nesterov else v)
-        return param, velocity
+            np.subtract(p, rate * (g + mu * v if nesterov else v), out=n)
+        return new, velocity
 
     return run
 

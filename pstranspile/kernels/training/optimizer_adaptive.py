@@ -11,7 +11,7 @@ from pstranspile.arithmetic import norm, number_of, over_root, root
 from pstranspile.ir.model import Op
 from pstranspile.kernels.kernel import Run, kernel
 from pstranspile.kernels.numeric import first
-from pstranspile.kernels.optimizer_steps import is_large, owned, pieces, update_all
+from pstranspile.kernels.optimizer_steps import is_large, owned, pieces, replaced, update_all
 from pstranspile.kernels.rows import AS_ROWS, update_rows
 from pstranspile.ops.attributes import flag, real
 from pstranspile.values import Array, SelectedRows
@@ -52,11 +52,11 @@ def _adam_moments(scales: _AdamScales, g: Array | None, m: Array, v: Array) -> A
 def _adam(op: Op) -> Run:
     given1, given2, epsilon = real(op, "beta1"), real(op, "beta2"), real(op, "epsilon")
     lazy, as_rows = flag(op, "lazy_mode"), AS_ROWS in op.attrs
-    own = owned(op, "Param Moment1 Moment2")
+    own, replace = owned(op, "Moment1 Moment2"), replaced(op)
 
     def run(
         Param: Array,
-        Grad: Array,
+        Grad: Array | SelectedRows,
         LearningRate: Array,
         Moment1: Array,
         Moment2: Array,
@@ -67,10 +67,11 @@ def _adam(op: Op) -> Run:
     ) -> tuple[Array, ...]:
         beta1 = given1 if Beta1Tensor is None else first(Beta1Tensor)
         beta2 = given2 if Beta2Tensor is None else first(Beta2Tensor)
-        param, moment1, moment2 = own(Param, Moment1, Moment2)
+        param, new = replace(Param, Grad)
+        moment1, moment2 = own(Moment1, Moment2)
         scales = _adam_scales(beta1, beta2, epsilon, Moment1.dtype)
-        sparse = Grad.__class__ is SelectedRows and not as_rows
-        if sparse and not len(Grad.rows):
+        sparse = isinstance(Grad, SelectedRows) and not as_rows
+        if isinstance(Grad, SelectedRows) and sparse and not len(Grad.rows):
             return param, moment1, moment2, Beta1Pow, Beta2Pow
         alike = Beta1Pow.dtype == Beta2Pow.dtype == Moment1.dtype
         power1, power2 = (
@@ -82,7 +83,7 @@ def _adam(op: Op) -> Run:
         left1, left2 = float(number(1 - first(used1))), float(number(1 - first(used2)))
         rate = number(first(LearningRate) * (left2**0.5 / left1))
 
-        def step(g: Array | None, p: Array, m: Array, v: Array) -> None:
+        def step(g: Array | None, p: Array, m: Array, v: Array, n: Array | None = None) -> None:
             spare = _adam_moments(scales, g, m, v)
             if sparse:
                 p -= rate * over_root(m, v, epsilon)
@@ -91,16 +92,16 @@ def _adam(op: Op) -> Run:
             spare += scales.epsilon
             np.divide(m, spare, out=spare)
             spare *= rate
-            p -= spare
+            np.subtract(p, spare, out=p if n is None else n)
 
-        if sparse and lazy:
+        if isinstance(Grad, SelectedRows) and (sparse and lazy):
             update_rows(Grad, step, param, moment1, moment2)
-        elif Grad.__class__ is SelectedRows and (as_rows or is_large(param)):
+        elif isinstance(Grad, SelectedRows) and (as_rows or is_large(param)):
             update_all(Grad, step, param, moment1, moment2)
         else:
-            for piece in pieces(Grad, param, moment1, moment2):
+            for piece in pieces(Grad, param, moment1, moment2, new):
                 step(*piece)
-        return param, moment1, moment2, power1, power2
+        return new, moment1, moment2, power1, power2
 
     return run
 

@@ -15,6 +15,7 @@ import numpy as np
 from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op
 from pstranspile.ir.model import Op, Program
 from pstranspile.kernels.context import Value
+from pstranspile.kernels.optimizer_steps import REPLACING
 from pstranspile.run.cluster.blocks import Block, block_program
 from pstranspile.run.cluster.message import (
     CHECKPOINT,
@@ -35,6 +36,7 @@ from pstranspile.run.feeds import near
 from pstranspile.run.frame import Slices
 from pstranspile.run.interpreter import interpret
 from pstranspile.run.scope import Scope, own_copy
+from pstranspile.run.together import LARGEST
 from pstranspile.values import SelectedRows
 
 
@@ -225,7 +227,8 @@ class Server(Machine):
         return {}
 
     def copy_of(self, name: str, message: Message) -> Value:
-        """A variable as it is now, safe from later updates: one copy for all who ask before it changes.
+        """A variable as it is now, safe from later updates: one copy for all who ask before it changes. A parameter
+        that the next update replaces is given away itself, and may not be written to any more.
 
         Raises DiagnosticError if the server has no such variable.
         """
@@ -235,12 +238,22 @@ class Server(Machine):
             if value is None:
                 raise self.unknown(message, "is asked for")
             if value.__class__ is np.ndarray:
-                value = value.copy()
+                if value.size <= LARGEST or name not in self._replaced:
+                    value = value.copy()
                 value.setflags(write=False)
             else:
                 value = own_copy(value)
             self._copies[name] = value
         return value
+
+    @cached_property
+    def _replaced(self) -> frozenset[str]:
+        """The parameters that nothing writes but optimizer ops that replace what is read-only. (Small ones lie side by
+        side in one array, which is changed in place.)
+        """
+        writers = [(name, op.type) for block in self.main.blocks for op in block.ops for name in op.output_names]
+        changed = {name for name, kind in writers if kind not in REPLACING}
+        return frozenset(name for name, _ in writers) - changed
 
     def forget_all_copies(self) -> None:
         """Anything may have changed."""

@@ -15,6 +15,8 @@ from pstranspile.compile import Compiled, compile
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import Role
 from pstranspile.job import Job
+from pstranspile.run import together
+from pstranspile.run.cluster import server as server_module
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.simulate import cluster_of, simulate
 from tests.cluster import SEED, train_alone
@@ -164,6 +166,29 @@ def test_what_is_received_stays_as_it_was():
     server.scope["fc_0.w_0"] += 1
     np.testing.assert_array_equal(cluster.trainers[0].scope["fc_0.w_0"], before)
     assert not held.flags.writeable
+
+
+@pytest.mark.parametrize("case", ["fit_a_line_sgd", "two_optimizers", "reg_l2"])
+def test_a_large_parameter_is_given_away_and_replaced(case: str, monkeypatch: pytest.MonkeyPatch):
+    """What trainers got is what the server had, not a copy, and keeps its value when the server has updated."""
+    monkeypatch.setattr(server_module, "LARGEST", 0)
+    monkeypatch.setattr(together, "LARGEST", 0)
+    cluster = start(case)
+    cluster.start()
+    trainer = cluster.trainers[0]
+    pairs = [(server.scope, name) for server in cluster.servers for name in server.scope if name in trainer.scope]
+    server, name = next((scope, name) for scope, name in pairs if scope[name] is trainer.scope[name])
+    for step in range(1, STEPS + 1):
+        held = server[name]
+        assert trainer.scope[name] is held
+        before = held.tobytes()
+        cluster.run_to(step)
+        assert server[name] is not held
+        assert held.tobytes() == before
+    monkeypatch.undo()
+    plain = simulate(compiled(case, 2, 2), batches(case), seed=SEED)
+    for name, value in cluster.parameters().items():
+        np.testing.assert_array_equal(value, plain.parameters[name])
 
 
 def test_initial_values():
