@@ -192,14 +192,17 @@ def without_changes(made: Compiled) -> Compiled:
 
 
 def largest(one: Trace | None, other: Trace | None) -> float:
-    """The largest difference of two traces, relative to the largest element; infinite if one ended early."""
+    """The largest difference of two traces, relative to the largest element; infinite if one ended early.
+
+    What only one of them has before the first step does not count: a step that reads it shows it afterwards.
+    """
     if one is None or other is None:
         return float("inf")
     worst = 0.0
-    for a, b in zip(one, other, strict=True):
-        if a.keys() != b.keys():
+    for number, (a, b) in enumerate(zip(one, other, strict=True)):
+        if number and a.keys() != b.keys():
             return float("inf")
-        for place in a:
+        for place in a.keys() & b.keys():
             worst = max(worst, _apart(a[place], b[place]))
     return worst
 
@@ -367,3 +370,14 @@ def test_a_parameter_may_be_fetched_before_the_gradient_of_another_is_sent():
     place = Place("trainer_0", "main", 0, last)
     mutant = Mutant("", {**roles, "trainer_0": with_ops(roles["trainer_0"], place, changed)})
     assert verdict("fit_a_line_sgd", "async", made, mutant) == ("equivalent", "in another order")
+
+
+def test_a_start_value_that_every_step_overwrites_changes_nothing():
+    made = compiled("lr_warmup", "geo", 2)
+    assert made is not None
+    roles = made.roles()
+    ops = roles["trainer_1"].startup.main_block.ops
+    index = next(index for index, op in enumerate(ops) if "learning_rate_warmup" in op.output_names)
+    place = Place("trainer_1", "startup", 0, index)
+    without = with_ops(roles["trainer_1"], place, (*ops[:index], *ops[index + 1 :]))
+    assert verdict("lr_warmup", "geo", made, Mutant("", {**roles, "trainer_1": without}))[0] == "equivalent"
