@@ -81,23 +81,17 @@ class Suspicion:
             names = [name for name in dict.fromkeys(ops[index].output_names) if name]
             for run in runs:
                 run.go((index,))
-            made = {name: (runs[0][name], [run[name] for run in runs[1:]]) for name in names}
-            gradients = _is_backward(ops[index])
-            floor = NOISE * max(
-                (_sum_of(runs[0][name]) for name in ops[index].input_names if "@GRAD" in name), default=0
-            )
-            unfit = [
-                n
-                for n, (whole, parts) in made.items()
-                if not fits(whole, parts, self.weights, state=n in self.held, gradient=gradients, floor=floor)
-            ]
+            made, unfit = self._unfit(ops[index], names, runs)
             if unfit and all(name in kept for name in ops[index].input_names if name and name not in names):
+                gradients = _is_backward(ops[index])
                 forced = {name: forced_parts(*made[name], gradient=gradients) for name in names}
                 if not any(same_rows(*made[name], gradient=gradients) for name in unfit) and all(
                     forced[name] for name in unfit
                 ):
-                    suspects.append(index)
-                    if index not in left:
+                    told = not self._only_enlarges(index, names, runs)
+                    if told:
+                        suspects.append(index)
+                    if index not in left or not told:
                         for name, parts in forced.items():  # whoever changes them gets copies
                             for run, part in zip(runs, (runs[0][name], *(parts or ())), strict=False):
                                 run.lend(name, part)
@@ -109,6 +103,38 @@ class Suspicion:
             for run in runs:
                 run.forget(last.get(index, ()))
         return wrong, suspects
+
+    def _unfit(
+        self, op: Op, names: Sequence[str], runs: Sequence[Evaluation]
+    ) -> tuple[dict[str, tuple[Value, list[Value]]], list[str]]:
+        """What an op has made of these names on the whole batch and on the shares, and which of it does not fit."""
+        made = {name: (runs[0][name], [run[name] for run in runs[1:]]) for name in names}
+        gradients = _is_backward(op)
+        floor = NOISE * max((_sum_of(runs[0][name]) for name in op.input_names if "@GRAD" in name), default=0)
+        unfit = [
+            n
+            for n, (whole, parts) in made.items()
+            if not fits(whole, parts, self.weights, state=n in self.held, gradient=gradients, floor=floor)
+        ]
+        return made, unfit
+
+    def _only_enlarges(self, index: int, names: Sequence[str], runs: Sequence[Evaluation]) -> bool:
+        """Whether what an op makes fits once its inputs on the shares, which are alike, are the same as on the whole:
+        then it has just made more of a difference that was taken for rounding. Not known of an op that changes inputs.
+        """
+        op = self.half.program.main_block.ops[index]
+        inputs = [name for name in dict.fromkeys(op.input_names) if name]
+        if not inputs or not set(inputs).isdisjoint(names):
+            return False
+        made: list[list[Value]] = []
+        for name in inputs:
+            parts = forced_parts(runs[0][name], [run[name] for run in runs[1:]], gradient="@GRAD" in name)
+            if parts is None:
+                return False
+            made.append(parts)
+        for place, run in enumerate(runs[1:]):
+            run.go((index,), {index: {name: parts[place] for name, parts in zip(inputs, made, strict=True)}})
+        return not self._unfit(op, names, runs)[1]
 
     def causes(self) -> list[Cause]:
         """The ops by which ends differ, in the order of the program; of each type and its gradients the first one.
