@@ -81,7 +81,7 @@ Place: TypeAlias = "tuple[str, int]"
 """The whole variable that a server's variable is a part of, and the element it starts at."""
 
 
-class _Held(NamedTuple):
+class _MachineVar(NamedTuple):
     """One variable of one machine, before those of all machines are put together."""
 
     origin: str
@@ -116,8 +116,8 @@ def layout_of(job: Compiled | Module) -> Layout:
     return Layout(job.fingerprint, plan.mode, plan.pservers, plan.trainers, machines, variables)
 
 
-def _whole(var: Var, machine: str) -> _Held:
-    return _Held(var.name, Part(machine, var.name, 0, var.shape), _type(var))
+def _whole(var: Var, machine: str) -> _MachineVar:
+    return _MachineVar(var.name, Part(machine, var.name, 0, var.shape), _type(var))
 
 
 def _type(var: Var) -> TensorType:
@@ -159,7 +159,7 @@ def _together(programs: Sequence[Program]) -> Mapping[str, Var]:
 # Servers
 
 
-def _on_server(job: Compiled, number: int) -> Iterator[_Held]:
+def _on_server(job: Compiled, number: int) -> Iterator[_MachineVar]:
     """What a server holds between steps.
 
     Gradients and intermediate results of updates are left out, as the source does not keep them either. The results of
@@ -178,11 +178,11 @@ def _on_server(job: Compiled, number: int) -> Iterator[_Held]:
         if var.name not in passing and origin not in passing:
             table = var.kind is VarKind.SELECTED_ROWS or origin in tables
             part = Part(role.name, var.name, 0 if table else offset, var.shape)
-            yield _Held(origin, part, _type(source.get(origin, var)), table)
+            yield _MachineVar(origin, part, _type(source.get(origin, var)), table)
     yield from _backups(role, cuts, source)
 
 
-def _backups(role: Role, cuts: Mapping[str, Place], source: Mapping[str, Var]) -> Iterator[_Held]:
+def _backups(role: Role, cuts: Mapping[str, Place], source: Mapping[str, Var]) -> Iterator[_MachineVar]:
     """The copies of parameters that a server keeps for each trainer (DC-ASGD), as parts of whole copies."""
     here = role.main.main_block.vars
     numbers: dict[str, int] = {}
@@ -193,7 +193,7 @@ def _backups(role: Role, cuts: Mapping[str, Place], source: Mapping[str, Var]) -
         if copy in here and not here[copy].persistable and origin in source:
             number = numbers[parameter] = numbers.get(parameter, -1) + 1
             part = Part(role.name, copy, offset, here[copy].shape)
-            yield _Held(f"{origin}{trainer_suffix(number)}_bak", part, _type(source[origin]))
+            yield _MachineVar(f"{origin}{trainer_suffix(number)}_bak", part, _type(source[origin]))
 
 
 def _table_names(job: Compiled) -> frozenset[str]:
@@ -278,10 +278,10 @@ def _cut_like(
 # All machines
 
 
-def _put_together(held: Iterable[_Held], module: Module) -> dict[str, Placed]:
+def _put_together(held: Iterable[_MachineVar], module: Module) -> dict[str, Placed]:
     source = sources_of(module)
     startup = module.programs.get(STARTUP)
-    by_origin: dict[str, list[_Held]] = {}
+    by_origin: dict[str, list[_MachineVar]] = {}
     for one in held:
         by_origin.setdefault(one.origin, []).append(one)
     result = {name: _placed(name, by_origin[name], source.get(name)) for name in sorted(by_origin)}
@@ -293,7 +293,7 @@ def _put_together(held: Iterable[_Held], module: Module) -> dict[str, Placed]:
     return result
 
 
-def _placed(name: str, held: list[_Held], declared: Var | None) -> Placed:
+def _placed(name: str, held: list[_MachineVar], declared: Var | None) -> Placed:
     dtype, shape, _ = _type(declared) if declared is not None and declared.tensor is not None else held[0].whole
     optional = declared is None or not declared.persistable
     parts = tuple(one.part for one in held)

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, cast
 
 import numpy as np
 
-from pstranspile.run.cluster.collective import Part
+from pstranspile.run.cluster.ring_operations import Part
 from pstranspile.values import LoDTensor, SelectedRows
 
 Buffers: TypeAlias = "list[Any]"

@@ -22,7 +22,7 @@ from pstranspile.proof.given import Given, precisely
 from pstranspile.proof.halves import halves_of
 from pstranspile.proof.ledger import Ledger
 from pstranspile.proof.made import made_feeds, naming_inputs, unstarted
-from pstranspile.proof.replays import Held, held_to_source, replay_of
+from pstranspile.proof.replays import ReplayResult, held_to_source, replay_of
 from pstranspile.proof.report import DIFFERENT, Applied, Cause, Report, Verdict
 from pstranspile.proof.training import ClusterValues, SingleMachine, start_cluster, train_both
 from pstranspile.proof.workload import Tell, Workload
@@ -133,7 +133,7 @@ class _FirstRun(NamedTuple):
     other_types: Sequence[str]
     applied: Applied | None
     uneven: str
-    held: Held | None
+    held: ReplayResult | None
     refused: str
 
 
@@ -168,7 +168,7 @@ def _first_run(given: Given, *, ends: bool, parameters: bool) -> _FirstRun:
         held.other_types(),
         ledger.result() if ledger else None,
         uneven.told(workload.shares) if uneven else "",
-        None if replay is None else Held(replay.problems, replay.shown),
+        None if replay is None else ReplayResult(replay.problems, replay.shown),
         f"the program keeps {size:.0f} MB, more than {most}" if replay is not None else "",
     )
 

@@ -46,7 +46,7 @@ class Lod(NamedTuple):
 Dims: TypeAlias = "tuple[Term, ...]"
 
 
-Held: TypeAlias = "tuple[Term | None, int]"
+SymbolicInt: TypeAlias = "tuple[Term | None, int]"
 """A number that a variable holds: a dim (None: 0) and what is added to it."""
 
 
@@ -55,7 +55,7 @@ class Known(NamedTuple):
 
     dims: Dims
     lod: Lod | None = None
-    holds: tuple[Held, ...] = ()
+    numbers: tuple[SymbolicInt, ...] = ()
 
 
 class Equations:

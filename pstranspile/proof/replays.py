@@ -27,7 +27,7 @@ def replay_of(given: Given, cluster: Cluster) -> Replay:
     return (AsyncReplay if singly else SyncReplay)(given, cluster)
 
 
-class Held(NamedTuple):
+class ReplayResult(NamedTuple):
     """What came of holding a cluster's steps to the source: `problems` in words, and what servers do otherwise by their
     meaning, as it was `shown`. The `verdicts` are on both sides as they are in this precision.
     """
@@ -37,7 +37,7 @@ class Held(NamedTuple):
     verdicts: Sequence[Verdict] = ()
 
 
-def held_to_source(given: Given, verdicts: Sequence[Verdict] | None, faults: Scenario | None = None) -> Held:
+def held_to_source(given: Given, verdicts: Sequence[Verdict] | None, faults: Scenario | None = None) -> ReplayResult:
     """Holds every step of a cluster to the source, and settles `verdicts` on both sides, if there are any to settle."""
     single, cluster = SingleMachine(given), start_cluster(given, faults=faults)
     replay, precise = replay_of(given, cluster), PreciseComparison(given.workload, single.start, verdicts or ())
@@ -45,4 +45,4 @@ def held_to_source(given: Given, verdicts: Sequence[Verdict] | None, faults: Sce
     train_both(single, values, None if verdicts is None else precise.look, replay)
     cluster.finish()
     replay.end()
-    return Held(replay.problems, replay.shown, precise.settled())
+    return ReplayResult(replay.problems, replay.shown, precise.settled())

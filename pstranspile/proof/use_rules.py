@@ -13,7 +13,7 @@ from pstranspile.proof.uses import ONE, Made, Rule, Uses, int_of, out_of
 def _elementwise(uses: Uses, op: Op) -> Made:
     x, y = uses.of(op.input("X")), uses.of(op.input("Y"))
     if x is None or y is None:
-        return None if x is None else out_of(op, x._replace(holds=()))
+        return None if x is None else out_of(op, x._replace(numbers=()))
     if len(y.dims) > len(x.dims):
         x, y = y, x
     axis = int_of(op, "axis", -1)
@@ -32,7 +32,7 @@ def _elementwise(uses: Uses, op: Op) -> Made:
     lod = x.lod or y.lod
     if x.lod and y.lod and start == 0:
         uses.equations.equate(x.lod.rows, y.lod.rows)
-    return out_of(op, x._replace(dims=tuple(dims), lod=lod, holds=()))
+    return out_of(op, x._replace(dims=tuple(dims), lod=lod, numbers=()))
 
 
 def _alike(uses: Uses, op: Op) -> Made:
@@ -74,7 +74,7 @@ def _matmul(uses: Uses, op: Op) -> Made:
     if len(a) == len(b):
         uses.same(tuple(a[:-2]), tuple(b[:-2]))
     longer = a if len(a) >= len(b) else b
-    return out_of(op, x._replace(dims=(*longer[:-2], a[-2], b[-1]), lod=x.lod if len(a) == 2 else None, holds=()))
+    return out_of(op, x._replace(dims=(*longer[:-2], a[-2], b[-1]), lod=x.lod if len(a) == 2 else None, numbers=()))
 
 
 def _reshape(uses: Uses, op: Op) -> Made:
@@ -101,13 +101,13 @@ def _slice(uses: Uses, op: Op) -> Made:
     if x is None:
         return None
     starts, ends = (_limits(uses, op, which, [x.dims[axis] for axis in axes]) for which in ("Start", "End"))
-    dims, holds = list(x.dims), x.holds
+    dims, numbers = list(x.dims), x.numbers
     for axis, start, end in zip(axes, starts, ends, strict=True):
         dims[axis] = _cut(uses, dims[axis], start, end)
-        holds = holds[start:end] if axis == 0 and start is not None else ()
+        numbers = numbers[start:end] if axis == 0 and start is not None else ()
     dropped = set(uses.ints(op, "decrease_axis"))
     kept = tuple(dim for i, dim in enumerate(dims) if i not in dropped) or (ONE,)
-    return out_of(op, x._replace(dims=kept, lod=None if 0 in axes else x.lod, holds=holds))
+    return out_of(op, x._replace(dims=kept, lod=None if 0 in axes else x.lod, numbers=numbers))
 
 
 _END = 1 << 20
@@ -124,7 +124,7 @@ def _limits(uses: Uses, op: Op, which: str, dims: Sequence[Term]) -> list[int | 
         return [*given] if len(given) == len(dims) else [None] * len(dims)
     result: list[int | None] = []
     for name, dim in zip(names, dims, strict=True):
-        term, more = next(iter(known.holds if (known := uses.of(name)) is not None else ()), None) or (None, -_END)
+        term, more = next(iter(known.numbers if (known := uses.of(name)) is not None else ()), None) or (None, -_END)
         if term is not None:  # cut where another dim ends: the two are meant to be as long
             uses.equations.equate(term, dim)
         same = term is not None and uses.equations.resolved(term) == uses.equations.resolved(dim)
@@ -149,9 +149,9 @@ def _cut(uses: Uses, dim: Term, start: int | None, end: int | None) -> Term:
 def _scale(uses: Uses, op: Op) -> Made:
     x, bias = uses.of(op.input("X")), op.attrs.get("bias")
     uses.rows(op)
-    if x is None or not x.holds or op.attrs.get("scale") != 1 or not isinstance(bias, int | float):
+    if x is None or not x.numbers or op.attrs.get("scale") != 1 or not isinstance(bias, int | float):
         return None
-    return out_of(op, x._replace(holds=tuple((term, more + int(bias)) for term, more in x.holds)))
+    return out_of(op, x._replace(numbers=tuple((term, more + int(bias)) for term, more in x.numbers)))
 
 
 def _constant(uses: Uses, op: Op) -> Made:
@@ -166,7 +166,7 @@ def _shape(uses: Uses, op: Op) -> Made:
     return (
         None
         if x is None
-        else out_of(op, x._replace(dims=(constant(len(x.dims)),), lod=None, holds=tuple((dim, 0) for dim in x.dims)))
+        else out_of(op, x._replace(dims=(constant(len(x.dims)),), lod=None, numbers=tuple((dim, 0) for dim in x.dims)))
     )
 
 
@@ -205,7 +205,7 @@ def _batch_size_like(uses: Uses, op: Op) -> Made:
     there, here = int_of(op, "input_dim_idx"), int_of(op, "output_dim_idx")
     rows: Term = like.lod.sequences if like.lod is not None and there == 0 else like.dims[there]
     dims = tuple(rows if i == here else constant(d) if d >= 0 else uses.fresh() for i, d in enumerate(wanted))
-    return out_of(op, like._replace(dims=dims, lod=None, holds=()))
+    return out_of(op, like._replace(dims=dims, lod=None, numbers=()))
 
 
 _ELEMENTWISE = (

@@ -76,7 +76,7 @@ def _sequence_mask(uses: Uses, op: Op) -> Made:
     if x is None:
         return None
     fixed = int_of(op, "maxlen", -1)
-    held = most.holds[0] if most is not None and most.holds else (None, 1)
+    held = most.numbers[0] if most is not None and most.numbers else (None, 1)
     steps = held[0] if held[0] is not None and not held[1] else constant(fixed) if fixed > 0 else uses.fresh()
     reached = most is None and fixed <= 0
     uses.lengths.setdefault(uses.root(op.input("X") or ""), []).append((steps, reached))

@@ -190,7 +190,7 @@ class Uses:
                     continue
                 dims = tuple(self._named(number, primes) for number in made.shape)
                 lod = like.lod if like is not None and dims[0] == self.equations.resolved(like.dims[0]) else None
-                result[name] = Known(dims, lod, like.holds if like is not None and op.type in SAME_NUMBERS else ())
+                result[name] = Known(dims, lod, like.numbers if like is not None and op.type in SAME_NUMBERS else ())
                 if op.type in SAME_NUMBERS and len(names) == 1 and name != op.input("X"):
                     self.roots[name] = op.input("X") or name
         return result

@@ -7,13 +7,13 @@ saves looking up what its own ops read.
 from __future__ import annotations
 
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import Program
 from pstranspile.kernels.context import Value
 from pstranspile.run.bound import BoundOp, arguments_of, fail, slot_of
-from pstranspile.run.source import Holds, Missing, Source, in_frame
+from pstranspile.run.source import Missing, Source, ValueKind, in_frame
 
 if TYPE_CHECKING:
     from pstranspile.run.frame import Frame
@@ -33,9 +33,9 @@ class BlockSource(Source):
 
     def _op(self, index: int, bound: BoundOp) -> None:
         for name in () if bound.looks else bound.reads:
-            if name not in self.holds:
+            if name not in self.kinds:
                 self._add(f"{self._local(name)} = find({name!r})", index)
-                self._written(name, Holds.ANYTHING, sure=False)
+                self._written(name, ValueKind.ANYTHING, sure=False)
         super()._op(index, bound)
 
     def _persistable(self, name: str) -> bool:
@@ -47,20 +47,20 @@ class BlockSource(Source):
         home = "written" if var is None or var.persistable else "local"
         return f"{self._local(name)} = {home}[{name!r}]"
 
-    def _store(self, index: int, name: str, value: str, holds: Holds) -> None:
+    def _store(self, index: int, name: str, value: str, kind: ValueKind) -> None:
         """Gives a variable its new value, unless that is None."""
-        known = name in self.holds and name not in self.unsure
+        known = name in self.kinds and name not in self.unsure
         self._add(f"if {value} is not None: {self._target(name)} = {value}", index)
-        if name not in self.holds:
+        if name not in self.kinds:
             self._add(f"else: {self._local(name)} = find({name!r})", index)
-        self._written(name, min(holds, self.holds.get(name, holds)), sure=known)
+        self._written(name, min(kind, self.kinds.get(name, kind)), sure=known)
 
     def _call_in_frame(self, index: int, bound: BoundOp) -> None:
         """Calls a kernel that may look for variables itself; what it may have written is looked up again."""
         self.names[f"c{index}"] = in_frame(bound)
         self._add(f"c{index}(frame)", index)
         for name in self.touched[index]:
-            self.holds.pop(name, None)
+            self.kinds.pop(name, None)
             self.unsure.discard(name)
 
 
@@ -88,9 +88,7 @@ class BlockCode:
         known = self._known.get(frame.index)
         if known is None:
             source = BlockSource(self._program, frame.index)
-            names: dict[str, Any] = dict(source.names)
-            exec(compile("\n".join(source.lines) + "\n", f"<block {frame.index} of {id(self):x}>", "exec"), names)
-            known = self._known[frame.index] = source, names["step"]
+            known = self._known[frame.index] = source, source.compiled(f"<block {frame.index} of {id(self):x}>")
         source, step = known
         try:
             step(frame, frame.find, frame.local, _Written(frame))

@@ -12,7 +12,7 @@ from enum import IntEnum
 from pstranspile.run.bound import EMPTY_NAME, BoundOp, lod_sources
 
 
-class Holds(IntEnum):
+class ValueKind(IntEnum):
     """What is known of a variable's value at some place: from nothing, to a plain array."""
 
     ANYTHING = 0
@@ -29,9 +29,9 @@ class LocalValues(ABC):
         self.owners: dict[int, int] = {}
         """Line of the source -> index of the op it belongs to."""
         self.locals: dict[str, str] = {}
-        self.holds: dict[str, Holds] = {}
+        self.kinds: dict[str, ValueKind] = {}
         self.apart: set[str] = set()
-        """Variables whose local holds the data alone (of which `holds` tells); the LoD has a local of its own."""
+        """Variables whose local holds the data alone (of which `kinds` tells); the LoD has a local of its own."""
         self.unsure: set[str] = set()
         """Variables whose local may be None: not written after all."""
 
@@ -46,10 +46,11 @@ class LocalValues(ABC):
         self.lines.append(self._indent + line)
         self.owners[len(self.lines)] = op
 
-    def _least(self, bound: BoundOp) -> Holds:
+    def _least(self, bound: BoundOp) -> ValueKind:
         """What is known of all inputs of an op."""
         return min(
-            (Holds.ANYTHING if name in self.apart else self.holds[name] for name in bound.reads), default=Holds.ARRAY
+            (ValueKind.ANYTHING if name in self.apart else self.kinds[name] for name in bound.reads),
+            default=ValueKind.ARRAY,
         )
 
     def _whole(self, name: str) -> str:
@@ -63,24 +64,24 @@ class LocalValues(ABC):
             v = self._local(name)
             self._add(f"if l{v} is not None: {v}, l{v} = new(LoDTensor, ({v}, l{v})), None", index)
             self.apart.discard(name)
-            self.holds[name] = Holds.ANYTHING
+            self.kinds[name] = ValueKind.ANYTHING
 
     def _takes_apart(self, index: int, bound: BoundOp) -> bool:
         """Has the locals of all inputs of an op hold no LoD, if its kernel gets none; False where that can't be."""
         made = [name for name in bound.makes if name != EMPTY_NAME]
         if (
             bound.sees_lod
-            or self._least(bound) is not Holds.ANYTHING
+            or self._least(bound) is not ValueKind.ANYTHING
             or any(result.duplicable for result in bound.results)
         ):
             return False
-        ragged = [name for name in bound.reads if name not in self.apart and self.holds[name] is Holds.ANYTHING]
-        if any(map(self._persistable, (*made, *ragged))) or not self.holds.keys().isdisjoint(made):
+        ragged = [name for name in bound.reads if name not in self.apart and self.kinds[name] is ValueKind.ANYTHING]
+        if any(map(self._persistable, (*made, *ragged))) or not self.kinds.keys().isdisjoint(made):
             return False
         for name in ragged:
             v = self._local(name)
             self._add(f"{v}, l{v} = {v} if {v}.__class__ is LoDTensor else ({v}, None)", index)
-            self.holds[name] = Holds.NO_LOD
+            self.kinds[name] = ValueKind.NO_LOD
         self.apart.update(ragged)
         return True
 
@@ -94,8 +95,8 @@ class LocalValues(ABC):
                 if name != EMPTY_NAME:
                     v = self._local(name)
                     self._add(f"l{v} = {' or '.join(f'l{self._local(each)}' for each in given)}", index)
-                    kind = "" if self.holds[name] is Holds.ARRAY else f"{v}.__class__ is ndarray and "
-                    fits = f"l{v} and {kind}{v}.ndim and len({v}) == l{v}[-1][-1]"
+                    array = "" if self.kinds[name] is ValueKind.ARRAY else f"{v}.__class__ is ndarray and "
+                    fits = f"l{v} and {array}{v}.ndim and len({v}) == l{v}[-1][-1]"
                     self._add(f"if not ({fits}): l{v} = None", index)
                     self.apart.add(name)
 
@@ -114,8 +115,8 @@ class LocalValues(ABC):
                 parts.append(one(names[0]) if names else "None")
         return ", ".join(parts)
 
-    def _written(self, name: str, holds: Holds, *, sure: bool) -> None:
-        self.holds[name] = holds
+    def _written(self, name: str, kind: ValueKind, *, sure: bool) -> None:
+        self.kinds[name] = kind
         if sure:
             self.unsure.discard(name)
         else:

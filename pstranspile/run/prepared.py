@@ -20,7 +20,7 @@ from pstranspile.run.bound import arguments_of, fail, slot_of
 from pstranspile.run.feeds import changed_names, check_feeds, fetched, mismatch, missing
 from pstranspile.run.frame import Execution, Frame
 from pstranspile.run.scope import Home, Scope, own_copy
-from pstranspile.run.source import Deviation, Missing, Source
+from pstranspile.run.source import GuardFailed, Missing, Source
 from pstranspile.values import LoDTensor
 
 
@@ -81,12 +81,12 @@ class Prepared:
         alone = scope.parent is None
         find, held = (scope.values_here.get, scope.values_here) if alone else (scope.get, Home(scope))
         if self._step is None:
-            self._compile(self._odd())
+            self._compile(self._not_plain())
         step: Any = self._step
         try:
             return step(frame, find, held, values)
-        except Deviation:
-            self._compile(self._odd())
+        except GuardFailed:
+            self._compile(self._not_plain())
             return self._run(values, feed)
         except DiagnosticError:
             raise
@@ -99,23 +99,21 @@ class Prepared:
         assert self.source is not None
         return self.source.bound[index].op
 
-    def _odd(self) -> frozenset[str]:
+    def _not_plain(self) -> frozenset[str]:
         """The variables of the scope that don't hold plain arrays, as code made for them must know."""
         scope = self.execution.scope
         mentioned = {name for op in self.program.main_block.ops for name in op.input_names}
         return frozenset(name for name in mentioned if not isinstance(scope.get(name), np.ndarray))
 
-    def _compile(self, odd: frozenset[str]) -> None:
+    def _compile(self, not_plain: frozenset[str]) -> None:
         keep_freed_memory()
-        source = self.source = Source(self.program, self.feeds, self.fetches, odd, self.execution.groups)
-        text = "\n".join(source.lines) + "\n"
+        source = self.source = Source(self.program, self.feeds, self.fetches, not_plain, self.execution.groups)
         name = f"<prepared program {id(self):x}>"
-        names: dict[str, Any] = dict(source.names)
-        exec(compile(text, name, "exec"), names)
+        self._step = source.compiled(name)
         if name not in linecache.cache:
             weakref.finalize(self, linecache.cache.pop, name, None).atexit = False
-        linecache.cache[name] = (len(text), None, text.splitlines(True), name)
-        self._step = names["step"]
+        text = [f"{line}\n" for line in source.lines]
+        linecache.cache[name] = (sum(map(len, text)), None, text, name)
 
     def _explain(self, frame: Frame, problem: Exception) -> None:
         """Raises the DiagnosticError for what went wrong in an op, if it was in one."""

@@ -8,7 +8,7 @@ is made where one is needed.
     def step(frame, find, held, feeds):
         v0, v1 = feeds
         v2 = find('fc_0.w_0')
-        if not (ndarray is v2.__class__): raise Deviation
+        if not (ndarray is v2.__class__): raise GuardFailed
         v3 = k0(v0, v2)
         ...
 """
@@ -33,13 +33,13 @@ from pstranspile.kernels.kernel import kernel_of
 from pstranspile.kernels.programs.io import FEEDING
 from pstranspile.run.bound import EMPTY_NAME, BoundOp, bind, present
 from pstranspile.run.expressions import expression_of, makes_new
-from pstranspile.run.local_values import Holds, LocalValues
+from pstranspile.run.local_values import LocalValues, ValueKind
 from pstranspile.run.row_gradients import bind_as_rows, gradients_as_rows
 from pstranspile.run.together import Group, find_groups
 from pstranspile.values import LoDTensor
 
 
-class Deviation(Exception):
+class GuardFailed(Exception):
     """Raised before the first op when a variable of the scope does not hold a plain array, as was supposed."""
 
 
@@ -66,7 +66,7 @@ def deep_ops(program: Program, op: Op) -> Iterator[Op]:
 
 
 class Source(LocalValues):
-    """Writes the function. `odd` names variables of the scope that hold something else than a plain array."""
+    """Writes the function. `not_plain` names variables of the scope that hold something else than a plain array."""
 
     PARAMETERS: ClassVar = "frame, find, held, feeds"
 
@@ -75,7 +75,7 @@ class Source(LocalValues):
         program: Program,
         feeds: Sequence[str],
         fetches: Sequence[str],
-        odd: frozenset[str],
+        not_plain: frozenset[str],
         groups: dict[tuple[str, ...], Group] | None = None,
         block: int = 0,
     ):
@@ -84,7 +84,7 @@ class Source(LocalValues):
         self.number, self.block = block, program.blocks[block]
         self.feeds = feeds
         self.fetches = fetches
-        self.odd = odd
+        self.not_plain = not_plain
         self._read = {name for each in program.blocks for op in each.ops for name in op.input_names}.union(fetches)
         self.as_rows = gradients_as_rows(program, fetches) if not block else frozenset[str]()
         self.bound = list(self._sure(map(self.bind, self.block.ops)))
@@ -96,7 +96,12 @@ class Source(LocalValues):
             for indexes, group in find_groups(program, self.bound):
                 self.groups[indexes[-1]] = indexes, groups.setdefault(tuple(group.kept), group)
                 self.grouped.update(indexes)
-        self.names: dict[str, Any] = {"ndarray": np.ndarray, "Deviation": Deviation, "Missing": Missing, **FUNCTIONS}
+        self.names: dict[str, Any] = {
+            "ndarray": np.ndarray,
+            "GuardFailed": GuardFailed,
+            "Missing": Missing,
+            **FUNCTIONS,
+        }
         self.names |= {"LoDTensor": LoDTensor, "new": vars(tuple)["__new__"], "imul": vars(operator)["imul"]}
         """What the function's globals are."""
         self.loaded: list[str] = []
@@ -149,7 +154,7 @@ class Source(LocalValues):
             var = self.block.vars[name]
             plain = var.kind is VarKind.LOD_TENSOR and var.tensor is not None and not var.tensor.lod_level
             rows = var.kind is VarKind.SELECTED_ROWS
-            self.holds[name] = Holds.ARRAY if plain else Holds.NO_LOD if rows else Holds.ANYTHING
+            self.kinds[name] = ValueKind.ARRAY if plain else ValueKind.NO_LOD if rows else ValueKind.ANYTHING
             if self._persistable(name):
                 self._add(f"held[{name!r}] = {self._local(name)}")
         self._load_from_scope()
@@ -178,7 +183,7 @@ class Source(LocalValues):
         self._free(indexes[-1], [name for index in indexes for name in self.touched[index]])
 
     def _fetched(self, name: str) -> str:
-        return self._whole(name) if name in self.holds else f"find({name!r})"
+        return self._whole(name) if name in self.kinds else f"find({name!r})"
 
     def _load_from_scope(self) -> None:
         """Loads every variable that is read before it is written, and makes sure of what it holds."""
@@ -187,20 +192,20 @@ class Source(LocalValues):
         for bound, touched in zip(self.bound, self.touched, strict=True):
             looks = bound.looks
             for name in touched if looks else bound.reads:
-                if name in written or name in self.holds:
+                if name in written or name in self.kinds:
                     continue
                 self._add(f"{self._local(name)} = find({name!r})")
                 self.loaded.append(name)
-                if looks or name in self.odd or name not in bound.needs:  # it may do without
-                    self.holds[name] = Holds.ANYTHING
+                if looks or name in self.not_plain or name not in bound.needs:  # it may do without
+                    self.kinds[name] = ValueKind.ANYTHING
                     self.unsure.add(name)
                 else:
-                    self.holds[name] = Holds.ARRAY
+                    self.kinds[name] = ValueKind.ARRAY
                     plain.append(name)
             written.update(bound.op.output_names if looks else bound.makes)
         if plain:
             classes = " is ".join(f"{self._local(name)}.__class__" for name in plain)
-            self._add(f"if not (ndarray is {classes}): raise Deviation")
+            self._add(f"if not (ndarray is {classes}): raise GuardFailed")
 
     def _op(self, index: int, bound: BoundOp) -> None:
         if bound.op.type in FEEDING and all(name in self.feeds for name in bound.op.output_names):
@@ -221,24 +226,24 @@ class Source(LocalValues):
         """Calls the kernel as it is where no LoD is among the values, or where it handles LoD."""
         self.names[f"k{index}"] = bound.run
         if self._takes_apart(index, bound):
-            self._unpack(index, bound, f"k{index}({self._arguments(bound)})", Holds.NO_LOD)
+            self._unpack(index, bound, f"k{index}({self._arguments(bound)})", ValueKind.NO_LOD)
             self._give_lods(index, bound)
             return
-        holds = Holds.ANYTHING if bound.lod == "new" else min(Holds.NO_LOD, self._least(bound))
+        kind = ValueKind.ANYTHING if bound.lod == "new" else min(ValueKind.NO_LOD, self._least(bound))
         made = f"k{index}({self._arguments(bound, whole=bound.sees_lod)})"
-        if not bound.sees_lod and holds is Holds.ANYTHING:
+        if not bound.sees_lod and kind is ValueKind.ANYTHING:
             made = self._if_arrays(index, bound, made)
-        self._unpack(index, bound, made, holds)
+        self._unpack(index, bound, made, kind)
 
     def _if_arrays(self, index: int, bound: BoundOp, made: str) -> str:
         """An expression for when all inputs are arrays, with the one for when they are not."""
-        doubtful = [f"{self._local(name)}.__class__" for name in bound.reads if self.holds[name] < Holds.ARRAY]
+        doubtful = [f"{self._local(name)}.__class__" for name in bound.reads if self.kinds[name] < ValueKind.ARRAY]
         tests = [f"l{self._local(name)} is None" for name in bound.reads if name in self.apart]
         tests += [f"ndarray is {' is '.join(doubtful)}"] if doubtful else []
         self.names[f"g{index}"] = bound.run_any
         return f"{made} if {' and '.join(tests)} else g{index}({self._arguments(bound, whole=True)})"
 
-    def _unpack(self, index: int, bound: BoundOp, made: str, holds: Holds) -> None:
+    def _unpack(self, index: int, bound: BoundOp, made: str, kind: ValueKind) -> None:
         targets = [f"t{place}" for place in range(len(bound.results))]
         whole = [
             (place, name)
@@ -247,35 +252,35 @@ class Source(LocalValues):
             for name in names[:1]
             if name != EMPTY_NAME
         ]
-        direct = {name for _, name in whole if name not in self.holds and not self._persistable(name)}
+        direct = {name for _, name in whole if name not in self.kinds and not self._persistable(name)}
         for place, name in whole:
             if name in direct:
                 targets[place] = self._local(name)
         self._add(f"{', '.join(targets)} = {made}" if targets else made, index)
         for place, name in whole:
             if name in direct:
-                self._written(name, holds, sure=False)
+                self._written(name, kind, sure=False)
             else:
-                self._store(index, name, targets[place], holds)
+                self._store(index, name, targets[place], kind)
         for place, (_, names, duplicable, _) in enumerate(bound.results):
             if duplicable and any(name != EMPTY_NAME for name in names):
                 self._add(f"if t{place} is None: t{place} = {[None] * len(names)}", index)
                 for item, name in enumerate(names):
                     if name != EMPTY_NAME:
-                        self._store(index, name, f"t{place}[{item}]", holds)
+                        self._store(index, name, f"t{place}[{item}]", kind)
 
-    def _store(self, index: int, name: str, value: str, holds: Holds) -> None:
+    def _store(self, index: int, name: str, value: str, kind: ValueKind) -> None:
         """Gives a variable that may have a value already its new one, unless that is None."""
         self._join(index, name)
-        known = name in self.holds and name not in self.unsure
+        known = name in self.kinds and name not in self.unsure
         if not known and not self._persistable(name):
             self._add(f"{self._local(name)} = {value}", index)
-            self._written(name, holds, sure=False)
+            self._written(name, kind, sure=False)
             return
-        if name not in self.holds:
+        if name not in self.kinds:
             self._add(f"{self._local(name)} = None", index)
         self._add(f"if {value} is not None: {self._target(name)} = {value}", index)
-        self._written(name, min(holds, self.holds.get(name, holds)), sure=known)
+        self._written(name, min(kind, self.kinds.get(name, kind)), sure=known)
 
     def _target(self, name: str) -> str:
         local = self._local(name)
@@ -284,7 +289,7 @@ class Source(LocalValues):
     def _expression(self, index: int, bound: BoundOp, *, plain_only: bool) -> bool:
         """Writes the op as an expression, if its kernel has one (`plain_only`: and all inputs are surely arrays)."""
         text = expression_of(bound, self._local, over=self._may_overwrite(index, bound))
-        if text is None or (plain_only and self._least(bound) is not Holds.ARRAY):
+        if text is None or (plain_only and self._least(bound) is not ValueKind.ARRAY):
             return False
         name = bound.results[0].names[0]
         var = self.block.vars.get(name)
@@ -292,19 +297,19 @@ class Source(LocalValues):
             return False
         expression = re.sub(r"\bnp\.(\w+)", self._numpy_name, text)
         if apart := self._takes_apart(index, bound):
-            holds = min(self.holds[read] for read in bound.reads)
-            doubtful = [f"{self._local(read)}.__class__" for read in bound.reads if self.holds[read] < Holds.ARRAY]
+            kind = min(self.kinds[read] for read in bound.reads)
+            doubtful = [f"{self._local(read)}.__class__" for read in bound.reads if self.kinds[read] < ValueKind.ARRAY]
             if doubtful:
                 self.names[f"k{index}"] = bound.run
                 other = f"k{index}({self._arguments(bound)})"
                 expression = f"({expression}) if ndarray is {' is '.join(doubtful)} else {other}"
         else:
-            holds = self._least(bound)
-            if holds < Holds.ARRAY:
+            kind = self._least(bound)
+            if kind < ValueKind.ARRAY:
                 expression = self._if_arrays(index, bound, f"({expression})")
             self._join(index, name)
         self._add(f"{self._target(name)} = {expression}", index)
-        self._written(name, holds, sure=True)
+        self._written(name, kind, sure=True)
         if apart:
             self._give_lods(index, bound)
         return True
@@ -314,7 +319,12 @@ class Source(LocalValues):
         this one.
         """
         x = bound.op.input("X")
-        if x is None or index == 0 or self.holds.get(x) is not Holds.ARRAY or not makes_new(self.bound[index - 1], x):
+        if (
+            x is None
+            or index == 0
+            or self.kinds.get(x) is not ValueKind.ARRAY
+            or not makes_new(self.bound[index - 1], x)
+        ):
             return False
         dies = self.last[x] == index and not self._persistable(x) and x not in self.fetches
         return dies or bound.op.output("Out") == x
@@ -329,14 +339,20 @@ class Source(LocalValues):
         self._add("local = frame.local", index)
         for name in touched:
             self._join(index, name)
-            if name in self.holds and not self._persistable(name):
+            if name in self.kinds and not self._persistable(name):
                 self._add(f"if {self._local(name)} is not None: local[{name!r}] = {self._local(name)}", index)
         self.names[f"c{index}"] = in_frame(bound)
         self._add(f"c{index}(frame)", index)
         for name in touched:
             self._add(f"{self._local(name)} = frame.find({name!r})", index)
-            self._written(name, Holds.ANYTHING, sure=False)
+            self._written(name, ValueKind.ANYTHING, sure=False)
         self._add("local.clear()", index)
+
+    def compiled(self, file: str) -> FunctionType:
+        """The function, which tracebacks say to be of a file of this name."""
+        names: dict[str, Any] = dict(self.names)
+        exec(compile("\n".join(self.lines) + "\n", file, "exec"), names)
+        return names["step"]
 
     def failed(self, function: FunctionType, problem: Exception) -> tuple[int, dict[str, Value]]:
         """The number of the op in which the function failed, -1 if in none, and the values of variables then."""
@@ -359,7 +375,7 @@ class Source(LocalValues):
             name
             for name in dict.fromkeys(touched)
             if self.last[name] == index
-            and name in self.holds
+            and name in self.kinds
             and name not in self.fetches
             and not self._persistable(name)
         ]

@@ -103,12 +103,12 @@ def test_what_a_layout_of_servers_is_known_by():
 
 
 def test_parts_that_do_not_make_up_the_whole():
-    from pstranspile.checkpoint.layout import _Held, _put_together
+    from pstranspile.checkpoint.layout import _MachineVar, _put_together
     from pstranspile.ir.model import TensorType
     from pstranspile.ir.types import DType
 
     whole = TensorType(DType.FP32, (6, 10))
-    held = [_Held("fc_0.w_0", Part(f"pserver_{n}", f"w.block{n}", 30 * n, (2, 10)), whole) for n in (0, 1)]
+    held = [_MachineVar("fc_0.w_0", Part(f"pserver_{n}", f"w.block{n}", 30 * n, (2, 10)), whole) for n in (0, 1)]
     with pytest.raises(DiagnosticError, match="30 to 50 on pserver_1") as problem:
         _put_together(held, model())
     assert codes(problem.value) == {"checkpoint-place"}

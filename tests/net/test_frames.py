@@ -21,8 +21,8 @@ from pstranspile.net.frames import (
     read_messages,
 )
 from pstranspile.net.values import WireError
-from pstranspile.run.cluster.collective import Part
 from pstranspile.run.cluster.message import KINDS, Message
+from pstranspile.run.cluster.ring_operations import Part
 from pstranspile.values import LoDTensor, SelectedRows
 
 MACHINES = ["pserver_0", "trainer_0", "trainer_1"]

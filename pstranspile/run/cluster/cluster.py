@@ -22,13 +22,6 @@ from pstranspile.ir.expect import wrong_type
 from pstranspile.ir.model import Op, Program, Role
 from pstranspile.run.cluster.addresses import link_to, text_list
 from pstranspile.run.cluster.asynchronous import AsynchronousServer
-from pstranspile.run.cluster.collective import (
-    COLLECTIVES,
-    Ring,
-    make_collective,
-    ring_of,
-    trainer_role,
-)
 from pstranspile.run.cluster.communicators.communicator import make_communicator
 from pstranspile.run.cluster.communicators.companion import Settings
 from pstranspile.run.cluster.deadlocks import require_barriers, require_collectives, require_servers
@@ -42,14 +35,21 @@ from pstranspile.run.cluster.network import Machine, Network
 from pstranspile.run.cluster.placement import Placement, infer_placement
 from pstranspile.run.cluster.programs import give_turns, require_rounds, sent_by_program
 from pstranspile.run.cluster.report import stuck
+from pstranspile.run.cluster.ring_operations import (
+    COLLECTIVES,
+    Ring,
+    make_collective,
+    ring_of,
+    trainer_role,
+)
 from pstranspile.run.cluster.rpc import make_rpc
 from pstranspile.run.cluster.scheduler import Schedule, scheduler_of
 from pstranspile.run.cluster.script import Library
+from pstranspile.run.cluster.served_tables import fill_tables, find_tables
 from pstranspile.run.cluster.server import Server, listening_op, mode_of
 from pstranspile.run.cluster.shares import Shares, Weighing
 from pstranspile.run.cluster.static_checks import by_kind, require_lists, require_one_mode, require_order
 from pstranspile.run.cluster.synchronous import SynchronousServer
-from pstranspile.run.cluster.tables import fill_tables, find_tables
 from pstranspile.run.cluster.trainer import Trainer
 from pstranspile.run.cluster.waits import Action
 from pstranspile.run.program_feeds import inputs_of

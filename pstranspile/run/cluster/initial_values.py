@@ -10,8 +10,8 @@ import numpy as np
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Program
 from pstranspile.run.cluster.placement import Placement
+from pstranspile.run.cluster.served_tables import Table
 from pstranspile.run.cluster.server import Server
-from pstranspile.run.cluster.tables import Table
 from pstranspile.run.cluster.trainer import Trainer
 from pstranspile.run.feeds import near
 

@@ -26,7 +26,7 @@ from pstranspile.run.describe import describe
 from pstranspile.run.frame import Execution, Frame
 from pstranspile.run.prepared import Prepared, keep_freed_memory
 from pstranspile.run.scope import Home
-from pstranspile.run.source import Deviation, Holds, Missing, Source
+from pstranspile.run.source import GuardFailed, Missing, Source, ValueKind
 from pstranspile.values import SelectedRows
 
 Stop: TypeAlias = "tuple[int, Sequence[Value] | Wait]"
@@ -56,18 +56,23 @@ class ScriptSource(Source):
     _exchanges = 0
 
     def __init__(
-        self, program: Program, feeds: Sequence[str], fetches: Sequence[str], odd: frozenset[str], rows: frozenset[str]
+        self,
+        program: Program,
+        feeds: Sequence[str],
+        fetches: Sequence[str],
+        not_plain: frozenset[str],
+        rows: frozenset[str],
     ):
         self._rows = rows
-        super().__init__(program, feeds, fetches, odd)
+        super().__init__(program, feeds, fetches, not_plain)
 
     def _load_from_scope(self) -> None:
         """As for any program; sparse rows have no LoD, which is made sure of."""
         super()._load_from_scope()
         for name in sorted(self._rows):
-            if self.holds.get(name) is Holds.ANYTHING:
-                self._add(f"if {self._local(name)}.__class__ is LoDTensor: raise Deviation")
-                self.holds[name] = Holds.NO_LOD
+            if self.kinds.get(name) is ValueKind.ANYTHING:
+                self._add(f"if {self._local(name)}.__class__ is LoDTensor: raise GuardFailed")
+                self.kinds[name] = ValueKind.NO_LOD
 
     def bind(self, op: Op) -> BoundOp:
         """The op with its kernel; an exchange has none."""
@@ -93,13 +98,13 @@ class ScriptSource(Source):
         outputs = [name for name in bound.op.output_names if name != EMPTY_NAME]
         self._add(f"r = actions[{number}](({values}))", index)
         self._add(f"if r is not None: r = yield {number}, r", index)
-        ragged = any(self.holds[name] < Holds.NO_LOD for name in bound.op.input_names)
+        ragged = any(self.kinds[name] < ValueKind.NO_LOD for name in bound.op.input_names)
         for place, name in enumerate(outputs):
-            self._store(index, name, f"r[{place}]", Holds.ANYTHING if ragged else self._received(name))
+            self._store(index, name, f"r[{place}]", ValueKind.ANYTHING if ragged else self._received(name))
 
-    def _received(self, name: str) -> Holds:
+    def _received(self, name: str) -> ValueKind:
         """What a received variable holds; `check_received` makes sure of it."""
-        return Holds.ARRAY if is_plain(self.program, name) else Holds.ANYTHING
+        return ValueKind.ARRAY if is_plain(self.program, name) else ValueKind.ANYTHING
 
 
 def is_plain(program: Program, name: str) -> bool:
@@ -126,14 +131,14 @@ class Library:
     def __init__(self) -> None:
         self._known: dict[object, list[tuple[Program, Code]]] = {}
 
-    def find(self, script: Script, odd: frozenset[str], rows: frozenset[str]) -> Code:
+    def find(self, script: Script, not_plain: frozenset[str], rows: frozenset[str]) -> Code:
         """A function for the script: one made for a program that is the same up to names, or a new one."""
-        key = (shape_of(script.rewritten), script.feeds, script.fetches, odd, rows)
+        key = (shape_of(script.rewritten), script.feeds, script.fetches, not_plain, rows)
         known = self._known.setdefault(key, [])
         for program, code in known:
             if _same_in_context(program, script.rewritten, code.source.bound):
                 return code
-        code = script.write(odd, rows)
+        code = script.write(not_plain, rows)
         known.append((script.rewritten, code))
         return code
 
@@ -195,7 +200,7 @@ class Script(Prepared):
         alone = scope.parent is None
         find, held = (scope.values_here.get, scope.values_here) if alone else (scope.get, Home(scope))
         if self._step is None:
-            self._compile(self._odd())
+            self._compile(self._not_plain())
         while True:
             step: Any = self._step
             coroutine: Coroutine = step(frame, find, held, values, actions)
@@ -204,8 +209,8 @@ class Script(Prepared):
             except StopIteration as end:
                 self.ended: Sequence[Value] = end.value
                 return coroutine, None
-            except Deviation:
-                self._compile(self._odd())
+            except GuardFailed:
+                self._compile(self._not_plain())
             except Exception as problem:
                 self.explain(problem)
                 raise
@@ -238,28 +243,26 @@ class Script(Prepared):
         assert self.source is not None
         return self.exchanges[sum(bound.op.type == EXCHANGE for bound in self.source.bound[:index])]
 
-    def _odd(self) -> frozenset[str]:
+    def _not_plain(self) -> frozenset[str]:
         """What is read of the scope and holds no plain array there."""
         scope, written = self.execution.scope, set(self.feeds)
-        odd: set[str] = set()
+        not_plain: set[str] = set()
         for op in self.rewritten.main_block.ops:
-            odd.update(name for name in op.input_names if name not in written and not _is_array(scope.get(name)))
+            not_plain.update(name for name in op.input_names if name not in written and not _is_array(scope.get(name)))
             written.update(op.output_names)
         # an op may give no value to what it names as its output
-        odd.update(name for name in (self.source.loaded if self.source else ()) if not _is_array(scope.get(name)))
-        return frozenset(odd)
+        not_plain.update(name for name in (self.source.loaded if self.source else ()) if not _is_array(scope.get(name)))
+        return frozenset(not_plain)
 
-    def _compile(self, odd: frozenset[str]) -> None:
-        rows = frozenset(name for name in odd if isinstance(self.execution.scope.get(name), SelectedRows))
-        code = self._library.find(self, odd, rows)
+    def _compile(self, not_plain: frozenset[str]) -> None:
+        rows = frozenset(name for name in not_plain if isinstance(self.execution.scope.get(name), SelectedRows))
+        code = self._library.find(self, not_plain, rows)
         self.source, self._step = code.source, code.function
 
-    def write(self, odd: frozenset[str], rows: frozenset[str]) -> Code:
-        """A function for this script alone. `odd` holds no plain arrays, `rows` of them hold sparse rows."""
+    def write(self, not_plain: frozenset[str], rows: frozenset[str]) -> Code:
+        """A function for this script alone. `not_plain` holds no plain arrays, `rows` of them hold sparse rows."""
         keep_freed_memory()
-        source = ScriptSource(self.rewritten, self.feeds, self.fetches, odd, rows)
+        source = ScriptSource(self.rewritten, self.feeds, self.fetches, not_plain, rows)
         if not any(op.type == EXCHANGE for op in self.rewritten.main_block.ops):
             source.lines.append("    yield")  # never reached: the function is a generator all the same
-        names: dict[str, Any] = dict(source.names)
-        exec(compile("\n".join(source.lines) + "\n", f"<script {id(source):x}>", "exec"), names)
-        return Code(source, names["step"])
+        return Code(source, source.compiled(f"<script {id(source):x}>"))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from pstranspile.run.cluster.collective import Ring
 from pstranspile.run.cluster.communicators.companion import Companion
 from pstranspile.run.cluster.faults.scenario import Crash, Late, Leave, Partition, Scenario, Slow
 from pstranspile.run.cluster.message import COMPLETE, step_told
 from pstranspile.run.cluster.network import Link, Machine, Network
+from pstranspile.run.cluster.ring_operations import Ring
 from pstranspile.run.cluster.server import Server
 from pstranspile.run.cluster.trainer import Trainer
 
