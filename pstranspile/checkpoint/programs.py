@@ -39,7 +39,8 @@ def save_program(job: Compiled, folder: str, trainer: int = 0) -> Program:
     remote: list[Op] = []
     for placed in _saved(layout):
         served = not placed.table and placed.parts[0].machine.startswith("pserver")
-        if served and (placed.name not in parameters or placed.name not in _held_by(placed, role.name)):
+        held = (role.name, placed.name) in {part[:2] for part in placed.holders}
+        if served and not (held and placed.name in parameters):
             remote.append(_recv_save(job, placed, folder))
         elif not placed.table:
             variables[placed.name] = own[placed.name]._replace(parameter=None, location=None)
@@ -53,10 +54,6 @@ def save_program(job: Compiled, folder: str, trainer: int = 0) -> Program:
 
 def _saved(layout: Layout) -> Iterator[Placed]:
     return (placed for placed in layout.variables.values() if not placed.optional)
-
-
-def _held_by(placed: Placed, machine: str) -> frozenset[str]:
-    return frozenset(part.name for part in placed.holders if part.machine == machine)
 
 
 def _recv_save(job: Compiled, placed: Placed, folder: str) -> Op:

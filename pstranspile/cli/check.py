@@ -43,7 +43,7 @@ def run(arguments: Sequence[str]) -> int:
     from pstranspile.kernels.blocks import most_turns
     from pstranspile.proof.check import STEPS, check
     from pstranspile.proof.report import report_text
-    from pstranspile.run.files import initial_values, read_arrays, read_initial
+    from pstranspile.run.files import initial_values, read_arrays
     from pstranspile.run.turns import step_programs, union_of
 
     with quoting(module.source):
@@ -59,9 +59,7 @@ def run(arguments: Sequence[str]) -> int:
             feeds=read_arrays(options.feed) if options.feed else None,
             steps=options.steps,
             schedules=options.schedules,
-            init=initial_values(declaring, read_initial(options.init, declaring), options.init, module.startup)
-            if options.init
-            else None,
+            init=initial_values(options.init, declaring, module.startup),
             programs=options.program,
             seed=options.seed or 0,
             batch=options.batch,

@@ -15,6 +15,7 @@ from pstranspile.ir.diagnostics import raise_errors
 from pstranspile.ir.model import SourceText
 
 if TYPE_CHECKING:
+    from pstranspile.compile import Compiled
     from pstranspile.ir.model import Module
     from pstranspile.job import Job
 
@@ -96,6 +97,12 @@ def add_checkpoints(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="go on from a checkpoint (the newest in DIR), on any number of servers; --steps counts from the beginning",
     )
+
+
+def check_checkpoints(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Ends the command if checkpoints are to be kept and no folder for them is named."""
+    if options.checkpoint_every and not options.checkpoint:
+        parser.error("--checkpoint-every needs --checkpoint, which says where to")
 
 
 def add_arithmetic(group: Any) -> None:
@@ -279,11 +286,10 @@ def load_verified(options: argparse.Namespace, job: Job | None = None) -> Module
     How strictly, the job says, or else the options. Raises DiagnosticError or Reported when it can't be read or has
     errors.
     """
-    return verified(load_input(options.input, options.startup, options.meta), options, job)
+    return _verified(load_input(options.input, options.startup, options.meta), options, job)
 
 
-def verified(module: Module, options: argparse.Namespace, job: Job | None = None) -> Module:
-    """What `load_verified` gives, of a module that was read before."""
+def _verified(module: Module, options: argparse.Namespace, job: Job | None) -> Module:
     _verify(module, options, job)
     if options.passes:
         from pstranspile.cli.plugins import run_passes
@@ -303,3 +309,26 @@ def _verify(module: Module, options: argparse.Namespace, job: Job | None) -> Non
     with quoting(module.source):
         raise_errors(findings)
     report(findings, [module.source])
+
+
+def load_compiled(options: argparse.Namespace) -> Compiled:
+    """INPUT, verified and compiled for the job of the options. Raises DiagnosticError or Reported."""
+    from pstranspile.compile import compile
+
+    module = load_input(options.input, options.startup, options.meta)
+    job = read_job(options)
+    module = _verified(module, options, job)
+    with quoting(module.source):
+        result = compile(module, job)
+    report(result.warnings, [module.source])
+    return result
+
+
+def write_text(path: str | None, text: str) -> None:
+    """Writes the text of a program to a file, or to stdout (`-`, None). Raises DiagnosticError."""
+    if path in (None, "-"):
+        sys.stdout.write(text)
+        return
+    from pstranspile.interop.outputs import write_output
+
+    write_output(path, text.encode("utf-8"))

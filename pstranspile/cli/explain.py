@@ -8,8 +8,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pstranspile.cli.common import add_input, add_job, load_input, make_parser, read_job, verified
-from pstranspile.cli.report import quoting, report
+from pstranspile.cli.common import add_input, add_job, load_compiled, make_parser
+from pstranspile.cli.report import report
 
 if TYPE_CHECKING:
     from pstranspile.explain import Answer, ExplainedJob
@@ -87,15 +87,9 @@ def job_of(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Expl
         from pstranspile.explain import read_folder
 
         return read_folder(options.input, report)
-    module = load_input(options.input, options.startup, options.meta)
-    job = read_job(options)
-    module = verified(module, options, job)
-    from pstranspile.compile import compile
+    compiled = load_compiled(options)
     from pstranspile.explain import of_compiled
 
-    with quoting(module.source):
-        compiled = compile(module, job)
-    report(compiled.warnings, [module.source])
     return of_compiled(compiled)
 
 

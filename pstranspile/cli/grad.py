@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pstranspile.cli.common import add_input, load_verified, make_parser
+from pstranspile.cli.common import add_input, load_verified, make_parser, write_text
 from pstranspile.cli.report import quoting, report
 
 if TYPE_CHECKING:
@@ -42,13 +41,7 @@ def run(arguments: Sequence[str]) -> int:
         parameters = _names(options.parameters)
         made = train(module, options.loss.removeprefix("%"), optimizer, parameters, _names(options.no_grad) or ())
         report(trained_already(module, parameters), [module.source])
-    text = print_module(made)
-    if options.output in (None, "-"):
-        sys.stdout.write(text)
-    else:
-        from pstranspile.interop.outputs import write_output
-
-        write_output(options.output, text.encode("utf-8"))
+    write_text(options.output, print_module(made))
     return 0
 
 

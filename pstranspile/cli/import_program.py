@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
-from pstranspile.cli.common import add_companions, load_input, make_parser
+from pstranspile.cli.common import add_companions, load_input, make_parser, write_text
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -28,10 +27,5 @@ def run(arguments: Sequence[str]) -> int:
     from pstranspile.ops.textual import print_module
 
     text = print_module(load_input(options.input, options.startup, options.meta, call_stacks=options.call_stacks))
-    if options.output in (None, "-"):
-        sys.stdout.write(text)
-    else:
-        from pstranspile.interop.outputs import write_output
-
-        write_output(options.output, text.encode("utf-8"))
+    write_text(options.output, text)
     return 0

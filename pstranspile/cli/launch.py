@@ -8,18 +8,19 @@ import secrets
 import signal
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pstranspile.cli.common import add_checkpoints, add_input, add_job, load_verified, make_parser, read_job
+from pstranspile.cli.common import add_checkpoints, add_input, add_job, check_checkpoints, load_compiled, make_parser
 from pstranspile.cli.feed import check_feed, dealt_text, forwarded, read_feed
 from pstranspile.cli.launch_view import View
 from pstranspile.cli.numbers import seconds, whole
 from pstranspile.cli.progress import status
-from pstranspile.cli.report import quoting, report
+from pstranspile.cli.report import report
 from pstranspile.cli.start import add_patience, add_run, fetches_of
-from pstranspile.ir.diagnostics import DiagnosticError, Note, error
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error
 
 if TYPE_CHECKING:
     from pstranspile.compile import Compiled
@@ -130,8 +131,7 @@ def _checkpoints(
     parser: argparse.ArgumentParser, options: argparse.Namespace, compiled: Compiled | None, work: Path
 ) -> Checkpoints | None:
     """What takes care of checkpoints, if the options ask for any. Raises DiagnosticError."""
-    if options.checkpoint_every and not options.checkpoint:
-        parser.error("--checkpoint-every needs --checkpoint, which says where to")
+    check_checkpoints(parser, options)
     if not (options.checkpoint or options.resume):
         return None
     if compiled is None:
@@ -143,15 +143,10 @@ def _checkpoints(
 
 def _compiled(options: argparse.Namespace, target: Path) -> Compiled:
     """Compiles the program into a folder. Raises DiagnosticError."""
-    from pstranspile.compile import compile
     from pstranspile.explain.files import files_of
     from pstranspile.interop.outputs import write_outputs
 
-    job = read_job(options)
-    module = load_verified(options, job)
-    with quoting(module.source):
-        result = compile(module, job)
-    report(result.warnings, [module.source])
+    result = load_compiled(options)
     with status("launch") as tell:
         write_outputs(target, dict(files_of(result, "ir", tell)))
     return result
@@ -175,20 +170,15 @@ def _launch(
     ports = Ports(len(names))
     addresses = dict(zip(names, ports.addresses, strict=True))
     logs = Path(options.logs) if options.logs else work / "logs"
-    results = {name: str(work / f"{name}.result") for name in names}
-    state = options.state or (str(work / "state") if options.restarts else "")
-    if state:
-        Path(state).mkdir(parents=True, exist_ok=True)
-    shared = _shared(options)
+    results, records = ({n: str(work / f"{n}.{what}") for n in names} for what in ("result", "record"))
+    shared = _shared(options, work)
     seed = job.cluster(seed=options.seed).seed
     begin = kept.begin(seed) if kept is not None and kept.source else {}
-    if options.checkpoint_every:
-        shared += ["--parts", str(work), "--parts-every", str(options.checkpoint_every)]
     members: dict[str, Member] = {}
     for name in names:
-        own = ["--result", results[name], *(["--state", state] if state else []), *shared]
+        own = ["--result", results[name], *shared]
         own += ["--begin", str(begin[name])] if begin else []
-        own += ["--record", str(work / f"{name}.record")] if options.record else []
+        own += ["--record", records[name]] if options.record else []
         members[name] = Member(name, command_of(name, folder, addresses, own), logs / f"{name}.log")
     os.environ.setdefault("PSTRANSPILE_TOKEN", secrets.token_hex(16))
     view = View(members, [name for name in names if name.startswith("trainer")], steps)
@@ -203,42 +193,37 @@ def _launch(
             print(f"pstranspile launch: {member.role} could not write its part: {fields['unsaved']}", file=sys.stderr)
 
     supervisor = Supervisor(members, restarts=options.restarts, on_told=on_told, on_look=view.look)
-    metrics = Metrics(options.metrics, members) if options.metrics else None
-    try:
+    with ExitStack() as at_end:
+        at_end.callback(ports.close)
+        if options.metrics:
+            at_end.callback(Metrics(options.metrics, members).close)
+        at_end.callback(view.end)
         done = supervisor.run()
-    finally:
-        view.end()
-        ports.close()
-        if metrics is not None:
-            metrics.close()
     if options.record:
-        _write_record(options.record, seed, {name: work / f"{name}.record" for name in names}, steps)
+        from pstranspile.run.cluster.record import write_record
+
+        write_record(options.record, seed, steps, records)
     if not done:
         raise _failed(supervisor)
     if kept is not None and kept.target:
         kept.end(seed, results, steps)
     if options.save:
-        from pstranspile.interop.outputs import write_output
         from pstranspile.net.outcome import gather
-        from pstranspile.run.files import npz_bytes
+        from pstranspile.run.files import write_arrays
 
-        outcome = gather(job.cluster(fetch=options.fetch, seed=options.seed), results)
-        write_output(options.save, npz_bytes(outcome.arrays()))
+        write_arrays(options.save, gather(job.cluster(fetch=options.fetch, seed=options.seed), results).arrays())
     return 0
 
 
-def _write_record(path: str, seed: int | None, parts: Mapping[str, Path], steps: int) -> None:
-    """Puts together what the processes have written. Raises DiagnosticError."""
-    from pstranspile.run.cluster.record import write_record
-
-    lines = {name: part.read_text(encoding="utf-8") if part.exists() else "" for name, part in parts.items()}
-    write_record(path, seed, steps, lines)
-
-
-def _shared(options: argparse.Namespace) -> list[str]:
-    """The options that every process is given as well."""
-    given: list[str] = []
-    given += forwarded(options)
+def _shared(options: argparse.Namespace, work: Path) -> list[str]:
+    """The options that every process is given as well; makes the folder for their state."""
+    given = forwarded(options)
+    state = options.state or (str(work / "state") if options.restarts else "")
+    if state:
+        Path(state).mkdir(parents=True, exist_ok=True)
+        given += ["--state", state]
+    if options.checkpoint_every:
+        given += ["--parts", str(work), "--parts-every", str(options.checkpoint_every)]
     for name in ("steps", "init", "seed", "threads", "arithmetic", "state_every", "lease", "patience"):
         value = getattr(options, name)
         if value is not None:
@@ -249,12 +234,11 @@ def _shared(options: argparse.Namespace) -> list[str]:
 def _failed(supervisor: Supervisor) -> DiagnosticError:
     """What to say of a job that did not come to its end: who ended, and what the others waited for."""
 
-    result = [
-        error(
-            "launch-ended", f"{member.role} has ended{_how(status)}", notes=[Note(line) for line in _end_of_log(member)]
-        )
-        for member, status in supervisor.failed
-    ]
+    result: list[Diagnostic] = []
+    for member, code in supervisor.failed:
+        how = f"by {signal.Signals(-code).name}" if code < 0 else f"with status {code}"
+        notes = map(Note, member.last_words().splitlines())
+        result.append(error("launch-ended", f"{member.role} has ended {how}", notes=tuple(notes)))
     result += [
         error("launch-ended", f"{member.role} was given up, and the servers are done without it")
         for member in supervisor.left_out
@@ -267,12 +251,3 @@ def _failed(supervisor: Supervisor) -> DiagnosticError:
         for line in member.told.get("waiting", ())
     ]
     return DiagnosticError([*result[:-1], result[-1]._replace(notes=(*result[-1].notes, *map(Note, waiting)))])
-
-
-def _how(status: int) -> str:
-    return f" by {signal.Signals(-status).name}" if status < 0 else f" with status {status}"
-
-
-def _end_of_log(member: Member) -> list[str]:
-    words = member.last_words()
-    return words.splitlines()

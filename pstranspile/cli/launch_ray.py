@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.cli.blas import VARIABLES
-from pstranspile.cli.common import load_verified, read_job, uses_fluid_arithmetic
+from pstranspile.cli.common import check_checkpoints, load_compiled, uses_fluid_arithmetic
 from pstranspile.cli.feed import read_feed
 from pstranspile.cli.launch_view import View
-from pstranspile.cli.report import quoting, report
+from pstranspile.cli.report import report
 
 if TYPE_CHECKING:
     from pstranspile.compile import Compiled
@@ -43,8 +43,7 @@ def launch_on_ray(parser: argparse.ArgumentParser, options: argparse.Namespace) 
     for name, usual in _OF_PROCESSES.items():
         if getattr(options, name) != usual:
             parser.error(f"--{name.replace('_', '-')} is for processes on this host, not for machines on Ray")
-    if options.checkpoint_every and not options.checkpoint:
-        parser.error("--checkpoint-every needs --checkpoint, which says where to")
+    check_checkpoints(parser, options)
     if os.path.isdir(options.input):
         parser.error("machines on Ray need the program and the job's options in place of a folder")
     trainers = _range(parser, options)
@@ -52,17 +51,12 @@ def launch_on_ray(parser: argparse.ArgumentParser, options: argparse.Namespace) 
     if options.save:
         require_writable(options.save)
     as_fluid = uses_fluid_arithmetic(options)
-    job = read_job(options)
-    module = load_verified(options, job)
-    from pstranspile.compile import compile
-
-    with quoting(module.source):
-        compiled = compile(module, job)
-    report(compiled.warnings, [module.source])
+    compiled = load_compiled(options)
     feeds = read_feed(options)
     view = View({}, (), options.steps or 1)
     from pstranspile.data.source import Data
     from pstranspile.ray import launch
+    from pstranspile.run.files import initial_values
 
     try:
         done = launch(
@@ -70,7 +64,7 @@ def launch_on_ray(parser: argparse.ArgumentParser, options: argparse.Namespace) 
             feeds,
             steps=options.steps,
             fetch=_fetches(options, compiled),
-            init=_initial(options, compiled),
+            init=initial_values(options.init, compiled.source.main, compiled.source.startup),
             seed=_seed(options),
             address=address,
             cpus=options.cpus or 1.0,
@@ -88,10 +82,9 @@ def launch_on_ray(parser: argparse.ArgumentParser, options: argparse.Namespace) 
         view.end()
         report(feeds.warnings() if isinstance(feeds, Data) else ())
     if options.save:
-        from pstranspile.interop.outputs import write_output
-        from pstranspile.run.files import npz_bytes
+        from pstranspile.run.files import write_arrays
 
-        write_output(options.save, npz_bytes(done.arrays()))
+        write_arrays(options.save, done.arrays())
     return 0
 
 
@@ -120,14 +113,6 @@ def _fetches(options: argparse.Namespace, job: Compiled) -> Sequence[str]:
     from pstranspile.cli.turns import loss_names
 
     return options.fetch or list(loss_names(job.trainer(0).main))
-
-
-def _initial(options: argparse.Namespace, job: Compiled) -> Mapping[str, Any]:
-    from pstranspile.run.files import initial_values, read_initial
-
-    main = job.source.main
-    arrays = read_initial(options.init, main) if options.init else {}
-    return initial_values(main, arrays, options.init or "", job.source.startup)
 
 
 def _seed(options: argparse.Namespace) -> int | None:

@@ -7,10 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from pstranspile.cli.progress import Lines, Progress, is_terminal
-from pstranspile.net.shown import Shown, together, told
-
-MOST_SHOWN = 8
-"""Trainers whose numbers are shown one by one."""
+from pstranspile.net.shown import Shown, told
 
 
 class Watched(Protocol):
@@ -53,10 +50,7 @@ class View:
         if step <= self._last:
             return
         self._last = step
-        if len(by_trainer) > MOST_SHOWN:
-            names = dict.fromkeys(name for values in by_trainer.values() for name in values)
-            by_trainer = {"": {n: together(v[n] for v in by_trainer.values() if n in v) for n in names}}
-        self._progress.step(step, dict(sorted(by_trainer.items())))
+        self._progress.step(step, by_trainer)
 
     def look(self) -> None:
         """Draws the table."""

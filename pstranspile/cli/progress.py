@@ -10,10 +10,13 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import TextIO
 
-from pstranspile.net.shown import Shown, numbers_first, told
+from pstranspile.net.shown import Shown, numbers_first, together, told
 
 OFTEN = 0.05
 """Seconds between two pictures on a terminal."""
+
+MOST_SHOWN = 8
+"""Trainers whose numbers are shown one by one; of more, the smallest, the mean and the largest are shown."""
 
 PATIENCE = 0.5
 """Seconds before a command that prints its result at the end says what it is doing."""
@@ -103,6 +106,10 @@ class Progress:
 
     def step(self, number: int, fetched: Mapping[str, Mapping[str, Shown]]) -> None:
         """Step `number`, counted from 1, has given these values."""
+        if len(fetched) > MOST_SHOWN:
+            names = dict.fromkeys(name for values in fetched.values() for name in values)
+            fetched = {"": {name: together(v[name] for v in fetched.values() if name in v) for name in names}}
+        fetched = dict(sorted(fetched.items()))
         head = f"step {number}/{self._steps}"
         line = "  ".join([head, *(told(values, f"{who} " if who else "") for who, values in fetched.items())]).rstrip()
         if self._lines is None:

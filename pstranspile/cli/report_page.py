@@ -7,15 +7,14 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from pstranspile.cli.common import add_input, add_job, load_input, make_parser, read_job, verified
+from pstranspile.cli.common import add_input, add_job, load_compiled, make_parser
 from pstranspile.cli.numbers import number, whole
-from pstranspile.cli.report import quoting, report
+from pstranspile.cli.report import quoting
 from pstranspile.cli.turns import TURNS_HELP
 from pstranspile.ir.expect import MOST_CHECKED
 
 if TYPE_CHECKING:
     from pstranspile.compile import Compiled
-    from pstranspile.explain import ExplainedJob
     from pstranspile.ir.model import Module
 
 DESCRIPTION = """\
@@ -90,22 +89,16 @@ def _title(path: str) -> str:
 
 def _of_program(options: argparse.Namespace) -> dict[str, Any]:
     """The data of a program compiled for a job, with a run if one is asked for. Raises DiagnosticError or Reported."""
-    module = load_input(options.input, options.startup, options.meta)
-    job = read_job(options)
-    module = verified(module, options, job)
-    from pstranspile.compile import compile
+    compiled = load_compiled(options)
     from pstranspile.explain import of_compiled
     from pstranspile.report.data import report_data
 
-    with quoting(module.source):
-        compiled = compile(module, job)
-    report(compiled.warnings, [module.source])
-    explained: ExplainedJob = of_compiled(compiled)
+    module = compiled.source
     running, checked = None, None
     if any(getattr(options, name) for name in _RUN):
         with quoting(module.source):
             running, checked = _run(compiled, module, options)
-    return report_data(explained, _title(options.input), module, running, checked)
+    return report_data(of_compiled(compiled), _title(options.input), module, running, checked)
 
 
 def _run(

@@ -17,6 +17,7 @@ from pstranspile.cli.common import (
     add_input,
     add_job,
     add_shares,
+    check_checkpoints,
     load_verified,
     make_parser,
     read_job,
@@ -59,8 +60,7 @@ def run(arguments: Sequence[str]) -> int:
     refuse_empty(parser, options, "feed", "init", "faults", "replay", "save", "plot", "chart", "checkpoint", "resume")
     check_feed(parser, options)
     kind = _picture_kind(parser, options.plot)
-    if options.checkpoint_every and not options.checkpoint:
-        parser.error("--checkpoint-every needs --checkpoint, which says where to")
+    check_checkpoints(parser, options)
     check_pictures(parser, options)
     given = [name for name in _NOT_REPLAYED if getattr(options, name) not in (None, False)]
     if options.replay and given:
@@ -292,13 +292,12 @@ def _save(
     curves: Mapping[str, Curve],
     title: str,
 ) -> None:
-    from pstranspile.interop.outputs import write_output
-
     if options.save:
-        from pstranspile.run.files import npz_bytes
+        from pstranspile.run.files import write_arrays
 
-        write_output(options.save, npz_bytes(arrays()))
+        write_arrays(options.save, arrays())
     if options.plot:
+        from pstranspile.interop.outputs import write_output
         from pstranspile.run.plot import plot_bytes
 
         write_output(options.plot, plot_bytes(curves, kind, title))

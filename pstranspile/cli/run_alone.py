@@ -89,10 +89,9 @@ class Session:
 
     def start(self) -> None:
         """Runs the startup program, then sets what `--init` gives, or what the checkpoint holds."""
-        from pstranspile.run.files import initial_values, read_initial
+        from pstranspile.run.files import initial_values
 
-        arrays = read_initial(self.options.init, self.program) if self.options.init else {}
-        values = initial_values(self.program, arrays, self.options.init or "", self.module.startup)
+        values = initial_values(self.options.init, self.program, self.module.startup)
         if self.module.startup is not None:
             self._run(self.module.startup, {}, ())
         for name, value in values.items():

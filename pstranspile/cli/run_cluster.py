@@ -11,7 +11,7 @@ from pstranspile.cli.cluster_pictures import require_chart_steps, show_pictures,
 from pstranspile.cli.feed import read_feed
 from pstranspile.cli.progress import Progress
 from pstranspile.ir.model import MAIN
-from pstranspile.net.shown import Shown, shown, together
+from pstranspile.net.shown import Shown, shown
 
 if TYPE_CHECKING:
     from pstranspile.checkpoint.running import CheckpointedRun
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from pstranspile.run.plot import Curve
     from pstranspile.run.row_source import RowSource
     from pstranspile.run.turns import Turns
-
-MOST_SHOWN = 8
-"""Trainers whose numbers are shown one by one; of more, the smallest, the mean and the largest are shown."""
 
 
 class ClusterProgress:
@@ -51,15 +48,7 @@ class ClusterProgress:
     def _show(self) -> None:
         by_trainer = self._waiting.pop(self._shown)
         self._shown += 1
-        self._progress.step(self._shown, self._grouped(by_trainer))
-
-    def _grouped(self, by_trainer: Mapping[str, Mapping[str, Shown]]) -> dict[str, Mapping[str, Shown]]:
-        """What each trainer has fetched; of many trainers, the smallest, the mean and the largest."""
-        if len(by_trainer) <= MOST_SHOWN:
-            return dict(sorted(by_trainer.items()))
-        names = dict.fromkeys(name for values in by_trainer.values() for name in values)
-        result = {name: together(values[name] for values in by_trainer.values() if name in values) for name in names}
-        return {"": result}
+        self._progress.step(self._shown, by_trainer)
 
     def end(self) -> None:
         """Shows what is left (of steps that not all trainers did), and leaves the line."""
@@ -129,16 +118,6 @@ def _steps(
     return feeds_of(feeds, [Planned(programs, turns)] * trainers)[1] or 1
 
 
-def _initial(module: Module, turns: Turns | None, options: argparse.Namespace) -> Mapping[str, Any]:
-    """What `--init` sets. Raises DiagnosticError."""
-    from pstranspile.run.files import initial_values, read_initial
-    from pstranspile.run.turns import step_programs, union_of
-
-    declaring = module.main if turns is None else union_of(step_programs(module).values())
-    arrays = read_initial(options.init, declaring) if options.init else {}
-    return initial_values(declaring, arrays, options.init or "", module.startup)
-
-
 def _checkpointed(result: Compiled, options: argparse.Namespace) -> CheckpointedRun | None:
     """The run that `--checkpoint` and `--resume` ask for, None without them. Raises DiagnosticError."""
     if not options.checkpoint and not options.resume:
@@ -169,11 +148,14 @@ def run_cluster(
     from pstranspile.run.cluster.pictures.recorder import Recorder
     from pstranspile.run.cluster.record import RecordedScheduler, read_record, replay
     from pstranspile.run.cluster.simulate import simulate
+    from pstranspile.run.files import initial_values
+    from pstranspile.run.turns import step_programs, union_of
 
     result = compile(module, job)
     report(result.warnings)
     feeds: Mapping[str, Any] | RowSource = read_feed(options) or {}
-    init = _initial(module, turns, options)
+    declaring = module.main if turns is None else union_of(step_programs(module).values())
+    init = initial_values(options.init, declaring, module.startup)
     steps = _steps(module, result.plan.trainers, turns, options, feeds)
     kept = _checkpointed(result, options)
     record = read_record(options.replay) if options.replay else None

@@ -182,12 +182,12 @@ def _play(
     credentials: Credentials | None,
 ) -> int:
     from pstranspile.data.source import Data
-    from pstranspile.interop.outputs import require_writable, write_output
+    from pstranspile.interop.outputs import require_writable
     from pstranspile.net.outcome import trainer_arrays
     from pstranspile.net.play import is_server, play
     from pstranspile.net.process import Place
     from pstranspile.net.terms import Refused, Terms
-    from pstranspile.run.files import npz_bytes
+    from pstranspile.run.files import write_arrays
 
     place = Place(
         addresses,
@@ -218,7 +218,7 @@ def _play(
         return 1
     if options.save:
         trainer = next(trainer for trainer in cluster.trainers if trainer.name == role)
-        write_output(options.save, npz_bytes(trainer_arrays(trainer)))
+        write_arrays(options.save, trainer_arrays(trainer))
     return 0
 
 
@@ -232,10 +232,9 @@ def fetches_of(given: Sequence[str], folder: JobFolder) -> list[str]:
 
 def _cluster(options: argparse.Namespace, folder: JobFolder) -> Cluster:
     """The machines, none of which has begun."""
-    from pstranspile.run.files import initial_values, read_initial
+    from pstranspile.run.files import initial_values
 
     first = next(role for name, role in folder.roles.items() if name.startswith("trainer"))
-    arrays = read_initial(options.init, first.main) if options.init else {}
-    init = initial_values(first.main, arrays, options.init or "", first.startup)
+    init = initial_values(options.init, first.main, first.startup)
     cluster: Cluster = folder.cluster(fetch=fetches_of(options.fetch, folder), seed=options.seed, init=init)
     return cluster

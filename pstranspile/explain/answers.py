@@ -21,7 +21,10 @@ class Source(NamedTuple):
 
 
 class Link(NamedTuple):
-    """An op on the other side: what it does there, where it is, and its text."""
+    """An op that has to do with another op or with a variable: how, where it is, and its text.
+
+    Of a variable it is one that `reads` or `writes` it.
+    """
 
     relation: str
     place: Place
@@ -66,14 +69,6 @@ class HeldPart(NamedTuple):
     why: str
 
 
-class Use(NamedTuple):
-    """An op that `reads` or `writes` a variable."""
-
-    relation: str
-    place: Place
-    text: str
-
-
 class VariableAnswer(NamedTuple):
     """What a variable is, where it lies, and who uses it.
 
@@ -87,7 +82,7 @@ class VariableAnswer(NamedTuple):
     parts: tuple[HeldPart, ...]
     why_cut: str
     declared: tuple[tuple[str, str], ...]
-    uses: tuple[Use, ...]
+    uses: tuple[Link, ...]
 
 
 class Listed(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from pstranspile.explain.answers import Noted
+from pstranspile.explain.place import rule_of
 from pstranspile.ir.attributes import AttrValue, BlockRef, BlockRefs
 from pstranspile.ir.frozen import EMPTY
 from pstranspile.ir.model import Op
@@ -90,7 +91,7 @@ BY_RULE: dict[tuple[str, str], str] = {
 
 def notes_of(op: Op) -> tuple[Noted, ...]:
     """The attributes of an op that a rule made, with what they say, in order of their names."""
-    rule = op.origin.rule if op.origin else ""
+    rule = rule_of(op)
     if not rule:
         return ()
     notes: list[Noted] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pstranspile.explain.answers import Listed, Overview
 from pstranspile.explain.job import ExplainedJob, line_of
 from pstranspile.explain.op import source_of
+from pstranspile.explain.place import rule_of
 
 
 def explain_job(job: ExplainedJob) -> Overview:
@@ -14,8 +15,7 @@ def explain_job(job: ExplainedJob) -> Overview:
     for machine in job.machines:
         counts: dict[tuple[str, str], int] = {}
         for place in job.places(machine):
-            origin = job.op(place).origin
-            key = (place.program, origin.rule if origin else "")
+            key = (place.program, rule_of(job.op(place)))
             counts[key] = counts.get(key, 0) + 1
         what = f"server at {endpoints[machine]}" if machine in endpoints else "trainer"
         machines.append((machine, what, tuple((*key, count) for key, count in counts.items())))
@@ -27,9 +27,9 @@ def explain_role(job: ExplainedJob, machine: str) -> Overview:
     """The counts of one machine, and its ops that rules made, one by one. Raises Unknown."""
     name = job.machine(machine)
     listed = [
-        Listed(place, op.origin.rule, source_of(job, op.origin), line_of(op))
+        Listed(place, rule_of(op), source_of(job, op.origin), line_of(op))
         for place in job.places(name)
-        if (op := job.op(place)).origin is not None and op.origin.rule
+        if rule_of(op := job.op(place))
     ]
     overview = explain_job(job)
     return overview._replace(machines=tuple(m for m in overview.machines if m[0] == name), listed=tuple(listed))

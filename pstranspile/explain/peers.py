@@ -19,7 +19,7 @@ from pstranspile.emit.rules import (
 from pstranspile.explain.answers import Link
 from pstranspile.explain.job import ExplainedJob, line_of
 from pstranspile.explain.messages import BARRIERS, Key, blocks_named, fetched_by, looked_up_by, sent_by
-from pstranspile.explain.place import Place
+from pstranspile.explain.place import Place, rule_of
 from pstranspile.explain.placement import rows_of
 from pstranspile.ir.model import MAIN, STARTUP, Op, Origin
 from pstranspile.ops.attributes import strings_attr
@@ -89,7 +89,7 @@ class Peers:
     # Trainers.
 
     def _send(self, place: Place, op: Op) -> Iterator[Peer]:
-        rule = op.origin.rule if op.origin else ""
+        rule = rule_of(op)
         if rule in (TELL_ROWS, TELL_STEP):
             yield from (("then its communicator sends changes for", there) for there in self._added)
         elif rule == BEGIN_EXCHANGE:
@@ -245,7 +245,7 @@ class Peers:
                 yield from (
                     (f"rows of %{name} are looked up by", t) for t in self.messages.looked_up.get((endpoint, name), ())
                 )
-        rule = op.origin.rule if op.origin else ""
+        rule = rule_of(op)
         if rule == MERGE:
             yield from (("the mean goes into", there) for there in self._updates(place.machine, place.block))
         if rule in (COMPENSATE, FILL_BACKUP):
@@ -267,11 +267,7 @@ class Peers:
     @cached_property
     def _added(self) -> list[Place]:
         """The ops of servers that add changes."""
-        return [p for places in self._alike.values() for p in places if self._rule(p) == ADD_CHANGE]
-
-    def _rule(self, place: Place) -> str:
-        origin = self.job.op(place).origin
-        return origin.rule if origin else ""
+        return [p for places in self._alike.values() for p in places if rule_of(self.job.op(p)) == ADD_CHANGE]
 
     def _same(self, place: Place, op: Op, rule: str) -> Iterator[Peer]:
         """The ops of other servers that were made from the same source op by the same rule."""

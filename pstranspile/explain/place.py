@@ -21,6 +21,11 @@ class Place(NamedTuple):
         return f"{self.machine} @{self.program}^{self.block}#{self.number}"
 
 
+def rule_of(op: Op) -> str:
+    """The rule that made an op; empty for an op of the source."""
+    return op.origin.rule if op.origin else ""
+
+
 def ops_of(machine: str, programs: Mapping[str, Program]) -> Iterator[tuple[Place, Op]]:
     """Every op of a machine with its place, program by program."""
     for name, program in programs.items():

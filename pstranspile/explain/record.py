@@ -168,12 +168,11 @@ def read_record(plan: Mapping[str, Any]) -> Record | None:
     """
     if not all(key in plan for key in ("settings", "source_ops", "origins")):
         return None
-    source = {
-        (_text(row["program"]), count_of(row["block"])): SourceBlock(
-            _text(row["file"]), count_of(row["line"]), tuple(_lines(row["lines"])), _texts(row["texts"])
-        )
-        for row in plan["source_ops"]
-    }
+    source: dict[tuple[str, int], SourceBlock] = {}
+    for row in plan["source_ops"]:
+        texts = {_text(number): _text(text) for number, text in row["texts"].items()}
+        block = SourceBlock(_text(row["file"]), count_of(row["line"]), tuple(_lines(row["lines"])), texts)
+        source[_text(row["program"]), count_of(row["block"])] = block
     runs: dict[tuple[str, str, int], list[Run]] = {}
     for row in plan["origins"]:
         made = [_checked(run) for run in row["ops"]]
@@ -197,10 +196,6 @@ def count_of(value: object) -> int:
 
 _MOST = 2**53
 """The largest number that a record is believed to give."""
-
-
-def _texts(texts: Mapping[str, object]) -> dict[str, str]:
-    return {_text(number): _text(text) for number, text in texts.items()}
 
 
 def _settings(given: Mapping[str, Any]) -> Settings:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, cast
 
-from pstranspile.explain.answers import Answer, HeldPart, Link, OpAnswer, Overview, Source, Use, VariableAnswer
+from pstranspile.explain.answers import Answer, HeldPart, Link, OpAnswer, Overview, Source, VariableAnswer
 from pstranspile.explain.place import Place
 
 SHOWN = 8
@@ -56,18 +56,21 @@ def _source(source: Source) -> str:
 
 def _links(links: Sequence[Link]) -> Iterator[list[str]]:
     """Each pair on two lines; the same op on several machines once."""
-    for (relation, text, *_), places in _alike((link.relation, link.text, link.place) for link in links):
-        yield [f"    {relation} {_places(places)}", f"        {text}"]
+    for (relation, text), places in _alike((link.relation, link.text, link.place) for link in links):
+        yield [f"    {_USED.get(relation, relation)} {_places(places)}", f"        {text}"]
 
 
-def _alike(rows: Iterable[tuple[str, str, Place]]) -> Iterator[tuple[tuple[str, ...], list[Place]]]:
+_USED = {"writes": "written by", "reads": "read by"}
+"""What ops do to a variable, told of the variable."""
+
+
+def _alike(rows: Iterable[tuple[str, str, Place]]) -> Iterable[tuple[tuple[str, str], list[Place]]]:
     """Rows that differ in nothing but the machine, together."""
     result: dict[tuple[Any, ...], tuple[tuple[str, str], list[Place]]] = {}
     for relation, text, place in rows:
         key = (relation, place.program, place.block, place.number, place.machine.partition("_")[0])
         result.setdefault(key, ((relation, text), []))[1].append(place)
-    for (relation, text), places in result.values():
-        yield (relation, text), places
+    return result.values()
 
 
 def _places(places: Sequence[Place]) -> str:
@@ -112,7 +115,7 @@ def _variable(answer: VariableAnswer, full: bool) -> Iterator[str]:
     if answer.uses:
         yield ""
         yield "used"
-        yield from _shortened(_uses(answer.uses), full)
+        yield from _shortened(_links(answer.uses), full)
 
 
 def _place_named(text: str) -> Place:
@@ -133,12 +136,6 @@ def _part(part: HeldPart) -> Iterator[str]:
         f"at {part.endpoint}{machine}"
     )
     yield f"        {part.why}"
-
-
-def _uses(uses: Sequence[Use]) -> Iterator[list[str]]:
-    for (relation, text, *_), places in _alike((use.relation, use.text, use.place) for use in uses):
-        verb = {"writes": "written by", "reads": "read by"}[relation]
-        yield [f"    {verb} {_places(places)}", f"        {text}"]
 
 
 def _overview(answer: Overview) -> Iterator[str]:

@@ -7,10 +7,10 @@ from math import prod
 from typing import Any
 
 from pstranspile.emit.rules import FILL_BACKUP, FIRST_SNAPSHOT, SEND_COUNTER
-from pstranspile.explain.answers import HeldPart, Use, VariableAnswer
+from pstranspile.explain.answers import HeldPart, Link, VariableAnswer
 from pstranspile.explain.job import ExplainedJob, Unknown, line_of, near_variables
 from pstranspile.explain.messages import Messages, blocks_named
-from pstranspile.explain.place import Place
+from pstranspile.explain.place import Place, rule_of
 from pstranspile.explain.placement import PARAMETERS, rows_held, rows_of, why_cut, why_there
 from pstranspile.ir.model import Var
 from pstranspile.ir.roles import OpRole
@@ -122,7 +122,9 @@ def _about(
         yield "A trainer's backup: the parameter as it fetched it last, to compensate its delay by."
     if FIRST_SNAPSHOT in rules:
         yield "A snapshot: the parameter as all trainers had it when the step began."
-    if any(_rule(job, place) == SEND_COUNTER for key, at in messages.sent.items() if key[1] == name for place in at):
+    if any(
+        rule_of(job.op(place)) == SEND_COUNTER for key, at in messages.sent.items() if key[1] == name for place in at
+    ):
         yield "A trainer's own count of its steps."
     if not rows and not gradient and not orders and job.servers:
         yield from _about_place(job, name)
@@ -170,11 +172,6 @@ def _writers(job: ExplainedJob, name: str) -> tuple[set[str], set[str]]:
     return {op.type for op in ops}, {op.origin.rule for op in ops if op.origin}
 
 
-def _rule(job: ExplainedJob, place: Place) -> str:
-    origin = job.op(place).origin
-    return origin.rule if origin else ""
-
-
 def _dims(shape: list[int]) -> str:
     count = prod(shape)
     dims = f"{' x '.join(map(str, shape))} = {count}" if len(shape) > 1 else str(count)
@@ -197,10 +194,10 @@ def _held(job: ExplainedJob, row: dict[str, Any]) -> HeldPart:
     )
 
 
-def _uses(job: ExplainedJob, name: str, machines: list[str]) -> Iterator[Use]:
+def _uses(job: ExplainedJob, name: str, machines: list[str]) -> Iterator[Link]:
     for machine in machines:
         uses = job.uses[machine]
         for relation, result in (("writes", uses.written(name)), ("reads", uses.read(name))):
             for used in result:
                 place = Place(machine, *used)
-                yield Use(relation, place, line_of(job.op(place)))
+                yield Link(relation, place, line_of(job.op(place)))

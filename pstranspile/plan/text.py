@@ -79,17 +79,7 @@ def plan_json(plan: Plan, source: str, distributed_vars: Iterable[DistributedVar
         "trainers": plan.trainers,
         "distributed_lookup_table": plan.distributed_lookup_table,
         "distributed_vars": [
-            {
-                "origin": v.origin,
-                "origin_shape": list(v.origin_shape),
-                "slice": v.slice,
-                "slice_shape": list(v.slice_shape),
-                "is_slice": v.is_slice,
-                "block_id": v.block_id,
-                "offset": v.offset,
-                "endpoint": v.endpoint,
-                "vtype": v.vtype,
-            }
+            {**v._asdict(), "origin_shape": list(v.origin_shape), "slice_shape": list(v.slice_shape)}
             for v in distributed_vars
         ],
         "groups": [list(group.parameters) for group in plan.groups],

@@ -27,13 +27,10 @@ def started_apart(made: Compiled, workload: Workload) -> Compiled:
     roles: dict[str, Role] = {}
     for number in range(0 if made.plan.pservers else 1, made.plan.trainers):
         role, startup = made.trainer(number), sound.trainer(number).startup
-        given = trained if plays_executor(startup) else trained & _taken_over(startup)
+        taken = {name for op in startup.main_block.ops if op.type in TAKING_OVER for name in op.output_names}
+        given = trained if plays_executor(startup) else trained & taken
         roles[role.name] = role._replace(startup=_apart(role.startup, given))
     return made.with_roles({**made.roles(), **roles})
-
-
-def _taken_over(startup: Program) -> set[str]:
-    return {name for op in startup.main_block.ops if op.type in TAKING_OVER for name in op.output_names}
 
 
 def _apart(startup: Program, names: Set[str]) -> Program:

@@ -82,7 +82,7 @@ class Uses:
         """Variable -> the variable that has the same numbers, as a cast or a reshape gives them."""
         for var in inputs:
             self._input(var)
-        self._block(0)
+        self.run_block(0)
         whole: dict[tuple[Term, int], Term] = {}
         for (term, cut), short in self.shorter.items():  # what is as long when shortened is as long
             self.equations.equate(whole.setdefault((self.equations.resolved(short), cut), term), term)
@@ -116,7 +116,8 @@ class Uses:
         lod = self.equations.fresh_lod(rows=dims[0]) if var.tensor.lod_level == 1 and dims else None
         self.inputs[var.name] = self.known[var.name] = Known(dims, lod)
 
-    def _block(self, index: int) -> None:
+    def run_block(self, index: int) -> None:
+        """Goes through the ops of a block."""
         for op in self.program.blocks[index].ops:
             if (op.role is not None and op.role & (OpRole.BACKWARD | OpRole.OPTIMIZE)) or op.type in FEEDING:
                 continue
@@ -243,10 +244,6 @@ class Uses:
         """The block that an op runs."""
         result = next((int(value) for value in op.attrs.values() if type(value) is BlockRef), 0)
         return result if 0 < result < len(self.program.blocks) else None
-
-    def run_block(self, index: int) -> None:
-        """Goes through the ops of a block."""
-        self._block(index)
 
     def strings(self, op: Op, name: str) -> tuple[str, ...]:
         """An attribute that lists names."""

@@ -72,10 +72,6 @@ Tell: TypeAlias = "Callable[[str, int, int], object]"
 """Is told what is being done, how much of it is done, and of how much."""
 
 
-def _tell_nobody(what: str, done: int, of: int) -> None:
-    return None
-
-
 class Workload:
     """The steps of a check. `text` says which program each runs (`main*5,generator`), None for always @main.
 
@@ -86,7 +82,7 @@ class Workload:
         self, module: Module, text: str | None, steps: int, tell: Tell | None = None, shares: Weighing = "equal"
     ):
         self.text = text or ""
-        self.tell: Tell = tell or _tell_nobody
+        self.tell: Tell = tell or (lambda _what, _done, _of: None)
         self.steps = steps
         self.shares: Weighing = shares
         """How much the shares of a batch count."""

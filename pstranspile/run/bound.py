@@ -98,7 +98,7 @@ def bind(op: Op) -> BoundOp:
     inputs: Mapping[str, Slot] = schema.inputs if schema else EMPTY
     outputs: Mapping[str, Slot] = schema.outputs if schema else EMPTY
     may_lack = schema.may_lack if schema else frozenset[str]()
-    slots = {_identifier(slot): slot for slot in (*inputs, *op.inputs)}
+    slots = {slot.replace("@", "_"): slot for slot in (*inputs, *op.inputs)}
     arguments = tuple(_argument(op, slots, name, inputs, may_lack) for name in _parameters(run))
     for argument in arguments:
         slot = inputs.get(argument.slot)
@@ -134,10 +134,6 @@ def _argument(
         return Argument(name, (), False)
     slot = slots.get(name, name)
     return Argument(slot, op.inputs.get(slot, ()), slot in inputs and inputs[slot].duplicable, slot in may_lack)
-
-
-def _identifier(slot: str) -> str:
-    return slot.replace("@", "_")
 
 
 def _parameters(run: Run) -> Sequence[str]:

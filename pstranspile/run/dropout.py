@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import Block, Module, Op
+from pstranspile.ir.model import Block, Module
 
 _RATE = "dropout_prob"
 
@@ -20,9 +20,9 @@ def without_dropout(module: Module) -> Module:
 
 
 def _kept_all(block: Block) -> Block:
-    ops = tuple(_rate_zero(op) if _RATE in op.attrs or op.type == "dropout" else op for op in block.ops)
-    return block._replace(ops=ops)
-
-
-def _rate_zero(op: Op) -> Op:
-    return op._replace(attrs=FrozenMap({**op.attrs, _RATE: 0.0}))
+    return block._replace(
+        ops=tuple(
+            op._replace(attrs=FrozenMap({**op.attrs, _RATE: 0.0})) if _RATE in op.attrs or op.type == "dropout" else op
+            for op in block.ops
+        )
+    )

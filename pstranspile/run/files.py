@@ -110,6 +110,31 @@ def _require_sizes(file: str, archive: zipfile.ZipFile) -> None:
             raise _refuse(file, f"the array {name} says that it has {claimed} bytes; the file holds {member.file_size}")
 
 
+def initial_values(path: str | None, program: Program, startup: Program | None = None) -> dict[str, Any]:
+    """The persistable variables that a run is told to start from; none without a path. Raises DiagnosticError for what
+    can't be read, and for every variable that doesn't fit.
+
+    One that `startup` declares with other dims (as Fluid does with counters of `auc`) may have those.
+    """
+    arrays = read_initial(path, program) if path else {}
+    made: Mapping[str, Var] = startup.main_block.vars if startup is not None else EMPTY
+    variables = {name: var for name, var in program.main_block.vars.items() if var.persistable}
+    findings: list[Diagnostic] = []
+    for name, array in arrays.items():
+        message = ""
+        if name not in variables:
+            message = f"the program declares no persistable variable {name}{near(name, variables)}"
+        elif problem := mismatch(variables[name], array):
+            if name in made and made[name].persistable and not mismatch(made[name], array):
+                continue
+            reason = problem.replace("is fed", "the file holds")
+            message = f"{name} is declared {declared(variables[name])}, but {reason}"
+        findings += [_problem(path or "", message)] if message else []
+    if findings:
+        raise DiagnosticError(findings)
+    return arrays
+
+
 def read_initial(path: str | os.PathLike[str], program: Program) -> dict[str, Any]:
     """Values to start from, by variable: the arrays of an `.npz` file, or what `save_persistables` of Fluid wrote.
 
@@ -148,33 +173,10 @@ def _array(file: str, archive: Mapping[str, Any], name: str) -> Any:
         raise _refuse(file, f"the array {name} can't be read, {held}") from None
 
 
-def initial_values(
-    program: Program, arrays: Mapping[str, Any], file: str, startup: Program | None = None
-) -> dict[str, Any]:
-    """The arrays for persistable variables. Raises DiagnosticError for every one that doesn't fit.
+def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None:
+    """Writes an `.npz` file; the same arrays give the same bytes. Raises DiagnosticError."""
+    from pstranspile.interop.outputs import write_output
 
-    One that `startup` declares with other dims (as Fluid does with counters of `auc`) may have those.
-    """
-    made: Mapping[str, Var] = startup.main_block.vars if startup is not None else EMPTY
-    variables = {name: var for name, var in program.main_block.vars.items() if var.persistable}
-    findings: list[Diagnostic] = []
-    for name, array in arrays.items():
-        if name not in variables:
-            findings.append(
-                _problem(file, f"the program declares no persistable variable {name}{near(name, variables)}")
-            )
-        elif problem := mismatch(variables[name], array):
-            if name in made and made[name].persistable and not mismatch(made[name], array):
-                continue
-            reason = problem.replace("is fed", "the file holds")
-            findings.append(_problem(file, f"{name} is declared {declared(variables[name])}, but {reason}"))
-    if findings:
-        raise DiagnosticError(findings)
-    return dict(arrays)
-
-
-def npz_bytes(arrays: Mapping[str, Any]) -> bytes:
-    """An `.npz` file with these arrays; the same arrays give the same bytes."""
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
-    return buffer.getvalue()
+    write_output(path, buffer.getvalue())

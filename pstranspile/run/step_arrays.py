@@ -17,12 +17,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pstranspile.interop.outputs import write_output
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.expect import expect, path_of
 from pstranspile.kernels.context import Value
 from pstranspile.run.describe import describe
-from pstranspile.run.files import npz_bytes
+from pstranspile.run.files import write_arrays
 from pstranspile.values import LoDTensor, SelectedRows
 
 LENGTHS = "@LENS"
@@ -131,4 +130,4 @@ def save_feeds(path: str | os.PathLike[str], batches: Sequence[Mapping[str, Any]
     expect(batches, Sequence, "save_feeds", "a list of mappings, one for each step")
     for batch in batches:
         expect(batch, Mapping, "save_feeds", "a list of mappings, one for each step")
-    write_output(name, npz_bytes(feed_arrays(batches)))
+    write_arrays(name, feed_arrays(batches))

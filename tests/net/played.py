@@ -85,7 +85,7 @@ def play(
     if problems:
         raise problems[0]
     if record is not None:
-        write_record(str(record), options["seed"], steps, {role: Path(parts[role]).read_text() for role in parts})
+        write_record(str(record), options["seed"], steps, parts)
     return gathered(job.cluster(**options), played)
 
 

@@ -131,12 +131,13 @@ def _of_arrays(arrays: Mapping[str, Any], mains: Sequence[Program]) -> tuple[lis
         if slash and name not in known and variable_of(name, known_names) not in known_names:
             message = f"{name} is for {owner}, which is none of {count} trainers{near(name, known)}"
             raise DiagnosticError([error("cluster-feeds", message, place)])
-    own = [{name[len(p) :]: array for name, array in arrays.items() if name.startswith(p)} for p in _prefixes(count)]
+    prefixes = [f"trainer_{trainer}/" for trainer in range(count)]
+    own = [{name[len(p) :]: array for name, array in arrays.items() if name.startswith(p)} for p in prefixes]
     special = frozenset(variable_of(name, known_names) for mine in own for name in mine)
     common = {
         name: array
         for name, array in arrays.items()
-        if variable_of(name, known_names) not in special and not _is_own(name)
+        if variable_of(name, known_names) not in special and not (name.startswith("trainer_") and "/" in name)
     }
     whole = Feeds(mains[0], ArrayFile(common, file))
     feeds = [
@@ -163,14 +164,6 @@ def _of_arrays(arrays: Mapping[str, Any], mains: Sequence[Program]) -> tuple[lis
         return feed
 
     return [of(trainer) for trainer in range(count)], max(steps) if steps else None
-
-
-def _prefixes(trainers: int) -> list[str]:
-    return [f"trainer_{trainer}/" for trainer in range(trainers)]
-
-
-def _is_own(name: str) -> bool:
-    return name.startswith("trainer_") and "/" in name
 
 
 def _own_part(feeds: Sequence[Feeds], name: str, trainer: int, step: int) -> Part | None:

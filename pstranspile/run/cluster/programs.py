@@ -69,14 +69,11 @@ def _without_rounds(trainers: Sequence[Trainer], servers: Sequence[Server]) -> I
     synchronous = next((server for server in servers if server.mode == 0), None)
     names = dict.fromkeys(name for trainer in trainers for name in trainer.role.names)
     for name in names if synchronous is not None else ():
-        if not any(_reports(t.role.programs[name]) for t in trainers if name in t.role.programs):
+        programs = [trainer.role.programs[name] for trainer in trainers if name in trainer.role.programs]
+        if not any(op.type == "send_barrier" for program in programs for op in program.main_block.ops):
             message = (
                 f"@{name} updates nothing, so its steps are none to the servers, and a scenario of faults could not "
                 "say in which step something happens; leave it out"
             )
             assert synchronous is not None
             yield at_op("cluster-scenario", message, synchronous.op)
-
-
-def _reports(program: Program) -> bool:
-    return any(op.type == "send_barrier" for op in program.main_block.ops)

@@ -79,11 +79,11 @@ def line_of(turn: Turn) -> str:
     return json.dumps([turn.machine, turn.taken], separators=(",", ":")) + "\n"
 
 
-def write_record(path: str, seed: int | None, steps: int, lines: Mapping[str, str]) -> None:
-    """Writes a record of what each process has written. Raises DiagnosticError."""
+def write_record(path: str, seed: int | None, steps: int, files: Mapping[str, str]) -> None:
+    """Writes a record of the file that each process has written, if it has. Raises DiagnosticError."""
     parts = [json.dumps({"form": FORM, "seed": seed, "steps": steps}) + "\n"]
-    for process, text in lines.items():
-        parts += [json.dumps({"process": process}) + "\n", text]
+    for process, file in files.items():
+        parts += [json.dumps({"process": process}) + "\n", Path(file).read_text("utf-8") if Path(file).exists() else ""]
     write_output(path, "".join(parts).encode())
 
 

@@ -68,7 +68,7 @@ def _note_staleness(
 ) -> None:
     """Counts the gradients that a server took between answering a trainer and taking that trainer's next one."""
     if event.kind == SEND and event.target == server:
-        name = _without_trainer(event.variable, event.trainer)
+        name = event.variable.removesuffix(f".trainer_{event.trainer}")
         count = taken.get((server, name), 0)
         row.stalest = max(row.stalest, count - base.get((server, name, event.trainer), 0))
         taken[server, name] = count + 1
@@ -77,10 +77,6 @@ def _note_staleness(
         for (place, name), count in taken.items():
             if place == server:
                 base[server, name, event.trainer] = count
-
-
-def _without_trainer(variable: str, trainer: int) -> str:
-    return variable.removesuffix(f".trainer_{trainer}")
 
 
 def traffic_table(rows: list[Traffic]) -> str:
