@@ -28,7 +28,7 @@ from pstranspile.run.bound import BoundOp
 LARGEST = 1 << 15
 """Elements of the largest parameter that is taken: beyond, the arithmetic costs more than the calls."""
 
-_FEWEST = 3
+_FEWEST = 2
 
 _APART = 16
 """Parts begin at multiples of so many elements, as arrays of their own would."""

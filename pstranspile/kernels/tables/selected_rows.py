@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -80,15 +81,23 @@ def _merge_ids(
     return merged
 
 
+def _spans(sections: Sequence[int]) -> list[slice]:
+    """The rows of sections that lie one after the other."""
+    return [slice(start, end) for start, end in pairwise(accumulate(sections, initial=0))]
+
+
 @kernel("split_byref", lod="none")
 def _split_byref_values(op: Op) -> Run:
     sections, number = ints_attr(op, "sections"), int_attr(op, "num")
+    rows, spans = sum(sections), _spans(sections)
 
     def run(X: Array) -> list[Array]:
-        parts = sections or (len(X) // max(number, 1),) * number
-        if sum(parts) != len(X):
-            raise ValueError(f"X cannot be cut into {list(parts) or number} rows")
-        return [X[start:end] for start, end in pairwise(accumulate(parts, initial=0))]
+        if len(X) == rows and sections:
+            return [X[span] for span in spans]
+        parts = (len(X) // max(number, 1),) * number
+        if sections or sum(parts) != len(X):
+            raise ValueError(f"X cannot be cut into {list(sections or parts) or number} rows")
+        return [X[span] for span in _spans(parts)]
 
     return run
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -19,7 +20,7 @@ def cut(value: Value, sections: Sequence[int]) -> list[Value]:
     """
     if len(sections) == 1:
         return [value]
-    ends = np.cumsum((0, *sections))
+    ends, spans_of_rows = _spans(tuple(sections))
     if isinstance(value, SelectedRows):
         if len(value.rows) and int(value.rows.max()) >= ends[-1]:
             raise ValueError(f"there is no row {int(value.rows.max())} in sections of {list(sections)} rows")
@@ -29,7 +30,14 @@ def cut(value: Value, sections: Sequence[int]) -> list[Value]:
         return [SelectedRows(rows[a:b] - first, held[a:b], height) for (a, b), first, height in spans]
     if ends[-1] != len(value):
         raise ValueError(f"{len(value)} rows can't be cut into {list(sections)}")
-    return [value[start:end] for start, end in pairwise(ends)]
+    return [value[span] for span in spans_of_rows]
+
+
+@lru_cache(256)
+def _spans(sections: tuple[int, ...]) -> tuple[Array, tuple[slice, ...]]:
+    """Where sections of so many rows end, after a 0, and their rows."""
+    ends = np.cumsum((0, *sections))
+    return ends, tuple(slice(start, end) for start, end in pairwise(ends.tolist()))
 
 
 def join(parts: Sequence[Value]) -> Value:
