@@ -8,7 +8,7 @@ from typing import Any
 
 from pstranspile import autodiff
 from pstranspile.fluid.framework import default_main_program
-from pstranspile.fluid.program import Program
+from pstranspile.fluid.graph.program import Program
 
 
 class _Average:

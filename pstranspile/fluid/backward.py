@@ -6,8 +6,8 @@ from typing import Any
 
 from pstranspile import autodiff
 from pstranspile.fluid.communicating import warn_unused
+from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.missing import names_of_fluid, refused
-from pstranspile.fluid.variable import Variable
 
 
 def _names(given: Any) -> list[str] | None:

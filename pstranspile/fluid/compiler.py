@@ -6,8 +6,8 @@ from enum import IntEnum
 from typing import Any
 
 from pstranspile.fluid.communicating import warn_unused
+from pstranspile.fluid.graph.program import Program
 from pstranspile.fluid.missing import refused
-from pstranspile.fluid.program import Program
 
 
 class _Settings:

@@ -6,6 +6,7 @@ from typing import Any
 
 from pstranspile.fluid.executor import Scope as Scope
 from pstranspile.fluid.framework import is_compiled_with_cuda as is_compiled_with_cuda
+from pstranspile.fluid.graph.vartype import VarDesc as VarDesc
 from pstranspile.fluid.lod_tensor import LoDTensor as LoDTensor
 from pstranspile.fluid.lod_tensor import LoDTensorArray as LoDTensorArray
 from pstranspile.fluid.missing import names_of_fluid
@@ -14,7 +15,6 @@ from pstranspile.fluid.places import CUDAPinnedPlace as CUDAPinnedPlace
 from pstranspile.fluid.places import CUDAPlace as CUDAPlace
 from pstranspile.fluid.places import Place as Place
 from pstranspile.fluid.reader import EOFException as EOFException
-from pstranspile.fluid.vartype import VarDesc as VarDesc
 from pstranspile.ir.diagnostics import DiagnosticError as EnforceNotMet
 from pstranspile.ir.roles import OpRole as _Role
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from pstranspile.fluid.graph.program import DEFAULTS
+from pstranspile.fluid.graph.variable import Variable
+from pstranspile.fluid.graph.vartype import numpy_name
 from pstranspile.fluid.lod_tensor import LoDTensor
-from pstranspile.fluid.program import DEFAULTS
-from pstranspile.fluid.variable import Variable
-from pstranspile.fluid.vartype import numpy_name
 
 
 def convert_dtype(dtype: Any) -> str:

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from pstranspile.fluid.graph.variable import Variable
+from pstranspile.fluid.graph.vartype import numpy_name
 from pstranspile.fluid.lod_tensor import LoDTensor
 from pstranspile.fluid.missing import refused
-from pstranspile.fluid.variable import Variable
-from pstranspile.fluid.vartype import numpy_name
 
 Sample = list[list[str]]
 """The values of each variable, as the line of the sample has them."""

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 
 from pstranspile.fluid.framework import default_main_program
+from pstranspile.fluid.graph.operator import Operator
+from pstranspile.fluid.graph.plain import Fetched, several
+from pstranspile.fluid.graph.program import Program
+from pstranspile.fluid.graph.variable import Variable
+from pstranspile.fluid.graph.vartype import numpy_name
 from pstranspile.fluid.hooks import tell_run
 from pstranspile.fluid.lod_tensor import LoDTensor, from_core, to_core
 from pstranspile.fluid.missing import refused
-from pstranspile.fluid.operator import Operator
 from pstranspile.fluid.places import Place
-from pstranspile.fluid.plain import Fetched, several
-from pstranspile.fluid.program import Program
 from pstranspile.fluid.scope import Scope
-from pstranspile.fluid.variable import Variable
-from pstranspile.fluid.vartype import numpy_name
 from pstranspile.ir.model import Program as FrozenProgram
 from pstranspile.run import run
 from pstranspile.values import LoDTensor as CoreLoDTensor

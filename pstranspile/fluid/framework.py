@@ -6,15 +6,15 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
-from pstranspile.fluid import live
-from pstranspile.fluid.block import Block as Block
-from pstranspile.fluid.operator import Operator as Operator
+from pstranspile.fluid.graph import live
+from pstranspile.fluid.graph.block import Block as Block
+from pstranspile.fluid.graph.operator import Operator as Operator
+from pstranspile.fluid.graph.program import DEFAULTS
+from pstranspile.fluid.graph.program import Program as Program
+from pstranspile.fluid.graph.variable import Parameter as Parameter
+from pstranspile.fluid.graph.variable import Variable as Variable
+from pstranspile.fluid.graph.vartype import VarType, dtype_of, vartype_of
 from pstranspile.fluid.places import CPUPlace, CUDAPinnedPlace, CUDAPlace
-from pstranspile.fluid.program import DEFAULTS
-from pstranspile.fluid.program import Program as Program
-from pstranspile.fluid.variable import Parameter as Parameter
-from pstranspile.fluid.variable import Variable as Variable
-from pstranspile.fluid.vartype import VarType, dtype_of, vartype_of
 
 
 def default_main_program() -> Program:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from pstranspile.fluid.graph.vartype import dtype_of
 from pstranspile.fluid.layers.adapt import adapt, to_core, wrap
 from pstranspile.fluid.layers.io import declared
-from pstranspile.fluid.vartype import dtype_of
 from pstranspile.layers import basic, nn
 
 embedding = adapt(

@@ -14,6 +14,10 @@ import numpy as np
 from pstranspile.checkpoint.inference import MODEL, inference_program
 from pstranspile.fluid.executor import global_scope, plain_program
 from pstranspile.fluid.framework import default_main_program
+from pstranspile.fluid.graph.plain import several
+from pstranspile.fluid.graph.program import Program
+from pstranspile.fluid.graph.variable import Parameter, Variable
+from pstranspile.fluid.graph.vartype import VarType
 from pstranspile.fluid.missing import names_of_fluid, refused
 from pstranspile.fluid.paddle.batching import batch as batch
 from pstranspile.fluid.paddle.reader.decorator import buffered as buffered
@@ -24,12 +28,8 @@ from pstranspile.fluid.paddle.reader.decorator import firstn as firstn
 from pstranspile.fluid.paddle.reader.decorator import map_readers as map_readers
 from pstranspile.fluid.paddle.reader.decorator import shuffle as shuffle
 from pstranspile.fluid.paddle.reader.decorator import xmap_readers as xmap_readers
-from pstranspile.fluid.plain import several
-from pstranspile.fluid.program import Program
 from pstranspile.fluid.reader import DataLoader as DataLoader
 from pstranspile.fluid.reader import PyReader as PyReader
-from pstranspile.fluid.variable import Parameter, Variable
-from pstranspile.fluid.vartype import VarType
 from pstranspile.interop.variables import load_variables, save_variables
 from pstranspile.ir.model import Program as FrozenProgram
 

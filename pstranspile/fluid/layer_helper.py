@@ -6,12 +6,12 @@ from typing import Any
 
 from pstranspile.fluid import unique_name
 from pstranspile.fluid.framework import default_main_program, default_startup_program
+from pstranspile.fluid.graph.plain import several
+from pstranspile.fluid.graph.program import Program
+from pstranspile.fluid.graph.variable import Variable
+from pstranspile.fluid.graph.vartype import dtype_of
 from pstranspile.fluid.layers.adapt import to_core, wrap
 from pstranspile.fluid.param_attr import attr_of
-from pstranspile.fluid.plain import several
-from pstranspile.fluid.program import Program
-from pstranspile.fluid.variable import Variable
-from pstranspile.fluid.vartype import dtype_of
 from pstranspile.layers import basic, nn
 from pstranspile.layers.parameters import create_parameter
 

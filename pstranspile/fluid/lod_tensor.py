@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pstranspile.fluid.vartype import dtype_of, vartype_of
+from pstranspile.fluid.graph.vartype import dtype_of, vartype_of
 from pstranspile.values import LoDTensor as CoreLoDTensor
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from pstranspile.fluid import layers
+from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.layers.adapt import adapt
 from pstranspile.fluid.missing import names_of_fluid
-from pstranspile.fluid.plain import several
 from pstranspile.layers import sequence
 
 L: Any = layers

@@ -11,8 +11,8 @@ from pstranspile.fluid.averages import ExponentialMovingAverage as ExponentialMo
 from pstranspile.fluid.averages import ModelAverage as ModelAverage
 from pstranspile.fluid.backward import append_backward
 from pstranspile.fluid.framework import default_startup_program, program_guard
+from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.missing import names_of_fluid, refused
-from pstranspile.fluid.variable import Variable
 from pstranspile.layers.draft import Value
 
 Pairs = list[tuple[Any, Any]]

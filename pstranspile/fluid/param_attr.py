@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.missing import refused
-from pstranspile.fluid.plain import several
 from pstranspile.layers import parameters as core
 from pstranspile.layers.draft import Draft
 

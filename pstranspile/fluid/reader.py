@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from pstranspile.fluid.data_feeder import DataFeeder
+from pstranspile.fluid.graph.plain import several
+from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.lod_tensor import LoDTensor
-from pstranspile.fluid.plain import several
-from pstranspile.fluid.variable import Variable
 
 Batches = Callable[[], Any]
 """Gives the batches of an epoch, each a value for every variable."""

@@ -9,12 +9,12 @@ from typing import Any
 
 from pstranspile.fluid import unique_name
 from pstranspile.fluid.framework import default_main_program
-from pstranspile.fluid.live import LiveDraft
+from pstranspile.fluid.graph.live import LiveDraft
+from pstranspile.fluid.graph.plain import several
+from pstranspile.fluid.graph.variable import Variable, operand
+from pstranspile.fluid.graph.vartype import dtype_of
 from pstranspile.fluid.missing import NotHere
 from pstranspile.fluid.param_attr import core_attr
-from pstranspile.fluid.plain import several
-from pstranspile.fluid.variable import Variable, operand
-from pstranspile.fluid.vartype import dtype_of
 from pstranspile.ir.types import DType
 from pstranspile.layers.basic import layer_outputs
 from pstranspile.layers.draft import Value

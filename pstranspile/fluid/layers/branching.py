@@ -6,11 +6,11 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from pstranspile.fluid.graph.plain import several
+from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.layers.adapt import live, to_core, wrap
 from pstranspile.fluid.layers.compare import equal
 from pstranspile.fluid.layers.tensor import fill_constant
-from pstranspile.fluid.plain import several
-from pstranspile.fluid.variable import Variable
 from pstranspile.ir.model import TensorType, Var
 from pstranspile.ir.types import DType
 from pstranspile.layers import basic, branches

@@ -6,6 +6,9 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from pstranspile.fluid.graph.plain import several
+from pstranspile.fluid.graph.variable import Variable
+from pstranspile.fluid.graph.vartype import dtype_of
 from pstranspile.fluid.layers.adapt import adapt, live, one_op, renamed_all, to_core, wrap
 from pstranspile.fluid.layers.branching import IfElse as IfElse
 from pstranspile.fluid.layers.branching import case as case
@@ -20,9 +23,6 @@ from pstranspile.fluid.layers.compare import not_equal as not_equal
 from pstranspile.fluid.layers.dynamic_rnn import DynamicRNN as DynamicRNN
 from pstranspile.fluid.layers.tensor import assign
 from pstranspile.fluid.missing import names_of_fluid
-from pstranspile.fluid.plain import several
-from pstranspile.fluid.variable import Variable
-from pstranspile.fluid.vartype import dtype_of
 from pstranspile.ir.model import TensorType, Var
 from pstranspile.ir.types import DType, VarKind
 from pstranspile.layers import basic, branches, loops

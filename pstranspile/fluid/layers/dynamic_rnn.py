@@ -6,8 +6,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
+from pstranspile.fluid.graph.vartype import dtype_of
 from pstranspile.fluid.layers.adapt import live, to_core, wrap
-from pstranspile.fluid.vartype import dtype_of
 from pstranspile.ir.model import TensorType, Var
 from pstranspile.ir.types import DType, VarKind
 from pstranspile.layers import basic, loops

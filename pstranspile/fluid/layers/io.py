@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from pstranspile.fluid.graph.variable import kind_of
+from pstranspile.fluid.graph.vartype import VarType, dtype_of
 from pstranspile.fluid.layers.adapt import live, wrap
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.reader import ProgramReader
-from pstranspile.fluid.variable import kind_of
-from pstranspile.fluid.vartype import VarType, dtype_of
 from pstranspile.ir.model import TensorType, Var
 
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from pstranspile import autodiff
+from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.layers.adapt import live, to_core, wrap
 from pstranspile.fluid.missing import names_of_fluid
-from pstranspile.fluid.variable import Variable
 
 
 def _emitted(schedule: autodiff.Schedule) -> Any:

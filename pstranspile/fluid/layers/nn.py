@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from pstranspile import layers as L
+from pstranspile.fluid.graph.plain import several
+from pstranspile.fluid.graph.vartype import dtype_of
 from pstranspile.fluid.layers import single
 from pstranspile.fluid.layers.adapt import adapt, live, named, renamed_all, to_core, wrap
 from pstranspile.fluid.missing import names_of_fluid
-from pstranspile.fluid.plain import several
-from pstranspile.fluid.vartype import dtype_of
 from pstranspile.layers import basic, indexing, loss, metric, norms, random, resize, sequence, tensor
 from pstranspile.layers.draft import Value
 from pstranspile.layers.parameters import create_parameter

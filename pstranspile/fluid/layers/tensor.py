@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from pstranspile.fluid.graph.plain import several
+from pstranspile.fluid.graph.variable import Variable
+from pstranspile.fluid.graph.vartype import dtype_of
 from pstranspile.fluid.layers.adapt import adapt, live, one_op, renamed_all, to_core, wrap
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.param_attr import ParamAttr, attr_of
-from pstranspile.fluid.plain import several
-from pstranspile.fluid.variable import Variable
-from pstranspile.fluid.vartype import dtype_of
 from pstranspile.ir.attributes import Floats, Ints
 from pstranspile.ir.model import TensorType, Var
 from pstranspile.ir.types import DType

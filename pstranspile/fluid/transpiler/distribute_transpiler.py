@@ -6,10 +6,10 @@ from typing import Any, cast
 
 from pstranspile.compile import Compiled, compile
 from pstranspile.fluid.communicating import DistributedMode as DistributedMode
+from pstranspile.fluid.graph.program import DEFAULTS
+from pstranspile.fluid.graph.program import Program as LiveProgram
 from pstranspile.fluid.hooks import tell_transpiled
 from pstranspile.fluid.machines import Machine, ServerMachine, TrainerMachine
-from pstranspile.fluid.program import DEFAULTS
-from pstranspile.fluid.program import Program as LiveProgram
 from pstranspile.fluid.transpiler.collective import check_rank
 from pstranspile.fluid.transpiler.config import DistributeTranspilerConfig
 from pstranspile.ir.frozen import FrozenMap

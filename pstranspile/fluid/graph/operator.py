@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from pstranspile.fluid.plain import several
-from pstranspile.fluid.variable import Variable
+from pstranspile.fluid.graph.plain import several
+from pstranspile.fluid.graph.variable import Variable
 from pstranspile.ir.attributes import BlockRef, BlockRefs
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pstranspile.fluid.vartype import VarType, dtype_of, numpy_name, vartype_of
+from pstranspile.fluid.graph.vartype import VarType, dtype_of, numpy_name, vartype_of
 from pstranspile.ir.model import ParameterInfo, TensorType, Var
 from pstranspile.ir.types import VarKind
 from pstranspile.layers.draft import Value
@@ -152,7 +152,7 @@ class Variable:
         return self.block.program.wrap(basic.cast(self.value, dtype_of(dtype)))
 
     def __getitem__(self, index: Any) -> Variable:
-        from pstranspile.fluid.indexing import item
+        from pstranspile.fluid.graph.indexing import item
 
         return item(self, index)
 

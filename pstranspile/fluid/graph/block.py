@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from pstranspile.fluid.operator import Operator, names_in, plain
+from pstranspile.fluid.graph.operator import Operator, names_in, plain
+from pstranspile.fluid.graph.variable import Parameter, Variable, kind_of
+from pstranspile.fluid.graph.vars import Vars
+from pstranspile.fluid.graph.vartype import dtype_of
 from pstranspile.fluid.param_attr import ParamAttr
-from pstranspile.fluid.variable import Parameter, Variable, kind_of
-from pstranspile.fluid.vars import Vars
-from pstranspile.fluid.vartype import dtype_of
 from pstranspile.ir.model import Op, TensorType, Var
 from pstranspile.ir.roles import OpRole
 from pstranspile.layers.draft import BlockDraft

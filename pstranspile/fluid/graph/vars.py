@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pstranspile.fluid.variable import Variable
+from pstranspile.fluid.graph.variable import Variable
 
 
 class Vars(Mapping[str, Variable]):

@@ -6,10 +6,10 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from pstranspile.fluid.block import Block
-from pstranspile.fluid.live import LiveDraft
-from pstranspile.fluid.plain import several
-from pstranspile.fluid.variable import Parameter, Variable
+from pstranspile.fluid.graph.block import Block
+from pstranspile.fluid.graph.live import LiveDraft
+from pstranspile.fluid.graph.plain import several
+from pstranspile.fluid.graph.variable import Parameter, Variable
 from pstranspile.ir.distribution import Distribution
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block as FrozenBlock
@@ -181,7 +181,7 @@ class Program:
 
     def _prune(self, targets: Any) -> Program:
         """What computes the targets, as a program of its own."""
-        from pstranspile.fluid.pruning import pruned
+        from pstranspile.fluid.graph.pruning import pruned
 
         listed: list[Any] = [*targets] if several(targets) else [targets]
         names: list[str] = [getattr(target, "name", target) for target in listed]
@@ -244,7 +244,7 @@ def tested(frozen: FrozenProgram) -> FrozenProgram:
 
 def for_testing(frozen: FrozenProgram) -> FrozenProgram:
     """The forward part of a program, set to behave as in tests, with the variables that it uses."""
-    from pstranspile.fluid.pruning import with_used_variables
+    from pstranspile.fluid.graph.pruning import with_used_variables
 
     main = frozen.main_block
     kept = tuple(op for op in main.ops if not (op.role or OpRole.FORWARD) & TRAINING)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pstranspile.fluid.plain import several
+from pstranspile.fluid.graph.plain import several
 from pstranspile.ir.attributes import Ints
 from pstranspile.layers import basic
 

@@ -1,0 +1,1 @@
+"""The mutable graph that scripts build: programs, blocks, ops and variables as views on drafts of the frozen ones."""
