@@ -44,7 +44,9 @@ def test_the_config_is_followed_and_left_alone() -> None:
 
 
 def test_a_config_can_ask_for_it_too() -> None:
-    t = DistributeTranspiler(DistributeTranspilerConfig(geo_sgd_mode=True, runtime_split_send_recv=True))
+    t = DistributeTranspiler(
+        DistributeTranspilerConfig(geo_sgd_mode=True, sync_mode=False, runtime_split_send_recv=True)
+    )
     t.transpile(1, MODULE.main, SERVERS, 2, startup_program=MODULE["startup"])
     assert t.get_trainer_program() == transpiled().get_trainer_program()
 

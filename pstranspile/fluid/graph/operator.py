@@ -98,6 +98,8 @@ class Operator:
         value = self.frozen.attrs[name]
         if isinstance(value, BlockRef):
             return self.block.program.block(int(value))
+        if isinstance(value, BlockRefs):
+            return [self.block.program.block(int(index)) for index in value]
         return list(value) if isinstance(value, tuple) else value
 
     def all_attrs(self) -> dict[str, Any]:

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from pstranspile.fluid.graph.block import Block
+from pstranspile.fluid.graph.in_cluster import PartInCluster
 from pstranspile.fluid.graph.live import LiveDraft
 from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.variable import Parameter, Variable
-from pstranspile.ir.distribution import Distribution
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block as FrozenBlock
 from pstranspile.ir.model import Program as FrozenProgram
@@ -18,10 +18,11 @@ from pstranspile.ir.roles import OpRole
 from pstranspile.layers.draft import FLUID_VERSION, BlockDraft, Value
 
 
-class Program:
+class Program(PartInCluster):
     """A program that grows by layers. `freeze()` gives it as the value that compilers and runs take."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.drafts = [BlockDraft(FrozenBlock())]
         self.stopped: set[str] = set()
         """Variables that get no gradient."""
@@ -34,11 +35,6 @@ class Program:
         self.current_block_idx = 0
         self.role = OpRole.FORWARD
         self.role_vars: tuple[str, ...] = ()
-        self.distribution: Distribution | None = None
-        self.machine: Any = None
-        """The machine of a cluster that runs the program, None for one machine alone."""
-        self.part = ""
-        """Which of that machine's programs it is: `main` or `startup`."""
         self._version: int | None = FLUID_VERSION
         self._blocks: list[Block] = []
         self._frozen: tuple[object, FrozenProgram] | None = None

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
+
+_EXCLUSIVE = {"sync_mode": "runtime_split_send_recv", "runtime_split_send_recv": "sync_mode"}
 
 
 @dataclass
 class DistributeTranspilerConfig:
     """The settings of a `DistributeTranspiler`, under Fluid's names and with its defaults.
 
-    `split_method` is `"RoundRobin"`, `"HashName"`, `"module:Class"`, or a dispatcher class itself. `sync_mode` None
-    leaves the choice to the argument of `transpile`. `print_log` is accepted, and has no effect. Other attributes can't
-    be set (AttributeError), so that a misspelt one does not pass unnoticed.
+    `split_method` is `"RoundRobin"`, `"HashName"`, `"module:Class"`, or a dispatcher class itself. `sync_mode`
+    that is never set leaves the choice to the argument of `transpile`; with True there is no
+    `runtime_split_send_recv`, and neither is None (ValueError). `print_log` is accepted, and has no effect. Other
+    attributes can't be set (AttributeError), so that a misspelt one does not pass unnoticed.
     """
 
     slice_var_up: bool = True
@@ -21,7 +24,7 @@ class DistributeTranspilerConfig:
     enable_dc_asgd: bool = False
     mode: str = "pserver"
     wait_port: bool = True
-    sync_mode: bool | None = None
+    sync_mode: bool = True
     runtime_split_send_recv: bool = False
     half_async: bool = False
     completely_not_async: bool = False
@@ -32,6 +35,8 @@ class DistributeTranspilerConfig:
     hierarchical_allreduce_inter_nranks: int = 0
     collective_mode: str | None = None
     print_log: bool = False
+    says_sync_mode: bool = field(default=False, repr=False)
+    """Whether `sync_mode` was set after the config was made, be it to what it was."""
 
     def __setattr__(self, name: str, value: object) -> None:
         if name not in self.__dataclass_fields__:
@@ -40,12 +45,22 @@ class DistributeTranspilerConfig:
             near = get_close_matches(name, self.__dataclass_fields__, 1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise AttributeError(f"DistributeTranspilerConfig has no {name!r}{hint}", name=name, obj=self)
+        if name in _EXCLUSIVE:
+            if value is None:
+                raise ValueError(f"{name} is True or False, not None")
+            other = _EXCLUSIVE[name]
+            if value and getattr(self, other):
+                raise ValueError(f"{name} and {other} exclude each other: set {other} to False first")
         object.__setattr__(self, name, value)
+        if name == "sync_mode" and "says_sync_mode" in vars(self):
+            object.__setattr__(self, "says_sync_mode", True)
 
     def job_settings(self) -> dict[str, Any]:
         """What differs from the defaults, as keyword arguments of `pstranspile.Job`."""
         changed = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
         changed.pop("print_log", None)
+        if changed.pop("says_sync_mode", False):
+            changed["sync_mode"] = self.sync_mode
         method = changed.get("split_method")
         if isinstance(method, type):
             changed["split_method"] = f"{method.__module__}:{method.__qualname__}"

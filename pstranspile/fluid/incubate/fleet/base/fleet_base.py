@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from pstranspile.fluid.executor import Executor
+from pstranspile.fluid.graph.program import Program
 from pstranspile.fluid.incubate.fleet.base.role_maker import RoleMakerBase
 from pstranspile.fluid.places import CPUPlace
 
@@ -134,3 +135,11 @@ class DistributedOptimizer:
     def apply_gradients(self, params_grads: Any) -> Any:
         """As that of the optimizer."""
         return self._optimizer.apply_gradients(params_grads)
+
+
+def expect_executor(what: str, executor: object, program: object) -> None:
+    """Raises TypeError unless a call of Fleet got an Executor and, if any, a Program."""
+    if not isinstance(executor, Executor):
+        raise TypeError(f"fleet.{what} takes an Executor, not a value of type {type(executor).__name__}")
+    if program is not None and not isinstance(program, Program):
+        raise TypeError(f"fleet.{what} takes a Program, not a value of type {type(program).__name__}")

@@ -8,7 +8,13 @@ from typing import Any
 
 from pstranspile.fluid import io
 from pstranspile.fluid.framework import default_main_program, default_startup_program
-from pstranspile.fluid.incubate.fleet.base.fleet_base import DistributedOptimizer, Fleet, Mode
+from pstranspile.fluid.graph.program import Program
+from pstranspile.fluid.incubate.fleet.base.fleet_base import (
+    DistributedOptimizer,
+    Fleet,
+    Mode,
+    expect_executor,
+)
 from pstranspile.fluid.incubate.fleet.parameter_server.distribute_transpiler.distributed_strategy import (
     AsyncStrategy,
     DistributedStrategy,
@@ -16,8 +22,10 @@ from pstranspile.fluid.incubate.fleet.parameter_server.distribute_transpiler.dis
     HalfAsyncStrategy,
     SyncStrategy,
 )
+from pstranspile.fluid.optimizer import Optimizer
 from pstranspile.fluid.transpiler.config import DistributeTranspilerConfig
 from pstranspile.fluid.transpiler.distribute_transpiler import DistributeTranspiler
+from pstranspile.ir.model import Program as FrozenProgram
 
 
 class DistributedTranspiler(Fleet):
@@ -27,6 +35,8 @@ class DistributedTranspiler(Fleet):
         super().__init__(Mode.TRANSPILER)
         self._transpiler: DistributeTranspiler | None = None
         self._strategy: DistributedStrategy | None = None
+        self._programs: tuple[Program, ...] = ()
+        self._before: tuple[FrozenProgram, ...] = ()
 
     def init_worker(self) -> None:
         """Tells the communicator its settings; the start-up program goes to the servers, and waits for them."""
@@ -64,13 +74,25 @@ class DistributedTranspiler(Fleet):
         """The optimizer, whose `minimize` then makes the programs of this machine.
 
         The strategy is one of `distributed_strategy`, or a DistributeTranspilerConfig (default: synchronous). Raises
-        TypeError for others.
+        TypeError for others, RuntimeError before `init`.
         """
-        self._optimizer = TranspilerOptimizer(self, optimizer, strategy)
-        return self._optimizer
+        assert self.role
+        made = TranspilerOptimizer(optimizer, strategy)
+        made.fleet, self._optimizer = self, made
+        return made
 
-    def transpile(self, strategy: DistributedStrategy) -> None:
-        """Makes the default programs those of this machine."""
+    def _begin_again(self) -> None:
+        """Keeps the default programs for the next time; gives them back what they were if they are a machine's."""
+        programs = default_main_program(), default_startup_program()
+        if programs[0].machine is not None and programs == self._programs:
+            for program, frozen in zip(programs, self._before, strict=True):
+                program.take(frozen)
+                program.machine, program.part = None, ""
+        self._programs, self._before = programs, tuple(program.freeze() for program in programs)
+
+    def _transpile(self, config: Any) -> None:
+        """Makes the default programs those of this machine. Raises TypeError for what is no strategy."""
+        strategy = strategy_of(config)
         self._strategy, config = strategy, strategy.get_program_config()
         main, startup = default_main_program(), default_startup_program()
         self._origin_program = main.clone()
@@ -94,6 +116,7 @@ class DistributedTranspiler(Fleet):
         export_for_deployment: bool = True,
     ) -> None:
         """Writes the program that computes the targets, and the parameters that this trainer holds."""
+        expect_executor("save_inference_model", executor, main_program)
         program = main_program or self._origin_program
         io.save_inference_model(dirname, feeded_var_names, target_vars, executor, program)
 
@@ -102,6 +125,7 @@ class DistributedTranspiler(Fleet):
 
         Those that it leaves out, as only servers hold them, are named on stderr.
         """
+        expect_executor("save_persistables", executor, main_program)
         program = main_program or self._origin_program
         persistable = io.get_program_persistable_vars(program)
         kept = [var for var in persistable if executor_holds(var.name)]
@@ -128,7 +152,7 @@ def strategy_of(given: Any) -> DistributedStrategy:
         raise TypeError(
             f"a strategy is one of StrategyFactory, or a config, not a value of type {type(given).__name__}"
         )
-    if given.sync_mode in (True, None) and not given.runtime_split_send_recv:
+    if given.sync_mode:
         made: DistributedStrategy = SyncStrategy()
     elif given.geo_sgd_mode:
         made = GeoStrategy(given.geo_sgd_need_push_nums)
@@ -141,11 +165,13 @@ def strategy_of(given: Any) -> DistributedStrategy:
 
 
 class TranspilerOptimizer(DistributedOptimizer):
-    """An optimizer whose `minimize` makes the programs of this machine."""
+    """An optimizer whose `minimize` makes the programs of this machine. Raises TypeError for what is none."""
 
-    def __init__(self, fleet: DistributedTranspiler, optimizer: Any, strategy: Any = None):
+    def __init__(self, optimizer: Any, strategy: Any = None):
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(f"it takes an optimizer of fluid.optimizer, not a value of type {type(optimizer).__name__}")
         super().__init__(optimizer, strategy_of(strategy))
-        self._fleet = fleet
+        self.fleet: DistributedTranspiler = fleet
 
     def minimize(
         self,
@@ -155,11 +181,16 @@ class TranspilerOptimizer(DistributedOptimizer):
         parameter_list: Any = None,
         no_grad_set: Any = None,
     ) -> Any:
-        """Minimises the loss, and makes the programs of this machine. Raises TypeError for several losses."""
-        if isinstance(loss, list):
+        """Minimises the loss, and makes the programs of this machine.
+
+        Where that was done before, the programs begin again as they were then. Raises TypeError for several losses or
+        start-up programs.
+        """
+        if isinstance(loss, list) or isinstance(startup_program, list):
             raise TypeError("Fleet with parameter servers minimises one loss")
+        self.fleet._begin_again()  # pyright: ignore[reportPrivateUsage]
         made = self._optimizer.minimize(loss, startup_program, parameter_list, no_grad_set)
-        self._fleet.transpile(self._strategy)
+        self.fleet._transpile(self._strategy)  # pyright: ignore[reportPrivateUsage]
         return made
 
 

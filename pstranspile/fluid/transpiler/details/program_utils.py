@@ -1,4 +1,4 @@
-"""Fluid's `transpiler.details`, of which scripts take the printing of programs."""
+"""Fluid's `program_utils`, of which scripts take the printing of programs."""
 
 from __future__ import annotations
 

@@ -1,0 +1,9 @@
+"""Fluid's `transpiler.details`: what its transpilers know of programs and of variables on servers."""
+
+from __future__ import annotations
+
+from pstranspile.fluid.transpiler.details.checkport import wait_server_ready as wait_server_ready
+from pstranspile.fluid.transpiler.details.program_utils import program_to_code as program_to_code
+from pstranspile.fluid.transpiler.details.vars_distributed import VarDistributed as VarDistributed
+from pstranspile.fluid.transpiler.details.vars_distributed import VarsDistributed as VarsDistributed
+from pstranspile.fluid.transpiler.details.vars_distributed import VarStruct as VarStruct
