@@ -148,14 +148,10 @@ def run_cluster(
     from pstranspile.run.cluster.pictures.recorder import Recorder
     from pstranspile.run.cluster.record import RecordedScheduler, read_record, replay
     from pstranspile.run.cluster.simulate import simulate
-    from pstranspile.run.files import initial_values
-    from pstranspile.run.turns import step_programs, union_of
 
     result = compile(module, job)
     report(result.warnings)
     feeds: Mapping[str, Any] | RowSource = read_feed(options) or {}
-    declaring = module.main if turns is None else union_of(step_programs(module).values())
-    init = initial_values(options.init, declaring, module.startup)
     steps = _steps(module, result.plan.trainers, turns, options, feeds)
     kept = _checkpointed(result, options)
     record = read_record(options.replay) if options.replay else None
@@ -180,7 +176,7 @@ def run_cluster(
             steps,
             _fetched(turns, fetches),
             programs=turns,
-            init=init,
+            init=_initial_values(module, turns, options),
             seed=record.seed if record else kept.seed if kept and options.seed is None else options.seed,
             schedule=RecordedScheduler(record) if record else options.schedule,
             on_step=progress,
@@ -196,3 +192,12 @@ def run_cluster(
     for recorder in recorders:
         show_pictures(recorder, done.cluster, options)
     return done
+
+
+def _initial_values(module: Module, turns: Turns | None, options: argparse.Namespace) -> Mapping[str, Any] | None:
+    """What `--init` gives the variables of all programs that take part. Raises DiagnosticError."""
+    from pstranspile.run.files import initial_values
+    from pstranspile.run.turns import step_programs, union_of
+
+    declaring = module.main if turns is None else union_of(step_programs(module).values())
+    return initial_values(options.init, declaring, module.startup)

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from pstranspile.ir.attributes import BlockRef
 from pstranspile.ir.types import DType, VarKind
 from pstranspile.layers.basic import layer
-from pstranspile.layers.draft import BlockDraft, Draft, Value
+from pstranspile.layers.block_draft import BlockDraft
+from pstranspile.layers.draft import Draft, Value
 
 
 def logical_not(x: Value) -> Value:

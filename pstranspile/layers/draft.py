@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple, TypeAlias, TypeGuard
+from typing import TypeAlias, TypeGuard
 
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Block, Module, Op, Origin, Program, TensorType, Var
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import DType, VarKind
 from pstranspile.layers.attributes import attributes
+from pstranspile.layers.block_draft import BlockDraft, DraftState
 from pstranspile.layers.names import Names, Scopes, names_in_use
 from pstranspile.ops.build import make_op
 from pstranspile.ops.shapes import infer_types
@@ -20,34 +21,6 @@ Names_: TypeAlias = "Value | str | Sequence[Value | str]"
 
 FLUID_VERSION = 1008005
 """The version number that programs of Fluid 1.8.5 carry."""
-
-
-class BlockDraft:
-    """A block while it is being made; ops put in front stand before all others, the last one first."""
-
-    def __init__(self, block: Block):
-        self.vars: dict[str, Var] = dict(block.vars)
-        self.ops: list[Op] = list(block.ops)
-        self.front: list[Op] = []
-        self.parent = block.parent
-        self.forward_block = block.forward_block
-
-    def all_ops(self) -> Iterator[Op]:
-        """The ops in execution order."""
-        yield from reversed(self.front)
-        yield from self.ops
-
-    def freeze(self) -> Block:
-        """The block as a value."""
-        return Block(FrozenMap(self.vars), tuple(self.all_ops()), self.parent, self.forward_block)
-
-
-class DraftState(NamedTuple):
-    """The main program of a draft at a time, and which names were taken."""
-
-    blocks: tuple[Block, ...]
-    names: dict[str, int]
-    stopped: frozenset[str]
 
 
 class Draft:

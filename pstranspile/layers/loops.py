@@ -10,7 +10,8 @@ from pstranspile.ir.attributes import BlockRef
 from pstranspile.ir.model import TensorType, Var
 from pstranspile.ir.types import DType, VarKind
 from pstranspile.layers.basic import layer, layer_outputs
-from pstranspile.layers.draft import BlockDraft, Draft, Value
+from pstranspile.layers.block_draft import BlockDraft
+from pstranspile.layers.draft import Draft, Value
 
 
 def less_than(x: Value, y: Value, *, out: Value | None = None) -> Value:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from pstranspile.proof.arrays import CHUNK, same_bits
-from pstranspile.proof.causes import fits
 from pstranspile.proof.compare import differ
+from pstranspile.proof.share_values import fits
 from pstranspile.values import SelectedRows
 
 

@@ -13,7 +13,7 @@ from pstranspile.fluid.graph.vartype import dtype_of
 from pstranspile.fluid.param_attr import ParamAttr
 from pstranspile.ir.model import Op, TensorType, Var
 from pstranspile.ir.roles import OpRole
-from pstranspile.layers.draft import BlockDraft
+from pstranspile.layers.block_draft import BlockDraft
 from pstranspile.layers.parameters import create_parameter
 from pstranspile.ops import schema_of
 from pstranspile.ops.schema import registered

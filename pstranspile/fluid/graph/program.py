@@ -15,7 +15,8 @@ from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block as FrozenBlock
 from pstranspile.ir.model import Program as FrozenProgram
 from pstranspile.ir.roles import OpRole
-from pstranspile.layers.draft import FLUID_VERSION, BlockDraft, Value
+from pstranspile.layers.block_draft import BlockDraft
+from pstranspile.layers.draft import FLUID_VERSION, Value
 
 
 class Program(PartInCluster):
