@@ -56,6 +56,7 @@ def run(arguments: Sequence[str]) -> int:
     from pstranspile.interop.folders import work_folder
     from pstranspile.interop.outputs import require_writable
     from pstranspile.net.job import load_job_folder
+    from pstranspile.net.meetings import are_needed
 
     if options.save:
         require_writable(options.save)
@@ -79,8 +80,11 @@ def run(arguments: Sequence[str]) -> int:
             feeds = kept.deal(feeds, len(cluster.trainers))
             options.dealt = dealt_text(kept.dealing)
         cluster.feed(feeds)
+        steps = options.steps or cluster.steps or 1
+        if options.checkpoint and are_needed(cluster):  # so that the end is a meeting, before trainers leave
+            options.checkpoint_every = options.checkpoint_every or steps
         try:
-            return _launch(options, folder, job, work, options.steps or cluster.steps or 1, kept, cluster.source)
+            return _launch(options, folder, job, work, steps, kept, cluster.source)
         finally:
             report(cluster.source.warnings() if cluster.source is not None else ())
 

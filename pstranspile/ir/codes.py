@@ -100,7 +100,6 @@ OwnCode = Literal[
     "job-unknown-key",
     "job-unused",
     "job-value",
-    "launch-checkpoint",
     "launch-ended",
     "launch-metrics",
     "link-backup",

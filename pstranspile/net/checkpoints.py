@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from pstranspile.checkpoint.api import forget_older, make_folder_of_checkpoints, newest, step_folder
 from pstranspile.checkpoint.running import resume, save_cluster
 from pstranspile.checkpoint.store import read_manifest
 from pstranspile.compile import Compiled
-from pstranspile.ir.diagnostics import DiagnosticError, error
-from pstranspile.job.modes import Promise, settings_of
 from pstranspile.net.outcome import gather
-from pstranspile.net.parts import Part, part_file, read_part, values_of, write_part
+from pstranspile.net.parts import fill, part_file, part_of, read_part, write_part
 from pstranspile.run.cluster.cluster import Cluster
-from pstranspile.run.cluster.server import Server
 from pstranspile.run.cluster.simulate import cluster_of
 from pstranspile.run.row_source import Dealing, RowSource
 
@@ -26,7 +22,7 @@ KEPT = 2
 class Checkpoints:
     """The checkpoints that a run of `job` leaves in `target`, and the one in `source` that it begins from.
 
-    `work` is a folder for the parts. Raises DiagnosticError where the job's mode can't be saved so.
+    `work` is a folder for the parts. Raises DiagnosticError.
     """
 
     def __init__(self, job: Compiled, source: str | None, target: str | None, every: int | None, work: Path):
@@ -36,10 +32,8 @@ class Checkpoints:
         self.dealing: Dealing | None = None
         """How rows of data are dealt, if any are."""
         self._saved: dict[int, set[str]] = {}
-        if job.plan.geo is not None:
-            raise _refused("what geo trainers have exchanged lies on several machines at once; `run` can save it")
-        if every and settings_of(job.plan.mode).promise is Promise.SINGLE_TRAINER:
-            raise _refused(f"{job.plan.mode} machines are never at one step together; leave out --checkpoint-every")
+        self._newest = -1
+        """The step of the checkpoint that was written last."""
         if source is not None:
             manifest = read_manifest(newest(source))
             self.first, self.seed, self.dealing = manifest.step, manifest.seed, manifest.dealing
@@ -59,9 +53,8 @@ class Checkpoints:
         resume(cluster, self.job, self.source)
         files: dict[str, Path] = {}
         for machine in (*cluster.servers, *cluster.trainers):
-            step = machine.updates if isinstance(machine, Server) else machine.step
             files[machine.name] = self.work / f"{machine.name}.begin"
-            write_part(files[machine.name], machine.name, Part(values_of(machine), step))
+            write_part(files[machine.name], machine.name, part_of(machine))
         return files
 
     def told(self, seed: int | None, role: str, step: int) -> bool:
@@ -76,7 +69,7 @@ class Checkpoints:
             return False
         for machine in (*cluster.servers, *cluster.trainers):
             file = part_file(self.work, machine.name, step)
-            _fill(machine, read_part(file, machine.name))
+            fill(machine, read_part(file, machine.name))
         self._save(cluster, step)
         for earlier in [known for known in self._saved if known <= step]:
             for name in self._saved.pop(earlier):
@@ -84,23 +77,16 @@ class Checkpoints:
         return True
 
     def end(self, seed: int | None, results: Mapping[str, str], steps: int) -> None:
-        """Writes the checkpoint of what the processes have left. Raises DiagnosticError."""
-        self._save(gather(cluster_of(self.job, seed=seed), results).cluster, steps)
+        """Writes the checkpoint of what the processes have left, unless one of this step is there: they had something
+        left to exchange then. Raises DiagnosticError.
+        """
+        if self._newest != steps:
+            self._save(gather(cluster_of(self.job, seed=seed), results).cluster, steps)
 
     def _save(self, cluster: Cluster, step: int) -> None:
         assert self.target is not None
+        self._newest = step
         for trainer in cluster.trainers:
             trainer.step = step
         save_cluster(cluster, self.job, step_folder(self.target, step), dealing=self.dealing)
         forget_older(self.target, KEPT)
-
-
-def _fill(machine: Any, part: Part) -> None:
-    machine.scope.values_here.clear()
-    machine.scope.values_here.update(part.values)
-    if isinstance(machine, Server):
-        machine.updates = part.step
-
-
-def _refused(message: str) -> DiagnosticError:
-    return DiagnosticError([error("launch-checkpoint", message)])

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pstranspile.net.parts import values_of
+from pstranspile.net.parts import Part, fill, memory_of, values_of
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.faults.snapshot_files import read_snapshot, write_snapshot
 from pstranspile.run.cluster.faults.snapshots import Snapshot
@@ -20,13 +20,14 @@ from pstranspile.run.step_arrays import stacked
 
 def write_server(path: str, server: Server) -> None:
     """Writes the variables of a server. Raises DiagnosticError."""
-    state = {"updates": server.updates}
+    state = {"updates": server.updates, "memory": memory_of(server)}
     write_snapshot(Path(path), server.name, Snapshot(dict(server.scope.values_here), state, {}, {}, {}))
 
 
 def write_trainer(path: str, trainer: Trainer) -> None:
     """Writes what a trainer keeps from step to step, and what it fetched. Raises DiagnosticError."""
-    write_snapshot(Path(path), trainer.name, Snapshot(values_of(trainer), {"results": trainer.results}, {}, {}, {}))
+    state = {"results": trainer.results, "step": trainer.step, "memory": memory_of(trainer)}
+    write_snapshot(Path(path), trainer.name, Snapshot(values_of(trainer), state, {}, {}, {}))
 
 
 def trainer_arrays(trainer: Trainer) -> dict[str, Any]:
@@ -48,11 +49,9 @@ def gather(cluster: Cluster, files: Mapping[str, str]) -> Simulated:
     """The outcome as `simulate` gives it, of what the processes wrote; `files` are by role. Raises DiagnosticError."""
     for machine in (*cluster.servers, *cluster.trainers):
         kept = read_snapshot(Path(files[machine.name]), machine.name)
-        machine.scope.values_here.update(kept.values)
         state: Any = kept.state
+        fill(machine, Part(kept.values, state["step" if isinstance(machine, Trainer) else "updates"], state["memory"]))
         if isinstance(machine, Trainer):
             machine.results = state["results"]
-        else:
-            machine.updates = state["updates"]
     fetched = tuple(results_of(trainer) for trainer in cluster.trainers)
     return Simulated(fetched, cluster.parameters(), cluster)

@@ -2,6 +2,7 @@
 
 In synchronous training the parts are a consistent cut without anybody waiting for it: those of trainers that have done
 so many steps and of servers that have made so many updates. A machine is stopped no longer than its values are copied.
+In other modes trainers meet first (see `meetings`).
 """
 
 from __future__ import annotations
@@ -9,16 +10,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from threading import Thread
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import Program, Var
 from pstranspile.ir.types import VarKind
 from pstranspile.kernels.context import Value
 from pstranspile.net.status import StatusPipe
+from pstranspile.run.cluster.communicators.geo import GeoCommunicator
 from pstranspile.run.cluster.exchanges import Exchange
 from pstranspile.run.cluster.faults.snapshot_files import read_snapshot, write_snapshot
 from pstranspile.run.cluster.faults.snapshots import Snapshot
+from pstranspile.run.cluster.geo_server import GeoServer
 from pstranspile.run.cluster.server import Server
 from pstranspile.run.cluster.trainer import Host, Trainer
 from pstranspile.run.cluster.waits import Action
@@ -26,10 +29,14 @@ from pstranspile.run.scope import own_copy
 
 
 class Part(NamedTuple):
-    """What a machine keeps from step to step, and how many steps it has done, or updates."""
+    """What a machine keeps from step to step, and how many steps it has done, or updates.
+
+    `memory` is what it keeps beside its variables (geo-SGD: what was exchanged, which rows have changed).
+    """
 
     values: Mapping[str, Value]
     step: int
+    memory: Mapping[str, Any] = {}
 
 
 def values_of(machine: Server | Trainer) -> dict[str, Value]:
@@ -44,15 +51,46 @@ def _is_kept(var: Var | None) -> bool:
     return var is not None and var.persistable and var.kind is not VarKind.READER
 
 
+def memory_of(machine: Server | Trainer) -> dict[str, Any]:
+    """What a machine keeps from step to step beside its variables, copied."""
+    if isinstance(machine, GeoServer):
+        return {table: {index: set(rows) for index, rows in seen.items()} for table, seen in machine.changed.items()}
+    if isinstance(machine, Trainer) and isinstance(machine.communicator, GeoCommunicator):
+        return machine.communicator.own_memory()
+    return {}
+
+
+def part_of(machine: Server | Trainer) -> Part:
+    """A machine's part as it is now; its values are not copied."""
+    step = machine.updates if isinstance(machine, Server) else machine.step
+    return Part(values_of(machine), step, memory_of(machine))
+
+
+def fill(machine: Server | Trainer, part: Part) -> None:
+    """Makes a machine that will not run what its part says."""
+    machine.scope.values_here.clear()
+    machine.scope.values_here.update(part.values)
+    if isinstance(machine, Server):
+        machine.updates = part.step
+        if isinstance(machine, GeoServer):
+            machine.changed = dict(part.memory)
+        return
+    machine.step = part.step
+    if isinstance(machine.communicator, GeoCommunicator):
+        machine.communicator.begin_with(part.memory)
+        machine.communicator.started()
+
+
 def write_part(path: Path, name: str, part: Part) -> None:
     """Writes a part. Raises DiagnosticError."""
-    write_snapshot(path, name, Snapshot(dict(part.values), {"step": part.step}, {}, {}, {}))
+    state = {"step": part.step, "memory": dict(part.memory)}
+    write_snapshot(path, name, Snapshot(dict(part.values), state, {}, {}, {}))
 
 
 def read_part(path: Path, name: str) -> Part:
     """Reads a part. Raises DiagnosticError."""
     kept = read_snapshot(path, name)
-    return Part(kept.values, kept.state["step"])
+    return Part(kept.values, kept.state["step"], kept.state["memory"])
 
 
 def part_file(folder: Path, role: str, step: int) -> Path:
@@ -61,26 +99,44 @@ def part_file(folder: Path, role: str, step: int) -> Path:
 
 
 class Parts:
-    """Writes a machine's parts into a folder, after every so many steps or updates, and tells when one is there."""
+    """Writes a machine's parts into a folder, and tells when one is there: after every so many steps or updates, or
+    when machines that are never at one step together have met.
+    """
 
     def __init__(self, folder: str, every: int, tell: StatusPipe):
         self.folder = Path(folder)
         self.every = every
         self.tell = tell
+        self._writing: Thread | None = None
 
     def done(self, machine: Server | Trainer, step: int) -> None:
         """The machine has done so many steps, or updates."""
         if step % self.every == 0:
-            part = Part({name: own_copy(value) for name, value in values_of(machine).items()}, step)
-            Thread(target=self._write, args=(machine.name, part)).start()
+            self.save(machine, step)
 
-    def _write(self, role: str, part: Part) -> None:
+    def save(self, machine: Server | Trainer, step: int) -> None:
+        """Copies the machine's part after a step of the trainers, and has the copy written.
+
+        While the one before is being written it waits: copies must not pile up where the disk is too slow.
+        """
+        self.finish()
+        part = part_of(machine)
+        part = part._replace(values={name: own_copy(value) for name, value in part.values.items()})
+        self._writing = Thread(target=self._write, args=(machine.name, step, part))
+        self._writing.start()
+
+    def finish(self) -> None:
+        """Waits until the last part is written."""
+        if self._writing is not None:
+            self._writing.join()
+
+    def _write(self, role: str, step: int, part: Part) -> None:
         try:
-            write_part(part_file(self.folder, role, part.step), role, part)
+            write_part(part_file(self.folder, role, step), role, part)
         except DiagnosticError as problem:
             self.tell(unsaved=str(problem))
             return
-        self.tell(saved=part.step)
+        self.tell(saved=step)
 
 
 def take_server(server: Server, part: Part) -> None:
@@ -88,6 +144,8 @@ def take_server(server: Server, part: Part) -> None:
     for name, value in part.values.items():
         server.scope.put(name, value)
     server.updates = part.step
+    if isinstance(server, GeoServer):
+        server.changed = dict(part.memory)
     server.forget_all_copies()
 
 
@@ -114,3 +172,5 @@ def take_trainer(trainer: Trainer, part: Part) -> None:
     """A trainer that has not begun will go on from its part, once its start-up program has run."""
     trainer.host = _Resumed(trainer.host, part)
     trainer.restart(part.step, 0)
+    if isinstance(trainer.communicator, GeoCommunicator):
+        trainer.communicator.begin_with(part.memory)

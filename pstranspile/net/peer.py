@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from pstranspile.net.frames import ALIVE, ASK, EMPTY_BODY, MESSAGES, Body, Header, frame, json_body
+from pstranspile.net.frames import ALIVE, ASK, EMPTY_BODY, MESSAGES, TELL, Body, Header, frame, json_body
 from pstranspile.net.values import Bytes
 from pstranspile.run.cluster.message import Message
 
@@ -91,6 +91,10 @@ class Peer:
     def ask(self, question: Mapping[str, Any]) -> None:
         """Asks the other side something."""
         self._send(ASK, 0, json_body(question), self.told)
+
+    def tell(self, fields: Mapping[str, Any]) -> None:
+        """Tells the other side something that it has asked for earlier."""
+        self._send(TELL, 0, json_body(fields), self.told)
 
     def _send(self, kind: int, number: int, body: Body, now: float) -> None:
         connection = self.connection

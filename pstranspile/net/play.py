@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from pstranspile.net.meetings import are_needed
 from pstranspile.net.outcome import write_server, write_trainer
 from pstranspile.net.parts import Parts
 from pstranspile.net.process import Place, play_server, play_trainer
@@ -43,7 +44,7 @@ def play(
     if is_server(cluster, role):
         play_server(cluster, role, terms, place, tell, lambda server: save(write_server, server))
         return
-    parts = place.parts_of(tell)
+    parts = None if are_needed(cluster) else place.parts_of(tell)
     for trainer in cluster.trainers:
         trainer.on_step = lambda trainer, step: _step_done(tell, parts, on_step, trainer, step)
     play_trainer(cluster, role, terms, place, steps, tell, lambda trainer: save(write_trainer, trainer))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pstranspile.net.calls import CallService
 from pstranspile.net.fluid_service import FluidService
 from pstranspile.net.joining import Doorkeeper, rejoin
+from pstranspile.net.meetings import ServerMeetings, TrainerMeetings, are_needed
 from pstranspile.net.parts import Parts, read_part, take_server, take_trainer
 from pstranspile.net.recording import Recording
 from pstranspile.net.site import Site
@@ -66,19 +67,28 @@ def play_server(
     Doorkeeper(site, server)
     recording = Recording(site, place.record) if place.record else None
     parts = place.parts_of(tell)
+    meetings = ServerMeetings(site, server, parts) if parts is not None and are_needed(cluster) else None
 
     def updated(server: Server, update: int) -> None:
         tell(step=update + 1)
-        if parts is not None:
+        if parts is not None and meetings is None:
             parts.done(server, update + 1)
 
+    def went_on() -> None:
+        if keeper is not None:
+            keeper.look()
+        if meetings is not None:
+            meetings.look()
+
     server.on_update = updated
+    if keeper is not None or meetings is not None:
+        site.on_turn = went_on
     cluster.begin([server], [])
     if place.begin:
         take_server(server, read_part(Path(place.begin), role))
     if keeper is not None:
         keeper.begin()
-        site.on_turn, site.on_event, site.keeps = keeper.look, keeper.written, True
+        site.on_event, site.keeps = keeper.written, True
     fluid = FluidService(site, server) if place.fluid else None
     _listen(site, place, None if fluid is None else fluid.service())
     tell(state=SERVING)
@@ -108,6 +118,8 @@ def play_server(
         for closing in (fluid, recording, site.events):
             if closing is not None:
                 closing.close()
+        if parts is not None:
+            parts.finish()
 
 
 def _listen(site: Site, place: Place, service: CallService | None = None) -> Listener:
@@ -145,22 +157,9 @@ def play_trainer(
     """
     trainer = next(trainer for trainer in cluster.trainers if trainer.name == role)
     site = Site(cluster, role, terms)
-    host = cluster.trainers[0].name
-    targets = [server.name for server in cluster.servers]
-    strangers: list[FluidClient] = []
+    parts = place.parts_of(tell)
     recording = Recording(site, place.record) if place.record else None
-    listener: Listener | None = None
-    if cluster.rings and role == host:
-        listener = _listen(site, place)
-    elif cluster.rings:
-        targets.append(host)
-    shown = None if place.credentials is None else place.credentials.calling
-    dialers = {target: Dialer(place.addresses[target], site.events, shown) for target in targets}
-    site.dial = lambda target: dialers[target].dial()
-    if place.fluid:
-        from pstranspile.net.fluid_client import FluidClient
-
-        site.on_foreign = lambda peer: strangers.append(FluidClient(site, peer, place.addresses[peer.role]))
+    targets, listener, strangers = _find_ways(site, place)
     site.patience = place.patience
     tell(state=WAITING)
     site.show_signs_of_life()
@@ -168,18 +167,16 @@ def play_trainer(
     try:
         with _last_words(site, tell):
             life = _greet(site, targets, place, strangers)
-            if life and (strangers or not cluster.servers):
-                without = "with servers of Fluid" if strangers else "without servers"
-                raise Refused(f"the others go on without {role}, which can't take part again in a job {without}")
-            first = rejoin(site, [server.name for server in cluster.servers], place.patience) if life else 0
-            if place.begin:
-                take_trainer(trainer, read_part(Path(place.begin), role))
-            cluster.begin([], [trainer])
+            alone = "with servers of Fluid" if strangers else "" if cluster.servers else "without servers"
+            _begin(site, trainer, place, life, alone)
             trainer.limit = steps
-            if life:
-                _start_again(site, trainer, life, first)
+            meetings = TrainerMeetings(site, trainer, parts) if parts is not None and are_needed(cluster) else None
+            if meetings is not None:
+                meetings.begin(trainer.first_step)
             tell(state=TRAINING)
             site.run(lambda: trainer.gone or trainer.step >= trainer.limit)
+            if meetings is not None:
+                meetings.end()
             save(trainer)
             tell(state=DONE)
             trainer.feed = lambda step: None
@@ -200,6 +197,30 @@ def play_trainer(
         for closing in (*strangers, recording, site.events):
             if closing is not None:
                 closing.close()
+        if parts is not None:
+            parts.finish()
+
+
+def _find_ways(site: Site, place: Place) -> tuple[list[str], Listener | None, list[FluidClient]]:
+    """Makes a trainer ready to talk: whom it goes to, where others come to it, and a list that those it goes to are
+    put into if they turn out to be servers of Fluid.
+    """
+    cluster, host = site.cluster, site.cluster.trainers[0].name
+    targets = [server.name for server in cluster.servers]
+    strangers: list[FluidClient] = []
+    listener: Listener | None = None
+    if cluster.rings and site.role == host:
+        listener = _listen(site, place)
+    elif cluster.rings:
+        targets.append(host)
+    shown = None if place.credentials is None else place.credentials.calling
+    dialers = {target: Dialer(place.addresses[target], site.events, shown) for target in targets}
+    site.dial = lambda target: dialers[target].dial()
+    if place.fluid:
+        from pstranspile.net.fluid_client import FluidClient
+
+        site.on_foreign = lambda peer: strangers.append(FluidClient(site, peer, place.addresses[peer.role]))
+    return targets, listener, strangers
 
 
 def _greet(site: Site, targets: Sequence[str], place: Place, strangers: Sequence[FluidClient]) -> int:
@@ -215,8 +236,18 @@ def _greet(site: Site, targets: Sequence[str], place: Place, strangers: Sequence
     return max(lives.values(), default=0)
 
 
-def _start_again(site: Site, trainer: Trainer, life: int, step: int) -> None:
-    """Makes the trainer, and what is beside it, one that was started again."""
-    trainer.restart(step, life)
-    if isinstance(trainer.communicator, Companion):
-        trainer.communicator.restart()
+def _begin(site: Site, trainer: Trainer, place: Place, life: int, alone: str) -> None:
+    """Makes the trainer ready: at the beginning, after a checkpoint, or at a step where it is let in again if its role
+    was played before. It can't be in a job that is `alone`, with nobody who would let it in. Raises Refused.
+    """
+    cluster = site.cluster
+    if life and alone:
+        raise Refused(f"the others go on without {site.role}, which can't take part again in a job {alone}")
+    first = rejoin(site, [server.name for server in cluster.servers], place.patience) if life else 0
+    if place.begin:
+        take_trainer(trainer, read_part(Path(place.begin), site.role))
+    cluster.begin([], [trainer])
+    if life:
+        trainer.restart(first, life)
+        if isinstance(trainer.communicator, Companion):
+            trainer.communicator.restart()

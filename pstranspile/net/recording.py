@@ -8,6 +8,7 @@ from typing import TextIO
 from pstranspile.net.site import Site
 from pstranspile.run.cluster.network import Machine
 from pstranspile.run.cluster.record import Turn, line_of, taken_of
+from pstranspile.run.cluster.trainer import Trainer
 
 
 class Recording:
@@ -21,8 +22,11 @@ class Recording:
 
     def _recorded(self, machine: Machine, turn: Callable[[], object]) -> Callable[[], None]:
         def recorded() -> None:
-            self._file.write(line_of(Turn(machine.name, tuple(map(taken_of, machine.inbox)))))
+            taken = tuple(map(taken_of, machine.inbox))
+            idle = isinstance(machine, Trainer) and machine.between_steps and not taken
             turn()
+            if not (idle and isinstance(machine, Trainer) and machine.held):  # it was told to wait: nothing was done
+                self._file.write(line_of(Turn(machine.name, taken)))
 
         return recorded
 

@@ -37,12 +37,15 @@ def play(
     record: Path | None = None,
     credentials: Credentials | None = None,
     patience: float = 60.0,
+    parts: tuple[Path, int] | None = None,
+    told: Callable[..., object] | None = None,
     **options: Any,
 ) -> Simulated:
     """The outcome of a job whose machines are threads; `options` are those of a cluster.
 
     `through(trainer, address)` gives the address at which a trainer finds the server that listens at `address`. With
-    `fluid` machines of Fluid may take part. What every machine does is written to `record`.
+    `fluid` machines of Fluid may take part. What every machine does is written to `record`. `parts`: where parts of
+    checkpoints go, and after how many steps. `told` is called with what each role tells.
     """
     ports = Ports(len(job.roles))
     addresses = dict(zip(job.roles, ports.addresses, strict=True))
@@ -50,23 +53,34 @@ def play(
     problems: list[BaseException] = []
     over = threading.Event()
     options.setdefault("seed", 1)
-    parts = {role: "" if record is None else f"{record}.{role}" for role in job.roles}
-
-    def tell(**_fields: Any) -> None:
-        pass
+    records = {role: "" if record is None else f"{record}.{role}" for role in job.roles}
+    lock = threading.Lock()
+    folder, every = parts or ("", 0)
 
     def one(role: str) -> None:
         cluster = played[role]
+
+        def tell(**fields: Any) -> None:
+            if told is not None:
+                with lock:
+                    told(role, **fields)
+
         try:
             if any(server.name == role for server in cluster.servers):
-                place = Place(addresses, fluid=fluid, record=parts[role], credentials=credentials)
+                place = Place(
+                    addresses, fluid=fluid, record=records[role], credentials=credentials, parts=str(folder),
+                    parts_every=every,
+                )  # fmt: skip
                 play_server(cluster, role, terms, place, tell, lambda _: None)
             else:
                 given = {server.name: addresses[server.name] for server in cluster.servers}
                 if through is not None:
                     given = {name: through(role, address) for name, address in given.items()}
                 own = {**addresses, **given}
-                place = Place(own, "", 20, patience, fluid, parts[role], credentials)
+                place = Place(
+                    own, patience=patience, fluid=fluid, record=records[role], credentials=credentials,
+                    parts=str(folder), parts_every=every,
+                )  # fmt: skip
                 play_trainer(cluster, role, terms, place, steps, tell, lambda _: None)
         except BaseException as problem:
             problems.append(problem)
@@ -85,7 +99,7 @@ def play(
     if problems:
         raise problems[0]
     if record is not None:
-        write_record(str(record), options["seed"], steps, parts)
+        write_record(str(record), options["seed"], steps, records)
     return gathered(job.cluster(**options), played)
 
 

@@ -62,6 +62,11 @@ class Communicator(ABC):
         """All initial values are set; gives what the trainer must wait for before its first step."""
         return None
 
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing is under way."""
+        return True
+
     def may_leave(self) -> bool:
         """Whether the trainer may leave now; if not, it is woken later."""
         return True
@@ -85,6 +90,8 @@ class Trainer(Machine):
         self.feed: Callable[[int], Feed] = lambda step: {}
         self.on_step: Callable[[Trainer, int], object] | None = None
         """Told of every step that was done."""
+        self.before_step: Callable[[int], Wait | None] | None = None
+        """Asked before every step whether something must come first."""
         self.forms = Forms()
         """What is run of a program, by what is fed."""
         self.step = -1
@@ -92,7 +99,7 @@ class Trainer(Machine):
         self.limit = 0
         self.left = False
         self.results: list[StepResult] = []
-        self._first = 0
+        self.first_step = 0
         """The step after the start-up program."""
         self._lives = 0
         """How often the trainer was started again."""
@@ -121,6 +128,11 @@ class Trainer(Machine):
         """Whether the trainer stands before its start-up program, a step, or its end."""
         return self._runner is None and self._wait is None
 
+    @property
+    def held(self) -> bool:
+        """Whether the trainer stands before a step, and something must come first."""
+        return self._runner is None and self._wait is not None
+
     # stopping and coming back
 
     @property
@@ -140,7 +152,7 @@ class Trainer(Machine):
         """
         self._lives = self._lives + 1 if lives is None else lives
         self.down = self.left = False
-        self.step, self._first = -1 - self._lives, step
+        self.step, self.first_step = -1 - self._lives, step
         self._due = deque([self.role.startup])
         self._ready.clear()
         self._runner = self._wait = None
@@ -152,7 +164,7 @@ class Trainer(Machine):
             if var is not None and var.persistable:
                 self.scope[name] = value
         self._due.clear()
-        self.step = self._first
+        self.step = self.first_step
 
     # the machine
 
@@ -190,6 +202,8 @@ class Trainer(Machine):
             return self._runner.begin({})
         if self.step >= self.limit:
             return None
+        if self.before_step is not None and (first := self.before_step(self.step)) is not None:
+            return first
         feed = self.feed(self.step)
         if feed is None:
             self.leave()
@@ -236,7 +250,7 @@ class Trainer(Machine):
             self._end_step(runner.name, {name: fetched(program, name, value) for name, value in pairs})
             return
         if self.step < 0:
-            self.step = self._first
+            self.step = self.first_step
             if not self._lives:
                 self.host.initialise(self)
             if self.communicator is not None:

@@ -85,14 +85,17 @@ class Replies(Wait):
 
 
 class Blocked(Wait):
-    """A wait of a machine until somebody releases it; `what` says for a reader what it waits for."""
+    """A wait of a machine until somebody releases it; `what` says for a reader what it waits for, `silent` whom
+    (default: the machine's communicator).
+    """
 
-    __slots__ = ("_machine", "_what")
+    __slots__ = ("_machine", "_silent", "_what")
 
-    def __init__(self, machine: Machine, what: str):
+    def __init__(self, machine: Machine, what: str, silent: Sequence[str] | None = None):
         self.missing, self.values = 1, []
         self._what = what
         self._machine = machine
+        self._silent = (f"{machine.name}/communicator",) if silent is None else tuple(silent)
 
     def release(self) -> None:
         """The machine goes on."""
@@ -107,8 +110,8 @@ class Blocked(Wait):
         return
 
     def silent(self) -> tuple[str, ...]:
-        """The machine's communicator."""
-        return (f"{self._machine.name}/communicator",)
+        """Who is to release the machine."""
+        return self._silent
 
     def __str__(self) -> str:
         """What the machine waits for."""

@@ -166,9 +166,14 @@ class AsyncCommunicator(Companion):
             queue.values.clear()
         self._full = None
 
+    @property
+    def quiet(self) -> bool:
+        """Whether no round is under way and nothing is in the queues."""
+        return self.replies is None and not any(queue.values for queue in self._queues)
+
     def may_leave(self) -> bool:
         """The trainer leaves when all is sent."""
-        if self.replies is not None or any(queue.values for queue in self._queues):
+        if not self.quiet:
             self.leaving = True
             return False
         self.let_go()

@@ -93,6 +93,8 @@ class GeoCommunicator(Companion):
         self._room: Blocked | None = None
         """The trainer, which waits for an exchange to begin."""
         self.exchanges = 0
+        self._given: Mapping[str, Array] | None = None
+        """What to begin with in place of what the trainer's variables say."""
 
     def _find(self, servers: Mapping[str, Server], placement: Placement) -> list[GeoParameter]:
         deltas = {endpoint: delta_names(server) for endpoint, server in servers.items()}
@@ -115,7 +117,7 @@ class GeoCommunicator(Companion):
     def restart(self) -> None:
         """Begins anew: when the start-up is over, it fetches what the servers have before the first step."""
         super().restart()
-        self._since, self._due, self._room = 0, False, None
+        self._since, self._due, self._room, self._given = 0, False, None, None
         for rows in self._touched.values():
             rows.clear()
         self._restarted = True
@@ -174,6 +176,10 @@ class GeoCommunicator(Companion):
     def started(self) -> Blocked | None:
         """Keeps the trainer's parameters as they are now. One that was started again fetches them first."""
         self._old = {p.name: np.array(self._fractions(p.name)) for p in self.parameters}
+        if self._given is not None:
+            given, self._given = self._given, None
+            self._take_back(given)
+            return None
         if not self._restarted or not self.parameters:
             return None
         self._restarted = False
@@ -196,24 +202,33 @@ class GeoCommunicator(Companion):
         message = f"{self.trainer.name}: {message}"
         return DiagnosticError([error("cluster-placement", message, var and var.location, focus=f"%{name}")])
 
-    def memory(self) -> dict[str, Array]:
-        """What is kept between steps beside the trainer's variables, for a checkpoint: arrays by name.
-
-        Nothing of it depends on how parameters are cut: rows are those of whole tables.
-        """
+    def own_memory(self) -> dict[str, Array]:
+        """What this machine keeps between steps beside the trainer's variables: arrays by name."""
         result: dict[str, Array] = {"since": np.array([self._since], "int64")}
         for parameter in self.parameters:
             result[f"old/{parameter.name}"] = np.array(self._old[parameter.name])
             if parameter.sparse:
                 touched = self._touched[parameter.name]
                 result[f"touched/{parameter.name}"] = np.unique(np.concatenate([np.empty(0, "int64"), *touched]))
+        return result
+
+    def memory(self) -> dict[str, Array]:
+        """The same with what servers keep for the trainer, for a checkpoint.
+
+        Nothing of it depends on how parameters are cut: rows are those of whole tables.
+        """
+        result = self.own_memory()
+        for parameter in self.parameters:
+            if parameter.sparse:
                 changed = [part.start + np.array(sorted(seen), "int64") for part, seen in self._changed(parameter)]
                 result[f"changed/{parameter.name}"] = np.concatenate(changed)
         return result
 
-    def recall(self, memory: Mapping[str, Array]) -> None:
-        """Takes back what `memory` gave; without it, what the trainer has now counts as exchanged."""
-        self.started()
+    def begin_with(self, memory: Mapping[str, Array]) -> None:
+        """The trainer, which has not begun, will take back what `own_memory` gave when its start-up is over."""
+        self._given = memory
+
+    def _take_back(self, memory: Mapping[str, Array]) -> None:
         self._since = int(memory["since"][0]) if "since" in memory else 0
         self._counted = max(self.trainer.step - 1, 0)
         for parameter in self.parameters:
@@ -221,8 +236,16 @@ class GeoCommunicator(Companion):
             if f"old/{name}" in memory:
                 self._old[name] = np.array(memory[f"old/{name}"])
             if parameter.sparse:
-                touched, changed = memory.get(f"touched/{name}"), memory.get(f"changed/{name}")
+                touched = memory.get(f"touched/{name}")
                 self._touched[name] = [] if touched is None else [np.array(touched)]
+
+    def recall(self, memory: Mapping[str, Array]) -> None:
+        """Takes back what `memory` gave; without it, what the trainer has now counts as exchanged."""
+        self.begin_with(memory)
+        self.started()
+        for parameter in self.parameters:
+            if parameter.sparse:
+                changed = memory.get(f"changed/{parameter.name}")
                 for part, seen in self._changed(parameter):
                     seen.clear()
                     if changed is not None:
@@ -235,6 +258,11 @@ class GeoCommunicator(Companion):
             server = part.link.target
             if isinstance(server, GeoServer) and part.name in server.changed:
                 yield part, server.changed[part.name][self.index]
+
+    @property
+    def quiet(self) -> bool:
+        """Whether no exchange is under way or due."""
+        return self.replies is None and not self._due
 
     def may_leave(self) -> bool:
         """The trainer leaves when all that it has learnt is sent."""
