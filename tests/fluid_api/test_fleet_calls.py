@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import pstranspile.fluid as fluid
-from pstranspile.fluid.incubate.fleet.base.role_maker import Role, UserDefinedRoleMaker
+from pstranspile.fluid.incubate.fleet import collective
+from pstranspile.fluid.incubate.fleet.base.role_maker import (
+    Role,
+    UserDefinedCollectiveRoleMaker,
+    UserDefinedRoleMaker,
+)
 from pstranspile.fluid.incubate.fleet.parameter_server.distribute_transpiler import (
     DistributedTranspiler,
     TranspilerOptimizer,
 )
+from pstranspile.fluid.incubate.fleet.parameter_server.distribute_transpiler.distributed_strategy import StrategyFactory
+from pstranspile.fluid.transpiler.distribute_transpiler import ServerRuntimeConfig, slice_variable
 from tests.fluid_api.running import fresh
 
 SERVERS = ["127.0.0.1:6174", "127.0.0.1:6175"]
@@ -87,3 +96,82 @@ def test_a_server_knows_its_blocks_and_what_each_server_has() -> None:
         assert {"w", "w_velocity_0"} <= set(grouped)
         assert overview.get_distributed_var_by_slice(parts[1].slice.name) is parts[1]
         assert set(overview.overview().splitlines()) > {str(parts[0])}
+
+
+def test_strategies_say_how_programs_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CPU_NUM", "3")
+    sync, asynchronous = StrategyFactory.create_sync_strategy(), StrategyFactory.create_async_strategy()
+    geo = StrategyFactory.create_geo_strategy(7)
+    assert [s.get_build_strategy().async_mode for s in (sync, asynchronous, geo)] == [True] * 3
+    assert [s.get_execute_strategy().use_thread_barrier for s in (sync, asynchronous, geo)] == [True, False, False]
+    assert sync.get_execute_strategy().num_threads == 3
+    for strategy in (sync, asynchronous):
+        strategy.set_trainer_runtime_config({"communicator_send_queue_size": "50"})
+    flags = sync.get_trainer_runtime_config().get_communicator_flags()
+    assert flags["communicator_send_queue_size"] == "3"
+    assert "communicator_independent_recv_thread" not in flags
+    flags = asynchronous.get_trainer_runtime_config().get_communicator_flags()
+    assert flags["communicator_send_queue_size"] == "50"
+    assert "communicator_send_queue_size" not in geo.get_trainer_runtime_config().get_communicator_flags()
+    assert "communicator_send_wait_times = 5" in repr(geo.get_trainer_runtime_config())
+    server = ServerRuntimeConfig()
+    sync.set_server_runtime_config(server)
+    assert sync.get_server_runtime_config() is server
+    assert sync.get_debug_opt() == {}
+    sync.set_debug_opt({"dump_param": ["w"]})
+    assert (sync.get_debug_opt()["dump_param"], sync.get_debug_opt()["dump_file_num"]) == (["w"], 16)
+
+
+def collective_strategy(**settings: object) -> collective.DistributedStrategy:
+    made = collective.DistributedStrategy()
+    for name, value in settings.items():
+        setattr(made, name, value)
+    return made
+
+
+def test_a_collective_strategy_and_its_optimizer_must_not_contradict_each_other() -> None:
+    adam = fluid.optimizer.Adam()
+    again = fluid.optimizer.RecomputeOptimizer(adam)
+    strategy = collective_strategy(forward_recompute=True)
+    with pytest.raises(ValueError, match="needs recompute_checkpoints"):
+        collective.CollectiveOptimizer(adam, strategy).minimize(None)
+    strategy = collective_strategy(forward_recompute=True, recompute_checkpoints=["x"])
+    with pytest.raises(ValueError, match="RecomputeOptimizer"):
+        collective.CollectiveOptimizer(again, strategy).minimize(None)
+    with pytest.raises(ValueError, match="is a list"):
+        collective.CollectiveOptimizer(adam, collective_strategy(recompute_checkpoints="x"))
+    mixed = fluid.contrib.mixed_precision.decorate(adam, init_loss_scaling=8.0)
+    with pytest.raises(NotImplementedError, match="mixed_precision"):
+        mixed.minimize(None)
+    with pytest.raises(ValueError, match="OptimizerWithMixedPrecision"):
+        collective.CollectiveOptimizer(mixed, collective_strategy(use_amp=True)).minimize(None)
+
+
+def test_checkpoints_of_fleet_are_numbered_and_come_back(tmp_path: Path) -> None:
+    with fresh():
+        fleet, cost = collective.Collective(), loss()
+        fleet.init(UserDefinedCollectiveRoleMaker(0, ["127.0.0.1:6170"]))
+        fluid.optimizer.SGD(0.1).minimize(cost)
+        program = fluid.default_main_program()
+        exe = fluid.Executor(fluid.CPUPlace())
+        exe.run(fluid.default_startup_program())
+        weight = fluid.global_scope().find_var("w").get_tensor()
+        kept, folder = np.array(weight), str(tmp_path / "saved")
+        assert fleet.load_check_point(exe, folder, 0, program) is None
+        for epoch in range(3):
+            fleet.save_check_point(exe, folder, collective.TrainStatus(epoch), program)
+        weight.set(np.zeros_like(kept), fluid.CPUPlace())
+        status = fleet.load_check_point(exe, folder, 0, program)
+        assert status == collective.TrainStatus(2)
+        assert status is not None
+        assert status.next() == 3
+        np.testing.assert_array_equal(np.array(fluid.global_scope().find_var("w").get_tensor()), kept)
+        fleet.clean_redundant_check_points(folder)
+        assert [path.name for path in (tmp_path / "saved").iterdir()] == ["__paddle_fleet_checkpoint__.2"]
+
+
+def test_slices_are_told_as_fluid_tells_them() -> None:
+    with fresh():
+        block = fluid.default_main_program().global_block()
+        made = [block.create_var(name=name, shape=shape) for name, shape in (("a", [3, 5]), ("b", [10, 4]))]
+        assert slice_variable(made, 2, 10) == ["a:0:15", "b:0:20", "b:1:20"]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field, fields
 from typing import Any
+
+from pstranspile.fluid.communicating import warn_unused
 
 _EXCLUSIVE = {"sync_mode": "runtime_split_send_recv", "runtime_split_send_recv": "sync_mode"}
 
@@ -65,3 +68,23 @@ class DistributeTranspilerConfig:
         if isinstance(method, type):
             changed["split_method"] = f"{method.__module__}:{method.__qualname__}"
         return changed
+
+
+class ServerRuntimeConfig:
+    """How many threads Fluid's servers have; here they take one message after the other."""
+
+    def __init__(self) -> None:
+        for name, default in self.defaults().items():
+            setattr(self, name, default)
+
+    @staticmethod
+    def defaults() -> dict[str, int]:
+        """The numbers of threads, which the environment may give."""
+        kinds = ("send", "get", "prefetch")
+        return {f"_rpc_{kind}_thread_num": int(os.environ.get(f"FLAGS_rpc_{kind}_thread_num", "12")) for kind in kinds}
+
+    def warn_unused(self) -> None:
+        """Names on stderr what differs from the defaults, which changes nothing."""
+        for name, default in self.defaults().items():
+            if getattr(self, name) != default:
+                warn_unused(f"ServerRuntimeConfig.{name}", getattr(self, name), "a server works in one thread")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import prod
 from typing import Any, cast
 
 from pstranspile.compile import Compiled, compile
@@ -11,10 +13,12 @@ from pstranspile.fluid.graph.program import Program as LiveProgram
 from pstranspile.fluid.hooks import tell_transpiled
 from pstranspile.fluid.machines import Machine, ServerMachine, TrainerMachine
 from pstranspile.fluid.transpiler.collective import check_rank
-from pstranspile.fluid.transpiler.config import DistributeTranspilerConfig
+from pstranspile.fluid.transpiler.config import DistributeTranspilerConfig as DistributeTranspilerConfig
+from pstranspile.fluid.transpiler.config import ServerRuntimeConfig as ServerRuntimeConfig
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module, Program
 from pstranspile.job import Job
+from pstranspile.plan.slices import cut_rows
 
 DEFAULT_SERVER = "127.0.0.1:6174"
 """The server that Fluid's `transpile` assumes when it is given none."""
@@ -34,6 +38,15 @@ def take_role(main: LiveProgram, startup: LiveProgram, machine: Machine) -> None
     for program, part, made in ((main, MAIN, machine.role.main), (startup, STARTUP, machine.role.startup)):
         program.take(made)
         program.machine, program.part = machine, part
+
+
+def slice_variable(var_list: Sequence[Any], slice_count: int, min_block_size: int) -> list[str]:
+    """How variables are cut over `slice_count` servers: `name:number:elements` for every slice."""
+    return [
+        f"{var.name}:{number}:{(cut.stop - cut.start) * prod(var.shape[1:])}"
+        for var in var_list
+        for number, cut in enumerate(cut_rows(tuple(var.shape), slice_count, min_block_size))
+    ]
 
 
 class DistributeTranspiler:

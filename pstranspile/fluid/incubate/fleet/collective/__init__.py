@@ -7,11 +7,23 @@ from typing import Any
 from pstranspile.fluid import io
 from pstranspile.fluid.communicating import warn_unused
 from pstranspile.fluid.compiler import BuildStrategy, ExecutionStrategy
+from pstranspile.fluid.contrib.mixed_precision import OptimizerWithMixedPrecision
 from pstranspile.fluid.framework import default_main_program, default_startup_program
 from pstranspile.fluid.incubate.fleet.base.fleet_base import DistributedOptimizer, Fleet, Mode
+from pstranspile.fluid.incubate.fleet.collective.checkpoints import Checkpoints
+from pstranspile.fluid.incubate.fleet.collective.checkpoints import TrainStatus as TrainStatus
 from pstranspile.fluid.missing import refused
+from pstranspile.fluid.optimizer import DGCMomentumOptimizer, RecomputeOptimizer
 from pstranspile.fluid.transpiler.config import DistributeTranspilerConfig
 from pstranspile.fluid.transpiler.distribute_transpiler import DistributeTranspiler
+
+
+class LambConfig:
+    """Settings of Lamb, of which Fluid has none."""
+
+
+class DistFCConfig:
+    """Settings of layers that are spread over trainers, of which Fluid has none."""
 
 
 class DistributedStrategy(BuildStrategy):
@@ -21,6 +33,7 @@ class DistributedStrategy(BuildStrategy):
         **BuildStrategy.known,
         "use_local_sgd": False,
         "use_dgc": False,
+        "use_dist_fc": False,
         "dist_fc_config": None,
         "mode": "nccl2",
         "collective_mode": "grad_allreduce",
@@ -38,7 +51,7 @@ class DistributedStrategy(BuildStrategy):
         self.exec_strategy = ExecutionStrategy()
 
 
-class Collective(Fleet):
+class Collective(Checkpoints, Fleet):
     """Fleet without servers."""
 
     def __init__(self) -> None:
@@ -69,9 +82,9 @@ class Collective(Fleet):
         """Makes the default programs those of this trainer."""
         main, startup = default_main_program(), default_startup_program()
         self._origin_program = main.clone()
-        self.main_program, self.startup_program = main, startup
+        self.main_program, self.startup_program, self._transpiled_program = main, startup, main
         settings = vars(strategy)
-        for name in ("use_dgc", "use_amp", "dist_fc_config"):
+        for name in ("use_dgc", "use_amp", "use_dist_fc"):
             if settings[name]:
                 raise refused(f"DistributedStrategy.{name}", "gradients are exchanged whole, as the program has them")
         if settings["forward_recompute"]:
@@ -112,12 +125,34 @@ class Collective(Fleet):
 
 
 class CollectiveOptimizer(DistributedOptimizer):
-    """An optimizer whose `minimize` makes the programs of this trainer."""
+    """An optimizer whose `minimize` makes the programs of this trainer.
+
+    Raises ValueError for a strategy that contradicts itself or the optimizer, when made or when it minimises.
+    """
+
+    def __init__(self, optimizer: Any, strategy: Any = None):
+        strategy = strategy or DistributedStrategy()
+        super().__init__(optimizer, strategy)
+        if not isinstance(strategy.recompute_checkpoints, list):
+            raise ValueError("DistributedStrategy.recompute_checkpoints is a list")
+
+    def _check(self) -> None:
+        """Raises ValueError for what the strategy asks of an optimizer that has it already, or cannot do."""
+        optimizer: object = self._optimizer
+        kind = type(optimizer)
+        if self._strategy.forward_recompute:
+            if not self._strategy.recompute_checkpoints:
+                raise ValueError("DistributedStrategy.forward_recompute needs recompute_checkpoints")
+            if kind in (RecomputeOptimizer, OptimizerWithMixedPrecision):
+                raise ValueError(f"DistributedStrategy.forward_recompute does not go together with {kind.__name__}")
+        if self._strategy.use_amp and kind in (OptimizerWithMixedPrecision, DGCMomentumOptimizer):
+            raise ValueError(f"DistributedStrategy.use_amp does not go together with {kind.__name__}")
 
     def minimize(
         self, loss: Any, startup_program: Any = None, parameter_list: Any = None, no_grad_set: Any = None
     ) -> Any:
         """Minimises the loss, and makes the programs of this trainer."""
+        self._check()
         made = self._optimizer.minimize(loss, startup_program, parameter_list, no_grad_set)
         fleet.transpile(self._strategy)
         return made

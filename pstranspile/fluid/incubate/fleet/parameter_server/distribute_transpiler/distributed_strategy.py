@@ -7,9 +7,21 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from pstranspile.fluid.communicating import check_names, default_flags, warn_unused
+from pstranspile.fluid.communicating import DistributedMode, check_names, default_flags
 from pstranspile.fluid.compiler import BuildStrategy, ExecutionStrategy
-from pstranspile.fluid.transpiler.config import DistributeTranspilerConfig
+from pstranspile.fluid.transpiler.config import DistributeTranspilerConfig, ServerRuntimeConfig
+
+THREADS = ("communicator_thread_pool_size", "communicator_send_wait_times")
+QUEUES = ("communicator_max_merge_var_num", "communicator_send_queue_size")
+DUMPS = {
+    "dump_slot": False,
+    "dump_converter": "",
+    "dump_fields": (),
+    "dump_file_num": 16,
+    "dump_fields_path": "",
+    "dump_param": (),
+}
+"""What Fluid's trainers can write to files, with its defaults."""
 
 
 class TrainerRuntimeConfig:
@@ -20,28 +32,20 @@ class TrainerRuntimeConfig:
         self.runtime_configs: dict[str, Any] = {**default_flags()}
 
     def get_communicator_flags(self) -> dict[str, str]:
-        """The settings, as text."""
-        return {name: str(value) for name, value in self.runtime_configs.items()}
+        """The settings that the mode has, as text: only asynchronous trainers choose how long their queues are."""
+        flags = {name: str(value) for name, value in self.runtime_configs.items()}
+        if self.mode in (None, DistributedMode.ASYNC):
+            return flags
+        if self.mode == DistributedMode.GEO:
+            return {name: flags[name] for name in THREADS}
+        return {**{name: flags[name] for name in THREADS}, **dict.fromkeys(QUEUES, os.environ.get("CPU_NUM", "1"))}
 
+    def display(self, configs: Mapping[str, Any]) -> str:
+        """Settings as text, a line each."""
+        return "".join(f"\n{name} = {value}" for name, value in configs.items())
 
-class ServerRuntimeConfig:
-    """How many threads Fluid's servers have; here they take one message after the other."""
-
-    def __init__(self) -> None:
-        for name, default in self.defaults().items():
-            setattr(self, name, default)
-
-    @staticmethod
-    def defaults() -> dict[str, int]:
-        """The numbers of threads, which the environment may give."""
-        kinds = ("send", "get", "prefetch")
-        return {f"_rpc_{kind}_thread_num": int(os.environ.get(f"FLAGS_rpc_{kind}_thread_num", "12")) for kind in kinds}
-
-    def warn_unused(self) -> None:
-        """Names on stderr what differs from the defaults, which changes nothing."""
-        for name, default in self.defaults().items():
-            if getattr(self, name) != default:
-                warn_unused(f"ServerRuntimeConfig.{name}", getattr(self, name), "a server works in one thread")
+    def __repr__(self) -> str:
+        return f"TrainerRuntimeConfig:{self.display(self.get_communicator_flags())}"
 
 
 def _set(target: Any, config: Any, kind: type[Any]) -> Any:
@@ -65,14 +69,39 @@ class DistributedStrategy:
     """The base of strategies: the settings of the transpiler and of those that run its programs."""
 
     flags: Mapping[str, bool] = {}
+    mode: int | None = None
+    waits = False
+    """Whether the threads of a trainer in Fluid wait for each other."""
 
     def __init__(self) -> None:
         self._program_config = DistributeTranspilerConfig()
         self._trainer_runtime_config = TrainerRuntimeConfig()
         self._server_runtime_config = ServerRuntimeConfig()
-        self._execute_strategy = ExecutionStrategy()
+        self._execute_strategy: Any = ExecutionStrategy()
+        self._execute_strategy.num_threads = int(os.environ.get("CPU_NUM", "1"))
         self._build_strategy = BuildStrategy()
+        if self._execute_strategy.num_threads > 1:
+            self._build_strategy.reduce_strategy = BuildStrategy.ReduceStrategy.Reduce
+        self.debug_opt: dict[str, Any] | None = None
         self.check_program_config()
+        self._check_runtime()
+
+    def _check_runtime(self) -> None:
+        """Sets what the mode says in the settings of those that run programs."""
+        self._trainer_runtime_config.mode = self.mode
+        self._build_strategy.async_mode = True
+        self._execute_strategy.use_thread_barrier = self.waits or self._execute_strategy.use_thread_barrier
+
+    def set_debug_opt(self, opt_info: dict[str, Any] | None) -> None:
+        """Remembers what Fluid's trainers write to files; `fetch_list` shows the same here, so nothing is written."""
+        self.debug_opt = opt_info
+
+    def get_debug_opt(self) -> dict[str, Any]:
+        """What `set_debug_opt` was given, by Fluid's names and with its defaults; empty if it was not called."""
+        if self.debug_opt is None:
+            return {}
+        given = self.debug_opt
+        return {name: given.get(name, default) for name, default in DUMPS.items()}
 
     def check_program_config(self) -> None:
         """Sets what the mode says in the transpiler's settings."""
@@ -100,6 +129,7 @@ class DistributedStrategy:
             self._trainer_runtime_config.runtime_configs.update(given)
             return
         self._trainer_runtime_config = _set(self._trainer_runtime_config, config, TrainerRuntimeConfig)
+        self._check_runtime()
 
     def get_server_runtime_config(self) -> ServerRuntimeConfig:
         """The settings of servers."""
@@ -116,6 +146,7 @@ class DistributedStrategy:
     def set_execute_strategy(self, config: Any) -> None:
         """Sets those of executors."""
         self._execute_strategy = _set(self._execute_strategy, config, ExecutionStrategy)
+        self._check_runtime()
 
     def get_build_strategy(self) -> BuildStrategy:
         """The settings of Fluid's graphs."""
@@ -124,29 +155,36 @@ class DistributedStrategy:
     def set_build_strategy(self, config: Any) -> None:
         """Sets those of Fluid's graphs."""
         self._build_strategy = _set(self._build_strategy, config, BuildStrategy)
+        self._check_runtime()
 
 
 class SyncStrategy(DistributedStrategy):
     """All trainers take a step together."""
 
+    mode = DistributedMode.SYNC
+    waits = True
     flags = {"sync_mode": False, "runtime_split_send_recv": True, "half_async": True, "completely_not_async": True}
 
 
 class AsyncStrategy(DistributedStrategy):
     """Trainers wait for nobody."""
 
+    mode = DistributedMode.ASYNC
     flags = {"sync_mode": False, "runtime_split_send_recv": True}
 
 
 class HalfAsyncStrategy(DistributedStrategy):
     """Trainers wait for their own gradients only."""
 
+    mode = DistributedMode.HALF_ASYNC
+    waits = True
     flags = {"sync_mode": False, "runtime_split_send_recv": True, "half_async": True}
 
 
 class GeoStrategy(DistributedStrategy):
     """Trainers update by themselves, and exchange what changed every `update_frequency` steps."""
 
+    mode = DistributedMode.GEO
     flags = {"sync_mode": False, "runtime_split_send_recv": True, "geo_sgd_mode": True}
 
     def __init__(self, update_frequency: int = 100):
