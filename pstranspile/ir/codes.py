@@ -147,6 +147,8 @@ OwnCode = Literal[
     "not-initialised",
     "not-text",
     "number-range",
+    "onnx-library",
+    "onnx-op",
     "op-family",
     "optimize-op-unattributed",
     "optimizer-unknown",
