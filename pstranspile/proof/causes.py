@@ -143,10 +143,9 @@ class Suspicion:
             alike.setdefault(ops[index].type.removesuffix("_grad"), []).append(index)
         result: list[Cause] = []
         for group in list(alike.values())[:TRIED]:
-            if not self.misfits(group)[0] - remaining:
-                continue
-            for index in group:
-                differing = self.misfits((index,))[0] - remaining
+            by_all = self.misfits(group)[0] - remaining
+            for index in group if by_all else ():
+                differing = by_all if len(group) == 1 else self.misfits((index,))[0] - remaining
                 if differing:
                     op = ops[index]
                     variable = self._first_unfit(op, differing)

@@ -41,8 +41,11 @@ def fits(
     if value.dtype.kind != "f" and not state:
         return True
     if all(part.shape == value.shape for part in parts):
-        equal = [1.0] * len(parts)
-        return any(_mean_fits(value, parts, each, floor) for each in (equal, weights)) or all(
+        weighings: set[tuple[float, ...]] = {
+            (1 / len(parts),) * len(parts),
+            tuple(weight / sum(weights) for weight in weights),
+        }
+        return any(_mean_fits(value, parts, each, floor) for each in sorted(weighings)) or all(
             _close(value, part, floor) for part in parts
         )
     axis = _axis(value, parts)
@@ -59,9 +62,8 @@ def _of_rows(value: SelectedRows, rows: Any) -> Any:
     return result
 
 
-def _mean_fits(value: Any, parts: Sequence[Any], weights: Sequence[float], floor: float) -> bool:
-    """Whether a value is the mean of others with these weights."""
-    shares = [weight / sum(weights) for weight in weights]
+def _mean_fits(value: Any, parts: Sequence[Any], shares: Sequence[float], floor: float) -> bool:
+    """Whether a value is the mean of others with these weights, which add up to 1."""
     means = (
         (one.astype("float64"), sum(part.astype("float64") * share for part, share in zip(others, shares, strict=True)))
         for one, *others in chunks(value, *parts)

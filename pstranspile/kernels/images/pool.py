@@ -44,6 +44,11 @@ class Windows(NamedTuple):
         for place in itertools.product(*self.choices):
             yield (..., *(place if isinstance(place[0], slice) else np.ix_(*place)))
 
+    @property
+    def apart(self) -> bool:
+        """Whether no element lies in two windows."""
+        return all(getattr(choice[0], "step", 0) >= len(choice) for choice in self.choices)
+
     def cropped(self, padded: Array, dims: tuple[int, ...]) -> Array:
         """Images of these spatial dims, without their padding."""
         return padded[
@@ -132,9 +137,11 @@ def gradient_of_largest(windows: Windows, x: Array, out: Array, gradient: Array)
     result, taken = np.zeros_like(padded), np.zeros(out.shape, bool)
     for place in windows.places():
         hit = padded[place] == out
-        hit &= ~taken
+        np.greater(hit, taken, out=hit)
         taken |= hit
-        if isinstance(place[1], slice):
+        if windows.apart:
+            np.multiply(gradient, hit, out=result[place])
+        elif isinstance(place[1], slice):
             result[place] += gradient * hit
         else:  # windows of adaptive pooling overlap
             np.add.at(result, (slice(None), slice(None), *place[1:]), gradient * hit)
