@@ -8,7 +8,7 @@ loads, before it serves.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from pstranspile.checkpoint.layout import Layout, Part, Placed, layout_of, trainer_variables
 from pstranspile.checkpoint.names import TABLES, table_file
@@ -21,8 +21,8 @@ from pstranspile.job.modes import settings_of
 from pstranspile.ops.build import make_op
 
 
-def save_program(job: Compiled, folder: str, trainer: int = 0) -> Program:
-    """What a trainer runs to save the variables of the source program into `folder`.
+def save_program(job: Compiled, folder: str, trainer: int = 0, names: Container[str] | None = None) -> Program:
+    """What a trainer runs to save the variables of the source program into `folder`, all or those of some names.
 
     Every trainer may save what it holds itself; trainer 0 also what the servers hold. A variable of which several
     servers have a copy is fetched from the first (Fluid's file repeats it), and learning rates and counters that
@@ -37,7 +37,8 @@ def save_program(job: Compiled, folder: str, trainer: int = 0) -> Program:
     variables: dict[str, Var] = {}
     saves: list[Op] = []
     remote: list[Op] = []
-    for placed in _saved(layout):
+    wanted = [placed for placed in _saved(layout) if names is None or placed.name in names]
+    for placed in wanted:
         served = not placed.table and placed.parts[0].machine.startswith("pserver")
         held = (role.name, placed.name) in {part[:2] for part in placed.holders}
         if served and not (held and placed.name in parameters):
@@ -48,7 +49,7 @@ def save_program(job: Compiled, folder: str, trainer: int = 0) -> Program:
             saves.append(make_op("save", {"X": [placed.name]}, {}, {"file_path": path}))
     if trainer == 0:
         saves += remote
-        saves += (_notify(job, placed, folder) for placed in _saved(layout) if placed.table)
+        saves += (_notify(job, placed, folder) for placed in wanted if placed.table)
     return _program(variables, saves)
 
 

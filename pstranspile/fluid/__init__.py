@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from pstranspile.fluid import backward as backward
@@ -82,4 +84,6 @@ _get = names_of_fluid(__name__, globals())
 
 
 def __getattr__(name: str) -> Any:
+    if not name.startswith("_") and find_spec(f"{__name__}.{name}") is not None:  # a module that nothing has imported
+        return import_module(f"{__name__}.{name}")
     return _get(name)

@@ -12,6 +12,13 @@ from typing import Any
 import numpy as np
 
 from pstranspile.checkpoint.inference import MODEL, inference_program
+from pstranspile.fluid.distributed_io import (
+    load_slices,
+    loads_slices,
+    save_with_servers,
+    saves_with_servers,
+    warn_of_filename,
+)
 from pstranspile.fluid.executor import global_scope, plain_program
 from pstranspile.fluid.framework import default_main_program
 from pstranspile.fluid.graph.plain import several
@@ -87,8 +94,16 @@ def save_params(executor: Any, dirname: str, main_program: Any = None, filename:
 
 
 def save_persistables(executor: Any, dirname: str, main_program: Any = None, filename: str | None = None) -> None:
-    """Writes all variables that are kept from run to run."""
-    save_vars(executor, dirname, main_program, None, is_persistable, filename)
+    """Writes all variables that are kept from run to run.
+
+    For the program of a trainer, trainer 0 also writes what servers hold: the state of optimizers, and tables.
+    """
+    program = plain_program(main_program)
+    if saves_with_servers(program):
+        warn_of_filename(filename)
+        save_with_servers(program, dirname)
+        return
+    save_vars(executor, dirname, program, None, is_persistable, filename)
 
 
 def load_vars(
@@ -119,8 +134,13 @@ def load_params(executor: Any, dirname: str, main_program: Any = None, filename:
 
 
 def load_persistables(executor: Any, dirname: str, main_program: Any = None, filename: str | None = None) -> None:
-    """Reads all variables that are kept from run to run."""
-    load_vars(executor, dirname, main_program, None, is_persistable, filename)
+    """Reads all variables that are kept from run to run; for the program of a server, its slices of them."""
+    program = plain_program(main_program)
+    if loads_slices(program):
+        warn_of_filename(filename)
+        load_slices(program, dirname, global_scope().core)
+        return
+    load_vars(executor, dirname, program, None, is_persistable, filename)
 
 
 def _names(given: Any) -> list[str]:
@@ -140,18 +160,36 @@ def save_inference_model(
     program_only: bool = False,
 ) -> list[str]:
     """Writes the program that computes the targets from what is fed, and its parameters; gives the targets' names."""
+    program = plain_program(main_program)
+    write_model(
+        dirname, feeded_var_names, target_vars, program, program, (model_filename, params_filename), program_only
+    )
+    return _names(target_vars)
+
+
+def write_model(
+    dirname: str,
+    feeds: Any,
+    targets: Any,
+    program: Program,
+    holder: Program,
+    filenames: tuple[str | None, str | None] = (None, None),
+    program_only: bool = False,
+) -> None:
+    """Writes the part of a program that computes the targets, and what it keeps as the machine of `holder` has it."""
     from pstranspile.interop.program_desc import program_to_bytes
 
-    program = plain_program(main_program)
-    targets = _names(target_vars)
-    model = inference_program(program.freeze(), _names(feeded_var_names or []), targets)
+    model = inference_program(program.freeze(), _names(feeds or []), _names(targets))
     os.makedirs(dirname, exist_ok=True)
-    Path(dirname, model_filename or MODEL).write_bytes(program_to_bytes(model.program))
-    if not program_only:
-        kept = [var.name for var in Program.of(model.program).list_vars() if is_persistable(var)]
-        if kept:
-            _write(model.program, kept, dirname, params_filename)
-    return targets
+    Path(dirname, filenames[0] or MODEL).write_bytes(program_to_bytes(model.program))
+    kept = [var.name for var in Program.of(model.program).list_vars() if is_persistable(var)]
+    if program_only or not kept:
+        return
+    if saves_with_servers(holder):
+        warn_of_filename(filenames[1])
+        kept = sorted(save_with_servers(holder, dirname, kept))
+    if kept:
+        _write(model.program, kept, dirname, filenames[1])
 
 
 def load_inference_model(

@@ -13,7 +13,7 @@ from typing import Any
 from pstranspile.compile import Compiled
 from pstranspile.fluid.communicating import communicator_settings
 from pstranspile.interop.json_text import json_text
-from pstranspile.ir.model import MAIN, Role
+from pstranspile.ir.model import MAIN, Program, Role
 from pstranspile.net.missing import require_grpc
 from pstranspile.net.process import Place, play_server, play_trainer
 from pstranspile.net.status import StatusPipe
@@ -115,10 +115,12 @@ class TrainerMachine(Machine):
     def __init__(self, compiled: Compiled, role: Role):
         super().__init__(compiled, role)
         self._trainer: Trainer | None = None
-        self._steps: Queue[Mapping[str, Any] | None] = Queue()
+        self._steps: Queue[Mapping[str, Any] | Program | None] = Queue()
         self._done: Queue[Any] = Queue()
         self._thread: Thread | None = None
         self._leaving = False
+        self._besides = False
+        """Whether a program besides the steps is under way."""
 
     def run(self, program: Any, feed: Mapping[str, Any], fetch: Sequence[str], scope: Scope) -> dict[str, Any]:
         """Runs the start-up program, or a step. Raises DiagnosticError, RuntimeError where others are not there."""
@@ -162,13 +164,32 @@ class TrainerMachine(Machine):
 
     def _feed(self, step: int) -> Mapping[str, Any] | None:
         """What the next step is fed, once the script runs one; the first call says that the start-up has ended."""
-        if step == 0 and not self._leaving:
-            self._done.put({})
         if self._leaving:  # asked again, while something of the trainer is under way
             return None
+        if step == 0 or self._besides:
+            self._done.put({})
         fed = self._steps.get()
-        self._leaving = fed is None
+        self._leaving, self._besides = fed is None, isinstance(fed, Program)
+        if isinstance(fed, Program):
+            assert self._trainer is not None
+            self._trainer.run_once(fed)
+            return None
         return fed
+
+    @property
+    def index(self) -> int:
+        """The number of the trainer."""
+        return int(self.role.name.rpartition("_")[2])
+
+    @property
+    def trains(self) -> bool:
+        """Whether the trainer is there: its start-up program was run, and it has not left."""
+        return self._trainer is not None
+
+    def run_besides(self, program: Program) -> None:
+        """Runs a program between two steps, such as one that saves. Raises DiagnosticError."""
+        self._steps.put(program)
+        self._wait()
 
     def _stepped(self, trainer: Trainer, step: int) -> None:
         self._done.put(trainer.results.pop().values)

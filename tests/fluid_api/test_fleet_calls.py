@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import pstranspile.fluid as fluid
+from pstranspile.fluid import log_helper
 from pstranspile.fluid.incubate.fleet import collective
 from pstranspile.fluid.incubate.fleet.base.role_maker import (
     Role,
@@ -20,6 +21,7 @@ from pstranspile.fluid.incubate.fleet.parameter_server.distribute_transpiler imp
     TranspilerOptimizer,
 )
 from pstranspile.fluid.incubate.fleet.parameter_server.distribute_transpiler.distributed_strategy import StrategyFactory
+from pstranspile.fluid.paddle.dataset import cifar, common, imdb, imikolov, mnist, uci_housing
 from pstranspile.fluid.transpiler.distribute_transpiler import ServerRuntimeConfig, slice_variable
 from tests.fluid_api.running import fresh
 
@@ -175,3 +177,13 @@ def test_slices_are_told_as_fluid_tells_them() -> None:
         block = fluid.default_main_program().global_block()
         made = [block.create_var(name=name, shape=shape) for name, shape in (("a", [3, 5]), ("b", [10, 4]))]
         assert slice_variable(made, 2, 10) == ["a:0:15", "b:0:20", "b:1:20"]
+
+
+def test_loggers_and_data_sets_are_found_as_scripts_look_for_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert log_helper.get_logger("of_a_script", 20, "%(message)s").level == 20
+    monkeypatch.setattr(common, "DATA_HOME", str(tmp_path))
+    for name in (cifar, imdb, imikolov, mnist, uci_housing):
+        with pytest.raises(FileNotFoundError, match="put what"):
+            name.fetch()

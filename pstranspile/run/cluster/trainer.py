@@ -75,8 +75,9 @@ class Communicator(ABC):
 class Trainer(Machine):
     """A trainer of a cluster.
 
-    `feed(step)` gives what is fed in a step, None when the trainer has run out of data and leaves. The trainer pauses
-    when it has done `limit` steps.
+    `feed(step)` gives what is fed in a step, None when the trainer has run out of data and leaves. It may ask for a
+    program besides, with `run_once`, and is called again when that was run. The trainer pauses when it has done `limit`
+    steps.
     """
 
     def __init__(self, name: str, index: int, network: Network, role: TrainerRole, host: Host):
@@ -197,14 +198,14 @@ class Trainer(Machine):
     def _begin_next(self) -> Ended | Wait | None:
         """Begins a program that is due, or a step, or leaves; None if there is nothing to run."""
         if self._due:
-            program = self._due.popleft()
-            self._runner = self._prepare(program, None)
-            return self._runner.begin({})
+            return self._begin_due()
         if self.step >= self.limit:
             return None
         if self.before_step is not None and (first := self.before_step(self.step)) is not None:
             return first
         feed = self.feed(self.step)
+        if self._due:
+            return self._begin_due()
         if feed is None:
             self.leave()
             return None
@@ -222,6 +223,11 @@ class Trainer(Machine):
         runner.script.execution.step = self.step
         self._runner = runner
         return runner.begin(form.feed, form.beside)
+
+    def _begin_due(self) -> Ended | Wait:
+        """Begins a program that is no step."""
+        self._runner = self._prepare(self._due.popleft(), None)
+        return self._runner.begin({})
 
     def _prepare(
         self,

@@ -62,3 +62,9 @@ def train100() -> Callable[[], Iterator[Any]]:
 def test100() -> Callable[[], Iterator[Any]]:
     """Images of a hundred classes to test on."""
     return _reader("cifar-100-python.tar.gz", "test", b"fine_labels", False)
+
+
+def fetch() -> None:
+    """Raises FileNotFoundError, which says what is missing, unless the files are there."""
+    train10()
+    train100()

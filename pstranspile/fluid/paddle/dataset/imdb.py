@@ -55,3 +55,8 @@ def train(word_idx: Mapping[Any, int]) -> Callable[[], Iterator[Any]]:
 def test(word_idx: Mapping[Any, int]) -> Callable[[], Iterator[Any]]:
     """Reviews to test on."""
     return _reader("test", word_idx)
+
+
+def fetch() -> None:
+    """Raises FileNotFoundError, which says what is missing, unless the files are there."""
+    download(_AT, "imdb", "")

@@ -77,3 +77,8 @@ def train(word_idx: Mapping[str, int], n: int, data_type: int = DataType.NGRAM) 
 def test(word_idx: Mapping[str, int], n: int, data_type: int = DataType.NGRAM) -> Callable[[], Iterator[Any]]:
     """Samples to test on."""
     return _reader("valid", word_idx, n, data_type)
+
+
+def fetch() -> None:
+    """Raises FileNotFoundError, which says what is missing, unless the files are there."""
+    _archive()

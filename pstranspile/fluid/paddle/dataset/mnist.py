@@ -39,3 +39,9 @@ def train() -> Callable[[], Iterator[Any]]:
 def test() -> Callable[[], Iterator[Any]]:
     """The images to test on."""
     return _reader("t10k")
+
+
+def fetch() -> None:
+    """Raises FileNotFoundError, which says what is missing, unless the files are there."""
+    train()
+    test()

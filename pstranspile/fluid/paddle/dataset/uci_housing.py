@@ -41,3 +41,8 @@ def train() -> Callable[[], Iterator[Any]]:
 def test() -> Callable[[], Iterator[Any]]:
     """The rows to test on."""
     return _reader(1)
+
+
+def fetch() -> None:
+    """Raises FileNotFoundError, which says what is missing, unless the files are there."""
+    download(_AT, "uci_housing", "")

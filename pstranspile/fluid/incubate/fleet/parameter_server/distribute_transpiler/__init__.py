@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from pstranspile.fluid import io
+from pstranspile.fluid.distributed_io import saves_with_servers
 from pstranspile.fluid.framework import default_main_program, default_startup_program
 from pstranspile.fluid.graph.program import Program
 from pstranspile.fluid.incubate.fleet.base.fleet_base import (
@@ -115,24 +116,31 @@ class DistributedTranspiler(Fleet):
         main_program: Any = None,
         export_for_deployment: bool = True,
     ) -> None:
-        """Writes the program that computes the targets, and the parameters that this trainer holds."""
+        """Writes the program that computes the targets, and its parameters, also those that servers hold."""
         expect_executor("save_inference_model", executor, main_program)
         program = main_program or self._origin_program
-        io.save_inference_model(dirname, feeded_var_names, target_vars, executor, program)
+        holder = program if main_program is not None or self.main_program is None else self.main_program
+        io.write_model(dirname, feeded_var_names, target_vars, program, holder)
 
     def save_persistables(self, executor: Any, dirname: str, main_program: Any = None) -> None:
-        """Writes the variables of the program that this trainer holds: its parameters.
+        """Writes all variables that are kept from run to run: trainer 0 also those that servers hold.
 
-        Those that it leaves out, as only servers hold them, are named on stderr.
+        After `stop_worker`, what only servers hold is left out, and named on stderr. Raises ValueError for a program
+        of no cluster.
         """
         expect_executor("save_persistables", executor, main_program)
-        program = main_program or self._origin_program
-        persistable = io.get_program_persistable_vars(program)
+        program = main_program or self.main_program
+        if program is None or not program._is_distributed:
+            raise ValueError("fleet.save_persistables takes a program of a cluster; fluid.io.save_persistables others")
+        if saves_with_servers(program):
+            io.save_persistables(executor, dirname, program)
+            return
+        persistable = io.get_program_persistable_vars(self._origin_program)
         kept = [var for var in persistable if executor_holds(var.name)]
         left = sorted({var.name for var in persistable} - {var.name for var in kept})
         if left:
             print(f"save_persistables leaves out what only servers hold: {', '.join(left)}", file=sys.stderr)
-        io.save_vars(executor, dirname, program, kept)
+        io.save_vars(executor, dirname, self._origin_program, kept)
 
 
 def executor_holds(name: str) -> bool:

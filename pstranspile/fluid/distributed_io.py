@@ -1,0 +1,55 @@
+"""Saving and loading the variables of a program that is one machine's of a cluster."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Collection
+from typing import Any
+
+from pstranspile.checkpoint.layout import layout_of
+from pstranspile.checkpoint.programs import load_program, save_program
+from pstranspile.fluid.communicating import warn_unused
+from pstranspile.fluid.machines import TrainerMachine
+from pstranspile.run import run
+from pstranspile.run.scope import Scope
+
+
+def saves_with_servers(program: Any) -> bool:
+    """Whether a program is that of a trainer whose servers are there, so that what they hold can be saved too."""
+    return isinstance(program.machine, TrainerMachine) and program.machine.trains and bool(_servers(program.machine))
+
+
+def loads_slices(program: Any) -> bool:
+    """Whether a program is that of a machine of a cluster with servers, whose files hold whole variables."""
+    return program.machine is not None and bool(_servers(program.machine))
+
+
+def _servers(machine: Any) -> Any:
+    return machine.compiled.plan.pservers
+
+
+def save_with_servers(program: Any, folder: str, names: Collection[str] | None = None) -> set[str]:
+    """Writes what a trainer holds, by trainer 0 also what the servers hold; gives the names that are not its concern.
+
+    All variables that are kept from run to run, or those of `names`. Tables that are looked up on the servers lie in
+    parts under `__lookup_table__`.
+    """
+    machine = program.machine
+    folder = os.path.abspath(folder)
+    os.makedirs(folder, exist_ok=True)
+    machine.run_besides(save_program(machine.compiled, folder, machine.index, names))
+    return set(names or ()) - set(layout_of(machine.compiled).variables)
+
+
+def load_slices(program: Any, folder: str, scope: Scope) -> None:
+    """Reads what a machine of a cluster holds, a server its slices of whole variables."""
+    machine = program.machine
+    held = load_program(machine.compiled, machine.role.name, posixpath.abspath(folder))
+    run(held, {}, (), scope)
+
+
+def warn_of_filename(filename: str | None) -> None:
+    """Says on stderr that variables of a cluster are not written to, or read from, one file."""
+    if filename is not None:
+        warn_unused("filename", filename, "variables of a cluster lie in a file each, as Fluid writes them")
