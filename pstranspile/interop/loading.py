@@ -156,6 +156,11 @@ def is_text(data: bytes) -> bool:
     return not data[:_SNIFFED_BYTES].translate(None, _TEXT_BYTES)
 
 
+def is_onnx(data: bytes) -> bool:
+    """Whether bytes begin as an ONNX model does: with its version, which no ProgramDesc and no text does."""
+    return data[:1] == b"\x08"
+
+
 def _read_module(
     data: bytes, file: str, program: str, warnings: list[Diagnostic], call_stacks: bool
 ) -> tuple[Module, bool]:
@@ -173,6 +178,8 @@ def _read_module(
         raise _failure("input-format", file, "the file is compressed with gzip; decompress it first")
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise _failure("input-encoding", file, "the text is UTF-16, it must be UTF-8")
+    if is_onnx(data):
+        raise _failure("input-format", file, "this looks like an ONNX model; `pstranspile import` makes text of it")
     if data[0] not in _PROGRAM_DESC_STARTS:
         at = next(position for position, byte in enumerate(data) if byte not in _TEXT_BYTES)
         message = (

@@ -148,6 +148,7 @@ OwnCode = Literal[
     "not-text",
     "number-range",
     "onnx-library",
+    "onnx-model",
     "onnx-op",
     "op-family",
     "optimize-op-unattributed",
