@@ -1,4 +1,4 @@
-"""`pstranspile export`: programs in formats of other tools: ProgramDescs, ONNX, Graphviz, Mermaid."""
+"""`pstranspile export`: programs in formats of other tools: ProgramDescs, ONNX, MLIR, Graphviz, Mermaid."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ DESCRIPTION = """\
 Turns a module into files of another format, one per program (main.pb and startup.pb for the usual two).
 
 pb: what these can't carry is written beside them, to meta.json, for --meta. dot and mermaid: graphs for looking at, ops
-as boxes, variables as edges. onnx: the model that infers what --fetch names (else what fetch ops name) of @main, with
-the values of its parameters; an op that ONNX can't express is refused by name. It needs the package onnx:
-pip install 'pstranspile[onnx]'."""
+as boxes, variables as edges. mlir: one file, module.mlir, in MLIR's generic form. onnx: the model that infers what
+--fetch names (else what fetch ops name) of @main, with the values of its parameters; an op that ONNX can't express is
+refused by name. It needs the package onnx: pip install 'pstranspile[onnx]'."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -35,10 +35,10 @@ def run(arguments: Sequence[str]) -> int:
     add_companions(parser)
     parser.add_argument(
         "--to",
-        choices=["pb", "onnx", "dot", "mermaid"],
+        choices=["pb", "onnx", "mlir", "dot", "mermaid"],
         required=True,
-        help="the format; pb: ProgramDesc, as Fluid reads it; onnx: ONNX; dot: a graph for Graphviz; mermaid: one for "
-        "Mermaid",
+        help="the format; pb: ProgramDesc, as Fluid reads it; onnx: ONNX; mlir: MLIR's generic form; dot: a graph for "
+        "Graphviz; mermaid: one for Mermaid",
     )
     parser.add_argument("-o", "--output", metavar="DIR", type=folder_name, required=True, help="the folder to write to")
     group = parser.add_argument_group("onnx")
@@ -67,6 +67,10 @@ def run(arguments: Sequence[str]) -> int:
 
     if options.to == "onnx":
         write_outputs(options.output, {"main.onnx": _onnx(module, options)})
+    elif options.to == "mlir":
+        from pstranspile.interop.mlir import mlir_text
+
+        write_outputs(options.output, {"module.mlir": mlir_text(module).encode("ascii")})
     else:
         from pstranspile.interop.drawing import drawings
 

@@ -1,0 +1,199 @@
+"""Programs in MLIR's generic form: a text that tools for compilers read, as ops of an unregistered dialect `fluid`.
+
+A variable that is written again is a new value, as values of MLIR are made once. What a block reads that nothing before
+has written is a `fluid.variable` at its start. The blocks of an op are its regions.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from pstranspile.ir.attributes import (
+    AttrValue,
+    BlockRef,
+    BlockRefs,
+    Bools,
+    Floats,
+    Ints,
+    Long,
+    Longs,
+    Strings,
+)
+from pstranspile.ir.model import Module, Op, Program, Slots, Var
+from pstranspile.ir.types import VarKind
+
+_ELEMENTS = {"bool": "i1", "u8": "ui8", "size_t": "ui64"}
+"""MLIR's names of element types where they are not ours."""
+
+
+def mlir_text(module: Module) -> str:
+    """All programs of a module as one MLIR module: a `fluid.program` each."""
+    lines = ['"builtin.module"() ({']
+    for name, program in module.programs.items():
+        lines.append('  "fluid.program"() ({')
+        lines += _Writer(program).program()
+        attributes = {
+            "sym_name": _string(name),
+            "random_seed": f"{program.random_seed} : i64",
+            **({} if program.version is None else {"version": f"{program.version} : i64"}),
+        }
+        lines.append(f"  }}) {_dictionary(attributes)} : () -> ()")
+    return "\n".join([*lines, "}) : () -> ()", ""])
+
+
+class _Value(NamedTuple):
+    """A value: how it is written, and its type."""
+
+    text: str
+    type: str
+
+
+class _Writer:
+    """Writes a program, block by block, each where the op stands that runs it."""
+
+    def __init__(self, program: Program):
+        self._program = program
+        self._count = 0
+        self._written: set[int] = set()
+
+    def program(self) -> Iterator[str]:
+        """Block 0, and blocks that no op names."""
+        yield from self._block(0, {}, "    ")
+        for index in range(1, len(self._program.blocks)):
+            if index not in self._written:
+                yield '    "fluid.block"() ({'
+                yield from self._block(index, {}, "      ")
+                yield f"    }}) {{blocks = [{index} : i32]}} : () -> ()"
+
+    def _block(self, index: int, outer: Mapping[str, _Value], margin: str) -> Iterator[str]:
+        self._written.add(index)
+        own = self._program.blocks[index].vars
+        values = {name: value for name, value in outer.items() if name not in own}
+        for op in self._program.blocks[index].ops:
+            for name in op.input_names:
+                if name not in values:
+                    values[name] = self._value(name, index)
+                    yield f"{margin}{values[name].text} = {self._variable(name, index)}"
+            yield from self._op(op, index, values, margin)
+
+    def _value(self, variable: str, index: int) -> _Value:
+        self._count += 1
+        return _Value(f"%{self._count - 1}", _type(self._program.find_var(variable, index)))
+
+    def _variable(self, name: str, index: int) -> str:
+        var = self._program.find_var(name, index)
+        attributes = {"name": _string(name)}
+        if var is not None:
+            attributes |= {flag: "unit" for flag in ("persistable", "need_check_feed") if getattr(var, flag)}
+            attributes |= {"parameter": "unit"} if var.parameter is not None else {}
+            attributes |= {"lod_level": f"{var.tensor.lod_level} : i32"} if var.tensor and var.tensor.lod_level else {}
+        return f'"fluid.variable"() {_dictionary(attributes)} : () -> {_type(var)}'
+
+    def _op(self, op: Op, index: int, values: dict[str, _Value], margin: str) -> Iterator[str]:
+        given = [values[name] for name in op.input_names]
+        blocks = [block for block in _blocks(op) if block not in self._written and block < len(self._program.blocks)]
+        regions: list[str] = []
+        for block in blocks:
+            regions += [f"{margin}}}, {{"] if regions else []
+            regions += self._block(block, values, f"{margin}  ")
+        made = [self._value(name, index) for name in op.output_names]
+        left = f"{', '.join(value.text for value in made)} = " if made else ""
+        types = [", ".join(value.type for value in listed) for listed in (given, made)]
+        head = f'{margin}{left}"fluid.{op.type}"({", ".join(value.text for value in given)})'
+        tail = f"{_dictionary(_attributes(op, blocks))} : ({types[0]}) -> ({types[1]})"
+        if blocks:
+            yield f"{head} ({{"
+            yield from regions
+            yield f"{margin}}}) {tail}"
+        else:
+            yield f"{head} {tail}"
+        values.update(zip(op.output_names, made, strict=True))
+
+
+def _blocks(op: Op) -> Iterator[int]:
+    for value in op.attrs.values():
+        if isinstance(value, BlockRef):
+            yield int(value)
+        elif isinstance(value, BlockRefs):
+            yield from map(int, value)
+
+
+def _attributes(op: Op, blocks: Iterable[int]) -> dict[str, str]:
+    """What an op carries beside its operands: which slot each is in, the names of what it makes, its attributes."""
+    result = {
+        "inputs": _slots(op.inputs),
+        "outputs": _slots(op.outputs),
+        "names": _list(map(_string, op.output_names)),
+        "attributes": _dictionary({name: _attribute(value) for name, value in op.attrs.items()}),
+    }
+    if op.role:
+        result["role"] = f"{int(op.role)} : i32"
+    if op.role_vars:
+        result["role_vars"] = _list(map(_string, op.role_vars))
+    regions = list(blocks)
+    if regions:
+        result["blocks"] = _list(f"{block} : i32" for block in regions)
+    return result
+
+
+def _slots(slots: Slots) -> str:
+    """How many operands each slot has, in their order."""
+    return _dictionary({slot: f"{len(names)} : i32" for slot, names in slots.items()})
+
+
+def _type(var: Var | None) -> str:
+    if var is None:
+        return "none"
+    if var.kind is not VarKind.LOD_TENSOR or var.tensor is None:
+        return f"!fluid.{var.kind.name.lower()}"
+    dims = "".join(f"{'?' if dim < 0 else dim}x" for dim in var.tensor.shape)
+    text = var.tensor.dtype.text
+    return f"tensor<{dims}{_ELEMENTS.get(text, text)}>"
+
+
+def _attribute(value: AttrValue) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return _string(value)
+    if isinstance(value, Ints | BlockRefs):
+        return _list(f"{int(number)} : i32" for number in value)
+    if isinstance(value, Longs):
+        return _list(f"{number} : i64" for number in value)
+    if isinstance(value, Floats):
+        return _list(map(_float, value))
+    if isinstance(value, Bools):
+        return _list("true" if flag else "false" for flag in value)
+    if isinstance(value, Strings):
+        return _list(map(_string, value))
+    if isinstance(value, float):
+        return _float(value)
+    return f"{int(value)} : {'i64' if isinstance(value, Long) else 'i32'}"
+
+
+def _float(value: float) -> str:
+    if not math.isfinite(value):
+        return f"0x{struct.unpack('>I', struct.pack('>f', value))[0]:08X} : f32"
+    mantissa, e, exponent = repr(float(value)).partition("e")
+    return f"{mantissa}{'' if '.' in mantissa else '.0'}{e}{exponent} : f32"
+
+
+def _string(text: str) -> str:
+    """A string of MLIR: bytes that are not plain characters stand as two hexadecimal digits."""
+    data = text.encode("utf-8", "surrogatepass")
+    return '"' + "".join(chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\{b:02X}" for b in data) + '"'
+
+
+def _list(items: Iterable[str]) -> str:
+    return f"[{', '.join(items)}]"
+
+
+def _dictionary(items: Mapping[str, str]) -> str:
+    return f"{{{', '.join(f'{_key(name)} = {value}' for name, value in items.items())}}}"
+
+
+def _key(name: str) -> str:
+    return name if name.isidentifier() and name.isascii() else _string(name)
