@@ -55,6 +55,8 @@ benchmarks: setup  ## measure the speed of starting, compiling, steps and the cl
 	$(BIN)/python benchmarks/compile.py --layers 10,100,400
 	$(BIN)/python benchmarks/steps.py
 	$(BIN)/python benchmarks/cluster.py mlp ctr
+	$(BIN)/python benchmarks/machines.py
+	$(BIN)/python benchmarks/growth.py
 
 ci:  ## everything that must hold before a change is merged, from nothing
 	PYTHON=$(PYTHON) .ci/run

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,8 +74,16 @@ def _steps(text: str) -> tuple[int, int] | None:
     return (first, last) if first <= last else None
 
 
-def show_pictures(recorder: Recorder, cluster: Cluster, options: argparse.Namespace) -> None:
-    """Writes what was asked for. Raises DiagnosticError when a file can't be written."""
+def show_pictures(
+    recorder: Recorder,
+    cluster: Cluster,
+    options: argparse.Namespace,
+    make_trace: Callable[[Recorder], str] | None = None,
+) -> None:
+    """Writes what was asked for. `make_trace` makes the text of a trace, unless it is of a virtual clock.
+
+    Raises DiagnosticError when a file can't be written.
+    """
     from pstranspile.interop.outputs import write_output
     from pstranspile.run.cluster.pictures.chart import chart_text
     from pstranspile.run.cluster.pictures.chart_svg import chart_svg
@@ -82,7 +91,7 @@ def show_pictures(recorder: Recorder, cluster: Cluster, options: argparse.Namesp
     from pstranspile.run.cluster.pictures.traffic import traffic_of, traffic_table
 
     if options.trace:
-        write_output(options.trace, trace_json(recorder).encode())
+        write_output(options.trace, (make_trace or trace_json)(recorder).encode())
     if options.chart:
         steps = _steps(options.chart_steps)
         assert steps is not None

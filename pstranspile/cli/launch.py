@@ -8,11 +8,18 @@ import secrets
 import signal
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pstranspile.cli.cluster_pictures import (
+    add_pictures,
+    check_pictures,
+    require_chart_steps,
+    show_pictures,
+    wants_pictures,
+)
 from pstranspile.cli.common import add_checkpoints, add_input, add_job, check_checkpoints, load_compiled, make_parser
 from pstranspile.cli.feed import check_feed, dealt_text, forwarded, read_feed
 from pstranspile.cli.launch_view import View
@@ -49,6 +56,7 @@ def run(arguments: Sequence[str]) -> int:
         from pstranspile.cli.launch_ray import launch_on_ray
 
         return launch_on_ray(parser, options)
+    check_pictures(parser, options)
     if options.cpus is not None:
         parser.error("--cpus is for machines on Ray; give --on ray")
     if options.record and options.restarts:
@@ -58,8 +66,8 @@ def run(arguments: Sequence[str]) -> int:
     from pstranspile.net.job import load_job_folder
     from pstranspile.net.meetings import are_needed
 
-    if options.save:
-        require_writable(options.save)
+    for path in filter(None, (options.save, options.trace, options.chart)):
+        require_writable(path)
     for folder in filter(None, (options.state, options.logs)):
         require_writable(Path(folder, "of a machine"))
     with work_folder(Path(tempfile.gettempdir()), "pstranspile-launch-", mode=0o700) as work:
@@ -83,6 +91,7 @@ def run(arguments: Sequence[str]) -> int:
         steps = options.steps or cluster.steps or 1
         if options.checkpoint and are_needed(cluster):  # so that the end is a meeting, before trainers leave
             options.checkpoint_every = options.checkpoint_every or steps
+        require_chart_steps(options, kept.first if kept else 0, steps)
         try:
             return _launch(options, folder, job, work, steps, kept, cluster.source)
         finally:
@@ -116,6 +125,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--metrics", metavar="HOST:PORT", help="where Prometheus may ask how the job goes")
     parser.add_argument("--logs", metavar="DIR", help="keep the output of the processes there")
     add_checkpoints(parser)
+    parser.add_argument(
+        "--trace",
+        metavar="FILE",
+        help="write what all processes do, for Chrome's about:tracing or Perfetto, in one file",
+    )
+    parser.add_argument("--profile", action="store_true", help="print where each process's time goes, on stderr")
+    add_pictures(parser)
     group = parser.add_argument_group("staying alive")
     group.add_argument(
         "--restarts",
@@ -167,23 +183,22 @@ def _launch(
 ) -> int:
     from pstranspile.data.source import Data
     from pstranspile.net.metrics import Metrics
-    from pstranspile.net.supervisor import Member, Ports, Supervisor, command_of
+    from pstranspile.net.supervisor import Ports, Supervisor
     from pstranspile.run.row_source import LeftOut
 
     names = sorted(job.roles, key=lambda name: (not name.startswith("pserver"), len(name), name))
     ports = Ports(len(names))
     addresses = dict(zip(names, ports.addresses, strict=True))
-    logs = Path(options.logs) if options.logs else work / "logs"
-    results, records = ({n: str(work / f"{n}.{what}") for n in names} for what in ("result", "record"))
-    shared = _shared(options, work)
+    results, records, traces = ({n: str(work / f"{n}.{what}") for n in names} for what in ("result", "record", "trace"))
     seed = job.cluster(seed=options.seed).seed
     begin = kept.begin(seed) if kept is not None and kept.source else {}
-    members: dict[str, Member] = {}
-    for name in names:
-        own = ["--result", results[name], *shared]
-        own += ["--begin", str(begin[name])] if begin else []
-        own += ["--record", records[name]] if options.record else []
-        members[name] = Member(name, command_of(name, folder, addresses, own), logs / f"{name}.log")
+    given = {
+        "--result": results,
+        "--begin": begin,
+        "--record": records if options.record else {},
+        "--trace": traces if wants_pictures(options) else {},
+    }
+    members = _members(options, folder, addresses, given, work)
     os.environ.setdefault("PSTRANSPILE_TOKEN", secrets.token_hex(16))
     view = View(members, [name for name in names if name.startswith("trainer")], steps)
 
@@ -200,13 +215,15 @@ def _launch(
     with ExitStack() as at_end:
         at_end.callback(ports.close)
         if options.metrics:
-            at_end.callback(Metrics(options.metrics, members).close)
+            metrics = Metrics(options.metrics, lambda: [member.known() for member in members.values()])
+            at_end.callback(metrics.close)
         at_end.callback(view.end)
         done = supervisor.run()
     if options.record:
         from pstranspile.run.cluster.record import write_record
 
         write_record(options.record, seed, steps, records)
+    _show(options, job, members, traces)
     if not done:
         raise _failed(supervisor)
     if kept is not None and kept.target:
@@ -217,6 +234,44 @@ def _launch(
 
         write_arrays(options.save, gather(job.cluster(fetch=options.fetch, seed=options.seed), results).arrays())
     return 0
+
+
+def _show(
+    options: argparse.Namespace, job: JobFolder, members: Mapping[str, Member], traces: Mapping[str, str]
+) -> None:
+    """Shows what was asked for of what the processes have done. Raises DiagnosticError."""
+    if wants_pictures(options):
+        from pstranspile.net.tracing import read_traced, trace_of
+        from pstranspile.run.cluster.pictures.recorder import Recorder
+
+        cluster = job.cluster(seed=options.seed)
+        recorder, traced = Recorder(cluster), read_traced(traces)
+        recorder.events = list(traced.events)
+        show_pictures(recorder, cluster, options, lambda recorder: trace_of(traced, recorder))
+    if options.profile:
+        from pstranspile.net.profile import table
+
+        told = {role: member.told["profile"] for role, member in members.items() if "profile" in member.told}
+        print(table(told), end="", file=sys.stderr)
+
+
+def _members(
+    options: argparse.Namespace,
+    folder: str,
+    addresses: Mapping[str, str],
+    given: Mapping[str, Mapping[str, Any]],
+    work: Path,
+) -> dict[str, Member]:
+    """The processes of all machines. `given`: options that take a file, with that of each machine (none: left out)."""
+    from pstranspile.net.supervisor import Member, command_of
+
+    shared = _shared(options, work)
+    logs = Path(options.logs) if options.logs else work / "logs"
+    members: dict[str, Member] = {}
+    for name in addresses:
+        own = [part for option, files in given.items() if files for part in (option, str(files[name]))]
+        members[name] = Member(name, command_of(name, folder, addresses, [*own, *shared]), logs / f"{name}.log")
+    return members
 
 
 def _shared(options: argparse.Namespace, work: Path) -> list[str]:
@@ -232,6 +287,7 @@ def _shared(options: argparse.Namespace, work: Path) -> list[str]:
         value = getattr(options, name)
         if value is not None:
             given += [f"--{name.replace('_', '-')}", os.path.abspath(value) if name == "init" else str(value)]
+    given += ["--profile"] if options.profile else []
     return [*given, *(part for name in options.fetch for part in ("--fetch", name))]
 
 

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from pstranspile.compile import Compiled
     from pstranspile.ray.session import Session
 
-_OF_PROCESSES = {"record": None, "logs": None, "state": None, "state_every": 20, "lease": 30.0}
+_OF_PROCESSES = {
+    "record": None, "logs": None, "state": None, "state_every": 20, "lease": 30.0, "trace": None, "chart": None,
+    "traffic": False, "profile": False,
+}  # fmt: skip
 """Options that only processes on this host have, and what they are where they are not given."""
 
 _RANGE = re.compile(r"([1-9][0-9]{0,5})\.\.([1-9][0-9]{0,5})")

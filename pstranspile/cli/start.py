@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -111,6 +112,9 @@ def make_options() -> argparse.ArgumentParser:
         metavar="STEP:N,...",
         help="since which step how many trainers rows were dealt to, likewise",
     )
+    parser.add_argument("--trace", metavar="FILE", default="", help="write what the machine does when, likewise")
+    parser.add_argument("--profile", action="store_true", help="print where the time goes, on stderr")
+    parser.add_argument("--metrics", metavar="HOST:PORT", help="where Prometheus may ask how the machine goes")
     parser.add_argument("--result", metavar="FILE", help="write what the machine holds at the end, for `launch`")
     group = parser.add_argument_group("staying alive")
     group.add_argument("--state", metavar="DIR", default="", help="where a server keeps its state, to go on from it")
@@ -197,6 +201,7 @@ def _play(
         options.fluid,
         credentials=credentials,
         record=options.record,
+        trace=options.trace,
         begin=options.begin,
         parts=options.parts,
         parts_every=options.parts_every,
@@ -212,7 +217,8 @@ def _play(
     if isinstance(cluster.source, Data):
         cluster.source.on_bad = lambda row: tell(left_out=row)
     try:
-        play(cluster, role, terms, place, options.steps or cluster.steps or 1, tell, options.result)
+        with _seen(options, role, tell):
+            play(cluster, role, terms, place, options.steps or cluster.steps or 1, tell, options.result)
     except Refused as problem:
         print(f"pstranspile start: {role}: {problem}", file=sys.stderr)
         return 1
@@ -220,6 +226,29 @@ def _play(
         trainer = next(trainer for trainer in cluster.trainers if trainer.name == role)
         write_arrays(options.save, trainer_arrays(trainer))
     return 0
+
+
+@contextmanager
+def _seen(options: argparse.Namespace, role: str, tell: StatusPipe) -> Generator[None]:
+    """Shows how the machine goes while it runs, and where its time went. Raises DiagnosticError."""
+    with ExitStack() as at_end:
+        if options.metrics:
+            from pstranspile.net.metrics import Known, Metrics
+
+            metrics = Metrics(options.metrics, lambda: [Known(role, True, 1, tell.told)])
+            at_end.callback(metrics.close)
+        if options.profile:
+            from pstranspile.net.profile import Profile, table
+
+            profile = Profile()
+
+            def show() -> None:
+                seconds = profile.close()
+                tell(profile=seconds)
+                print(table({role: seconds}), end="", file=sys.stderr)
+
+            at_end.callback(show)
+        yield
 
 
 def fetches_of(given: Sequence[str], folder: JobFolder) -> list[str]:

@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, NamedTuple
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
-from pstranspile.net.supervisor import Member
 from pstranspile.net.transport import place_of
 
 
-class Metrics:
-    """Answers at `address` (host:port, any path) until it is closed. Raises DiagnosticError if that can't be done."""
+class Known(NamedTuple):
+    """What is known of the process in a role: whether it runs, how often it was started, what it has told last."""
 
-    def __init__(self, address: str, members: Mapping[str, Member]):
+    role: str
+    running: bool
+    starts: int
+    told: Mapping[str, Any]
+
+
+class Metrics:
+    """Answers at `address` (host:port, any path) with what `look` gives then, until it is closed.
+
+    Raises DiagnosticError if that can't be done.
+    """
+
+    def __init__(self, address: str, look: Callable[[], Iterable[Known]]):
         if find_spec("prometheus_client") is None:
             message = "--metrics needs prometheus_client; get it with: pip install 'pstranspile[metrics]'"
             raise DiagnosticError([error("start-library", message)])
         library: Any = import_module("prometheus_client")
-        self._members = members
+        self._look = look
         registry = library.CollectorRegistry()
         registry.register(self)
         try:
@@ -42,10 +53,9 @@ class Metrics:
             "the last value of what steps fetch, if it is one number",
             labels=["role", "variable"],
         )
-        for role, member in self._members.items():
-            fields = dict(member.told)
-            running.add_metric([role], float(member.process is not None and member.ended is None))
-            starts.add_metric([role], float(member.starts))
+        for role, runs, started, fields in self._look():
+            running.add_metric([role], float(runs))
+            starts.add_metric([role], float(started))
             steps.add_metric([role], float(fields.get("step", 0)))
             cpu.add_metric([role], float(fields.get("cpu", 0.0)))
             for name, value in _numbers(fields.get("values", {})):

@@ -18,6 +18,7 @@ from pstranspile.net.state import StateKeeper
 from pstranspile.net.status import DONE, SERVING, TRAINING, WAITING, StatusPipe
 from pstranspile.net.terms import Refused, Terms
 from pstranspile.net.tls import Credentials
+from pstranspile.net.tracing import Tracing
 from pstranspile.net.transport import Dialer, Listener
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.communicators.companion import Companion
@@ -32,10 +33,10 @@ if TYPE_CHECKING:
 class Place(NamedTuple):
     """Where a process listens and finds the others: addresses (host:port) by role; `state` is the folder in which a
     server keeps its state, "" for none, `every` after how many updates. `patience`: how many seconds a trainer
-    waits for a server that is not there. `fluid`: whether machines of Fluid may take part. `record`: a file for
-    what the machines do, "" for none. `credentials`: certificates, None for talking openly. `begin`: the part of a
-    checkpoint to begin with, "" for none; `parts`: a folder for parts of checkpoints, one after every `parts_every`
-    steps (0: none).
+    waits for a server that is not there. `fluid`: whether machines of Fluid may take part. `record` and `trace`:
+    files for what the machines do, to be done again or to be looked at, "" for none. `credentials`: certificates,
+    None for talking openly. `begin`: the part of a checkpoint to begin with, "" for none; `parts`: a folder for parts
+    of checkpoints, one after every `parts_every` steps (0: none).
     """
 
     addresses: Mapping[str, str]
@@ -44,6 +45,7 @@ class Place(NamedTuple):
     patience: float = 60.0
     fluid: bool = False
     record: str = ""
+    trace: str = ""
     credentials: Credentials | None = None
     begin: str = ""
     parts: str = ""
@@ -66,6 +68,7 @@ def play_server(
     keeper = StateKeeper(site, server, place.state, place.every) if place.state else None
     Doorkeeper(site, server)
     recording = Recording(site, place.record) if place.record else None
+    tracing = Tracing(site, place.trace) if place.trace else None
     parts = place.parts_of(tell)
     meetings = ServerMeetings(site, server, parts) if parts is not None and are_needed(cluster) else None
 
@@ -115,7 +118,7 @@ def play_server(
             done = True
     finally:
         site.say_goodbye(done)
-        for closing in (fluid, recording, site.events):
+        for closing in (fluid, recording, tracing, site.events):
             if closing is not None:
                 closing.close()
         if parts is not None:
@@ -159,6 +162,7 @@ def play_trainer(
     site = Site(cluster, role, terms)
     parts = place.parts_of(tell)
     recording = Recording(site, place.record) if place.record else None
+    tracing = Tracing(site, place.trace) if place.trace else None
     targets, listener, strangers = _find_ways(site, place)
     site.patience = place.patience
     tell(state=WAITING)
@@ -194,7 +198,7 @@ def play_trainer(
             done = True
     finally:
         site.say_goodbye(done)
-        for closing in (*strangers, recording, site.events):
+        for closing in (*strangers, recording, tracing, site.events):
             if closing is not None:
                 closing.close()
         if parts is not None:

@@ -17,20 +17,23 @@ WAITING, TRAINING, SERVING, DONE = "waiting", "training", "serving", "done"
 
 
 class StatusPipe:
-    """Tells the parent how it goes; without a parent, nothing."""
+    """Tells the parent how it goes, if there is one."""
 
     def __init__(self) -> None:
         number = os.environ.get(STATUS, "")
         self._lock = threading.Lock()
+        self.told: dict[str, Any] = {}
+        """What was told last, by the name of the field."""
         self._stream: TextIO | None = os.fdopen(int(number), "w", buffering=1) if number.isdecimal() else None
 
     def __call__(self, **fields: Any) -> None:
         """Sends one line, from any thread, with the seconds of CPU that were used. A parent that is gone is not missed:
         this process then ends anyway.
         """
+        fields["cpu"] = round(time.process_time(), 4)
+        self.told = {**self.told, **fields}
         if self._stream is None:
             return
-        fields["cpu"] = round(time.process_time(), 4)
         line = json.dumps(fields, separators=(",", ":")) + "\n"
         try:
             with self._lock:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from pstranspile.net.metrics import Known
 from pstranspile.net.status import DONE, PARENT, STATUS
 
 GRACE = 5.0
@@ -64,6 +65,10 @@ class Member:
             self.pipe.close()
             self.pipe = None
         return found
+
+    def known(self) -> Known:
+        """What is known of it, for metrics."""
+        return Known(self.role, self.process is not None and self.ended is None, self.starts, dict(self.told))
 
     def last_words(self, lines: int = 3) -> str:
         """The end of its log."""

@@ -350,7 +350,7 @@ class Source(LocalValues):
 
     def compiled(self, file: str) -> FunctionType:
         """The function, which tracebacks say to be of a file of this name."""
-        names: dict[str, Any] = dict(self.names)
+        names: dict[str, Any] = {**self.names, "__source__": self}
         exec(compile("\n".join(self.lines) + "\n", file, "exec"), names)
         return names["step"]
 

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
 
+from pstranspile.cli import main
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.net.metrics import Metrics
 from pstranspile.net.shown import Shown
 from pstranspile.net.supervisor import Member, Ports
+
+PROGRAM = str(Path(__file__).parents[2] / "examples" / "regression.ir")
 
 
 def members() -> dict[str, Member]:
@@ -28,7 +35,8 @@ def test_what_is_told() -> None:
     ports = Ports(1)
     address = ports.addresses[0]
     ports.close()
-    metrics = Metrics(address, members())
+    known = members().values()
+    metrics = Metrics(address, lambda: [member.known() for member in known])
     with urlopen(f"http://{address}/metrics") as answer:
         lines = answer.read().decode().splitlines()
     metrics.close()
@@ -49,9 +57,33 @@ def test_where_nobody_can_be_answered(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(
             DiagnosticError, match=r"error\[launch-metrics\]: --metrics 127.0.0.1:\d+: Address already in use"
         ):
-            Metrics(address, {})
+            Metrics(address, list)
     with pytest.raises(DiagnosticError, match=r"--metrics here: here is no host:port"):
-        Metrics("here", {})
+        Metrics("here", list)
     monkeypatch.setattr("pstranspile.net.metrics.find_spec", lambda name: None)
     with pytest.raises(DiagnosticError, match=r"pip install 'pstranspile\[metrics\]'"):
-        Metrics(address, {})
+        Metrics(address, list)
+
+
+def test_one_machine_is_asked(tmp_path: Path) -> None:
+    """`start --metrics` answers for its own machine, while it waits for the others as well."""
+    pytest.importorskip("prometheus_client", reason="the extra `metrics` is optional")
+    ports = Ports(2)
+    serving, asked = ports.addresses
+    ports.close()
+    folder = str(tmp_path / "job")
+    assert main(["compile", PROGRAM, "--pservers", serving, "--trainers", "1", "-o", folder]) == 0
+    command = [sys.executable, "-m", "pstranspile", "start", folder, "--role", "pserver_0", "--metrics", asked]
+    process = subprocess.Popen(command)
+    lines: list[str] = []
+    try:
+        end = time.monotonic() + 60
+        while not lines and time.monotonic() < end:
+            time.sleep(0.1)
+            with suppress(OSError), urlopen(f"http://{asked}/metrics") as answer:
+                lines = answer.read().decode().splitlines()
+    finally:
+        process.kill()
+        process.wait()
+    assert 'pstranspile_running{role="pserver_0"} 1.0' in lines
+    assert 'pstranspile_starts_total{role="pserver_0"} 1.0' in lines

@@ -263,3 +263,10 @@ def test_what_cannot_be_drawn_is_refused(
 def test_one_machine_has_no_messages(feed: str, capsys: pytest.CaptureFixture[str]):
     assert main(["run", GOLDEN, "--feed", feed, "--traffic"]) == 1
     assert "shows the messages of a cluster" in capsys.readouterr().err
+
+
+def test_a_trainer_that_waited_for_an_update_has_what_was_in_it():
+    """However early it has asked: what it is answered with was made after that."""
+    _, recorder = recorded(schedule=3)
+    rows = traffic_of(recorder, ("pserver_0", "pserver_1"))
+    assert {row.stalest for row in rows if "@GRAD" in row.variable} <= {0, 1}

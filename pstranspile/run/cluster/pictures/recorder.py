@@ -56,6 +56,22 @@ class Event(NamedTuple):
         return self.source, self.target, self.sequence
 
 
+def event_of(tick: int, what: str, message: Message) -> Event:
+    """What happened to a message."""
+    return Event(
+        tick,
+        what,
+        message.kind,
+        message.source,
+        message.target,
+        message.trainer,
+        END if message.kind == COMPLETE else message.step,
+        message.sequence,
+        message.variable,
+        _size(message.payload),
+    )
+
+
 class Recorder:
     """Writes down what happens to every message of a cluster; to be made before the cluster starts."""
 
@@ -63,25 +79,13 @@ class Recorder:
         self.machines = [machine.name for machine in cluster.machines.values()]
         self.events: list[Event] = []
         self._clock = cluster.scheduler
+        self.trainers = [trainer.name for trainer in cluster.trainers]
         self._trainers = {trainer.index: trainer for trainer in cluster.trainers}
         cluster.network.observe(self)
 
     def __call__(self, event: str, message: Message) -> None:
         """Told by the network."""
-        self.events.append(
-            Event(
-                self._clock.now,
-                event,
-                message.kind,
-                message.source,
-                message.target,
-                message.trainer,
-                END if message.kind == COMPLETE else message.step,
-                message.sequence,
-                message.variable,
-                _size(message.payload),
-            )
-        )
+        self.events.append(event_of(self._clock.now, event, message))
 
     def step_name(self, trainer: int, step: int) -> str:
         """`start-up`, `step 3`, or `step 3 of @generator` where several programs take turns; `end` for END."""

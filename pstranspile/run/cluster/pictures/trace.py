@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from pstranspile.run.cluster.pictures.recorder import DELIVER, DUPLICATE, LOST, POST, Event, Recorder
@@ -33,9 +34,9 @@ def trace_json(recorder: Recorder) -> str:
     """The text of a trace file."""
     threads = {name: number for number, name in enumerate(recorder.machines, start=1)}
     placed = _placed(recorder, threads)
-    result: list[dict[str, Any]] = [_named("process_name", 0, "cluster")]
-    result += (_named("thread_name", number, name) for name, number in threads.items())
-    result += ({**_about(number, 0), "ph": "M", "name": "thread_sort_index", "args": {"sort_index": number}}
+    result: list[dict[str, Any]] = [named("process_name", 0, "cluster")]
+    result += (named("thread_name", number, name) for name, number in threads.items())
+    result += ({**about(number, 0), "ph": "M", "name": "thread_sort_index", "args": {"sort_index": number}}
               for number in threads.values())  # fmt: skip
     for name, number in threads.items():
         if name.startswith("trainer"):
@@ -43,16 +44,23 @@ def trace_json(recorder: Recorder) -> str:
     flows: dict[tuple[str, str, int], int] = {}
     for item in placed:
         result += _message(recorder, item, flows)
-    lines = ",\n".join(json.dumps(item) for item in result)
+    return trace_text(result)
+
+
+def trace_text(events: Iterable[Mapping[str, Any]]) -> str:
+    """The text of a trace file with these events."""
+    lines = ",\n".join(map(json.dumps, events))
     return f'{{"displayTimeUnit": "ms", "traceEvents": [\n{lines}\n]}}\n'
 
 
-def _about(thread: int, start: int) -> dict[str, Any]:
-    return {"pid": PROCESS, "tid": thread, "ts": start}
+def about(thread: int, start: int, process: int = PROCESS) -> dict[str, Any]:
+    """Where an event stands, and when, in microseconds."""
+    return {"pid": process, "tid": thread, "ts": start}
 
 
-def _named(kind: str, thread: int, name: str) -> dict[str, Any]:
-    return {"name": kind, "ph": "M", "pid": PROCESS, "tid": thread, "args": {"name": name}}
+def named(kind: str, thread: int, name: str, process: int = PROCESS) -> dict[str, Any]:
+    """The name of a process (`process_name`) or of a thread (`thread_name`)."""
+    return {"name": kind, "ph": "M", "pid": process, "tid": thread, "args": {"name": name}}
 
 
 def _placed(recorder: Recorder, threads: dict[str, int]) -> list[_Placed]:
@@ -86,7 +94,7 @@ def _steps(recorder: Recorder, placed: list[_Placed]) -> list[dict[str, Any]]:
             spans[-1] = (*spans[-1][:2], start + duration)
     thread = placed[0].thread if placed else 0
     return [
-        {"name": name, "cat": "step", "ph": "X", **_about(thread, start), "dur": end - start}
+        {"name": name, "cat": "step", "ph": "X", **about(thread, start), "dur": end - start}
         for name, start, end in spans
     ]
 
@@ -95,7 +103,7 @@ def _message(recorder: Recorder, item: _Placed, flows: dict[tuple[str, str, int]
     """The slice of one event, with its end of the arrow."""
     event = item.event
     name = f"{event.kind} {event.variable}".rstrip()
-    common: dict[str, Any] = {"cat": event.kind, **_about(item.thread, item.start)}
+    common: dict[str, Any] = {"cat": event.kind, **about(item.thread, item.start)}
     if event.what in (LOST, DUPLICATE):
         return [{**common, "name": f"{event.what}: {name}", "ph": "i", "s": "t"}]
     step = recorder.step_name(event.trainer, event.step)

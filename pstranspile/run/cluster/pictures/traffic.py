@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pstranspile.run.cluster.message import SEND
-from pstranspile.run.cluster.pictures.recorder import ASKING, DELIVER, LOST, POST, Event, Recorder
+from pstranspile.run.cluster.message import REPLY, SEND
+from pstranspile.run.cluster.pictures.recorder import DELIVER, LOST, POST, Event, Recorder
 
 
 class Traffic(NamedTuple):
@@ -50,7 +50,7 @@ def traffic_of(recorder: Recorder, servers: tuple[str, ...]) -> list[Traffic]:
             counts = row.inward if event.target == server else row.outward
             counts[0] += 1
             counts[1] += event.bytes
-        elif event.what == DELIVER:
+        if event.what == (POST if event.kind == REPLY else DELIVER):
             _note_staleness(event, server, row, taken, base)
     result = [
         Traffic(server, name, row.inward[0], row.inward[1], row.outward[0], row.outward[1], row.lost, row.stalest)
@@ -73,7 +73,7 @@ def _note_staleness(
         row.stalest = max(row.stalest, count - base.get((server, name, event.trainer), 0))
         taken[server, name] = count + 1
         base[server, name, event.trainer] = count + 1
-    elif event.kind in ASKING and event.target == server:
+    elif event.kind == REPLY and event.source == server:
         for (place, name), count in taken.items():
             if place == server:
                 base[server, name, event.trainer] = count
