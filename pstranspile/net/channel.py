@@ -11,6 +11,7 @@ from threading import Lock
 from time import monotonic
 from typing import Any, Protocol
 
+from pstranspile.net.guard import Guard
 from pstranspile.net.loop import CALL, READ, WRITE, Event, Loop
 from pstranspile.net.values import Bytes, WireError
 
@@ -54,6 +55,7 @@ class Channel:
         self._begins = connecting
         """Whether the connection, or its handshake, is not there yet."""
         self._context: tuple[ssl.SSLContext, bool, str] | None = None
+        self._guard: Guard | None = None
         self._writes = connecting
         """Whether it is waited for that the socket can be written to."""
         self._open = True
@@ -74,6 +76,13 @@ class Channel:
         return not self._open or self._closes is not None
 
     @property
+    def _unsent(self) -> bool:
+        """Whether it has to be waited for that the socket can be written to."""
+        if self._guard is not None and self._guard.unsent:
+            return True
+        return bool(self._out) and not self._begins
+
+    @property
     def unsent(self) -> int:
         """How many pieces wait to be sent."""
         return len(self._out)
@@ -87,7 +96,7 @@ class Channel:
             problem = None if self._begins else self._write()
         if problem:
             self._loop.put(Event(CALL, None, action=lambda: self._end(problem)))
-        elif self._out and not self._writes:
+        elif self._unsent and not self._writes:
             self._loop.put(Event(CALL, None, action=self._wait_rightly))
 
     def close(self) -> None:
@@ -140,52 +149,33 @@ class Channel:
 
     def _wait_rightly(self) -> None:
         """Waits for what the channel needs."""
-        writes = bool(self._out)
+        writes = self._unsent
         if self._open and writes != self._writes:
             self._writes = writes
             self._loop.change(self._sock, READ | WRITE if writes else READ)
 
     def _begin(self) -> None:
         try:
-            if self._context is not None and not isinstance(self._sock, ssl.SSLSocket):
-                self._wrap()
-            if isinstance(self._sock, ssl.SSLSocket):
-                self._sock.do_handshake()
-            elif (number := self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)) != 0:
+            if (number := self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)) != 0:
                 raise OSError(number, "no connection")
-        except ssl.SSLWantReadError:
-            self._wait_for_handshake(READ)
-        except ssl.SSLWantWriteError:
-            self._wait_for_handshake(READ | WRITE)
+            if self._context is not None:
+                self._guard = self._guard or Guard(self._sock, *self._context)
+                self._guard.shake_hands()
+        except _LATER:
+            self._wait_rightly()
         except OSError as problem:
             self._end(str(problem))
         else:
             self._begins = False
 
-    def _wait_for_handshake(self, what: int) -> None:
-        self._writes = what != READ
-        self._loop.change(self._sock, what)
-
-    def _wrap(self) -> None:
-        """Puts the guarded socket in the place of the open one."""
-        assert self._context is not None
-        context, server, name = self._context
-        if (number := self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)) != 0:
-            raise OSError(number, "no connection")
-        self._loop.forget(self._sock)
-        self._sock = context.wrap_socket(
-            self._sock, server_side=server, do_handshake_on_connect=False, server_hostname=None if server else name
-        )
-        self._loop.watch(self._sock, self, READ | WRITE if self._writes else READ)
-
     def _write(self) -> str:
         """Writes what can be written; gives why the channel is over, "" if it is not. The lock is held."""
         out = self._out
         try:
+            if self._guard is not None:
+                self._guard.write(out)
             while out and self._open:
-                if isinstance(self._sock, ssl.SSLSocket):
-                    sent = self._sock.send(out[0])
-                elif len(out) <= MOST_AT_ONCE:
+                if len(out) <= MOST_AT_ONCE:
                     sent = self._sock.sendmsg(out)
                 else:
                     sent = self._sock.sendmsg([out[place] for place in range(MOST_AT_ONCE)])
@@ -211,7 +201,7 @@ class Channel:
             while self._open:
                 room = self.reading.room() if self._closes is None else memoryview(bytearray(1 << 16))
                 with self._lock:
-                    size = self._sock.recv_into(room)
+                    size = self._sock.recv_into(room) if self._guard is None else self._guard.read(room)
                 if not size:
                     return "the other side has ended it"
                 if self._closes is None and self.reading.came(size) and not self._pending():
@@ -223,7 +213,7 @@ class Channel:
         return ""
 
     def _pending(self) -> bool:
-        return isinstance(self._sock, ssl.SSLSocket) and self._sock.pending() > 0
+        return self._guard is not None and self._guard.pending
 
 
 def tune(sock: Any) -> None:

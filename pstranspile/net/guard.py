@@ -1,0 +1,92 @@
+"""TLS between the bytes of a channel and those on its socket.
+
+OpenSSL works in memory here. On a socket of its own it would call the system for every record of 16 KiB, twice when it
+reads, and wake the other side as often; so it is called once for many records.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections import deque
+from typing import Any
+
+CHUNK = 1 << 19
+"""Bytes that are read at once, and that are sealed at once."""
+
+
+class Guard:
+    """One side of a guarded connection on `sock`, which does not block. Its calls raise OSError where it is over, and
+    BlockingIOError or SSLWantReadError where the socket has to be waited for.
+    """
+
+    def __init__(self, sock: Any, context: ssl.SSLContext, server: bool, name: str):
+        self._sock = sock
+        self._came, self._goes = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._side = context.wrap_bio(self._came, self._goes, server, None if server else name)
+        self._chunk = memoryview(bytearray(CHUNK))
+        self._sealed = memoryview(b"")
+        """What is sealed and not sent yet."""
+
+    def shake_hands(self) -> None:
+        """Goes on with the handshake, until it is done or the other side has to go on."""
+        while True:
+            try:
+                self._side.do_handshake()
+            except ssl.SSLWantReadError:
+                self.flush()
+                self._receive()
+            except ssl.SSLError:
+                self.flush()  # which tells the other side what is wrong
+                raise
+            else:
+                self.flush()
+                return
+
+    @property
+    def unsent(self) -> bool:
+        """Whether something is sealed and not sent yet."""
+        return bool(self._sealed) or self._goes.pending > 0
+
+    @property
+    def pending(self) -> bool:
+        """Whether more can be read without the socket."""
+        return self._side.pending() > 0 or self._came.pending > 0
+
+    def read(self, room: memoryview) -> int:
+        """Puts what has come into `room`; gives how many bytes, 0 at the end."""
+        while True:
+            try:
+                size: Any = self._side.read(len(room), room)  # pyright: ignore[reportArgumentType] (any buffer will do)
+                return size
+            except ssl.SSLWantReadError:
+                if not self._receive():
+                    return 0
+
+    def _receive(self) -> int:
+        size = self._sock.recv_into(self._chunk)
+        if size:
+            self._came.write(self._chunk[:size])
+        else:
+            self._came.write_eof()
+        return size
+
+    def write(self, out: deque[memoryview]) -> None:
+        """Seals and sends pieces, and takes them out."""
+        self.flush()
+        while out:
+            sealed = 0
+            while out and sealed < CHUNK:
+                piece = out[0][:CHUNK]
+                sealed += self._side.write(piece)
+                if len(piece) < len(out[0]):
+                    out[0] = out[0][len(piece) :]
+                else:
+                    out.popleft()
+            self.flush()
+
+    def flush(self) -> None:
+        """Sends what is sealed."""
+        while self._sealed or self._goes.pending:
+            if not self._sealed:
+                self._sealed = memoryview(self._goes.read())
+            self._sealed = self._sealed[self._sock.send(self._sealed) :]
