@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from pstranspile.fluid.missing import names_of_fluid
+
 
 class WeightedAverage:
     """The mean of numbers or arrays, each with a weight."""
@@ -29,3 +31,6 @@ class WeightedAverage:
         if not self.denominator:
             raise ValueError("nothing was added to the average yet")
         return self.numerator / self.denominator
+
+
+__getattr__ = names_of_fluid(__name__, globals())

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pstranspile.fluid.communicating import DistributedMode, default_flags, mode_of
+from pstranspile.fluid.missing import names_of_fluid
 
 _MODES = {number: name for name, number in vars(DistributedMode).items() if name.isupper()}
 _OF_JOB = ("geo_trainer_nums", "geo_need_push_nums", "geo_send_varnames", "pserver_endpoints", "trainer_id")
@@ -50,3 +51,6 @@ class Communicator:
     def is_running(self) -> bool:
         """Whether it was started, and not stopped."""
         return self._running
+
+
+__getattr__ = names_of_fluid(__name__, globals())

@@ -6,8 +6,10 @@ from enum import IntEnum
 from typing import Any
 
 from pstranspile.fluid.communicating import warn_unused
+from pstranspile.fluid.framework import cpu_places
+from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.program import Program
-from pstranspile.fluid.missing import refused
+from pstranspile.fluid.missing import names_of_fluid, refused
 
 
 class _Settings:
@@ -99,14 +101,18 @@ class BuildStrategy(_Settings):
 
 
 class CompiledProgram:
-    """A program, to be run by an Executor."""
+    """A program, to be run by an Executor, as if by several devices: each gives the rows of a feed of its own."""
 
     def __init__(self, program_or_graph: Any, build_strategy: BuildStrategy | None = None):
         inner = getattr(program_or_graph, "inner_program", program_or_graph)
         if not isinstance(inner, Program):
             raise TypeError(f"CompiledProgram takes a Program, not a value of type {type(program_or_graph).__name__}")
         self.inner_program = inner
+        self.device_count = 1
         self._build_strategy = build_strategy
+        self._share_vars_from: CompiledProgram | None = None
+        self._is_data_parallel = False
+        self._compiled: tuple[Any, Any] | None = None
 
     @property
     def _program(self) -> Program:
@@ -121,5 +127,24 @@ class CompiledProgram:
         share_vars_from: CompiledProgram | None = None,
         places: Any = None,
     ) -> CompiledProgram:
-        """The same: there is one device, which gets the whole batch."""
+        """As many devices as there are places (default: CPU_NUM); one computes the rows of all. Gives itself."""
+        if self._is_data_parallel:
+            raise AssertionError("with_data_parallel was called before")
+        self._is_data_parallel, self._share_vars_from = True, share_vars_from
+        self._build_strategy = build_strategy or self._build_strategy
+        held = cpu_places() if places is None else places if several(places) else [places]
+        self.device_count = len(held)
         return self
+
+    def _compile(self, scope: Any, place: Any) -> CompiledProgram:
+        """Binds the program to a scope and a place. Raises ValueError where it is bound to others, or can't share."""
+        if self._compiled is not None and self._compiled != (scope, place):
+            raise ValueError("the program was compiled for another scope or place")
+        source = self._share_vars_from
+        if source is not None and not (source._is_data_parallel and source._compiled):
+            raise ValueError("share_vars_from takes a program that runs data-parallel, and was compiled")
+        self._compiled = scope, place
+        return self
+
+
+__getattr__ = names_of_fluid(__name__, globals())

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from pstranspile.fluid.executor import Scope as Scope
 from pstranspile.fluid.framework import is_compiled_with_cuda as is_compiled_with_cuda
+from pstranspile.fluid.graph.desc import AttrType as AttrType
 from pstranspile.fluid.graph.vartype import VarDesc as VarDesc
 from pstranspile.fluid.lod_tensor import LoDTensor as LoDTensor
 from pstranspile.fluid.lod_tensor import LoDTensorArray as LoDTensorArray
+from pstranspile.fluid.lod_tensor import from_dlpack as from_dlpack
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.places import CPUPlace as CPUPlace
 from pstranspile.fluid.places import CUDAPinnedPlace as CUDAPinnedPlace
 from pstranspile.fluid.places import CUDAPlace as CUDAPlace
 from pstranspile.fluid.places import Place as Place
 from pstranspile.fluid.reader import EOFException as EOFException
+from pstranspile.fluid.running.flags import FLAGS, Flags
 from pstranspile.ir.diagnostics import DiagnosticError as EnforceNotMet
 from pstranspile.ir.roles import OpRole as _Role
 
 _ = EnforceNotMet
+Tensor = LoDTensor
 
 
 class op_proto_and_checker_maker:
@@ -55,6 +60,23 @@ class op_proto_and_checker_maker:
     def kOpDeviceAttrName() -> str:
         """The attribute of devices."""
         return "op_device"
+
+
+def globals() -> Flags:
+    """All flags by name."""
+    return FLAGS
+
+
+def set_feed_variable(scope: Scope, tensor: LoDTensor, name: str, index: int) -> None:
+    """Puts a tensor at a place of a list of tensors in a scope."""
+    held = scope.var(name).get_fetch_list()
+    held.extend(LoDTensor() for _ in range(index + 1 - len(held)))
+    held[index] = tensor
+
+
+def get_fetch_variable(scope: Scope, name: str, index: int) -> LoDTensor:
+    """The tensor at a place of a list of tensors in a scope."""
+    return scope.var(name).get_fetch_list()[index]
 
 
 def get_cuda_device_count() -> int:
@@ -94,4 +116,4 @@ def __getattr__(name: str) -> Any:
     return _get(name)
 
 
-_get = names_of_fluid(__name__, globals())
+_get = names_of_fluid(__name__, vars(sys.modules[__name__]))

@@ -11,6 +11,7 @@ from pstranspile.fluid.graph.program import DEFAULTS
 from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.graph.vartype import numpy_name
 from pstranspile.fluid.lod_tensor import LoDTensor
+from pstranspile.fluid.missing import names_of_fluid
 
 
 def convert_dtype(dtype: Any) -> str:
@@ -81,3 +82,6 @@ class DataFeeder:
             return (self.feed(samples) for samples in reader())
 
         return feeds
+
+
+__getattr__ = names_of_fluid(__name__, globals())

@@ -12,7 +12,7 @@ import numpy as np
 from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.graph.vartype import numpy_name
 from pstranspile.fluid.lod_tensor import LoDTensor
-from pstranspile.fluid.missing import refused
+from pstranspile.fluid.missing import names_of_fluid, refused
 
 Sample = list[list[str]]
 """The values of each variable, as the line of the sample has them."""
@@ -177,3 +177,6 @@ class InMemoryDataset(DatasetBase):
     def samples(self) -> Iterable[Sample]:
         """The samples that are kept."""
         return self._held
+
+
+__getattr__ = names_of_fluid(__name__, globals())

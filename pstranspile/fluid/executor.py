@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -9,21 +10,33 @@ from typing import Any
 import numpy as np
 
 from pstranspile.fluid.framework import default_main_program
-from pstranspile.fluid.graph.operator import Operator
-from pstranspile.fluid.graph.plain import Fetched, several
+from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.program import Program
-from pstranspile.fluid.graph.variable import Variable
-from pstranspile.fluid.graph.vartype import numpy_name
 from pstranspile.fluid.hooks import tell_run
-from pstranspile.fluid.lod_tensor import LoDTensor, from_core, to_core
-from pstranspile.fluid.missing import refused
+from pstranspile.fluid.lod_tensor import LoDTensor
+from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.places import Place
+from pstranspile.fluid.running.feeding import (
+    Facts,
+    as_lodtensor,
+    facts_of,
+    fed_names,
+    fitting,
+    given,
+    joined,
+    name_of,
+    of_other_rows,
+    wanted,
+    widened,
+)
+from pstranspile.fluid.running.feeding import check_feed_shape_type as check_feed_shape_type
 from pstranspile.fluid.scope import Scope
 from pstranspile.ir.model import Program as FrozenProgram
 from pstranspile.run import run
-from pstranspile.values import LoDTensor as CoreLoDTensor
 
 _SCOPES = [Scope()]
+_MOST_PROGRAMS = 16
+"""Programs that an executor remembers what it has seen of."""
 
 
 def global_scope() -> Scope:
@@ -41,6 +54,19 @@ def scope_guard(scope: Scope) -> Generator[None]:
         _SCOPES[0] = before
 
 
+class FetchHandler:
+    """What is told of variables while a program is trained on a dataset: `var_dict` has them by the handler's names."""
+
+    def __init__(self, var_dict: Mapping[str, Any] | None = None, period_secs: float = 60):
+        if var_dict is None:
+            raise AssertionError("a FetchHandler needs a var_dict: variables by name")
+        self.var_dict, self.period_secs = var_dict, period_secs
+
+    def handler(self, res_dict: Mapping[str, Any]) -> None:
+        """Prints the first rows; a script's own class does what it wants with the arrays."""
+        print(" ".join(f"{key}[0]: {value[0]}" for key, value in res_dict.items() if isinstance(value, np.ndarray)))
+
+
 class Executor:
     """Runs programs on the CPU; `place` says where the script wants them run."""
 
@@ -48,6 +74,9 @@ class Executor:
         self.place = place
         self._closed = False
         self._machines: list[Any] = []
+        self._facts: dict[int, Facts] = {}
+        self._wide: dict[object, tuple[FrozenProgram, FrozenProgram]] = {}
+        self._pruned: dict[object, tuple[Any, ...]] = {}
 
     def close(self) -> None:
         """Tells the servers of a cluster that this trainer ends. Programs can't be run any more."""
@@ -71,44 +100,74 @@ class Executor:
     ) -> Any:
         """Runs a program once (default: the main program in use) and gives what is fetched, in order.
 
-        Arrays, or LoDTensors without `return_numpy`. Raises DiagnosticError for what can't be run, EOFException when a
-        reader of the program has no more data, RuntimeError after `close`.
+        Arrays, or LoDTensors without `return_numpy`. With `use_prune`, or where `fetch_list` has ops that update, only
+        what these and the fetched variables need is run. Raises DiagnosticError for what can't be run, EOFException
+        when a reader of the program has no more data, ValueError and TypeError for a feed that does not fit,
+        RuntimeError after `close`.
         """
         if self._closed:
             raise RuntimeError("the executor was closed")
-        if use_prune:
-            raise refused("Executor.run(use_prune=True)", "run a program of what is wanted, as clone(for_test=True)")
-        program, scope = plain_program(program), scope or global_scope()
-        names = [_name(item) for item in fetch_list or ()] if several(fetch_list) else None
-        names = [_name(fetch_list)] if names is None and fetch_list is not None else names or []
-        wanted = [name for name in names if name is not None]
-        fed = self._fed(program, feed)
-        made = self._values(program, fed, wanted, scope)
-        return [None if name is None else _given(made[name], name, return_numpy) for name in names]
+        names, updates = wanted(fetch_list)
+        devices: int = getattr(program, "device_count", 1)
+        chosen: Any = default_main_program() if program is None else program
+        if use_prune or updates:
+            chosen = self._pruned_program(chosen, feed, names, updates)
+        plain, scope = plain_program(chosen), scope or global_scope()
+        if not plain.drafts[0].ops and not plain.drafts[0].front:
+            warnings.warn("the program that is run has no ops", stacklevel=2)
+        if hasattr(chosen, "_compile"):
+            chosen._compile(scope, self.place)  # pyright: ignore[reportPrivateUsage]
+        made = self._values(plain, self._fed(plain, joined(feed, devices), devices), names, scope, devices)
+        return [given(made[name], name, return_numpy) for name in names]
 
-    def _fed(self, program: Program, feed: Any) -> dict[str, Any]:
-        if several(feed):
-            if len(feed) != 1:
-                raise ValueError(f"{len(feed)} feeds for one device; all is computed on one")
-            feed = feed[0]
-        if feed is not None and not isinstance(feed, Mapping):
-            raise TypeError(f"what is fed is a dict by name, not a {type(feed).__name__}")
-        given: dict[Any, Any] = {**feed} if feed else {}
+    def _pruned_program(self, program: Any, feed: Any, names: list[str], updates: list[Any]) -> Any:
+        fed = tuple(fed_names(feed))
+        frozen = plain_program(program).freeze()
+        key = (id(program), id(frozen), fed, tuple(names), tuple(map(id, updates)))
+        if key not in self._pruned:
+            self._pruned[key] = self._prune_program(program, feed, names, updates), program, frozen, updates
+        return self._pruned[key][0]
+
+    def _prune_program(self, program: Any, feed: Any = None, fetch_list: Any = None, optimize_ops: Any = None) -> Any:
+        """What computes the fetched variables of what is fed, and what the ops need that update (default: all)."""
+        whole = plain_program(program)
+        updates = optimize_ops or [
+            op
+            for block in whole.blocks
+            for op in block.ops
+            if op._is_optimize_op()  # pyright: ignore[reportPrivateUsage]
+        ]
+        return whole._prune_with_input(fed_names(feed), [*(fetch_list or []), *updates])  # pyright: ignore[reportPrivateUsage]
+
+    def _fed(self, program: Program, feed: dict[Any, Any], devices: int) -> dict[Any, Any]:
         for reader in program.readers:
-            if reader.started and not given:
-                given |= reader.next()
-        return {_name(name) or "": value for name, value in given.items()}
+            if reader.started and not feed:
+                feed = {**feed, **reader.next(devices)}
+        return feed
 
-    def _values(self, program: Program, fed: dict[str, Any], wanted: list[str], scope: Scope) -> Mapping[str, Any]:
+    def _values(
+        self, program: Program, fed: dict[Any, Any], names: list[str], scope: Scope, devices: int
+    ) -> Mapping[str, Any]:
         frozen = program.freeze()
-        variables = frozen.main_block.vars
-        known = {name: taken(value, variables.get(name)) for name, value in fed.items()}
+        facts = self._facts.get(id(frozen))
+        if facts is None:
+            if len(self._facts) >= _MOST_PROGRAMS:
+                del self._facts[next(iter(self._facts))]
+            facts = self._facts[id(frozen)] = facts_of(frozen)
+        scope.declare(facts.kept)
+        values = fitting(facts, fed, names, devices)
+        wide = tuple(of_other_rows(frozen, fed, values, devices))
+        if wide:
+            key = id(frozen), wide
+            if key not in self._wide:
+                self._wide[key] = frozen, widened(frozen, wide)
+            frozen = self._wide[key][1]
         if program.machine is not None:
             if program.machine not in self._machines:
                 self._machines.append(program.machine)
-            return program.machine.run(program, known, wanted, scope.core)
+            return program.machine.run(program, values, names, scope.core)
         tell_run(program)
-        return run(frozen, known, wanted, scope.core)
+        return run(frozen, values, names, scope.core)
 
     def train_from_dataset(
         self,
@@ -125,7 +184,7 @@ class Executor:
         """Runs a program once for every batch of a dataset; prints what is fetched every `print_period` steps."""
         if dataset is None:
             raise RuntimeError("train_from_dataset needs a dataset")
-        names = [_name(item) or "" for item in fetch_list or ()]
+        names = [name_of(item) for item in fetch_list or ()]
         told = list(fetch_info or names)
         for number, fed in enumerate(dataset.feed_dicts()):
             shown = names and (number + 1) % print_period == 0
@@ -134,7 +193,7 @@ class Executor:
                 print("  ".join(f"{info}: {np.asarray(value)}" for info, value in zip(told, made, strict=True)))
         if fetch_handler is not None:
             last = {
-                key: (scope or global_scope()).find_var(_name(var) or "") for key, var in fetch_handler.var_dict.items()
+                key: (scope or global_scope()).find_var(name_of(var)) for key, var in fetch_handler.var_dict.items()
             }
             fetch_handler.handler({key: None if v is None else np.array(v.get_tensor()) for key, v in last.items()})
 
@@ -153,37 +212,13 @@ def plain_program(program: Any) -> Program:
     return inner
 
 
-def _name(item: Any) -> str | None:
-    """The name of what is fetched or fed; None for an op, which gives nothing."""
-    if isinstance(item, Variable):
-        return item.name
-    if isinstance(item, str):
-        return item
-    if isinstance(item, Operator):
-        return None
-    raise TypeError(f"fetch_list takes variables and their names, not a value of type {type(item).__name__}")
-
-
-def taken(value: Any, var: Any) -> Any:
-    """A fed value as runs take it: lists become arrays of the declared element type."""
-    value = to_core(value)
-    if isinstance(value, CoreLoDTensor) and var is not None and var.tensor is not None and not var.tensor.lod_level:
-        return value.data
-    if several(value) and not isinstance(value, CoreLoDTensor):
-        value = np.asarray(value, numpy_name(var.dtype) if var is not None and var.dtype is not None else None)
-    return value
-
-
-def _given(value: Any, name: str, return_numpy: bool) -> Any:
-    if not return_numpy:
-        return from_core(value)
-    if isinstance(value, CoreLoDTensor):
-        if value.lod:
-            raise RuntimeError(f"{name} is ragged and can't be given as an array alone: pass return_numpy=False")
-        return value.data.view(Fetched)
-    if several(value):
-        return [_given(item, name, True) for item in value]
-    return value.view(Fetched) if isinstance(value, np.ndarray) else value
+def as_numpy(tensor: Any) -> Any:
+    """A tensor as an array, a list of tensors as a list of arrays. Raises RuntimeError for ragged ones."""
+    if several(tensor):
+        return [as_numpy(item) for item in tensor]
+    if isinstance(tensor, LoDTensor) and tensor.lod():
+        raise RuntimeError("a ragged tensor can't be given as an array alone: take the LoDTensor itself")
+    return np.array(tensor)
 
 
 def _fetch_var(name: str, scope: Scope | None = None, return_numpy: bool = True) -> Any:
@@ -195,4 +230,7 @@ def _fetch_var(name: str, scope: Scope | None = None, return_numpy: bool = True)
     return np.array(tensor) if return_numpy else tensor
 
 
-fetch_var = _fetch_var
+fetch_var, _as_lodtensor = _fetch_var, as_lodtensor
+
+
+__getattr__ = names_of_fluid(__name__, globals())

@@ -14,7 +14,10 @@ from pstranspile.fluid.graph.program import Program as Program
 from pstranspile.fluid.graph.variable import Parameter as Parameter
 from pstranspile.fluid.graph.variable import Variable as Variable
 from pstranspile.fluid.graph.vartype import VarType, dtype_of, vartype_of
+from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.places import CPUPlace, CUDAPinnedPlace, CUDAPlace
+from pstranspile.fluid.running.flags import get_flags as get_flags
+from pstranspile.fluid.running.flags import set_flags as set_flags
 
 
 def default_main_program() -> Program:
@@ -132,19 +135,4 @@ def load_op_library(lib_filename: str) -> None:
     raise refused("load_op_library", "ops of your own are declared in Python (docs/guides/write_a_pass.md)")
 
 
-_FLAGS: dict[str, Any] = {}
-
-
-def set_flags(flags: dict[str, Any]) -> None:
-    """Remembers flags for `get_flags`; they steer Fluid's runtime, which is not here."""
-    if not isinstance(flags, dict):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError("set_flags takes a dict")
-    _FLAGS.update(flags)
-
-
-def get_flags(flags: Any) -> dict[str, Any]:
-    """Flags that were set, or that the environment sets, by name; None where nothing was said."""
-    import os
-
-    names = [flags] if isinstance(flags, str) else list(flags)
-    return {name: _FLAGS.get(name, os.environ.get(name)) for name in names}
+__getattr__ = names_of_fluid(__name__, globals())

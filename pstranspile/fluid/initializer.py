@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.ir.model import Var
 from pstranspile.layers import initializers as core
 from pstranspile.layers.draft import Draft
@@ -132,3 +133,6 @@ TruncatedNormal, MSRA, Bilinear = TruncatedNormalInitializer, MSRAInitializer, B
 def force_init_on_cpu() -> bool:
     """Whether initialisers run on the CPU: they do not say so in their ops."""
     return False
+
+
+__getattr__ = names_of_fluid(__name__, globals())

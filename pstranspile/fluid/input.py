@@ -7,6 +7,7 @@ from typing import Any
 from pstranspile.fluid.graph.vartype import dtype_of
 from pstranspile.fluid.layers.adapt import adapt, to_core, wrap
 from pstranspile.fluid.layers.io import declared
+from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.layers import basic, nn
 
 embedding = adapt(
@@ -27,3 +28,6 @@ def data(name: str, shape: Any, dtype: Any = "float32", lod_level: int = 0) -> A
     """A variable that is fed with exactly these dims; None and -1 may be anything."""
     dims = [-1 if dim is None else int(dim) for dim in shape]
     return declared(name, dims, dtype, lod_level, check=True)
+
+
+__getattr__ = names_of_fluid(__name__, globals())

@@ -35,8 +35,11 @@ from pstranspile.fluid.paddle.reader.decorator import firstn as firstn
 from pstranspile.fluid.paddle.reader.decorator import map_readers as map_readers
 from pstranspile.fluid.paddle.reader.decorator import shuffle as shuffle
 from pstranspile.fluid.paddle.reader.decorator import xmap_readers as xmap_readers
+from pstranspile.fluid.reader import BatchSampler as BatchSampler
 from pstranspile.fluid.reader import DataLoader as DataLoader
+from pstranspile.fluid.reader import Dataset as Dataset
 from pstranspile.fluid.reader import PyReader as PyReader
+from pstranspile.fluid.reader import default_collate_fn as default_collate_fn
 from pstranspile.interop.variables import load_variables, save_variables
 from pstranspile.ir.model import Program as FrozenProgram
 

@@ -11,6 +11,7 @@ from pstranspile.fluid.graph.program import Program
 from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.graph.vartype import dtype_of
 from pstranspile.fluid.layers.adapt import to_core, wrap
+from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.param_attr import attr_of
 from pstranspile.layers import basic, nn
 from pstranspile.layers.parameters import create_parameter
@@ -118,3 +119,6 @@ class LayerHelper:
         """The layer's activation of the variable."""
         act = self.kwargs.get("act")
         return wrap(basic.activation(self.name, to_core(input_var), act))
+
+
+__getattr__ = names_of_fluid(__name__, globals())

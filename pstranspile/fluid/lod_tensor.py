@@ -9,15 +9,22 @@ from typing import Any
 import numpy as np
 
 from pstranspile.fluid.graph.vartype import dtype_of, vartype_of
+from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.values import LoDTensor as CoreLoDTensor
 
 
 class LoDTensor:
-    """A tensor whose rows may be grouped into sequences; `set` and `set_lod` fill it."""
+    """A tensor whose rows may be grouped into sequences; `set` and `set_lod` fill it.
+
+    Made of an array and offsets, or, as scripts do, of a list with the lengths of the sequences of each level.
+    """
 
     def __init__(self, data: Any = None, lod: Sequence[Sequence[int]] = ()):
+        if isinstance(data, list):
+            lod, data = _offsets(data), None  # pyright: ignore[reportUnknownArgumentType]
         self._data = None if data is None else np.asarray(data)
         self._lod = [list(map(int, level)) for level in lod]
+        self.place: Any = None
 
     @property
     def data(self) -> Any:
@@ -28,7 +35,13 @@ class LoDTensor:
 
     def set(self, data: Any, place: Any = None) -> None:
         """Sets the elements; the tensor keeps a copy."""
-        self._data = np.array(data)
+        self._data, self.place = np.array(data), place
+
+    def _place(self) -> Any:
+        """Where the tensor lies, as the script wants it."""
+        from pstranspile.fluid.places import CPUPlace
+
+        return self.place or CPUPlace()
 
     def lod(self) -> list[list[int]]:
         """The offsets of each level."""
@@ -43,8 +56,8 @@ class LoDTensor:
         return [[end - start for start, end in pairwise(level)] for level in self.lod()]
 
     def set_recursive_sequence_lengths(self, lengths: Sequence[Sequence[int]]) -> None:
-        """Sets how long the sequences of each level are."""
-        self.set_lod([[0, *accumulate(level)] for level in lengths])
+        """Sets how long the sequences of each level are. Raises ValueError where a level does not fit the next."""
+        self.set_lod(_offsets(lengths))
 
     def has_valid_recursive_sequence_lengths(self) -> bool:
         """Whether the levels fit each other and the rows."""
@@ -56,11 +69,15 @@ class LoDTensor:
         """The dims."""
         return list(self.data.shape)
 
+    def _to_dlpack(self) -> Any:
+        """The elements as other libraries take them."""
+        return _Exchanged(np.array(self.data))
+
     def _dtype(self) -> Any:
         return vartype_of(dtype_of(self.data.dtype))
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        return np.asarray(self.data, dtype)
+        return np.asarray(self.data, dtype) if copy is False else np.array(self.data, dtype)
 
     def __len__(self) -> int:
         return len(self.data)
@@ -74,6 +91,31 @@ class LoDTensor:
     def core(self) -> Any:
         """The value as runs take it: a plain array where there is no LoD."""
         return CoreLoDTensor(self.data, self.lod()) if self.lod() else self.data
+
+
+def _offsets(lengths: Sequence[Sequence[int]]) -> list[list[int]]:
+    for level, below in pairwise(lengths):
+        if sum(level) != len(below):
+            raise ValueError(f"sequences of the lengths {list(level)} are {sum(level)} parts, not {len(below)}")
+    return [[0, *accumulate(level)] for level in lengths]
+
+
+class _Exchanged:
+    """An array that other libraries take by the DLPack protocol."""
+
+    def __init__(self, array: Any):
+        self._array = array
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self._array.__dlpack_device__()
+
+
+def from_dlpack(dlpack: Any) -> LoDTensor:
+    """A tensor of what another library gives by the DLPack protocol."""
+    return LoDTensor(np.array(np.from_dlpack(dlpack)))
 
 
 class LoDTensorArray(list[LoDTensor]):
@@ -97,20 +139,20 @@ def to_core(value: Any) -> Any:
 def create_lod_tensor(data: Any, recursive_seq_lens: Any, place: Any = None) -> LoDTensor:
     """A ragged tensor from an array, another tensor, or a list of sequences of numbers.
 
-    Raises ValueError when the lengths don't fit the rows.
+    Raises AssertionError when the lengths don't fit the rows.
     """
     if isinstance(data, LoDTensor):
         data = data.data
     if isinstance(data, list):
         lengths = [len(sequence) for sequence in data]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
         if [lengths] != [list(level) for level in recursive_seq_lens]:
-            raise ValueError(f"the sequences have the lengths {lengths}, not {recursive_seq_lens}")
+            raise AssertionError(f"the sequences have the lengths {lengths}, not {recursive_seq_lens}")
         data = np.concatenate([np.asarray(s) for s in data]).reshape(-1, 1)  # pyright: ignore[reportUnknownVariableType]
         data = data.astype("int64") if data.dtype.kind in "iu" else data
     result = LoDTensor(np.asarray(data))
     result.set_recursive_sequence_lengths(recursive_seq_lens)
     if not result.has_valid_recursive_sequence_lengths():
-        raise ValueError(f"the lengths {recursive_seq_lens} don't fit {len(result)} rows")
+        raise AssertionError(f"the lengths {recursive_seq_lens} don't fit {len(result)} rows")
     return result
 
 
@@ -120,3 +162,6 @@ def create_random_int_lodtensor(
     """A ragged tensor of random whole numbers from low to high, both included."""
     rows = sum(recursive_seq_lens[-1])
     return create_lod_tensor(np.random.randint(low, high + 1, [rows, *base_shape]).astype("int64"), recursive_seq_lens)
+
+
+__getattr__ = names_of_fluid(__name__, globals())

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from functools import cache
+from importlib import import_module
 from importlib.resources import files
 from typing import Any, NoReturn
+
+HERE = __name__.rpartition(".")[0]
 
 
 class NotHere(NotImplementedError):
@@ -53,22 +56,44 @@ class Missing:
 
 
 @cache
-def fluid_names() -> dict[str, tuple[str, ...]]:
-    """The public names of Fluid 1.8.5 by module, modules without `paddle.fluid` in front (`layers`, `io`, ...)."""
-    text = files(__name__.rpartition(".")[0]).joinpath("names.txt").read_text(encoding="utf-8")
+def _homes() -> dict[str, dict[str, str]]:
+    """By module, the names of Fluid 1.8.5, and where each is taken from: a module, `.MODULE` itself, or nothing."""
+    text = files(HERE).joinpath("names.txt").read_text(encoding="utf-8")
     lines = (line.partition(":") for line in text.splitlines() if line and not line.startswith("#"))
-    return {module.strip(): tuple(names.split()) for module, _, names in lines}
+    pairs = {module.strip(): [word.partition("=") for word in words.split()] for module, _, words in lines}
+    return {module: {name: home for name, _, home in words} for module, words in pairs.items()}
+
+
+@cache
+def fluid_names() -> dict[str, tuple[str, ...]]:
+    """The names of Fluid 1.8.5 by module, modules without `paddle.fluid` in front (`layers`, `io`, ...)."""
+    return {module: tuple(names) for module, names in _homes().items()}
+
+
+def _taken(name: str, home: str) -> Any:
+    """What Fluid takes from another module, from the same module here; None if that has no such name."""
+    dotted = HERE if home.strip(".") == "fluid" else f"{HERE}.{home.strip('.')}"
+    try:
+        module = import_module(dotted)
+    except ModuleNotFoundError:
+        return None
+    return module if home.startswith(".") else vars(module).get(name)
 
 
 def names_of_fluid(module: str, known: dict[str, Any]) -> Callable[[str], Any]:
-    """A module's `__getattr__`: names of Fluid's module that are not in ours give a Missing, others an AttributeError.
+    """A module's `__getattr__`, for the names of Fluid's module that ours does not have.
 
-    `module` is the name of ours, `known` its globals.
+    What Fluid's module takes from another one is taken from there; other names of it give a Missing; all others an
+    AttributeError. `module` is the name of ours, `known` its globals.
     """
-    short = module.removeprefix(__name__.rpartition(".")[0]).lstrip(".")
+    short = module.removeprefix(HERE).lstrip(".")
 
     def get(name: str) -> Any:
-        if name in fluid_names().get(short or "fluid", ()):
+        home = _homes().get(short or "fluid", {}).get(name)
+        found = _taken(name, home) if home else None
+        if found is not None:
+            return found
+        if home is not None:
             dotted = f"fluid.{short}.{name}" if short else f"fluid.{name}"
             return Missing(dotted, [key for key in known if not key.startswith("_")])
         near = get_close_matches(name, [key for key in known if not key.startswith("_")], 1)

@@ -79,7 +79,10 @@ class Optimizer:
             return append_backward(loss, parameter_list or self._parameters, no_grad_set, callbacks)
 
     def apply_gradients(self, params_grads: Pairs) -> list[Any]:
-        """Appends clipping, weight decay and updates for these pairs; gives the ops that update."""
+        """Appends clipping, weight decay and updates for these pairs; gives the ops that update, and what these need.
+
+        That is learning rates of single parameters, and what optimizers count.
+        """
         program = params_grads[0][0].block.program
         live = program.live()
         before = len(live.blocks[0].ops)
@@ -90,7 +93,7 @@ class Optimizer:
         updates = [op for op in made if "Param" in op.input_names]
         if not isinstance(rate, Value) and updates and updates[0].input("LearningRate"):
             self._rates[id(program)] = program, _whole_rate(program, updates)
-        return updates
+        return made[_first_update(made) :]
 
     def apply_optimize(self, loss: Variable, startup_program: Any, params_grads: Pairs) -> list[Any]:
         """As `apply_gradients`, with initial values in `startup_program`."""
@@ -105,6 +108,14 @@ class Optimizer:
             raise TypeError(f"minimize takes the variable of a loss, not a {type(loss).__name__}")
         pairs = self.backward(loss, startup_program, parameter_list, no_grad_set)
         return self.apply_optimize(loss, startup_program, pairs), pairs
+
+
+def _first_update(made: list[Any]) -> int:
+    """The place of the first op that updates, or of the one before it that makes its learning rate."""
+    first = next((place for place, op in enumerate(made) if "Param" in op.input_names), len(made))
+    if 0 < first < len(made) and set(made[first].input("LearningRate")) & set(made[first - 1].output_arg_names):
+        return first - 1
+    return first
 
 
 def _whole_rate(program: Any, updates: Iterable[Any]) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 from pstranspile.fluid.compiler import BuildStrategy as BuildStrategy
 from pstranspile.fluid.compiler import ExecutionStrategy as ExecutionStrategy
 from pstranspile.fluid.executor import Executor, plain_program
+from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.scope import Scope
 
 
@@ -40,3 +41,6 @@ class ParallelExecutor:
 
     def drop_local_exe_scopes(self) -> None:
         """Nothing: the scopes of runs end with them."""
+
+
+__getattr__ = names_of_fluid(__name__, globals())

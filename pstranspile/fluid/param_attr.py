@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pstranspile.fluid.graph.plain import several
-from pstranspile.fluid.missing import refused
+from pstranspile.fluid.missing import names_of_fluid, refused
 from pstranspile.layers import parameters as core
 from pstranspile.layers.draft import Draft
 
@@ -77,3 +77,6 @@ def core_attr(given: Any, draft: Draft) -> Any:
     if isinstance(attr, list):
         return [core_attr(item, draft) for item in attr]  # pyright: ignore[reportUnknownVariableType]
     return False if attr is False else attr.core(draft)
+
+
+__getattr__ = names_of_fluid(__name__, globals())

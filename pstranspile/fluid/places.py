@@ -14,6 +14,19 @@ class Place:
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and isinstance(other, Place) and other.device_id == self.device_id
 
+    def set_place(self, place: Place) -> None:
+        """Has the base stand for another place."""
+        self._stands_for: Place = place
+
+    def _equals(self, other: object) -> bool:
+        """Whether it is the same place."""
+        return self == other
+
+    def _type(self) -> int:
+        """A number for the kind of place."""
+        meant = getattr(self, "_stands_for", self)
+        return ["Place", "CPUPlace", "CUDAPlace", "CUDAPinnedPlace"].index(type(meant).__name__)
+
     def __hash__(self) -> int:
         return hash((type(self).__name__, self.device_id))
 

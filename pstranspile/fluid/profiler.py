@@ -7,6 +7,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
+from pstranspile.fluid.missing import names_of_fluid
+
 _BEGUN: list[float] = []
 
 
@@ -43,3 +45,6 @@ def profiler(
 def cuda_profiler(output_file: str, output_mode: str | None = None, config: Any = None) -> Generator[None]:
     """Nothing: there is no GPU to look at."""
     yield
+
+
+__getattr__ = names_of_fluid(__name__, globals())

@@ -2,59 +2,151 @@
 
 from __future__ import annotations
 
+import queue
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from pstranspile.fluid.data_feeder import DataFeeder
 from pstranspile.fluid.graph.plain import several
-from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.lod_tensor import LoDTensor
+from pstranspile.fluid.missing import names_of_fluid
+from pstranspile.fluid.running.feeding import rows_together
+from pstranspile.fluid.running.sampling import BatchSampler as BatchSampler
+from pstranspile.fluid.running.sampling import Dataset as Dataset
+from pstranspile.fluid.running.sampling import MapLoader
+from pstranspile.fluid.running.sampling import default_collate_fn as default_collate_fn
+from pstranspile.fluid.unique_name import UniqueNameGenerator
+from pstranspile.ir.diagnostics import DiagnosticError, error
 
 Batches = Callable[[], Any]
 """Gives the batches of an epoch, each a value for every variable."""
+
+data_loader_unique_name_generator = UniqueNameGenerator()
+"""The counters of the names that loaders have in programs."""
 
 
 class EOFException(Exception):
     """A reader has given all its batches."""
 
 
-class ReaderBase:
-    """A reader of some variables: what gives its batches is set by one of the methods that begin with `decorate`."""
+class DataLoaderBase:
+    """The base of loaders, which are iterated over."""
 
-    def __init__(self, feed_list: Sequence[Variable] | None, capacity: int = 1):
+    def __iter__(self) -> Any:
+        raise NotImplementedError("a loader gives its batches; DataLoaderBase has none")
+
+    def __call__(self) -> Any:
+        """The batches of an epoch."""
+        return self.__iter__()
+
+    def __next__(self) -> Any:
+        raise NotImplementedError("a loader gives its batches; DataLoaderBase has none")
+
+    @classmethod
+    def _check_input_array(cls, item: Any) -> Any:
+        """The values of a variable as an array. Raises TypeError where samples have different dims."""
+        try:
+            array = np.asarray(item)
+        except ValueError:
+            array = np.array(None)
+        if array.dtype == object:
+            raise TypeError("samples of a batch have different dims: pad them, or declare a LoD level")
+        return array
+
+
+class Queue:
+    """Batches that a script pushes itself, each an array of tensors; as many as `capacity` wait."""
+
+    def __init__(self, capacity: int):
+        self._held: queue.Queue[Any] = queue.Queue(capacity)
+        self._closed = False
+
+    def push(self, batch: Any) -> bool:
+        """Adds a batch, as soon as there is room. False after `close`."""
+        if not self._closed:
+            self._held.put(list(batch))
+        return not self._closed
+
+    def pop(self) -> Any:
+        """The next batch, as soon as there is one; None after `close`, when all were taken."""
+        while not (self._closed and self._held.empty()):
+            try:
+                return self._held.get(timeout=0.05)
+            except queue.Empty:
+                continue
+        return None
+
+    def close(self) -> None:
+        """Ends the batches with those that wait."""
+        self._closed = True
+
+    def size(self) -> int:
+        """How many batches wait."""
+        return self._held.qsize()
+
+
+class GeneratorLoader(DataLoaderBase):
+    """A loader of some variables. What gives its batches is set by one of the methods that begin with `set`.
+
+    An iterable one gives, for each batch of the devices, a feed for each of them. Others belong to a program, whose
+    runs draw from them after `start()`.
+    """
+
+    def __init__(
+        self,
+        feed_list: Sequence[Any] | None = None,
+        capacity: int | None = None,
+        use_double_buffer: bool = True,
+        iterable: bool = True,
+        return_list: bool = False,
+        drop_last: bool = True,
+    ):
         self.feeds = list(feed_list or [])
-        self.capacity = capacity
-        self._batches: Batches | None = None
-
-    @property
-    def names(self) -> list[str]:
+        self.names = [var.name for var in self.feeds]
         """The variables that are filled."""
-        return [var.name for var in self.feeds]
+        self.iterable, self.return_list = iterable, return_list
+        self._capacity, self._drop_last = capacity or 1, drop_last
+        self._batches: Batches | None = None
+        self._places: list[Any] = []
+        self._running: Iterator[Any] | None = None
+        self._queue: Queue | None = None
+        if not iterable:
+            from pstranspile.fluid.layers.io import loader_ops
+
+            loader_ops(self, use_double_buffer)
+
+    # what gives batches
 
     def set_sample_generator(
         self, reader: Batches, batch_size: int, drop_last: bool = True, places: Any = None
-    ) -> ReaderBase:
+    ) -> GeneratorLoader:
         """`reader` gives samples, a value for each variable; every `batch_size` of them are a batch."""
         from pstranspile.fluid.paddle.batching import batch
 
+        if batch_size <= 0:
+            raise AssertionError(f"a batch has at least one sample, not {batch_size}")
         return self.set_sample_list_generator(batch(reader, batch_size, drop_last), places)
 
-    def set_sample_list_generator(self, reader: Batches, places: Any = None) -> ReaderBase:
+    def set_sample_list_generator(self, reader: Batches, places: Any = None) -> GeneratorLoader:
         """`reader` gives lists of samples, each a value for each variable."""
         feeder = DataFeeder(self.feeds, None)
 
         def batches() -> Iterator[list[Any]]:
             for samples in reader():
                 fed = feeder.feed(samples)
-                yield [fed[name] for name in self.names]
+                yield [fed[var.name] for var in self.feeds]
 
         return self.set_batch_generator(batches, places)
 
-    def set_batch_generator(self, reader: Batches, places: Any = None) -> ReaderBase:
+    def set_batch_generator(self, reader: Batches, places: Any = None) -> GeneratorLoader:
         """`reader` gives batches: an array or LoDTensor for each variable, in order or by name."""
+        if self.iterable and places is None:
+            raise AssertionError("an iterable loader needs the places that it gives feeds for")
         self._batches = reader
+        self._places = [*places] if several(places) else [places]
         return self
 
     decorate_sample_generator = set_sample_generator
@@ -62,98 +154,164 @@ class ReaderBase:
     decorate_batch_generator = decorate_tensor_provider = set_batch_generator
 
     def feed_dicts(self) -> Iterator[dict[str, Any]]:
-        """The batches of an epoch as what runs are fed. Raises ValueError before one of the generators is set."""
+        """The batches of an epoch as what runs are fed. Raises ValueError before one of the generators is set.
+
+        Raises DiagnosticError where the generator fails.
+        """
         if self._batches is None:
             raise ValueError("a reader needs a generator: call set_batch_generator, or one of its like, first")
-        for batch in self._batches():
-            if isinstance(batch, dict):
-                yield batch
-                continue
-            items = list(batch) if several(batch) else [batch]
-            if len(items) != len(self.feeds):
-                raise ValueError(f"a batch has {len(items)} values for {len(self.feeds)} variables")
-            yield {name: _value(item) for name, item in zip(self.names, items, strict=True)}
+        try:
+            for batch in self._batches():
+                yield self._fed(batch)
+        except Exception as problem:
+            message = f"the reader of {', '.join(self.names)} has failed: {type(problem).__name__}: {problem}"
+            raise DiagnosticError([error("data-source", message)]) from problem
 
+    def _fed(self, batch: Any) -> dict[str, Any]:
+        if isinstance(batch, dict):
+            return batch  # pyright: ignore[reportUnknownVariableType]
+        items: list[Any] = [*batch] if several(batch) else [batch]
+        if len(items) != len(self.names):
+            raise ValueError(f"a batch has {len(items)} values for {len(self.names)} variables")
+        return {name: self._value(item) for name, item in zip(self.names, items, strict=True)}
 
-def _value(item: Any) -> Any:
-    return item if isinstance(item, LoDTensor) else np.asarray(item)
+    def _value(self, item: Any) -> LoDTensor:
+        if isinstance(item, LoDTensor):
+            return item
+        result = LoDTensor()
+        result.set(self._check_input_array(item), self._places[0] if self._places else None)
+        return result
 
+    # iterable
 
-class ProgramReader(ReaderBase):
-    """A reader that runs of a program draw from, after `start()`; when it has no more, they raise EOFException."""
+    def __iter__(self) -> GeneratorLoader:
+        if not self.iterable:
+            raise AssertionError("this loader is not iterable: start() it, and run its program without a feed")
+        self._running = self.feed_dicts()
+        return self
 
-    def __init__(self, feed_list: Sequence[Variable] | None, capacity: int = 1):
-        super().__init__(feed_list, capacity)
-        self._running: Iterator[dict[str, Any]] | None = None
+    def __next__(self) -> Any:
+        if self._running is None:
+            raise AssertionError("iterate over the loader: iter(loader) begins an epoch")
+        held = list(islice(self._running, len(self._places)))
+        if not held or (len(held) < len(self._places) and self._drop_last):
+            self._running = None
+            raise StopIteration
+        at_places(held, self._places)
+        return [[feed[name] for name in self.names] for feed in held] if self.return_list else held
+
+    def _reset(self) -> None:
+        """Ends an epoch, whether or not all batches were drawn."""
+        self._running = None
+
+    # of a program
+
+    @property
+    def queue(self) -> Queue:
+        """The queue that a script pushes batches to, in place of a generator."""
+        if self._queue is None:
+            self._queue = Queue(self._capacity)
+        return self._queue
 
     def start(self) -> None:
         """Begins an epoch."""
+        if self.iterable:
+            raise AssertionError("an iterable loader is not started: iterate over it")
         self._running = self.feed_dicts()
 
     def reset(self) -> None:
         """Ends an epoch, whether or not all batches were drawn."""
+        if self.iterable:
+            raise AssertionError("an iterable loader is not reset: iterate over it again")
         self._running = None
 
     @property
     def started(self) -> bool:
-        """Whether an epoch has begun, and was not reset."""
-        return self._running is not None
+        """Whether an epoch has begun, and was not reset, or the script pushes batches itself."""
+        return self._running is not None or self._queue is not None
 
-    def next(self) -> dict[str, Any]:
-        """The next batch. Raises EOFException after the last one, RuntimeError before `start()`."""
-        if self._running is None:
-            raise RuntimeError("the reader of this program was not started: call its start() before an epoch")
-        for batch in self._running:
-            return batch
-        raise EOFException("there is no next data.")
+    def next(self, devices: int = 1) -> dict[str, Any]:
+        """The next batch: the rows of one for each device. Raises EOFException when there are not as many."""
+        held = list(islice(self._source(), devices))
+        if len(held) < devices:
+            raise EOFException("There is no next data.")
+        if devices == 1:
+            return held[0]
+        return {name: rows_together([feed[name] for feed in held]) for name in self.names}
+
+    def _source(self) -> Iterator[dict[str, Any]]:
+        if self._running is not None:
+            return self._running
+        return map(self._fed, iter(self.queue.pop, None))
 
 
-class DataLoader(ReaderBase):
-    """Fluid's loader. Iterable ones give feeds; others belong to the program that they were made for."""
+def at_places(feeds: list[dict[str, Any]], places: Sequence[Any]) -> list[dict[str, Any]]:
+    """The feeds, whose tensors lie at a place each."""
+    for feed, place in zip(feeds, places, strict=False):
+        for tensor in feed.values():
+            if isinstance(tensor, LoDTensor):
+                tensor.place = place
+    return feeds
+
+
+class PyReader(GeneratorLoader):
+    """A loader under its older name and methods."""
+
+    def __init__(
+        self,
+        feed_list: Sequence[Any] | None = None,
+        capacity: int | None = None,
+        use_double_buffer: bool = True,
+        iterable: bool = True,
+        return_list: bool = False,
+    ):
+        super().__init__(feed_list, capacity, use_double_buffer, iterable, return_list)
+
+    @property
+    def _loader(self) -> GeneratorLoader:
+        """The loader itself."""
+        return self
+
+
+class DatasetLoader(DataLoaderBase):
+    """The batches of a dataset as feeds, one for each device."""
+
+    def __init__(self, dataset: Any, places: Any, drop_last: bool):
+        self._dataset, self._drop_last = dataset, drop_last
+        self._places: list[Any] = [*places] if several(places) else [places]
+        self._running: Iterator[Any] = iter(())
+
+    def __iter__(self) -> DatasetLoader:
+        self._running = self._dataset.feed_dicts(self._drop_last)
+        return self
+
+    def __next__(self) -> Any:
+        held = list(islice(self._running, len(self._places)))
+        if not held or (len(held) < len(self._places) and self._drop_last):
+            raise StopIteration
+        return at_places(held, self._places)
+
+
+class DataLoader(MapLoader, DataLoaderBase):
+    """Fluid's loader of a `Dataset`, whose samples it puts together to batches; and what makes the other loaders."""
 
     @staticmethod
     def from_generator(
-        feed_list: Sequence[Variable] | None = None,
+        feed_list: Sequence[Any] | None = None,
         capacity: int | None = None,
         use_double_buffer: bool = True,
         iterable: bool = True,
         return_list: bool = False,
         use_multiprocess: bool = False,
         drop_last: bool = True,
-    ) -> ReaderBase:
+    ) -> GeneratorLoader:
         """A loader of these variables; its generator is set afterwards."""
-        return PyReader(feed_list, capacity or 1, use_double_buffer, iterable, return_list)
+        return GeneratorLoader(feed_list, capacity, use_double_buffer, iterable, return_list, drop_last)
 
     @staticmethod
-    def from_dataset(dataset: Any, places: Any, drop_last: bool = True) -> Any:
+    def from_dataset(dataset: Any, places: Any, drop_last: bool = True) -> DatasetLoader:
         """The batches of a dataset as feeds."""
-        return dataset.feed_dicts(drop_last)
+        return DatasetLoader(dataset, places, drop_last)
 
 
-class PyReader(ProgramReader):
-    """A reader of variables; iterating over it gives feeds, or lists of arrays with `return_list`."""
-
-    def __init__(
-        self,
-        feed_list: Sequence[Variable] | None = None,
-        capacity: int = 1,
-        use_double_buffer: bool = True,
-        iterable: bool = True,
-        return_list: bool = False,
-    ):
-        super().__init__(feed_list, capacity)
-        self.iterable, self.return_list = iterable, return_list
-        if not iterable:
-            from pstranspile.fluid.framework import default_main_program
-
-            default_main_program().readers.append(self)
-
-    def __iter__(self) -> Iterator[Any]:
-        if not self.iterable:
-            raise RuntimeError("this reader is not iterable: start() it, and run its program without a feed")
-        return self()
-
-    def __call__(self) -> Iterator[Any]:
-        """The batches of an epoch."""
-        for fed in self.feed_dicts():
-            yield [fed[name] for name in self.names] if self.return_list else fed
+__getattr__ = names_of_fluid(__name__, globals())

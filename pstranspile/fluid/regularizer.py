@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pstranspile.autodiff import L1, L2
+from pstranspile.fluid.missing import names_of_fluid
 
 
 class WeightDecayRegularizer:
@@ -44,3 +45,6 @@ class L2DecayRegularizer(WeightDecayRegularizer):
 
 
 L1Decay, L2Decay = L1DecayRegularizer, L2DecayRegularizer
+
+
+__getattr__ = names_of_fluid(__name__, globals())

@@ -110,6 +110,10 @@ class _Rows(LoDTensor):
         self._view.set_value(data)
 
 
+class WholeNumber(int):
+    """A whole number that a variable holds in place of a tensor."""
+
+
 class ScopeVariable:
     """A variable of a scope."""
 
@@ -133,27 +137,62 @@ class ScopeVariable:
         """The variable's name."""
         return self._name
 
+    def set_int(self, value: int) -> None:
+        """Has the variable hold a whole number alone, and no tensor."""
+        self._scope.put(self._name, WholeNumber(value))
+
+    def is_int(self) -> bool:
+        """Whether the variable holds a whole number alone."""
+        return isinstance(self._scope.get(self._name), WholeNumber)
+
+    def get_int(self) -> int:
+        """The whole number. Raises RuntimeError where the variable holds something else."""
+        value = self._scope.get(self._name)
+        if not isinstance(value, WholeNumber):
+            raise RuntimeError(f"{self._name} holds no whole number alone")
+        return int(value)
+
+    def get_fetch_list(self) -> LoDTensorArray:
+        """The tensors of the variable, to which more can be added."""
+        value = self._scope.get(self._name)
+        if not isinstance(value, LoDTensorArray):
+            value = LoDTensorArray()
+            self._scope.put(self._name, value)
+        return value
+
 
 class Scope:
     """Variables by name; what is persistable in the programs run here stays here."""
 
-    def __init__(self, core: CoreScope | None = None):
+    def __init__(self, core: CoreScope | None = None, parent: Scope | None = None):
         self.core = CoreScope() if core is None else core
         self._known: set[str] = set()
+        self._parent, self._held = parent, True
 
     def var(self, name: str) -> ScopeVariable:
         """The variable of this name, which is made if there is none."""
         self._known.add(name)
         return ScopeVariable(self.core, name)
 
+    def declare(self, names: frozenset[str]) -> None:
+        """Makes variables, which may stay without a value."""
+        self._known |= names
+
     def find_var(self, name: str) -> ScopeVariable | None:
         """The variable of this name, None if there is none."""
-        known = name in self._known or self.core.get(name) is not None
-        return ScopeVariable(self.core, name) if known else None
+        if name in self._known or self.core.get(name) is not None:
+            return ScopeVariable(self.core, name)
+        return None if self._parent is None else self._parent.find_var(name)
 
     def new_scope(self) -> Scope:
         """A scope that also sees the variables of this one."""
-        return Scope(self.core.child())
+        return Scope(self.core.child(), self)
+
+    def _remove_from_pool(self) -> None:
+        """Gives the scope back, once. Raises RuntimeError the second time."""
+        if not self._held:
+            raise RuntimeError("Deleting a nonexistent scope is not allowed")
+        self._held = False
 
     def drop_kids(self) -> None:
         """Nothing: the scopes of runs end with them."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 
+from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.layers.names import Names
 
 
@@ -59,3 +60,6 @@ def guard(new_generator: UniqueNameGenerator | str | bytes | None = None) -> Gen
         yield
     finally:
         switch(before)
+
+
+__getattr__ = names_of_fluid(__name__, globals())

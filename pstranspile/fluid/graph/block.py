@@ -6,15 +6,14 @@ from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any
 
+from pstranspile.fluid.graph.desc import BlockDesc
 from pstranspile.fluid.graph.operator import Operator, names_in, plain
 from pstranspile.fluid.graph.variable import Parameter, Variable, kind_of
 from pstranspile.fluid.graph.vars import Vars
 from pstranspile.fluid.graph.vartype import dtype_of
-from pstranspile.fluid.param_attr import ParamAttr
-from pstranspile.ir.model import Op, TensorType, Var
+from pstranspile.ir.model import Op, ParameterInfo, TensorType, Var
 from pstranspile.ir.roles import OpRole
 from pstranspile.layers.block_draft import BlockDraft
-from pstranspile.layers.parameters import create_parameter
 from pstranspile.ops import schema_of
 from pstranspile.ops.schema import registered
 
@@ -45,13 +44,19 @@ class Block:
 
     def to_string(self, throw_on_error: bool, with_details: bool = False) -> str:
         """The block as text: its variables, then its ops."""
-        lines = [f"    {var.to_string()}" for var in self.vars.values()] + [f"    {op!r}" for op in self.ops]
+        lines = [f"    {var.to_string(throw_on_error, with_details)}" for var in self.vars.values()] + [
+            f"    {op!r}" for op in self.ops
+        ]
         return "\n".join([f"{{ // block {self.idx}", *lines, "}"])
 
     @property
-    def desc(self) -> Block:
-        """The block itself: descriptions have the same methods here."""
-        return self
+    def desc(self) -> BlockDesc:
+        """The block under the names of Fluid's descriptions."""
+        return BlockDesc(self)
+
+    def _to_readable_code(self, skip_op_callstack: bool = True) -> str:
+        """The block as text."""
+        return self.to_string(True)
 
     @property
     def parent_idx(self) -> int:
@@ -77,6 +82,10 @@ class Block:
         if view is None or isinstance(view, Parameter) != is_parameter:
             view = self._views[name] = (Parameter if is_parameter else Variable)(self, name)
         return view
+
+    def adopt(self, view: Variable) -> None:
+        """Has a variable that is declared in the block be this object."""
+        self._views[view.name] = view
 
     def has_var(self, name: str) -> bool:
         """Whether the block itself has a variable of this name."""
@@ -133,7 +142,10 @@ class Block:
         need_check_feed: bool = False,
         **others: Any,
     ) -> Variable:
-        """Declares a variable; one that is there already gets what is given."""
+        """Declares a variable; one that is there already gets what is given.
+
+        Raises ValueError where that has another element type, other dims or another LoD level.
+        """
         from pstranspile.fluid import unique_name
 
         name = name or unique_name.generate("_generated_var")
@@ -146,6 +158,7 @@ class Block:
                 tuple(int(dim) for dim in shape) if shape is not None else base.shape,
                 lod_level if lod_level is not None else base.lod_level,
             )
+        _agree(known, tensor)
         var = (known or Var(name))._replace(tensor=tensor, need_check_feed=need_check_feed)
         if type is not None:
             var = var._replace(kind=kind_of(type))
@@ -163,18 +176,31 @@ class Block:
     def create_parameter(
         self, *, name: str | None = None, shape: Any, dtype: Any, initializer: Any = None, **others: Any
     ) -> Parameter:
-        """Declares a parameter; with an initializer, this block's program gets the op that fills it."""
-        attr = ParamAttr(
-            name,
-            initializer,
-            _rate(others.get("optimize_attr")),
-            others.get("regularizer"),
+        """Declares a parameter in block 0; an initializer makes the op that fills it in this block, if there is none.
+
+        Raises ValueError without dims or element type, and for a dim below 0.
+        """
+        from pstranspile.fluid import unique_name
+
+        if not shape or dtype is None or any(int(dim) < 0 for dim in shape):
+            raise ValueError(f"a parameter has known dims and an element type, not {shape!r} and {dtype!r}")
+        name = name or unique_name.generate("_generated_var")
+        decay = others.get("regularizer")
+        info = ParameterInfo(
             others.get("trainable", True),
+            _rate(others.get("optimize_attr")),
+            others.get("is_distributed", False),
+            None if decay is None else str(decay.core()),
         )
-        live = self.program.live()
-        made = create_parameter(live, "parameter", attr.core(live), [int(dim) for dim in shape], dtype_of(dtype))
-        result = self.program.global_block().view(made.name)
+        tensor = TensorType(dtype_of(dtype), tuple(int(dim) for dim in shape))
+        program = self.program
+        program.drafts[0].vars[name] = Var(name, tensor=tensor, persistable=True, parameter=info)
+        if decay is not None:
+            program.regularizers[name], program.regularizer_objects[name] = decay.core(), decay
+        result = program.global_block().view(name)
         assert isinstance(result, Parameter)
+        if initializer is not None and not any(name in op.output_arg_names for op in self.ops):
+            initializer(result, self)
         return result
 
     def _remove_var(self, name: str) -> None:
@@ -308,6 +334,11 @@ class Block:
             made = live.op(type, given, written, rest, front=front)
         view = self._ops[id(made)] = Operator(self, made)
         return view
+
+
+def _agree(known: Var | None, wanted: TensorType | None) -> None:
+    if known is not None and known.tensor is not None and wanted is not None and known.tensor != wanted:
+        raise ValueError(f"{known.name} is declared as {known.tensor} already, not as {wanted}")
 
 
 def _rate(attributes: Any) -> float:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from pstranspile.fluid.graph.desc import AttrType, OpDesc
 from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.variable import Variable
 from pstranspile.ir.attributes import BlockRef, BlockRefs
@@ -36,9 +37,21 @@ class Operator:
         return f"{{{sides[0]}}} = {self.type}({sides[1]})"
 
     @property
-    def desc(self) -> Operator:
-        """The op itself: descriptions have the same methods here."""
-        return self
+    def desc(self) -> OpDesc:
+        """The op under the names of Fluid's descriptions."""
+        return OpDesc(self)
+
+    def _to_readable_code(self, skip_op_callstack: bool = True) -> str:
+        """The op as text."""
+        return self.to_string(True)
+
+    def _is_optimize_op(self) -> bool:
+        """Whether the op updates parameters, or belongs to what does."""
+        return bool((self.frozen.role or OpRole.FORWARD) & OpRole.OPTIMIZE)
+
+    def _is_backward_op(self) -> bool:
+        """Whether the op computes gradients."""
+        return bool((self.frozen.role or OpRole.FORWARD) & OpRole.BACKWARD)
 
     @property
     def type(self) -> str:
@@ -123,6 +136,18 @@ class Operator:
             self._change(op._replace(attrs=FrozenMap({**op.attrs, **made})))
 
     set_attr = _set_attr
+
+    def _remove_attr(self, name: str) -> None:
+        """Takes an attribute off the op; what it is by default holds then."""
+        op = self.frozen
+        if name in (ROLE, ROLE_VARS):
+            self._change(op._replace(**{"role" if name == ROLE else "role_vars": None}))
+        else:
+            self._change(op._replace(attrs=FrozenMap({key: val for key, val in op.attrs.items() if key != name})))
+
+    def attr_type(self, name: str) -> AttrType:
+        """The kind of an attribute."""
+        return self.desc.attr_type(name)
 
     def _rename_input(self, old_name: str, new_name: str) -> None:
         """Reads another variable in place of one."""

@@ -7,9 +7,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from pstranspile.fluid.graph.block import Block
+from pstranspile.fluid.graph.desc import ProgramDesc
 from pstranspile.fluid.graph.in_cluster import PartInCluster
 from pstranspile.fluid.graph.live import LiveDraft
 from pstranspile.fluid.graph.plain import several
+from pstranspile.fluid.graph.pruning import places_of, pruned, with_used_variables
 from pstranspile.fluid.graph.variable import Parameter, Variable
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block as FrozenBlock
@@ -32,13 +34,24 @@ class Program(PartInCluster):
         self.regularizer_objects: dict[str, object] = {}
         self.readers: list[Any] = []
         """Readers that give what runs of the program are fed."""
-        self.random_seed = 0
+        self._seed = 0
         self.current_block_idx = 0
         self.role = OpRole.FORWARD
         self.role_vars: tuple[str, ...] = ()
         self._version: int | None = FLUID_VERSION
         self._blocks: list[Block] = []
         self._frozen: tuple[object, FrozenProgram] | None = None
+
+    @property
+    def random_seed(self) -> int:
+        """The seed of the program's random numbers; 0 for other numbers in every run."""
+        return self._seed
+
+    @random_seed.setter
+    def random_seed(self, seed: int) -> None:
+        if not isinstance(seed, int):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(f"a program's random_seed is a whole number, not a {type(seed).__name__}")
+        self._seed = seed
 
     # as a value
 
@@ -122,9 +135,9 @@ class Program(PartInCluster):
     # what scripts ask
 
     @property
-    def desc(self) -> Program:
-        """The program itself: descriptions have the same methods here."""
-        return self
+    def desc(self) -> ProgramDesc:
+        """The program under the names of Fluid's descriptions."""
+        return ProgramDesc(self)
 
     @property
     def op_role(self) -> OpRole:
@@ -135,8 +148,12 @@ class Program(PartInCluster):
         return self.to_string(True)
 
     def to_string(self, throw_on_error: bool, with_details: bool = False) -> str:
-        """The program as text, block by block."""
+        """The program as text, block by block; `with_details` also says what is known of parameters."""
         return "\n".join(block.to_string(throw_on_error, with_details) for block in self.blocks)
+
+    def _to_readable_code(self, skip_op_callstack: bool = True) -> str:
+        """The program as text."""
+        return self.to_string(True)
 
     def all_parameters(self) -> list[Parameter]:
         """The parameters of all blocks."""
@@ -166,23 +183,49 @@ class Program(PartInCluster):
         """A copy; `for_test` leaves out what trains, and has ops that differ in tests behave as they do there."""
         frozen = self.freeze()
         copy = Program.of(for_testing(frozen) if for_test else frozen)
-        copy.stopped |= self.stopped
-        copy.readers = list(self.readers)
-        copy.regularizers, copy.clips = dict(self.regularizers), dict(self.clips)
-        copy.regularizer_objects = dict(self.regularizer_objects)
-        for block, other in zip(self.blocks, copy.blocks, strict=False):
-            for var in block.vars.values():
-                if var.is_data and other.has_var(var.name):
-                    other.var(var.name).is_data = True
+        copy._take_notes(self)
         return copy
 
     def _prune(self, targets: Any) -> Program:
-        """What computes the targets, as a program of its own."""
-        from pstranspile.fluid.graph.pruning import pruned
+        """What computes the targets, as a program of its own. Raises ValueError as `_prune_with_input`."""
+        return self._prune_with_input([], targets)
 
+    def _prune_with_input(self, feeded_var_names: Any, targets: Any) -> Program:
+        """What computes the targets of what is fed, as a program of its own.
+
+        Targets are variables, their names, and ops. Raises ValueError for others, and for feeds that are no names.
+        """
+        feeds: list[Any] = [*feeded_var_names] if several(feeded_var_names) else [feeded_var_names]
+        for name in feeds:
+            if not isinstance(name, str):
+                raise ValueError(f"feeds are given by name, not by a value of type {type(name).__name__}")
         listed: list[Any] = [*targets] if several(targets) else [targets]
-        names: list[str] = [getattr(target, "name", target) for target in listed]
-        return Program.of(pruned(self.freeze(), names))
+        places = places_of(self.global_block(), listed, feeds)
+        copy = Program.of(pruned(self.freeze(), places, feeds))
+        copy._take_notes(self)
+        return copy
+
+    def _take_notes(self, other: Program) -> None:
+        """Takes over what is known of the variables of another program beside their declarations."""
+        self.stopped |= other.stopped
+        self.readers = list(other.readers)
+        self.regularizers, self.clips = dict(other.regularizers), dict(other.clips)
+        self.regularizer_objects = dict(other.regularizer_objects)
+        self._copy_data_info_from(other)
+
+    def _copy_data_info_from(self, other: Program, pruned_origin_block_id_map: Any = None) -> None:
+        """Marks what is fed as it is marked in another program."""
+        for block, mine in zip(_expected(other).blocks, self.blocks, strict=False):
+            for var in block.vars.values():
+                if var.is_data and mine.has_var(var.name):
+                    mine.var(var.name).is_data = True
+
+    def _copy_param_info_from(self, other: Program) -> None:
+        """Makes the variables that are parameters of another program parameters here, alike."""
+        for name, var in _expected(other).drafts[0].vars.items():
+            known = self.drafts[0].vars.get(name)
+            if var.parameter is not None and known is not None:
+                self.drafts[0].vars[name] = known._replace(parameter=var.parameter)
 
     def _inference_optimize(self, prune_read_op: bool = True) -> Program:
         """A copy whose ops behave as in tests; `prune_read_op` also leaves out ops that read."""
@@ -219,6 +262,12 @@ class Program(PartInCluster):
         return self._roles(OpRole.BACKWARD, ())
 
 
+def _expected(other: Any) -> Program:
+    if not isinstance(other, Program):
+        raise TypeError(f"what is taken over is a Program's, not of a value of type {type(other).__name__}")
+    return other
+
+
 DEFAULTS = [Program(), Program()]
 """The main program in use, and the start-up program."""
 
@@ -241,8 +290,6 @@ def tested(frozen: FrozenProgram) -> FrozenProgram:
 
 def for_testing(frozen: FrozenProgram) -> FrozenProgram:
     """The forward part of a program, set to behave as in tests, with the variables that it uses."""
-    from pstranspile.fluid.graph.pruning import with_used_variables
-
     main = frozen.main_block
     kept = tuple(op for op in main.ops if not (op.role or OpRole.FORWARD) & TRAINING)
     if len(kept) < len(main.ops):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable
+from typing import Any
 
 from pstranspile.ir.attributes import BlockRef, BlockRefs
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Op, Program
+from pstranspile.ir.roles import OpRole
 
 
 def blocks_of(op: Op) -> list[int]:
@@ -32,18 +34,54 @@ def _deep(program: Program, op: Op) -> tuple[set[str], set[str]]:
     return reads, writes
 
 
-def pruned(program: Program, targets: Iterable[str], feeds: Sequence[str] = ()) -> Program:
-    """The ops of block 0 that the targets need, given the feeds, and the variables that they use."""
+def pruned(program: Program, targets: Collection[int], feeds: Collection[str] = ()) -> Program:
+    """The ops at the places `targets` of block 0, those that they need, given the feeds, and the variables used.
+
+    An op that updates parameters is kept only if it is a target: what it writes is what other ops read before.
+    """
     block = program.main_block
-    needed = set(targets)
+    needed = set[str]()
     kept: list[Op] = []
-    for op in reversed(block.ops):
+    for place in range(len(block.ops) - 1, -1, -1):
+        op = block.ops[place]
         reads, writes = _deep(program, op)
-        if op.is_target or needed.intersection(writes):
+        updates = bool((op.role or OpRole.FORWARD) & OpRole.OPTIMIZE)
+        if place in targets or op.is_target or (not updates and needed.intersection(writes)):
             kept.append(op)
-            needed |= reads - set(feeds)
+            needed |= reads.difference(feeds)
     left = block._replace(ops=tuple(reversed(kept)))
-    return with_used_variables(program._replace(blocks=(left, *program.blocks[1:])), [*targets, *feeds])
+    return with_used_variables(program._replace(blocks=(left, *program.blocks[1:])))
+
+
+def places_of(block: Any, targets: Iterable[Any], feeds: Collection[str]) -> set[int]:
+    """The places in a block of Fluid's interface of the ops that give the targets: variables, their names, or ops.
+
+    What is fed needs no op. Raises ValueError for other targets, and for a variable that no op writes.
+    """
+    ops, found = list(block.ops), set[int]()
+    chosen = [target for target in targets if hasattr(target, "frozen")]
+    for target in targets:
+        if hasattr(target, "frozen"):
+            found.add(next(place for place, op in enumerate(ops) if op is target))
+            continue
+        name = getattr(target, "name", target)
+        if not isinstance(name, str):
+            raise ValueError(
+                "All targets of Program._prune_with_input() can only be Variable or Operator or str, "
+                f"not {type(name).__name__}"
+            )
+        if name in feeds:
+            continue
+        writers = (
+            place
+            for place, op in enumerate(ops)
+            if name in op.output_arg_names and (op in chosen or not int(op.frozen.role or 0) & OpRole.OPTIMIZE)
+        )
+        place = next(writers, None)
+        if place is None:
+            raise ValueError(f"no op gives {name}, to which the program shall be pruned")
+        found.add(place)
+    return found
 
 
 def with_used_variables(program: Program, others: Iterable[str] = ()) -> Program:

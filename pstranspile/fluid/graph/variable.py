@@ -35,6 +35,23 @@ class VariableDesc:
         """The element type."""
         return self._variable.dtype
 
+    def set_dtype(self, dtype: Any) -> None:
+        """Declares another element type."""
+        self._variable.redeclare(dtype=dtype_of(dtype))
+
+    def set_lod_level(self, level: int) -> None:
+        """Declares another LoD level."""
+        self._variable.redeclare(lod_level=int(level))
+
+    def set_type(self, kind: Any) -> None:
+        """Declares another kind of variable."""
+        block = self._variable.block
+        block.draft.vars[self._variable.name] = self._variable.var._replace(kind=kind_of(kind))
+
+    def set_persistable(self, persistable: bool) -> None:
+        """Declares whether the variable is kept from run to run."""
+        self._variable.persistable = persistable
+
     def type(self) -> VarType:
         """The kind of variable."""
         return self._variable.type
@@ -118,6 +135,11 @@ class Variable:
         self.block.draft.vars[self.name] = self.var._replace(persistable=bool(persistable))
 
     @property
+    def need_check_feed(self) -> bool:
+        """Whether the dims and the element type of what is fed are looked at."""
+        return self.var.need_check_feed
+
+    @property
     def stop_gradient(self) -> bool:
         """Whether the variable gets no gradient."""
         return self.name in self.block.program.stopped
@@ -139,11 +161,17 @@ class Variable:
     def to_string(self, throw_on_error: bool = True, with_details: bool = False) -> str:
         """The declaration as text."""
         kept = ", persistable" if self.persistable else ""
+        if with_details:
+            kept += f", stop_gradient={self.stop_gradient}, is_data={self.is_data}"
         if self.var.tensor is None:
             return f"{self.name}: {self.type!r}{kept}"
         level = f", lod_level={self.lod_level}" if self.lod_level else ""
         dims = ", ".join(map(str, self.shape))
         return f"{self.name}: {self.type.name}.{numpy_name(self.dtype)}[{dims}]{level}{kept}"
+
+    def _to_readable_code(self) -> str:
+        """The declaration as text."""
+        return self.to_string(True)
 
     def astype(self, dtype: Any) -> Variable:
         """The variable converted to another element type."""

@@ -33,6 +33,6 @@ def __getattr__(name: str) -> Any:
 
     if name == "fluid":
         return import_module(__name__.rpartition(".")[0])
-    if name in ("distributed",):
+    if name in ("distributed", "io", "version"):
         return import_module(f"{__name__}.{name}")
     raise AttributeError(f"module paddle has no attribute {name!r}")

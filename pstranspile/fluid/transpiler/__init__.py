@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.transpiler.collective import Collective as Collective
 from pstranspile.fluid.transpiler.collective import GradAllReduce as GradAllReduce
 from pstranspile.fluid.transpiler.collective import LocalSGD as LocalSGD
@@ -21,3 +22,6 @@ def memory_optimize(input_program: Any, *_: Any, **__: Any) -> None:
 
 def release_memory(input_program: Any, skip_opt_set: Any = None) -> None:
     """Nothing, as in Fluid 1.8: values are forgotten after their last use anyway."""
+
+
+__getattr__ = names_of_fluid(__name__, globals())

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from pstranspile.compile import Compiled, compile
+from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Module, Program
 from pstranspile.job import Job
@@ -101,3 +102,6 @@ def check_rank(job: Job, rank: int, current_endpoint: str) -> None:
         raise ValueError(f"rank is {rank}; there are {len(endpoints)} trainers, numbered from 0")
     if current_endpoint != endpoints[rank]:
         raise ValueError(f"current_endpoint is {current_endpoint!r}, but trainer {rank} is at {endpoints[rank]!r}")
+
+
+__getattr__ = names_of_fluid(__name__, globals())

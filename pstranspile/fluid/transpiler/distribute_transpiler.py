@@ -12,6 +12,7 @@ from pstranspile.fluid.graph.program import DEFAULTS
 from pstranspile.fluid.graph.program import Program as LiveProgram
 from pstranspile.fluid.hooks import tell_transpiled
 from pstranspile.fluid.machines import Machine, ServerMachine, TrainerMachine
+from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.transpiler.collective import check_rank
 from pstranspile.fluid.transpiler.config import DistributeTranspilerConfig as DistributeTranspilerConfig
 from pstranspile.fluid.transpiler.config import ServerRuntimeConfig as ServerRuntimeConfig
@@ -153,3 +154,6 @@ class DistributeTranspiler:
         if pserver_program is not None and frozen(pserver_program) != frozen(main):
             raise ValueError(f"the program given is not that of the server at {endpoint}")
         return startup
+
+
+__getattr__ = names_of_fluid(__name__, globals())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.transpiler.config import DistributeTranspilerConfig
 from pstranspile.fluid.transpiler.distribute_transpiler import DistributeTranspiler
 from pstranspile.plan.text import vars_info
@@ -43,3 +44,6 @@ class GeoSgdTranspiler(DistributeTranspiler):
     def _get_vars_info(self) -> dict[str, dict[str, list[str]]]:
         """What Fluid's communicator is told of every parameter."""
         return vars_info(self.result.plan.parameters)
+
+
+__getattr__ = names_of_fluid(__name__, globals())

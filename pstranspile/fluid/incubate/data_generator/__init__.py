@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from pstranspile.fluid.missing import names_of_fluid
+
 Sample = Any
 """Pairs of a variable's name and its list of values, in the order of the variables."""
 
@@ -70,3 +72,6 @@ class MultiSlotStringDataGenerator(DataGenerator):
 
 class MultiSlotDataGenerator(MultiSlotStringDataGenerator):
     """Samples of numbers."""
+
+
+__getattr__ = names_of_fluid(__name__, globals())

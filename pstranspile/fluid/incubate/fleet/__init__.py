@@ -1,1 +1,5 @@
 """Fluid's `incubate.fleet`: clusters described by role makers and strategies."""
+
+from pstranspile.fluid.missing import names_of_fluid
+
+__getattr__ = names_of_fluid(__name__, globals())

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.transpiler.details.checkport import wait_server_ready as wait_server_ready
 from pstranspile.fluid.transpiler.details.program_utils import program_to_code as program_to_code
 from pstranspile.fluid.transpiler.details.vars_distributed import VarDistributed as VarDistributed
 from pstranspile.fluid.transpiler.details.vars_distributed import VarsDistributed as VarsDistributed
 from pstranspile.fluid.transpiler.details.vars_distributed import VarStruct as VarStruct
+
+__getattr__ = names_of_fluid(__name__, globals())

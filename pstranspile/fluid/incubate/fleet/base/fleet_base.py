@@ -8,6 +8,7 @@ from typing import Any
 from pstranspile.fluid.executor import Executor
 from pstranspile.fluid.graph.program import Program
 from pstranspile.fluid.incubate.fleet.base.role_maker import RoleMakerBase
+from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.places import CPUPlace
 
 
@@ -143,3 +144,6 @@ def expect_executor(what: str, executor: object, program: object) -> None:
         raise TypeError(f"fleet.{what} takes an Executor, not a value of type {type(executor).__name__}")
     if program is not None and not isinstance(program, Program):
         raise TypeError(f"fleet.{what} takes a Program, not a value of type {type(program).__name__}")
+
+
+__getattr__ = names_of_fluid(__name__, globals())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from pstranspile.fluid.missing import refused
+from pstranspile.fluid.missing import names_of_fluid, refused
 
 
 class Role:
@@ -190,3 +190,6 @@ class MPISymetricRoleMaker:
 
     def __init__(self) -> None:
         raise refused("MPISymetricRoleMaker", "give roles with PaddleCloudRoleMaker or UserDefinedRoleMaker")
+
+
+__getattr__ = names_of_fluid(__name__, globals())

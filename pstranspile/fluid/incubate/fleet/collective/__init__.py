@@ -12,7 +12,7 @@ from pstranspile.fluid.framework import default_main_program, default_startup_pr
 from pstranspile.fluid.incubate.fleet.base.fleet_base import DistributedOptimizer, Fleet, Mode
 from pstranspile.fluid.incubate.fleet.collective.checkpoints import Checkpoints
 from pstranspile.fluid.incubate.fleet.collective.checkpoints import TrainStatus as TrainStatus
-from pstranspile.fluid.missing import refused
+from pstranspile.fluid.missing import names_of_fluid, refused
 from pstranspile.fluid.optimizer import DGCMomentumOptimizer, RecomputeOptimizer
 from pstranspile.fluid.transpiler.config import DistributeTranspilerConfig
 from pstranspile.fluid.transpiler.distribute_transpiler import DistributeTranspiler
@@ -159,3 +159,6 @@ class CollectiveOptimizer(DistributedOptimizer):
 
 
 fleet = Collective()
+
+
+__getattr__ = names_of_fluid(__name__, globals())

@@ -1,1 +1,5 @@
 """Fleet with parameter servers."""
+
+from pstranspile.fluid.missing import names_of_fluid
+
+__getattr__ = names_of_fluid(__name__, globals())

@@ -23,6 +23,7 @@ from pstranspile.fluid.incubate.fleet.parameter_server.distribute_transpiler.dis
     HalfAsyncStrategy,
     SyncStrategy,
 )
+from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.optimizer import Optimizer
 from pstranspile.fluid.transpiler.config import DistributeTranspilerConfig
 from pstranspile.fluid.transpiler.distribute_transpiler import DistributeTranspiler
@@ -203,3 +204,6 @@ class TranspilerOptimizer(DistributedOptimizer):
 
 
 fleet = DistributedTranspiler()
+
+
+__getattr__ = names_of_fluid(__name__, globals())

@@ -9,6 +9,7 @@ from typing import Any
 
 from pstranspile.fluid.communicating import DistributedMode, check_names, default_flags
 from pstranspile.fluid.compiler import BuildStrategy, ExecutionStrategy
+from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.transpiler.config import DistributeTranspilerConfig, ServerRuntimeConfig
 
 THREADS = ("communicator_thread_pool_size", "communicator_send_wait_times")
@@ -219,3 +220,6 @@ class StrategyFactory:
     def create_geo_strategy(update_frequency: int = 100) -> GeoStrategy:
         """Trainers exchange what changed every `update_frequency` steps."""
         return GeoStrategy(update_frequency)
+
+
+__getattr__ = names_of_fluid(__name__, globals())

@@ -1,0 +1,188 @@
+"""Programs, blocks and ops under the names that Fluid's descriptions (`program.desc`, `op.desc`, ...) have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Any
+
+from pstranspile.ir.attributes import kind_of
+
+
+class AttrType(IntEnum):
+    """Kinds of attributes, by Fluid's numbers."""
+
+    INT = 0
+    FLOAT = 1
+    STRING = 2
+    INTS = 3
+    FLOATS = 4
+    STRINGS = 5
+    BOOL = 6
+    BOOLS = 7
+    BLOCK = 8
+    LONG = 9
+    BLOCKS = 10
+    LONGS = 11
+
+
+class ProgramDesc:
+    """What scripts ask of `program.desc`."""
+
+    def __init__(self, program: Any):
+        self._program = program
+
+    def block(self, index: int) -> BlockDesc:
+        """The block of an index."""
+        return BlockDesc(self._program.block(index))
+
+    def num_blocks(self) -> int:
+        """How many blocks there are."""
+        return self._program.num_blocks
+
+    def serialize_to_string(self) -> bytes:
+        """The program as the bytes of a ProgramDesc."""
+        return self._program.serialize_to_string()
+
+    def flush(self) -> None:
+        """Nothing: the program is what it is described as."""
+
+
+class BlockDesc:
+    """What scripts ask of `block.desc`."""
+
+    def __init__(self, block: Any):
+        self._block = block
+        self.id: int = block.idx
+        self.parent: int = block.parent_idx
+
+    def get_parent_idx(self) -> int:
+        """The index of the block around this one, -1 for none."""
+        return self._block.parent_idx
+
+    def op_size(self) -> int:
+        """How many ops the block has."""
+        return self._block.op_size()
+
+    def op(self, index: int) -> OpDesc:
+        """The op at a place."""
+        return self._block.ops[index].desc
+
+    def all_vars(self) -> list[Any]:
+        """The variables."""
+        return [var.desc for var in self._block.vars.values()]
+
+    def has_var(self, name: str | bytes) -> bool:
+        """Whether the block itself has a variable of this name."""
+        return self._block.has_var(_text(name))
+
+    def find_var(self, name: str | bytes) -> Any:
+        """The variable of this name in the block itself, None if there is none."""
+        return self._block.var(_text(name)).desc if self.has_var(name) else None
+
+    def var(self, name: str | bytes) -> Any:
+        """The variable of this name, which is declared if there is none."""
+        return self.find_var(name) or self._block.create_var(name=_text(name)).desc
+
+    def _remove_op(self, start: int, end: int) -> None:
+        """Takes out the ops from one place to the one before another."""
+        for _ in range(start, end):
+            self._block._remove_op(start)  # pyright: ignore[reportPrivateUsage]
+
+    def _remove_var(self, name: str | bytes) -> None:
+        """Takes a variable out of the block."""
+        self._block._remove_var(_text(name))  # pyright: ignore[reportPrivateUsage]
+
+    def _rename_var(self, name: str | bytes, new_name: str | bytes) -> None:
+        """Gives a variable another name, here and in all ops of the block."""
+        self._block._rename_var(_text(name), _text(new_name))  # pyright: ignore[reportPrivateUsage]
+
+
+class OpDesc:
+    """What scripts ask of `op.desc`."""
+
+    def __init__(self, op: Any):
+        self._op = op
+
+    def type(self) -> str:
+        """The op type."""
+        return self._op.type
+
+    def input(self, name: str) -> list[str]:
+        """The variables of an input slot."""
+        return self._op.input(name)
+
+    def output(self, name: str) -> list[str]:
+        """The variables of an output slot."""
+        return self._op.output(name)
+
+    def input_names(self) -> list[str]:
+        """The input slots."""
+        return self._op.input_names
+
+    def output_names(self) -> list[str]:
+        """The output slots."""
+        return self._op.output_names
+
+    def input_arg_names(self) -> list[str]:
+        """All variables read."""
+        return self._op.input_arg_names
+
+    def output_arg_names(self) -> list[str]:
+        """All variables written."""
+        return self._op.output_arg_names
+
+    def attr_names(self) -> list[str]:
+        """The attributes that the op carries."""
+        return self._op.attr_names
+
+    def has_attr(self, name: str) -> bool:
+        """Whether the op carries an attribute."""
+        return self._op.has_attr(name)
+
+    def attr(self, name: str) -> Any:
+        """The value of an attribute; the index of a block for a block."""
+        value = self._op.attr(name)
+        return getattr(value, "idx", value)
+
+    def attr_type(self, name: str) -> AttrType:
+        """The kind of an attribute. Raises ValueError for one that the op does not carry."""
+        self._op.attr(name)
+        value = self._op.frozen.attrs.get(name)
+        if value is None:
+            return AttrType.INT if name == "op_role" else AttrType.STRINGS
+        return AttrType(kind_of(value).value)
+
+    def block_attr_id(self, name: str) -> int:
+        """The index of the block that an attribute names."""
+        return self._op.attr(name).idx
+
+    def set_input(self, slot: str, names: Sequence[str]) -> None:
+        """Sets the variables of an input slot."""
+        self._op.set_input(slot, names)
+
+    def set_output(self, slot: str, names: Sequence[str]) -> None:
+        """Sets the variables of an output slot."""
+        self._op.set_output(slot, names)
+
+    def _set_attr(self, name: str, value: Any) -> None:
+        """Sets an attribute."""
+        self._op.set_attr(name, value)
+
+    set_attr = _set_attr
+
+    def remove_attr(self, name: str) -> None:
+        """Takes an attribute off the op."""
+        self._op._remove_attr(name)  # pyright: ignore[reportPrivateUsage]
+
+    def _rename_input(self, old_name: str, new_name: str) -> None:
+        """Reads another variable in place of one."""
+        self._op._rename_input(old_name, new_name)  # pyright: ignore[reportPrivateUsage]
+
+    def _rename_output(self, old_name: str, new_name: str) -> None:
+        """Writes another variable in place of one."""
+        self._op._rename_output(old_name, new_name)  # pyright: ignore[reportPrivateUsage]
+
+
+def _text(name: str | bytes) -> str:
+    return name.decode() if isinstance(name, bytes) else name

@@ -1,0 +1,1 @@
+"""How runs of scripts are fed, and what steers them."""

@@ -1,0 +1,225 @@
+"""What a script feeds and fetches, as runs take it: checked, joined over devices, of the declared element type."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pstranspile.fluid.graph.operator import Operator
+from pstranspile.fluid.graph.plain import several
+from pstranspile.fluid.graph.variable import Variable
+from pstranspile.fluid.graph.vartype import numpy_name
+from pstranspile.fluid.lod_tensor import LoDTensor, from_core, to_core
+from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.model import Program as FrozenProgram
+from pstranspile.ir.model import Var
+from pstranspile.kernels.programs.io import FEEDING
+from pstranspile.run.feeds import near
+from pstranspile.values import LoDTensor as CoreLoDTensor
+
+
+class Facts(NamedTuple):
+    """What runs of a program ask of it again and again."""
+
+    program: FrozenProgram
+    reads: frozenset[str]
+    """Variables that ops read, or take from what is fed."""
+    kept: frozenset[str]
+    """Variables that are kept from run to run."""
+
+
+def facts_of(program: FrozenProgram) -> Facts:
+    """Looks at all ops and variables of a program."""
+    ops = [op for block in program.blocks for op in block.ops]
+    reads = (name for op in ops for name in (op.output_names if op.type in FEEDING else op.input_names))
+    kept = (var.name for block in program.blocks for var in block.vars.values() if var.persistable)
+    return Facts(program, frozenset(reads), frozenset(kept))
+
+
+def name_of(item: Any) -> str:
+    """The name of what is fed or fetched. Raises TypeError for what is neither a variable nor a name."""
+    if isinstance(item, Variable):
+        return item.name
+    if isinstance(item, str):
+        return item
+    raise TypeError(f"fetch_list takes variables and their names, not a value of type {type(item).__name__}")
+
+
+def wanted(fetch_list: Any) -> tuple[list[str], list[Operator]]:
+    """The variables of a `fetch_list`, and the ops that update, which `minimize` gave: alone, in lists or in its pair.
+
+    Raises TypeError for other values, and for ops that update nothing.
+    """
+    if fetch_list is None:
+        return [], []
+    items = fetch_list if several(fetch_list) else [fetch_list]
+    names: list[str] = []
+    updates: list[Operator] = []
+    for item in items:
+        group: Any = item[0] if isinstance(item, tuple) else item  # pyright: ignore[reportUnknownVariableType]
+        ones: list[Any] = [*group] if several(group) else [group]
+        for one in ones:
+            if not isinstance(one, Operator):
+                names.append(name_of(one))
+            elif one._is_optimize_op():  # pyright: ignore[reportPrivateUsage]
+                updates.append(one)
+            else:
+                raise TypeError(f"an op of type {one.type} was given to fetch; only ops that update parameters can be")
+    return names, updates
+
+
+def joined(feed: Any, devices: int) -> dict[Any, Any]:
+    """A feed as one dict: that of a single device, or those of several with their rows one after the other.
+
+    Raises TypeError for other values, ValueError for another number of dicts than there are devices.
+    """
+    if several(feed):
+        if len(feed) != devices:
+            raise ValueError(f"{len(feed)} feeds for {devices} device{'s' * (devices > 1)}")
+        if len(feed) > 1:
+            names = list(dict.fromkeys(name for part in feed for name in part))
+            return {name: rows_together([part[name] for part in feed]) for name in names}
+        feed = feed[0]
+    if feed is None:
+        return {}
+    if not isinstance(feed, Mapping):
+        raise TypeError(f"what is fed is a dict by name, not a {type(feed).__name__}")
+    return dict(feed)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+
+
+def fed_names(feed: Any) -> list[str]:
+    """The names in a feed, be it for one device or for several."""
+    parts: list[Any] = [*feed] if several(feed) else [feed or {}]
+    return list(dict.fromkeys(name_of(name) for part in parts for name in part))
+
+
+def rows_together(values: Sequence[Any]) -> Any:
+    """The rows of several tensors as one tensor, sequences included."""
+    data = np.concatenate([np.asarray(value) for value in values])
+    if not all(isinstance(value, LoDTensor) and value.lod() for value in values):
+        return LoDTensor(data)
+    result = LoDTensor(data)
+    lengths = [value.recursive_sequence_lengths() for value in values]
+    result.set_recursive_sequence_lengths([list(chain(*levels)) for levels in zip(*lengths, strict=True)])
+    return result
+
+
+def taken(value: Any, var: Any) -> Any:
+    """A fed value as runs take it: lists become arrays of the declared element type, a number one with one element."""
+    value = to_core(value)
+    if isinstance(value, CoreLoDTensor):
+        plain = var is not None and var.tensor is not None and not var.tensor.lod_level
+        return value.data if plain else value
+    kind = numpy_name(var.dtype) if var is not None and var.dtype is not None else None
+    if isinstance(value, int | float | np.generic):
+        return np.array([value], kind)
+    return np.asarray(value, kind) if several(value) else value
+
+
+def fitting(facts: Facts, fed: Mapping[Any, Any], names: Sequence[str], devices: int) -> dict[str, Any]:
+    """What a run takes of a feed, by name; what the program does not declare is left out with a warning.
+
+    So is what no op reads. Raises ValueError for what does not fit a variable of `fluid.data`.
+    """
+    variables = facts.program.main_block.vars
+    result: dict[str, Any] = {}
+    for key, value in fed.items():
+        name = name_of(key)
+        var = variables.get(name)
+        if var is None:
+            warnings.warn(f"{name} is fed, and is no variable of the program{near(name, variables)}", stacklevel=4)
+            continue
+        made = taken(value, var)
+        if var.need_check_feed:
+            check_feed_shape_type(var, to_core(value) if isinstance(value, LoDTensor) else made, devices)
+        if name in facts.reads or name in names or var.persistable:
+            result[name] = made
+    return result
+
+
+def check_feed_shape_type(var: Any, feed: Any, num_places: int = 1) -> bool:
+    """Whether a value fits a variable, of which each of several devices gets a share. Raises ValueError if not."""
+    tensor = getattr(var, "tensor", None) or var.var.tensor
+    data = feed if isinstance(feed, np.ndarray) else np.asarray(getattr(feed, "data", feed))
+    shape = list(data.shape)
+    if num_places > 1 and shape:
+        shape[0] = -(-shape[0] // num_places)
+    if isinstance(feed, CoreLoDTensor) and feed.lod and shape:
+        shape[0] = tensor.shape[0] if tensor.shape else shape[0]
+    pairs = zip(tensor.shape, shape, strict=False)
+    if len(shape) != len(tensor.shape) or any(-1 not in (wish, dim) and wish != dim for wish, dim in pairs):
+        raise ValueError(
+            f"The fed Variable {var.name!r} should have dimensions = {len(tensor.shape)!r}, "
+            f"shape = {tuple(tensor.shape)!r}, but received fed shape {shape!r} on each device"
+        )
+    kind = numpy_name(tensor.dtype)
+    if data.dtype != kind:
+        raise ValueError(
+            f"The data type of fed Variable {var.name!r} must be {kind!r}, but received {data.dtype.name!r}"
+        )
+    return True
+
+
+def of_other_rows(program: FrozenProgram, fed: Mapping[str, Any], values: Mapping[str, Any], devices: int) -> list[str]:
+    """What is fed with another number of rows than declared: those of several devices, or those of sequences."""
+    variables = program.main_block.vars
+    result: list[str] = []
+    for key, value in fed.items():
+        name = name_of(key)
+        var, made = variables.get(name), values.get(name)
+        if var is None or made is None or not var.shape or var.shape[0] < 0:
+            continue
+        rows = np.shape(getattr(made, "data", made))[:1]
+        if rows != var.shape[:1] and (devices > 1 or (isinstance(value, LoDTensor) and value.lod())):
+            result.append(name)
+    return result
+
+
+def widened(program: FrozenProgram, names: Iterable[str]) -> FrozenProgram:
+    """The program with any number of rows for some variables."""
+    block = program.main_block
+    changed: dict[str, Var] = {}
+    for name in names:
+        var = block.vars[name]
+        assert var.tensor is not None
+        changed[name] = var._replace(tensor=var.tensor._replace(shape=(-1, *var.shape[1:])))
+    wide = block._replace(vars=FrozenMap({**block.vars, **changed}))
+    return program._replace(blocks=(wide, *program.blocks[1:]))
+
+
+def given(value: Any, name: str, return_numpy: bool) -> Any:
+    """A value of a run as scripts get it. Raises RuntimeError for a ragged one that shall be an array."""
+    from pstranspile.fluid.graph.plain import Fetched
+
+    if not return_numpy:
+        return from_core(value)
+    if isinstance(value, CoreLoDTensor):
+        if value.lod:
+            raise RuntimeError(f"{name} is ragged and can't be given as an array alone: pass return_numpy=False")
+        return value.data.view(Fetched)
+    if several(value):
+        return [given(item, name, True) for item in value]
+    return value.view(Fetched) if isinstance(value, np.ndarray) else value
+
+
+def as_lodtensor(data: Any, place: Any, dtype: Any = None) -> LoDTensor:
+    """A tensor of an array, or of numbers that become elements of the type given.
+
+    Raises AssertionError for numbers without an element type, TypeError for what is no array of numbers.
+    """
+    if not isinstance(data, np.ndarray):
+        assert dtype is not None, "numbers become a tensor of a given element type only"
+        if several(data):
+            data = np.array(data)
+        elif isinstance(data, int | float | np.generic):
+            data = np.array([data])
+        if not isinstance(data, np.ndarray) or data.dtype == object:
+            raise TypeError(f"a tensor is made of an array, a number or lists of numbers, not of {data!r}")
+        data = data.astype(numpy_name(dtype))
+    result = LoDTensor()
+    result.set(data, place)
+    return result

@@ -1,0 +1,99 @@
+"""Fluid's flags: remembered for who asks, since they steer a runtime that is not here."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, MutableMapping
+from typing import Any
+
+_PUBLIC: dict[str, Any] = {
+    "FLAGS_allocator_strategy": "auto_growth",
+    "FLAGS_benchmark": False,
+    "FLAGS_check_nan_inf": False,
+    "FLAGS_cpu_deterministic": False,
+    "FLAGS_eager_delete_tensor_gb": 0.0,
+    "FLAGS_enable_parallel_graph": False,
+    "FLAGS_enable_rpc_profiler": False,
+    "FLAGS_fraction_of_cpu_memory_to_use": 1.0,
+    "FLAGS_fuse_parameter_groups_size": 1,
+    "FLAGS_fuse_parameter_memory_size": -1.0,
+    "FLAGS_init_allocated_mem": False,
+    "FLAGS_initial_cpu_memory_in_mb": 500,
+    "FLAGS_inner_op_parallelism": 0,
+    "FLAGS_memory_fraction_of_eager_deletion": 1.0,
+    "FLAGS_multiple_of_cupti_buffer_size": 1,
+    "FLAGS_paddle_num_threads": 1,
+    "FLAGS_pe_profile_fname": "",
+    "FLAGS_print_sub_graph_dir": "",
+    "FLAGS_reader_queue_speed_test_mode": False,
+    "FLAGS_tracer_profile_fname": "xxgperf",
+    "FLAGS_use_pinned_memory": True,
+    "FLAGS_use_system_allocator": False,
+}
+"""What scripts may read and set, as it is in Fluid's build for the CPU."""
+
+_PRIVATE: dict[str, Any] = {
+    "FLAGS_free_idle_chunk": False,
+    "FLAGS_free_when_no_cache_hit": False,
+    "FLAGS_use_mkldnn": False,
+}
+
+
+class Flags(MutableMapping[str, Any]):
+    """All flags by name: those of Fluid, which the environment may set as well, and those that the script has set."""
+
+    def __init__(self) -> None:
+        self._set: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name in self._set:
+            return self._set[name]
+        usual = {**_PUBLIC, **_PRIVATE}[name]
+        given = os.environ.get(name)
+        if given is None:
+            return usual
+        return given.lower() in ("1", "true") if isinstance(usual, bool) else type(usual)(given)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if name in _PRIVATE:
+            raise RuntimeError(f"{name} can't be set by scripts")
+        usual = _PUBLIC.get(name)
+        self._set[name] = value if usual is None else type(usual)(value)
+
+    def __delitem__(self, name: str) -> None:
+        raise RuntimeError(f"{name} can't be taken away")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**_PUBLIC, **_PRIVATE, **self._set})
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def is_public(self, name: str) -> bool:
+        """Whether scripts may read and set a flag."""
+        return name in self and name not in _PRIVATE
+
+
+FLAGS = Flags()
+"""The flags of this process."""
+
+
+def set_flags(flags: dict[str, Any]) -> None:
+    """Sets flags, which steer nothing here. Raises TypeError for what is no dict, ValueError for private ones."""
+    if not isinstance(flags, dict):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError("set_flags takes a dict")
+    for name, value in flags.items():
+        if name in _PRIVATE or not name.startswith("FLAGS_"):
+            raise ValueError(f"{name} is no flag that scripts set")
+        FLAGS[name] = value
+
+
+def get_flags(flags: Any) -> dict[str, Any]:
+    """Flags by name. Raises TypeError for what is no name or list of names, ValueError for unknown and private ones."""
+    if not isinstance(flags, str | list | tuple):
+        raise TypeError("get_flags takes a name or a list of names")
+    names: list[Any] = [flags] if isinstance(flags, str) else [*flags]
+    unknown = next((name for name in names if not FLAGS.is_public(name)), None)
+    if unknown is not None:
+        raise ValueError(f"{unknown} is no flag that scripts read")
+    return {name: FLAGS[name] for name in names}

@@ -1,0 +1,210 @@
+"""Executors take what Fluid's take: fetched updates, feeds of numbers and of several devices, readers in programs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pstranspile.fluid as fluid
+from pstranspile.ir.diagnostics import DiagnosticError
+from tests.fluid_api.running import fresh
+
+ROWS = np.arange(12, dtype="float32").reshape(4, 3)
+LABELS = np.ones((4, 1), "int64")
+
+
+@pytest.fixture(autouse=True)
+def _alone() -> Iterator[None]:
+    with fresh():
+        yield
+
+
+def two_losses() -> tuple[Any, Any]:
+    """Two losses over one parameter `w`, whose rate has a factor, so that an op computes it."""
+    x = fluid.layers.data("x", [3])
+    label = fluid.layers.data("label", [1], dtype="int64")
+    attr = fluid.ParamAttr("w", fluid.initializer.Constant(1.0), learning_rate=0.5)
+    y = fluid.layers.fc(x, 2, act="softmax", param_attr=attr)
+    losses = [fluid.layers.mean(fluid.layers.cross_entropy(y, label)) for _ in range(2)]
+    for loss in losses:
+        loss.persistable = True
+    return losses[0], losses[1]
+
+
+def started() -> Any:
+    executor = fluid.Executor(fluid.CPUPlace())
+    executor.run(fluid.default_startup_program())
+    return executor
+
+
+def weight() -> Any:
+    return np.array(fluid.global_scope().find_var("w").get_tensor())  # type: ignore[union-attr]
+
+
+def test_with_use_prune_only_what_is_fetched_and_what_updates_is_run() -> None:
+    first, second = two_losses()
+    executor, feed = started(), {"x": ROWS, "label": LABELS}
+    executor.run(feed=feed, fetch_list=[first], use_prune=True)
+    assert fluid.global_scope().find_var(second.name) is None
+    before = weight()
+    fluid.optimizer.SGD(0.5).minimize(first)
+    executor = started()
+    executor.run(feed=feed, fetch_list=[first], use_prune=True)
+    assert fluid.global_scope().find_var(second.name) is None
+    assert not np.array_equal(before, weight())
+
+
+def test_fetched_updates_are_all_that_is_updated() -> None:
+    first, second = two_losses()
+    update, _ = fluid.optimizer.SGD(0.5).minimize(first)
+    alone = fluid.default_main_program().clone()
+    whole = fluid.optimizer.SGD(0.5).minimize(second)
+    feed = {"x": ROWS, "label": LABELS}
+    weights: list[Any] = []
+    for program, fetched in [(None, [first, update]), (alone, [first]), (None, [second, whole])]:
+        with fluid.scope_guard(fluid.Scope()):
+            assert len(started().run(program, feed, fetched)) == 1
+            weights.append(weight())
+    assert np.array_equal(weights[0], weights[1])
+    with pytest.raises(TypeError, match="of type mul was given to fetch"):
+        started().run(feed=feed, fetch_list=[fluid.default_main_program().global_block().ops[0]])
+
+
+def test_a_program_is_pruned_to_variables_and_ops_of_what_is_fed() -> None:
+    first, _ = two_losses()
+    program = fluid.default_main_program()
+    hidden = next(op for op in program.global_block().ops if op.type == "softmax").output("Out")[0]
+    left = program._prune_with_input([hidden, "label"], [first])
+    assert [op.type for op in left.global_block().ops] == ["cross_entropy2", "mean"]
+    assert left.global_block().var("label").is_data
+    for feeds, targets in [([2], [first]), ([], [None]), ([], ["nothing"])]:
+        with pytest.raises(ValueError, match=r"given by name|can only be|no op gives"):
+            program._prune_with_input(feeds, targets)
+
+
+def test_numbers_are_fed_and_what_no_op_reads_is_left_out() -> None:
+    rate = fluid.data("rate", [1])
+    doubled = fluid.layers.scale(rate, 2.0)
+    fluid.data("other", [None, 7])
+    executor = fluid.Executor()
+    assert executor.run(feed={"rate": 3, "other": np.ones((2, 7), "float32")}, fetch_list=[doubled])[0].tolist() == [6]
+    with pytest.warns(UserWarning, match="ratte is fed, and is no variable of the program; did you mean rate"):
+        executor.run(feed={"rate": 0.5, "ratte": 1}, fetch_list=doubled)
+    with pytest.raises(ValueError, match=r"shape = \(1,\), but received fed shape \[2\]"):
+        executor.run(feed={"rate": np.ones(2, "float32")})
+    with pytest.raises(ValueError, match="must be 'float32', but received 'float64'"):
+        executor.run(feed={"rate": np.ones(1)})
+    with pytest.warns(UserWarning, match="has no ops"):
+        executor.run(fluid.Program())
+
+
+def test_feeds_of_several_devices_are_one_batch() -> None:
+    x = fluid.data("x", [2, 3])
+    total = fluid.layers.reduce_sum(x)
+    program = fluid.CompiledProgram(fluid.default_main_program()).with_data_parallel(places=[fluid.CPUPlace()] * 2)
+    got = fluid.Executor().run(program, [{"x": ROWS[:2]}, {"x": ROWS[2:]}], [total, x])
+    assert got[0].item() == ROWS.sum()
+    assert np.array_equal(got[1], ROWS)
+    with pytest.raises(ValueError, match="1 feeds for 2 devices"):
+        fluid.Executor().run(program, [{"x": ROWS}])
+    with pytest.raises(ValueError, match="compiled for another scope"):
+        fluid.Executor().run(program, {"x": ROWS}, scope=fluid.Scope())
+
+
+def read(executor: Any, fetched: Any) -> list[Any]:
+    """What runs give until the reader has no more."""
+    given: list[Any] = []
+    while True:
+        try:
+            given.append(executor.run(fetch_list=[fetched])[0])
+        except fluid.core.EOFException:
+            return given
+
+
+def test_a_py_reader_is_read_by_ops_as_in_fluid() -> None:
+    reader = fluid.layers.py_reader(4, [[-1, 3], [-1, 1]], ["float32", "int64"], lod_levels=[0, 0])
+    x, _ = fluid.layers.read_file(reader)
+    kinds = [op.type for op in fluid.default_main_program().global_block().ops]
+    assert kinds == ["create_double_buffer_reader", "read"]
+    made = fluid.default_startup_program().global_block().ops[0]
+    assert (made.type, made.attr("shape_concat"), made.attr("ranks")) == ("create_py_reader", [-1, 3, -1, 1], [2, 2])
+    reader.decorate_tensor_provider(lambda: iter([(ROWS, LABELS)] * 3))
+    executor = started()
+    for _ in range(2):
+        reader.start()
+        assert len(read(executor, x)) == 3
+        reader.reset()
+
+
+def test_batches_are_pushed_to_the_queue_of_a_py_reader() -> None:
+    reader = fluid.layers.py_reader(2, [[-1, 3]], ["float32"])
+    x = fluid.layers.read_file(reader)
+    queue = reader.queue
+
+    def push() -> None:
+        for number in range(5):
+            batch = fluid.LoDTensorArray()
+            batch.append(fluid.executor._as_lodtensor(ROWS + number, fluid.CPUPlace()))
+            queue.push(batch)
+        queue.close()
+
+    pushing = threading.Thread(target=push)
+    pushing.start()
+    assert [value[0, 0] for value in read(started(), x)] == [0, 1, 2, 3, 4]
+    pushing.join()
+
+
+def test_iterable_loaders_give_a_feed_for_each_place() -> None:
+    x = fluid.data("x", [None, 3])
+    loader = fluid.io.DataLoader.from_generator([x], 4)
+    places = fluid.cpu_places(2)
+    loader.set_batch_generator(lambda: iter([(ROWS + number,) for number in range(5)]), places)
+    pairs = list(loader())
+    assert [[feed["x"].data[0, 0] for feed in pair] for pair in pairs] == [[0, 1], [2, 3]]
+    assert pairs[0][0]["x"]._place()._equals(places[0])
+    with pytest.raises(AssertionError, match="needs the places"):
+        fluid.io.PyReader([x], 4).decorate_batch_generator(iter)
+
+    def fails() -> Iterator[Any]:
+        raise KeyError("gone")
+
+    loader.set_batch_generator(fails, places)
+    with pytest.raises(DiagnosticError, match="the reader of x has failed: KeyError"):
+        next(iter(loader))
+
+
+def test_loaders_of_a_program_are_read_by_its_ops() -> None:
+    x = fluid.data("x", [None, 3])
+    loader = fluid.io.DataLoader.from_generator([x], 4, iterable=False)
+    loader.set_batch_generator(lambda: iter([(ROWS,)] * 3))
+    assert [op.type for op in fluid.default_main_program().global_block().ops] == [
+        "create_double_buffer_reader",
+        "read",
+    ]
+    executor = started()
+    loader.start()
+    assert len(read(executor, x)) == 3
+
+
+class Numbers(fluid.reader.Dataset):  # type: ignore[name-defined]
+    def __getitem__(self, idx: int) -> Any:
+        return np.full(3, idx, "float32"), np.array([idx])
+
+    def __len__(self) -> int:
+        return 10
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_samples_with_numbers_are_put_together_to_batches(workers: int) -> None:
+    feeds = [fluid.data("x", [None, 3]), fluid.data("y", [None, 1], "int64")]
+    options = {"batch_size": 4, "drop_last": True, "num_workers": workers}
+    loader = fluid.io.DataLoader(Numbers(), feeds, fluid.cpu_places(1), **options)
+    assert len(loader) == 2
+    assert [feed["y"].data.ravel().tolist() for (feed,) in loader] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    sampler = fluid.io.BatchSampler(Numbers(), batch_size=2)
+    with pytest.raises(AssertionError, match="those of the batch_sampler"):
+        fluid.io.DataLoader(Numbers(), feeds, fluid.CPUPlace(), batch_sampler=sampler, shuffle=True)

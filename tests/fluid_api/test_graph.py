@@ -1,0 +1,111 @@
+"""What scripts ask of programs, their descriptions, scopes and tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import pstranspile.fluid as fluid
+from pstranspile.fluid.missing import Missing, NotHere
+from tests.fluid_api.running import fresh
+
+
+@pytest.fixture(autouse=True)
+def _alone() -> Iterator[None]:
+    with fresh():
+        yield
+
+
+def test_names_of_modules_come_from_where_fluid_has_them_or_fail_at_their_use() -> None:
+    assert fluid.executor.core is fluid.core
+    assert fluid.io.Variable is fluid.Variable
+    assert isinstance(fluid.executor._switch_scope, Missing)
+    with pytest.raises(NotHere, match=r"fluid\.framework\.IrGraph is not part"):
+        fluid.framework.IrGraph(1)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = fluid.executor.nothing
+
+
+def test_descriptions_have_the_methods_of_fluids() -> None:
+    x = fluid.data("x", [None, 3])
+    fluid.layers.fc(x, 2)
+    block = fluid.default_main_program().desc.block(0)
+    op = block.op(0)
+    assert (op.type(), op.input_names(), op.input_arg_names()) == ("mul", ["X", "Y"], ["x", "fc_0.w_0"])
+    assert op.attr_type("x_num_col_dims") is fluid.core.AttrType.INT
+    op.remove_attr("x_num_col_dims")
+    assert not op.has_attr("x_num_col_dims")
+    assert block.find_var(b"x").shape() == (-1, 3)
+    assert block.find_var("nothing") is None
+
+
+def test_what_a_program_refuses() -> None:
+    program = fluid.default_main_program()
+    with pytest.raises(ValueError, match="whole number"):
+        program.random_seed = "seed"  # type: ignore[assignment]
+    with pytest.raises(TypeError, match="a Program's"):
+        program._copy_param_info_from("program")  # type: ignore[arg-type]
+    block = program.global_block()
+    block.create_var(name="v", shape=[2, 3], dtype="float32")
+    assert block.create_var(name="v").shape == (2, 3)
+    with pytest.raises(ValueError, match="declared as"):
+        block.create_var(name="v", shape=[3, 3])
+    for shape, dtype in [(None, "float32"), ([], "float32"), ([-1], "float32"), ([1], None)]:
+        with pytest.raises(ValueError, match="known dims"):
+            block.create_parameter(name="p", shape=shape, dtype=dtype)
+
+
+def test_the_initializer_of_a_blocks_parameter_is_an_op_of_the_block() -> None:
+    program = fluid.default_main_program()
+    start = fluid.initializer.Constant(1.5)
+    made = program.global_block().create_parameter(name="p", shape=[2], dtype="float32", initializer=start)
+    assert fluid.Executor().run(program, fetch_list=[made])[0].tolist() == [1.5, 1.5]
+    assert len(program.to_string(True, True)) > len(program.to_string(True))
+
+
+def test_scopes_hold_whole_numbers_and_lists_and_see_their_parents_variables() -> None:
+    scope = fluid.core.Scope()
+    scope.var("n").set_int(10)
+    assert scope.new_scope().find_var("n").get_int() == 10  # type: ignore[union-attr]
+    tensor = fluid.LoDTensor([[2, 1]])
+    tensor.set(np.ones((3, 1)), fluid.CPUPlace())
+    fluid.core.set_feed_variable(scope, tensor, "feed", 1)
+    assert fluid.core.get_fetch_variable(scope, "feed", 1).recursive_sequence_lengths() == [[2, 1]]
+    scope._remove_from_pool()
+    with pytest.raises(RuntimeError, match="nonexistent scope"):
+        scope._remove_from_pool()
+    funcs = fluid.default_scope_funcs
+    funcs.scoped_function(lambda: funcs.var("inner").set_int(1))
+    assert funcs.find_var("inner") is None
+
+
+def test_an_array_of_a_tensor_is_a_copy() -> None:
+    held = fluid.global_scope().var("v").get_tensor()
+    held.set(np.zeros(2), fluid.CPUPlace())
+    array = np.array(held)
+    array[:] = 1
+    assert np.array(held).tolist() == [0, 0]
+    assert np.array(fluid.core.from_dlpack(held._to_dlpack())).tolist() == [0, 0]
+
+
+def test_lengths_of_sequences_fit_each_other() -> None:
+    tensor = fluid.LoDTensor()
+    with pytest.raises(ValueError, match="are 0 parts, not 1"):
+        tensor.set_recursive_sequence_lengths([[0], [2]])
+    with pytest.raises(AssertionError, match="have the lengths"):
+        fluid.create_lod_tensor([[1, 2]], [[3]], fluid.CPUPlace())
+
+
+def test_flags_are_remembered_and_private_ones_refused() -> None:
+    fluid.set_flags({"FLAGS_check_nan_inf": 1})
+    assert fluid.get_flags("FLAGS_check_nan_inf") == {"FLAGS_check_nan_inf": True}
+    assert isinstance(fluid.core.globals()["FLAGS_eager_delete_tensor_gb"], float)
+    fluid.set_flags({"FLAGS_check_nan_inf": False})
+    with pytest.raises(ValueError, match="no flag that scripts read"):
+        fluid.get_flags("FLAGS_use_mkldnn")
+    with pytest.raises(ValueError, match="no flag that scripts set"):
+        fluid.set_flags({"FLAGS_use_mkldnn": True})
+    with pytest.raises(RuntimeError, match="can't be set"):
+        fluid.core.globals()["FLAGS_use_mkldnn"] = True
