@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import shlex
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -23,7 +25,7 @@ class DatasetFactory:
 
     def create_dataset(self, datafeed_class: str = "QueueDataset") -> DatasetBase:
         """A data set of the class of this name. Raises ValueError for others."""
-        kinds = {"QueueDataset": QueueDataset, "InMemoryDataset": InMemoryDataset}
+        kinds = {cls.__name__: cls for cls in (QueueDataset, InMemoryDataset, FileInstantDataset)}
         if datafeed_class not in kinds:
             raise ValueError(f"a data set is a {' or an '.join(kinds)}, not a {datafeed_class}")
         return kinds[datafeed_class]()
@@ -40,6 +42,8 @@ class DatasetBase:
         self.batch_size, self.pipe_command = 1, "cat"
         self.filelist: list[str] = []
         self.use_vars: list[Variable] = []
+        self.download_cmd = ""
+        self.parse_ins_id = self.parse_content = self.fea_eval = False
 
     def set_pipe_command(self, pipe_command: str) -> None:
         """Sets the command that makes lines of a file (default: `cat`)."""
@@ -67,6 +71,14 @@ class DatasetBase:
         """Refused: files are those of this host."""
         raise refused("set_hdfs_config", "bring the files to this host, or have the pipe command fetch them")
 
+    def set_download_cmd(self, download_cmd: str) -> None:
+        """Sets the command that prints a file of another system, whose name begins with `afs:` or `hdfs:`."""
+        self.download_cmd = download_cmd
+
+    def set_fea_eval(self, record_candidate_size: int, fea_eval: bool = True) -> None:
+        """Has `slots_shuffle` do its work, to see what a variable is worth."""
+        self.fea_eval = fea_eval
+
     def desc(self) -> str:
         """The data set as text."""
         names = ", ".join(var.name for var in self.use_vars)
@@ -75,7 +87,7 @@ class DatasetBase:
     def lines(self) -> Iterator[Sample]:
         """The samples of all files. Raises RuntimeError if the command fails, ValueError for a line that is none."""
         for file in self.filelist:
-            with open(file, "rb") as source:
+            with self._opened(file) as source:
                 command = subprocess.Popen(
                     self.pipe_command, shell=True, stdin=source, stdout=subprocess.PIPE, text=True
                 )
@@ -85,8 +97,20 @@ class DatasetBase:
                 if command.wait():
                     raise RuntimeError(f"{self.pipe_command!r} has ended with status {command.returncode} for {file}")
 
+    @contextmanager
+    def _opened(self, file: str) -> Generator[Any]:
+        """A file as a stream; one of another system by the command that prints it. RuntimeError if that fails."""
+        if not (self.download_cmd and file.startswith(("afs:", "hdfs:"))):
+            with open(file, "rb") as source:
+                yield source
+            return
+        with subprocess.Popen([*shlex.split(self.download_cmd), file], stdout=subprocess.PIPE) as command:
+            yield command.stdout
+        if command.returncode:
+            raise RuntimeError(f"{self.download_cmd!r} has ended with status {command.returncode} for {file}")
+
     def _sample(self, line: str, place: str) -> Sample:
-        words, at, sample = line.split(), 0, list[list[str]]()
+        words, at, sample = line.split(), 2 * (self.parse_ins_id + self.parse_content), list[list[str]]()
         for var in self.use_vars:
             count = int(words[at]) if at < len(words) and words[at].isdigit() else 0
             values = words[at + 1 : at + 1 + count]
@@ -138,6 +162,10 @@ class QueueDataset(DatasetBase):
         self.local_shuffle()
 
 
+class FileInstantDataset(QueueDataset):
+    """Samples in the order of the files, read when they are needed."""
+
+
 class InMemoryDataset(DatasetBase):
     """Samples that are kept, and may be shuffled."""
 
@@ -149,10 +177,31 @@ class InMemoryDataset(DatasetBase):
         """Reads all files."""
         self._held = list(self.lines())
 
-    preload_into_memory = load_into_memory
+    def preload_into_memory(self, thread_num: int | None = None) -> None:
+        """As `load_into_memory`."""
+        self.load_into_memory()
 
     def wait_preload_done(self) -> None:
         """Nothing: files are read at once."""
+
+    def set_parse_ins_id(self, parse_ins_id: bool) -> None:
+        """Whether a line begins with the id of the sample, as one value. It is left out."""
+        self.parse_ins_id = parse_ins_id
+
+    def set_parse_content(self, parse_content: bool) -> None:
+        """Whether the id is followed by what the sample was made of, as one value. It is left out."""
+        self.parse_content = parse_content
+
+    def set_queue_num(self, queue_num: int) -> None:
+        """Fluid's number of queues; here files are read one after the other."""
+
+    def slots_shuffle(self, slots: Sequence[str]) -> None:
+        """After `set_fea_eval`, deals the values of these variables to other samples."""
+        for at in [at for at, var in enumerate(self.use_vars) if self.fea_eval and var.name in slots]:
+            values = [sample[at] for sample in self._held]
+            random.shuffle(values)
+            for sample, value in zip(self._held, values, strict=True):
+                sample[at] = value
 
     def local_shuffle(self) -> None:
         """Puts the samples in random order."""

@@ -66,6 +66,11 @@ class FetchHandler:
         """Prints the first rows; a script's own class does what it wants with the arrays."""
         print(" ".join(f"{key}[0]: {value[0]}" for key, value in res_dict.items() if isinstance(value, np.ndarray)))
 
+    @staticmethod
+    def help() -> None:
+        """Prints how a handler is written."""
+        print("class Mine(FetchHandler):\n    def handler(self, res_dict):\n        print(res_dict['loss'])")
+
 
 class Executor:
     """Runs programs on the CPU; `place` says where the script wants them run."""
@@ -183,7 +188,7 @@ class Executor:
     ) -> None:
         """Runs a program once for every batch of a dataset; prints what is fetched every `print_period` steps."""
         if dataset is None:
-            raise RuntimeError("train_from_dataset needs a dataset")
+            raise RuntimeError("dataset is need and should be initialized")
         names = [name_of(item) for item in fetch_list or ()]
         told = list(fetch_info or names)
         for number, fed in enumerate(dataset.feed_dicts()):
@@ -192,10 +197,20 @@ class Executor:
             if shown:
                 print("  ".join(f"{info}: {np.asarray(value)}" for info, value in zip(told, made, strict=True)))
         if fetch_handler is not None:
-            last = {
-                key: (scope or global_scope()).find_var(name_of(var)) for key, var in fetch_handler.var_dict.items()
-            }
-            fetch_handler.handler({key: None if v is None else np.array(v.get_tensor()) for key, v in last.items()})
+            self._tell(fetch_handler, scope or global_scope())
+
+    def _tell(self, fetch_handler: Any, scope: Scope) -> None:
+        """Gives a handler the variables that it asks for; None for one without a value."""
+        asked: Any = fetch_handler.var_dict
+        if not isinstance(asked, Mapping):
+            warnings.warn("the var_dict of a fetch_handler is no dict of variables: it is told nothing", stacklevel=3)
+            return
+        held: dict[Any, Any] = {}
+        for key, var in asked.items():  # pyright: ignore[reportUnknownVariableType]
+            known = scope.find_var(name_of(var))
+            tensor = None if known is None else known.get_tensor()
+            held[key] = np.array(tensor) if tensor is not None and tensor._is_initialized() else None  # pyright: ignore[reportPrivateUsage]
+        fetch_handler.handler(held)
 
     infer_from_dataset = train_from_dataset
 

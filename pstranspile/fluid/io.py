@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import pickle
 import pickletools
+import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -75,11 +77,19 @@ def save_vars(
     vars: Any = None,
     predicate: Chosen | None = None,
     filename: str | None = None,
-) -> None:
-    """Writes variables to a file each in the folder, or all to the one called `filename`."""
+) -> bytes | None:
+    """Writes variables to a file each in the folder, or all to the one called `filename`.
+
+    Without a folder and a file it gives the bytes that such a file would hold.
+    """
     program = plain_program(main_program)
     names = _chosen(program, vars, predicate)
+    if dirname is None and filename is None:
+        with TemporaryDirectory() as folder:
+            _write(program.freeze(), names, folder, "all")
+            return Path(folder, "all").read_bytes()
     _write(program.freeze(), names, dirname, filename)
+    return None
 
 
 def _write(program: FrozenProgram, names: Iterable[str], dirname: str | None, filename: str | None) -> None:
@@ -91,22 +101,26 @@ def _write(program: FrozenProgram, names: Iterable[str], dirname: str | None, fi
         save_variables(program, scope, Path(dirname or ".", filename), layout="combined", names=held)
 
 
-def save_params(executor: Any, dirname: str, main_program: Any = None, filename: str | None = None) -> None:
-    """Writes the parameters."""
-    save_vars(executor, dirname, main_program, None, is_parameter, filename)
+def save_params(
+    executor: Any, dirname: str | None, main_program: Any = None, filename: str | None = None
+) -> bytes | None:
+    """Writes the parameters, as `save_vars` does."""
+    return save_vars(executor, dirname, main_program, None, is_parameter, filename)
 
 
-def save_persistables(executor: Any, dirname: str, main_program: Any = None, filename: str | None = None) -> None:
-    """Writes all variables that are kept from run to run.
+def save_persistables(
+    executor: Any, dirname: str | None, main_program: Any = None, filename: str | None = None
+) -> bytes | None:
+    """Writes all variables that are kept from run to run, as `save_vars` does.
 
     For the program of a trainer, trainer 0 also writes what servers hold: the state of optimizers, and tables.
     """
     program = plain_program(main_program)
-    if saves_with_servers(program):
+    if dirname is not None and saves_with_servers(program):
         warn_of_filename(filename)
         save_with_servers(program, dirname)
-        return
-    save_vars(executor, dirname, program, None, is_persistable, filename)
+        return None
+    return save_vars(executor, dirname, program, None, is_persistable, filename)
 
 
 def load_vars(
@@ -182,11 +196,19 @@ def write_model(
     """Writes the part of a program that computes the targets, and what it keeps as the machine of `holder` has it."""
     from pstranspile.interop.program_desc import program_to_bytes
 
+    if any(op.type == "auc" for op in program.drafts[0].all_ops()):
+        warnings.warn(
+            "please ensure that you have set the auc states to zeros before saving inference model", stacklevel=3
+        )
     model = inference_program(program.freeze(), _names(feeds or []), _names(targets))
     os.makedirs(dirname, exist_ok=True)
     Path(dirname, filenames[0] or MODEL).write_bytes(program_to_bytes(model.program))
     kept = [var.name for var in Program.of(model.program).list_vars() if is_persistable(var)]
-    if program_only or not kept:
+    if program_only:
+        return
+    if not kept:
+        message = "no variable in your model, please ensure there are any variables in your model to save"
+        warnings.warn(message, stacklevel=3)
         return
     if saves_with_servers(holder):
         warn_of_filename(filenames[1])
@@ -196,17 +218,30 @@ def write_model(
 
 
 def load_inference_model(
-    dirname: str,
+    dirname: str | None,
     executor: Any,
-    model_filename: str | None = None,
-    params_filename: str | None = None,
+    model_filename: str | bytes | None = None,
+    params_filename: str | bytes | None = None,
     pserver_endpoints: Any = None,
 ) -> list[Any]:
-    """What `save_inference_model` wrote: the program, the names of what is fed, and the variables to fetch."""
+    """What `save_inference_model` wrote: the program, the names of what is fed, and the variables to fetch.
+
+    Without a folder the bytes of both files are given. Raises ValueError where a folder or bytes are missing.
+    """
     if pserver_endpoints:
         raise refused("load_inference_model(pserver_endpoints=...)", "load a model whose tables are in its files")
-    data = Path(dirname, model_filename or MODEL).read_bytes()
-    program = Program.parse_from_string(data)
+    if dirname is None:
+        if not isinstance(model_filename, bytes) or not isinstance(params_filename, bytes):
+            raise ValueError("without a folder, model_filename and params_filename are the bytes of both files")
+        with TemporaryDirectory() as folder:
+            Path(folder, MODEL).write_bytes(model_filename)
+            Path(folder, "params").write_bytes(params_filename)
+            return load_inference_model(folder, executor, None, "params")
+    if isinstance(model_filename, bytes) or isinstance(params_filename, bytes):
+        raise ValueError("bytes of a model are given without a folder")
+    if not os.path.isdir(dirname):
+        raise ValueError(f"there is no folder {dirname}")
+    program = Program.parse_from_string(Path(dirname, model_filename or MODEL).read_bytes())
     kept = [var.name for var in program.list_vars() if is_persistable(var)]
     if kept:
         _read(program.freeze(), kept, dirname, params_filename)
@@ -214,6 +249,14 @@ def load_inference_model(
     feeds = sorted((op.attr("col"), op.output("Out")[0]) for op in block.ops if op.type == "feed")
     fetches = sorted((op.attr("col"), op.input("X")[0]) for op in block.ops if op.type == "fetch")
     return [program, [name for _, name in feeds], [block.var(name) for _, name in fetches]]
+
+
+def _get_valid_program(main_program: Any = None) -> Program:
+    """The program that something stands for. Raises TypeError for what is none."""
+    return plain_program(main_program)
+
+
+get_valid_program = _get_valid_program
 
 
 def get_program_parameter(program: Program) -> list[Variable]:

@@ -14,18 +14,16 @@ from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.lod_tensor import LoDTensor
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.running.feeding import rows_together
+from pstranspile.fluid.running.reading import data_loader_unique_name_generator as data_loader_unique_name_generator
+from pstranspile.fluid.running.reading import loader_ops
 from pstranspile.fluid.running.sampling import BatchSampler as BatchSampler
 from pstranspile.fluid.running.sampling import Dataset as Dataset
 from pstranspile.fluid.running.sampling import MapLoader
 from pstranspile.fluid.running.sampling import default_collate_fn as default_collate_fn
-from pstranspile.fluid.unique_name import UniqueNameGenerator
 from pstranspile.ir.diagnostics import DiagnosticError, error
 
 Batches = Callable[[], Any]
 """Gives the batches of an epoch, each a value for every variable."""
-
-data_loader_unique_name_generator = UniqueNameGenerator()
-"""The counters of the names that loaders have in programs."""
 
 
 class EOFException(Exception):
@@ -114,8 +112,6 @@ class GeneratorLoader(DataLoaderBase):
         self._running: Iterator[Any] | None = None
         self._queue: Queue | None = None
         if not iterable:
-            from pstranspile.fluid.layers.io import loader_ops
-
             loader_ops(self, use_double_buffer)
 
     # what gives batches

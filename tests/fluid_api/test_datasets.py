@@ -79,3 +79,49 @@ def test_generators_write_lines(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     generator.set_batch(1)
     generator.run_from_stdin()
     assert capsys.readouterr().out == "2 0 1 2 4.0 8.0\n3 0 1 2 2 5.0 10.0\n"
+
+
+def test_samples_have_ids_and_come_by_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "afs:part").write_text("1 a 1 text 1 1 2 3 3\n1 b 1 text 1 2 1 4\n")
+    with fresh():
+        slots = [fluid.layers.data(name, [1], dtype="int64", lod_level=1) for name in ("one", "two")]
+        dataset = fluid.DatasetFactory().create_dataset("InMemoryDataset")
+        dataset.set_use_var(slots)
+        dataset.set_batch_size(2)
+        dataset.set_filelist(["afs:part"])
+        dataset.set_download_cmd("cat")
+        dataset.set_parse_ins_id(True)
+        dataset.set_parse_content(True)
+        dataset.load_into_memory()
+        dataset.set_fea_eval(10, True)
+        dataset.slots_shuffle(["two"])
+        (batch,) = dataset.feed_dicts()
+        assert batch["one"].data.ravel().tolist() == [1, 2]
+        assert sorted(batch["two"].data.ravel().tolist()) == [3, 3, 4]
+        dataset.set_download_cmd("false")
+        with pytest.raises(RuntimeError, match="status 1 for afs:part"):
+            dataset.load_into_memory()
+
+
+def test_models_are_saved_to_bytes_and_loaded_from_them(tmp_path: Path) -> None:
+    with fresh():
+        x = fluid.data("x", [None, 2])
+        out = fluid.layers.fc(x, 1)
+        executor = fluid.Executor()
+        executor.run(fluid.default_startup_program())
+        params = fluid.io.save_persistables(executor, None)
+        folder = str(tmp_path / "model")
+        fluid.io.save_inference_model(folder, ["x"], [out], executor, model_filename="m", params_filename="p")
+        model = (tmp_path / "model" / "m").read_bytes()
+        rows = np.ones((3, 2), "float32")
+        wanted = executor.run(feed={"x": rows}, fetch_list=[out])[0]
+        with fluid.scope_guard(fluid.Scope()):
+            program, feeds, targets = fluid.io.load_inference_model(None, executor, model, params)
+            assert np.array_equal(executor.run(program, {feeds[0]: rows}, targets)[0], wanted)
+        for place in [(None, executor, model), (folder, executor, model, params), (str(tmp_path / "none"), executor)]:
+            with pytest.raises(ValueError, match=r"folder"):
+                fluid.io.load_inference_model(*place)
+        plain = fluid.layers.scale(x, 2.0)
+        with pytest.warns(UserWarning, match="no variable in your model"):
+            fluid.io.save_inference_model(str(tmp_path / "plain"), ["x"], [plain], executor)

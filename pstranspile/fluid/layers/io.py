@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from pstranspile.fluid import unique_name
-from pstranspile.fluid.graph.variable import Variable, kind_of
+from pstranspile.fluid.graph.variable import kind_of
 from pstranspile.fluid.graph.vartype import VarType, dtype_of, vartype_of
 from pstranspile.fluid.layers.adapt import live
 from pstranspile.fluid.missing import names_of_fluid
+from pstranspile.fluid.reader import GeneratorLoader
+from pstranspile.fluid.running.reading import PyReaderVariable, created
+from pstranspile.fluid.running.reading import double_buffer as double_buffer
+from pstranspile.fluid.running.reading import read_file as read_file
 from pstranspile.ir.model import TensorType, Var
-from pstranspile.ir.types import VarKind
-
-if TYPE_CHECKING:
-    from pstranspile.fluid.reader import GeneratorLoader
 
 
 def data(
@@ -52,97 +52,6 @@ def declared(
     return made
 
 
-class PyReaderVariable(Variable):
-    """The variable of a reader in a program, which is started and filled as a loader is."""
-
-    loader: GeneratorLoader
-    """What fills the variables that `read_file` gives."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name in _OF_LOADERS:
-            return getattr(self.loader, name)
-        raise AttributeError(f"a reader has no {name!r}")
-
-
-_OF_LOADERS = (
-    *("start", "reset", "queue", "decorate_paddle_reader", "decorate_sample_list_generator"),
-    *("decorate_tensor_provider", "decorate_batch_generator", "decorate_sample_generator"),
-)
-
-
-def _reader_variable(loader: GeneratorLoader, program: Any, name: str) -> PyReaderVariable:
-    """Declares the reader of a loader in block 0 of a program."""
-    tensors = tuple(TensorType(dtype_of(var.dtype), tuple(var.shape), var.lod_level) for var in loader.feeds)
-    program.drafts[0].vars[name] = Var(name, VarKind.READER, persistable=True, readers=tensors)
-    made = PyReaderVariable(program.global_block(), name)
-    made.loader = loader
-    program.global_block().adopt(made)
-    return made
-
-
-def _created(loader: GeneratorLoader, queue: str, name: str) -> PyReaderVariable:
-    """The reader of a loader, which the start-up program creates, as a variable of the main program."""
-    draft = live()
-    _reader_variable(loader, draft.startup_program, name)
-    attrs = {
-        "shape_concat": [dim for var in loader.feeds for dim in var.shape],
-        "ranks": [len(var.shape) for var in loader.feeds],
-        "lod_levels": [var.lod_level for var in loader.feeds],
-        "dtypes": [int(var.dtype) for var in loader.feeds],
-        "need_check_feed": [int(var.need_check_feed) for var in loader.feeds],
-    }
-    block = draft.startup_program.global_block()
-    block.append_op("create_py_reader", {"blocking_queue": [queue]}, {"Out": [name]}, attrs)
-    draft.program.readers.append(loader)
-    return _reader_variable(loader, draft.program, name)
-
-
-def double_buffer(reader: PyReaderVariable, place: Any = None, name: str | None = None) -> PyReaderVariable:
-    """A reader that reads another one ahead, which is its own matter here."""
-    draft = live()
-    made = _reader_variable(reader.loader, draft.program, name or unique_name.generate("double_buffer"))
-    block = draft.program.current_block()
-    block.append_op(
-        "create_double_buffer_reader",
-        {"UnderlyingReader": [reader]},
-        {"Out": [made]},
-        {"place": str(place or "auto").upper()},
-    )
-    return made
-
-
-def loader_ops(loader: GeneratorLoader, use_double_buffer: bool) -> None:
-    """Has the program in use draw the variables of a loader from it."""
-    from pstranspile.fluid.reader import data_loader_unique_name_generator as names
-
-    if not loader.feeds:
-        raise AssertionError("a loader of a program needs a feed_list")
-    queue, key, ahead = names("lod_tensor_blocking_queue"), names("create_py_reader"), names("double_buffer")
-    reader = _created(loader, queue, key)
-    if use_double_buffer:
-        reader = double_buffer(reader, name=ahead)
-    live().program.current_block().append_op(
-        "read",
-        {"Reader": [reader]},
-        {"Out": loader.feeds},
-        {"drop_last": loader._drop_last},  # pyright: ignore[reportPrivateUsage]
-    )
-
-
-def read_file(reader: PyReaderVariable) -> Any:
-    """The variables that a reader gives in every run."""
-    block, key = live().program.current_block(), unique_name.generate("read_file")
-    made = [
-        block.create_var(name=f"{key}.tmp_{index}", shape=var.shape, dtype=var.dtype, lod_level=var.lod_level)
-        for index, var in enumerate(reader.loader.feeds)
-    ]
-    for var in made:
-        var.stop_gradient, var.is_data = True, True
-    block.append_op("read", {"Reader": [reader]}, {"Out": made})
-    reader.loader.names = [var.name for var in made]
-    return made[0] if len(made) == 1 else made
-
-
 class _Slot(NamedTuple):
     """What a reader gives for one variable."""
 
@@ -178,7 +87,6 @@ def create_py_reader_by_data(
 
 
 def _py_reader(capacity: int, slots: list[_Slot], name: str | None, use_double_buffer: bool) -> PyReaderVariable:
-    from pstranspile.fluid.reader import GeneratorLoader
 
     loader = GeneratorLoader([], capacity)
     loader.feeds, loader.iterable = [*slots], False
@@ -186,7 +94,7 @@ def _py_reader(capacity: int, slots: list[_Slot], name: str | None, use_double_b
         queue, key = unique_name.generate("lod_tensor_blocking_queue"), unique_name.generate("create_py_reader")
     else:
         queue, key = f"{name}_queue", f"{name}_reader"
-    reader = _created(loader, queue, key)
+    reader = created(loader, queue, key)
     if not use_double_buffer:
         return reader
     return double_buffer(reader, name=None if name is None else f"{name}_double_buffer")
