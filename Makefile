@@ -7,7 +7,7 @@ TESTS ?=
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint format types docs goldens generated check campaigns benchmarks ci
+.PHONY: help setup test lint format types docs site goldens generated check campaigns benchmarks ci
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,10 @@ types: setup  ## check the types of the package
 
 docs: setup  ## run every command and snippet of the documents, and follow their links
 	$(BIN)/pytest tests/test_docs.py tests/test_coverage.py tests/verify/test_documentation.py
+
+site: setup  ## build the documentation as a site into build/site; fails at a link that leads nowhere
+	$(BIN)/python -m pip install --quiet -e '.[docs]'
+	$(BIN)/python docs/site.py
 
 goldens: setup  ## record all golden files that differ, and list them; read them with git diff
 	$(BIN)/pytest --bless tests/test_golden.py tests/verify tests/explain/test_rules.py tests/ir
