@@ -84,9 +84,9 @@ class DatasetBase:
         names = ", ".join(var.name for var in self.use_vars)
         return f"pipe_command: {self.pipe_command}, batch_size: {self.batch_size}, variables: {names}"
 
-    def lines(self) -> Iterator[Sample]:
-        """The samples of all files. Raises RuntimeError if the command fails, ValueError for a line that is none."""
-        for file in self.filelist:
+    def lines(self, files: Iterable[str] | None = None) -> Iterator[Sample]:
+        """The samples of files (default: all). RuntimeError if a command fails, ValueError for a line that is none."""
+        for file in self.filelist if files is None else files:
             with self._opened(file) as source:
                 command = subprocess.Popen(
                     self.pipe_command, shell=True, stdin=source, stdout=subprocess.PIPE, text=True
@@ -126,10 +126,20 @@ class DatasetBase:
         """The samples of an epoch."""
         return self.lines()
 
+    def dealt(self, parts: int) -> list[Iterable[Sample]]:
+        """The samples of an epoch, dealt to several devices file by file. AssertionError for fewer files than these."""
+        if len(self.filelist) < parts:
+            raise AssertionError(f"{len(self.filelist)} files can't be dealt to {parts} devices")
+        return [self.lines(self.filelist[part::parts]) for part in range(parts)]
+
     def feed_dicts(self, drop_last: bool = False) -> Iterator[dict[str, LoDTensor]]:
         """The batches of an epoch as what runs are fed."""
+        return self.batches(self.samples(), drop_last)
+
+    def batches(self, samples: Iterable[Sample], drop_last: bool) -> Iterator[dict[str, LoDTensor]]:
+        """The batches of some samples as what runs are fed."""
         held: list[Sample] = []
-        for sample in self.samples():
+        for sample in samples:
             held.append(sample)
             if len(held) == self.batch_size:
                 yield self._batch(held)
@@ -226,6 +236,10 @@ class InMemoryDataset(DatasetBase):
     def samples(self) -> Iterable[Sample]:
         """The samples that are kept."""
         return self._held
+
+    def dealt(self, parts: int) -> list[Iterable[Sample]]:
+        """The samples that are kept, dealt to several devices."""
+        return [self._held[part::parts] for part in range(parts)]
 
 
 __getattr__ = names_of_fluid(__name__, globals())

@@ -275,14 +275,15 @@ class DatasetLoader(DataLoaderBase):
     def __init__(self, dataset: Any, places: Any, drop_last: bool):
         self._dataset, self._drop_last = dataset, drop_last
         self._places: list[Any] = [*places] if several(places) else [places]
-        self._running: Iterator[Any] = iter(())
+        self._running: list[Iterator[Any]] = []
 
     def __iter__(self) -> DatasetLoader:
-        self._running = self._dataset.feed_dicts(self._drop_last)
+        parts = self._dataset.dealt(len(self._places))
+        self._running = [self._dataset.batches(part, self._drop_last) for part in parts]
         return self
 
     def __next__(self) -> Any:
-        held = list(islice(self._running, len(self._places)))
+        held = [feed for stream in self._running for feed in islice(stream, 1)]
         if not held or (len(held) < len(self._places) and self._drop_last):
             raise StopIteration
         return at_places(held, self._places)

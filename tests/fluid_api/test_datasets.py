@@ -125,3 +125,21 @@ def test_models_are_saved_to_bytes_and_loaded_from_them(tmp_path: Path) -> None:
         plain = fluid.layers.scale(x, 2.0)
         with pytest.warns(UserWarning, match="no variable in your model"):
             fluid.io.save_inference_model(str(tmp_path / "plain"), ["x"], [plain], executor)
+
+
+@pytest.mark.parametrize("kind", ["QueueDataset", "InMemoryDataset"])
+def test_loaders_of_data_sets_give_every_device_its_own_batches(kind: str, tmp_path: Path) -> None:
+    for number in (1, 2):
+        (tmp_path / f"part_{number}").write_text("".join(f"1 {10 * number + row}\n" for row in range(3)))
+    with fresh():
+        x = fluid.layers.data("x", [1], dtype="int64")
+        dataset = fluid.DatasetFactory().create_dataset(kind)
+        dataset.set_use_var([x])
+        dataset.set_batch_size(2)
+        dataset.set_filelist([str(tmp_path / f"part_{number}") for number in (1, 2)])
+        if kind == "InMemoryDataset":
+            dataset.load_into_memory()
+        for drop_last, sizes in [(False, [[2, 2], [1, 1]]), (True, [[2, 2]])]:
+            loader = fluid.io.DataLoader.from_dataset(dataset, fluid.cpu_places(2), drop_last)
+            assert [[len(feed["x"]) for feed in feeds] for feeds in loader()] == sizes
+            assert [len(feeds) for feeds in loader] == [2] * len(sizes)
