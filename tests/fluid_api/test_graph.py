@@ -109,3 +109,15 @@ def test_flags_are_remembered_and_private_ones_refused() -> None:
         fluid.set_flags({"FLAGS_use_mkldnn": True})
     with pytest.raises(RuntimeError, match="can't be set"):
         fluid.core.globals()["FLAGS_use_mkldnn"] = True
+
+
+def test_variables_by_themselves_have_dims_of_whole_numbers() -> None:
+    layers = fluid.layers
+    for shape in (1, [1.0, 2.0]):
+        with pytest.raises(TypeError, match="list of whole numbers"):
+            layers.create_parameter(shape, "float32")
+        with pytest.raises(TypeError, match="list of whole numbers"):
+            layers.create_global_var(shape, 2.0, "float32")
+    with pytest.raises(TypeError, match="starts by an initializer"):
+        layers.create_parameter([2], "float32", default_initializer=np.zeros(2))
+    assert layers.create_parameter([np.int64(2)], "float32").shape == (2,)

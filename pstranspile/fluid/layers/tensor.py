@@ -9,6 +9,7 @@ import numpy as np
 from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.graph.vartype import dtype_of
+from pstranspile.fluid.initializer import Initializer
 from pstranspile.fluid.layers.adapt import adapt, live, one_op, renamed_all, to_core, wrap
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.param_attr import ParamAttr, attr_of
@@ -64,26 +65,34 @@ def create_parameter(
     is_bias: bool = False,
     default_initializer: Any = None,
 ) -> Any:
-    """A parameter by itself."""
-    draft = live()
+    """A parameter by itself. Raises TypeError for dims that are no whole numbers, and for what is no initializer."""
+    dims, draft = _whole_dims(shape), live()
+    if not isinstance(default_initializer, Initializer | None):
+        raise TypeError(f"a parameter starts by an initializer, not by a {type(default_initializer).__name__}")
     chosen = ParamAttr(name=name) if attr is None else attr_of(attr)
     layer = draft.names.mint("create_parameter")
     start = None if default_initializer is None else default_initializer.core()
     return wrap(
         parameters.create_parameter(
-            draft, layer, chosen.core(draft), list(shape), dtype_of(dtype), is_bias=is_bias, default=start
+            draft, layer, chosen.core(draft), dims, dtype_of(dtype), is_bias=is_bias, default=start
         )
     )
+
+
+def _whole_dims(shape: Any) -> list[int]:
+    if not several(shape) or not all(isinstance(dim, int | np.integer) for dim in shape):
+        raise TypeError(f"dims are a list of whole numbers, not {shape!r}")
+    return [int(dim) for dim in shape]
 
 
 def create_global_var(
     shape: Any, value: float, dtype: Any, persistable: bool = False, force_cpu: bool = False, name: str | None = None
 ) -> Any:
-    """A variable that the start-up program fills with `value`."""
-    draft = live()
+    """A variable that the start-up program fills with `value`. Raises TypeError for dims that are no whole numbers."""
+    dims, draft = _whole_dims(shape), live()
     layer = draft.names.mint("global_var")
     made = name or draft.names.mint(layer)
-    kind = TensorType(dtype_of(dtype), tuple(shape))
+    kind = TensorType(dtype_of(dtype), tuple(dims))
     draft.stop_gradient.add(made)
     basic.initialised(draft, made, kind, value, force_cpu=force_cpu)
     if not persistable:
