@@ -31,6 +31,8 @@ def run(arguments: Sequence[str]) -> int:
     """Writes the page."""
     parser = _parser()
     options = parser.parse_args(arguments)
+    if options.schedules and not options.check:
+        parser.error("--schedules is about --check; --schedule SEED is the order of events of the run")
     given = [name for name in ("check", "steps", "schedule", "seed", "faults") if getattr(options, name)]
     if options.replay and given:
         parser.error(f"--{given[0]} has no place beside --replay, which does what was recorded")
@@ -60,6 +62,13 @@ def _parser() -> argparse.ArgumentParser:
     group = parser.add_argument_group("the run", "Of a training program.")
     group.add_argument("--run", action="store_true", help="run the job on a cluster in this process, for 5 steps")
     group.add_argument("--check", action="store_true", help="also check it against the single machine")
+    group.add_argument(
+        "--schedules",
+        type=number(0, MOST_CHECKED),
+        default=0,
+        metavar="K",
+        help="with --check: also K other orders of events, as for check",
+    )
     group.add_argument("--steps", type=number(1, MOST_CHECKED), metavar="N", help="run so many steps")
     group.add_argument("--feed", metavar="FILE.npz", help="data: arrays by input, as for run")
     group.add_argument("--program", metavar="TURNS", help=TURNS_HELP)
@@ -130,5 +139,7 @@ def _run(
         programs=options.program,
         seed=options.seed or 0,
         result=compiled,
+        schedules=options.schedules,
+        faults=faults,
     )
     return running, check_data(found)

@@ -34,6 +34,7 @@
   function verdicts(panel, check) {
     R.put(panel, R.el("h3", null, "Check against the single machine"),
       R.el("p", { class: check.holds ? "good" : "bad" }, check.holds ? "What the mode promises holds." : "What the mode promises does not hold."),
+      orders(check),
       R.table("Verdict by variable", [
         { title: "Variable", value: (v) => v[0], show: (v) => R.el("span", { class: "code" }, `%${v[0]}`) }, { title: "Kind", value: (v) => v[1] },
         { title: "Verdict", value: (v) => v[2] }, { title: "Largest difference", value: (v) => v[3], numeric: true },
@@ -46,6 +47,14 @@
       ], check.causes));
     }
     R.put(panel, R.el("details", null, R.el("summary", null, "The report as text"), R.el("pre", { tabindex: "0" }, check.text)));
+  }
+
+  // What else the check has tried: other orders of events, and what was to go wrong.
+  function orders(check) {
+    const [tried, different] = check.orders, told = [];
+    if (tried) told.push(different.length ? `${different.length} of ${tried} other orders of events end otherwise, the first with %${different[0][1]}.` : `${R.plural(tried, "other order")} of events ${tried === 1 ? "ends" : "end"} alike.`);
+    if (check.faults) told.push("It was also made with what goes wrong in this run; the report as text says what came of it.");
+    return told.length ? R.el("p", null, told.join(" ")) : null;
   }
 
   // Points of curves in a picture of a width and height: the y axis has the smallest value at the bottom.

@@ -162,6 +162,8 @@ def check_data(report: Report) -> dict[str, Any]:
             [v.name, v.kind, v.equality, _finite(v.worst), v.worst_step, v.first, v.tolerance] for v in report.verdicts
         ],
         "causes": [list(cause) for cause in report.causes],
+        "orders": [report.schedules, [[number, name] for number, name in report.schedule_differs]],
+        "faults": report.faulty is not None,
     }
 
 

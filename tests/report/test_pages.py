@@ -168,6 +168,17 @@ def test_options_of_a_run_need_a_program(tmp_path: Path, capsys: pytest.CaptureF
     assert not (tmp_path / "page.html").exists()
 
 
+def test_the_check_of_a_page_tries_other_orders_and_what_goes_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    page = tmp_path / "page.html"
+    arguments = ["report", str(ROOT / "examples/regression.ir"), "--pservers", "2", "--trainers", "2", "-o", str(page)]
+    assert main([*arguments, "--schedules", "2"]) == 2
+    assert "--schedules is about --check" in capsys.readouterr().err
+    assert main([*arguments, "--check", "--steps", "2", "--schedules", "2", "--faults", "1"]) == 0
+    check = data_of(page.read_text())["check"]
+    assert (check["orders"], check["faults"]) == ([2, []], True)
+    assert "2 schedules end bitwise equal" in check["text"]
+
+
 def test_a_run_tells_losses_messages_and_verdicts(folder: Path):
     data = data_of(page_of("regression", folder).read_text())
     run, check = data["run"], data["check"]
