@@ -10,6 +10,9 @@ from pstranspile.fluid.paddle import reader as reader
 from pstranspile.fluid.paddle.batching import batch as batch
 
 __version__ = "1.8.5"
+_OF_FLUID = ("CPUPlace", "CUDAPlace", "CUDAPinnedPlace", "ParamAttr")
+_LAYERS = {"mean": "mean", "concat": "concat", "cast": "cast", "reshape": "reshape"}
+"""Names of the first 2.x versions that mean a layer of Fluid."""
 
 
 def enable_static() -> None:
@@ -33,6 +36,10 @@ def __getattr__(name: str) -> Any:
 
     if name == "fluid":
         return import_module(__name__.rpartition(".")[0])
-    if name in ("distributed", "io", "version"):
+    if name in ("distributed", "io", "optimizer", "static", "version"):
         return import_module(f"{__name__}.{name}")
+    if name in _OF_FLUID:
+        return getattr(import_module(__name__.rpartition(".")[0]), name)
+    if name in _LAYERS:
+        return getattr(import_module(f"{__name__.rpartition('.')[0]}.layers"), _LAYERS[name])
     raise AttributeError(f"module paddle has no attribute {name!r}")

@@ -1,1 +1,88 @@
-"""Fluid's `paddle.distributed`: launchers."""
+"""`paddle.distributed`: launchers, and of the first 2.x versions Fleet, data sets and this trainer's number."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from pstranspile.fluid.dataset import InMemoryDataset as _InMemory
+from pstranspile.fluid.dataset import QueueDataset as _Queue
+
+
+def get_rank() -> int:
+    """The number of this trainer, as launchers set it."""
+    return int(os.environ.get("PADDLE_TRAINER_ID", "0"))
+
+
+def get_world_size() -> int:
+    """How many trainers there are, as launchers set it."""
+    return int(os.environ.get("PADDLE_TRAINERS_NUM", "1"))
+
+
+class ParallelEnv:
+    """What launchers tell a trainer."""
+
+    rank = property(lambda self: get_rank())
+    world_size = property(lambda self: get_world_size())
+    local_rank, nranks = rank, world_size
+
+    @property
+    def current_endpoint(self) -> str:
+        """Where this trainer is."""
+        return os.environ.get("PADDLE_CURRENT_ENDPOINT", "")
+
+    @property
+    def trainer_endpoints(self) -> list[str]:
+        """Where the trainers are."""
+        return [text for text in os.environ.get("PADDLE_TRAINER_ENDPOINTS", "").split(",") if text]
+
+
+class _WithInit:
+    """A data set that takes its settings in one call."""
+
+    def init(
+        self,
+        *,
+        batch_size: int = 1,
+        thread_num: int = 1,
+        use_var: Any = (),
+        pipe_command: str = "cat",
+        input_type: int = 0,
+        fs_name: str = "",
+        fs_ugi: str = "",
+        download_cmd: str = "cat",
+        **others: Any,
+    ) -> None:
+        """Sets how many samples a batch has, the variables, and the command that makes lines of a file."""
+        made: Any = self
+        made.set_batch_size(batch_size)
+        made.set_thread(thread_num)
+        made.set_use_var(use_var)
+        made.set_pipe_command(pipe_command)
+        if fs_name or fs_ugi:
+            made.set_hdfs_config(fs_name, fs_ugi)
+        if input_type or others:
+            from pstranspile.fluid.missing import refused
+
+            name = ", ".join(["input_type"] * bool(input_type) + sorted(others))
+            raise refused(
+                f"{type(self).__name__}.init({name})", "leave it out: samples are lines with numbers of values"
+            )
+
+
+class QueueDataset(_WithInit, _Queue):
+    """Files that are read while they are trained on."""
+
+
+class InMemoryDataset(_WithInit, _InMemory):
+    """Files that are read before they are trained on, and can be shuffled."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("fleet", "launch", "launch_ps", "fs_wrapper"):
+        from importlib import import_module
+
+        return import_module(f"{__name__}.{name}")
+    from pstranspile.fluid.paddle.later import not_there
+
+    raise not_there(f"paddle.distributed.{name}", globals())

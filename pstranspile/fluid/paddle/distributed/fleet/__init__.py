@@ -1,0 +1,27 @@
+"""`paddle.distributed.fleet` of the first 2.x versions: `init`, then what Fleet of Fluid does, under one name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pstranspile.fluid.incubate.data_generator import MultiSlotDataGenerator as MultiSlotDataGenerator
+from pstranspile.fluid.incubate.data_generator import MultiSlotStringDataGenerator as MultiSlotStringDataGenerator
+from pstranspile.fluid.paddle.distributed.fleet.base.role_maker import PaddleCloudRoleMaker as PaddleCloudRoleMaker
+from pstranspile.fluid.paddle.distributed.fleet.base.role_maker import Role as Role
+from pstranspile.fluid.paddle.distributed.fleet.base.role_maker import UserDefinedRoleMaker as UserDefinedRoleMaker
+from pstranspile.fluid.paddle.distributed.fleet.one_fleet import Fleet as Fleet
+from pstranspile.fluid.paddle.distributed.fleet.one_fleet import UtilBase as UtilBase
+from pstranspile.fluid.paddle.distributed.fleet.strategy import DistributedStrategy as DistributedStrategy
+
+fleet = Fleet()
+"""The one of this process, whose methods are functions of this module."""
+
+util = fleet.util
+
+
+def __getattr__(name: str) -> Any:
+    if not name.startswith("_") and hasattr(Fleet, name):
+        return getattr(fleet, name)
+    from pstranspile.fluid.paddle.later import not_there
+
+    raise not_there(f"paddle.distributed.fleet.{name}", [*globals(), *vars(Fleet)])

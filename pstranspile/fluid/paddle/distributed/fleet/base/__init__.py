@@ -1,0 +1,1 @@
+"""The parts of Fleet in the first 2.x versions."""

@@ -1,0 +1,189 @@
+"""Fleet of the first 2.x versions, over that of Fluid with servers or without."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pstranspile.fluid import io
+from pstranspile.fluid.framework import default_main_program
+from pstranspile.fluid.incubate.fleet.base.fleet_base import Fleet as FluidFleet
+from pstranspile.fluid.incubate.fleet.base.role_maker import RoleMakerBase
+from pstranspile.fluid.incubate.fleet.collective import fleet as collective
+from pstranspile.fluid.incubate.fleet.parameter_server.distribute_transpiler import fleet as with_servers
+from pstranspile.fluid.missing import refused
+from pstranspile.fluid.paddle.distributed.fleet.base.role_maker import PaddleCloudRoleMaker
+from pstranspile.fluid.paddle.distributed.fleet.strategy import DistributedStrategy
+
+
+class UtilBase:
+    """What trainers do beside training."""
+
+    def __init__(self, fleet: Fleet):
+        self._fleet = fleet
+
+    def get_file_shard(self, files: list[str]) -> list[str]:
+        """The files for this trainer: as many as for the others, in order, one more for the first ones."""
+        return self._fleet.inner.split_files(files)
+
+    def print_on_rank(self, message: str, rank_id: int) -> None:
+        """Prints something on one trainer."""
+        if self._fleet.worker_index() == rank_id:
+            print(message)
+
+    def _alone(self, name: str) -> None:
+        role = self._fleet.inner.role
+        if self._fleet.worker_num() != 1 or role.get_pserver_endpoints():
+            raise refused(f"fleet.util.{name}", "sum what the trainers print, or have a program's collective ops do it")
+
+    def barrier(self, comm_world: str = "worker") -> None:
+        """Returns when all have come; refused where there are others."""
+        self._alone("barrier")
+
+    def all_reduce(self, input: Any, mode: str = "sum", comm_world: str = "worker") -> Any:
+        """The sum, the largest or the smallest over all; refused where there are others."""
+        self._alone("all_reduce")
+        return input
+
+    def all_gather(self, input: Any, comm_world: str = "worker") -> list[Any]:
+        """What all give, as a list; refused where there are others."""
+        self._alone("all_gather")
+        return [input]
+
+
+class Fleet:
+    """Everything comes after `init`; `distributed_optimizer` gives the fleet, whose `minimize` makes the programs."""
+
+    def __init__(self) -> None:
+        self._inner: FluidFleet | None = None
+        self._role: Any = None
+        self._strategy = DistributedStrategy()
+        self._optimizer: Any = None
+        self.util = UtilBase(self)
+
+    def init(self, role_maker: Any = None, is_collective: bool = False, strategy: Any = None) -> None:
+        """Takes the role of this process (default: that of the environment). Raises TypeError for what is none."""
+        role = PaddleCloudRoleMaker(is_collective) if role_maker is None else role_maker
+        if not isinstance(role, RoleMakerBase):
+            raise TypeError("fleet.init takes a role maker, such as PaddleCloudRoleMaker()")
+        self._role, self._strategy = role, strategy or self._strategy
+        self._inner = collective if getattr(role, "is_collective", False) else with_servers
+        self._inner.init(role)
+
+    @property
+    def inner(self) -> FluidFleet:
+        """Fluid's fleet behind this one. Raises RuntimeError before `init`."""
+        if self._inner is None:
+            raise RuntimeError("call fleet.init first")
+        return self._inner
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+    def is_first_worker(self) -> bool:
+        """Whether this is trainer 0."""
+        return self.inner.is_first_worker()
+
+    def is_worker(self) -> bool:
+        """Whether this is a trainer."""
+        return self.inner.is_worker()
+
+    def is_server(self) -> bool:
+        """Whether this is a parameter server."""
+        return self.inner.is_server()
+
+    def worker_index(self) -> int:
+        """The number of this trainer."""
+        return self.inner.worker_index()
+
+    def worker_num(self) -> int:
+        """How many trainers there are."""
+        return self.inner.worker_num()
+
+    def worker_endpoints(self, to_string: bool = False) -> Any:
+        """Where the trainers are, as a list or as text."""
+        return self.inner.worker_endpoints(to_string)
+
+    def server_index(self) -> int:
+        """The number of this parameter server."""
+        return self.inner.server_index()
+
+    def server_num(self) -> int:
+        """How many parameter servers there are."""
+        return self.inner.server_num()
+
+    def server_endpoints(self, to_string: bool = False) -> Any:
+        """Where the parameter servers are, as a list or as text."""
+        return self.inner.server_endpoints(to_string)
+
+    def barrier_worker(self) -> None:
+        """Returns when all trainers have come; refused where there are others."""
+        self.util.barrier()
+
+    @property
+    def _is_alone(self) -> bool:
+        return getattr(self._role, "alone", False)
+
+    def init_worker(self) -> None:
+        """Makes this trainer ready."""
+        if not self._is_alone:
+            self.inner.init_worker()
+
+    def init_server(self, *args: Any, **kwargs: Any) -> None:
+        """Makes this server ready, with variables from a folder if one is given."""
+        self.inner.init_server(*args, **kwargs)
+
+    def run_server(self) -> None:
+        """Serves until all trainers have left."""
+        self.inner.run_server()
+
+    def stop_worker(self) -> None:
+        """This trainer leaves, when all that it has sent has come."""
+        if not self._is_alone:
+            self.inner.stop_worker()
+
+    def distributed_optimizer(self, optimizer: Any, strategy: Any = None) -> Fleet:
+        """Takes the optimizer that `minimize` uses, and how trainers and servers work together."""
+        self._strategy = strategy or self._strategy
+        if not isinstance(self._strategy, DistributedStrategy):
+            raise TypeError("a strategy is a fleet.DistributedStrategy")
+        collectively = self.inner is collective
+        made = self._strategy.without_servers() if collectively else self._strategy.with_servers()
+        self._optimizer = optimizer if self._is_alone else self.inner.distributed_optimizer(optimizer, made)
+        return self
+
+    def minimize(
+        self, loss: Any, startup_program: Any = None, parameter_list: Any = None, no_grad_set: Any = None
+    ) -> Any:
+        """Minimises the loss, and makes the programs of this machine. Raises RuntimeError without an optimizer."""
+        if self._optimizer is None:
+            raise RuntimeError("fleet.minimize comes after fleet.distributed_optimizer")
+        return self._optimizer.minimize(
+            loss, startup_program=startup_program, parameter_list=parameter_list, no_grad_set=no_grad_set
+        )
+
+    def save_inference_model(
+        self,
+        executor: Any,
+        dirname: str,
+        feeded_var_names: Any,
+        target_vars: Any,
+        main_program: Any = None,
+        export_for_deployment: bool = True,
+    ) -> None:
+        """Writes the program that computes the targets, and its parameters, also those that servers hold."""
+        if self._is_alone:
+            io.save_inference_model(dirname, feeded_var_names, target_vars, executor, main_program)
+            return
+        inner: Any = self.inner
+        own = main_program is None or main_program is inner.main_program
+        inner.save_inference_model(executor, dirname, feeded_var_names, target_vars, None if own else main_program)
+
+    def save_persistables(self, executor: Any, dirname: str, main_program: Any = None, mode: int = 0) -> None:
+        """Writes all variables that are kept from run to run: trainer 0 also those that servers hold."""
+        if self._is_alone:
+            io.save_persistables(executor, dirname, main_program or default_main_program())
+            return
+        inner: Any = self.inner
+        inner.save_persistables(executor, dirname, main_program)

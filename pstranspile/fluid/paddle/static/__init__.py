@@ -1,0 +1,48 @@
+"""`paddle.static` of the first 2.x versions: Fluid's programs, executors and files under their later names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pstranspile.fluid.backward import append_backward as append_backward
+from pstranspile.fluid.backward import gradients as gradients
+from pstranspile.fluid.compiler import BuildStrategy as BuildStrategy
+from pstranspile.fluid.compiler import CompiledProgram as CompiledProgram
+from pstranspile.fluid.compiler import ExecutionStrategy as ExecutionStrategy
+from pstranspile.fluid.executor import Executor as Executor
+from pstranspile.fluid.executor import global_scope as global_scope
+from pstranspile.fluid.executor import scope_guard as scope_guard
+from pstranspile.fluid.framework import Program as Program
+from pstranspile.fluid.framework import Variable as Variable
+from pstranspile.fluid.framework import cpu_places as cpu_places
+from pstranspile.fluid.framework import cuda_places as cuda_places
+from pstranspile.fluid.framework import default_main_program as default_main_program
+from pstranspile.fluid.framework import default_startup_program as default_startup_program
+from pstranspile.fluid.framework import device_guard as device_guard
+from pstranspile.fluid.framework import name_scope as name_scope
+from pstranspile.fluid.framework import program_guard as program_guard
+from pstranspile.fluid.input import data as data
+from pstranspile.fluid.io import load as load
+from pstranspile.fluid.io import load_program_state as load_program_state
+from pstranspile.fluid.io import load_vars as load_vars
+from pstranspile.fluid.io import save as save
+from pstranspile.fluid.io import save_vars as save_vars
+from pstranspile.fluid.io import set_program_state as set_program_state
+from pstranspile.fluid.layers import Print as Print
+from pstranspile.fluid.layers import accuracy as accuracy
+from pstranspile.fluid.layers import auc as auc
+from pstranspile.fluid.layers import create_global_var as create_global_var
+from pstranspile.fluid.layers import create_parameter as create_parameter
+from pstranspile.fluid.paddle.static import files, nn
+from pstranspile.fluid.paddle.static.files import load_inference_model as load_inference_model
+from pstranspile.fluid.paddle.static.files import save_inference_model as save_inference_model
+from pstranspile.fluid.parallel_executor import ParallelExecutor as ParallelExecutor
+from pstranspile.fluid.param_attr import WeightNormParamAttr as WeightNormParamAttr
+
+_ = files, nn
+
+
+def __getattr__(name: str) -> Any:
+    from pstranspile.fluid.paddle.later import not_there
+
+    raise not_there(f"paddle.static.{name}", globals())
