@@ -6,6 +6,7 @@ import atexit
 import os
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
+from pathlib import Path
 from queue import Queue
 from threading import Thread
 from typing import Any
@@ -16,7 +17,7 @@ from pstranspile.interop.json_text import json_text
 from pstranspile.ir.model import MAIN, Program, Role
 from pstranspile.net.missing import require_grpc
 from pstranspile.net.process import Place, play_server, play_trainer
-from pstranspile.net.status import StatusPipe
+from pstranspile.net.status import SERVING, StatusPipe
 from pstranspile.net.terms import Refused, Terms
 from pstranspile.net.tls import read_credentials, require_guarded
 from pstranspile.plan.text import plan_json
@@ -90,6 +91,23 @@ class Machine:
         return Terms(self.hash, token, _number("PSTRANSPILE_LEASE", 60.0)), place
 
 
+class PortFile(StatusPipe):
+    """Writes the port of a server to a file once it serves: scripts wait for it as for that of Fluid's servers."""
+
+    def __init__(self, endpoint: str):
+        super().__init__()
+        self.path = Path("/tmp", f"paddle.{os.getpid()}.port")  # where Fluid writes it
+        self._port = endpoint.rpartition(":")[2]
+
+    def __call__(self, **fields: Any) -> None:
+        """Tells how it goes."""
+        super().__call__(**fields)
+        if fields.get("state") == SERVING:
+            written = self.path.with_suffix(".part")
+            written.write_text(self._port + "\n")
+            written.replace(self.path)
+
+
 class ServerMachine(Machine):
     """A server: its start-up program runs in the scope of the script, its main program serves until all have left."""
 
@@ -102,7 +120,11 @@ class ServerMachine(Machine):
             return dict.fromkeys(fetch)
         server.is_initialised = any(scope.get(name) is not None for name in self.role.startup.main_block.vars)
         terms, place = self.terms()
-        play_server(cluster, self.role.name, terms, place, StatusPipe(), lambda _server: None)
+        flag = PortFile(server.endpoint)
+        try:
+            play_server(cluster, self.role.name, terms, place, flag, lambda _server: None)
+        finally:
+            flag.path.unlink(missing_ok=True)
         return dict.fromkeys(fetch)
 
     def leave(self) -> None:

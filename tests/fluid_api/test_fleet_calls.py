@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+import socket
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +14,7 @@ import numpy as np
 import pytest
 
 import pstranspile.fluid as fluid
-from pstranspile.fluid import log_helper
+from pstranspile.fluid import compiler, dataset, executor, framework, log_helper
 from pstranspile.fluid.incubate.fleet import collective
 from pstranspile.fluid.incubate.fleet.base.role_maker import (
     Role,
@@ -23,7 +28,7 @@ from pstranspile.fluid.incubate.fleet.parameter_server.distribute_transpiler imp
 from pstranspile.fluid.incubate.fleet.parameter_server.distribute_transpiler.distributed_strategy import StrategyFactory
 from pstranspile.fluid.paddle.dataset import cifar, common, imdb, imikolov, mnist, uci_housing
 from pstranspile.fluid.transpiler.distribute_transpiler import ServerRuntimeConfig, slice_variable
-from tests.fluid_api.running import fresh
+from tests.fluid_api.running import SCRIPTS, fresh
 
 SERVERS = ["127.0.0.1:6174", "127.0.0.1:6175"]
 
@@ -187,3 +192,28 @@ def test_loggers_and_data_sets_are_found_as_scripts_look_for_them(
     for name in (cifar, imdb, imikolov, mnist, uci_housing):
         with pytest.raises(FileNotFoundError, match="put what"):
             name.fetch()
+
+
+def test_names_that_are_not_there_can_be_imported_and_fail_when_used() -> None:
+    for module in (framework, executor, compiler, dataset):
+        assert module.__getattr__
+    with pytest.raises(NotImplementedError, match="OpProtoHolder"):
+        framework.OpProtoHolder.instance()
+
+
+def test_a_server_with_port_0_listens_somewhere_and_says_where(tmp_path: Path) -> None:
+    port = 0
+    with subprocess.Popen([sys.executable, "-m", "pstranspile.fluid", str(SCRIPTS / "any_port.py")]) as server:
+        try:
+            flag = Path("/tmp", f"paddle.{server.pid}.port")
+            for _ in range(600):
+                if flag.exists():
+                    port = int(flag.read_text())
+                    break
+                time.sleep(0.1)
+            assert port
+            socket.create_connection(("127.0.0.1", port)).close()
+        finally:
+            server.send_signal(signal.SIGINT)
+            server.wait(30)
+    assert not flag.exists()

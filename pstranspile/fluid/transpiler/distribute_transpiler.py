@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import socket
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, cast
 
@@ -50,6 +51,24 @@ def slice_variable(var_list: Sequence[Any], slice_count: int, min_block_size: in
     ]
 
 
+def free_ports(endpoints: str) -> dict[str, str]:
+    """For every endpoint with port 0, the same host with a port that is free."""
+    result: dict[str, str] = {}
+    for endpoint in endpoints.split(","):
+        host, _, port = endpoint.strip().rpartition(":")
+        if port == "0":
+            with socket.create_server((host, 0)) as tried:
+                result[endpoint.strip()] = f"{host}:{tried.getsockname()[1]}"
+    return result
+
+
+def replaced(endpoints: str, others: Mapping[str, str]) -> str:
+    """Endpoints with others in the place of some."""
+    return (
+        ",".join(others.get(endpoint.strip(), endpoint) for endpoint in endpoints.split(",")) if others else endpoints
+    )
+
+
 class DistributeTranspiler:
     """Transpiles one program for a cluster; then gives every role's programs, in any order and as often as asked.
 
@@ -66,6 +85,8 @@ class DistributeTranspiler:
         self._trainer_id = 0
         self._live: tuple[LiveProgram, LiveProgram] | None = None
         self._servers: dict[str, tuple[LiveProgram, LiveProgram]] = {}
+        self._ports: dict[str, str] = {}
+        """What endpoints with port 0 have become."""
 
     def transpile(
         self,
@@ -79,7 +100,8 @@ class DistributeTranspiler:
     ) -> None:
         """Compiles the main `program` and its `startup_program` for the servers in the comma-separated `pservers`.
 
-        Without them the default programs of `pstranspile.fluid` are compiled.
+        Without them the default programs of `pstranspile.fluid` are compiled. Port 0 is one that is free now; a server
+        writes the number to a file as Fluid's do (`/tmp/paddle.PID.port`).
 
         In the modes `nccl2` and `collective` there are no servers: `trainers` are endpoints, comma-separated, and
         `current_endpoint`, where it is given, must be that of trainer `trainer_id` (ValueError).
@@ -102,7 +124,8 @@ class DistributeTranspiler:
         without_servers = self.config.mode in ("nccl2", "collective")
         if current_endpoint is not None and without_servers:
             settings["current_endpoint"] = current_endpoint
-        servers = None if without_servers and pservers == DEFAULT_SERVER else pservers
+        self._ports = {} if without_servers else free_ports(pservers)
+        servers = None if without_servers and pservers == DEFAULT_SERVER else replaced(pservers, self._ports)
         job = Job(servers, trainers, trainer_id=trainer_id, **settings)
         if without_servers and job.current_endpoint:
             check_rank(job, trainer_id, job.current_endpoint)
@@ -139,6 +162,7 @@ class DistributeTranspiler:
 
     def get_pserver_programs(self, endpoint: str) -> tuple[Any, Any]:
         """Main and start-up program of the server at `endpoint`. Raises KeyError."""
+        endpoint = self._ports.get(endpoint, endpoint)
         role = self.result.pserver(endpoint)
         if self._live is None:
             return role.main, role.startup
