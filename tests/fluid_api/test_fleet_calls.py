@@ -217,3 +217,15 @@ def test_a_server_with_port_0_listens_somewhere_and_says_where(tmp_path: Path) -
             server.send_signal(signal.SIGINT)
             server.wait(30)
     assert not flag.exists()
+
+
+def test_to_transpile_again_begins_again_from_the_same_program() -> None:
+    with fresh():
+        fluid.optimizer.SGD(0.1).minimize(loss())
+        alone = [op.type for op in fluid.default_main_program().global_block().ops]
+        fluid.DistributeTranspiler().transpile(0, pservers=",".join(SERVERS), trainers=2)
+        config = fluid.DistributeTranspilerConfig()
+        config.mode = "nccl2"
+        t = fluid.DistributeTranspiler(config)
+        t.transpile(trainer_id=0, trainers=",".join(SERVERS), current_endpoint=SERVERS[0])
+        assert [op.type for op in t.get_trainer_program().global_block().ops] == alone

@@ -18,7 +18,7 @@ from pstranspile.fluid.transpiler.collective import check_rank
 from pstranspile.fluid.transpiler.config import DistributeTranspilerConfig as DistributeTranspilerConfig
 from pstranspile.fluid.transpiler.config import ServerRuntimeConfig as ServerRuntimeConfig
 from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import MAIN, STARTUP, Module, Program
+from pstranspile.ir.model import MAIN, STARTUP, Module, Program, Role
 from pstranspile.job import Job
 from pstranspile.plan.slices import cut_rows
 
@@ -33,6 +33,16 @@ def _type(value: object) -> str:
 def frozen(program: Program | LiveProgram) -> Program:
     """The program as a value."""
     return program.freeze() if isinstance(program, LiveProgram) else program
+
+
+def begun_from(program: Program | LiveProgram, part: str) -> Program:
+    """The program as a value; one that was transpiled, and not changed since, as it was before that."""
+    value = frozen(program)
+    if isinstance(program, LiveProgram) and program.machine is not None and program.part == part:
+        role: Role = program.machine.role
+        if value == (role.main if part == MAIN else role.startup):
+            return program.machine.compiled.source[part]
+    return value
 
 
 def take_role(main: LiveProgram, startup: LiveProgram, machine: Machine) -> None:
@@ -100,8 +110,9 @@ class DistributeTranspiler:
     ) -> None:
         """Compiles the main `program` and its `startup_program` for the servers in the comma-separated `pservers`.
 
-        Without them the default programs of `pstranspile.fluid` are compiled. Port 0 is one that is free now; a server
-        writes the number to a file as Fluid's do (`/tmp/paddle.PID.port`).
+        Without them the default programs of `pstranspile.fluid` are compiled; programs that were transpiled before, as
+        they were before that. Port 0 is one that is free now; a server writes the number to a file as Fluid's do
+        (`/tmp/paddle.PID.port`).
 
         In the modes `nccl2` and `collective` there are no servers: `trainers` are endpoints, comma-separated, and
         `current_endpoint`, where it is given, must be that of trainer `trainer_id` (ValueError).
@@ -129,7 +140,7 @@ class DistributeTranspiler:
         job = Job(servers, trainers, trainer_id=trainer_id, **settings)
         if without_servers and job.current_endpoint:
             check_rank(job, trainer_id, job.current_endpoint)
-        module = Module(FrozenMap({MAIN: frozen(main), STARTUP: frozen(startup)}))
+        module = Module(FrozenMap({MAIN: begun_from(main, MAIN), STARTUP: begun_from(startup, STARTUP)}))
         self._compiled = compile(module, job)
         self._trainer_id = trainer_id
         tell_transpiled(self._compiled)

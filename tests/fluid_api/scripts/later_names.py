@@ -31,7 +31,7 @@ elif fleet.is_worker():
     exe = paddle.static.Executor(paddle.CPUPlace())
     exe.run(paddle.static.default_startup_program())
     rng = np.random.RandomState(4)
-    for _ in range(4):
+    for _ in range(8):
         features = rng.rand(8, 4).astype("float32")
         rows = slice(fleet.worker_index(), None, fleet.worker_num())
         (value,) = exe.run(
