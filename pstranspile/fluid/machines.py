@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Mapping, Sequence
+import signal
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from queue import Queue
-from threading import Thread
+from threading import Thread, current_thread, main_thread
 from typing import Any
 
 from pstranspile.compile import Compiled
@@ -108,6 +110,24 @@ class PortFile(StatusPipe):
             written.replace(self.path)
 
 
+@contextmanager
+def ended_by_signals() -> Generator[None]:
+    """SIGINT and SIGTERM end the process in order, also where SIGINT was ignored, as in the background of a shell."""
+    if current_thread() is not main_thread():
+        yield
+        return
+
+    def end(number: int, _frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 class ServerMachine(Machine):
     """A server: its start-up program runs in the scope of the script, its main program serves until all have left."""
 
@@ -122,7 +142,8 @@ class ServerMachine(Machine):
         terms, place = self.terms()
         flag = PortFile(server.endpoint)
         try:
-            play_server(cluster, self.role.name, terms, place, flag, lambda _server: None)
+            with ended_by_signals():
+                play_server(cluster, self.role.name, terms, place, flag, lambda _server: None)
         finally:
             flag.path.unlink(missing_ok=True)
         return dict.fromkeys(fetch)

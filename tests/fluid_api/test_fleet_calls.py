@@ -203,7 +203,9 @@ def test_names_that_are_not_there_can_be_imported_and_fail_when_used() -> None:
 
 def test_a_server_with_port_0_listens_somewhere_and_says_where(tmp_path: Path) -> None:
     port = 0
-    with subprocess.Popen([sys.executable, "-m", "pstranspile.fluid", str(SCRIPTS / "any_port.py")]) as server:
+    command = [sys.executable, "-m", "pstranspile.fluid", str(SCRIPTS / "any_port.py")]
+    ignored = lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)  # noqa: E731  # as in the background of a shell
+    with subprocess.Popen(command, preexec_fn=ignored) as server:
         try:
             flag = Path("/tmp", f"paddle.{server.pid}.port")
             for _ in range(600):
@@ -215,7 +217,7 @@ def test_a_server_with_port_0_listens_somewhere_and_says_where(tmp_path: Path) -
             socket.create_connection(("127.0.0.1", port)).close()
         finally:
             server.send_signal(signal.SIGINT)
-            server.wait(30)
+            assert server.wait(30) == 128 + signal.SIGINT
     assert not flag.exists()
 
 

@@ -31,6 +31,8 @@ _REFUSED = {
     "gradient_merge": "feed larger batches",
     "adaptive_localsgd": "take localsgd",
     "auto": "say which mode is wanted",
+    "sharding": "every trainer keeps all parameters; have servers keep them",
+    "fp16_allreduce": "gradients are exchanged in their own element type",
 }
 _ACCEPTED = {
     "recompute": "values are kept, not computed again",
