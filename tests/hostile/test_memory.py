@@ -13,7 +13,7 @@ from tests.conftest import ROOT
 from tests.hostile.counts import cases
 
 ROUNDS = """
-import gc, sys
+import array, sys
 import pstranspile as ps
 from pstranspile.interop.program_desc import program_to_bytes
 from pstranspile.ir.diagnostics import DiagnosticError
@@ -49,7 +49,7 @@ actions = {
     "refused": refused,
     "simulate": lambda number: simulate(),
 }
-blocks = []
+blocks = array.array("q")  # which takes no block for each number that it holds
 for number in range(count):
     actions[kind](number)
     blocks.append(sys.getallocatedblocks())
