@@ -14,6 +14,7 @@ from pstranspile.autodiff.clips import ClipByGlobalNorm as ClipByGlobalNorm
 from pstranspile.autodiff.clips import ClipByNorm as ClipByNorm
 from pstranspile.autodiff.clips import ClipByValue as ClipByValue
 from pstranspile.autodiff.clips import set_gradient_clip as set_gradient_clip
+from pstranspile.autodiff.gradients import append_gradients as append_gradients
 from pstranspile.autodiff.minimize import apply_gradients as apply_gradients
 from pstranspile.autodiff.minimize import draft_of_module as draft_of_module
 from pstranspile.autodiff.minimize import minimize as minimize

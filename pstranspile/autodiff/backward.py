@@ -55,7 +55,7 @@ def append_backward(
     Raises DiagnosticError when the loss can't be differentiated.
     """
     earlier = sum(1 for op in draft.blocks[0].all_ops() if op.role == LOSS_GRADIENT)
-    _flush(draft)
+    flush(draft)
     before, stopped = draft.copy(), list(no_grad)
     result = _append(draft, loss, parameters, stopped, earlier)
     if not _wrong(draft, stopped):
@@ -88,7 +88,7 @@ def _append(
     """Appends the gradient ops; `own_names` when overwritten variables have been given names of their own."""
     block = draft.blocks[0]
     _mark_loss(draft, loss)
-    unwanted = _unwanted(draft, floats=own_names)
+    unwanted = unwanted_gradients(draft, floats=own_names)
     unwanted[0] |= {gradient_name(name) for name in no_grad}
     names = {differentiated(name) for name in unwanted[0]}
     path = ops_to(block.ops, {loss}, names)
@@ -96,14 +96,14 @@ def _append(
     unwanted[0] |= {gradient_name(name) for name in names}
     start = len(block.ops)
     block.ops.append(_loss_gradient(draft, loss))
-    made = _Backward(draft, unwanted, earlier, own_names)
+    made = Backward(draft, unwanted, earlier, own_names)
     made.append(0, path, {gradient_name(loss)} if earlier else None)
-    _mint_again(draft, start, made)
+    mint_again(draft, start, made)
     grads = declare_gradients(draft, 0, start, made.variable_of)
     return _paired(draft, grads, parameters)
 
 
-def _flush(draft: Draft) -> None:
+def flush(draft: Draft) -> None:
     """Makes the ops put in front ordinary ones, so that indices are positions."""
     block = draft.blocks[0]
     block.ops[:0] = list(reversed(block.front))
@@ -131,7 +131,7 @@ def _not_scalar(op: Op, loss: str, shape: tuple[int, ...]) -> Diagnostic:
     return at_op("loss-shape", message, op, focus=f"%{loss}")
 
 
-def _unwanted(draft: Draft, *, floats: bool) -> dict[int, set[str]]:
+def unwanted_gradients(draft: Draft, *, floats: bool) -> dict[int, set[str]]:
     """For each block the gradients that are not wanted of the variables it declares; with `floats` only those of
     numbers with a fraction are (Fluid makes some of indices, which nothing uses)."""
     names: dict[int, set[str]] = {}
@@ -163,7 +163,7 @@ def _derived(origin: Origin | None) -> Origin | None:
     return origin._replace(rule="gradient") if origin else None
 
 
-class _Backward:
+class Backward:
     """Appends the gradient ops of one call, block by block."""
 
     def __init__(self, draft: Draft, unwanted: dict[int, set[str]], earlier: int, own_names: bool):
@@ -285,7 +285,7 @@ def _ended(draft: Draft, block: int, forward: Op) -> list[Op]:
     return made
 
 
-def _mint_again(draft: Draft, start: int, made: _Backward) -> None:
+def mint_again(draft: Draft, start: int, made: Backward) -> None:
     """Gradients of block 0 that are declared already get new names (`x@GRAD_0`), and who reads them follows."""
     block = draft.blocks[0]
     mapped: dict[str, str] = {}

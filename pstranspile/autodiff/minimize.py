@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from typing import NamedTuple
 
 from pstranspile.autodiff.backward import ParamGrad, append_backward
 from pstranspile.autodiff.clips import clip_as_set, clip_with_optimizer
@@ -11,7 +12,7 @@ from pstranspile.autodiff.optimizers import Optimizer, State, Update
 from pstranspile.autodiff.paths import stopped_by_default, unreached
 from pstranspile.autodiff.regularizers import append_regularization
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity, at_op, error, raise_errors
-from pstranspile.ir.model import Module, TensorType
+from pstranspile.ir.model import Module, Op, TensorType
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import DType
 from pstranspile.layers import basic
@@ -98,28 +99,42 @@ def minimize(
         names = {var.name for var in draft.blocks[0].vars.values() if var.parameter}
         findings = unreached(draft, loss.name, names)
         raise DiagnosticError(findings or [_nothing_to_train(loss.name)])
-    return apply_gradients(draft, pairs, optimizer, rate)
+    return apply_gradients(draft, pairs, optimizer, rate).pairs
 
 
 def _nothing_to_train(loss: str) -> Diagnostic:
     return Diagnostic("no-trainable-parameters", f"no trainable parameter leads to the loss %{loss}")
 
 
-def apply_gradients(
-    draft: Draft, pairs: Iterable[ParamGrad], optimizer: Optimizer, rate: float | Value
-) -> tuple[ParamGrad, ...]:
+class Applied(NamedTuple):
+    """What `apply_gradients` has made: the parameters with the gradients that their updates use, and the rest."""
+
+    pairs: tuple[ParamGrad, ...]
+    ops: tuple[Op, ...]
+    """The updates, with what computes their learning rates and comes after them; last those of tables."""
+    states: Mapping[str, Mapping[str, str]]
+    """The state variables of each parameter, by what they hold (`velocity`)."""
+    rate: Value
+    """The learning rate."""
+
+
+def apply_gradients(draft: Draft, pairs: Iterable[ParamGrad], optimizer: Optimizer, rate: float | Value) -> Applied:
     """Appends clipping, regularisation and updates for these gradients, parameters in order of their names."""
     held = sorted(pairs, key=lambda pair: pair.param)
     updates = _Updates(draft, optimizer, rate)
     table = distributed_table(draft)
     tables = [pair for pair in held if pair.param == table]
     held = [pair for pair in held if pair.param != table]
+    before = len(draft.block.ops)
     for pair in tables:
         updates.table(pair)
+    of_tables = tuple(draft.block.ops[before:])
     clipped = clip_with_optimizer(draft, held, optimizer.clip) if optimizer.clip else clip_as_set(draft, held)
     final = append_regularization(draft, clipped, optimizer.regularizer)
+    before = len(draft.block.ops)
     updates.append(final)
-    return (*final, *tables)
+    made = (*draft.block.ops[before:], *of_tables)
+    return Applied((*final, *tables), made, updates.states, updates.declared_rate())
 
 
 def distributed_table(draft: Draft) -> str | None:
@@ -137,30 +152,31 @@ class _Updates:
         self.draft = draft
         self.optimizer = optimizer
         self.rate = rate
+        self.states: dict[str, dict[str, str]] = {}
 
     def table(self, pair: ParamGrad) -> None:
         """The update of a distributed table."""
         draft = self.draft
         with draft.roles(OpRole.OPTIMIZE, pair.param, pair.grad or ""), draft.scope("optimizer"):
-            self._declare_rate()
+            self.declared_rate()
             self._op(Update("sgd"), pair, {})
 
     def append(self, pairs: Sequence[ParamGrad]) -> None:
         """State, then one update for each parameter, then what comes after all updates."""
         draft = self.draft
         trained = [pair for pair in pairs if _trainable(draft, pair.param)]
-        states = {pair.param: self._states(pair.param) for pair in trained}
-        self._declare_rate()
+        self.states = {pair.param: self._states(pair.param) for pair in trained}
+        self.declared_rate()
         for pair in pairs:
             if pair.grad is None:
                 continue
             with draft.roles(OpRole.OPTIMIZE, pair.param, pair.grad), draft.scope("optimizer"):
                 if pair in trained:
-                    self._op(self.optimizer.update(pair.param), pair, states[pair.param])
+                    self._op(self.optimizer.update(pair.param), pair, self.states[pair.param])
         for pair in trained:
             finish = self.optimizer.update(pair.param).finish
             if finish and pair.grad is not None:
-                power = states[pair.param][finish[0]]
+                power = self.states[pair.param][finish[0]]
                 with draft.roles(OpRole.OPTIMIZE, pair.param, pair.grad), draft.scope("adamx"):  # Fluid's spelling
                     draft.op("scale", {"X": power}, {"Out": power}, {"scale": finish[1]})
 
@@ -175,10 +191,12 @@ class _Updates:
         basic.initialised(self.draft, name, tensor, state.start, device=state.device)
         return name
 
-    def _declare_rate(self) -> None:
+    def declared_rate(self) -> Value:
+        """The learning rate as a variable; a number gets one."""
         if not isinstance(self.rate, Value):
             name = self.draft.names.mint("learning_rate")
             self.rate = basic.global_var(self.draft, name, (1,), DType.FP32, self.rate)
+        return self.rate
 
     def _op(self, update: Update, pair: ParamGrad, states: dict[str, str]) -> None:
         inputs: dict[str, Value | str] = {"Param": pair.param, "Grad": pair.grad or "", **update.inputs}
@@ -192,13 +210,13 @@ class _Updates:
         self.draft.op(update.op_type, inputs, outputs, update.attrs)
 
     def _rate_of(self, param: str) -> Value:
-        assert isinstance(self.rate, Value)
+        rate = self.declared_rate()
         info = self.draft.blocks[0].vars[param].parameter
         factor = info.learning_rate if info else 1.0
         if factor == 1.0:
-            return self.rate
+            return rate
         with self.draft.roles(OpRole.OPTIMIZE | OpRole.LR_SCHED), self.draft.scope("scale_with_param_lr"):
-            return self.rate * factor
+            return rate * factor
 
 
 def _trainable(draft: Draft, param: str) -> bool:

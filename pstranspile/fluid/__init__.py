@@ -25,6 +25,7 @@ from pstranspile.fluid import transpiler as transpiler
 from pstranspile.fluid import unique_name as unique_name
 from pstranspile.fluid.average import WeightedAverage as WeightedAverage
 from pstranspile.fluid.backward import append_backward as append_backward
+from pstranspile.fluid.backward import gradients as gradients
 from pstranspile.fluid.compiler import BuildStrategy as BuildStrategy
 from pstranspile.fluid.compiler import CompiledProgram as CompiledProgram
 from pstranspile.fluid.compiler import ExecutionStrategy as ExecutionStrategy

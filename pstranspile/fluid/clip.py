@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
 
+from pstranspile.autodiff import ParamGrad
 from pstranspile.autodiff import clips as core
+from pstranspile.fluid.graph.live import LiveDraft
 from pstranspile.fluid.missing import names_of_fluid, refused
+
+Pairs: TypeAlias = "list[tuple[Any, Any]]"
+"""Parameters with their gradients."""
+
+
+def _taken(pairs: Pairs) -> tuple[LiveDraft, list[ParamGrad]]:
+    named = [ParamGrad(param.name, None if grad is None else grad.name) for param, grad in pairs]
+    return pairs[0][0].block.program.live(), named
+
+
+def _given(before: Pairs, pairs: Iterable[ParamGrad]) -> Pairs:
+    block = before[0][0].block
+    return [(block.var(pair.param), None if pair.grad is None else block.var(pair.grad)) for pair in pairs]
 
 
 class GradientClipBase:
@@ -25,6 +40,13 @@ class GradientClipBase:
     def core(self, program: Any) -> core.Clip:
         """The clip as optimizers of this package take it."""
         raise NotImplementedError("GradientClipBase is the base of GradientClipByNorm and others")
+
+    def __call__(self, params_grads: Pairs) -> Pairs:
+        """Appends the clipping of these gradients; gives the pairs to use from now on, without those of no gradient."""
+        if not any(grad is not None for _, grad in params_grads):
+            return list(params_grads)
+        draft, pairs = _taken(params_grads)
+        return _given(params_grads, core.clip_with_optimizer(draft, pairs, self.core(draft.program)))
 
 
 class GradientClipByValue(GradientClipBase):
@@ -93,6 +115,14 @@ def set_gradient_clip(clip: GradientClipBase, param_list: Any = None, program: A
     program = program or default_main_program()
     names = None if param_list is None else [getattr(param, "name", param) for param in param_list]
     core.set_gradient_clip(program.live(), clip.core(program), names)
+
+
+def append_gradient_clip_ops(param_grads: Pairs) -> Pairs:
+    """Appends the clipping that `set_gradient_clip` asked for; gives the pairs to use from now on."""
+    if not param_grads:
+        return []
+    draft, pairs = _taken(param_grads)
+    return _given(param_grads, core.clip_as_set(draft, pairs))
 
 
 __getattr__ = names_of_fluid(__name__, globals())

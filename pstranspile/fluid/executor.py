@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from pstranspile.fluid.framework import default_main_program
+from pstranspile.fluid.graph.feeding import Cache, declared_as_fed
 from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.program import Program
 from pstranspile.fluid.hooks import tell_run
@@ -80,6 +81,7 @@ class Executor:
         self._closed = False
         self._machines: list[Any] = []
         self._facts: dict[int, Facts] = {}
+        self._as_fed: Cache = {}
         self._wide: dict[object, tuple[FrozenProgram, FrozenProgram]] = {}
         self._pruned: dict[object, tuple[Any, ...]] = {}
 
@@ -172,7 +174,7 @@ class Executor:
                 self._machines.append(program.machine)
             return program.machine.run(program, values, names, scope.core)
         tell_run(program)
-        return run(frozen, values, names, scope.core)
+        return run(declared_as_fed(frozen, values, self._as_fed), values, names, scope.core)
 
     def train_from_dataset(
         self,

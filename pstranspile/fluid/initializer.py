@@ -123,7 +123,8 @@ class BilinearInitializer(Initializer):
         half = np.ceil(shape[3] / 2.0)
         centre = (2 * half - 1 - half % 2) / (2.0 * half)
         along = 1 - np.abs(np.arange(shape[3]) / half - centre)
-        core.Array(np.broadcast_to(np.outer(along, along), shape).astype("float32")).emit(draft, var)
+        values = np.broadcast_to(np.outer(along, along), shape).astype("float32")
+        core.Array(values, "bilinear_init", front=False).emit(draft, var)
 
 
 Constant, Uniform, Normal, Xavier = ConstantInitializer, UniformInitializer, NormalInitializer, XavierInitializer

@@ -176,34 +176,42 @@ def save_inference_model(
     export_for_deployment: bool = True,
     program_only: bool = False,
 ) -> list[str]:
-    """Writes the program that computes the targets from what is fed, and its parameters; gives the targets' names."""
+    """Writes the program that computes the targets from what is fed, and its parameters; gives the targets' names.
+
+    Without `export_for_deployment` the whole program is written, to a file `<model_filename>.main_program`.
+    """
     program = plain_program(main_program)
-    write_model(
-        dirname, feeded_var_names, target_vars, program, program, (model_filename, params_filename), program_only
-    )
+    frozen, file = program.freeze(), model_filename or MODEL
+    if export_for_deployment:
+        frozen = inference_program(frozen, _names(feeded_var_names or []), _names(target_vars)).program
+    else:
+        file += ".main_program"
+    _write_model(dirname, frozen, program, (file, params_filename), program_only)
     return _names(target_vars)
 
 
-def write_model(
+def write_model(dirname: str, feeds: Any, targets: Any, program: Program, holder: Program) -> None:
+    """Writes the part of a program that computes the targets, and what it keeps as the machine of `holder` has it."""
+    model = inference_program(program.freeze(), _names(feeds or []), _names(targets)).program
+    _write_model(dirname, model, holder, (MODEL, None))
+
+
+def _write_model(
     dirname: str,
-    feeds: Any,
-    targets: Any,
-    program: Program,
+    model: FrozenProgram,
     holder: Program,
-    filenames: tuple[str | None, str | None] = (None, None),
+    filenames: tuple[str, str | None],
     program_only: bool = False,
 ) -> None:
-    """Writes the part of a program that computes the targets, and what it keeps as the machine of `holder` has it."""
     from pstranspile.interop.program_desc import program_to_bytes
 
-    if any(op.type == "auc" for op in program.drafts[0].all_ops()):
+    if any(op.type == "auc" for op in holder.drafts[0].all_ops()):
         warnings.warn(
             "please ensure that you have set the auc states to zeros before saving inference model", stacklevel=3
         )
-    model = inference_program(program.freeze(), _names(feeds or []), _names(targets))
     os.makedirs(dirname, exist_ok=True)
-    Path(dirname, filenames[0] or MODEL).write_bytes(program_to_bytes(model.program))
-    kept = [var.name for var in Program.of(model.program).list_vars() if is_persistable(var)]
+    Path(dirname, filenames[0]).write_bytes(program_to_bytes(model))
+    kept = [var.name for var in Program.of(model).list_vars() if is_persistable(var)]
     if program_only:
         return
     if not kept:
@@ -214,7 +222,7 @@ def write_model(
         warn_of_filename(filenames[1])
         kept = sorted(save_with_servers(holder, dirname, kept))
     if kept:
-        _write(model.program, kept, dirname, filenames[1])
+        _write(model, kept, dirname, filenames[1])
 
 
 def load_inference_model(

@@ -76,6 +76,14 @@ class LoDTensor:
     def _dtype(self) -> Any:
         return vartype_of(dtype_of(self.data.dtype))
 
+    def _get_float_element(self, index: int) -> float:
+        return float(self.data.ravel()[index])
+
+    def _set_float_element(self, index: int, value: float) -> None:
+        self.data.flat[index] = value
+
+    _get_double_element, _set_double_element = _get_float_element, _set_float_element
+
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         return np.asarray(self.data, dtype) if copy is False else np.array(self.data, dtype)
 

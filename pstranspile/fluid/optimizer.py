@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Callable
 from typing import Any
 
 from pstranspile import autodiff
@@ -10,9 +11,12 @@ from pstranspile.autodiff.minimize import apply_gradients
 from pstranspile.fluid.averages import ExponentialMovingAverage as ExponentialMovingAverage
 from pstranspile.fluid.averages import ModelAverage as ModelAverage
 from pstranspile.fluid.backward import append_backward
+from pstranspile.fluid.clip import GradientClipBase
+from pstranspile.fluid.clip import append_gradient_clip_ops as append_gradient_clip_ops
 from pstranspile.fluid.framework import default_startup_program, program_guard
 from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.missing import names_of_fluid, refused
+from pstranspile.fluid.regularizer import append_regularization_ops as append_regularization_ops
 from pstranspile.layers.draft import Value
 
 Pairs = list[tuple[Any, Any]]
@@ -35,10 +39,13 @@ class Optimizer:
     ):
         if not isinstance(learning_rate, int | float | Variable):
             raise TypeError(f"a learning rate is a number or a variable, not a {type(learning_rate).__name__}")
+        if grad_clip is not None and not isinstance(grad_clip, GradientClipBase):
+            raise TypeError(f"grad_clip is a GradientClipByNorm or one of its like, not a {type(grad_clip).__name__}")
         self.regularization, self._grad_clip = regularization, grad_clip
         self._learning_rate, self._name, self._parameters = learning_rate, name or "", parameter_list
         self.settings = settings
         self._rates: dict[int, tuple[Any, str]] = {}
+        self._accumulators: dict[str, dict[str, Variable]] = defaultdict(dict)
 
     def core(self, program: Any, rate: Any) -> autodiff.Optimizer:
         """The optimizer as `pstranspile.autodiff` has it."""
@@ -85,15 +92,28 @@ class Optimizer:
         """
         program = params_grads[0][0].block.program
         live = program.live()
-        before = len(live.blocks[0].ops)
         pairs = [autodiff.ParamGrad(p.name, None if g is None else g.name) for p, g in params_grads]
         rate = self._rate_for(program)
-        apply_gradients(live, pairs, self.core(program, rate), rate)
-        made = program.global_block().ops[-(len(live.blocks[0].ops) - before) :]
-        updates = [op for op in made if "Param" in op.input_names]
-        if not isinstance(rate, Value) and updates and updates[0].input("LearningRate"):
-            self._rates[id(program)] = program, _whole_rate(program, updates)
-        return made[_first_update(made) :]
+        made = apply_gradients(live, pairs, self.core(program, rate), rate)
+        if not isinstance(rate, Value):
+            self._rates[id(program)] = program, made.rate.name
+        block = program.global_block()
+        for param, states in made.states.items():
+            for name, variable in states.items():
+                self._accumulators[self._state_name(name)][param] = block.var(variable)
+        views = {id(op.frozen): op for op in program.current_block().ops}
+        return [views[id(op)] for op in made.ops]
+
+    def _state_name(self, name: str) -> str:
+        return f"{self._name}_{name}" if self._name else name
+
+    def _get_accumulator(self, name: str, param: Any) -> Variable:
+        """The state variable of a parameter that `name` names (`velocity`). Raises KeyError without one."""
+        return self._accumulators[self._state_name(name)][param.name]
+
+    def get_opti_var_name_list(self) -> list[str]:
+        """The names of all state variables."""
+        return [var.name for held in self._accumulators.values() for var in held.values()]
 
     def apply_optimize(self, loss: Variable, startup_program: Any, params_grads: Pairs) -> list[Any]:
         """As `apply_gradients`, with initial values in `startup_program`."""
@@ -108,21 +128,6 @@ class Optimizer:
             raise TypeError(f"minimize takes the variable of a loss, not a {type(loss).__name__}")
         pairs = self.backward(loss, startup_program, parameter_list, no_grad_set)
         return self.apply_optimize(loss, startup_program, pairs), pairs
-
-
-def _first_update(made: list[Any]) -> int:
-    """The place of the first op that updates, or of the one before it that makes its learning rate."""
-    first = next((place for place, op in enumerate(made) if "Param" in op.input_names), len(made))
-    if 0 < first < len(made) and set(made[first].input("LearningRate")) & set(made[first - 1].output_arg_names):
-        return first - 1
-    return first
-
-
-def _whole_rate(program: Any, updates: Iterable[Any]) -> str:
-    """The learning rate itself, where some parameters have a factor on it."""
-    names = [name for op in updates for name in op.input("LearningRate")]
-    kept = program.global_block().draft.vars
-    return next((name for name in names if kept[name].persistable), names[0])
 
 
 def _optimizer(name: str, kind: Callable[..., autodiff.Optimizer], fluid: str, **renamed: str) -> Any:
@@ -143,7 +148,9 @@ def _optimizer(name: str, kind: Callable[..., autodiff.Optimizer], fluid: str, *
         Optimizer.__init__(self, **{key: given[key] for key in common}, **own)
 
     doc = f"Fluid's {name}: {(kind.__doc__ or '').strip()}"
-    return type(name, (Optimizer,), {"__init__": start, "kind": staticmethod(kind), "type": name, "__doc__": doc})
+    states = {f"_{state.name.strip('_')}_acc_str": state.name for state in kind().update("").states}
+    members = {"__init__": start, "kind": staticmethod(kind), "type": name, "__doc__": doc}
+    return type(name, (Optimizer,), {**members, **states})
 
 
 _ADAM = "beta1=0.9, beta2=0.999"
@@ -217,6 +224,18 @@ class RecomputeOptimizer(Optimizer):
 
     def __init__(self, optimizer: Optimizer):
         self.inner = optimizer
+
+    def backward(self, *args: Any, **options: Any) -> Pairs:
+        """As the inner optimizer."""
+        return self.inner.backward(*args, **options)
+
+    def apply_gradients(self, params_grads: Pairs) -> list[Any]:
+        """As the inner optimizer."""
+        return self.inner.apply_gradients(params_grads)
+
+    def apply_optimize(self, loss: Variable, startup_program: Any, params_grads: Pairs) -> list[Any]:
+        """As the inner optimizer."""
+        return self.inner.apply_optimize(loss, startup_program, params_grads)
 
     def _set_checkpoints(self, checkpoints: Any) -> None:
         """Takes the values that Fluid keeps; here all are."""

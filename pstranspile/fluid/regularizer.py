@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pstranspile.autodiff import L1, L2
+from pstranspile.autodiff import L1, L2, ParamGrad
+from pstranspile.autodiff.regularizers import append_regularization
 from pstranspile.fluid.missing import names_of_fluid
 
 
@@ -42,6 +43,24 @@ class L2DecayRegularizer(WeightDecayRegularizer):
 
     def __str__(self) -> str:
         return f"L2Decay, regularization_coeff={self.coefficient:f}"
+
+
+def of_core(decay: Any) -> WeightDecayRegularizer | None:
+    """The decay under Fluid's names of one that optimizers of this package take."""
+    if isinstance(decay, L1):
+        return L1DecayRegularizer(decay.coefficient)
+    return L2DecayRegularizer(decay.coefficient) if isinstance(decay, L2) else None
+
+
+def append_regularization_ops(parameters_and_grads: Any, regularization: Any = None) -> list[tuple[Any, Any]]:
+    """Adds the parameters' own decay, or `regularization`, to their gradients; gives the pairs to use from now on."""
+    if not parameters_and_grads:
+        return []
+    block = parameters_and_grads[0][0].block
+    pairs = [ParamGrad(param.name, None if grad is None else grad.name) for param, grad in parameters_and_grads]
+    default = None if regularization is None else regularization.core()
+    made = append_regularization(block.program.live(), pairs, default)
+    return [(block.var(param), None if grad is None else block.var(grad)) for param, grad in made]
 
 
 L1Decay, L2Decay = L1DecayRegularizer, L2DecayRegularizer

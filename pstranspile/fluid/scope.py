@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from pstranspile.fluid.lod_tensor import LoDTensor, LoDTensorArray, from_core
+from pstranspile.kernels.sequences.arrays import RankTable
 from pstranspile.run.scope import Scope as CoreScope
 from pstranspile.values import LoDTensor as CoreLoDTensor
 from pstranspile.values import SelectedRows as CoreSelectedRows
@@ -114,6 +115,17 @@ class WholeNumber(int):
     """A whole number that a variable holds in place of a tensor."""
 
 
+class LoDRankTable:
+    """The sequences of a ragged tensor by length, the longest first."""
+
+    def __init__(self, table: RankTable):
+        self._table = table
+
+    def items(self) -> list[tuple[int, int]]:
+        """The number of each sequence, and its length."""
+        return list(zip(self._table.order.tolist(), self._table.lengths.tolist(), strict=True))
+
+
 class ScopeVariable:
     """A variable of a scope."""
 
@@ -132,6 +144,13 @@ class ScopeVariable:
         """The variable as an array of tensors."""
         value = from_core(self._scope.get(self._name))
         return value if isinstance(value, LoDTensorArray) else LoDTensorArray()
+
+    def get_lod_rank_table(self) -> LoDRankTable:
+        """The variable as sequences by length. Raises RuntimeError when it holds something else."""
+        value = self._scope.get(self._name)
+        if not isinstance(value, RankTable):
+            raise RuntimeError(f"{self._name} holds no rank table")
+        return LoDRankTable(value)
 
     def name(self) -> str:
         """The variable's name."""

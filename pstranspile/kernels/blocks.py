@@ -92,7 +92,7 @@ def plus(total: Value | None, more: Value) -> Value:
 def zeros_for(value: Value) -> Value | None:
     """Zeros in the place of a dense value of numbers; None for any other."""
     data = dense_part(value)
-    if data is None or data.dtype.kind not in "fc":
+    if data is None or data.dtype.kind not in "iufc":
         return None
     return LoDTensor(np.zeros_like(data), value.lod) if isinstance(value, LoDTensor) else np.zeros_like(data)
 

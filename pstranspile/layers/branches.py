@@ -33,12 +33,12 @@ def logical_xor(x: Value, y: Value) -> Value:
 
 
 @contextmanager
-def when(condition: Value, *, scalar: bool = True) -> Generator[None]:
-    """Ops made in the block go into a sub-block that runs only if `condition` (bool[1]) is true.
+def when(*conditions: Value, scalar: bool = True) -> Generator[None]:
+    """Ops made in the block go into a sub-block that runs only if the one condition (bool[1]) is true.
 
-    Without `scalar` it runs if `condition` has any elements.
+    Without `scalar` it runs if every condition has elements.
     """
-    draft = condition.draft
+    draft = conditions[0].draft
     draft.names.mint("conditional_block")
     index = draft.new_block()
     with draft.inside(index) as inner:
@@ -47,7 +47,7 @@ def when(condition: Value, *, scalar: bool = True) -> Generator[None]:
     scope = draft.fresh("_generated_var")
     draft.declare(scope.var._replace(kind=VarKind.STEP_SCOPES))
     attrs = {"sub_block": BlockRef(index), "is_scalar_condition": scalar}
-    draft.op("conditional_block", {"Cond": condition, "Input": read}, {"Out": written, "Scope": scope}, attrs)
+    draft.op("conditional_block", {"Cond": conditions, "Input": read}, {"Out": written, "Scope": scope}, attrs)
 
 
 def _through(draft: Draft, inner: BlockDraft) -> tuple[list[str], list[str]]:

@@ -22,6 +22,9 @@ Names_: TypeAlias = "Value | str | Sequence[Value | str]"
 FLUID_VERSION = 1008005
 """The version number that programs of Fluid 1.8.5 carry."""
 
+_TYPED = (VarKind.LOD_TENSOR, VarKind.LOD_TENSOR_ARRAY)
+"""Kinds of variables whose dims follow from the ops that write them; an array has those of its tensors."""
+
 
 class Draft:
     """A main and a startup program while they are being made; `module()` gives them as values.
@@ -179,7 +182,7 @@ class Draft:
         """
         made = self.make(op_type, inputs, outputs, attrs)
         (self.block.front if front else self.block.ops).append(made)
-        self._type_outputs(made)
+        self.type_outputs(made)
         return made
 
     def make(
@@ -196,21 +199,33 @@ class Draft:
         made = make_op(op_type, given, written, typed, role=self.role, role_vars=self.role_vars, origin=self.origin)
         return made if inputs is not None else made._replace(inputs=EMPTY)
 
-    def startup_op(self, op_type: str, inputs: Mapping[str, Names_] | None, output: str, **attrs: object) -> None:
-        """Puts an op in front of the startup program, which writes `output`."""
+    def startup_op(
+        self, op_type: str, inputs: Mapping[str, Names_] | None, output: str, *, front: bool = True, **attrs: object
+    ) -> None:
+        """Puts an op in `front` of the startup program, or at its end, which writes `output`."""
         with self.roles(OpRole.FORWARD):
-            self.startup.front.append(self.make(op_type, inputs, {"Out": output}, attrs))
+            made = self.make(op_type, inputs, {"Out": output}, attrs)
+            (self.startup.front if front else self.startup.ops).append(made)
 
-    def _type_outputs(self, op: Op) -> None:
+    def type_outputs(self, op: Op) -> None:
+        """Gives what an op of the current block writes the dims that follow, where none are declared."""
         for slot, types in infer_types(op, self.type_of).items():
             for name, inferred in zip(op.outputs.get(slot, ()), types, strict=False):
-                declared = self.block.vars.get(name)
-                if inferred is None or declared is None or declared.kind is not VarKind.LOD_TENSOR:
+                at = self.current if op.type != "write_to_array" else self._home(name)
+                declared = self.blocks[at].vars.get(name)
+                if inferred is None or declared is None or declared.kind not in _TYPED:
                     continue
                 if declared.tensor is None:
-                    self.declare(declared._replace(tensor=inferred))
+                    self.declare(declared._replace(tensor=inferred), at)
                 elif not declared.tensor.shape:
-                    self.declare(declared._replace(tensor=inferred._replace(dtype=declared.tensor.dtype)))
+                    self.declare(declared._replace(tensor=inferred._replace(dtype=declared.tensor.dtype)), at)
+
+    def _home(self, name: str) -> int:
+        """The block that declares what a name means in the current one; the current one if none does."""
+        at = self.current
+        while at >= 0 and name not in self.blocks[at].vars:
+            at = self.blocks[at].parent
+        return self.current if at < 0 else at
 
 
 def names_of(held: Names_) -> tuple[str, ...]:
@@ -361,14 +376,10 @@ def _binary(op_type: str, x: Value | Number, y: Value | Number, dtype: DType | N
     left = x if isinstance(x, Value) else _filled(known, x, left=True)
     right = y if isinstance(y, Value) else _filled(known, y, left=False)
     if left.dtype is not right.dtype:
-        right = _cast(right, left.dtype)
+        cast = known.draft.fresh("tmp", left.dtype)
+        known.draft.op("cast", {"X": right}, {"Out": cast}, {"in_dtype": right.dtype, "out_dtype": left.dtype})
+        right = cast
     draft = known.draft
     out = draft.fresh("tmp", dtype or left.dtype)
     draft.op(op_type, {"X": left, "Y": right}, {"Out": out}, {"axis": 0 if right.shape[:1] == (-1,) else -1})
-    return out
-
-
-def _cast(x: Value, dtype: DType) -> Value:
-    out = x.draft.fresh("tmp", dtype)
-    x.draft.op("cast", {"X": x}, {"Out": out}, {"in_dtype": x.dtype, "out_dtype": dtype})
     return out

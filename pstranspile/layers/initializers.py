@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pstranspile.ir.model import Var
+from pstranspile.ir.model import TensorType, Var
 from pstranspile.ir.types import DType
 from pstranspile.layers.draft import Draft
 
@@ -38,16 +38,47 @@ def fans(shape: tuple[int, ...]) -> tuple[int, int]:
     return shape[1] * field, shape[0] * field
 
 
-def _uniform(
-    draft: Draft, var: Var, low: float, high: float, seed: int, diagonal: Mapping[str, float] | None = None
+def _start(
+    draft: Draft,
+    var: Var,
+    op_type: str,
+    inputs: Mapping[str, str] | None,
+    key: str,
+    attrs: Mapping[str, object],
+    *,
+    front: bool = True,
 ) -> None:
-    attrs = {"shape": var.shape, "dtype": var.dtype, "min": low, "max": high, "seed": seed or draft.seed}
-    draft.startup_op("uniform_random", {}, var.name, **attrs, **(diagonal or {}))
+    """The op that fills `var`, in front of the startup program or at its end.
+
+    Elements of half precision are made as f32 in a variable that is named after `key`, and cast at the end.
+    """
+    half = var.dtype is DType.FP16
+    filled = var
+    if half:
+        filled = Var(draft.names.mint(f"{key}.{var.name}.tmp"), tensor=TensorType(DType.FP32, var.shape))
+        draft.startup.vars[filled.name] = filled
+    made = {"shape": var.shape, "dtype": filled.dtype, **attrs}
+    draft.startup_op(op_type, inputs, filled.name, front=front, **made)
+    if half:
+        kinds = {"in_dtype": DType.FP32, "out_dtype": DType.FP16}
+        draft.startup_op("cast", {"X": filled.name}, var.name, front=False, **kinds)
 
 
-def _normal(draft: Draft, var: Var, mean: float, std: float, seed: int) -> None:
-    attrs = {"shape": var.shape, "dtype": var.dtype, "mean": mean, "std": std, "seed": seed or draft.seed}
-    draft.startup_op("gaussian_random", None, var.name, **attrs)
+def _uniform(
+    draft: Draft,
+    var: Var,
+    low: float,
+    high: float,
+    seed: int,
+    diagonal: Mapping[str, float] | None = None,
+    key: str = "uniform_random",
+) -> None:
+    attrs = {"min": low, "max": high, "seed": seed or draft.seed, **(diagonal or {})}
+    _start(draft, var, "uniform_random", {}, key, attrs)
+
+
+def _normal(draft: Draft, var: Var, mean: float, std: float, seed: int, key: str = "gaussian_random") -> None:
+    _start(draft, var, "gaussian_random", None, key, {"mean": mean, "std": std, "seed": seed or draft.seed})
 
 
 @dataclass(frozen=True)
@@ -59,8 +90,8 @@ class Constant:
 
     def emit(self, draft: Draft, var: Var) -> None:
         """One `fill_constant`."""
-        attrs = {"shape": var.shape, "dtype": var.dtype, "value": self.value, "force_cpu": self.force_cpu}
-        draft.startup_op("fill_constant", None, var.name, **attrs)
+        attrs = {"value": self.value, "force_cpu": self.force_cpu}
+        _start(draft, var, "fill_constant", None, "constant_init", attrs)
 
 
 @dataclass(frozen=True)
@@ -107,7 +138,7 @@ class TruncatedNormal:
     def emit(self, draft: Draft, var: Var) -> None:
         """One `truncated_gaussian_random`."""
         attrs = {"mean": self.mean, "std": self.std, "seed": self.seed or draft.seed}
-        draft.startup_op("truncated_gaussian_random", None, var.name, shape=var.shape, dtype=var.dtype, **attrs)
+        _start(draft, var, "truncated_gaussian_random", None, "truncated_gaussian_random", attrs)
 
 
 @dataclass(frozen=True)
@@ -127,9 +158,9 @@ class Xavier:
         )
         if self.uniform:
             limit = math.sqrt(6.0 / total)
-            _uniform(draft, var, -limit, limit, self.seed)
+            _uniform(draft, var, -limit, limit, self.seed, key="xavier_init")
         else:
-            _normal(draft, var, 0.0, math.sqrt(2.0 / total), self.seed)
+            _normal(draft, var, 0.0, math.sqrt(2.0 / total), self.seed, "xavier_init")
 
 
 @dataclass(frozen=True)
@@ -145,25 +176,34 @@ class MSRA:
         fan = float(fans(var.shape)[0] if self.fan_in is None else self.fan_in)
         if self.uniform:
             limit = math.sqrt(6.0 / fan)
-            _uniform(draft, var, -limit, limit, self.seed)
+            _uniform(draft, var, -limit, limit, self.seed, key="masra_init")  # Fluid's spelling
         else:
-            _normal(draft, var, 0.0, math.sqrt(2.0 / fan), self.seed)
+            _normal(draft, var, 0.0, math.sqrt(2.0 / fan), self.seed, "masra_init")
 
 
 @dataclass(frozen=True, eq=False)
 class Array:
-    """The elements of a numpy array (f32 or i32), written into the program."""
+    """The elements of a numpy array (f32 or i32; f32 also for variables of half precision), written into the program.
+
+    `key` names the f32 variable of the latter; `front` says whether the op stands in front of the others.
+    """
 
     values: NDArray[Any]
+    key: str = "numpy_array_init"
+    front: bool = True
 
     def emit(self, draft: Draft, var: Var) -> None:
         """One `assign_value`. Raises ValueError for other element types and for other dims than the variable's."""
-        kinds = {DType.FP32: ("fp32_values", float), DType.INT32: ("int32_values", int)}
+        kinds = {
+            DType.FP32: ("fp32_values", float),
+            DType.FP16: ("fp32_values", float),
+            DType.INT32: ("int32_values", int),
+        }
         if var.dtype not in kinds:
-            raise ValueError(f"%{var.name}: an array initialises f32 and i32 variables only")
+            raise ValueError(f"%{var.name}: an array initialises f32, f16 and i32 variables only")
         if self.values.shape != var.shape:
             raise ValueError(f"%{var.name} has the dims {list(var.shape)}, the array {list(self.values.shape)}")
         slot, convert = kinds[var.dtype]
         flat: list[Any] = self.values.ravel().tolist()
         held = [convert(value) for value in flat]
-        draft.startup_op("assign_value", None, var.name, shape=var.shape, dtype=var.dtype, **{slot: held})
+        _start(draft, var, "assign_value", None, self.key, {slot: held}, front=self.front)

@@ -185,6 +185,7 @@ class Block:
         if not shape or dtype is None or any(int(dim) < 0 for dim in shape):
             raise ValueError(f"a parameter has known dims and an element type, not {shape!r} and {dtype!r}")
         name = name or unique_name.generate("_generated_var")
+        tensor = TensorType(dtype_of(dtype), tuple(int(dim) for dim in shape), others.get("lod_level") or 0)
         decay = others.get("regularizer")
         info = ParameterInfo(
             others.get("trainable", True),
@@ -192,14 +193,16 @@ class Block:
             others.get("is_distributed", False),
             None if decay is None else str(decay.core()),
         )
-        tensor = TensorType(dtype_of(dtype), tuple(int(dim) for dim in shape))
         program = self.program
         program.drafts[0].vars[name] = Var(name, tensor=tensor, persistable=True, parameter=info)
+        program.regularizers.pop(name, None)
         if decay is not None:
-            program.regularizers[name], program.regularizer_objects[name] = decay.core(), decay
+            program.regularizers[name] = decay.core()
+        if others.get("stop_gradient"):
+            program.stopped.add(name)
         result = program.global_block().view(name)
         assert isinstance(result, Parameter)
-        if initializer is not None and not any(name in op.output_arg_names for op in self.ops):
+        if initializer is not None and not any(name in op.output_names for op in self.draft.all_ops()):
             initializer(result, self)
         return result
 

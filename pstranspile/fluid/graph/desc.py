@@ -108,6 +108,13 @@ class OpDesc:
         """The op type."""
         return self._op.type
 
+    def infer_shape(self, _block: Any) -> None:
+        """Gives what the op writes the dims that follow, where none are declared. Raises ShapeError."""
+        block = self._op.block
+        live = block.program.live()
+        with live.inside(block.idx):
+            live.type_outputs(self._op.frozen)
+
     def input(self, name: str) -> list[str]:
         """The variables of an input slot."""
         return self._op.input(name)

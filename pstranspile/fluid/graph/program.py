@@ -31,7 +31,6 @@ class Program(PartInCluster):
         """Variables that get no gradient."""
         self.clips: dict[str, object] = {}
         self.regularizers: dict[str, object] = {}
-        self.regularizer_objects: dict[str, object] = {}
         self.readers: list[Any] = []
         """Readers that give what runs of the program are fed."""
         self._seed = 0
@@ -210,7 +209,6 @@ class Program(PartInCluster):
         self.stopped |= other.stopped
         self.readers = list(other.readers)
         self.regularizers, self.clips = dict(other.regularizers), dict(other.clips)
-        self.regularizer_objects = dict(other.regularizer_objects)
         self._copy_data_info_from(other)
 
     def _copy_data_info_from(self, other: Program, pruned_origin_block_id_map: Any = None) -> None:

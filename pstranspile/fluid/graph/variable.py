@@ -304,7 +304,18 @@ class Parameter(Variable):
     @property
     def regularizer(self) -> Any:
         """The weight decay of the parameter, None for the optimizer's."""
-        return self.block.program.regularizer_objects.get(self.name)
+        from pstranspile.autodiff.regularizers import regularizer_of
+        from pstranspile.fluid.regularizer import of_core
+
+        return of_core(regularizer_of(self.block.program.live(), self.name))
+
+    @regularizer.setter
+    def regularizer(self, decay: Any) -> None:
+        kept = self.block.program.regularizers
+        kept.pop(self.name, None)
+        if decay is not None:
+            kept[self.name] = decay.core()
+        self._change(regularizer=None if decay is None else str(decay.core()))
 
 
 def kind_of(given: Any) -> VarKind:

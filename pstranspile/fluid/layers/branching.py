@@ -6,11 +6,14 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from pstranspile.fluid.graph.plain import several
+from pstranspile.fluid.graph.live import LiveDraft
 from pstranspile.fluid.graph.variable import Variable
+from pstranspile.fluid.graph.vartype import numpy_name
+from pstranspile.fluid.layers.accepted import check_kind, check_variable, checked_all
 from pstranspile.fluid.layers.adapt import live, to_core, wrap
 from pstranspile.fluid.layers.compare import equal
-from pstranspile.fluid.layers.tensor import fill_constant
+from pstranspile.fluid.layers.nest import assert_same_structure, map_structure
+from pstranspile.fluid.layers.tensor import cast, fill_constant
 from pstranspile.ir.model import TensorType, Var
 from pstranspile.ir.types import DType
 from pstranspile.layers import basic, branches
@@ -19,73 +22,87 @@ from pstranspile.layers.draft import Value
 Branch = Callable[[], Any]
 
 
-def _flat(made: Any) -> list[Any]:
-    if made is None:
-        return []
-    if several(made):
-        return [item for part in made for item in _flat(part)]  # pyright: ignore[reportUnknownVariableType]
-    return [made]
+def _copied(made: Any, draft: LiveDraft, outside: int) -> Any:
+    """Copies, in the block of index `outside`, of what a branch gives."""
+
+    def copy(item: Any) -> Any:
+        value = to_core(item) if isinstance(item, Variable) else to_core(fill_constant([1], "float32", item))
+        name = draft.names.mint("_generated_var")
+        draft.declare(value.var._replace(name=name, persistable=False, parameter=None), outside)
+        draft.op("assign", {"X": value}, {"Out": name})
+        return Value(draft, name)
+
+    return None if made is None else map_structure(copy, made)
 
 
-def _packed(like: Any, items: Any) -> Any:
-    if several(like):
-        parts = [_packed(part, items) for part in like]
-        return tuple(parts) if isinstance(like, tuple) else parts
-    return None if like is None else next(items)
-
-
-def _branch(condition: Value, function: Branch | None) -> tuple[Any, list[Value]]:
-    """Runs a branch's function in a conditional block; gives what it made, and copies of it outside the block."""
-    draft = condition.draft
+def _branch(condition: Value, function: Branch | None) -> Any:
+    """Runs a branch's function in a conditional block; gives copies of what it made outside the block."""
+    if function is None:
+        return None
+    draft = live()
     outside = draft.current
-    copies: list[Value] = []
-    made: Any = None
     with branches.when(condition):
-        made = function() if function is not None else None
-        for item in _flat(made):
-            value = to_core(item) if isinstance(item, Variable) else to_core(fill_constant([1], "float32", item))
-            name = draft.names.mint("_generated_var")
-            draft.declare(value.var._replace(name=name, persistable=False, parameter=None), outside)
-            draft.op("assign", {"X": value}, {"Out": name})
-            copies.append(Value(draft, name))
-    return made, copies
+        return _copied(function(), draft, outside)
+
+
+def _check_function(layer: str, name: str, function: Any, *, optional: bool = True) -> None:
+    if not callable(function) and not (optional and function is None):
+        raise TypeError(f"{layer}: {name} must be a function without parameters, not {type(function).__name__}")
 
 
 def cond(pred: Any, true_fn: Branch | None = None, false_fn: Branch | None = None, name: str | None = None) -> Any:
     """What `true_fn()` gives where `pred` (bool [1]) holds, and `false_fn()` where it does not.
 
-    Raises ValueError when the functions give different numbers of variables.
+    Raises ValueError when the functions give variables that are nested otherwise.
     """
+    if name is not None and not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"cond: name must be a str, not {type(name).__name__}")
     condition = to_core(pred)
-    otherwise = branches.logical_not(condition)
-    made, yes = _branch(condition, true_fn)
-    other, no = _branch(otherwise, false_fn)
-    if len(yes) != len(no):
-        raise ValueError(f"true_fn gives {len(yes)} variables and false_fn {len(no)}: cond needs as many of both")
-    if not yes:
+    _check_function("cond", "true_fn", true_fn)
+    made = _branch(condition, true_fn)
+    _check_function("cond", "false_fn", false_fn)
+    other = _branch(branches.logical_not(condition), false_fn) if false_fn is not None else None
+    if made is None and other is None:
         return None
+    problem = "Incompatible return values of true_fn and false_fn in cond"
+    if made is None or other is None:
+        raise ValueError(f"{problem}: {'true_fn' if made is None else 'false_fn'} gives nothing, the other something")
+    try:
+        assert_same_structure(made, other, check_types=False)
+    except ValueError as difference:
+        raise ValueError(f"{problem}: {difference}") from None
     mask = basic.cast(condition, DType.INT32)
-    merged: list[Any] = []
-    for first, second in zip(yes, no, strict=True):
-        if first.shape != second.shape and len(first.shape) != len(second.shape):
-            raise ValueError(f"true_fn gives dims {list(first.shape)} where false_fn gives {list(second.shape)}")
-        out = basic.layer("select_input", {"X": [second, first], "Mask": mask}, first.dtype)
-        merged.append(wrap(out.declared(first.shape)))
-    del other
-    return _packed(made, iter(merged))
+
+    def selected(no: Value, yes: Value) -> Any:
+        draft = live()
+        draft.names.mint("select_input")
+        out = draft.declare(no.var._replace(name=draft.names.mint("_generated_var"), persistable=False))
+        draft.op("select_input", {"X": [no, yes], "Mask": mask}, {"Out": out})
+        return wrap(out)
+
+    return map_structure(selected, other, made)
 
 
 def case(pred_fn_pairs: Sequence[Any], default: Branch | None = None, name: str | None = None) -> Any:
     """What the function beside the first condition that holds gives; `default`, or the last function, if none does."""
+    check_kind("case", "pred_fn_pairs", pred_fn_pairs, ("list", "tuple"))
     pairs = list(pred_fn_pairs)
     if not pairs:
         raise ValueError("case needs at least one pair of a condition and a function")
-    if default is None:
-        default = pairs.pop()[1]
-    chosen: Branch = default or pairs[-1][1]
+    for pair in pairs:
+        _check_pair("case", "pred_fn_pairs", pair)
+        check_kind("case", "a condition", pair[0], ("Variable",))
+    _check_function("case", "default", default)
+    chosen: Branch = pairs.pop()[1] if default is None else default
     for condition, function in reversed(pairs):
         chosen = _either(condition, function, chosen)
     return chosen()
+
+
+def _check_pair(layer: str, name: str, pair: Any) -> None:
+    if not isinstance(pair, tuple) or len(pair) != 2:  # pyright: ignore[reportUnknownArgumentType]
+        raise TypeError(f"{layer}: {name} must hold pairs (tuples of two), not {pair!r}")
+    _check_function(layer, f"the second of each of {name}", pair[1], optional=False)
 
 
 def _either(condition: Any, function: Branch, otherwise: Branch | None) -> Branch:
@@ -94,25 +111,61 @@ def _either(condition: Any, function: Branch, otherwise: Branch | None) -> Branc
 
 def switch_case(branch_index: Any, branch_fns: Any, default: Branch | None = None, name: str | None = None) -> Any:
     """What the function of this number gives; `default`, or the one with the largest number, for all other numbers."""
-    items: Any = branch_fns if several(branch_fns) else branch_fns.items()
-    pairs_of: list[Any] = [item if several(item) else (number, item) for number, item in enumerate(items)]
-    numbered: list[tuple[int, Branch]] = sorted(pairs_of, key=_number_of)
+    check_variable("switch_case", "branch_index", branch_index, ("uint8", "int32", "int64"))
+    if numpy_name(branch_index.dtype) != "int64":
+        branch_index = cast(branch_index, "int64")
+    numbered = _numbered(branch_fns)
+    _check_function("switch_case", "default", default)
     if default is None:
-        default = numbered[-1][1]
-    pairs = [
-        (equal(branch_index, fill_constant([1], branch_index.dtype, number)), function) for number, function in numbered
-    ]
-    return case(pairs, default)
+        *numbered, (_, chosen) = sorted(numbered, key=_number_of)
+    else:
+        chosen = default
+    pairs = [(equal(branch_index, fill_constant([1], "int64", number)), function) for number, function in numbered]
+    for condition, function in pairs:
+        chosen = _either(condition, function, chosen)
+    return chosen()
+
+
+def _numbered(branch_fns: Any) -> list[tuple[int, Branch]]:
+    """The functions of a `switch_case` with their numbers. Raises TypeError for what is no pair of both."""
+    if not isinstance(branch_fns, list | tuple | dict):
+        raise TypeError(f"switch_case: branch_fns must be a list, tuple or dict, not {type(branch_fns).__name__}")
+    items: list[Any] = list(branch_fns.items() if isinstance(branch_fns, dict) else branch_fns)  # pyright: ignore
+    if all(map(callable, items)):
+        items = list(enumerate(items))
+    for pair in items:
+        _check_pair("switch_case", "branch_fns", pair)
+        if not isinstance(pair[0], int):
+            raise TypeError(f"switch_case: a function has the number {pair[0]!r}, which is no int")
+    numbers = [number for number, _ in items]
+    for number in numbers:
+        if numbers.count(number) > 1:
+            raise ValueError(f"switch_case: the number {number} has more than one function")
+    return items
 
 
 def _number_of(pair: Any) -> int:
     return pair[0]
 
 
+class ConditionalBlock:
+    """Ops made in its `block` run only if the inputs have elements; with `is_scalar_condition`, if the input holds."""
+
+    def __init__(self, inputs: Sequence[Any], is_scalar_condition: bool = False, name: str | None = None):
+        for value in inputs:
+            check_kind("ConditionalBlock", "each of inputs", value, ("Variable",))
+        self._inputs, self._scalar = to_core(list(inputs)), is_scalar_condition
+
+    def block(self) -> Any:
+        """The ops that run or don't."""
+        return branches.when(*self._inputs, scalar=self._scalar)
+
+
 class IfElse:
     """Branches for the rows of a batch: rows whose condition (bool [n, 1]) holds go one way, the others another."""
 
     def __init__(self, cond: Any, name: str | None = None):
+        check_kind("IfElse", "cond", cond, ("Variable",))
         self._draft = live()
         self._layer = name or self._draft.names.mint("ifelse")
         self._condition = to_core(cond)
@@ -178,3 +231,6 @@ class IfElse:
             out = basic.layer("merge_lod_tensor", inputs, first.dtype, {"level": 0})
             merged.append(wrap(out.declared(first.shape)))
         return merged
+
+
+checked_all(globals())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from pstranspile.fluid.layers.accepted import checked_all
 from pstranspile.fluid.layers.adapt import to_core, wrap
 from pstranspile.ir.types import DType
 from pstranspile.layers import basic
@@ -27,3 +28,4 @@ greater_than = _compared("greater_than")
 greater_equal = _compared("greater_equal")
 equal = _compared("equal")
 not_equal = _compared("not_equal")
+checked_all(globals())

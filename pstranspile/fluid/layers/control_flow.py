@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from math import prod
 from typing import Any
 
 from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.graph.vartype import dtype_of
-from pstranspile.fluid.layers.adapt import adapt, live, one_op, renamed_all, to_core, wrap
+from pstranspile.fluid.layers import nest
+from pstranspile.fluid.layers.accepted import check_variable, checked_all
+from pstranspile.fluid.layers.adapt import adapt, live, renamed_all, to_core, wrap
+from pstranspile.fluid.layers.branching import ConditionalBlock as ConditionalBlock
 from pstranspile.fluid.layers.branching import IfElse as IfElse
 from pstranspile.fluid.layers.branching import case as case
 from pstranspile.fluid.layers.branching import cond as cond
@@ -21,6 +25,14 @@ from pstranspile.fluid.layers.compare import less_equal as less_equal
 from pstranspile.fluid.layers.compare import less_than as less_than
 from pstranspile.fluid.layers.compare import not_equal as not_equal
 from pstranspile.fluid.layers.dynamic_rnn import DynamicRNN as DynamicRNN
+from pstranspile.fluid.layers.ranks import array_to_lod_tensor as array_to_lod_tensor
+from pstranspile.fluid.layers.ranks import lod_rank_table as lod_rank_table
+from pstranspile.fluid.layers.ranks import lod_tensor_to_array as lod_tensor_to_array
+from pstranspile.fluid.layers.ranks import max_sequence_len as max_sequence_len
+from pstranspile.fluid.layers.ranks import merge_lod_tensor as merge_lod_tensor
+from pstranspile.fluid.layers.ranks import reorder_lod_tensor_by_rank as reorder_lod_tensor_by_rank
+from pstranspile.fluid.layers.ranks import shrink_memory as shrink_memory
+from pstranspile.fluid.layers.ranks import split_lod_tensor as split_lod_tensor
 from pstranspile.fluid.layers.tensor import assign
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.ir.model import TensorType, Var
@@ -30,7 +42,6 @@ from pstranspile.layers.draft import Value
 
 array_write = adapt(loops.array_write, "x, i, array=None", index="i")
 array_read = adapt(loops.array_read, "array, i", index="i")
-reorder_lod_tensor_by_rank = one_op("reorder_lod_tensor_by_rank", "x, rank_table", "X=x RankTable=rank_table")
 
 
 def increment(x: Any, value: float = 1.0, in_place: bool = True) -> Any:
@@ -56,15 +67,6 @@ def is_empty(x: Any, cond: Any = None) -> Any:
     """Whether x has no elements, bool [1]; into `cond` if given."""
     out = DType.BOOL if cond is None else to_core(cond)
     return wrap(basic.layer_outputs("is_empty", {"X": to_core(x)}, {"Out": out})[0])
-
-
-def lod_rank_table(x: Any, level: int = 0) -> Any:
-    """The sequences of x by length."""
-    draft = live()
-    draft.names.mint("lod_rank_table")
-    table = draft.declare(Var(draft.names.mint("lod_rank_table"), VarKind.LOD_RANK_TABLE))
-    draft.op("lod_rank_table", {"X": to_core(x)}, {"Out": table}, {"level": level})
-    return wrap(table)
 
 
 def Print(
@@ -97,13 +99,18 @@ class While:
     """A loop: ops made in its `block` are repeated as long as `cond` (bool [1], which they must change) is true."""
 
     def __init__(self, cond: Variable, is_test: bool = False, name: str | None = None):
-        if to_core(cond).dtype is not DType.BOOL:
-            raise TypeError(f"the condition of a While is a bool, {cond.name} holds {cond.dtype!r}")
+        _check_condition("While", "cond", cond)
         self._condition = to_core(cond)
 
     def block(self) -> Any:
         """The ops that are repeated."""
         return loops.while_(self._condition)
+
+
+def _check_condition(layer: str, parameter: str, condition: Any) -> None:
+    check_variable(layer, parameter, condition, ("bool",))
+    if prod(condition.shape) != 1:
+        raise TypeError(f"{layer}: {parameter} must have one element, not the dims {list(condition.shape)}")
 
 
 def while_loop(
@@ -114,15 +121,24 @@ def while_loop(
     name: str | None = None,
 ) -> Any:
     """Repeats `body(*loop_vars)` as long as `cond(*loop_vars)` holds; gives the variables."""
+    for parameter, function in (("cond", cond), ("body", body)):
+        if not callable(function):
+            raise TypeError(f"while_loop: {parameter} must be a function, not {type(function).__name__}")
+    if several(loop_vars) and not loop_vars:
+        raise ValueError("while_loop: loop_vars must hold something")
     holds = cond(*loop_vars)
+    _check_condition("while_loop", "what cond gives", holds)
     with While(holds, is_test, name).block():
-        made = body(*loop_vars)
+        made = body(*nest.copied(list(loop_vars)))  # a body may change lists and dicts
         made = list(made) if several(made) else [made]
-        if len(made) != len(loop_vars):
-            raise ValueError(f"the body gives {len(made)} variables for {len(loop_vars)} loop_vars")
+        try:
+            nest.assert_same_structure(made, list(loop_vars), check_types=False)
+        except ValueError as difference:
+            raise ValueError(f"while_loop: the body must give what it takes, but {difference}") from None
         again = cond(*made)
-        for value, target in zip(made, loop_vars, strict=True):
-            assign(value, target)
+        for value, target in zip(nest.flatten(made), nest.flatten(list(loop_vars)), strict=True):
+            if not isinstance(target, Variable) or target.var.kind is not VarKind.LOD_TENSOR_ARRAY:
+                assign(value, target)
         assign(again, holds)
     return list(loop_vars)
 
@@ -141,6 +157,7 @@ class Switch:
 
     def case(self, condition: Any) -> Any:
         """Ops made in the block run if the condition holds and none before it did."""
+        check_variable("Switch.case", "condition", condition, ("bool",))
         return self._core.case(to_core(condition))
 
     def default(self) -> Any:
@@ -216,3 +233,4 @@ class StaticRNN:
 
 __getattr__ = names_of_fluid(__name__, globals())
 renamed_all({name: value for name, value in globals().items() if getattr(value, "__signature__", None) is not None})
+checked_all(globals())

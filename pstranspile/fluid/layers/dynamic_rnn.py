@@ -7,7 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from pstranspile.fluid.graph.vartype import dtype_of
+from pstranspile.fluid.layers.accepted import check_kind
 from pstranspile.fluid.layers.adapt import live, to_core, wrap
+from pstranspile.fluid.layers.ranks import array_to_lod_tensor
 from pstranspile.ir.model import TensorType, Var
 from pstranspile.ir.types import DType, VarKind
 from pstranspile.layers import basic, loops
@@ -73,10 +75,9 @@ class DynamicRNN:
         self._open = False
         for array in self._arrays:
             tensor = array.tensor
-            out = draft.temporary(draft.names.mint("array_to_lod_tensor"), tensor.dtype)
-            draft.op("array_to_lod_tensor", {"X": array, "RankTable": self._known(self._table)}, {"Out": out})
-            draft.declare(out.var._replace(tensor=TensorType(tensor.dtype, (-1, *tensor.shape[1:]), 1)))
-            self._outputs.append(out)
+            out = array_to_lod_tensor(wrap(array), wrap(self._known(self._table)))
+            out.redeclare(shape=(-1, *tensor.shape[1:]))
+            self._outputs.append(to_core(out))
 
     def _compare(self, step: Value) -> None:
         inputs = {"X": step, "Y": self._known(self._length)}
@@ -87,9 +88,15 @@ class DynamicRNN:
             raise ValueError("a DynamicRNN needs a step_input before memories and static inputs")
         return value
 
+    @property
+    def step_idx(self) -> Any:
+        """The number of the step, int64 [1]."""
+        return wrap(self._known(self._step))
+
     def step_input(self, x: Any, level: int = 0) -> Any:
         """The rows of x for this step, of all sequences that still have one."""
         self._require("step_input")
+        check_kind("DynamicRNN.step_input", "x", x, ("Variable",))
         draft, value, step = self._draft, to_core(x), self._known(self._step)
         with draft.inside(self._outside):
             if self._table is None:
@@ -99,7 +106,11 @@ class DynamicRNN:
                 draft.op("max_sequence_len", {"RankTable": self._table}, {"Out": self._length})
                 self._compare(step)
             array = self._declared(
-                "dynamic_rnn_input_array", VarKind.LOD_TENSOR_ARRAY, value.dtype, value.shape, value.lod_level
+                "dynamic_rnn_input_array",
+                VarKind.LOD_TENSOR_ARRAY,
+                value.dtype,
+                value.shape,
+                max(value.lod_level - 1, 0),
             )
             draft.op("lod_tensor_to_array", {"X": value, "RankTable": self._table}, {"Out": array})
         self._first_input = self._first_input or array
@@ -108,6 +119,7 @@ class DynamicRNN:
     def static_input(self, x: Any) -> Any:
         """x as it is in every step, its sequences in the order of the steps'."""
         self._require("static_input")
+        check_kind("DynamicRNN.static_input", "x", x, ("Variable",))
         table, value = self._known(self._table), to_core(x)
         with self._draft.inside(self._outside):
             ordered = self._declared(
@@ -119,7 +131,8 @@ class DynamicRNN:
     def _shrunk(self, value: Value) -> Value:
         inputs = {"X": value, "I": self._known(self._step), "RankTable": self._known(self._table)}
         made = basic.layer("shrink_rnn_memory", inputs, value.dtype, key="shrink_memory")
-        return made.declared(value.shape)
+        draft, tensor = self._draft, made.tensor
+        return draft.declare(made.var._replace(tensor=tensor._replace(shape=value.shape, lod_level=value.lod_level)))
 
     def memory(
         self,
@@ -131,6 +144,8 @@ class DynamicRNN:
     ) -> Any:
         """What the step before has handed on: in the first one `init`, or `value` in rows of dims `shape`."""
         self._require("memory")
+        check_kind("DynamicRNN.memory", "init", init, ("Variable", "NoneType"))
+        check_kind("DynamicRNN.memory", "shape", shape, ("list", "tuple", "NoneType"))
         step = self._known(self._step)
         with self._draft.inside(self._outside):
             start = self._filled(shape, value, dtype_of(dtype)) if init is None else to_core(init)
@@ -167,6 +182,8 @@ class DynamicRNN:
     def update_memory(self, ex_mem: Any, new_mem: Any) -> None:
         """Hands `new_mem` on to the next step. Raises ValueError for what is no memory."""
         self._require("update_memory")
+        check_kind("DynamicRNN.update_memory", "ex_mem", ex_mem, ("Variable",))
+        check_kind("DynamicRNN.update_memory", "new_mem", new_mem, ("Variable",))
         array = self._memories.get(to_core(ex_mem).name)
         if array is None:
             raise ValueError(f"{ex_mem.name} is no memory of this DynamicRNN")
@@ -176,11 +193,12 @@ class DynamicRNN:
         """Makes values of this step part of what the network gives."""
         self._require("output")
         for output in outputs:
+            check_kind("DynamicRNN.output", "each of outputs", output, ("Variable",))
             value = to_core(output)
-            dtype, shape = value.dtype, value.shape
+            dtype, shape, level = value.dtype, value.shape, value.lod_level
             with self._draft.inside(self._outside):
                 key = f"{self._layer}_output_array_{value.name}"
-                array = self._declared(key, VarKind.LOD_TENSOR_ARRAY, dtype, shape)
+                array = self._declared(key, VarKind.LOD_TENSOR_ARRAY, dtype, shape, level)
             loops.array_write(value, self._known(self._step), array)
             self._arrays.append(array)
 

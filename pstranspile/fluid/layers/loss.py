@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pstranspile.fluid.layers.accepted import checked_all
 from pstranspile.fluid.layers.adapt import adapt, renamed_all, to_core, wrap
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.layers import labelling, loss
@@ -72,3 +73,4 @@ def softmax_with_cross_entropy(
 
 __getattr__ = names_of_fluid(__name__, globals())
 renamed_all({name: value for name, value in globals().items() if getattr(value, "__signature__", None) is not None})
+checked_all(globals())

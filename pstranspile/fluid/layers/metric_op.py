@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pstranspile.fluid.graph.vartype import dtype_of
+from pstranspile.fluid.layers.accepted import checked_all
 from pstranspile.fluid.layers.adapt import to_core, wrap
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.layers import basic, metric
@@ -41,3 +42,4 @@ def auc(
 
 
 __getattr__ = names_of_fluid(__name__, globals())
+checked_all(globals())

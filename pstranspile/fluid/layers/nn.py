@@ -8,6 +8,7 @@ from pstranspile import layers as L
 from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.vartype import dtype_of
 from pstranspile.fluid.layers import single
+from pstranspile.fluid.layers.accepted import checked_all
 from pstranspile.fluid.layers.adapt import adapt, live, named, renamed_all, to_core, wrap
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.layers import basic, indexing, loss, metric, norms, random, resize, sequence, tensor
@@ -274,3 +275,4 @@ def spectral_norm(weight: Any, dim: int = 0, power_iters: int = 1, eps: float = 
 globals().update({name: layer for name, layer in vars(single).items() if hasattr(layer, "__signature__")})
 __getattr__ = names_of_fluid(__name__, globals())
 renamed_all({name: value for name, value in globals().items() if getattr(value, "__signature__", None) is not None})
+checked_all(globals())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pstranspile import layers as L
+from pstranspile.fluid.layers.accepted import checked_all
 from pstranspile.fluid.layers.adapt import adapt, one_op, renamed_all
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.layers import activations, basic, indexing
@@ -42,3 +43,4 @@ for _name in ("acos", "asin"):
 
 __getattr__ = names_of_fluid(__name__, globals())
 renamed_all({name: value for name, value in globals().items() if getattr(value, "__signature__", None) is not None})
+checked_all(globals())

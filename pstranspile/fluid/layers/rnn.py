@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pstranspile.fluid.graph.vartype import dtype_of
+from pstranspile.fluid.layers.accepted import checked_all
 from pstranspile.fluid.layers.adapt import adapt, named, renamed_all, to_core, wrap
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.layers import basic, recurrent
@@ -87,3 +88,4 @@ def beam_search_decode(ids: Any, scores: Any, beam_size: int, end_id: int, name:
 
 __getattr__ = names_of_fluid(__name__, globals())
 renamed_all({name: value for name, value in globals().items() if getattr(value, "__signature__", None) is not None})
+checked_all(globals())

@@ -10,6 +10,7 @@ from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.graph.vartype import dtype_of
 from pstranspile.fluid.initializer import Initializer
+from pstranspile.fluid.layers.accepted import checked_all
 from pstranspile.fluid.layers.adapt import adapt, live, one_op, renamed_all, to_core, wrap
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.param_attr import ParamAttr, attr_of
@@ -219,3 +220,4 @@ def eye(num_rows: int, num_columns: int | None = None, batch_shape: Any = None, 
 
 __getattr__ = names_of_fluid(__name__, globals())
 renamed_all({name: value for name, value in globals().items() if getattr(value, "__signature__", None) is not None})
+checked_all(globals())

@@ -112,8 +112,7 @@ def taken(value: Any, var: Any) -> Any:
     """A fed value as runs take it: lists become arrays of the declared element type, a number one with one element."""
     value = to_core(value)
     if isinstance(value, CoreLoDTensor):
-        plain = var is not None and var.tensor is not None and not var.tensor.lod_level
-        return value.data if plain else value
+        return value if value.lod else value.data
     kind = numpy_name(var.dtype) if var is not None and var.dtype is not None else None
     if isinstance(value, int | float | np.generic):
         return np.array([value], kind)

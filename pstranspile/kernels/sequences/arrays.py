@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -130,28 +131,58 @@ def _step_rows(table: RankTable, step: int) -> Array:
     return np.asarray(table.lod[-1])[running] + step
 
 
+def _taken(items: Array, below: Sequence[Sequence[int]]) -> tuple[Array, list[list[int]]]:
+    """The rows of some items in order, and their LoD: an item is a row, or a sequence of the first level `below`."""
+    levels: list[list[int]] = []
+    for level in below:
+        offsets = np.asarray(level)
+        starts, lengths = offsets[items], offsets[items + 1] - offsets[items]
+        ends = np.cumsum(lengths)
+        levels.append([0, *ends.tolist()])
+        items = np.arange(int(lengths.sum())) + np.repeat(starts - (ends - lengths), lengths)
+    return items, levels
+
+
+def _with_lod(data: Array, lod: list[list[int]]) -> Any:
+    return LoDTensor(data, lod) if lod else data
+
+
 @plain_kernel("lod_tensor_to_array", lod="own")
-def _to_array(X: Any, RankTable: Any) -> list[Array]:
+def _to_array(X: Any, RankTable: Any) -> list[Any]:
     table, (x, lod) = _table(RankTable), sequences(X, "X")
-    if len(lod) != len(table.lod):
-        raise ValueError(f"X has {len(lod)} LoD levels; the ranked level, {len(table.lod)}, must be its last")
+    if len(lod) < len(table.lod):
+        raise ValueError(f"X has {len(lod)} LoD levels; the ranked level, {len(table.lod)}, must be one of them")
     count = int(table.lengths[0]) if len(table.lengths) else 0
-    return [x[_step_rows(table, step)] for step in range(count)]
+    parts: list[Any] = []
+    for step in range(count):
+        rows, levels = _taken(_step_rows(table, step), lod[len(table.lod) :])
+        parts.append(_with_lod(x[rows], levels))
+    return parts
 
 
 @plain_kernel("array_to_lod_tensor", lod="new")
 def _from_array(X: Any, RankTable: Any) -> LoDTensor:
     table = _table(RankTable)
-    parts = [plain(part) for part in X]
+    sizes = [len(part.lod[0]) - 1 if isinstance(part, LoDTensor) and part.lod else len(plain(part)) for part in X]
     count = int(table.lengths[0]) if len(table.lengths) else 0
-    if len(parts) != count or any(len(part) != table.running(step) for step, part in enumerate(parts)):
-        raise ValueError(f"X holds {[len(part) for part in parts]} rows, the ranked sequences have {count} steps")
-    if not parts:
+    if len(sizes) != count or any(size != table.running(step) for step, size in enumerate(sizes)):
+        raise ValueError(f"X holds {sizes} rows, the ranked sequences have {count} steps")
+    if not sizes:
         raise ValueError("X holds no steps")
-    out = np.empty((table.lod[-1][-1], *parts[0].shape[1:]), parts[0].dtype)
-    for step, part in enumerate(parts):
-        out[_step_rows(table, step)] = part
-    return LoDTensor(out, table.lod)
+    places = np.concatenate([_step_rows(table, step) for step in range(count)])
+    rows, levels = _taken(np.argsort(places), _joined([part.lod for part in X if isinstance(part, LoDTensor)]))
+    return LoDTensor(np.concatenate([plain(part) for part in X])[rows], [*table.lod, *levels])
+
+
+def _joined(lods: Sequence[Sequence[Sequence[int]]]) -> list[list[int]]:
+    """The LoD of tensors one after another."""
+    levels: list[list[int]] = []
+    for parts in zip(*lods, strict=True):
+        offsets = [0]
+        for part in parts:
+            offsets += [offsets[-1] + end for end in part[1:]]
+        levels.append(offsets)
+    return levels
 
 
 @plain_kernel("shrink_rnn_memory", lod="own")

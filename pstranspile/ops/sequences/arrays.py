@@ -36,7 +36,7 @@ declare("write_to_array", "X I -> Out", doc="Out[I] = X")
 declare("read_from_array", "X I X_W? -> Out", may_lack="X X_W", doc="Out = X[I]")
 
 
-shape_rule("write_to_array", "read_from_array")(outputs_like(Out="X"))
+shape_rule("write_to_array", "read_from_array", "shrink_rnn_memory")(outputs_like(Out="X"))
 
 
 @gradient("lod_tensor_to_array")

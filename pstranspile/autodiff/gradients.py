@@ -1,0 +1,69 @@
+"""Gradients of some variables with respect to others (Fluid's `gradients`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from pstranspile.autodiff.backward import Backward, flush, mint_again, unwanted_gradients
+from pstranspile.autodiff.declare import declare_gradients
+from pstranspile.autodiff.own_names import renamed
+from pstranspile.autodiff.paths import ops_to, unread_outputs
+from pstranspile.ir.model import Op
+from pstranspile.ir.roles import OpRole
+from pstranspile.layers.draft import Draft
+from pstranspile.ops.gradient import differentiated, gradient_name
+
+
+def append_gradients(
+    draft: Draft,
+    targets: Sequence[str],
+    inputs: Sequence[str],
+    given: Sequence[str | None],
+    no_grad: Iterable[str] = (),
+) -> tuple[str | None, ...]:
+    """Appends the ops that compute the gradients of the targets, added up, with respect to the inputs, to block 0.
+
+    `given` are the gradients of the targets themselves, None for ones. Variables in `no_grad` or in
+    `draft.stop_gradient` get no gradient. Gives for each input the name of its gradient, None if nothing leads to it.
+    """
+    flush(draft)
+    block = draft.blocks[0]
+    unwanted = unwanted_gradients(draft, floats=False)
+    unwanted[0] |= {gradient_name(name) for name in no_grad}
+    names = {differentiated(name) for name in unwanted[0]}
+    path = _leading_from(ops_to(block.ops, set(targets), names), inputs)
+    names |= unread_outputs(path, set(targets), names, draft.stop_gradient)
+    unwanted[0] |= {gradient_name(name) for name in names - set(inputs)}
+    start = len(block.ops)
+    with draft.roles(OpRole.BACKWARD):
+        for target, gradient in zip(targets, given, strict=True):
+            if gradient is None:
+                _ones(draft, target)
+    started = {gradient_name(target) for target in targets}
+    made = Backward(draft, unwanted, 0, own_names=False)
+    made.append(0, path, set(started))
+    renames = {gradient_name(target): name for target, name in zip(targets, given, strict=True) if name is not None}
+    block.ops[start:] = [op._replace(inputs=renamed(op.inputs, renames)) for op in block.ops[start:]]
+    mint_again(draft, start, made)
+    grads = declare_gradients(draft, 0, start, made.variable_of)
+    return tuple(grads.get(name) for name in inputs)
+
+
+def _leading_from(path: Sequence[Op], inputs: Iterable[str]) -> list[Op]:
+    """The ops of a path that the inputs lead to."""
+    reached, kept = set(inputs), list[Op]()
+    for op in path:
+        if not reached.isdisjoint(op.input_names):
+            reached.update(op.output_names)
+            kept.append(op)
+    return kept
+
+
+def _ones(draft: Draft, target: str) -> None:
+    """The gradient of a target with respect to itself."""
+    var = draft.blocks[0].vars[target]
+    dims = f"{target}_shape"
+    draft.declare(var._replace(name=dims, tensor=None, persistable=False, parameter=None, need_check_feed=False), 0)
+    draft.op("shape", {"Input": target}, {"Out": dims})
+    attrs = {"shape": var.shape, "value": 1.0, "dtype": var.dtype}
+    draft.op("fill_constant", {"ShapeTensor": dims}, {"Out": gradient_name(target)}, attrs)

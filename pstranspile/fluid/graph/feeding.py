@@ -1,0 +1,81 @@
+"""Programs that take what is fed as it is: Fluid compares only variables that are marked with their declaration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from pstranspile.gradients.versions import FLOATS
+from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.model import Program, TensorType, Var
+from pstranspile.ir.types import DType, VarKind, element_type
+from pstranspile.run.feeds import mismatch
+from pstranspile.values import LoDTensor
+
+_MOST = 16
+"""How many programs a cache of `declared_as_fed` keeps."""
+
+Cache = dict[object, tuple[Program, Program]]
+"""Programs with other declarations, by the program they were made of and by the declarations; both are kept alive."""
+
+
+def declared_as_fed(program: Program, feeds: Mapping[str, Any], cache: Cache) -> Program:
+    """The program, with unchecked variables that are fed something else than declared declared as what is fed."""
+    variables = program.main_block.vars
+    found: dict[str, TensorType] = {}
+    for name, value in feeds.items():
+        var = variables.get(name)
+        fed = None if var is None or var.need_check_feed or var.kind is not VarKind.LOD_TENSOR else _type_of(value)
+        if fed is None or var is None or var.tensor is None or not mismatch(var, value):
+            continue
+        both = {fed.dtype, var.tensor.dtype}
+        if len(both) == 1 or not both.issubset(FLOATS) or not _meets_kept(program, name, var.tensor.dtype):
+            found[name] = fed
+    if not found:
+        return program
+    key = (id(program), *found.items())
+    known = cache.get(key)
+    if known is None:
+        while len(cache) >= _MOST:
+            del cache[next(iter(cache))]
+        known = cache[key] = program, _redeclared(program, found)
+    return known[1]
+
+
+def _meets_kept(program: Program, name: str, dtype: DType) -> bool:
+    """Whether what comes of a variable meets one of this element type that is kept, such as a parameter, in an op.
+
+    Fluid's ops refuse two element types there, so a value of another one can't have been meant.
+    """
+    variables, derived = program.main_block.vars, {name}
+    for block in program.blocks:
+        for op in block.ops:
+            read = set(op.input_names)
+            if read.isdisjoint(derived):
+                continue
+            others = (variables[other] for other in read - derived if other in variables)
+            if any(other.persistable and other.dtype is dtype for other in others):
+                return True
+            derived.update(op.output_names)
+    return False
+
+
+def _redeclared(program: Program, types: Mapping[str, TensorType]) -> Program:
+    main = program.main_block
+    changed: dict[str, Var] = {name: main.vars[name]._replace(tensor=tensor) for name, tensor in types.items()}
+    first = main._replace(vars=FrozenMap({**main.vars, **changed}))
+    return program._replace(blocks=(first, *program.blocks[1:]))
+
+
+def _type_of(value: Any) -> TensorType | None:
+    """What a variable that holds a value like this one is declared as, None for values that no variable holds."""
+    data, levels = (value.data, len(value.lod)) if isinstance(value, LoDTensor) else (value, 0)
+    if not isinstance(data, np.ndarray):
+        return None
+    try:
+        dtype: DType = element_type(data.dtype.name)
+    except ValueError:
+        return None
+    return TensorType(dtype, (-1, *data.shape[1:]) if data.ndim else (), levels)

@@ -1,0 +1,70 @@
+"""Nested lists, tuples and dicts of variables, taken as one (Fluid's `layers.utils`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+
+def copied(nest: Any) -> Any:
+    """The same leaves in new lists, tuples and dicts."""
+    return pack_sequence_as(nest, flatten(nest))
+
+
+def _parts(nest: Any) -> list[Any] | None:
+    """The parts of a list, tuple or dict (in the order of its keys), None for anything else."""
+    if isinstance(nest, dict):
+        return [nest[key] for key in sorted(nest)]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    return list(nest) if isinstance(nest, list | tuple) else None  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+
+
+def flatten(nest: Any) -> list[Any]:
+    """The leaves in order."""
+    parts = _parts(nest)
+    return [nest] if parts is None else [leaf for part in parts for leaf in flatten(part)]
+
+
+def pack_sequence_as(structure: Any, flat_sequence: list[Any]) -> Any:
+    """The leaves nested as `structure` is."""
+    return _packed(structure, iter(flat_sequence))
+
+
+def _packed(like: Any, leaves: Iterator[Any]) -> Any:
+    parts = _parts(like)
+    if parts is None:
+        return next(leaves)
+    made = [_packed(part, leaves) for part in parts]
+    kind: Any = type(like)  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(like, dict):
+        return kind(zip(sorted(like), made, strict=True))  # pyright: ignore[reportUnknownArgumentType]
+    return kind(*made) if hasattr(kind, "_fields") else kind(made)
+
+
+def map_structure(func: Callable[..., Any], *structure: Any) -> Any:
+    """What `func` makes of the leaves in the same places, nested as the first of the structures."""
+    leaves = zip(*(flatten(nest) for nest in structure), strict=False)
+    return pack_sequence_as(structure[0], [func(*held) for held in leaves])
+
+
+def assert_same_structure(nest1: Any, nest2: Any, check_types: bool = True) -> None:
+    """Raises ValueError when two structures nest otherwise, TypeError when `check_types` and their types differ."""
+    first, second = _parts(nest1), _parts(nest2)
+    if (None if first is None else len(first)) != (None if second is None else len(second)):
+        raise ValueError(f"the structures differ: {_shown(nest1)} and {_shown(nest2)}")
+    if _keys(nest1) != _keys(nest2) and None not in (_keys(nest1), _keys(nest2)):
+        raise ValueError(f"the dicts have other keys: {_keys(nest1)} and {_keys(nest2)}")
+    if check_types and first is not None and type(nest1) is not type(nest2):
+        raise TypeError(f"the structures are a {type(nest1).__name__} and a {type(nest2).__name__}")
+    for one, other in zip(first or (), second or (), strict=False):
+        assert_same_structure(one, other, check_types)
+
+
+def _keys(nest: Any) -> list[Any] | None:
+    return sorted(nest) if isinstance(nest, dict) else None  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+
+
+def _shown(nest: Any) -> str:
+    parts = _parts(nest)
+    if parts is None:
+        return "*"
+    return f"{type(nest).__name__}({', '.join(map(_shown, parts))})"

@@ -1,0 +1,137 @@
+"""Control flow of Fluid's interface: nested results, ragged steps, arguments that don't fit."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pstranspile.fluid as fluid
+from tests.fluid_api.running import fresh
+
+layers: Any = fluid.layers
+
+
+def _fetched(*wanted: Any, feed: Any = None) -> Any:
+    return fluid.Executor(fluid.CPUPlace()).run(feed=feed, fetch_list=list(wanted), return_numpy=False)
+
+
+def _number(value: float, dtype: str = "int64", dims: list[int] | None = None) -> Any:
+    return layers.fill_constant(dims or [1], dtype, value)
+
+
+def test_branches_may_give_other_dims_and_nested_results() -> None:
+    with fresh():
+        less = layers.less_than(_number(1), _number(2))
+        made = layers.cond(
+            less,
+            lambda: {"a": _number(1, dims=[2, 3]), "b": [_number(2)]},
+            lambda: {"a": _number(3, dims=[4]), "b": [_number(4)]},
+        )
+        first, second = _fetched(made["a"], made["b"][0])
+        assert np.array(first).tolist() == [[1] * 3] * 2
+        assert np.array(second).tolist() == [2]
+        with pytest.raises(ValueError, match="false_fn gives nothing"):
+            layers.cond(less, lambda: _number(1), lambda: None)
+
+
+def test_the_last_function_is_the_one_for_all_other_numbers() -> None:
+    with fresh():
+        functions = {number: (lambda number=number: _number(number)) for number in (7, 2, 5)}
+        chosen = [layers.switch_case(_number(at, "int32"), functions) for at in (2, 5, 7, 9)]
+        assert [np.array(item).item() for item in _fetched(*chosen)] == [2, 5, 7, 7]
+        with pytest.raises(TypeError, match="must hold pairs"):
+            layers.switch_case(_number(1), [(1, _number), _number(2)])
+        with pytest.raises(ValueError, match="the number 1 has more than one function"):
+            layers.switch_case(_number(1), [(1, _number), (1, _number)])
+
+
+def test_a_loop_takes_and_gives_nested_variables() -> None:
+    with fresh():
+        made = layers.while_loop(
+            lambda i, held: layers.less_than(i, _number(3)),
+            lambda i, held: [layers.increment(i), {"sum": held["sum"] + i}],
+            [_number(0), {"sum": _number(0)}],
+        )
+        assert np.array(_fetched(made[1]["sum"])[0]).item() == 1 + 2 + 3
+        with pytest.raises(ValueError, match="the body must give what it takes"):
+            layers.while_loop(lambda i: layers.less_than(i, _number(3)), lambda i: [i, i], [_number(0)])
+
+
+def test_steps_of_nested_sequences_keep_the_inner_ones() -> None:
+    with fresh():
+        x = layers.data("x", [1], lod_level=2)
+        table = layers.lod_rank_table(x, level=0)
+        steps = layers.lod_tensor_to_array(x, table)
+        back = layers.array_to_lod_tensor(steps, table)
+        assert (steps.lod_level, back.lod_level) == (1, 2)
+        first = layers.array_read(steps, _number(0))
+        rows = np.arange(6, dtype="float32").reshape(6, 1)
+        fed = fluid.create_lod_tensor(rows, [[1, 2], [2, 1, 3]], fluid.CPUPlace())
+        step, whole = _fetched(first, back, feed={"x": fed})
+        assert np.array(step).ravel().tolist() == [2, 0, 1]
+        assert step.lod() == [[0, 1, 3]]
+        assert np.array(whole).tolist() == rows.tolist()
+        assert whole.lod() == fed.lod()
+
+
+def test_what_is_not_marked_to_be_checked_takes_what_is_fed() -> None:
+    with fresh():
+        doubled = layers.data("x", [1], dtype="int64") * 2
+        fed = np.arange(3)
+        assert np.array(_fetched(doubled, feed={"x": fed})[0]).tolist() == [0, 2, 4]
+        assert np.array(_fetched(doubled, feed={"x": fed.astype("float64")})[0]).dtype == "float64"
+        marked = fluid.data("y", [None, 1], dtype="int64") * 2
+        with pytest.raises(Exception, match="The fed Variable"):
+            _fetched(marked, feed={"x": fed, "y": fed})
+
+
+def test_layers_tell_what_they_take() -> None:
+    with fresh():
+        with pytest.raises(TypeError, match="increment: x must be Variable, not list"):
+            layers.increment([1, 2])
+        with pytest.raises(TypeError, match="softmax: input must be of float16 or float32 or float64, not of int64"):
+            layers.softmax(input=_number(1))
+        with pytest.raises(TypeError, match="each of input must be Variable, not int"):
+            layers.fc([1], 3)
+        with pytest.raises(TypeError, match="While: cond must have one element"):
+            layers.While(layers.less_than(_number(0, dims=[2]), _number(1, dims=[2])))
+
+
+def test_numpy_and_collections_have_the_names_that_scripts_of_the_time_use(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        "import collections, numpy as np\n"
+        "print(np.product([2, 3]), np.dtype(np.int).kind, isinstance([], collections.Sequence))\n"
+    )
+    command = [sys.executable, "-m", "pstranspile.fluid", str(tmp_path / "script.py")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=Path(__file__).parents[2])
+    assert done.stdout == "6 i True\n", done.stderr
+
+
+def test_an_array_has_the_dims_of_what_is_written_to_it() -> None:
+    with fresh():
+        array = layers.create_array("float32")
+        layers.array_write(layers.fill_constant([4, 3], "float32", 2.0), _number(0), array=array)
+        assert layers.fc(layers.array_read(array, _number(0)), 5).shape == (4, 5)
+
+
+def test_a_dynamic_network_gives_what_its_steps_give() -> None:
+    with fresh():
+        x = layers.data("x", [1], lod_level=1)
+        network = layers.DynamicRNN()
+        with network.block():
+            word = network.step_input(x)
+            before = network.memory(shape=[1], value=0.0)
+            after = word + before
+            network.update_memory(before, after)
+            network.output(after)
+        fed = fluid.create_lod_tensor(np.ones((5, 1), "float32"), [[2, 3]], fluid.CPUPlace())
+        assert np.array(_fetched(network(), feed={"x": fed})[0]).ravel().tolist() == [1, 2, 1, 2, 3]
+
+
+def test_what_layers_use_among_themselves_takes_no_layers_name() -> None:
+    assert layers.flatten is layers.nn.flatten
