@@ -229,11 +229,16 @@ def _launch(
     if kept is not None and kept.target:
         kept.end(seed, results, steps)
     if options.save:
-        from pstranspile.net.outcome import gather
-        from pstranspile.run.files import write_arrays
-
-        write_arrays(options.save, gather(job.cluster(fetch=options.fetch, seed=options.seed), results).arrays())
+        _save(options, job, results)
     return 0
+
+
+def _save(options: argparse.Namespace, job: JobFolder, results: Mapping[str, str]) -> None:
+    """Writes what was fetched and all parameters, out of what the processes have left. Raises DiagnosticError."""
+    from pstranspile.net.outcome import gather
+    from pstranspile.run.files import write_arrays
+
+    write_arrays(options.save, gather(job.cluster(fetch=options.fetch, seed=options.seed), results).arrays())
 
 
 def _show(

@@ -190,7 +190,7 @@ class Executor:
     ) -> None:
         """Runs a program once for every batch of a dataset; prints what is fetched every `print_period` steps."""
         if dataset is None:
-            raise RuntimeError("dataset is need and should be initialized")
+            raise RuntimeError("no data set is given to read from")
         names = [name_of(item) for item in fetch_list or ()]
         told = list(fetch_info or names)
         for number, fed in enumerate(dataset.feed_dicts()):

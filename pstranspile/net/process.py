@@ -99,22 +99,7 @@ def play_server(
     done = False
     try:
         with _last_words(site, tell):
-            site.run(lambda: server.ended and all(peer.left for peer in site.peers.values() if peer.index >= 0))
-            if keeper is not None:
-                keeper.finish()
-            save(server)
-            tell(state=DONE, refused=site.refused)
-            site.keeps = False
-            for peer in site.peers.values():
-                peer.durable = peer.received
-            if keeper is not None and keeper.went_back:  # trainers may want to be told
-                trainers = {peer.role for peer in site.peers.values() if peer.index >= 0}
-                site.run(lambda: trainers <= site.greeted, timeout=min(terms.lease, 5.0))
-            for peer in site.peers.values():
-                peer.sign_of_life(site.now())
-            site.run(lambda: not any(peer.connection for peer in site.peers.values()), timeout=terms.lease)
-            if keeper is not None:
-                keeper.end()
+            _serve(site, server, keeper, tell, save)
             done = True
     finally:
         site.say_goodbye(done)
@@ -123,6 +108,28 @@ def play_server(
                 closing.close()
         if parts is not None:
             parts.finish()
+
+
+def _serve(
+    site: Site, server: Server, keeper: StateKeeper | None, tell: StatusPipe, save: Callable[[Server], object]
+) -> None:
+    """Serves until all trainers have left, calls `save`, and sees to it that they know that all has come."""
+    site.run(lambda: server.ended and all(peer.left for peer in site.peers.values() if peer.index >= 0))
+    if keeper is not None:
+        keeper.finish()
+    save(server)
+    tell(state=DONE, refused=site.refused)
+    site.keeps = False
+    for peer in site.peers.values():
+        peer.durable = peer.received
+    if keeper is not None and keeper.went_back:  # trainers may want to be told
+        trainers = {peer.role for peer in site.peers.values() if peer.index >= 0}
+        site.run(lambda: trainers <= site.greeted, timeout=min(site.terms.lease, 5.0))
+    for peer in site.peers.values():
+        peer.sign_of_life(site.now())
+    site.run(lambda: not any(peer.connection for peer in site.peers.values()), timeout=site.terms.lease)
+    if keeper is not None:
+        keeper.end()
 
 
 def _listen(site: Site, place: Place, service: CallService | None = None) -> Listener:

@@ -141,7 +141,10 @@ def fitting(facts: Facts, fed: Mapping[Any, Any], names: Sequence[str], devices:
 
 
 def check_feed_shape_type(var: Any, feed: Any, num_places: int = 1) -> bool:
-    """Whether a value fits a variable, of which each of several devices gets a share. Raises ValueError if not."""
+    """Whether a value fits a variable, of which each of several devices gets a share. Raises ValueError if not.
+
+    The messages are those that scripts compare with.
+    """
     tensor = getattr(var, "tensor", None) or var.var.tensor
     data = feed if isinstance(feed, np.ndarray) else np.asarray(getattr(feed, "data", feed))
     shape = list(data.shape)

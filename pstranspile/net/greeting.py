@@ -1,0 +1,182 @@
+"""How processes of a job come together: connections, the greeting that begins each, and whom a process lets in."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pstranspile.net.frames import HELLO, REFUSED, WELCOME, Header, frame, json_body, messages_body
+from pstranspile.net.part import Part
+from pstranspile.net.peer import Connection, Peer
+from pstranspile.net.terms import Objection, Refused, Terms, number_of
+from pstranspile.net.values import WireError
+from pstranspile.run.cluster.cluster import Cluster
+from pstranspile.run.cluster.message import Message
+
+LOOK = 0.1
+"""Seconds between looks at the clock, at least."""
+
+
+class Greeting:
+    """A process as others meet it, as `role`: with whom it is connected, and who may take part."""
+
+    def __init__(self, cluster: Cluster, role: str, terms: Terms, clock: Callable[[], float]):
+        self.cluster = cluster
+        self.role = role
+        self.terms = terms
+        self.incarnation = secrets.token_hex(8)
+        self.joins: int | None = None
+        """The step from which this process, not the first in its role, takes part; told in every greeting."""
+        self.on_greeted: Callable[[Peer, Mapping[str, Any]], object] | None = None
+        """Told of every process that is let in, before it is answered."""
+        self.greeted: set[str] = set()
+        """The roles that have greeted this process."""
+        self.on_welcome: Callable[[Peer, Mapping[str, Any]], object] | None = None
+        self.on_foreign: Callable[[Peer], object] | None = None
+        """Told of a server that speaks another protocol; None: it can't take part."""
+        self.refused = 0
+        """Connections that were ended since something was wrong with what came on them."""
+        self.dial: Callable[[str], Connection] | None = None
+        """Opens a connection to another role."""
+        self._clock = clock
+        self._pause = LOOK
+        """Seconds to wait for events: few while somebody is to be gone to again."""
+        self.part = Part(cluster, role, self._post)
+        self.own, self.peers = self.part.own, self.part.peers
+        self._by_connection: dict[Connection, Peer] = {}
+        self._waiting_for: dict[str, Connection] = {}
+        """Connections that this process has begun, by role, until they are welcomed."""
+        self._redial: dict[str, float] = {}
+        """When to go to a role again."""
+
+    def _post(self, peer: Peer, messages: list[Message]) -> None:
+        if peer.takes is not None:
+            peer.takes(messages)
+        elif not peer.left:
+            peer.post(messages_body(messages, self.part.numbers), self._clock())
+
+    def go_to(self, role: str) -> None:
+        """Begins a connection to another role, and goes there again whenever it breaks."""
+        assert self.dial is not None
+        peer = self.peers[role]
+        connection = self.dial(role)
+        self._waiting_for[role] = connection
+        self._redial[role] = self._clock() + self.terms.lease / 2  # the greeting, or the answer, may be lost
+        fields = {
+            "job": self.terms.job,
+            "token": self.terms.token,
+            "incarnation": self.incarnation,
+            "role": self.role,
+            "received": peer.received,
+            "knows": peer.incarnation,
+            "joins": self.joins,
+        }
+        connection.send(frame(Header(HELLO, 0, 0, 0), json_body(fields)))
+
+    def _greeted(self, connection: Connection, fields: Mapping[str, Any]) -> None:
+        """Another process has come: it is let in, or told why not."""
+        self.terms.require(fields, self.role, self.peers)
+        peer = self.peers[fields["role"]]
+        if peer.takes is not None:
+            raise Objection(f"{peer.role} is here already, as a machine of Fluid")
+        incarnation = str(fields["incarnation"])
+        if incarnation in peer.former:
+            raise Objection(f"another process has taken the place of this {peer.role}")
+        if peer.incarnation != incarnation:
+            if peer.incarnation:
+                if peer.connection is not None and self._clock() - peer.heard < 3.0:
+                    raise WireError(f"{peer.role} is here already, at {peer.connection.address}")
+                if not peer.left:
+                    self.give_up(peer)
+                peer.begin_anew(incarnation)
+                self.part.reset_links(peer)
+            peer.incarnation = incarnation
+        elif peer.given_up:
+            raise Objection(f"{peer.role} was given up: it was not heard for {self.terms.lease:g} seconds")
+        if self.on_greeted is not None:
+            self.on_greeted(peer, fields)
+        self.greeted.add(peer.role)
+        connection.known = True
+        if peer.connection is not None:
+            peer.connection.close()
+            self._by_connection.pop(peer.connection, None)
+        received = number_of(fields, "received") if fields.get("knows") == self.incarnation else 0
+        welcome = {
+            "job": self.terms.job,
+            "incarnation": self.incarnation,
+            "role": self.role,
+            "received": peer.received,
+            "life": peer.life,
+        }
+        connection.send(frame(Header(WELCOME, 0, peer.received, peer.durable), json_body(welcome)))
+        self._by_connection[connection] = peer
+        peer.connect(connection, received, self._clock())
+
+    def _greeted_on(self, connection: Connection) -> str | None:
+        return next((role for role, begun in self._waiting_for.items() if begun is connection), None)
+
+    def _answered(self, connection: Connection, kind: int, fields: Mapping[str, Any]) -> None:
+        """A process that this one went to has answered the greeting."""
+        role = self._greeted_on(connection)
+        if role is None:
+            raise WireError("nobody was greeted on this connection")
+        if kind == REFUSED:
+            connection.close()
+            self._forget(connection)
+            if fields.get("again"):  # such as one that has just ended, and has not been missed yet
+                return
+            raise Refused(f"{role} at {connection.address} refuses {self.role}: {fields.get('reason')}")
+        del self._waiting_for[role]
+        peer = self.peers[role]
+        incarnation = str(fields.get("incarnation", ""))
+        received = number_of(fields, "received")
+        if peer.incarnation and incarnation != peer.incarnation:
+            if received < peer.confirmed_up_to:
+                raise Refused(f"{role} at {connection.address} was started again without what it had taken")
+            peer.received = peer.durable = 0
+        peer.incarnation = incarnation
+        self._by_connection[connection] = peer
+        peer.connect(connection, received, self._clock())
+        if self.on_welcome is not None:
+            self.on_welcome(peer, fields)
+
+    def _met_foreign(self, connection: Connection) -> None:
+        """Who was greeted does not speak this protocol."""
+        role = self._greeted_on(connection)
+        if role is None:
+            return
+        if self.on_foreign is None:
+            raise Refused(
+                f"{role} at {connection.address} is no machine of this package (--fluid lets one of Fluid in)"
+            )
+        del self._waiting_for[role], self._redial[role]
+        self.on_foreign(self.peers[role])
+
+    def give_up(self, peer: Peer) -> None:
+        """A trainer's process takes no part any more, and may not come again."""
+        if peer.left or peer.index < 0:
+            return
+        self.part.take_out(peer)
+        peer.left = peer.given_up = True
+        peer.unconfirmed.clear()
+
+    def _drop(self, connection: Connection, problem: WireError) -> None:
+        """Ends a connection on which something wrong has come, and says why, and whether to come again."""
+        self.refused += 1
+        fields = {"reason": str(problem), "again": not isinstance(problem, Objection)}
+        connection.send(frame(Header(REFUSED, 0, 0, 0), json_body(fields)))
+        connection.close()
+        self._forget(connection)
+
+    def _forget(self, connection: Connection) -> None:
+        self._pause = LOOK
+        peer = self._by_connection.pop(connection, None)
+        if peer is not None and peer.connection is connection:
+            peer.connection = None
+            if peer.role in self._redial:
+                self._redial[peer.role] = self._clock() + 0.2
+        for role, begun in list(self._waiting_for.items()):
+            if begun is connection:
+                del self._waiting_for[role]
+                self._redial[role] = self._clock() + 0.2
