@@ -113,10 +113,16 @@ def test_a_replaced_file_keeps_its_permissions(tmp_path):
     assert path.stat().st_mode & 0o777 == 0o640
 
 
+def open_to_all(path: Path) -> None:
+    """Lets every user into a test's folder."""
+    for folder in (path, *path.parents):
+        if "pytest-of-" in str(folder):
+            folder.chmod(0o755)
+
+
 def test_a_read_only_file_is_left_alone(tmp_path, capsys):
+    open_to_all(tmp_path)
     tmp_path.chmod(0o777)
-    for above in (tmp_path.parent, tmp_path.parent.parent):
-        above.chmod(0o755)
     path = tmp_path / "net.ir"
     path.write_text(NAMES.replace("    ", "   "), encoding="utf-8")
     path.chmod(0o444)
@@ -130,8 +136,7 @@ def test_a_read_only_file_is_left_alone(tmp_path, capsys):
 def test_results_that_can_not_be_written_are_not_computed(option, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.savez("feed.npz", x=np.ones((2, 4, 13), "float32"), y=np.ones((2, 4, 1), "float32"))
-    for above in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
-        above.chmod(0o755)
+    open_to_all(tmp_path)
     command = ["run", PROGRAM, "--pservers", "1", "--trainers", "2", "--feed", "feed.npz", "--fetch", "loss"]
     assert main(command) == 0  # what is imported while nobody runs may not be readable
     capsys.readouterr()

@@ -94,7 +94,5 @@ def test_options_that_can_not_be_followed_are_refused() -> None:
         loss = fluid.layers.mean(x)
         with pytest.raises(NotHere, match="callbacks"):
             fluid.backward.append_backward(loss, callbacks=[print])
-        with pytest.raises(NotHere, match="use_prune"):
-            fluid.Executor().run(use_prune=True)
     with pytest.raises(NotHere, match="Customized"):
         StrategyFactory.create_sync_strategy().set_build_strategy({"gradient_scale_strategy": 2})

@@ -116,7 +116,7 @@ def test_two_trainers(served: Served) -> None:
         np.testing.assert_allclose(after - alone.result(), rate * GRADIENT, rtol=1e-4, atol=1e-7)
     one.complete()
     assert served.process.wait(30) == 0
-    assert read_snapshot(served.result, "pserver_0").state == {"updates": 2}
+    assert read_snapshot(served.result, "pserver_0").state == {"updates": 2, "memory": {}}
 
 
 def value_of_rate(served: Served, trainer: Trainer) -> float:

@@ -50,6 +50,7 @@ OTHER_INPUTS = {
     "updates-itself": "tests/analysis",  # an op without a schema
     "checkpoint-": "tests/checkpoint",  # folders of checkpoints
     "inference-program": "tests/checkpoint",  # two
+    "onnx-": "tests/interop/onnx",  # models of another format
 }
 """Codes (or how they begin) that need another input than a text worth reading, and where they are tested."""
 
