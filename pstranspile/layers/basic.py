@@ -297,8 +297,10 @@ def initialised(
     var = Var(name, tensor=tensor, persistable=True)
     draft.declare(var, 0)
     draft.startup.vars[name] = var
-    attrs = {"shape": tensor.shape, "dtype": tensor.dtype, "value": value, "force_cpu": force_cpu}
-    draft.startup_op("fill_constant", None, name, **attrs, op_device=device)
+    shape, dtype = tensor.shape, tensor.dtype
+    draft.startup_op(
+        "fill_constant", None, name, shape=shape, dtype=dtype, value=value, force_cpu=force_cpu, op_device=device
+    )
 
 
 def step_counter(draft: Draft, name: str, begin: int = 1, step: int = 1) -> Value:

@@ -75,8 +75,8 @@ class Reading:
             self.draft.startup_op("fill_constant", None, name, shape=dims, value=float("nan"), dtype=kind.value)
         else:
             wide = "int64_values" if kind is DType.INT64 else "bool_values" if kind is DType.BOOL else "int32_values"
-            numbers = [int(number) for number in array.ravel()]
-            self.draft.startup_op("assign_value", None, name, shape=dims, dtype=kind.value, **{wide: numbers})
+            attrs: dict[str, Any] = {wide: [int(number) for number in array.ravel()]}
+            self.draft.startup_op("assign_value", None, name, shape=dims, dtype=kind.value, **attrs)
 
     def statistic(self, value: str) -> str:
         """A variable that holds a known value and is not trained."""
