@@ -40,8 +40,8 @@ def interface() -> str:
     places = sorted(_API.items(), key=lambda item: item[0].lower())
     parts = ["# The Python interface", "What `import pstranspile as ps` offers, by name."]
     for name, place in places:
-        module, _, own = place.partition(":")
-        parts.append(f"## {name}\n\n::: pstranspile.{module}.{own}")
+        heading = f"    options:\n      heading: {name}\n      toc_label: {name}"
+        parts.append(f"::: pstranspile.{place.replace(':', '.')}\n{heading}")
     return "\n\n".join([*parts, ""])
 
 

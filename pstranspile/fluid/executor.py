@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from pstranspile.fluid.framework import default_main_program
-from pstranspile.fluid.graph.feeding import Cache, declared_as_fed
 from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.program import Program
 from pstranspile.fluid.hooks import tell_run
@@ -31,6 +30,7 @@ from pstranspile.fluid.running.feeding import (
     widened,
 )
 from pstranspile.fluid.running.feeding import check_feed_shape_type as check_feed_shape_type
+from pstranspile.fluid.running.unchecked import Cache, declared_as_fed
 from pstranspile.fluid.scope import Scope
 from pstranspile.ir.model import Program as FrozenProgram
 from pstranspile.run import run
