@@ -1,7 +1,7 @@
 """Whether servers without barriers might have taken messages in the order in which they did.
 
 What comes of a step is fixed by the order in which each slice meets the messages that concern it. Messages of one
-trainer to one server must come in the order in which it sends them, and those of a step before those of the next.
+trainer that concern one slice come in the order in which it sends them, and those of a step before those of the next.
 Within a step, what a trainer looks up and sends keeps its order; but it asks for a parameter as soon as that
 parameter's own gradient is sent: by the control variables that it reads, `recv` waits for no more. All else may happen.
 So an order may be taken if, together with this, it goes round in no circle.
@@ -30,8 +30,8 @@ Taken: TypeAlias = "tuple[int, str, str, str, int]"
 """A message by its trainer, kind, server and variable, and how many like it that trainer has sent before."""
 
 
-Sent: TypeAlias = "dict[tuple[int, int], list[Taken]]"
-"""The messages of each trainer and step, in the order in which they are sent."""
+Sent: TypeAlias = "dict[tuple[int, int], list[tuple[Taken, Any]]]"
+"""The messages of each trainer and step, in the order in which they are sent, each with the slice that it concerns."""
 
 
 def _messages(module: Module, made: Compiled, workload: Workload, feeds: Any) -> tuple[dict[Any, list[Taken]], Sent]:
@@ -49,11 +49,11 @@ def _messages(module: Module, made: Compiled, workload: Workload, feeds: Any) ->
             key = message.trainer, message.kind, message.target, message.variable
             number = counts[event, key]
             counts[event, key] += 1
+            place = message.target, message.variable
+            about = message.target if message.kind == NOTIFY else slices.get(place, place)
             if event == "post":
-                sent.setdefault((message.trainer, message.step), []).append((*key, number))
+                sent.setdefault((message.trainer, message.step), []).append(((*key, number), about))
             else:
-                place = message.target, message.variable
-                about = message.target if message.kind == NOTIFY else slices.get(place, place)
                 taken.setdefault(about, []).append((*key, number))
 
     cluster.network.observe(watch)
@@ -78,10 +78,10 @@ def may_be_taken(made: Compiled, changed: Compiled, module: Module, turns: str |
     for order in taken.values():
         _one_after_the_other(graph, order)
     for (trainer, step), messages in sent.items():
-        _one_after_the_other(graph, [m for m in messages if m[1] not in ASKING])
-        for server in {m[2] for m in messages}:
-            _one_after_the_other(graph, [m for m in messages if m[2] == server])
-        for message in messages:
+        _one_after_the_other(graph, [m for m, _ in messages if m[1] not in ASKING])
+        for about in {about for _, about in messages}:
+            _one_after_the_other(graph, [m for m, other in messages if other == about])
+        for message, _ in messages:
             graph.add(message, (trainer, step))
             graph.add((trainer, step + 1), message)
     try:

@@ -359,8 +359,9 @@ def test_mutants_that_are_hard_to_tell(place: tuple[str, str, str, str, str], ch
     assert verdict(*place[:2], made, mutant)[0] == wanted, mutant.told
 
 
-def test_a_parameter_may_be_fetched_before_the_gradient_of_another_is_sent():
-    made = compiled("fit_a_line_sgd", "async", 2)
+@pytest.mark.parametrize(("name", "trainers"), [("fit_a_line_sgd", 2), ("while_loop", 3)])
+def test_a_parameter_may_be_fetched_before_the_gradient_of_another_is_sent(name: str, trainers: int):
+    made = compiled(name, "async", trainers)
     assert made is not None
     roles = made.roles()
     ops = roles["trainer_0"].main.main_block.ops
@@ -369,7 +370,7 @@ def test_a_parameter_may_be_fetched_before_the_gradient_of_another_is_sent():
     changed = (*ops[:last], ops[last + 1], ops[last], *ops[last + 2 :])
     place = Place("trainer_0", "main", 0, last)
     mutant = Mutant("", {**roles, "trainer_0": with_ops(roles["trainer_0"], place, changed)})
-    assert verdict("fit_a_line_sgd", "async", made, mutant) == ("equivalent", "in another order")
+    assert verdict(name, "async", made, mutant) == ("equivalent", "in another order")
 
 
 def test_a_start_value_that_every_step_overwrites_changes_nothing():
