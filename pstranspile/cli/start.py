@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 DESCRIPTION = """\
 Plays one machine of a compiled job: a parameter server until all trainers have left, or a trainer for so many steps.
 DIR is what `compile -o` wrote; every process of the job is given the same one, and is found by the others at the
-address that the job gives it, or that --address says.
+address that the job gives it, or that --servers, --listen or --address says.
 
 Without --role the environment tells who this is, as Fluid's launchers set it: TRAINING_ROLE (PSERVER or TRAINER) with
-PADDLE_TRAINER_ID, or with POD_IP and PADDLE_PORT; PADDLE_PSERVERS_IP_PORT_LIST then gives the servers' addresses.
+PADDLE_TRAINER_ID, or with POD_IP and PADDLE_PORT; PADDLE_PSERVERS_IP_PORT_LIST then gives the servers' addresses. In a
+job without servers it is PADDLE_TRAINER_ID, and PADDLE_TRAINER_ENDPOINTS gives the trainers'.
 
 A server that is given --state keeps its state there. Started again after its process has ended, it goes on from it, and
 the trainers send again what it had not kept. A trainer that is started again takes part from the next step on."""
@@ -61,7 +62,7 @@ def run(arguments: Sequence[str]) -> int:
         require_grpc()
     if options.save and not role.startswith("trainer"):
         parser.error(f"--save is for trainers, not for {role}")
-    addresses = {**folder.addresses(), **given, **_addresses(parser, options.address)}
+    addresses = {**folder.addresses(), **given, **_given(parser, options, folder, role)}
     credentials = read_credentials(options.tls) if options.tls else None
     if not (options.tls or options.insecure):
         require_guarded(addresses, [role] if role.startswith("pserver") else addresses)
@@ -78,12 +79,16 @@ def make_options() -> argparse.ArgumentParser:
     )
     parser.add_argument("folder", metavar="DIR", help="what `compile -o` wrote: the programs of all machines")
     parser.add_argument("--role", metavar="NAME", help="which machine: pserver_0, trainer_1, ...")
+    parser.add_argument("--listen", metavar="HOST:PORT", help="where this machine listens, if not where the job says")
+    parser.add_argument(
+        "--servers", metavar="HOST:PORT,...", help="where all servers are, in order, if not where the job says"
+    )
     parser.add_argument(
         "--address",
         action="append",
         default=[],
         metavar="ROLE=HOST:PORT",
-        help="where a machine listens, if not where the job says; may be repeated",
+        help="where one machine is, if not where the job says; may be repeated",
     )
     parser.add_argument(
         "--fluid", action="store_true", help="machines of Fluid 1.8 may take part, which bring neither token nor job"
@@ -157,14 +162,40 @@ def add_patience(group: Any) -> None:
     )
 
 
-def _addresses(parser: argparse.ArgumentParser, given: Sequence[str]) -> dict[str, str]:
+def _given(
+    parser: argparse.ArgumentParser, options: argparse.Namespace, folder: JobFolder, role: str
+) -> dict[str, str]:
+    """The addresses that the options give."""
     result: dict[str, str] = {}
-    for text in given:
-        role, _, address = text.partition("=")
-        if not role or ":" not in address:
+    if options.servers:
+        servers = sorted((name for name in folder.roles if name.startswith("pserver")), key=lambda n: (len(n), n))
+        given = [text.strip() for text in options.servers.split(",")]
+        if len(given) != len(servers) or not all(map(_is_address, given)):
+            parser.error(f"--servers {options.servers}: give the {len(servers)} of the job as HOST:PORT,HOST:PORT")
+        result.update(zip(servers, given, strict=True))
+    for text in options.address:
+        name, _, address = text.partition("=")
+        if not name or not _is_address(address):
             parser.error(f"--address {text}: give it as ROLE=HOST:PORT")
-        result[role] = address
+        result[name] = address
+    if options.listen:
+        if not _is_address(options.listen):
+            parser.error(f"--listen {options.listen}: give it as HOST:PORT")
+        result[role] = options.listen
     return result
+
+
+def _is_address(text: str) -> bool:
+    _, colon, port = text.rpartition(":")
+    return bool(colon) and port.isdecimal()
+
+
+def _require_way(cluster: Cluster, addresses: Mapping[str, str]) -> None:
+    """Raises DiagnosticError if nothing says where the others find the trainer that all of them go to."""
+    meeting = cluster.trainers[0].name
+    if cluster.rings and meeting not in addresses:
+        message = f"the job does not say where its trainers meet; give --address {meeting}=HOST:PORT"
+        raise DiagnosticError([error("start-role", message)])
 
 
 def _unknown(role: str, folder: JobFolder) -> DiagnosticError:
@@ -208,6 +239,7 @@ def _play(
     )
     terms = Terms(folder.hash, os.environ.get("PSTRANSPILE_TOKEN", ""), options.lease)
     cluster = _cluster(options, folder)
+    _require_way(cluster, addresses)
     if options.save:
         require_writable(options.save)
     if options.state and is_server(cluster, role):

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
 
+_OF_SERVERS = ("PADDLE_PSERVERS_IP_PORT_LIST", "PADDLE_PSERVER_ENDPOINTS")
+_OF_TRAINERS = ("PADDLE_TRAINER_ENDPOINTS",)
+"""Variables that list addresses; the first that is set counts."""
 
-def role_of_environment(environment: Mapping[str, str], servers: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-    """The role, and the addresses of servers that the environment gives in place of the job's.
 
-    `servers` are the job's, by role. Raises DiagnosticError if the environment does not say it.
+def role_of_environment(environment: Mapping[str, str], known: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """The role, and the addresses that the environment gives in place of the job's.
+
+    `known` are the job's, by role: of servers, or of trainers in a job without. Raises DiagnosticError if the
+    environment does not say it.
     """
-    kind = environment.get("TRAINING_ROLE", "").upper()
-    listed = environment.get("PADDLE_PSERVERS_IP_PORT_LIST", "") or environment.get("PADDLE_PSERVER_ENDPOINTS", "")
-    given = [text.strip() for text in listed.split(",") if text.strip()]
-    if given and len(given) != len(servers):
-        raise _refused(f"PADDLE_PSERVERS_IP_PORT_LIST names {len(given)} servers, the job has {len(servers)}")
-    addresses = dict(zip(servers, given, strict=False))
+    alone = bool(known) and not any(role.startswith("pserver") for role in known)
+    kind = environment.get("TRAINING_ROLE", "TRAINER" if alone else "").upper()
+    addresses = _listed(environment, known, _OF_TRAINERS if alone else _OF_SERVERS)
     if kind == "TRAINER":
         number = environment.get("PADDLE_TRAINER_ID", "")
         if not number.isdecimal():
@@ -27,11 +29,21 @@ def role_of_environment(environment: Mapping[str, str], servers: Mapping[str, st
         own = environment.get("PADDLE_CURRENT_ENDPOINT") or ":".join(
             (environment.get("POD_IP", "127.0.0.1"), environment.get("PADDLE_PORT", ""))
         )
-        for role, address in {**servers, **addresses}.items():
-            if address == own:
+        for role, address in {**known, **addresses}.items():
+            if address == own and role.startswith("pserver"):
                 return role, addresses
         raise _refused(f"TRAINING_ROLE is PSERVER, but no server of the job is at {own} (POD_IP:PADDLE_PORT)")
     raise _refused("give --role NAME, or set TRAINING_ROLE to PSERVER or TRAINER")
+
+
+def _listed(environment: Mapping[str, str], known: Mapping[str, str], variables: Sequence[str]) -> dict[str, str]:
+    """The addresses that one of these variables lists, in the order of the machines."""
+    name = next((name for name in variables if environment.get(name)), "")
+    given = [text.strip() for text in environment.get(name, "").split(",") if text.strip()]
+    roles = sorted(known, key=lambda role: (len(role), role))
+    if given and len(given) != len(roles):
+        raise _refused(f"{name} names {len(given)} machines, the job has {len(roles)} that listen")
+    return dict(zip(roles, given, strict=False))
 
 
 def _refused(message: str) -> DiagnosticError:

@@ -29,11 +29,28 @@ class JobFolder(NamedTuple):
         return Cluster(self.roles, settings=Settings(push_every=self.push_every), **options)
 
     def addresses(self) -> dict[str, str]:
-        """Where the servers listen, as their programs say."""
+        """Where machines listen, as their programs say: the servers, and trainers that have none."""
         from pstranspile.run.cluster.server import listening_op
 
-        found = {name: listening_op(role.main) for name, role in self.roles.items()}
-        return {name: str(op.attrs["endpoint"]) for name, op in found.items() if op is not None}
+        found: dict[str, str] = {}
+        for name, role in self.roles.items():
+            serving = listening_op(role.main)
+            address = _address_among_trainers(role) if serving is None else str(serving.attrs["endpoint"])
+            if address:
+                found[name] = address
+        return found
+
+
+def _address_among_trainers(role: Role) -> str:
+    """Where the other trainers find this one, as what sets up their rings says; empty where they have none."""
+    for op in role.startup.main_block.ops:
+        if op.type == "c_gen_nccl_id":
+            return str(op.attrs["endpoint"])
+        if op.type == "gen_nccl_id":
+            number, trainers = op.attrs["trainer_id"], op.attrs["trainers"]
+            if isinstance(trainers, tuple) and isinstance(number, int) and 0 <= number < len(trainers):
+                return str(trainers[number])
+    return ""
 
 
 def load_job_folder(folder: str | os.PathLike[str]) -> JobFolder:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from pstranspile.cli import main
+from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.net.environment import role_of_environment
 from pstranspile.net.job import JobFolder, load_job_folder
 from pstranspile.net.outcome import gather
@@ -91,6 +92,60 @@ def test_trainers_among_themselves(mode: str, feeds: Path, tmp_path: Path) -> No
         assert same(dict(real), dict(expected))
 
 
+@pytest.mark.parametrize("mode", ["nccl2", "grad-allreduce"])
+def test_trainers_meet_where_their_programs_say(mode: str, feeds: Path, tmp_path: Path) -> None:
+    ports = Ports(2)
+    trainers = ["--mode", mode, "--trainers", ",".join(ports.addresses)]
+    job = tmp_path / "job"
+    assert main(["compile", PROGRAM, *trainers, "-o", str(job)]) == 0
+    started = [["--feed", str(feeds), "--steps", "3", "--save", str(tmp_path / f"{i}.npz")] for i in range(2)]
+    play_all(job, {f"trainer_{i}": options for i, options in enumerate(started)})
+    ports.close()
+    assert main(["run", PROGRAM, *trainers, "--feed", str(feeds), "--steps", "3", "--save", f"{tmp_path}/run.npz"]) == 0
+    with np.load(tmp_path / "0.npz") as real, np.load(tmp_path / "run.npz") as expected:
+        assert np.array_equal(real["param/w"], expected["param/w"])
+
+
+def play_all(job: Path, options: dict[str, list[str]]) -> None:
+    """Starts machines one by one, and waits until all have ended well."""
+    start = [sys.executable, "-m", "pstranspile", "start", str(job), "--role"]
+    processes = {
+        role: subprocess.Popen([*start, role, *own], stderr=subprocess.PIPE, text=True) for role, own in options.items()
+    }
+    told = {role: process.communicate(timeout=60)[1] for role, process in processes.items()}
+    assert not any(process.returncode for process in processes.values()), told
+
+
+def test_options_say_where_machines_are(feeds: Path, tmp_path: Path) -> None:
+    """Servers listen where they are told to, and trainers find them where they are told that these are."""
+    job = tmp_path / "job"
+    compiled(job)  # at ports that others may have
+    ports = Ports(2)
+    servers = {f"pserver_{i}": ["--listen", address] for i, address in enumerate(ports.addresses)}
+    given = ["--servers", ",".join(ports.addresses), "--feed", str(feeds), "--steps", "2"]
+    trainers = {f"trainer_{i}": [*given, "--save", f"{tmp_path}/{i}.npz"] for i in range(2)}
+    play_all(job, {**servers, **trainers})
+    ports.close()
+    with np.load(tmp_path / "1.npz") as found:
+        assert len(found["step/loss"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--servers", "127.0.0.1:1"], "give the 2 of the job as HOST:PORT,HOST:PORT"),
+        (["--listen", "6174"], "--listen 6174: give it as HOST:PORT"),
+        (["--address", "pserver_0"], "--address pserver_0: give it as ROLE=HOST:PORT"),
+    ],
+)
+def test_addresses_that_are_none(
+    options: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compiled(tmp_path / "job")
+    assert main(["start", str(tmp_path / "job"), "--role", "pserver_0", *options]) == 2
+    assert told in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("victim", "at"), [("pserver_1", 15), ("pserver_0", 100)])
 def test_a_server_that_is_killed_changes_nothing(victim: str, at: int, feeds: Path, tmp_path: Path) -> None:
     job = compiled(tmp_path / "job")
@@ -165,6 +220,15 @@ def test_the_environment_says_who_a_process_is(
 ) -> None:
     servers = {"pserver_0": "10.0.0.1:6174", "pserver_1": "10.0.0.2:6174"}
     assert role_of_environment(environment, servers) == (role, addresses)
+
+
+def test_the_environment_says_which_of_trainers_alone_a_process_is() -> None:
+    """As Fluid's launcher of collective jobs sets it, without a role."""
+    trainers = {"trainer_0": "a:1", "trainer_1": "b:1"}
+    environment = {"PADDLE_TRAINER_ID": "1", "PADDLE_TRAINER_ENDPOINTS": "c:1,d:1"}
+    assert role_of_environment(environment, trainers) == ("trainer_1", {"trainer_0": "c:1", "trainer_1": "d:1"})
+    with pytest.raises(DiagnosticError, match="PADDLE_TRAINER_ENDPOINTS names 1 machines, the job has 2 that listen"):
+        role_of_environment({**environment, "PADDLE_TRAINER_ENDPOINTS": "c:1"}, trainers)
 
 
 @pytest.mark.parametrize(
