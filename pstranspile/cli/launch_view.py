@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import sys
+from collections import deque
 from collections.abc import Mapping, Sequence
+from time import monotonic
 from typing import Any, Protocol
 
 from pstranspile.cli.progress import Lines, Progress, is_terminal
 from pstranspile.net.shown import Shown, told
+from pstranspile.run.cluster.report import listed
+
+RECENT = 5.0
+"""Seconds over which steps per second are counted."""
 
 
 class Watched(Protocol):
@@ -17,6 +23,28 @@ class Watched(Protocol):
     told: dict[str, Any]
     starts: int
     ended: int | None
+
+
+class Pace:
+    """How many steps per second a machine has done of late; times in seconds from some moment."""
+
+    def __init__(self) -> None:
+        self._marks: deque[tuple[float, int]] = deque()
+
+    def mark(self, step: int, now: float) -> None:
+        """A step is done, or update made; the number is lower than the last where the machine has gone back."""
+        if self._marks and step < self._marks[-1][1]:
+            self._marks.clear()
+        self._marks.append((now, step))
+        while len(self._marks) > 2 and self._marks[1][0] < now - RECENT:
+            self._marks.popleft()
+
+    def speed(self, now: float) -> float | None:
+        """Steps per second, which fall while none is done; None as long as nothing can be said."""
+        if len(self._marks) < 2:
+            return None
+        (began, first), (_, last) = self._marks[0], self._marks[-1]
+        return (last - first) / max(now - began, 1e-9)
 
 
 class View:
@@ -30,6 +58,9 @@ class View:
         self._progress = Progress(steps, live=False)
         self._last = 0
         """The last step that was shown; a job that goes back does steps again, which are not shown again."""
+        self._paces: dict[str, Pace] = {}
+        self._waits: dict[str, Sequence[str]] = {}
+        """Who has not come, by the machine that waits for them."""
 
     def expect(self, steps: int) -> None:
         """The job begins, or begins again, and does so many steps in all."""
@@ -38,6 +69,12 @@ class View:
 
     def told(self, member: Watched, fields: Mapping[str, Any]) -> None:
         """A machine has told something."""
+        if "waits_for" in fields:
+            self._waits[member.role] = fields["waits_for"]
+        elif "step" in fields or "state" in fields:
+            self._waits.pop(member.role, None)
+        if "step" in fields:
+            self._paces.setdefault(member.role, Pace()).mark(fields["step"], monotonic())
         if "values" not in fields or self._lines is not None:
             return
         by_trainer = self._steps.setdefault(fields["step"], {})
@@ -57,7 +94,24 @@ class View:
         if self._lines is None:
             return
         width = max(map(len, self.members))
-        self._lines.draw([f"{name:<{width}}  {_line(member)}" for name, member in self.members.items()])
+        self._lines.draw([f"{name:<{width}}  {self._line(member)}" for name, member in self.members.items()])
+
+    def _line(self, member: Watched) -> str:
+        """State, step, steps per second, for whom it waits, how often it was started, and what it fetched last."""
+        fields, role = member.told, member.role
+        ended = "ended" if not member.ended else "failed"
+        state = str(fields.get("state", "starting")) if member.ended is None else ended
+        parts = [f"{state:<8}"]
+        if "step" in fields:
+            parts.append(f"{'update' if role.startswith('pserver') else 'step'} {fields['step']}")
+        speed = self._paces[role].speed(monotonic()) if role in self._paces else None
+        if member.ended is None and speed is not None:
+            parts.append(f"{speed:.3g} {'updates' if role.startswith('pserver') else 'steps'}/s")
+        if member.ended is None and self._waits.get(role):
+            parts.append(f"waits for {listed(self._waits[role], 3)}")
+        if member.starts > 1:
+            parts.append(f"started {member.starts} times")
+        return "  ".join([*parts, told(_shown(fields))]).rstrip()
 
     def end(self) -> None:
         """The job is over."""
@@ -72,11 +126,3 @@ def _shown(fields: Mapping[str, Any]) -> dict[str, Shown]:
     """What a step has fetched, as a machine has told it."""
     values: Mapping[str, Any] = fields.get("values", {})
     return {name: Shown(form, tuple(few), *rest) for name, (form, few, *rest) in values.items()}
-
-
-def _line(member: Watched) -> str:
-    fields = member.told
-    state = str(fields.get("state", "starting")) if member.ended is None else "ended" if not member.ended else "failed"
-    again = f"  started {member.starts} times" if member.starts > 1 else ""
-    step = f"  {'update' if member.role.startswith('pserver') else 'step'} {fields['step']}" if "step" in fields else ""
-    return f"{state:<9}{step}{again}  {told(_shown(fields))}".rstrip()

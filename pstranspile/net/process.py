@@ -144,11 +144,17 @@ def _listen(site: Site, place: Place, service: CallService | None = None) -> Lis
 @contextmanager
 def _last_words(site: Site, tell: StatusPipe) -> Generator[None]:
     """Tells the parent what the machines wait for, when nothing happens for a while and when the process is ended."""
-    site.on_idle = lambda: tell(waiting=[sentence(w) for w in site.waiting()])
+
+    def tell_waiting() -> None:
+        found = site.waiting()
+        missing = sorted({name for waiting in found for name in waiting.missing})
+        tell(waiting=[sentence(waiting) for waiting in found], waits_for=missing)
+
+    site.on_idle = tell_waiting
     try:
         yield
     except SystemExit:
-        tell(waiting=[sentence(w) for w in site.waiting()])
+        tell_waiting()
         raise
 
 

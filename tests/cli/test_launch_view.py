@@ -1,0 +1,76 @@
+"""What `launch` shows of processes on a terminal, where there is a line for each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pstranspile.cli import launch_view
+from pstranspile.cli.launch_view import Pace, View
+
+
+class Machine:
+    def __init__(self, role: str):
+        self.role, self.starts, self.ended = role, 1, None
+        self.told: dict[str, Any] = {}
+
+
+class Table:
+    """The table of a trainer and a server, at times that a test gives."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch):
+        self.now, self.lines = 0.0, [""]
+        self.machines = {role: Machine(role) for role in ("pserver_0", "trainer_0")}
+        monkeypatch.setattr(launch_view, "is_terminal", lambda _: True)
+        monkeypatch.setattr(launch_view, "monotonic", lambda: self.now)
+        monkeypatch.setattr(launch_view.Lines, "draw", lambda _, lines: setattr(self, "lines", lines))
+        self.view = View(self.machines, ["trainer_0"], 100)
+
+    def told(self, role: str, now: float, **fields: Any) -> None:
+        self.now = now
+        self.machines[role].told.update(fields)
+        self.view.told(self.machines[role], fields)
+
+    def shown(self) -> list[str]:
+        self.view.look()
+        return self.lines
+
+
+def test_a_line_tells_how_fast_a_machine_is_and_what_it_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = Table(monkeypatch)
+    assert table.shown() == ["pserver_0  starting", "trainer_0  starting"]
+    table.told("pserver_0", 0.0, state="serving")
+    table.told("trainer_0", 0.0, state="training")
+    for step in (1, 2, 3):
+        table.told("pserver_0", step / 4, step=step)
+        table.told("trainer_0", step / 4, step=step, values={"loss": ["", [0.5], 0.5, 0.5, 0.5]})
+    assert table.shown() == [
+        "pserver_0  serving   update 3  4 updates/s",
+        "trainer_0  training  step 3  4 steps/s  loss 0.5",
+    ]
+    table.machines["trainer_0"].ended = 0
+    table.machines["pserver_0"].ended = -9
+    assert table.shown() == ["pserver_0  failed    update 3", "trainer_0  ended     step 3  loss 0.5"]
+
+
+def test_a_line_tells_for_whom_a_machine_waits_until_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = Table(monkeypatch)
+    table.told("pserver_0", 0.0, state="serving")
+    table.told("pserver_0", 2.0, waiting=["..."], waits_for=["trainer_0", "trainer_1"])
+    assert table.shown()[0] == "pserver_0  serving   waits for trainer_0, trainer_1"
+    table.told("pserver_0", 3.0, step=1)
+    assert table.shown()[0] == "pserver_0  serving   update 1"
+
+
+def test_the_pace_is_that_of_late() -> None:
+    pace = Pace()
+    assert pace.speed(0.0) is None
+    for step in range(100):  # ten seconds at 10 steps/s
+        pace.mark(step, step / 10)
+    for step in range(100, 200):  # five at 20
+        pace.mark(step, 10 + (step - 100) / 20)
+    assert pace.speed(14.95) == pytest.approx(20, rel=0.05)
+    assert pace.speed(30.0) == pytest.approx(5, rel=0.05)  # none is done any more
+    pace.mark(150, 31.0)  # gone back
+    assert pace.speed(31.0) is None
