@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pstranspile import Module, load
+from pstranspile import Module, Scope, load, run
 from pstranspile import layers as L
+from pstranspile.checkpoint.inference import inference_program
 from pstranspile.layers import Draft
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -120,3 +121,27 @@ CASES: dict[str, Callable[[], Case]] = {
     for made in (regression, dense, convolutional, transformer, words, residual, upsampling, normed, factorised, gated)
 }
 """The programs by name."""
+
+
+def inferred(case: Case, scope: Scope) -> Any:
+    """What our interpreter computes of the program cut down for inference."""
+    model = inference_program(case.module.main, [*case.feed], [case.target])
+    return run(model.program, case.feed, [model.targets[0]], scope)[model.targets[0]]
+
+
+def started(case: Case) -> Scope:
+    """A scope after the startup program, with statistics and biases that are not zero."""
+    scope, draw = Scope(), np.random.default_rng(1)
+    assert case.module.startup is not None
+    run(case.module.startup, scope=scope)
+    for name, var in case.module.main.main_block.vars.items():
+        if var.persistable and name in scope and any(part in name for part in (".b_", ".w_1", ".w_2")):
+            scope[name] = draw.uniform(0.5, 1.5, scope[name].shape).astype("float32")
+    return scope
+
+
+def played(model: bytes, feed: dict[str, Any]) -> list[Any]:
+    """What onnxruntime computes."""
+    import onnxruntime
+
+    return onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, feed)

@@ -1,40 +1,21 @@
 """Inference programs as ONNX models: the same numbers, and what can't be expressed is refused by name."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from pstranspile import Scope, load, loads, run
 from pstranspile import layers as L
-from pstranspile.checkpoint.inference import inference_program
 from pstranspile.checkpoint.onnx_model import onnx_model
 from pstranspile.cli import main
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.layers import Draft
-from tests.interop.onnx.programs import CASES, Case, floats
-from tests.interop.onnx.test_recorded_ops import played
+from tests.interop.onnx.programs import CASES, Case, floats, inferred, played, started
 
 onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
 EXAMPLES = Path(__file__).parents[3] / "examples"
-
-
-def inferred(case: Case, scope: Scope) -> Any:
-    """What our interpreter computes of the program cut down for inference."""
-    model = inference_program(case.module.main, [*case.feed], [case.target])
-    return run(model.program, case.feed, [model.targets[0]], scope)[model.targets[0]]
-
-
-def started(case: Case) -> Scope:
-    """A scope after the startup program, with statistics and biases that are not zero."""
-    scope, draw = Scope(), np.random.default_rng(1)
-    assert case.module.startup is not None
-    run(case.module.startup, scope=scope)
-    for name, var in case.module.main.main_block.vars.items():
-        if var.persistable and name in scope and any(part in name for part in (".b_", ".w_1", ".w_2")):
-            scope[name] = draw.uniform(0.5, 1.5, scope[name].shape).astype("float32")
-    return scope
 
 
 @pytest.mark.parametrize("name", CASES)

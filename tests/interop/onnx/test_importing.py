@@ -14,11 +14,10 @@ from pstranspile.cli import main
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.job import Job
 from pstranspile.layers.draft import Draft, Value
-from tests.interop.onnx.programs import CASES, floats, ids
-from tests.interop.onnx.test_exporting import inferred, started
-from tests.interop.onnx.test_recorded_ops import played
+from tests.interop.onnx.programs import CASES, floats, ids, inferred, played, started
 
 onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
 helper, checker = onnx.helper, onnx.checker
 from pstranspile.interop.onnx.importing import Imported, from_onnx  # noqa: E402
 

@@ -12,6 +12,7 @@ from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Program, TensorType, Var
 from pstranspile.ops import with_defaults
 from tests import opdata
+from tests.interop.onnx.programs import played
 
 pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -21,11 +22,6 @@ RECORDED = {
     for name in opdata.names()
     if (meta := opdata.Recording(name).meta)["kind"] != "program" and meta["type"] in writers() and "quirk" not in meta
 }
-
-
-def played(model: bytes, feed: dict[str, Any]) -> list[Any]:
-    """What onnxruntime computes."""
-    return onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, feed)
 
 
 def exported(recording: opdata.Recording) -> tuple[bytes, dict[str, Any], dict[str, Any]]:
