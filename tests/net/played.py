@@ -38,6 +38,7 @@ def play(
     credentials: Credentials | None = None,
     patience: float = 60.0,
     parts: tuple[Path, int] | None = None,
+    state: tuple[Path, int] | None = None,
     told: Callable[..., object] | None = None,
     **options: Any,
 ) -> Simulated:
@@ -45,7 +46,8 @@ def play(
 
     `through(trainer, address)` gives the address at which a trainer finds the server that listens at `address`. With
     `fluid` machines of Fluid may take part. What every machine does is written to `record`. `parts`: where parts of
-    checkpoints go, and after how many steps. `told` is called with what each role tells.
+    checkpoints go, and after how many steps; `state`: where servers keep theirs, and how often. `told` is
+    called with what each role tells.
     """
     ports = Ports(len(job.roles))
     addresses = dict(zip(job.roles, ports.addresses, strict=True))
@@ -56,6 +58,7 @@ def play(
     records = {role: "" if record is None else f"{record}.{role}" for role in job.roles}
     lock = threading.Lock()
     folder, every = parts or ("", 0)
+    kept, often = state or ("", 20)
 
     def one(role: str) -> None:
         cluster = played[role]
@@ -68,8 +71,8 @@ def play(
         try:
             if any(server.name == role for server in cluster.servers):
                 place = Place(
-                    addresses, fluid=fluid, record=records[role], credentials=credentials, parts=str(folder),
-                    parts_every=every,
+                    addresses, str(kept), often, fluid=fluid, record=records[role], credentials=credentials,
+                    parts=str(folder), parts_every=every,
                 )  # fmt: skip
                 play_server(cluster, role, terms, place, tell, lambda _: None)
             else:
