@@ -1,6 +1,6 @@
 """What strangers say to a server at work: it serves its job on, to the bit, and they can't keep others out.
 
-CI sends a few hundred mutated frames and calls; PSTRANSPILE_HOSTILE says how many.
+CI sends a few hundred mutated frames and calls; PSTRANSPILE_HOSTILE says how many, PSTRANSPILE_HOSTILE_SEED which.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from tests.net.played import compiled, play
 from tests.net.strangers import connect, say
 
 PROGRAM = str(Path(__file__).parents[2] / "examples" / "regression.ir")
-STEPS, COUNT = 20, runs("PSTRANSPILE_HOSTILE", 400)
+STEPS, COUNT, SEED = 20, runs("PSTRANSPILE_HOSTILE", 400), runs("PSTRANSPILE_HOSTILE_SEED", 1)
 MACHINES = {"pserver_0": 0, "trainer_0": 1, "trainer_1": 2}
 
 
@@ -157,7 +157,7 @@ class Attack:
         threading.Thread(target=self.run, daemon=True).start()
 
     def run(self) -> None:
-        draw = random.Random(1)
+        draw = random.Random(SEED)
         channel = grpc.insecure_channel(self.address, [("grpc.use_local_subchannel_pool", 1)])
         known, asked = frames(), calls()
         while self.done < COUNT:
@@ -211,6 +211,7 @@ def test_mutated_frames_and_calls_change_nothing(tmp_path: Path) -> None:
     found = play(job, feed, STEPS, through=through, fluid=True, fetch=["loss"])
     expected = simulate(job.roles, feed, STEPS, ["loss"], seed=1)
     assert attacks[0].done == COUNT
+    print(f"{COUNT} frames and calls: {attacks[0].answers}")
     bytes_sent = {f"{kind} {how}" for kind in ("frames", "streams") for how in ("answered", "cut off")}
     refused = {"INVALID_ARGUMENT", "ALREADY_EXISTS"}
     more = {"NOT_FOUND", "FAILED_PRECONDITION", "UNIMPLEMENTED", "UNAVAILABLE"}  # the last one when it has to go
