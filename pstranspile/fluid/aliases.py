@@ -56,7 +56,17 @@ class _Loader(Loader):
             return made
         module = import_module(self._target)
         self._own = module.__spec__
+        self._keep_names(spec.name, module)
         return module
+
+    def _keep_names(self, alias: str, package: ModuleType) -> None:
+        """Makes modules known whose name the package has for something else, as `layers.rnn`: a later import of such
+        a module would put it in the place of what the package has.
+        """
+        for name, held in list(sys.modules.items()):
+            above, _, last = name.rpartition(".")
+            if above == self._target and vars(package).get(last) is not held:
+                sys.modules[f"{alias}.{last}"] = held
 
     def exec_module(self, module: ModuleType) -> None:
         """Nothing is left to do but to give the module its own specification back."""

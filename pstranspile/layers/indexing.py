@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pstranspile.ir.types import DType
 from pstranspile.layers.basic import layer, layer_outputs, unary
 from pstranspile.layers.draft import Value
+from pstranspile.layers.mixed import Numbers, constants_of, mixed
 
 
 def gather(x: Value, index: Value, *, overwrite: bool = True) -> Value:
@@ -29,11 +30,13 @@ def scatter_nd_add(x: Value, index: Value, updates: Value) -> Value:
     return layer("scatter_nd_add", {"X": x, "Index": index, "Updates": updates}, x.dtype)
 
 
-def expand(x: Value, times: Sequence[int] | Value) -> Value:
-    """x repeated along each dim; a value i32 says how often at run time."""
-    if isinstance(times, Value):
-        return layer("expand", {"X": x, "ExpandTimes": times.stopped()}, x.dtype).declared([-1] * len(x.shape))
-    return unary("expand", x, expand_times=times)
+def expand(x: Value, times: Numbers) -> Value:
+    """x repeated along each dim; a value says how often at run time."""
+    minted = x.draft.names.mint("expand")
+    often = mixed(times, constants_of(x.draft, minted))
+    attrs: dict[str, object] = {} if often.known is None else {"expand_times": often.known}
+    inputs = {"X": x, **often.inputs("ExpandTimes", "expand_times_tensor")}
+    return layer("expand", inputs, x.dtype, attrs, name=minted)
 
 
 def expand_as(x: Value, target: Value) -> Value:

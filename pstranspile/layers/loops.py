@@ -37,8 +37,11 @@ def array_read(array: Value, index: Value) -> Value:
 
 
 @contextmanager
-def while_(condition: Value) -> Generator[None]:
-    """Ops made in the block are repeated as long as `condition` (bool[1], which they must change) is true."""
+def while_(condition: Value, *, is_test: bool = False) -> Generator[None]:
+    """Ops made in the block are repeated as long as `condition` (bool[1], which they must change) is true.
+
+    A loop that `is_test` keeps nothing for a gradient.
+    """
     draft = condition.draft
     draft.names.mint("while")
     index = draft.new_block()
@@ -51,7 +54,7 @@ def while_(condition: Value) -> Generator[None]:
         written.update((name, None) for name in op.output_names)
     outputs = [name for name in written if draft.find(name) is not None]
     scopes = _step_scopes(draft)
-    attrs = {"sub_block": BlockRef(index), "is_test": False}
+    attrs = {"sub_block": BlockRef(index), "is_test": is_test}
     draft.op("while", {"X": list(read), "Condition": condition}, {"Out": outputs, "StepScopes": scopes}, attrs)
 
 
@@ -81,7 +84,7 @@ class StaticRNN:
 
     def __init__(self, draft: Draft, *, name: str | None = None):
         self._draft = draft
-        self._name = name or draft.names.mint("static_rnn")
+        self.name = name or draft.names.mint("static_rnn")
         self._memories: dict[str, _Memory] = {}
         self._inputs: list[str] = []
         self._outputs: list[str] = []
@@ -126,7 +129,7 @@ class StaticRNN:
 
     def memory(self, start: Value) -> Value:
         """What was handed on by the step before; `start` in the first one."""
-        name = self._draft.names.mint(f"{self._name}@mem")
+        name = self._draft.names.mint(f"{self.name}@mem")
         before = self._draft.declare(Var(name, tensor=TensorType(start.dtype, start.shape)))
         self._memories[name] = _Memory(start, before)
         return before
@@ -149,11 +152,11 @@ class StaticRNN:
     def outputs(self) -> list[Value]:
         """Every output over all steps. Raises ValueError when there is none."""
         if not self._outputs:
-            raise ValueError(f"{self._name} has no step_output")
+            raise ValueError(f"{self.name} has no step_output")
         return [Value(self._draft, name) for name in self._outputs]
 
     def _helped(self, value: Value) -> Value:
-        out = self._draft.temporary(self._name, value.dtype)
+        out = self._draft.temporary(self.name, value.dtype)
         self._draft.op("rnn_memory_helper", {"X": value}, {"Out": out}, {"dtype": value.dtype})
         return out
 

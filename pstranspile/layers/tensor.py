@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pstranspile.ir.types import DType, element_type
 from pstranspile.layers.basic import activation, layer, layer_outputs
 from pstranspile.layers.draft import Value
+from pstranspile.layers.mixed import Numbers, constants_of, mixed
 from pstranspile.layers.nn import name_layer
 from pstranspile.layers.parameters import Element
 
@@ -35,15 +36,26 @@ def mean(x: Value, *, name: str | None = None) -> Value:
     return layer("mean", {"X": x}, x.dtype, name=name)
 
 
-def _with_x_shape(op_type: str, key: str, x: Value, attrs: dict[str, object], name: str | None) -> Value:
-    """An op that keeps the old dims in XShape, for its gradient."""
-    return layer_outputs(op_type, {"X": x}, {"Out": x.dtype, "XShape": x.dtype}, attrs, key=key, name=name)[0]
+def _with_x_shape(
+    op_type: str,
+    key: str,
+    x: Value,
+    attrs: dict[str, object],
+    name: str | None,
+    more: Mapping[str, Value | Sequence[Value]] | None = None,
+) -> Value:
+    """An op that keeps the old dims in XShape, for its gradient; `more` are inputs beside x."""
+    outputs = {"Out": x.dtype, "XShape": x.dtype}
+    return layer_outputs(op_type, {"X": x, **(more or {})}, outputs, attrs, key=key, name=name)[0]
 
 
-def reshape(x: Value, shape: Sequence[int], *, act: str | None = None, name: str | None = None) -> Value:
+def reshape(x: Value, shape: Numbers, *, act: str | None = None, name: str | None = None) -> Value:
     """The same elements with other dims (0: as in x, -1: the rest)."""
     minted = name_layer(x.draft, "reshape2", name)
-    return activation(minted, _with_x_shape("reshape2", "", x, {"shape": shape}, minted), act)
+    dims = mixed(shape, constants_of(x.draft, minted))
+    attrs: dict[str, object] = {} if dims.known is None else {"shape": dims.known}
+    made = _with_x_shape("reshape2", "", x, attrs, minted, dims.inputs("Shape", "ShapeTensor"))
+    return activation(minted, made, act)
 
 
 def transpose(x: Value, order: Sequence[int], *, name: str | None = None) -> Value:
@@ -66,10 +78,21 @@ def flatten(x: Value, *, axis: int = 1, name: str | None = None) -> Value:
     return _with_x_shape("flatten2", "flatten", x, {"axis": axis}, name)
 
 
-def slice_(x: Value, axes: Sequence[int], starts: Sequence[int], ends: Sequence[int]) -> Value:
+def slice_(x: Value, axes: Sequence[int], starts: Numbers, ends: Numbers) -> Value:
     """The part of x from `starts` to `ends` along `axes` (Fluid's `slice`)."""
-    attrs = {"axes": axes, "starts": starts, "ends": ends, "infer_flags": [1] * len(axes)}
-    return layer("slice", {"Input": x}, x.dtype, attrs)
+    draft, count = x.draft, len(axes)
+    minted = name_layer(draft, "slice", None)
+    constant = constants_of(draft, minted)
+    first, last = mixed(starts, constant), mixed(ends, constant)
+    inputs = {
+        "Input": x,
+        **first.inputs("StartsTensor", "StartsTensorList"),
+        **last.inputs("EndsTensor", "EndsTensorList"),
+    }
+    unknown = zip(first.unknown(count), last.unknown(count), strict=True)
+    attrs: dict[str, object] = {"axes": axes, "infer_flags": [-1 if any(pair) else 1 for pair in unknown]}
+    attrs |= {key: part.known for key, part in (("starts", first), ("ends", last)) if part.known is not None}
+    return layer("slice", inputs, x.dtype, attrs, name=minted)
 
 
 def split(x: Value, parts: int | Sequence[int], *, dim: int = -1, name: str | None = None) -> list[Value]:
@@ -95,7 +118,14 @@ def one_hot(ids: Value, depth: int) -> Value:
 
 
 def fill_constant_batch_size_like(
-    like: Value, shape: Sequence[int], dtype: Element, value: float, *, input_dim: int = 0, output_dim: int = 0
+    like: Value,
+    shape: Sequence[int],
+    dtype: Element,
+    value: float,
+    *,
+    input_dim: int = 0,
+    output_dim: int = 0,
+    force_cpu: bool = False,
 ) -> Value:
     """A tensor of dims `shape`, every element `value`, one dim taken from `like` at run time."""
     kind = element_type(dtype)
@@ -107,5 +137,6 @@ def fill_constant_batch_size_like(
         "str_value": text,
         "input_dim_idx": input_dim,
         "output_dim_idx": output_dim,
+        "force_cpu": force_cpu,
     }
     return layer("fill_constant_batch_size_like", {"Input": like}, kind, attrs).stopped()

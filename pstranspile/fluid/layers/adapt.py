@@ -138,12 +138,15 @@ def _dressed(layer: Function, name: str, signature: inspect.Signature, doc: str 
     return layer
 
 
-def one_op(op_type: str, text: str, inputs: str, outputs: str = "Out", attrs: str = "", **fixed: Any) -> Function:
+def one_op(
+    op_type: str, text: str, inputs: str, outputs: str = "Out", attrs: str = "", *, key: str = "", **fixed: Any
+) -> Function:
     """A layer of one op under Fluid's signature `text`.
 
     `inputs` and `attrs` map slots and attributes to parameters (`"X=x Y=y"`; `axis` alone is `axis=axis`); None leaves
     them out. `outputs` are slots, each with an element type if that is not the first input's (`"Out Mask:uint8"`); the
-    layer gives the first one, or all where the text ends with a comma... `fixed` are attributes for all calls.
+    layer gives the first one, or all where the text ends with a comma... `fixed` are attributes for all calls, `key` is
+    what the layer is called after, if not after its op.
     """
     signature = signature_of(text)
     reads, takes = _pairs(inputs), _pairs(attrs)
@@ -160,7 +163,7 @@ def one_op(op_type: str, text: str, inputs: str, outputs: str = "Out", attrs: st
         if isinstance(given.get("out"), Variable):
             written[slots[0][0]] = to_core(given["out"])
         with named(given.get("name")):
-            made = wrap(layer_outputs(op_type, values, written, {**settings, **fixed}))
+            made = wrap(layer_outputs(op_type, values, written, {**settings, **fixed}, key=key))
         return made if gives_all else made[0]
 
     schema = schema_of(op_type)

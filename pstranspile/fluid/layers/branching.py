@@ -12,8 +12,8 @@ from pstranspile.fluid.graph.vartype import numpy_name
 from pstranspile.fluid.layers.accepted import check_kind, check_variable, checked_all
 from pstranspile.fluid.layers.adapt import live, to_core, wrap
 from pstranspile.fluid.layers.compare import equal
-from pstranspile.fluid.layers.nest import assert_same_structure, map_structure
 from pstranspile.fluid.layers.tensor import cast, fill_constant
+from pstranspile.fluid.layers.utils import assert_same_structure, map_structure
 from pstranspile.ir.model import TensorType, Var
 from pstranspile.ir.types import DType
 from pstranspile.layers import basic, branches

@@ -10,7 +10,7 @@ from typing import Any
 from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.graph.vartype import dtype_of
-from pstranspile.fluid.layers import nest
+from pstranspile.fluid.layers import utils as nest
 from pstranspile.fluid.layers.accepted import check_variable, checked_all
 from pstranspile.fluid.layers.adapt import adapt, live, renamed_all, to_core, wrap
 from pstranspile.fluid.layers.branching import ConditionalBlock as ConditionalBlock
@@ -100,11 +100,11 @@ class While:
 
     def __init__(self, cond: Variable, is_test: bool = False, name: str | None = None):
         _check_condition("While", "cond", cond)
-        self._condition = to_core(cond)
+        self._condition, self._is_test = to_core(cond), is_test
 
     def block(self) -> Any:
         """The ops that are repeated."""
-        return loops.while_(self._condition)
+        return loops.while_(self._condition, is_test=self._is_test)
 
 
 def _check_condition(layer: str, parameter: str, condition: Any) -> None:
@@ -195,12 +195,12 @@ class StaticRNN:
     ) -> Any:
         """What the step before has handed on: in the first one `init`, or a constant for each row of `batch_ref`."""
         if init is not None:
-            return wrap(self._core.memory(to_core(init)))
+            return wrap(self._core.memory(self._before_steps(to_core(init))))
         if shape is None or batch_ref is None:
             raise ValueError("the memory of a StaticRNN needs init, or shape and batch_ref")
         draft, like = self._draft, to_core(batch_ref)
         with draft.inside(self._outside):
-            name = draft.names.mint(f"{draft.names.mint('static_rnn')}@memory_boot")
+            name = draft.names.mint(f"{self._core.name}@memory_boot")
             start = draft.declare(Var(name, tensor=TensorType(like.dtype, tuple(shape))))
             attrs = {
                 "value": init_value,
@@ -211,6 +211,17 @@ class StaticRNN:
             }
             draft.op("fill_constant_batch_size_like", {"Input": like}, {"Out": start}, attrs)
         return wrap(self._core.memory(Value(draft, name)))
+
+    def _before_steps(self, init: Value) -> Value:
+        """What a memory starts as; an op of the step that makes it of things outside is moved before the network."""
+        draft = self._draft
+        step, outside = draft.blocks[draft.current], draft.blocks[self._outside]
+        made = next((op for op in step.ops if init.name in op.output_names), None)
+        if made is not None and not any(name in step.vars for name in made.input_names):
+            step.ops.remove(made)
+            outside.ops.append(made)
+            outside.vars.update({name: step.vars.pop(name) for name in made.output_names})
+        return init
 
     def update_memory(self, mem: Any, var: Any) -> None:
         """Hands `var` on to the next step."""

@@ -7,6 +7,18 @@ from typing import Any
 from pstranspile.fluid.graph.vartype import dtype_of
 from pstranspile.fluid.layers.accepted import checked_all
 from pstranspile.fluid.layers.adapt import adapt, named, renamed_all, to_core, wrap
+from pstranspile.fluid.layers.cells import GRUCell as GRUCell
+from pstranspile.fluid.layers.cells import LSTMCell as LSTMCell
+from pstranspile.fluid.layers.cells import RNNCell as RNNCell
+from pstranspile.fluid.layers.cells import rnn as rnn
+from pstranspile.fluid.layers.decoding import BeamSearchDecoder as BeamSearchDecoder
+from pstranspile.fluid.layers.decoding import Decoder as Decoder
+from pstranspile.fluid.layers.decoding import dynamic_decode as dynamic_decode
+from pstranspile.fluid.layers.helpers import BasicDecoder as BasicDecoder
+from pstranspile.fluid.layers.helpers import DecodeHelper as DecodeHelper
+from pstranspile.fluid.layers.helpers import GreedyEmbeddingHelper as GreedyEmbeddingHelper
+from pstranspile.fluid.layers.helpers import SampleEmbeddingHelper as SampleEmbeddingHelper
+from pstranspile.fluid.layers.helpers import TrainingHelper as TrainingHelper
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.layers import basic, recurrent
 

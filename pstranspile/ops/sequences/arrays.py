@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from pstranspile.ir.model import Op
+from pstranspile.ir.model import Op, TensorType
+from pstranspile.ops.attributes import int_attr
 from pstranspile.ops.gradient import Wanted, bare_op, gradient, like_forward, output_gradients
 from pstranspile.ops.schema import UNSCOPED, declare, declare_gradient
-from pstranspile.ops.shapes import outputs_like, shape_rule
+from pstranspile.ops.shapes import ShapeError, Types, describe, one, outputs_like, shape_rule
 
 declare("lod_rank_table", "X -> Out", {"level": 0}, doc="Out = the sequences of X by length")
 declare("lod_array_length", "X -> Out", doc="Out = the length of the array X")
@@ -37,6 +38,20 @@ declare("read_from_array", "X I X_W? -> Out", may_lack="X X_W", doc="Out = X[I]"
 
 
 shape_rule("write_to_array", "read_from_array", "shrink_rnn_memory")(outputs_like(Out="X"))
+
+
+@shape_rule("tensor_array_to_tensor")
+def _as_tensor(op: Op, types: Types) -> Types:
+    x, axis = one(types, "X"), int_attr(op, "axis")
+    if not x.shape:  # an array that nothing has been written to says nothing
+        return {}
+    dims, stacked = list(x.shape), op.attrs.get("use_stack") is True
+    rank = len(dims) + stacked
+    if not -rank <= axis < rank:
+        raise ShapeError(f"axis is {axis}, but the tensors of X are {describe(x)}", "X")
+    axis %= rank
+    dims[axis : axis + (not stacked)] = [-1]
+    return {"Out": (TensorType(x.dtype, tuple(dims)),)}
 
 
 @gradient("lod_tensor_to_array")

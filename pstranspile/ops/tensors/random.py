@@ -76,6 +76,16 @@ declare(
     {"min": 0.0, "max": 1.0, "seed": 0},
     doc="Out = a class for each row of X, drawn with the probabilities in it",
 )
+
+
+@shape_rule("sampling_id")
+def _sampling_id(_op: Op, types: Types) -> Types:
+    x = one(types, "X")
+    if len(x.shape) != 2:
+        raise ShapeError(f"X is {describe(x)}, rows of probabilities have two dims", "X")
+    return {"Out": (TensorType(DType.INT64, x.shape[:1]),)}
+
+
 declare(
     "shuffle_batch", "X Seed -> Out ShuffleIdx SeedOut", {"startup_seed": 0}, doc="Out = the rows of X in random order"
 )

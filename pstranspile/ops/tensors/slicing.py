@@ -35,14 +35,15 @@ def _cut(dim: int, start: int, end: int) -> int:
 @shape_rule("slice")
 def _slice(op: Op, types: Types) -> Types:
     x = one(types, "Input")
-    if any(slot in types for slot in ("StartsTensor", "EndsTensor", "StartsTensorList", "EndsTensorList")):
-        return {}
     dims = list(x.shape)
-    axes, starts, ends = ints_attr(op, "axes"), ints_attr(op, "starts"), ints_attr(op, "ends")
-    for axis, start, end in zip(axes, starts, ends, strict=False):
+    axes = ints_attr(op, "axes")
+    starts, ends = (ints_attr(op, name) or [-1] * len(axes) for name in ("starts", "ends"))
+    at_run_time = any(slot in types for slot in ("StartsTensor", "EndsTensor", "StartsTensorList", "EndsTensorList"))
+    flags = ints_attr(op, "infer_flags") or [-1 if at_run_time else 1] * len(axes)
+    for axis, start, end, flag in zip(axes, starts, ends, flags, strict=False):
         if not 0 <= axis < len(dims):
             raise ShapeError(f"axes has {axis}, but Input is {describe(x)}", "Input")
-        dims[axis] = _cut(dims[axis], start, end)
+        dims[axis] = -1 if flag == -1 else _cut(dims[axis], start, end)
     gone = ints_attr(op, "decrease_axis")
     left = tuple(dim for at, dim in enumerate(dims) if at not in gone) or (1,)
     return {"Out": (TensorType(x.dtype, left, 0 if 0 in axes else x.lod_level),)}
@@ -51,8 +52,8 @@ def _slice(op: Op, types: Types) -> Types:
 @shape_rule("expand")
 def _expand(op: Op, types: Types) -> Types:
     x, times = one(types, "X"), ints_attr(op, "expand_times")
-    if "ExpandTimes" in types or "expand_times_tensor" in types:
-        return {}
+    if "ExpandTimes" in types:
+        times = (-1,) * len(x.shape)
     if len(times) != len(x.shape):
         raise ShapeError(f"expand_times is {list(times)}, but X is {describe(x)}", "X")
     dims = tuple(-1 if dim < 0 or n < 0 else dim * n for dim, n in zip(x.shape, times, strict=True))

@@ -46,6 +46,16 @@ def map_structure(func: Callable[..., Any], *structure: Any) -> Any:
     return pack_sequence_as(structure[0], [func(*held) for held in leaves])
 
 
+def each(func: Callable[[Any], Any], nest: Any) -> Any:
+    """What `func` makes of every leaf."""
+    return map_structure(func, nest)
+
+
+def pairwise(func: Callable[[Any, Any], Any], one: Any, other: Any) -> Any:
+    """What `func` makes of every two leaves in the same place."""
+    return map_structure(func, one, other)
+
+
 def assert_same_structure(nest1: Any, nest2: Any, check_types: bool = True) -> None:
     """Raises ValueError when two structures nest otherwise, TypeError when `check_types` and their types differ."""
     first, second = _parts(nest1), _parts(nest2)

@@ -1,0 +1,56 @@
+"""Lists of whole numbers of which some are known at run time only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias
+
+from pstranspile.ir.types import DType
+from pstranspile.layers.draft import Draft, Value
+
+Numbers: TypeAlias = Sequence["int | Value"] | Value
+"""Whole numbers, each known now or a value [1]; or one value that holds all of them."""
+
+
+class Mixed(NamedTuple):
+    """Numbers as an op takes them."""
+
+    known: list[int] | None
+    """The attribute, -1 for what is known at run time only; None where one value holds all."""
+    whole: Value | None
+    """The value that holds all."""
+    each: list[Value]
+    """A value for each number, if any of them is known at run time only."""
+
+    def unknown(self, count: int) -> list[bool]:
+        """For each of `count` numbers whether it is known at run time only."""
+        return [True] * count if self.known is None else [bool(self.each) and number == -1 for number in self.known]
+
+    def inputs(self, whole: str, each: str) -> dict[str, Value | Sequence[Value]]:
+        """What is read at run time, in the slots of these names."""
+        if self.whole is not None:
+            return {whole: self.whole}
+        return {each: self.each} if self.each else {}
+
+
+def mixed(numbers: Numbers, constant: Callable[[int], Value]) -> Mixed:
+    """The numbers as an op takes them; values get no gradient. `constant` makes a value i32[1] of a number."""
+    if isinstance(numbers, Value):
+        return Mixed(None, numbers.stopped(), [])
+    known = [-1 if isinstance(number, Value) else int(number) for number in numbers]
+    if not any(isinstance(number, Value) for number in numbers):
+        return Mixed(known, None, [])
+    return Mixed(known, None, [n.stopped() if isinstance(n, Value) else constant(int(n)) for n in numbers])
+
+
+def constants_of(draft: Draft, layer: str) -> Callable[[int], Value]:
+    """Makes values i32[1], called after a layer."""
+
+    def constant(number: int) -> Value:
+        out = draft.temporary(layer, DType.INT32, stop_gradient=True)
+        draft.names.mint("fill_constant")
+        attrs = {"shape": [1], "dtype": DType.INT32, "value": float(number), "force_cpu": True}
+        draft.op("fill_constant", {}, {"Out": out}, {**attrs, "str_value": str(number)})
+        return out
+
+    return constant
