@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from pstranspile.cli.blas import use_threads
 from pstranspile.cli.common import add_input, add_job, add_shares, load_verified, make_parser, read_job, refuse_empty
+from pstranspile.cli.live_screen import add_live, check_live
 from pstranspile.cli.numbers import count, number, whole
 from pstranspile.cli.report import quoting, report
 from pstranspile.cli.turns import TURNS_HELP, requested_turns
 from pstranspile.ir.expect import MOST_CHECKED
+
+if TYPE_CHECKING:
+    from pstranspile.proof.workload import Tell, Watch
 
 DESCRIPTION = """\
 Trains a program on one machine and, compiled, on a cluster, in this process: from the same start, on the same data.
@@ -29,6 +35,7 @@ def run(arguments: Sequence[str]) -> int:
     """Checks and prints the report."""
     parser = _parser()
     options = parser.parse_args(arguments)
+    check_live(parser, options)
     use_threads()
     refuse_empty(parser, options, "feed", "init", "faults")
     job = read_job(options)
@@ -37,7 +44,6 @@ def run(arguments: Sequence[str]) -> int:
         from pstranspile.run.dropout import without_dropout
 
         module = without_dropout(module)
-    from pstranspile.cli.progress import status
     from pstranspile.cli.run_cluster import read_faults
     from pstranspile.compile import compile
     from pstranspile.kernels.blocks import most_turns
@@ -52,7 +58,7 @@ def run(arguments: Sequence[str]) -> int:
         result = compile(module, job)
         report(result.warnings, [module.source])
         faults = read_faults(options.faults, result, options.steps or STEPS) if options.faults else None
-    with quoting(module.source), most_turns(options.max_turns), status("check") as tell:
+    with quoting(module.source), most_turns(options.max_turns), _shown(options) as (tell, watch):
         checked = check(
             module,
             job,
@@ -67,6 +73,7 @@ def run(arguments: Sequence[str]) -> int:
             faults=faults,
             shares=options.shares,
             tell=tell,
+            watch=watch,
         )
     if options.json:
         from pstranspile.interop.json_text import json_text
@@ -76,6 +83,25 @@ def run(arguments: Sequence[str]) -> int:
     else:
         print(report_text(checked), end="")
     return 0 if checked.holds else 1
+
+
+@contextmanager
+def _shown(options: argparse.Namespace) -> Generator[tuple[Tell, Watch | None]]:
+    """What shows how far the check is: what is told of it, and what is given each cluster."""
+    if not options.live:
+        from pstranspile.cli.progress import status
+
+        with status("check") as tell:
+            yield tell, None
+        return
+    from pstranspile.cli.live_views import LiveCluster
+    from pstranspile.proof.check import STEPS
+
+    live = LiveCluster(options.steps or STEPS)
+    try:
+        yield live.doing, live.watch
+    finally:
+        live.end()
 
 
 def _plain(value: object) -> object:
@@ -136,5 +162,6 @@ def _parser() -> argparse.ArgumentParser:
         help="the most turns of a loop, after which it is taken for one that never ends (default: 100,000)",
     )
     group.add_argument("--no-dropout", action="store_true", help="leave out what dropout ops do, on both sides")
+    add_live(group)
     group.add_argument("--json", action="store_true", help="print the report as JSON")
     return parser

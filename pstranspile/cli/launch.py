@@ -23,6 +23,7 @@ from pstranspile.cli.cluster_pictures import (
 from pstranspile.cli.common import add_checkpoints, add_input, add_job, check_checkpoints, load_compiled, make_parser
 from pstranspile.cli.feed import check_feed, dealt_text, forwarded, read_feed
 from pstranspile.cli.launch_view import View
+from pstranspile.cli.live_screen import add_live, check_live
 from pstranspile.cli.numbers import seconds, whole
 from pstranspile.cli.progress import status
 from pstranspile.cli.report import report
@@ -30,6 +31,7 @@ from pstranspile.cli.start import add_patience, add_run, fetches_of
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error
 
 if TYPE_CHECKING:
+    from pstranspile.cli.live_views import LiveView
     from pstranspile.compile import Compiled
     from pstranspile.net.checkpoints import Checkpoints
     from pstranspile.net.job import JobFolder
@@ -50,6 +52,7 @@ def run(arguments: Sequence[str]) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     check_feed(parser, options)
+    check_live(parser, options)
     if options.on == "local":
         options.restarts = options.restarts or 0
     if options.on != "local":
@@ -131,6 +134,7 @@ def _parser() -> argparse.ArgumentParser:
         help="write what all processes do, for Chrome's about:tracing or Perfetto, in one file",
     )
     parser.add_argument("--profile", action="store_true", help="print where each process's time goes, on stderr")
+    add_live(parser)
     add_pictures(parser)
     group = parser.add_argument_group("staying alive")
     group.add_argument(
@@ -200,7 +204,7 @@ def _launch(
     }
     members = _members(options, folder, addresses, given, work)
     os.environ.setdefault("PSTRANSPILE_TOKEN", secrets.token_hex(16))
-    view = View(members, [name for name in names if name.startswith("trainer")], steps)
+    view = _view(options, members, [name for name in names if name.startswith("trainer")], steps)
 
     def on_told(member: Member, fields: dict[str, Any]) -> None:
         view.told(member, fields)
@@ -231,6 +235,19 @@ def _launch(
     if options.save:
         _save(options, job, results)
     return 0
+
+
+def _view(
+    options: argparse.Namespace, members: Mapping[str, Member], trainers: Sequence[str], steps: int
+) -> View | LiveView:
+    """What shows the machines at work."""
+    if not options.live:
+        return View(members, trainers, steps)
+    from pstranspile.cli.live_views import LiveView
+
+    for member in members.values():
+        member.watched = True
+    return LiveView(members, steps)
 
 
 def _save(options: argparse.Namespace, job: JobFolder, results: Mapping[str, str]) -> None:

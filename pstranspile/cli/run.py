@@ -25,6 +25,7 @@ from pstranspile.cli.common import (
     uses_fluid_arithmetic,
 )
 from pstranspile.cli.feed import add_feed, check_feed
+from pstranspile.cli.live_screen import add_live, check_live
 from pstranspile.cli.numbers import count, whole
 from pstranspile.cli.report import quoting
 from pstranspile.cli.turns import TURNS_HELP, requested_fetches, requested_turns
@@ -62,6 +63,7 @@ def run(arguments: Sequence[str]) -> int:
     kind = _picture_kind(parser, options.plot)
     check_checkpoints(parser, options)
     check_pictures(parser, options)
+    check_live(parser, options)
     given = [name for name in _NOT_REPLAYED if getattr(options, name) not in (None, False)]
     if options.replay and given:
         parser.error(f"--replay can't be combined with --{given[0]}: the record says what happens")
@@ -129,6 +131,7 @@ def _parser() -> argparse.ArgumentParser:
         "about:tracing or Perfetto",
     )
     group.add_argument("--check-nan", action="store_true", help="stop at the first op that makes NaN or infinity")
+    add_live(group)
     add_pictures(parser)
     return parser
 

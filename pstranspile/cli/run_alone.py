@@ -15,6 +15,7 @@ from pstranspile.ir.model import MAIN
 from pstranspile.net.shown import shown
 
 if TYPE_CHECKING:
+    from pstranspile.cli.live_views import LiveAlone
     from pstranspile.ir.model import Module, Program
     from pstranspile.run.plot import Curve
     from pstranspile.run.program_feeds import ProgramFeeds
@@ -112,12 +113,20 @@ class Session:
             save_checkpoint(self.scope, self.module, place, step=done, seed=self.options.seed, dealing=dealing)
             forget_older(self.options.checkpoint, 2)
 
+    def _progress(self) -> Progress | LiveAlone:
+        """What shows how far the run is."""
+        if self.options.live:
+            from pstranspile.cli.live_views import LiveAlone
+
+            return LiveAlone(self.count)
+        return Progress(self.count, first=self.first, live=self.options.trace is None)
+
     def steps(self) -> dict[str, list[Any]]:
         """Runs all steps, and gives the fetched values of each; with turns, by `PROGRAM/NAME`."""
         values: dict[str, list[Any]] = {
             self._key(owner, name): [] for owner, names in self.fetches.items() for name in names
         }
-        progress = Progress(self.count, first=self.first, live=self.options.trace is None)
+        progress = self._progress()
         try:
             for number in range(self.first, self.count):
                 owner = self.turns.program(number) if self.turns else MAIN

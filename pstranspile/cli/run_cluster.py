@@ -15,6 +15,7 @@ from pstranspile.net.shown import Shown, shown
 
 if TYPE_CHECKING:
     from pstranspile.checkpoint.running import CheckpointedRun
+    from pstranspile.cli.live_views import LiveCluster
     from pstranspile.compile import Compiled
     from pstranspile.ir.model import Module
     from pstranspile.job import Job
@@ -36,6 +37,9 @@ class ClusterProgress:
         self._waiting: dict[int, dict[str, dict[str, Shown]]] = {}
         self._shown = first
 
+    def watch(self, cluster: Cluster) -> None:
+        """The cluster that is run; steps are all that is shown of it."""
+
     def __call__(self, trainer: Trainer, step: int) -> None:
         """Told that a trainer has done a step."""
         last = trainer.results[-1]
@@ -56,6 +60,15 @@ class ClusterProgress:
             self._shown = min(self._waiting)
             self._show()
         self._progress.end()
+
+
+def _progress(options: argparse.Namespace, steps: int, trainers: int, first: int) -> ClusterProgress | LiveCluster:
+    """What shows how far the cluster is."""
+    if not options.live:
+        return ClusterProgress(steps, trainers, first)
+    from pstranspile.cli.live_views import LiveCluster
+
+    return LiveCluster(steps)
 
 
 def curves_of(done: Simulated) -> dict[str, Curve]:
@@ -158,13 +171,14 @@ def run_cluster(
     steps = steps if record is None else record.steps
     faults = read_faults(options.faults, result, steps) if options.faults else None
     require_chart_steps(options, kept.first if kept else 0, steps)
-    progress = ClusterProgress(steps, result.plan.trainers, kept.first if kept else 0)
+    progress = _progress(options, steps, result.plan.trainers, kept.first if kept else 0)
     recorders: list[Recorder] = []
 
     clusters: list[Cluster] = []
 
     def run(cluster: Cluster, count: int) -> None:
         clusters.append(cluster)
+        progress.watch(cluster)
         if wants_pictures(options):
             recorders.append(Recorder(cluster))
         (replay if record else kept.run if kept else Cluster.run_to)(cluster, count)

@@ -20,6 +20,7 @@ from pstranspile.net.terms import Refused, Terms
 from pstranspile.net.tls import Credentials
 from pstranspile.net.tracing import Tracing
 from pstranspile.net.transport import Dialer, Listener
+from pstranspile.net.watching import Watching
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.communicators.companion import Companion
 from pstranspile.run.cluster.report import sentence
@@ -65,6 +66,8 @@ def play_server(
     """
     server = next(server for server in cluster.servers if server.name == role)
     site = Site(cluster, role, terms)
+    if tell.watched:
+        Watching(site, tell)
     keeper = StateKeeper(site, server, place.state, place.every) if place.state else None
     Doorkeeper(site, server)
     recording = Recording(site, place.record) if place.record else None
@@ -173,6 +176,8 @@ def play_trainer(
     """
     trainer = next(trainer for trainer in cluster.trainers if trainer.name == role)
     site = Site(cluster, role, terms)
+    if tell.watched:
+        Watching(site, tell)
     parts = place.parts_of(tell)
     recording = Recording(site, place.record) if place.record else None
     tracing = Tracing(site, place.trace) if place.trace else None

@@ -57,6 +57,10 @@ class Site(Greeting):
         self.answer: Callable[[Peer, Mapping[str, Any]], Mapping[str, Any]] = lambda peer, question: {}
         self.on_turn: Callable[[], object] | None = None
         """Called whenever the machines have gone as far as they can."""
+        self.on_pause: Callable[[], object] | None = None
+        """Called before this process waits for others."""
+        self.on_look: Callable[[], object] | None = None
+        """Called after it has waited."""
         self.on_idle: Callable[[], object] | None = None
         """Called when nothing has come for `IDLE` seconds."""
         self.patience = 0.0
@@ -89,6 +93,8 @@ class Site(Greeting):
                 return True
             if end is not None and self._clock() >= end:
                 return False
+            if self.on_pause is not None:
+                self.on_pause()
             try:
                 self._handle(self.events.get(timeout=self._pause))
                 while not self.events.empty():
@@ -96,6 +102,8 @@ class Site(Greeting):
             except Empty:
                 self._nothing_came()
             self._look_at_the_clock()
+            if self.on_look is not None:
+                self.on_look()
 
     def _nothing_came(self) -> None:
         self._idle += self._pause

@@ -9,8 +9,10 @@ import threading
 import time
 from typing import Any, TextIO
 
-STATUS, PARENT = "PSTRANSPILE_STATUS", "PSTRANSPILE_PARENT"
-"""Environment variables: the number of the pipe to write to; whether stdin ends when the parent does."""
+STATUS, PARENT, WATCHED = "PSTRANSPILE_STATUS", "PSTRANSPILE_PARENT", "PSTRANSPILE_WATCHED"
+"""Environment variables: the number of the pipe to write to; whether stdin ends when the parent does; whether the
+parent wants to see this process at work.
+"""
 
 WAITING, TRAINING, SERVING, DONE = "waiting", "training", "serving", "done"
 """What a process may be doing."""
@@ -22,6 +24,8 @@ class StatusPipe:
     def __init__(self) -> None:
         number = os.environ.get(STATUS, "")
         self._lock = threading.Lock()
+        self.watched = os.environ.get(WATCHED) == "1"
+        """Whether the parent wants to be told more than steps and states."""
         self.told: dict[str, Any] = {}
         """What was told last, by the name of the field."""
         self._stream: TextIO | None = os.fdopen(int(number), "w", buffering=1) if number.isdecimal() else None

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from pstranspile.net.metrics import Known
-from pstranspile.net.status import DONE, PARENT, STATUS
+from pstranspile.net.status import DONE, PARENT, STATUS, WATCHED
 
 GRACE = 5.0
 """Seconds that a process has to end when it is told to."""
@@ -32,6 +32,8 @@ class Member:
         self.process: subprocess.Popen[bytes] | None = None
         self.pipe: IO[bytes] | None = None
         self.told: dict[str, Any] = {}
+        self.watched = False
+        """Whether it tells for whom it waits and how many messages it has sent, a few times a second."""
         self.starts = 0
         self.ended: int | None = None
         """Its exit status, below 0 for a signal; None while it runs."""
@@ -40,7 +42,7 @@ class Member:
     def start(self) -> None:
         """Starts the process; its output goes to the log."""
         reading, writing = os.pipe()
-        environment = {**os.environ, STATUS: str(writing), PARENT: "1"}
+        environment = {**os.environ, STATUS: str(writing), PARENT: "1", WATCHED: str(int(self.watched))}
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(

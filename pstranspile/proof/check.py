@@ -25,7 +25,7 @@ from pstranspile.proof.made import made_feeds, naming_inputs, unstarted
 from pstranspile.proof.replays import ReplayResult, held_to_source, replay_of
 from pstranspile.proof.report import DIFFERENT, Applied, Cause, Report, Verdict
 from pstranspile.proof.training import ClusterValues, SingleMachine, start_cluster, train_both
-from pstranspile.proof.workload import Tell, Workload
+from pstranspile.proof.workload import Tell, Watch, Workload
 from pstranspile.run.cluster.faults.scenario import Scenario
 from pstranspile.run.cluster.shares import Weighing
 from pstranspile.run.loss_rows import divided
@@ -64,6 +64,7 @@ def check(
     faults: Scenario | None = None,
     shares: Weighing = "equal",
     tell: Tell | None = None,
+    watch: Watch | None = None,
 ) -> Report:
     """Trains on one machine and on the cluster, from the same start on the same data, and compares after every step.
 
@@ -77,12 +78,13 @@ def check(
     program that has such an input, or for one (`PROGRAM/INPUT`). With `faults` the cluster is run once more, with what
     goes wrong in that scenario, and must keep its promise. `shares` says how much the trainers' shares of a batch count
     if they have different numbers of rows: the same, or "weighted" by these. `tell` is told how far the check is: what
-    is being done, how much of it, and of how much. Raises DiagnosticError.
+    is being done, how much of it, and of how much. `watch` is given each cluster that is run, before it starts. Raises
+    DiagnosticError.
     """
     expect_module(module, "check")
     for count, what in ((steps, "a number of steps"), (batch, "a number of rows"), (schedules, "a number of orders")):
         expect_number(count or 0, "check", what, MOST_CHECKED)
-    workload = Workload(module, programs, steps or STEPS, tell, shares)
+    workload = Workload(module, programs, steps or STEPS, tell, shares, watch)
     if steps is None:
         workload.steps = _usual_steps(workload, feeds)
     seed = seed or module[STARTUP].random_seed or module.main.random_seed or 1

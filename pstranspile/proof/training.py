@@ -87,6 +87,7 @@ def start_cluster(
         shares=workload.shares,
     )
     cluster.feed(given.feeds)
+    workload.watch(cluster)
     return cluster
 
 

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from pstranspile.ir.model import MAIN, Block, Module, Program
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.types import VarKind
+from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.shares import Weighing
 from pstranspile.run.program_feeds import ProgramFeeds
 from pstranspile.run.step_feeds import Feeds, GivenFeeds
@@ -72,6 +73,10 @@ Tell: TypeAlias = "Callable[[str, int, int], object]"
 """Is told what is being done, how much of it is done, and of how much."""
 
 
+Watch: TypeAlias = "Callable[[Cluster], object]"
+"""Is given each cluster that is run, before it starts."""
+
+
 class Workload:
     """The steps of a check. `text` says which program each runs (`main*5,generator`), None for always @main.
 
@@ -79,10 +84,17 @@ class Workload:
     """
 
     def __init__(
-        self, module: Module, text: str | None, steps: int, tell: Tell | None = None, shares: Weighing = "equal"
+        self,
+        module: Module,
+        text: str | None,
+        steps: int,
+        tell: Tell | None = None,
+        shares: Weighing = "equal",
+        watch: Watch | None = None,
     ):
         self.text = text or ""
         self.tell: Tell = tell or (lambda _what, _done, _of: None)
+        self.watch: Watch = watch or (lambda _cluster: None)
         self.steps = steps
         self.shares: Weighing = shares
         """How much the shares of a batch count."""

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import pty
 import re
-import struct
 import subprocess
 import sys
-import termios
 from pathlib import Path
 
 import numpy as np
@@ -22,75 +19,11 @@ from pstranspile.net.shown import shown
 from pstranspile.proof import make_feeds
 from pstranspile.run.plot import plot_bytes
 from pstranspile.values import LoDTensor, SelectedRows
+from tests.terminal import Screen, on_terminal
 
 ROOT = Path(__file__).parents[2]
 CTR = str(ROOT / "examples" / "ctr_dnn.ir")
 REGRESSION = str(ROOT / "examples" / "regression.ir")
-
-
-class Screen:
-    """What a terminal shows of what is written to it: enough of one for carriage returns, cursor up and clearing."""
-
-    def __init__(self, columns: int):
-        self.columns = columns
-        self.rows: list[str] = [""]
-        self.row = self.column = 0
-        self.wrapped = False
-
-    def write(self, text: str) -> None:
-        for part in re.findall(r"\x1b\[\d*[A-Z]|.", text, re.DOTALL):
-            if part == "\r":
-                self.column = 0
-            elif part == "\n":
-                self.row += 1
-                if self.row == len(self.rows):
-                    self.rows.append("")
-            elif part.startswith("\x1b"):
-                self._control(part[-1], int(part[2:-1] or 1))
-            else:
-                self.wrapped |= self.column >= self.columns
-                line = self.rows[self.row].ljust(self.column)
-                self.rows[self.row] = line[: self.column] + part + line[self.column + 1 :]
-                self.column += 1
-
-    def _control(self, what: str, count: int) -> None:
-        if what == "A":
-            self.row -= count
-            assert self.row >= 0
-        else:
-            assert what in "JK"
-            self.rows[self.row] = self.rows[self.row][: self.column]
-            if what == "J":
-                del self.rows[self.row + 1 :]
-
-    def text(self) -> str:
-        return "\n".join(row.rstrip() for row in self.rows)
-
-
-def on_terminal(columns: int, *arguments: str, rows: int = 24, errors_only: bool = False, **environment: str) -> Screen:
-    """What a command shows on a terminal of so many columns; with `errors_only` its stdout is a pipe."""
-    mine, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-    known = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pstranspile", *arguments],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL if errors_only else theirs,
-        stderr=theirs,
-        env={**known, "TERM": "xterm", **environment},
-    )
-    os.close(theirs)
-    written = b""
-    try:
-        while data := os.read(mine, 4096):
-            written += data
-    except OSError:  # the other side is closed
-        pass
-    assert process.wait() == 0, written.decode()
-    os.close(mine)
-    screen = Screen(columns)
-    screen.write(written.decode())
-    return screen
 
 
 @pytest.fixture

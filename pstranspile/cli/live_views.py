@@ -1,0 +1,116 @@
+"""What `--live` shows of `run`, `check` and `launch`: each tells a board what it knows of its machines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pstranspile.cli.launch_view import Watched
+from pstranspile.cli.live_board import Board, values_of
+from pstranspile.cli.live_screen import Screen
+from pstranspile.net.shown import Shown, shown
+from pstranspile.net.watching import messages_sent
+
+if TYPE_CHECKING:
+    from pstranspile.run.cluster.cluster import Cluster
+    from pstranspile.run.cluster.message import Message
+    from pstranspile.run.cluster.trainer import Trainer
+
+
+class LiveAlone:
+    """One machine in this process."""
+
+    def __init__(self, steps: int):
+        self._board = Board(steps)
+        self._screen = Screen(self._board)
+
+    def step(self, number: int, fetched: Mapping[str, Mapping[str, Shown]]) -> None:
+        """Step `number`, counted from 1, has given these values."""
+        for values in fetched.values():
+            self._board.told("this machine", {"step": number, "values": values_of(values)})
+        self._screen.look()
+
+    def end(self) -> None:
+        """The last step is done, or the run has stopped."""
+        self._screen.end()
+
+
+class LiveCluster:
+    """All machines in this process, of one cluster after the other."""
+
+    def __init__(self, steps: int):
+        self._board = Board(steps)
+        self._screen = Screen(self._board)
+        self._cluster: Cluster | None = None
+
+    def watch(self, cluster: Cluster) -> None:
+        """From now on the machines of this cluster are shown."""
+        self._cluster = cluster
+        self._board.begin([machine.name for machine in (*cluster.trainers, *cluster.servers)])
+        for server in cluster.servers:
+            server.on_update = lambda server, update: self._board.told(server.name, {"step": update + 1})
+        for trainer in cluster.trainers:
+            trainer.on_step = self
+        cluster.network.observe(self._message)
+
+    def doing(self, what: str, done: int, of: int) -> None:
+        """So much of what a command does is done."""
+        self._board.doing = f"{what} {done}/{of}"
+        self._look()
+
+    def __call__(self, trainer: Trainer, step: int) -> None:
+        """A trainer has done a step."""
+        results = {name: shown(value) for name, value in trainer.results[-1].values.items()}
+        self._board.told(trainer.name, {"step": step + 1, "values": values_of(results)})
+        self._look()
+
+    def _message(self, _what: str, _message: Message) -> None:
+        self._look()
+
+    def _look(self, *, at_once: bool = False) -> None:
+        if not (at_once or self._screen.due()):
+            return
+        if self._cluster is not None:
+            for machine in (*self._cluster.trainers, *self._cluster.servers):
+                waiting = machine.waiting()
+                missing = dict.fromkeys(waiting.missing, 1.0) if waiting else {}
+                waits = {"what": waiting.what, "missing": missing} if waiting else {}
+                self._board.told(machine.name, {"messages": messages_sent([machine]), "waits": waits})
+        self._screen.look(at_once=True)
+
+    def end(self) -> None:
+        """The command is done, or has stopped."""
+        self._look(at_once=True)
+        self._screen.end()
+
+
+class LiveView:
+    """The machines of a job as processes, which tell how they go."""
+
+    def __init__(self, members: Mapping[str, Watched], steps: int):
+        self._members = members
+        self._board = Board(steps)
+        self._board.begin(sorted(members, key=lambda name: (name.startswith("pserver"), len(name), name)))
+        self._screen = Screen(self._board)
+
+    def told(self, member: Watched, fields: Mapping[str, Any]) -> None:
+        """A machine has told something."""
+        self._board.told(member.role, fields)
+
+    def look(self) -> None:
+        """Draws the board."""
+        for member in self._members.values():
+            self._board.told(member.role, {"state": _state(member), **({"waits": {}} if member.ended == 0 else {})})
+        self._screen.look()
+
+    def end(self) -> None:
+        """The job is over."""
+        self.look()
+        self._screen.end()
+
+
+def _state(member: Watched) -> str:
+    if member.ended is not None:
+        return "failed" if member.ended else "ended"
+    again = f", started {member.starts} times" if member.starts > 1 else ""
+    return f"{member.told.get('state', 'starting')}{again}"

@@ -1,0 +1,53 @@
+"""What a process tells a parent that watches it at work: messages sent, and for whom it has waited."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pstranspile.net.site import Site
+from pstranspile.net.status import StatusPipe
+from pstranspile.run.cluster.network import Machine, Waiting
+
+EVERY = 0.25
+"""Seconds between two tellings at least."""
+
+
+def messages_sent(machines: Iterable[Machine]) -> int:
+    """How many messages the machines have sent, to all others."""
+    return sum(link.sequence for machine in machines for link in machine.links.values())
+
+
+class Watching:
+    """Tells a few times a second how many messages were sent, what was waited for last, and of each machine that had
+    not come for which share of the time since.
+    """
+
+    def __init__(self, site: Site, tell: StatusPipe):
+        self._site = site
+        self._tell = tell
+        self._told = self._paused = site.now()
+        self._waiting: Waiting | None = None
+        self._last: Waiting | None = None
+        self._waited: dict[str, float] = {}
+        site.on_pause, site.on_look = self._pause, self._look
+
+    def _pause(self) -> None:
+        """The machines have gone as far as they can."""
+        self._paused = self._site.now()
+        self._waiting = next(iter(self._site.waiting()), None)
+
+    def _look(self) -> None:
+        """Something has come, or nothing has for a while."""
+        now = self._site.now()
+        if self._waiting is not None:
+            self._last = self._waiting
+            for name in self._waiting.missing:
+                self._waited[name] = self._waited.get(name, 0.0) + now - self._paused
+        if now - self._told < EVERY:
+            return
+        past = now - self._told
+        shares = {name: round(seconds / past, 2) for name, seconds in self._waited.items() if seconds > past / 20}
+        waits = {"what": self._last.what, "missing": shares} if self._last is not None and shares else {}
+        machines = [self._site.cluster.machines[name] for name in sorted(self._site.own)]
+        self._tell(messages=messages_sent(machines), waits=waits)
+        self._told, self._last, self._waited = now, None, {}
