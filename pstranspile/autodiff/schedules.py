@@ -182,9 +182,9 @@ class Cosine(Schedule):
 
 @dataclass(frozen=True)
 class LinearWarmup(Schedule):
-    """From start_lr to end_lr in warmup_steps, then `learning_rate`: a number or another schedule."""
+    """From start_lr to end_lr in warmup_steps, then `learning_rate`: a number, a variable or another schedule."""
 
-    learning_rate: float | Schedule
+    learning_rate: float | Value | Schedule
     warmup_steps: int
     start_lr: float
     end_lr: float
@@ -193,7 +193,7 @@ class LinearWarmup(Schedule):
         _positive(warmup_steps=self.warmup_steps)
 
     def _rate(self, draft: Draft) -> Value:
-        inner = self.learning_rate if isinstance(self.learning_rate, int | float) else self.learning_rate.emit(draft)
+        inner = self.learning_rate.emit(draft) if isinstance(self.learning_rate, Schedule) else self.learning_rate
         rate = basic.global_var(draft, "learning_rate_warmup", (1,), DType.FP32, 0.0)
         step = _step(draft)
         switch = Switch()

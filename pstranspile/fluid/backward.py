@@ -8,12 +8,25 @@ from pstranspile import autodiff
 from pstranspile.fluid.communicating import warn_unused
 from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.variable import Variable
+from pstranspile.fluid.layers.accepted import check_kind
 from pstranspile.fluid.missing import names_of_fluid, refused
-from pstranspile.ops.gradient import gradient_name, gradient_rule
+from pstranspile.ops.gradient import SUFFIX, differentiated, gradient_name, gradient_rule
 
 
-def _names(given: Any) -> list[str] | None:
-    return None if given is None else [getattr(item, "name", item) for item in given]
+def _names(what: str, given: Any, kinds: tuple[type, ...] = (list, tuple)) -> list[str] | None:
+    """The names of variables, which are given themselves or by name. Raises TypeError for anything else."""
+    if given is None:
+        return None
+    if not isinstance(given, kinds):
+        raise TypeError(f"{what} is a {' or a '.join(kind.__name__ for kind in kinds)}, not a {type(given).__name__}")
+    for item in given:
+        if not isinstance(item, str | Variable):
+            raise TypeError(f"{what} holds variables and names, not a {type(item).__name__}")
+    return [item if isinstance(item, str) else item.name for item in given]
+
+
+def _no_grad_names(given: Any) -> list[str]:
+    return sorted(_names("no_grad_set", given, (set, list, tuple, frozenset)) or ())
 
 
 def append_backward(
@@ -26,14 +39,35 @@ def append_backward(
     """Appends the gradients of `loss`; gives parameters and their gradients in pairs."""
     if not isinstance(loss, Variable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"append_backward takes the variable of a loss, not a {type(loss).__name__}")
-    if callbacks:
-        raise refused("append_backward(callbacks=...)", "change the ops of the program afterwards")
+    if callbacks is not None and not (several(callbacks) and all(map(callable, callbacks))):
+        raise TypeError("callbacks are a list of functions of a block and the variables of its gradients")
     if checkpoints:
         warn_unused("append_backward(checkpoints=...)", "given", "values are kept, not computed again")
     program = loss.block.program
-    pairs = autodiff.append_backward(program.live(), loss.name, _names(parameter_list), _names(no_grad_set) or ())
+    before = [len(block.ops) for block in program.blocks]
+    wanted = _names("parameter_list", parameter_list)
+    pairs = autodiff.append_backward(program.live(), loss.name, wanted, _no_grad_names(no_grad_set))
+    if callbacks:
+        _call_back(program, before, callbacks)
     block = program.global_block()
     return [(block.var(pair.param), block.var(pair.grad)) for pair in pairs if pair.grad is not None]
+
+
+def _call_back(program: Any, before: list[int], callbacks: Any) -> None:
+    """Calls the functions after each op that the backward part has put into a block."""
+    current = program.current_block_idx
+    for block in program.blocks:
+        start: int = before[block.idx] if block.idx < len(before) else 0
+        draft = program.drafts[block.idx]
+        made = draft.ops[start:]
+        del draft.ops[start:]
+        program.current_block_idx = block.idx
+        for op in made:
+            draft.ops.append(op)
+            context = {name: differentiated(name) for name in op.output_names if SUFFIX in name}
+            for callback in callbacks:
+                callback(block, context)
+    program.current_block_idx = current
 
 
 def gradients(targets: Any, inputs: Any, target_gradients: Any = None, no_grad_set: Any = None) -> list[Any]:
@@ -42,8 +76,8 @@ def gradients(targets: Any, inputs: Any, target_gradients: Any = None, no_grad_s
     `target_gradients` are those of the targets themselves (default: ones). Raises NotHere for second gradients of ops
     that have none here.
     """
-    wanted, sources = _listed(targets), _listed(inputs)
-    given = _listed(target_gradients) or [None] * len(wanted)
+    wanted, sources = _variables("targets", targets), _variables("inputs", inputs)
+    given = _variables("target_gradients", target_gradients, ("Variable", "NoneType")) or [None] * len(wanted)
     if len(given) != len(wanted):
         raise ValueError(f"there are {len(wanted)} targets and {len(given)} target_gradients")
     for target, gradient in zip(wanted, given, strict=True):
@@ -57,7 +91,7 @@ def gradients(targets: Any, inputs: Any, target_gradients: Any = None, no_grad_s
         [var.name for var in wanted],
         [var.name for var in sources],
         names,
-        _names(no_grad_set) or (),
+        _no_grad_names(no_grad_set),
     )
     return [None if name is None else block.var(name) for name in made]
 
@@ -75,6 +109,13 @@ def _check_second_gradients(block: Any, needed: set[str]) -> None:
         if op.type.endswith("_grad") and gradient_rule(op.type) is None:
             raise refused(f"the gradient of {op.type}", "second gradients are there for a few ops only")
         needed.update(op.input_arg_names)
+
+
+def _variables(what: str, given: Any, kinds: tuple[str, ...] = ("Variable",)) -> list[Any]:
+    listed = _listed(given)
+    for item in listed:
+        check_kind("gradients", what, item, kinds)
+    return listed
 
 
 def _listed(given: Any) -> list[Any]:

@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 from pstranspile.autodiff import ParamGrad
 from pstranspile.autodiff import clips as core
 from pstranspile.fluid.graph.live import LiveDraft
-from pstranspile.fluid.missing import names_of_fluid, refused
+from pstranspile.fluid.missing import names_of_fluid
+from pstranspile.ir.roles import OpRole
 
 Pairs: TypeAlias = "list[tuple[Any, Any]]"
 """Parameters with their gradients."""
@@ -99,11 +100,41 @@ class GradientClipByGlobalNorm(GradientClipBase):
         return f"Gradient Clip By GlobalNorm, global_norm={self.clip_norm:f}"
 
 
-class ErrorClipByValue:
-    """Fluid's limits on gradients of intermediate values, which are refused."""
+class BaseErrorClipAttr:
+    """The base of clips of intermediate values' gradients."""
+
+    def _append_clip_op(self, block: Any, grad_name: str) -> None:
+        raise NotImplementedError(f"{type(self).__name__} must define _append_clip_op(block, grad_name)")
+
+
+class ErrorClipByValue(BaseErrorClipAttr):
+    """Limits every element of the gradient of a variable to [min, max]; `min` None means -max."""
 
     def __init__(self, max: float, min: float | None = None):
-        raise refused("clip.ErrorClipByValue", "clip the gradients of parameters with grad_clip of the optimizer")
+        self.max, self.min = float(max), float(-max if min is None else min)
+
+    def __str__(self) -> str:
+        return f"ByValue, min={self.min:f}, max={self.max:f}"
+
+    def _append_clip_op(self, block: Any, grad_name: str) -> None:
+        attrs = {"min": self.min, "max": self.max, "op_role": int(OpRole.BACKWARD)}
+        block.append_op("clip", {"X": [grad_name]}, {"Out": [grad_name]}, attrs)
+
+
+def error_clip_callback(block: Any, context: dict[str, str]) -> None:
+    """Clips the gradients that the last op of a block gives, if their variables ask for it.
+
+    `context` says of gradients whose they are. Raises TypeError where a variable's `error_clip` is no such clip.
+    """
+    for gradient in [name for name in block.ops[-1].output_arg_names if name in context]:
+        variable = block._find_var_recursive(context[gradient])
+        wanted = getattr(variable, "error_clip", None)
+        if wanted is None:
+            continue
+        if not isinstance(wanted, BaseErrorClipAttr):
+            kind = type(wanted).__name__
+            raise TypeError(f"the error_clip of {context[gradient]} is an ErrorClipByValue, not a {kind}")
+        wanted._append_clip_op(block, gradient)  # pyright: ignore[reportPrivateUsage]
 
 
 def set_gradient_clip(clip: GradientClipBase, param_list: Any = None, program: Any = None) -> None:

@@ -158,6 +158,10 @@ class Variable:
         """The op of the block that wrote the variable last."""
         return next((op for op in reversed(self.block.ops) if self.name in op.output_arg_names), None)
 
+    def _set_error_clip(self, error_clip: Any) -> None:
+        """Has the variable's gradient clipped by `append_backward(callbacks=[clip.error_clip_callback])`."""
+        self.error_clip = error_clip
+
     def to_string(self, throw_on_error: bool = True, with_details: bool = False) -> str:
         """The declaration as text."""
         kept = ", persistable" if self.persistable else ""

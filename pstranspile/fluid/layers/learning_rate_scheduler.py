@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pstranspile import autodiff
-from pstranspile.fluid.graph.variable import Variable
+from pstranspile.fluid.layers.accepted import check_kind
 from pstranspile.fluid.layers.adapt import live, to_core, wrap
 from pstranspile.fluid.missing import names_of_fluid
 
@@ -54,8 +54,8 @@ def cosine_decay(learning_rate: float, step_each_epoch: int, epochs: int) -> Any
 
 def linear_lr_warmup(learning_rate: Any, warmup_steps: int, start_lr: float, end_lr: float) -> Any:
     """From start_lr to end_lr in so many steps, then `learning_rate`, a number or a rate that ops compute."""
-    rate = to_core(learning_rate) if isinstance(learning_rate, Variable) else learning_rate
-    return _emitted(autodiff.LinearWarmup(rate, warmup_steps, start_lr, end_lr))
+    check_kind("linear_lr_warmup", "learning_rate", learning_rate, ("Variable", "float"))
+    return _emitted(autodiff.LinearWarmup(to_core(learning_rate), warmup_steps, start_lr, end_lr))
 
 
 __getattr__ = names_of_fluid(__name__, globals())

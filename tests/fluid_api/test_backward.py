@@ -1,0 +1,77 @@
+"""Gradients of Fluid's interface: callbacks, clips of single gradients, losses in branches, rates that warm up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pstranspile.fluid as fluid
+from tests.fluid_api.running import fresh
+
+layers: Any = fluid.layers
+
+
+def _run(*wanted: Any, feed: Any = None) -> list[np.ndarray]:
+    return [np.asarray(item) for item in fluid.Executor(fluid.CPUPlace()).run(feed=feed, fetch_list=list(wanted))]
+
+
+def _started() -> None:
+    fluid.Executor(fluid.CPUPlace()).run(fluid.default_startup_program())
+
+
+def test_the_gradient_of_a_value_is_clipped_where_it_asks_for_it() -> None:
+    with fresh():
+        x = fluid.data("x", [None, 2])
+        hidden = layers.fc(x, 2)
+        loss = layers.reduce_sum(layers.square(hidden))
+        hidden._set_error_clip(fluid.clip.ErrorClipByValue(max=0.5))
+        pairs = fluid.backward.append_backward(loss, callbacks=[fluid.clip.error_clip_callback])
+        assert [param.name for param, _ in pairs] == ["fc_0.w_0", "fc_0.b_0"]
+        _started()
+        gradient, bias = _run("fc_0.tmp_1@GRAD", "fc_0.b_0@GRAD", feed={"x": np.full((3, 2), 9, "float32")})
+        assert set(np.abs(gradient).ravel()) == {0.5}
+        assert np.allclose(bias, gradient.sum(0))
+
+
+def test_callbacks_see_every_op_of_the_backward_part() -> None:
+    with fresh():
+        loss = layers.mean(layers.fc(fluid.data("x", [None, 2]), 1))
+        seen: list[tuple[str, list[str]]] = []
+        fluid.backward.append_backward(
+            loss, callbacks=[lambda block, context: seen.append((block.ops[-1].type, sorted(context.values())))]
+        )
+        kinds = [kind for kind, _ in seen]
+        assert kinds == ["fill_constant", "mean_grad", "elementwise_add_grad", "mul_grad"]
+        assert seen[-1][1] == ["fc_0.w_0"]
+        with pytest.raises(TypeError, match="callbacks are a list of functions"):
+            fluid.backward.append_backward(loss, callbacks=print)
+
+
+def test_lists_of_variables_hold_variables_and_names() -> None:
+    with fresh():
+        loss = layers.mean(layers.fc(fluid.data("x", [None, 2]), 1))
+        with pytest.raises(TypeError, match="parameter_list is a list or a tuple, not a str"):
+            fluid.backward.append_backward(loss, "fc_0.w_0")
+        with pytest.raises(TypeError, match="no_grad_set holds variables and names, not a int"):
+            fluid.backward.append_backward(loss, no_grad_set={3})
+        with pytest.raises(TypeError, match="gradients: targets must be Variable, not str"):
+            fluid.gradients(loss.name, loss)
+
+
+def test_a_rate_may_warm_up_to_a_rate_that_ops_compute() -> None:
+    with fresh():
+        rate = layers.linear_lr_warmup(layers.piecewise_decay([4], [1.0, 0.5]), 2, 0.0, 1.0)
+        _started()
+        assert [_run(rate)[0].item() for _ in range(6)] == [0.0, 0.5, 1.0, 1.0, 0.5, 0.5]
+        with pytest.raises(TypeError, match="linear_lr_warmup: learning_rate must be Variable or float, not str"):
+            layers.linear_lr_warmup("fast", 2, 0.0, 1.0)
+
+
+def test_what_a_program_takes_is_told_in_its_unit() -> None:
+    with fresh():
+        layers.fc(fluid.data("x", [None, 2]), 256, bias_attr=False)
+        assert fluid.contrib.memory_usage(fluid.default_main_program(), 4) == (4 * 1.05, 4 * 1.1, "KB")
+        with pytest.raises(ValueError, match="at least one row"):
+            fluid.contrib.memory_usage(fluid.default_main_program(), 0)
