@@ -47,14 +47,15 @@ class ParamGrad(NamedTuple):
 def append_backward(
     draft: Draft, loss: str, parameters: Iterable[str] | None = None, no_grad: Iterable[str] = ()
 ) -> tuple[ParamGrad, ...]:
-    """Appends the ops that compute the gradients of `loss` to block 0, declares the gradients, and pairs them up.
+    """Appends the ops that compute the gradients of `loss` to the current block, declares and pairs up the gradients.
 
-    `loss` is a variable of block 0 with one element. `parameters` are the ones wanted, by default all trainable
-    ones in order of declaration; the result follows their order. Variables in `no_grad` or in
-    `draft.stop_gradient` get no gradient, nor do parameters that are not trainable.
+    `loss` is a variable with one element of the current block (block 0, or a branch that trains) or one around it.
+    `parameters` are the ones wanted, by default all trainable ones in order of declaration; the result follows their
+    order. Variables in `no_grad` or in `draft.stop_gradient` get no gradient, nor do parameters that are not trainable.
     Raises DiagnosticError when the loss can't be differentiated.
     """
-    earlier = sum(1 for op in draft.blocks[0].all_ops() if op.role == LOSS_GRADIENT)
+    seen = _blocks_around(draft)
+    earlier = sum(1 for number in seen for op in draft.blocks[number].all_ops() if op.role == LOSS_GRADIENT)
     flush(draft)
     before, stopped = draft.copy(), list(no_grad)
     result = _append(draft, loss, parameters, stopped, earlier)
@@ -86,21 +87,30 @@ def _append(
     own_names: bool = False,
 ) -> tuple[ParamGrad, ...]:
     """Appends the gradient ops; `own_names` when overwritten variables have been given names of their own."""
-    block = draft.blocks[0]
-    _mark_loss(draft, loss)
+    at, block = draft.current, draft.block
+    producer = _mark_loss(draft, loss)
     unwanted = unwanted_gradients(draft, floats=own_names)
-    unwanted[0] |= {gradient_name(name) for name in no_grad}
-    names = {differentiated(name) for name in unwanted[0]}
-    path = ops_to(block.ops, {loss}, names)
+    unwanted[at] = {gradient_name(name) for name in no_grad}.union(*(unwanted[n] for n in _blocks_around(draft)))
+    names = {differentiated(name) for name in unwanted[at]}
+    forward = [op for number in reversed(_blocks_around(draft)) for op in draft.blocks[number].ops]
+    path = ops_to(forward, {loss}, names)
     names |= unread_outputs(path, {loss}, names, draft.stop_gradient)
-    unwanted[0] |= {gradient_name(name) for name in names}
+    unwanted[at] |= {gradient_name(name) for name in names}
     start = len(block.ops)
-    block.ops.append(_loss_gradient(draft, loss))
+    block.ops.append(_loss_gradient(draft, loss, producer))
     made = Backward(draft, unwanted, earlier, own_names)
-    made.append(0, path, {gradient_name(loss)} if earlier else None)
+    made.append(at, path, {gradient_name(loss)} if earlier else None, into=at)
     mint_again(draft, start, made)
-    grads = declare_gradients(draft, 0, start, made.variable_of)
+    grads = declare_gradients(draft, at, start, made.variable_of)
     return _paired(draft, grads, parameters)
+
+
+def _blocks_around(draft: Draft) -> list[int]:
+    """The current block and those it is in, outwards."""
+    result = [draft.current]
+    while result[-1] > 0:
+        result.append(draft.blocks[result[-1]].parent)
+    return result
 
 
 def flush(draft: Draft) -> None:
@@ -110,19 +120,21 @@ def flush(draft: Draft) -> None:
     block.front.clear()
 
 
-def _mark_loss(draft: Draft, loss: str) -> None:
-    var = draft.blocks[0].vars.get(loss)
-    ops = draft.blocks[0].ops
-    for index in range(len(ops) - 1, -1, -1):
-        if loss in ops[index].output_names:
-            if var is not None and var.shape not in ((1,), ()):
-                raise DiagnosticError([_not_scalar(ops[index], loss, var.shape)])
-            ops[index] = ops[index]._replace(role=OpRole.FORWARD | OpRole.LOSS)
-            return
-    written = sorted({name for op in ops for name in op.output_names})
+def _mark_loss(draft: Draft, loss: str) -> Op:
+    """Marks the op that writes the loss, and gives it."""
+    var = draft.find(loss)
+    blocks = [draft.blocks[number] for number in _blocks_around(draft)]
+    for ops in (block.ops for block in blocks):
+        for index in range(len(ops) - 1, -1, -1):
+            if loss in ops[index].output_names:
+                if var is not None and var.shape not in ((1,), ()):
+                    raise DiagnosticError([_not_scalar(ops[index], loss, var.shape)])
+                ops[index] = ops[index]._replace(role=OpRole.FORWARD | OpRole.LOSS)
+                return ops[index]
+    written = sorted({name for block in blocks for op in block.ops for name in op.output_names})
     near = get_close_matches(loss, written, 1)
     hint = f"; did you mean %{near[0]}?" if near else ""
-    raise DiagnosticError([Diagnostic("loss-unknown", f"no op of block 0 writes the loss %{loss}{hint}")])
+    raise DiagnosticError([Diagnostic("loss-unknown", f"no op of block {draft.current} writes the loss %{loss}{hint}")])
 
 
 def _not_scalar(op: Op, loss: str, shape: tuple[int, ...]) -> Diagnostic:
@@ -144,13 +156,12 @@ def unwanted_gradients(draft: Draft, *, floats: bool) -> dict[int, set[str]]:
     return names
 
 
-def _loss_gradient(draft: Draft, loss: str) -> Op:
-    var = draft.blocks[0].vars[loss]
-    producer = next(op for op in reversed(draft.blocks[0].ops) if loss in op.output_names)
+def _loss_gradient(draft: Draft, loss: str, producer: Op) -> Op:
+    var = draft.find(loss)
     attrs = {
         "shape": Longs((1,)),
         "value": 1.0,
-        "dtype": var.dtype.value if var.dtype else 5,
+        "dtype": var.dtype.value if var and var.dtype else 5,
         "force_cpu": False,
         "op_device": producer.attrs.get("op_device", ""),
     }
@@ -286,8 +297,8 @@ def _ended(draft: Draft, block: int, forward: Op) -> list[Op]:
 
 
 def mint_again(draft: Draft, start: int, made: Backward) -> None:
-    """Gradients of block 0 that are declared already get new names (`x@GRAD_0`), and who reads them follows."""
-    block = draft.blocks[0]
+    """Gradients that the current block declares already get new names (`x@GRAD_0`), and who reads them follows."""
+    block = draft.block
     mapped: dict[str, str] = {}
     for index in range(start, len(block.ops)):
         op = block.ops[index]
@@ -305,9 +316,9 @@ def mint_again(draft: Draft, start: int, made: Backward) -> None:
 
 def _paired(draft: Draft, grads: dict[str, str], parameters: Iterable[str] | None) -> tuple[ParamGrad, ...]:
     """Parameters with their gradients; the op that finishes a gradient gets the pair as role variables."""
-    block = draft.blocks[0]
+    block = draft.block
     if parameters is None:
-        infos = ((var.name, var.parameter) for var in block.vars.values())
+        infos = ((var.name, var.parameter) for var in draft.blocks[0].vars.values())
         parameters = [name for name, info in infos if info and info.trainable]
     pairs = tuple(ParamGrad(param, grads[param]) for param in parameters if param in grads)
     last = {name: index for index, op in enumerate(block.ops) for name in op.output_names}

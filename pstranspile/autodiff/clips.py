@@ -124,7 +124,7 @@ def _name_clipped(draft: Draft, before: Sequence[ParamGrad], after: Sequence[Par
     """Lets the clipping ops name the clipped gradient beside their parameter, as Fluid corrects them."""
     old = {pair.param: pair.grad for pair in before}
     new = {pair.param: pair.grad for pair in after if pair.grad and pair.grad != old.get(pair.param)}
-    ops = draft.blocks[0].ops
+    ops = draft.block.ops
     for index, op in enumerate(ops):
         scope = op.attrs.get("op_namescope")
         if op.role_vars and isinstance(scope, str) and "gradient_clip" in scope and op.role_vars[0] in new:

@@ -44,24 +44,25 @@ def append_backward(
     if checkpoints:
         warn_unused("append_backward(checkpoints=...)", "given", "values are kept, not computed again")
     program = loss.block.program
-    before = [len(block.ops) for block in program.blocks]
+    before: list[int] = [len(block.ops) for block in program.blocks]
     wanted = _names("parameter_list", parameter_list)
     pairs = autodiff.append_backward(program.live(), loss.name, wanted, _no_grad_names(no_grad_set))
     if callbacks:
         _call_back(program, before, callbacks)
-    block = program.global_block()
-    return [(block.var(pair.param), block.var(pair.grad)) for pair in pairs if pair.grad is not None]
+    find = program.current_block()._var_recursive
+    return [(find(pair.param), find(pair.grad)) for pair in pairs if pair.grad is not None]
 
 
 def _call_back(program: Any, before: list[int], callbacks: Any) -> None:
     """Calls the functions after each op that the backward part has put into a block."""
     current = program.current_block_idx
     for block in program.blocks:
-        start: int = before[block.idx] if block.idx < len(before) else 0
-        draft = program.drafts[block.idx]
+        number: int = block.idx
+        start = before[number] if number < len(before) else 0
+        draft = program.drafts[number]
         made = draft.ops[start:]
         del draft.ops[start:]
-        program.current_block_idx = block.idx
+        program.current_block_idx = number
         for op in made:
             draft.ops.append(op)
             context = {name: differentiated(name) for name in op.output_names if SUFFIX in name}

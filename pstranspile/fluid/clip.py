@@ -21,8 +21,8 @@ def _taken(pairs: Pairs) -> tuple[LiveDraft, list[ParamGrad]]:
 
 
 def _given(before: Pairs, pairs: Iterable[ParamGrad]) -> Pairs:
-    block = before[0][0].block
-    return [(block.var(pair.param), None if pair.grad is None else block.var(pair.grad)) for pair in pairs]
+    find = before[0][0].block.program.current_block()._var_recursive
+    return [(find(pair.param), None if pair.grad is None else find(pair.grad)) for pair in pairs]
 
 
 class GradientClipBase:

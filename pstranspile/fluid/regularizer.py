@@ -60,7 +60,8 @@ def append_regularization_ops(parameters_and_grads: Any, regularization: Any = N
     pairs = [ParamGrad(param.name, None if grad is None else grad.name) for param, grad in parameters_and_grads]
     default = None if regularization is None else regularization.core()
     made = append_regularization(block.program.live(), pairs, default)
-    return [(block.var(param), None if grad is None else block.var(grad)) for param, grad in made]
+    find = block.program.current_block()._var_recursive
+    return [(find(param), None if grad is None else find(grad)) for param, grad in made]
 
 
 L1Decay, L2Decay = L1DecayRegularizer, L2DecayRegularizer

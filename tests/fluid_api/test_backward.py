@@ -75,3 +75,60 @@ def test_what_a_program_takes_is_told_in_its_unit() -> None:
         assert fluid.contrib.memory_usage(fluid.default_main_program(), 4) == (4 * 1.05, 4 * 1.1, "KB")
         with pytest.raises(ValueError, match="at least one row"):
             fluid.contrib.memory_usage(fluid.default_main_program(), 0)
+
+
+def _branches(clip: Any = None) -> Any:
+    """A loss of a net that begins before two branches, of which each goes on and trains in its own way."""
+    x, y, which = fluid.data("x", [None, 4]), fluid.data("y", [None, 1]), fluid.data("which", [1], "int64")
+    hidden = layers.fc(x, 3, act="tanh", param_attr="shared")
+
+    def trained(name: str, optimizer: Any) -> Any:
+        outputs = [layers.fc(hidden, 1, param_attr=name) for _ in range(2)]
+        loss = layers.mean(layers.square_error_cost(outputs[0] + outputs[1], y))
+        optimizer.minimize(loss)
+        return loss
+
+    return layers.cond(
+        layers.equal(which, layers.fill_constant([1], "int64", 1)),
+        lambda: trained("first", fluid.optimizer.Adam(0.1, grad_clip=clip)),
+        lambda: trained("second", fluid.optimizer.SGD(0.1)),
+    )
+
+
+@pytest.mark.parametrize("clip", [None, fluid.clip.GradientClipByGlobalNorm(1.0)])
+def test_a_branch_trains_what_leads_to_its_loss(clip: Any) -> None:
+    rows = np.random.default_rng(0).random((8, 4), "float32")
+    with fresh():
+        loss = _branches(clip)
+        _started()
+        scope = fluid.global_scope()
+        for which, trained, kept in ((0, "second", "first"), (1, "first", "second")):
+            feed = {"x": rows, "y": rows.sum(1, keepdims=True), "which": np.array([which])}
+            names = (trained, "shared", kept)
+            before = [np.array(scope.find_var(name).get_tensor()) for name in names]
+            losses = [_run(loss, feed=feed)[0].item() for _ in range(10)]
+            after = [np.array(scope.find_var(name).get_tensor()) for name in names]
+            changed = [not np.array_equal(old, new) for old, new in zip(before, after, strict=True)]
+            assert changed == [True, True, False]
+            assert losses[-1] < losses[0] / 2
+
+
+def test_a_step_of_a_branch_is_that_of_the_net_by_itself() -> None:
+    rows = np.random.default_rng(1).random((8, 4), "float32")
+    feed = {"x": rows, "y": rows.sum(1, keepdims=True)}
+    shared: list[np.ndarray] = []
+    for in_branch in (True, False):
+        with fresh():
+            fluid.default_startup_program().random_seed = 5
+            x, y, yes = fluid.data("x", [None, 4]), fluid.data("y", [None, 1]), layers.fill_constant([1], "bool", True)
+            hidden = layers.fc(layers.fc(x, 3, param_attr="shared"), 1)
+            loss = layers.mean(layers.square_error_cost(hidden, y))
+
+            def train(loss: Any = loss) -> None:
+                fluid.optimizer.SGD(0.1).minimize(loss)
+
+            layers.cond(yes, train) if in_branch else train()
+            _started()
+            _run(loss, feed=feed)
+            shared.append(np.array(fluid.global_scope().find_var("shared").get_tensor()))
+    assert np.array_equal(*shared)
