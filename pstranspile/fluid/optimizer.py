@@ -13,7 +13,7 @@ from pstranspile.fluid.averages import ModelAverage as ModelAverage
 from pstranspile.fluid.backward import append_backward
 from pstranspile.fluid.clip import GradientClipBase
 from pstranspile.fluid.clip import append_gradient_clip_ops as append_gradient_clip_ops
-from pstranspile.fluid.framework import default_startup_program, program_guard
+from pstranspile.fluid.framework import default_main_program, default_startup_program, program_guard
 from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.missing import names_of_fluid, refused
 from pstranspile.fluid.regularizer import append_regularization_ops as append_regularization_ops
@@ -65,8 +65,6 @@ class Optimizer:
 
     def _global_learning_rate(self, program: Any = None) -> Any:
         """The variable of the learning rate, None before the first `minimize`."""
-        from pstranspile.fluid.framework import default_main_program
-
         program = program or default_main_program()
         if isinstance(self._learning_rate, Variable):
             return self._learning_rate
@@ -90,7 +88,7 @@ class Optimizer:
 
         That is learning rates of single parameters, and what optimizers count.
         """
-        program = params_grads[0][0].block.program
+        program = params_grads[0][0].block.program if params_grads else default_main_program()
         live = program.live()
         pairs = [autodiff.ParamGrad(p.name, None if g is None else g.name) for p, g in params_grads]
         rate = self._rate_for(program)

@@ -132,3 +132,26 @@ def test_a_step_of_a_branch_is_that_of_the_net_by_itself() -> None:
             _run(loss, feed=feed)
             shared.append(np.array(fluid.global_scope().find_var("shared").get_tensor()))
     assert np.array_equal(*shared)
+
+
+def test_a_copy_for_tests_trains_in_no_branch() -> None:
+    rows = np.random.default_rng(1).random((8, 4), "float32")
+    with fresh():
+        loss = _branches()
+        tested = fluid.default_main_program().clone(for_test=True)
+        kinds = {op.type for block in tested.blocks for op in block.ops}
+        assert not {kind for kind in kinds if kind.endswith("_grad") or kind in ("adam", "sgd")}
+        assert not [name for name in tested.global_block().vars if "moment" in name or "learning_rate" in name]
+        _started()
+        feed = {"x": rows, "y": rows.sum(1, keepdims=True), "which": np.array([1])}
+        executor = fluid.Executor(fluid.CPUPlace())
+        losses = [executor.run(tested, feed=feed, fetch_list=[loss])[0].item() for _ in range(2)]
+        assert losses == [_run(loss, feed=feed)[0].item()] * 2
+
+
+def test_a_loss_without_parameters_trains_nothing() -> None:
+    with fresh():
+        x = fluid.data("x", [None, 1])
+        loss = layers.mean(x)
+        assert fluid.optimizer.Adam(0.1).minimize(loss) == ([], [])
+        assert _run(loss, feed={"x": np.ones((2, 1), "float32")})[0].item() == 1

@@ -138,13 +138,15 @@ def test_an_op_type_that_can_not_be_run():
     assert "<string>:5:1: error[run-no-kernel]: no_such_op: there is no op type of this name" in told
 
 
-def test_an_op_that_calls_python_is_refused_by_name():
+def test_an_op_that_calls_a_function_of_another_process_says_so():
     told = error(
-        program("temp %a : f32[-1, 3] feed", "temp %b : f32[-1, 3]", "py_func(X=%a) -> Out=%b"),
+        program(
+            "temp %a : f32[-1, 3] feed", "temp %b : f32[-1, 3]", "py_func(X=%a) -> Out=%b {forward_callable_id=99999}"
+        ),
         {"a": x()},
         scope=ps.Scope(),
     )
-    assert "py_func: ops of this type can't be run: calls a Python function of the process" in told
+    assert "function 99999 is not known here: it is one of the process that made the program" in told
 
 
 def test_ragged_values_go_through_ops_that_keep_their_rows():

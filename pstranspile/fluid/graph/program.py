@@ -11,7 +11,7 @@ from pstranspile.fluid.graph.desc import ProgramDesc
 from pstranspile.fluid.graph.in_cluster import PartInCluster
 from pstranspile.fluid.graph.live import LiveDraft
 from pstranspile.fluid.graph.plain import several
-from pstranspile.fluid.graph.pruning import places_of, pruned, with_used_variables
+from pstranspile.fluid.graph.pruning import places_of, pruned, with_used_variables, without_roles
 from pstranspile.fluid.graph.variable import Parameter, Variable
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block as FrozenBlock
@@ -288,8 +288,5 @@ def tested(frozen: FrozenProgram) -> FrozenProgram:
 
 def for_testing(frozen: FrozenProgram) -> FrozenProgram:
     """The forward part of a program, set to behave as in tests, with the variables that it uses."""
-    main = frozen.main_block
-    kept = tuple(op for op in main.ops if not (op.role or OpRole.FORWARD) & TRAINING)
-    if len(kept) < len(main.ops):
-        frozen = with_used_variables(frozen._replace(blocks=(main._replace(ops=kept), *frozen.blocks[1:])))
-    return tested(frozen)
+    left = without_roles(frozen, TRAINING)
+    return tested(frozen if left is frozen else with_used_variables(left))

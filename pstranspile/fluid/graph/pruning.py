@@ -34,6 +34,39 @@ def _deep(program: Program, op: Op) -> tuple[set[str], set[str]]:
     return reads, writes
 
 
+_HANDED: dict[str, tuple[str, str]] = {"conditional_block": ("Input", "Out"), "while": ("X", "Out")}
+"""The slots of what an op hands to its block, and of what it takes from it."""
+
+
+def without_roles(program: Program, roles: OpRole) -> Program:
+    """The program without the ops of these roles, in all blocks that block 0 leads to.
+
+    Ops with a block that has lost some hand it only what it still uses. Gives the program itself if no op goes.
+    """
+    blocks, changed = list(program.blocks), set[int]()
+    for index in range(len(blocks) - 1, -1, -1):  # a block stands before those in it
+        ops = tuple(op for op in blocks[index].ops if not (op.role or OpRole.FORWARD) & roles)
+        if len(ops) < len(blocks[index].ops):
+            changed.add(index)
+        if any(changed.intersection(blocks_of(op)) for op in ops):
+            changed.add(index)
+            left = program._replace(blocks=tuple(blocks))
+            ops = tuple(_less_handed(left, op) if changed.intersection(blocks_of(op)) else op for op in ops)
+        blocks[index] = blocks[index]._replace(ops=ops)
+    return program._replace(blocks=tuple(blocks)) if 0 in changed else program
+
+
+def _less_handed(program: Program, op: Op) -> Op:
+    """The op without what its blocks neither read nor write any more."""
+    if op.type not in _HANDED:
+        return op
+    (given, taken), bare = _HANDED[op.type], op._replace(inputs=FrozenMap(), outputs=FrozenMap())
+    reads, writes = _deep(program, bare)
+    inputs = {**op.inputs, given: tuple(name for name in op.inputs.get(given, ()) if name in reads)}
+    outputs = {**op.outputs, taken: tuple(name for name in op.outputs.get(taken, ()) if name in writes)}
+    return op._replace(inputs=FrozenMap(inputs), outputs=FrozenMap(outputs))
+
+
 def pruned(program: Program, targets: Collection[int], feeds: Collection[str] = ()) -> Program:
     """The ops at the places `targets` of block 0, those that they need, given the feeds, and the variables used.
 

@@ -10,6 +10,7 @@ from pstranspile.fluid.graph.vartype import dtype_of
 from pstranspile.fluid.layers import single
 from pstranspile.fluid.layers.accepted import checked_all
 from pstranspile.fluid.layers.adapt import adapt, live, named, renamed_all, to_core, wrap
+from pstranspile.fluid.layers.host import py_func as py_func
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.layers import basic, indexing, loss, metric, norms, random, resize, sequence, tensor
 from pstranspile.layers.draft import Value

@@ -28,12 +28,6 @@ declare_gradient(
     {"sub_block": BLOCK, "is_test": False, "skip_eager_deletion_vars": strings(), "original_output_grad": STRINGS},
 )
 declare(
-    "py_func",
-    "X* -> Out*",
-    {"forward_callable_id": 0, "backward_callable_id": -1, "backward_skip_vars": strings()},
-    doc="calls a Python function of the process that made the program, which a program does not hold",
-)
-declare(
     "conditional_block",
     "Cond* Input* -> Out* Scope",
     {"sub_block": BLOCK, "is_scalar_condition": False, "skip_eager_deletion_vars": strings()},
