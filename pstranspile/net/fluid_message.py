@@ -72,6 +72,10 @@ class _Reader:
 
     def varint(self) -> int:
         """A number of variable length, as signed 64 bits. Raises WireError."""
+        at, data = self.at, self.data
+        if at < len(data) and (byte := data[at]) < 0x80:  # as most are
+            self.at = at + 1
+            return byte
         value = shift = 0
         while True:
             if self.at >= len(self.data) or shift > 63:

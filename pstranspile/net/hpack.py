@@ -24,6 +24,7 @@ _STATIC = (
 """The table that all connections begin with: names, with values."""
 
 _TABLE = tuple((name.encode(), value.encode()) for name, _, value in (entry.partition("=") for entry in _STATIC))
+_NUMBERED = len(_TABLE)
 
 _LENGTHS = (
     "ISXXXXXXXTZXXZXXXXXXXXZXXXXXXXXXBFFHIBDGFFDGDBBBAAABBBBBBBCDKBHFIBCCCCCCCCCCCCCCCCCCCCCCDCDIOIJBKABA"
@@ -86,10 +87,14 @@ class HeaderReader:
     def read(self, data: Bytes) -> list[Header]:
         """The headers of a block, in order. Raises WireError; the connection then has to end."""
         self._data, self._at = data, 0
+        end = len(data)
         found: list[Header] = []
-        while self._at < len(data):
+        while self._at < end:
             first = data[self._at]
-            if first & 0x80:
+            if 0x80 < first < 0xFF:  # a header by a number of one byte, as most are
+                self._at += 1
+                found.append(self._entry(first & 0x7F))
+            elif first & 0x80:
                 found.append(self._entry(self._number(7)))
             elif first & 0x40:
                 found.append(self._literal(6))
@@ -136,11 +141,11 @@ class HeaderReader:
         return name, self._text()
 
     def _entry(self, index: int) -> Header:
-        if 1 <= index <= len(_TABLE):
+        if 1 <= index <= _NUMBERED:
             return _TABLE[index - 1]
-        if not index or index - len(_TABLE) > len(self._table):
+        if not index or index - _NUMBERED > len(self._table):
             raise WireError(f"no header has the number {index}")
-        return self._table[index - len(_TABLE) - 1]
+        return self._table[index - _NUMBERED - 1]
 
     def _keep(self, header: Header) -> None:
         self._table.appendleft(header)

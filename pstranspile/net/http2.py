@@ -51,6 +51,8 @@ class _Stream:
         """How many bytes the client will take of the answer."""
         self.taken = False
         """Whether the service has the call."""
+        self.head = b""
+        """The frame with which the answer begins, until it is sent."""
         self.answer: deque[memoryview] | None = None
         """What is left to send."""
 
@@ -270,7 +272,7 @@ class Http2:
             return
         size = sum(map(len, pieces))
         stream.answer = deque(memoryview(piece) for piece in (struct.pack(">BI", 0, size), *pieces) if len(piece))
-        self._channel.send([_frame(_HEADERS, _END_HEADERS, call, _RESPONSE)])
+        stream.head = _frame(_HEADERS, _END_HEADERS, call, _RESPONSE)
         self._pump()
 
     def refuse(self, call: int, problem: CallRefused) -> None:
@@ -288,6 +290,9 @@ class Http2:
         for number, stream in list(self._streams.items()):
             if stream.answer is None:
                 continue
+            if stream.head:
+                pieces.append(stream.head)
+                stream.head = b""
             while stream.answer and (room := min(self._window, stream.window, self._most)) > 0:
                 size, taken = _take(stream.answer, room)
                 pieces += [_frame(_DATA, 0, number, size=size), *taken]

@@ -46,8 +46,10 @@ class Line:
 
     def __init__(self) -> None:
         self.address, self.unsent, self.sent, self.closed = "client", 0, b"", False
+        self.times = 0
 
     def send(self, pieces: list[Bytes]) -> None:
+        self.times += 1
         self.sent += b"".join(pieces)
 
     def close(self) -> None:
@@ -107,6 +109,15 @@ def test_a_call_in_pieces_is_one_call() -> None:
     assert body == (DATA, 0, 1, message(b"goodbye"))
     assert dict(HeaderReader().read(head[3])) == {b":status": b"200", b"content-type": b"application/grpc"}
     assert (trailer[1], HeaderReader().read(trailer[3])) == (0x5, [(b"grpc-status", b"0")])
+
+
+def test_an_answer_takes_one_call_of_the_system() -> None:
+    end = End()
+    end.say(frame(HEADERS, 0x4, 1, BLOCK) + frame(DATA, 0x1, 1, message(b"")))
+    before = end.line.times
+    end.calls[0][0].answer(1, [b"good", b"bye"])
+    assert [kind for kind, *_ in end.take()] == [HEADERS, DATA, HEADERS]
+    assert end.line.times == before + 1
 
 
 def test_an_answer_waits_for_the_client() -> None:
