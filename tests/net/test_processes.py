@@ -181,8 +181,7 @@ def test_a_process_that_told_that_its_part_is_done_is_not_missed(told: str, done
     assert member.starts == (1 if done else 2)
 
 
-def test_a_process_that_ends_early_ends_the_job(feeds: Path, tmp_path: Path) -> None:
-    """The report names who ended and what the others waited for; no process is left."""
+def test_a_trainer_says_which_server_it_does_not_find(tmp_path: Path) -> None:
     folder = tmp_path / "job"
     compiled(folder)
     command = [sys.executable, "-m", "pstranspile", "start", str(folder), "--role", "trainer_0", "--patience", "0.5"]
