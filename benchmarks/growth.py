@@ -31,7 +31,7 @@ from pstranspile.net.supervisor import Member, Ports, Supervisor, command_of
 from pstranspile.ops.textual import print_module
 
 SERVERS, BATCH = 16, 4
-WARM, MEASURED, STEPS = 5, 20, 30
+WARM, HALF, MEASURED, STEPS = 5, 12, 20, 40
 
 
 class Growing:
@@ -74,9 +74,9 @@ class Growing:
         step = fields.get("step")
         if step in (WARM, MEASURED):
             self.marks[step] += fields["cpu"]
-            if step == MEASURED and not self.memory:
-                running = [member.process for member in self.members.values() if member.process is not None]
-                self.memory = sum(memory(process.pid) for process in running)
+        elif step == HALF and not self.memory:  # the first that says so: none can have ended
+            running = [member.process for member in self.members.values() if member.process is not None]
+            self.memory = sum(memory(process.pid) for process in running)
 
     @property
     def milliseconds(self) -> float:
