@@ -35,6 +35,7 @@ from pstranspile.fluid.paddle.reader.decorator import chain as chain
 from pstranspile.fluid.paddle.reader.decorator import compose as compose
 from pstranspile.fluid.paddle.reader.decorator import firstn as firstn
 from pstranspile.fluid.paddle.reader.decorator import map_readers as map_readers
+from pstranspile.fluid.paddle.reader.decorator import multiprocess_reader as multiprocess_reader
 from pstranspile.fluid.paddle.reader.decorator import shuffle as shuffle
 from pstranspile.fluid.paddle.reader.decorator import xmap_readers as xmap_readers
 from pstranspile.fluid.reader import BatchSampler as BatchSampler
