@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pstranspile.fluid.graph.plain import several
-from pstranspile.fluid.missing import names_of_fluid, refused
+from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.layers import parameters as core
 from pstranspile.layers.draft import Draft
 
@@ -42,10 +42,26 @@ class ParamAttr:
 
 
 class WeightNormParamAttr(ParamAttr):
-    """Fluid's weight normalisation, which is refused: parameters are trained as they are."""
+    """A parameter trained by its directions and its lengths along `dim` (None: one length for all)."""
 
-    def __init__(self, dim: int | None = None, **_: Any):
-        raise refused("WeightNormParamAttr", "train the parameter itself with ParamAttr")
+    def __init__(
+        self,
+        dim: int | None = None,
+        name: str | None = None,
+        initializer: Any = None,
+        learning_rate: float = 1.0,
+        regularizer: Any = None,
+        trainable: bool = True,
+        do_model_average: bool = False,
+    ):
+        super().__init__(name, initializer, learning_rate, regularizer, trainable, do_model_average)
+        self.dim = dim
+
+    def core(self, draft: Draft) -> core.WeightNorm:
+        """The attributes as layers of this package take them."""
+        plain = super().core(draft)
+        rest = plain.name, plain.initializer, plain.learning_rate, plain.regularizer, plain.trainable
+        return core.WeightNorm(*rest, dim=self.dim)
 
 
 def attr_of(given: Any) -> Any:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from pstranspile.ir.model import ParameterInfo, TensorType, Var
 from pstranspile.ir.types import DType, element_type
 from pstranspile.layers.draft import Draft, Value
 from pstranspile.layers.initializers import Constant, Initializer, Xavier
+from pstranspile.layers.weight_norm import length_dims, normalised, start_length
 
 Element: TypeAlias = DType | str
 """An element type, or its text: `f32`, `i64`, ..."""
@@ -27,6 +28,13 @@ class ParamAttr:
     learning_rate: float = 1.0
     regularizer: object = None
     trainable: bool = True
+
+
+@dataclass(frozen=True)
+class WeightNorm(ParamAttr):
+    """A parameter by its directions and its lengths along `dim` (None: one for all), `<name>_v` and `<name>_g`."""
+
+    dim: int | None = None
 
 
 Attr: TypeAlias = "ParamAttr | str | bool | None"
@@ -62,9 +70,29 @@ def create_parameter(
         raise ValueError(f"{layer} can't do without this parameter")
     name = attr.name or draft.names.mint(f"{layer}.{'b' if is_bias else 'w'}")
     tensor = TensorType(element_type(dtype), tuple(shape))
+    if isinstance(attr, WeightNorm):
+        start = attr.initializer or default or (Constant() if is_bias else Xavier())
+        return _normalised(draft, layer, replace(attr, name=name, initializer=start), tensor)
+    return _declared(draft, attr, name, tensor, attr.initializer or default or (Constant() if is_bias else Xavier()))
+
+
+def _normalised(draft: Draft, layer: str, attr: WeightNorm, tensor: TensorType) -> Value:
+    """The weight that its directions and lengths give; a shared one is computed anew from the same two."""
+    dim = None if attr.dim is None else attr.dim % len(tensor.shape)
+    lengths = tensor._replace(shape=length_dims(tensor.shape, dim))
+    first = f"{attr.name}_g" not in draft.startup.vars
+    length = _declared(draft, attr, f"{attr.name}_g", lengths, None)
+    direction = _declared(draft, attr, f"{attr.name}_v", tensor, attr.initializer)
+    if first:
+        start_length(draft, layer, length, direction, dim)
+    return normalised(draft, layer, length, direction, dim)
+
+
+def _declared(draft: Draft, attr: ParamAttr, name: str, tensor: TensorType, start: Initializer | None) -> Value:
+    """The parameter in both programs, or the one that is there already. Raises ValueError if that has other dims."""
     known = draft.blocks[0].vars.get(name)
     if known is not None and known.tensor != tensor:
-        raise ValueError(f"parameter %{name} is shared, with the dims {list(known.shape)} and {list(shape)}")
+        raise ValueError(f"parameter %{name} is shared, with the dims {list(known.shape)} and {list(tensor.shape)}")
     kind = None if attr.regularizer is None else str(attr.regularizer)
     info = ParameterInfo(attr.trainable, attr.learning_rate, False, kind)
     var = Var(name, tensor=tensor, persistable=True, parameter=info)
@@ -73,9 +101,8 @@ def create_parameter(
     first = name not in draft.startup.vars
     draft.declare(var, 0)
     draft.startup.vars[name] = var
-    if first:
-        chosen = attr.initializer or default or (Constant() if is_bias else Xavier())
-        chosen.emit(draft, var)
+    if first and start is not None:
+        start.emit(draft, var)
     return Value(draft, name)
 
 
