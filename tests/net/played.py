@@ -14,6 +14,7 @@ import grpc
 from pstranspile.net.fluid_calls import SERVICE
 from pstranspile.net.job import JobFolder
 from pstranspile.net.process import Place, play_server, play_trainer
+from pstranspile.net.status import StatusPipe
 from pstranspile.net.supervisor import Ports
 from pstranspile.net.terms import Terms
 from pstranspile.net.tls import Credentials
@@ -63,11 +64,7 @@ def play(
     def one(role: str) -> None:
         cluster = played[role]
 
-        def tell(**fields: Any) -> None:
-            if told is not None:
-                with lock:
-                    told(role, **fields)
-
+        tell = _Tells(lambda **fields: told(role, **fields) if told is not None else None, lock)
         try:
             if any(server.name == role for server in cluster.servers):
                 place = Place(
@@ -104,6 +101,18 @@ def play(
     if record is not None:
         write_record(str(record), options["seed"], steps, records)
     return gathered(job.cluster(**options), played)
+
+
+class _Tells(StatusPipe):
+    """Hands on what machines tell, one after the other."""
+
+    def __init__(self, told: Callable[..., object], lock: threading.Lock):
+        super().__init__()
+        self.tell_one, self.one_at_a_time = told, lock
+
+    def __call__(self, **fields: Any) -> None:
+        with self.one_at_a_time:
+            self.tell_one(**fields)
 
 
 def gathered(cluster: Cluster, played: Mapping[str, Cluster]) -> Simulated:
