@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ class LoDTensor:
             lod, data = _offsets(data), None  # pyright: ignore[reportUnknownArgumentType]
         self._data = None if data is None else np.asarray(data)
         self._lod = [list(map(int, level)) for level in lod]
+        self._wanted_dims: list[int] | None = None
         self.place: Any = None
 
     @property
@@ -36,6 +38,53 @@ class LoDTensor:
     def set(self, data: Any, place: Any = None) -> None:
         """Sets the elements; the tensor keeps a copy."""
         self._data, self.place = np.array(data), place
+
+    def _is_initialized(self) -> bool:
+        """Whether the tensor has elements."""
+        try:
+            return self.data is not None
+        except RuntimeError:
+            return False
+
+    def _get_dims(self) -> list[int]:
+        """The dims, also those that the elements to come will have."""
+        return list(self.data.shape) if self._is_initialized() else list(self._wanted_dims or [0])
+
+    def _set_dims(self, dims: Sequence[int]) -> None:
+        """Gives the tensor other dims, with the elements it has if they are enough; if not, those that come next have
+        them.
+        """
+        wanted = list(map(int, dims))
+        held = np.ravel(self.data) if self._is_initialized() else np.zeros(0)
+        if self._is_initialized() and prod(wanted) <= held.size:
+            self.set(held[: prod(wanted)].reshape(wanted), self.place)
+        else:
+            self._wanted_dims = wanted
+
+    def _allocate(self, kind: str, place: Any) -> None:
+        self.set(np.zeros(self._wanted_dims or self._get_dims(), kind), place)
+        self._wanted_dims = None
+
+    def _alloc_float(self, place: Any = None) -> None:
+        """Makes the elements, zeros in single precision, with the dims that were set."""
+        self._allocate("float32", place)
+
+    def _alloc_double(self, place: Any = None) -> None:
+        """The same in double precision."""
+        self._allocate("float64", place)
+
+    def _alloc_int(self, place: Any = None) -> None:
+        """The same with integers of 32 bits."""
+        self._allocate("int32", place)
+
+    def _clear(self) -> None:
+        """Forgets the elements, but not the dims."""
+        if self._is_initialized():
+            self._wanted_dims = self._get_dims()
+        self._data = None
+
+    def _set_layout(self, layout: str) -> None:
+        """Takes any layout: elements lie in the order of the dims."""
 
     def _place(self) -> Any:
         """Where the tensor lies, as the script wants it."""
@@ -66,8 +115,8 @@ class LoDTensor:
         return all(sum(level) == count for level, count in zip(lengths, counts, strict=True))
 
     def shape(self) -> list[int]:
-        """The dims."""
-        return list(self.data.shape)
+        """The dims; [0] of a tensor without elements whose dims were not set."""
+        return self._get_dims()
 
     def _to_dlpack(self) -> Any:
         """The elements as other libraries take them."""

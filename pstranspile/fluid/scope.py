@@ -46,8 +46,10 @@ class ScopeTensor(LoDTensor):
         if self._scope.get(self._name) is not None:
             self._scope.put(self._name, CoreLoDTensor(self.data, self._lod) if self._lod else self.data)
 
-    def _is_initialized(self) -> bool:
-        return self._scope.get(self._name) is not None
+    def _clear(self) -> None:
+        """Forgets the elements, but not the dims."""
+        super()._clear()
+        self._scope.put(self._name, None)
 
 
 class SelectedRowsView:
