@@ -139,11 +139,14 @@ def load_vars(
 
 
 def _read(program: FrozenProgram, names: list[str], dirname: str | None, filename: str | None) -> None:
-    scope = global_scope().core
+    """Reads variables. Only parameters must have the dims that are declared, as in Fluid: counters of `auc` don't."""
+    scope, declared = global_scope().core, program.blocks[0].vars
+    others = {name for name in names if name in declared and declared[name].parameter is None}
     if filename is None:
-        load_variables(program, scope, dirname or ".", names=names)
+        load_variables(program, scope, dirname or ".", names=names, any_dims=others)
     else:
-        load_variables(program, scope, Path(dirname or ".", filename), layout="combined", names=names)
+        source = Path(dirname or ".", filename)
+        load_variables(program, scope, source, layout="combined", names=names, any_dims=others)
 
 
 def load_params(executor: Any, dirname: str, main_program: Any = None, filename: str | None = None) -> None:

@@ -11,7 +11,7 @@ The first two layouts are those of Fluid's `save_persistables` and `load_persist
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Container, Iterable, Mapping, MutableMapping
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, TypeAlias
 
@@ -84,11 +84,13 @@ def load_variables(
     *,
     layout: Layout = "files",
     names: Iterable[str] | None = None,
+    any_dims: Container[str] = (),
 ) -> None:
     """Reads the persistable variables of `program` (or those in `names`) from `source` into `scope`.
 
-    Nothing is set before all is read and fits the declarations. Raises DiagnosticError if a file is missing, damaged,
-    or holds another element type or other dims than the program declares; ValueError for an unknown layout.
+    Nothing is set before all is read and fits the declarations; variables in `any_dims` may have other dims than
+    declared. Raises DiagnosticError if a file is missing, damaged, or holds another element type or other dims than the
+    program declares; ValueError for an unknown layout.
     """
     expect(scope, MutableMapping, "load_variables", "a scope")
     path_of(source, "load_variables")
@@ -102,7 +104,7 @@ def load_variables(
     result = [
         problem
         for name, value in values.items()
-        if (problem := _mismatch(program.blocks[0].vars.get(name), name, value, source)) is not None
+        if (problem := _mismatch(program.blocks[0].vars.get(name), name, value, source, any_dims)) is not None
     ]
     if result:
         raise DiagnosticError(result)
@@ -186,7 +188,9 @@ def _from_plain(
     return values
 
 
-def _mismatch(var: Var | None, name: str, value: Any, source: str | os.PathLike[str]) -> Diagnostic | None:
+def _mismatch(
+    var: Var | None, name: str, value: Any, source: str | os.PathLike[str], any_dims: Container[str]
+) -> Diagnostic | None:
     """A finding if a value read is not what the program declares. The dims of sparse rows are free but the width."""
     if var is None or var.tensor is None:
         return None
@@ -197,6 +201,7 @@ def _mismatch(var: Var | None, name: str, value: Any, source: str | os.PathLike[
     fit = len(dims) == len(declared.shape) and all(
         want < 0 or have == want for have, want in zip(dims[skipped:], declared.shape[skipped:], strict=True)
     )
+    fit = fit or name in any_dims
     if data.dtype.name == NUMPY_TYPES[declared.dtype] and (fit or not declared.shape):
         return None
     message = f"{name} is {data.dtype.name}{list(dims)} there, the program declares {declared.dtype.text}"

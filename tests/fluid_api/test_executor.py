@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -208,3 +209,26 @@ def test_samples_with_numbers_are_put_together_to_batches(workers: int) -> None:
     sampler = fluid.io.BatchSampler(Numbers(), batch_size=2)
     with pytest.raises(AssertionError, match="those of the batch_sampler"):
         fluid.io.DataLoader(Numbers(), feeds, fluid.CPUPlace(), batch_sampler=sampler, shuffle=True)
+
+
+def test_counters_are_read_with_other_dims_than_declared_and_parameters_are_not(tmp_path: Path):
+    main, startup = fluid.Program(), fluid.Program()
+    with fluid.program_guard(main, startup):
+        x, label = fluid.data("x", [None, 2]), fluid.data("label", [None, 1], "int64")
+        fluid.layers.auc(fluid.layers.fc(x, 2, act="softmax", param_attr="w"), label, num_thresholds=15, slide_steps=0)
+    executor, scope = fluid.Executor(fluid.CPUPlace()), fluid.Scope()
+    feed = {"x": np.ones((3, 2), "float32"), "label": np.int64([[0], [1], [1]])}
+    with fluid.scope_guard(scope):
+        executor.run(startup)
+        executor.run(main, feed=feed, fetch_list=[])
+        fluid.io.save_persistables(executor, str(tmp_path), main)
+    counted = {var.name: np.array(scope.find_var(var.name).get_tensor()) for var in main.list_vars() if var.persistable}
+    with fluid.scope_guard(fluid.Scope()):
+        executor.run(startup)
+        fluid.io.load_persistables(executor, str(tmp_path), main)
+        read = {name: np.array(fluid.global_scope().find_var(name).get_tensor()) for name in counted}
+    assert {name: value.tolist() for name, value in read.items()} == {n: v.tolist() for n, v in counted.items()}
+    assert (1, 16) in {value.shape for value in read.values()}
+    main.global_block().vars["w"].desc.set_shape([3, 2])
+    with pytest.raises(DiagnosticError, match="w is float32"):
+        fluid.io.load_persistables(executor, str(tmp_path), main)

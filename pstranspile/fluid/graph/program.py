@@ -179,10 +179,15 @@ class Program(PartInCluster):
     # copies
 
     def clone(self, for_test: bool = False) -> Program:
-        """A copy; `for_test` leaves out what trains, and has ops that differ in tests behave as they do there."""
+        """A copy; `for_test` leaves out what trains, and has ops that differ in tests behave as they do there.
+
+        The copy of a program that a machine of a cluster runs is run by that machine as well, but for tests.
+        """
         frozen = self.freeze()
         copy = Program.of(for_testing(frozen) if for_test else frozen)
         copy._take_notes(self)
+        if not for_test:
+            copy.machine, copy.part = self.machine, self.part
         return copy
 
     def _prune(self, targets: Any) -> Program:

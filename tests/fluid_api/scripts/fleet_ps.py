@@ -35,12 +35,13 @@ elif fleet.is_worker():
     exe = fluid.Executor(fluid.CPUPlace())
     fleet.init_worker()
     exe.run(fleet.startup_program)
+    copied = fluid.CompiledProgram(fleet.main_program.clone()).with_data_parallel(loss_name=loss.name)
     rng = np.random.RandomState(4)
     for step in range(6):
         features = rng.rand(8, 4).astype("float32")
         rows = slice(fleet.worker_index(), None, fleet.worker_num())
         feed = {"x": features[rows], "y": features.sum(axis=1, keepdims=True)[rows]}
-        (value,) = exe.run(fleet.main_program, feed=feed, fetch_list=[loss])
+        (value,) = exe.run(copied if step % 2 else fleet.main_program, feed=feed, fetch_list=[loss])
         print("loss %.7f" % value[0])
     if fleet.is_first_worker():
         fleet.save_persistables(exe, sys.argv[2])
