@@ -17,7 +17,7 @@ from pstranspile.fluid.lod_tensor import LoDTensor
 from pstranspile.fluid.missing import names_of_fluid, refused
 
 Sample = list[list[str]]
-"""The values of each variable, as the line of the sample has them."""
+"""The values of each variable, as the line of the sample has them; then the id, if lines begin with one."""
 
 
 class DatasetFactory:
@@ -120,7 +120,7 @@ class DatasetBase:
             at += 1 + count
         if at < len(words):
             raise ValueError(f"{place}: {len(words) - at} words are left after the last variable")
-        return sample
+        return [*sample, words[1:2]] if self.parse_ins_id else sample
 
     def samples(self) -> Iterable[Sample]:
         """The samples of an epoch."""
@@ -182,6 +182,12 @@ class InMemoryDataset(DatasetBase):
     def __init__(self) -> None:
         super().__init__()
         self._held: list[Sample] = []
+        self._merge_size: int | None = None
+
+    @property
+    def dataset(self) -> InMemoryDataset:
+        """The data set itself, on which scripts call what Fluid's C++ core does."""
+        return self
 
     def load_into_memory(self) -> None:
         """Reads all files."""
@@ -195,7 +201,7 @@ class InMemoryDataset(DatasetBase):
         """Nothing: files are read at once."""
 
     def set_parse_ins_id(self, parse_ins_id: bool) -> None:
-        """Whether a line begins with the id of the sample, as one value. It is left out."""
+        """Whether a line begins with the id of the sample, as one value, by which lines can be merged."""
         self.parse_ins_id = parse_ins_id
 
     def set_parse_content(self, parse_content: bool) -> None:
@@ -204,6 +210,35 @@ class InMemoryDataset(DatasetBase):
 
     def set_queue_num(self, queue_num: int) -> None:
         """Fluid's number of queues; here files are read one after the other."""
+
+    def set_fleet_send_batch_size(self, fleet_send_batch_size: int = 1024) -> None:
+        """Fluid's number of samples in a message between trainers; here they send none."""
+
+    def set_fleet_send_sleep_seconds(self, fleet_send_sleep_seconds: int = 0) -> None:
+        """Fluid's pause between messages of trainers; here they send none."""
+
+    def set_merge_by_lineid(self, merge_size: int = 2) -> None:
+        """Has `global_shuffle` merge lines of the same id: `merge_size` of them, or however many there are for 0."""
+        self._merge_size, self.parse_ins_id = merge_size, True
+
+    def merge_by_lineid(self) -> None:
+        """Makes one sample of the lines of each id, in the order of the ids; their values stand one after the other.
+
+        Left out are ids with another number of lines than was set, and those where two lines give a value of a
+        variable that takes one value for each sample. Lines that were read without ids stay as they are.
+        """
+        if self._merge_size is None:
+            return
+        ragged = [bool(var.lod_level) for var in self.use_vars]
+        groups: dict[str, list[Sample]] = {}
+        for sample in self._held:
+            if len(sample) > len(ragged):
+                groups.setdefault(sample[-1][0], []).append(sample)
+        self._held = [sample for sample in self._held if len(sample) == len(ragged)] + [
+            [[word for sample in group for word in sample[at]] for at in range(len(ragged))] + [[name]]
+            for name, group in sorted(groups.items())
+            if self._merge_size in (0, len(group)) and (len(group) == 1 or all(ragged))
+        ]
 
     def slots_shuffle(self, slots: Sequence[str]) -> None:
         """After `set_fea_eval`, deals the values of these variables to other samples."""
@@ -222,6 +257,7 @@ class InMemoryDataset(DatasetBase):
         if fleet is not None and fleet.worker_num() > 1:
             raise refused("global_shuffle", "deal the files to the trainers anew, and call local_shuffle")
         self.local_shuffle()
+        self.merge_by_lineid()
 
     def release_memory(self) -> None:
         """Forgets the samples."""

@@ -143,3 +143,35 @@ def test_loaders_of_data_sets_give_every_device_its_own_batches(kind: str, tmp_p
             loader = fluid.io.DataLoader.from_dataset(dataset, fluid.cpu_places(2), drop_last)
             assert [[len(feed["x"]) for feed in feeds] for feeds in loader()] == sizes
             assert [len(feeds) for feeds in loader] == [2] * len(sizes)
+
+
+@pytest.mark.parametrize(
+    ("size", "level", "wanted"),
+    [(2, 1, {"a": [1, 3], "b": [2, 4]}), (0, 1, {"a": [1, 3], "b": [2, 4], "c": [5]}), (0, 0, {"c": [5]})],
+)
+def test_lines_of_one_id_become_one_sample(
+    size: int, level: int, wanted: dict[str, list[float]], tmp_path: Path
+) -> None:
+    with fresh():
+        made = fluid.DatasetFactory().create_dataset("InMemoryDataset")
+        (tmp_path / "lines").write_text("".join(f"1 {name} 1 {at}\n" for at, name in enumerate("ababc", start=1)))
+        made.set_filelist([str(tmp_path / "lines")])
+        made.set_use_var([fluid.layers.data("x", [1], dtype="float32", lod_level=level)])
+        made.set_batch_size(9)
+        made.set_merge_by_lineid(size)
+        made.load_into_memory()
+        made.dataset.merge_by_lineid()
+        assert made.get_memory_data_size() == len(wanted)
+        (batch,) = made.feed_dicts()
+        assert np.array(batch["x"]).ravel().tolist() == [value for name in sorted(wanted) for value in wanted[name]]
+        assert batch["x"].recursive_sequence_lengths() == [[len(values) for values in wanted.values()]] * level
+
+
+def test_lines_without_ids_are_not_merged(tmp_path: Path) -> None:
+    with fresh():
+        made = data_set("InMemoryDataset", tmp_path)
+        made.set_merge_by_lineid(2)
+        made.set_parse_ins_id(False)
+        made.load_into_memory()
+        made.global_shuffle()
+        assert made.get_memory_data_size() == 6
