@@ -42,6 +42,9 @@ def test_the_site_is_built_with_the_interface(copied: Path, tmp_path: Path):
     assert set(pstranspile.__all__) - headings == set()
     assert 'id="pstranspile.compile.compile"' in page
     assert "The module in a file: " in page
+    text = (tmp_path / "site" / "docs" / "reference" / "ir.html").read_text()
+    assert '<span class="kd">param</span>' in text  # programs are coloured
+    assert '<span class="nv">%fc_0.w_0</span>' in text
 
 
 def test_a_link_that_leads_nowhere_is_refused(copied: Path, tmp_path: Path):

@@ -49,9 +49,12 @@
 
   R.plural = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
 
+  R.ROWS = 60;  // rows of a table that are shown at first
+  R.PRINTED = 500;  // and on paper
+
   // A table: columns are {title, value(row), show(row) -> text or node, numeric}. Heads sort; `filter` looks for a text.
   R.table = function (caption, columns, rows, options = {}) {
-    let by = options.by ?? -1, down = options.down ?? false, wanted = "", shown = options.most ?? 500;
+    let by = options.by ?? -1, down = options.down ?? false, wanted = "", shown = R.ROWS;
     const body = R.el("tbody"), more = R.el("p", { class: "more" });
     const heads = columns.map((column, index) => {
       const sort = () => { down = by === index ? !down : Boolean(column.numeric); by = index; draw(); };
@@ -84,6 +87,7 @@
       oninput: () => { wanted = search.value.trim().toLowerCase(); draw(); },
     });
     draw();
+    window.addEventListener("beforeprint", () => { if (shown < R.PRINTED) { shown = R.PRINTED; draw(); } });
     const table = R.el("table", null, R.el("caption", null, caption), R.el("thead", null, R.el("tr", null, heads)), body);
     const region = R.el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption }, table);
     return R.el("div", { class: "table" }, rows.length > 8 ? search : null, region, rows.length > 8 ? more : null);

@@ -3,13 +3,23 @@
   "use strict";
 
   const data = JSON.parse(document.getElementById("data").textContent);
-  const model = new R.Model(data.programs);
-  let programs = null;
+  let model = null, programs = null;
+
+  // The programs stand behind this script: they are read when they are first shown.
+  function withModel(use) {
+    if (!model && document.readyState === "loading") {
+      document.addEventListener("DOMContentLoaded", () => withModel(use), { once: true });
+      return;
+    }
+    model ??= new R.Model(JSON.parse(document.getElementById("later").textContent).programs);
+    use(model);
+  }
+
   const tabs = R.tabs([
     ["cluster", "Cluster", (panel) => R.cluster(panel, data)],
     ["plan", "Plan", (panel) => R.plan(panel, data)],
-    ["programs", "Programs", (panel) => { programs = R.programs(panel, data, model); }],
-    ["graph", "Graph", (panel) => R.graph(panel, data, model, (machine, number) => { tabs.choose("programs"); programs.go(machine, number); })],
+    ["programs", "Programs", (panel) => withModel((model) => { programs = R.programs(panel, data, model); })],
+    ["graph", "Graph", (panel) => withModel((model) => R.graph(panel, data, model, (machine, number) => { tabs.choose("programs"); programs.go(machine, number); }))],
     ["run", "Run", (panel) => R.run(panel, data)],
   ]);
   const servers = data.servers.length ? ` and ${R.plural(data.servers.length, "server")}` : "";

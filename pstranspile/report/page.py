@@ -19,6 +19,10 @@ DIFFERENCES = ("core", "differences")
 """The scripts of a page of differences."""
 
 
+LATER = ("programs",)
+"""Data that stand behind the scripts, as the first picture needs none of them and they are most of a page."""
+
+
 def page(title: str, data: Mapping[str, Any], scripts: Sequence[str]) -> bytes:
     """The page with this title that the scripts draw from the data. The same data give the same bytes."""
     folder = resources.files("pstranspile.report")
@@ -26,6 +30,8 @@ def page(title: str, data: Mapping[str, Any], scripts: Sequence[str]) -> bytes:
     script = "\n".join(folder.joinpath(f"{name}.js").read_text("utf-8") for name in scripts)
     allowed = base64.b64encode(sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{allowed}'; base-uri 'none'"
+    later = {name: data[name] for name in LATER if name in data}
+    first = {name: value for name, value in data.items() if name not in later}
     text = f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -39,8 +45,9 @@ def page(title: str, data: Mapping[str, Any], scripts: Sequence[str]) -> bytes:
 <body>
 <noscript>This page draws itself with a script that it holds; scripts are switched off.</noscript>
 <div id="page"></div>
-<script type="application/json" id="data">{embedded(data)}</script>
+<script type="application/json" id="data">{embedded(first)}</script>
 <script>{script}</script>
+{f'<script type="application/json" id="later">{embedded(later)}</script>' if later else ""}
 </body>
 </html>
 """

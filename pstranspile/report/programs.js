@@ -2,6 +2,8 @@
 (function (R) {
   "use strict";
 
+  R.LINE = 300;  // characters of an op that a row shows at most: to lay out long ones takes time, and they are cut off
+
   R.programs = function (panel, data, model) {
     const servers = data.cluster.map((machine, index) => machine.kind === "server" ? index + 1 : 0).filter(Boolean);
     const state = {
@@ -33,7 +35,7 @@
           state.chosen === key ? "chosen" : ""];
         const toggle = folds ? R.el("span", { class: "fold", title: folded ? "Unfold" : "Fold" }, folded ? "▸" : "▾") : null;
         return R.el("div", { class: kinds.filter(Boolean).join(" "), style: { paddingLeft: `${6 + 14 * depth}px` }, "aria-expanded": folds ? String(!folded) : null },
-          toggle, rule ? R.el("span", { class: "rule" }, rule[0]) : null, R.el("span", { class: "code" }, model.text(machine, number)));
+          toggle, rule ? R.el("span", { class: "rule" }, rule[0]) : null, R.el("span", { class: "code" }, model.text(machine, number).slice(0, R.LINE)));
       });
     }
 

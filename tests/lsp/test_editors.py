@@ -1,5 +1,6 @@
 """The files for editors say what the language has."""
 
+import importlib.util
 import json
 import re
 from pathlib import Path
@@ -86,3 +87,18 @@ def test_the_extension_starts_the_server_for_the_files_of_the_language():
     assert (FOLDER / language["configuration"]).exists()
     assert 'args: ["lsp"]' in (FOLDER / package["main"]).read_text()
     json.loads((FOLDER / "language-configuration.json").read_text())
+
+
+def test_the_site_colours_programs_as_editors_do():
+    """The lexer of the site finds the pieces that are found here, and leaves nothing out."""
+    pytest.importorskip("pygments", reason="the extra docs is not installed")
+    spec = importlib.util.spec_from_file_location("colours", ROOT / "docs" / "colours.py")
+    assert spec is not None
+    assert spec.loader is not None
+    colours = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(colours)
+    text = (ROOT / "examples" / "gan.ir").read_text()
+    found = [(piece, str(token)) for _, token, piece in colours.IrLexer().get_tokens_unprocessed(text)]
+    assert "".join(piece for piece, _ in found) == text
+    expected = [piece for line in text.splitlines() for piece, _ in coloured(line)]
+    assert [piece for piece, token in found if token != "Token.Text"] == expected

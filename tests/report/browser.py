@@ -16,6 +16,10 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 DRIVER = shutil.which("chromedriver")
 
 
+TRACED = "toplevel,devtools.timeline,disabled-by-default-devtools.timeline,loading,blink.user_timing"
+"""What is traced of a page."""
+
+
 def _free_port() -> int:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -23,9 +27,12 @@ def _free_port() -> int:
 
 
 class Browser:
-    """A page in a browser; scripts are run in it with `run`, and what it complains of is in `complaints`."""
+    """A page in a browser; scripts are run in it with `run`, and what it complains of is in `complaints`.
 
-    def __init__(self, width: int = 1300, height: int = 900, *, dark: bool = False):
+    If it is `traced`, `work` tells how long the page's thread has worked.
+    """
+
+    def __init__(self, width: int = 1300, height: int = 900, *, dark: bool = False, traced: bool = False):
         assert CHROMIUM
         assert DRIVER
         self.port = _free_port()
@@ -34,8 +41,12 @@ class Browser:
         )
         arguments = ["--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--hide-scrollbars"]
         arguments += [f"--window-size={width},{height}"]
-        options = {"binary": CHROMIUM, "args": arguments}
-        wanted = {"browserName": "chrome", "goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
+        options: dict[str, Any] = {"binary": CHROMIUM, "args": arguments}
+        logged = {"browser": "ALL"}
+        if traced:
+            options["perfLoggingPrefs"] = {"traceCategories": TRACED}
+            logged["performance"] = "ALL"
+        wanted = {"browserName": "chrome", "goog:chromeOptions": options, "goog:loggingPrefs": logged}
         self.session = ""
         try:
             self._wait()
@@ -104,6 +115,28 @@ class Browser:
         """What the console has had since it was asked last: errors and warnings."""
         entries = self._send("POST", f"{self.session}/se/log", {"type": "browser"})
         return [entry["message"] for entry in entries if entry["level"] in ("SEVERE", "WARNING")]
+
+    def work(self, begin: str, end: str) -> list[float]:
+        """The tasks of the page's thread between two marks, each in seconds of CPU, so that others matter little."""
+        events: list[dict[str, Any]] = []
+        marks: dict[str, Any] = {}
+        seen = 0
+        for _ in range(40):  # a trace comes in parts, with some delay
+            entries = self._send("POST", f"{self.session}/se/log", {"type": "performance"})
+            messages = [json.loads(entry["message"])["message"] for entry in entries]
+            events += [message["params"] for message in messages if message["method"] == "Tracing.dataCollected"]
+            marks = {event["name"]: event for event in events if event["name"] in (begin, end)}
+            seen += len(marks) == 2
+            if seen == 4:
+                break
+            time.sleep(0.3)
+        thread, last = (marks[end]["pid"], marks[end]["tid"]), marks[end]["ts"]
+        first = max(event["ts"] for event in events if event["name"] == begin and event["ts"] <= last)
+        return [
+            event.get("tdur", 0) / 1e6
+            for event in events
+            if event["name"] == "RunTask" and (event["pid"], event["tid"]) == thread and first <= event["ts"] <= last
+        ]
 
     def picture(self, path: Path) -> None:
         """Writes what is seen."""

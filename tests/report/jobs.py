@@ -102,7 +102,8 @@ class Page(HTMLParser):
 
 def data_of(text: str) -> dict[str, Any]:
     """What a page shows."""
-    return json.loads(Page(text).texts["data"])
+    parsed = Page(text)
+    return {**json.loads(parsed.texts["data"]), **json.loads(parsed.texts["later"])}
 
 
 def op_texts(data: dict[str, Any], machine: int) -> list[str]:

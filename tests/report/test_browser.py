@@ -8,6 +8,11 @@ from typing import Any
 
 import pytest
 
+from pstranspile import Job, compile
+from pstranspile.explain import of_compiled
+from pstranspile.report.data import report_data
+from pstranspile.report.page import REPORT, page
+from tests.models import mlp
 from tests.report.browser import CHROMIUM, DRIVER, Browser
 from tests.report.jobs import page_of
 
@@ -174,6 +179,39 @@ def test_a_narrow_window_has_all_of_it(browser: Browser, folder: Path):
             assert browser.run("return document.documentElement.scrollWidth") <= 400, part
     finally:
         browser.devtools("Emulation.setDeviceMetricsOverride", **{**size, "width": 1300})
+
+
+SCROLL = """const done = arguments[arguments.length - 1], list = document.querySelector("#programs .list");
+performance.mark("scrolled from");
+let frame = 0;
+const next = () => {
+  list.scrollTop += frame % 20 === 19 ? 20000 : 400;
+  frame += 1;
+  if (frame < 60) requestAnimationFrame(next);
+  else setTimeout(() => { performance.mark("scrolled to"); done(); }, 200);
+};
+next();"""
+
+
+def test_a_large_report_is_soon_there_and_scrolls_smoothly(folder: Path):
+    """10,800 ops, 100 servers. Seconds are those of the CPU, so that a busy machine does not matter."""
+    module = mlp(600)
+    file = folder / "large.html"
+    data = report_data(of_compiled(compile(module, Job(pservers=100, trainers=2))), "net.ir", module)
+    file.write_bytes(page("large", data, REPORT))
+    assert file.stat().st_size < 15_000_000
+    with Browser(traced=True) as browser:
+        browser.open(file)
+        assert browser.run("return document.querySelectorAll('#cluster tbody tr').length") < 200
+        browser.later("setTimeout(arguments[arguments.length - 1], 500)")
+        assert 0.01 < sum(browser.work("navigationStart", "firstContentfulPaint")) < 1.5
+        choose(browser, "programs")
+        assert browser.run("return document.querySelector('#programs .list').getAttribute('aria-rowcount') > 10000")
+        browser.later(SCROLL)
+        tasks = browser.work("scrolled from", "scrolled to")
+        assert sum(task > 0.001 for task in tasks) > 20
+        assert max(tasks) < 0.1
+        assert browser.complaints() == []
 
 
 def test_it_prints_every_part(browser: Browser, folder: Path):

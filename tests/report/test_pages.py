@@ -40,6 +40,7 @@ def test_a_page_parses_and_loads_nothing(name: str, folder: Path):
     assert f"script-src 'sha256-{digest}'" in policy
     assert "default-src 'none'" in policy
     json.loads(parsed.texts["data"])
+    json.loads(parsed.texts["later"])
 
 
 @pytest.mark.parametrize("name", ["ctr", "convnet", "collective"])
