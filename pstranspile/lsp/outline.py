@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from pstranspile.ir.layout import BLANKS, begins_statement, is_head, statement_length
@@ -162,6 +162,7 @@ class Outline:
         return [(n, p) for n in range(first, last + 1) for p in pieces(self.lines[n]) if p.kind != "comment"]
 
 
+@lru_cache(maxsize=1 << 16)  # from one keystroke to the next nearly all lines stay as they are
 def _balanced(line: str) -> bool:
     """Whether a line has as many brackets opened as closed, strings and comments taken for code."""
     return all(line.count(opening) == line.count(closing) for opening, closing in ("()", "[]", "{}"))
