@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from pstranspile import autodiff
 from pstranspile.autodiff.minimize import apply_gradients
@@ -15,7 +15,7 @@ from pstranspile.fluid.clip import GradientClipBase
 from pstranspile.fluid.clip import append_gradient_clip_ops as append_gradient_clip_ops
 from pstranspile.fluid.framework import default_main_program, default_startup_program, program_guard
 from pstranspile.fluid.graph.variable import Variable
-from pstranspile.fluid.missing import names_of_fluid, refused
+from pstranspile.fluid.missing import NotHere, names_of_fluid, refused
 from pstranspile.fluid.regularizer import append_regularization_ops as append_regularization_ops
 from pstranspile.layers.draft import Value
 
@@ -237,6 +237,10 @@ class RecomputeOptimizer(Optimizer):
 
     def _set_checkpoints(self, checkpoints: Any) -> None:
         """Takes the values that Fluid keeps; here all are."""
+
+    def load(self, _state: Any) -> NoReturn:
+        """Refused, in the words that Fluid has for it: the state of an optimizer is loaded with the program's."""
+        raise NotHere("load function is not supported by Recompute Optimizer for now")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["inner"], name)

@@ -116,3 +116,14 @@ def test_second_gradients_are_refused_where_there_are_none() -> None:
         (first,) = fluid.gradients(layers.softmax(x), x)
         with pytest.raises(NotImplementedError, match="the gradient of softmax_grad is not part"):
             fluid.gradients(first, x)
+
+
+def test_recomputing_keeps_the_updates_and_loads_no_state() -> None:
+    with fresh():
+        recomputing = fluid.optimizer.RecomputeOptimizer(fluid.optimizer.SGD(0.1))
+        loss = _loss()
+        recomputing._set_checkpoints([loss])
+        made, _ = recomputing.minimize(loss)
+        assert [op.type for op in made] == ["sgd"]
+        with pytest.raises(NotImplementedError, match="load function is not supported"):
+            recomputing.load({})
