@@ -34,7 +34,7 @@ class Mixed(NamedTuple):
 
 
 def mixed(numbers: Numbers, constant: Callable[[int], Value]) -> Mixed:
-    """The numbers as an op takes them; values get no gradient. `constant` makes a value i32[1] of a number."""
+    """The numbers as an op takes them; values get no gradient. `constant` makes a value [1] of a number."""
     if isinstance(numbers, Value):
         return Mixed(None, numbers.stopped(), [])
     known = [-1 if isinstance(number, Value) else int(number) for number in numbers]
@@ -43,13 +43,13 @@ def mixed(numbers: Numbers, constant: Callable[[int], Value]) -> Mixed:
     return Mixed(known, None, [n.stopped() if isinstance(n, Value) else constant(int(n)) for n in numbers])
 
 
-def constants_of(draft: Draft, layer: str) -> Callable[[int], Value]:
-    """Makes values i32[1], called after a layer."""
+def constants_of(draft: Draft, layer: str, dtype: DType = DType.INT32) -> Callable[[int], Value]:
+    """Makes values [1], called after a layer."""
 
     def constant(number: int) -> Value:
-        out = draft.temporary(layer, DType.INT32, stop_gradient=True)
+        out = draft.temporary(layer, dtype, stop_gradient=True)
         draft.names.mint("fill_constant")
-        attrs = {"shape": [1], "dtype": DType.INT32, "value": float(number), "force_cpu": True}
+        attrs = {"shape": [1], "dtype": dtype, "value": float(number), "force_cpu": True}
         draft.op("fill_constant", {}, {"Out": out}, {**attrs, "str_value": str(number)})
         return out
 

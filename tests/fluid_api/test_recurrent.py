@@ -204,3 +204,14 @@ def test_rnn_is_the_layer_however_the_module_is_imported(tmp_path: Path) -> None
         [sys.executable, "-m", "pstranspile.fluid", str(script)], capture_output=True, text=True, check=True
     )
     assert ran.stdout.split("\n")[0] == "True True True [1, 2]"
+
+
+def test_noise_has_as_many_rows_as_the_batch() -> None:
+    with fresh():
+        batch = layers.shape(fluid.data("x", [None, 4]))[0]
+        both = layers.stack([batch, layers.fill_constant([1], "int32", 3)], axis=0)
+        noises = [draw([batch, 3]) for draw in (layers.uniform_random, layers.gaussian_random)]
+        noises.append(layers.uniform_random(layers.reshape(both, [2])))
+        assert [noise.shape for noise in noises] == [(-1, -1)] * 3
+        drawn = _fetched(*noises, feed={"x": np.zeros((5, 4), "float32")})
+        assert [noise.shape for noise in drawn] == [(5, 3)] * 3
