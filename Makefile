@@ -42,7 +42,7 @@ site: setup  ## build the documentation as a site into build/site; fails at a li
 	$(BIN)/python docs/site.py
 
 goldens: setup  ## record all golden files that differ, and list them; read them with git diff
-	$(BIN)/pytest --bless tests/test_golden.py tests/verify tests/explain/test_rules.py tests/ir
+	$(BIN)/pytest --bless tests/test_golden.py tests/test_pictures.py tests/verify tests/explain/test_rules.py tests/ir
 
 generated: setup  ## write the files anew that are made from others: the grammar's tables
 	$(BIN)/python -m pstranspile.ir.text.grammar
