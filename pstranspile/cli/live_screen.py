@@ -94,10 +94,13 @@ def _table(rows: list[Row], console: Console) -> Table:
         least = max((len(getattr(row, column)) for row in rows), default=0)
         table.add_column(heading, no_wrap=True, min_width=max(least, len(heading)))
     table.add_column("messages/s", no_wrap=True, justify="right", min_width=len("messages/s"))
-    table.add_column("fetched", no_wrap=True, overflow="ellipsis")
+    fetched = [
+        "  ".join(f"{name} {sparkline(curve, width)} {last:.5g}" for name, curve, last in row.curves) for row in rows
+    ]
+    least = min(max(map(len, fetched), default=0), console.width // 2)  # what is waited for is cut off first
+    table.add_column("fetched", no_wrap=True, overflow="ellipsis", min_width=least)
     table.add_column("waits for", no_wrap=True, overflow="ellipsis", ratio=1)
-    for row in rows:
-        curves = "  ".join(f"{name} {sparkline(curve, width)} {last:.5g}" for name, curve, last in row.curves)
+    for row, curves in zip(rows, fetched, strict=True):
         cells = (row.name, row.state, row.step, f"{row.messages:.0f}", curves, row.waits)
         styles = ("", "red" if row.state == "failed" else "", "", "", "cyan", "yellow")
         table.add_row(*(Text(cell, style) for cell, style in zip(cells, styles, strict=True)))

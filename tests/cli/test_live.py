@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from pathlib import Path
 from typing import Any
@@ -170,6 +171,22 @@ def test_a_small_terminal(feed: str):
     assert len(screen.rows) <= 10
     assert re.search(r"^trainer_0 +step 40 +\d+ +loss [▁-█]{6}", screen.text(), re.MULTILINE)
     assert "and 5 more machines" in screen.text()
+
+
+@needs_rich
+def test_what_is_waited_for_is_cut_off_before_what_is_fetched():
+    from rich.console import Console
+
+    board, _ = board_at_work()
+    board.told(
+        "trainer_0", {"waits": {"what": "answers to recv: b, w", "missing": {"pserver_0": 0.4, "pserver_1": 0.3}}}
+    )
+    console = Console(width=90, height=20, file=io.StringIO())
+    console.print(live_screen.picture(board, console))
+    assert isinstance(console.file, io.StringIO)
+    (line,) = [line for line in console.file.getvalue().split("\n") if line.startswith("trainer_0")]
+    assert "loss █▃▁ 0.33333  pserver_0 40%" in line
+    assert len(line) <= 90
 
 
 def test_it_needs_a_terminal_and_the_library(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
