@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from copy import deepcopy
 from typing import Any
 
 from pstranspile.fluid import unique_name
 from pstranspile.fluid.framework import default_main_program, default_startup_program
 from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.program import Program
-from pstranspile.fluid.graph.variable import Variable
+from pstranspile.fluid.graph.variable import Parameter, Variable
 from pstranspile.fluid.graph.vartype import dtype_of
 from pstranspile.fluid.layers.adapt import to_core, wrap
 from pstranspile.fluid.missing import names_of_fluid
@@ -56,6 +58,31 @@ class LayerHelper:
             raise ValueError(f"{self.layer_type} takes one input, not {len(inputs)}")
         return inputs[0]
 
+    def multiple_param_attr(self, length: int) -> list[Any]:
+        """The attributes of so many parameters: one for each, or copies of one. Raises ValueError for another count."""
+        given = self.kwargs.get("param_attr")
+        attrs = list(given) if several(given) else [given]
+        if len(attrs) not in (1, length):
+            raise ValueError(f"{self.layer_type} has {len(attrs)} param_attr for {length} inputs")
+        return [attr_of(deepcopy(attr)) for attr in (attrs * length if len(attrs) == 1 else attrs)]
+
+    def iter_inputs_and_params(self, input_param_name: str = "input") -> Iterator[tuple[Variable, Any]]:
+        """Each input with the attributes of its parameter."""
+        inputs = self.multiple_input(input_param_name)
+        return zip(inputs, self.multiple_param_attr(len(inputs)), strict=True)
+
+    def is_instance(self, param_name: str, cls: Any) -> None:
+        """Raises TypeError where an argument of the layer is of another type."""
+        if not isinstance(self.kwargs.get(param_name), cls):
+            raise TypeError(f"{param_name} of {self.layer_type} must be of type {cls.__name__}")
+
+    def get_parameter(self, name: str) -> Parameter:
+        """A parameter of the program. Raises ValueError for another variable, and for none."""
+        var = self.main_program.global_block().var(name)
+        if not isinstance(var, Parameter):
+            raise ValueError(f"{name} is no parameter")
+        return var
+
     def input_dtype(self, input_param_name: str = "input") -> Any:
         """The element type that all inputs have. Raises ValueError where they differ."""
         kinds = list(dict.fromkeys(var.dtype for var in self.multiple_input(input_param_name)))
@@ -100,6 +127,13 @@ class LayerHelper:
         """A variable of block 0."""
         kwargs.setdefault("name", unique_name.generate(f"{self.name}.tmp"))
         return self.main_program.global_block().create_var(*args, persistable=persistable, **kwargs)
+
+    def create_or_get_global_variable(self, name: str, *args: Any, **kwargs: Any) -> tuple[Variable, bool]:
+        """A variable of block 0, and whether it is new."""
+        block = self.main_program.global_block()
+        if block.has_var(name):
+            return block.var(name), False
+        return self.create_global_variable(*args, name=name, **kwargs), True
 
     def set_variable_initializer(self, var: Variable, initializer: Any) -> Any:
         """Has the start-up program fill a variable."""

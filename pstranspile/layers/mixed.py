@@ -43,12 +43,12 @@ def mixed(numbers: Numbers, constant: Callable[[int], Value]) -> Mixed:
     return Mixed(known, None, [n.stopped() if isinstance(n, Value) else constant(int(n)) for n in numbers])
 
 
-def constants_of(draft: Draft, layer: str, dtype: DType = DType.INT32) -> Callable[[int], Value]:
-    """Makes values [1], called after a layer."""
+def constants_of(draft: Draft, layer: str = "", dtype: DType = DType.INT32) -> Callable[[int], Value]:
+    """Makes values [1], called after a layer, or after the op that fills them."""
 
     def constant(number: int) -> Value:
-        out = draft.temporary(layer, dtype, stop_gradient=True)
-        draft.names.mint("fill_constant")
+        own = draft.names.mint("fill_constant")
+        out = draft.temporary(layer or own, dtype, stop_gradient=True)
         attrs = {"shape": [1], "dtype": dtype, "value": float(number), "force_cpu": True}
         draft.op("fill_constant", {}, {"Out": out}, {**attrs, "str_value": str(number)})
         return out

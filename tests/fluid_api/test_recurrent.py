@@ -212,6 +212,6 @@ def test_noise_has_as_many_rows_as_the_batch() -> None:
         both = layers.stack([batch, layers.fill_constant([1], "int32", 3)], axis=0)
         noises = [draw([batch, 3]) for draw in (layers.uniform_random, layers.gaussian_random)]
         noises.append(layers.uniform_random(layers.reshape(both, [2])))
-        assert [noise.shape for noise in noises] == [(-1, -1)] * 3
+        assert [noise.shape for noise in noises] == [(-1, -1), (-1, 3), (-1, -1)]  # as Fluid declares them
         drawn = _fetched(*noises, feed={"x": np.zeros((5, 4), "float32")})
         assert [noise.shape for noise in drawn] == [(5, 3)] * 3

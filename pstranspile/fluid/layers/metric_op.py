@@ -7,17 +7,17 @@ from typing import Any
 from pstranspile.fluid.graph.vartype import dtype_of
 from pstranspile.fluid.layers.accepted import checked_all
 from pstranspile.fluid.layers.adapt import to_core, wrap
+from pstranspile.fluid.layers.nn import topk
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.layers import basic, metric
 
 
-def accuracy(input: Any, label: Any, k: int = 1, correct: Any = None, total: Any = None) -> Any:
+def accuracy(input: Any, label: Any, k: Any = 1, correct: Any = None, total: Any = None) -> Any:
     """The share of rows whose label is among the k largest; how many there were goes into `correct` and `total`."""
     value = to_core(input)
     draft = value.draft
     layer = draft.names.mint("accuracy")
-    outputs = {"Out": value.dtype, "Indices": dtype_of("int64")}
-    top, places = basic.layer_outputs("top_k", {"X": value}, outputs, {"k": k}, name=layer)
+    top, places = to_core(topk(input, k))
     written = {
         "Accuracy": dtype_of("float32"),
         "Correct": dtype_of("int32") if correct is None else to_core(correct),
@@ -28,7 +28,12 @@ def accuracy(input: Any, label: Any, k: int = 1, correct: Any = None, total: Any
 
 
 def auc(
-    input: Any, label: Any, curve: str = "ROC", num_thresholds: int = 4095, topk: int = 1, slide_steps: int = 1
+    input: Any,
+    label: Any,
+    curve: str = "ROC",
+    num_thresholds: int = 4095,
+    topk: int = 1,
+    slide_steps: int = 1,
 ) -> Any:
     """The area under the curve since the start, over the last steps, and the four variables of counts."""
     draft = to_core(input).draft

@@ -6,12 +6,14 @@ from typing import Any
 
 from pstranspile import layers as L
 from pstranspile.fluid.graph.plain import several
+from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.graph.vartype import dtype_of
 from pstranspile.fluid.layers import single
 from pstranspile.fluid.layers.accepted import checked_all
 from pstranspile.fluid.layers.adapt import adapt, live, named, renamed_all, to_core, wrap
 from pstranspile.fluid.layers.host import py_func as py_func
 from pstranspile.fluid.missing import names_of_fluid
+from pstranspile.ir.types import DType
 from pstranspile.layers import basic, indexing, loss, metric, norms, random, resize, sequence, tensor
 from pstranspile.layers.draft import Value
 from pstranspile.layers.parameters import create_parameter
@@ -78,7 +80,7 @@ dropout = adapt(
 split = adapt(tensor.split, "input, num_or_sections, dim=-1, name=None", x="input", parts="num_or_sections")
 l2_normalize = adapt(norms.l2_normalize, "x, axis, epsilon=1e-12, name=None")
 matmul = adapt(L.matmul, "x, y, transpose_x=False, transpose_y=False, alpha=1.0, name=None")
-topk = adapt(metric.top_k, "input, k, name=None", x="input")
+_topk = adapt(metric.top_k, "input, k, name=None", x="input")
 transpose = adapt(L.transpose, "x, perm, name=None", order="perm")
 row_conv = adapt(sequence.row_conv, "input, future_context_size, param_attr=None, act=None", x="input")
 reshape = adapt(tensor.reshape, "x, shape, actual_shape=None, act=None, inplace=False, name=None")
@@ -141,6 +143,17 @@ uniform_random = adapt(
     random.uniform_random, "shape, dtype='float32', min=-1.0, max=1.0, seed=0", low="min", high="max"
 )
 gaussian_random = adapt(random.gaussian_random, "shape, mean=0.0, std=1.0, seed=0, dtype='float32'")
+
+
+def topk(input: Any, k: Any, name: str | None = None) -> Any:
+    """The k largest elements of each row, and where they are; k may be a variable."""
+    if not isinstance(k, Variable):
+        return _topk(input, k, name)
+    value = to_core(input)
+    outputs = {"Out": value.dtype, "Indices": DType.INT64}
+    made = basic.layer_outputs("top_k", {"X": value, "K": to_core(k)}, outputs, {"k": 1})
+    return [wrap(part.stopped()) for part in made]
+
 
 for _name in ("sum", "mean", "max", "min", "prod", "all", "any"):
     globals()[f"reduce_{_name}"] = adapt(

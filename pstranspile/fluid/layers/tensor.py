@@ -18,6 +18,7 @@ from pstranspile.ir.attributes import Floats, Ints
 from pstranspile.ir.model import TensorType, Var
 from pstranspile.ir.types import DType
 from pstranspile.layers import basic, indexing, metric, parameters, tensor
+from pstranspile.layers.mixed import constants_of, mixed
 
 concat = adapt(tensor.concat, "input, axis=0, name=None", values="input")
 cast = adapt(basic.cast, "x, dtype")
@@ -105,7 +106,7 @@ def create_global_var(
 def fill_constant(shape: Any, dtype: Any, value: Any, force_cpu: bool = False, out: Any = None) -> Any:
     """A tensor of dims `shape`, every element `value`."""
     kind, draft = dtype_of(dtype), live()
-    if isinstance(shape, Variable) or any(isinstance(dim, Variable) for dim in shape) or isinstance(value, Variable):
+    if any(isinstance(part, Variable) for part in (shape, value, *(shape if several(shape) else ()))):
         return _filled_at_run_time(shape, kind, value, force_cpu, out)
     if out is None:
         return wrap(basic.fill_constant(draft, [int(dim) for dim in shape], kind, value, force_cpu=force_cpu))
@@ -124,22 +125,20 @@ def fill_constant(shape: Any, dtype: Any, value: Any, force_cpu: bool = False, o
 
 
 def _filled_at_run_time(shape: Any, kind: DType, value: Any, force_cpu: bool, out: Any) -> Any:
-    inputs: dict[str, Any] = {}
+    draft = live()
+    layer = draft.names.mint("fill_constant")
+    dims = mixed(to_core(shape), constants_of(draft))
+    inputs: dict[str, Any] = dims.inputs("ShapeTensor", "ShapeTensorList")
     attrs: dict[str, Any] = {"dtype": kind, "force_cpu": force_cpu}
+    if dims.known is not None:
+        attrs["shape"] = dims.known
     if isinstance(value, Variable):
         inputs["ValueTensor"] = to_core(value)
     else:
-        attrs["value"] = float(value)
-    if isinstance(shape, Variable):
-        inputs["ShapeTensor"] = to_core(shape)
-    else:
-        attrs["shape"] = [-1 if isinstance(dim, Variable) else int(dim) for dim in shape]
-        if any(isinstance(dim, Variable) for dim in shape):
-            inputs["ShapeTensorList"] = [
-                to_core(dim) if isinstance(dim, Variable) else basic.fill_constant(live(), [1], DType.INT32, dim)
-                for dim in shape
-            ]
-    made = basic.layer_outputs("fill_constant", inputs, {"Out": kind if out is None else to_core(out)}, attrs)[0]
+        whole = kind in (DType.INT64, DType.INT32)
+        attrs |= {"value": float(value), "str_value": str(int(value)) if whole else str(float(value))}
+    made = draft.temporary(layer, kind) if out is None else to_core(out)
+    draft.op("fill_constant", inputs, {"Out": made}, attrs)
     return wrap(made.stopped())
 
 

@@ -6,7 +6,7 @@ from pstranspile.ir.model import Op, TensorType
 from pstranspile.ops.attributes import int_attr, ints_attr
 from pstranspile.ops.gradient import Wanted, bare_op, gradient, output_gradients
 from pstranspile.ops.schema import FLOATS, INT, INTS, declare, floats, ints, longs
-from pstranspile.ops.shapes import ShapeError, Types, describe, dtype_attr, one, outputs_like, shape_rule
+from pstranspile.ops.shapes import ShapeError, Types, describe, dtype_attr, one, outputs_like, shape_rule, size
 
 declare(
     "fill_constant",
@@ -70,9 +70,11 @@ shape_rule("fill_zeros_like", "assign")(outputs_like(Out="X"))
 
 @shape_rule("fill_constant", "assign_value")
 def made(op: Op, types: Types) -> Types:
-    """Tensors of dims `shape`, unless the dims come as tensors."""
-    known = "ShapeTensor" not in types and "ShapeTensorList" not in types
-    return {"Out": (TensorType(dtype_attr(op), ints_attr(op, "shape") if known else ()),)}
+    """Tensors of dims `shape`, which says -1 of those that come as tensors; without it, one tensor holds them all."""
+    dims = ints_attr(op, "shape")
+    if not dims and "ShapeTensor" in types:
+        dims = (-1,) * max(size(one(types, "ShapeTensor").shape), 0)
+    return {"Out": (TensorType(dtype_attr(op), dims),)}
 
 
 @shape_rule("fill_constant_batch_size_like")

@@ -6,7 +6,7 @@ from pstranspile.ir.model import Op, TensorType
 from pstranspile.ir.types import DType
 from pstranspile.ops.attributes import ints_attr
 from pstranspile.ops.schema import INT, INTS, declare, declare_gradient, longs
-from pstranspile.ops.shapes import ShapeError, Types, describe, dtype_attr, one, outputs_like, shape_rule, size
+from pstranspile.ops.shapes import ShapeError, Types, describe, dtype_attr, one, outputs_like, shape_rule
 from pstranspile.ops.tensors.fill import made, made_like
 
 declare(
@@ -92,15 +92,15 @@ declare(
 declare_gradient("shuffle_batch", "ShuffleIdx Out@GRAD -> X@GRAD")
 
 
-shape_rule("truncated_gaussian_random")(made)
+shape_rule("gaussian_random", "truncated_gaussian_random")(made)
 
 
-@shape_rule("uniform_random", "gaussian_random")
-def _random(op: Op, types: Types) -> Types:
-    if "ShapeTensor" in types:
-        return {"Out": (TensorType(dtype_attr(op), (-1,) * max(size(one(types, "ShapeTensor").shape), 0)),)}
-    dims = ints_attr(op, "shape")
-    return {"Out": (TensorType(dtype_attr(op), (-1,) * len(dims) if "ShapeTensorList" in types else dims),)}
+@shape_rule("uniform_random")
+def _uniform_random(op: Op, types: Types) -> Types:
+    if "ShapeTensorList" not in types:
+        return made(op, types)
+    unknown = (-1,) * len(types["ShapeTensorList"])  # Fluid says of no dim what it is
+    return {"Out": (TensorType(dtype_attr(op), unknown),)}
 
 
 shape_rule("uniform_random_batch_size_like", "gaussian_random_batch_size_like")(made_like)
