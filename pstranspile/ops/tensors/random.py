@@ -87,7 +87,11 @@ def _sampling_id(_op: Op, types: Types) -> Types:
 
 
 declare(
-    "shuffle_batch", "X Seed -> Out ShuffleIdx SeedOut", {"startup_seed": 0}, doc="Out = the rows of X in random order"
+    "shuffle_batch",
+    "X Seed -> Out ShuffleIdx SeedOut",
+    {"startup_seed": 0},
+    may_lack="Seed",
+    doc="Out = the rows of X in random order",
 )
 declare_gradient("shuffle_batch", "ShuffleIdx Out@GRAD -> X@GRAD")
 
@@ -130,3 +134,9 @@ def _random_crop(op: Op, types: Types) -> Types:
     if lead < 0 or any(0 <= whole < part for whole, part in zip(x.shape[lead:], dims, strict=True)):
         raise ShapeError(f"X is {describe(x)}, it has no parts of dims {list(dims)}", "X")
     return {"Out": (TensorType(x.dtype, (*x.shape[:lead], *dims)),)}
+
+
+@shape_rule("shuffle_batch")
+def _shuffle_batch(_op: Op, types: Types) -> Types:
+    x = one(types, "X")
+    return {"Out": (x,), "ShuffleIdx": (TensorType(DType.INT64, (-1,)),), "SeedOut": types.get("Seed", ())}
