@@ -89,10 +89,5 @@ def test_a_communicator_belongs_to_the_mode_of_its_program() -> None:
 
 
 def test_options_that_can_not_be_followed_are_refused() -> None:
-    with fresh():
-        x = fluid.layers.data(name="x", shape=[4], dtype="float32")
-        loss = fluid.layers.mean(x)
-        with pytest.raises(NotHere, match="callbacks"):
-            fluid.backward.append_backward(loss, callbacks=[print])
     with pytest.raises(NotHere, match="Customized"):
         StrategyFactory.create_sync_strategy().set_build_strategy({"gradient_scale_strategy": 2})

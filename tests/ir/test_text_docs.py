@@ -12,7 +12,7 @@ DOCS = (Path(__file__).parents[2] / "docs" / "reference" / "ir.md").read_text(en
 
 
 def test_the_example_is_canonical():
-    (example,) = re.findall(r"```\n(ir 1.*?)```", DOCS, re.DOTALL)
+    (example,) = re.findall(r"```ir\n(ir 1.*?)```", DOCS, re.DOTALL)
     assert print_module(parse(example)) == example
 
 

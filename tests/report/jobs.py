@@ -103,7 +103,7 @@ class Page(HTMLParser):
 def data_of(text: str) -> dict[str, Any]:
     """What a page shows."""
     parsed = Page(text)
-    return {**json.loads(parsed.texts["data"]), **json.loads(parsed.texts["later"])}
+    return {**json.loads(parsed.texts["data"]), **json.loads(parsed.texts.get("later", "{}"))}
 
 
 def op_texts(data: dict[str, Any], machine: int) -> list[str]:

@@ -202,10 +202,11 @@ def test_a_step_in_which_an_op_gives_no_value_to_what_it_names_ends():
 @pytest.mark.parametrize("mode", JOBS)
 def test_a_start_up_program_makes_other_dims_than_declared(mode: str):
     """Those of a parameter; only when the program runs is it known."""
-    module = ps.loads(edited(LINEAR, "uniform_random() -> Out=%w", "uniform_random(ShapeTensorList=%lr) -> Out=%w"))
+    made = "uniform_random(ShapeTensorList=[%lr, %lr]) -> Out=%w"
+    module = ps.loads(edited(LINEAR, "uniform_random() -> Out=%w", made))
     assert is_clean(module)
     feeds = make_feeds(module.main, 2, 4)
-    message = r"it makes w\S* on \w:1, f32\[0\], but its dims are" if JOBS[mode].pservers else "mul: "
+    message = r"it makes w\S* on \w:1, f32\[0, 0\], but its dims are" if JOBS[mode].pservers else "mul: "
     with pytest.raises(DiagnosticError, match=message):
         ps.simulate(ps.compile(module, JOBS[mode]), feeds, steps=2)
 
