@@ -145,8 +145,8 @@ def one_op(
 
     `inputs` and `attrs` map slots and attributes to parameters (`"X=x Y=y"`; `axis` alone is `axis=axis`); None leaves
     them out. `outputs` are slots, each with an element type if that is not the first input's (`"Out Mask:uint8"`); the
-    layer gives the first one, or all where the text ends with a comma... `fixed` are attributes for all calls, `key` is
-    what the layer is called after, if not after its op.
+    layer gives the first one, or all where the text ends with `*`. `fixed` are attributes for all calls, `key` is what
+    the layer is called after, if not after its op.
     """
     signature = signature_of(text)
     reads, takes = _pairs(inputs), _pairs(attrs)

@@ -56,9 +56,9 @@ def tdm_sampler(
     """
     if len(neg_samples_num_list) != len(layer_node_num_list):
         raise ValueError(f"{len(neg_samples_num_list)} counts of samples are for {len(layer_node_num_list)} levels")
-    for level, (asked, nodes) in enumerate(zip(neg_samples_num_list, layer_node_num_list, strict=True)):
-        if asked >= nodes:
-            raise ValueError(f"level {level} has {nodes} nodes: {asked} others than the one above a leaf are too many")
+    for level, (asked, count) in enumerate(zip(neg_samples_num_list, layer_node_num_list, strict=True)):
+        if asked >= count:
+            raise ValueError(f"level {level} has {count} nodes: {asked} others than the one above a leaf are too many")
     helper, kind = LayerHelper("tdm_sampler"), dtype_of(dtype)
     offsets = list(accumulate(layer_node_num_list, initial=0))
     travel = _table(helper, tree_travel_attr, [leaf_node_num, len(layer_node_num_list)], tree_dtype)
@@ -77,13 +77,14 @@ def tdm_sampler(
     if not output_list:
         return tuple(whole)
     columns = accumulate((count + bool(output_positive) for count in neg_samples_num_list), initial=0)
-    lists: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
+    by_level: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
     for start, stop in pairwise(columns):
         parts = [layers.slice(value, axes=[1], starts=[start], ends=[stop]) for value in whole]
-        for one_list, part in zip(lists, parts, strict=True):
-            one_list.append(layers.reshape(part, [-1, stop - start, 1]))
-            one_list[-1].stop_gradient = True
-    return lists
+        for levels, part in zip(by_level, parts, strict=True):
+            level = layers.reshape(part, [-1, stop - start, 1])
+            level.stop_gradient = True
+            levels.append(level)
+    return by_level
 
 
 def shuffle_batch(x: Any, seed: Any = None) -> Any:
