@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from threading import Lock
 from typing import Any
 
 from pstranspile.data.arrow_columns import convert
@@ -41,7 +42,10 @@ def _columns_of(mapped: Sequence[Mapped]) -> list[str]:
 
 
 class ParquetReader:
-    """A Parquet file, a row group at a time; only the columns that are fed are read."""
+    """A Parquet file, a row group at a time; only the columns that are fed are read.
+
+    Trainers of one process share it and read side by side, which the library's object does not bear.
+    """
 
     def __init__(self, file: str, wanted: Wanted):
         require_pyarrow(file)
@@ -50,6 +54,7 @@ class ParquetReader:
         self.file = file
         with reading(file):
             self._parquet = parquet.ParquetFile(open_file(file) if is_remote(file) else file, pre_buffer=True)
+        self._alone = Lock()
         self._mapped = map_columns(wanted.inputs, wanted.columns, self._parquet.schema_arrow.names, file)
 
     def units(self) -> list[Unit]:
@@ -64,13 +69,13 @@ class ParquetReader:
 
     def read(self, unit: Unit) -> Chunk:
         """The rows of a row group."""
-        with reading(self.file):
+        with reading(self.file), self._alone:
             table = self._parquet.read_row_group(unit.place, columns=_columns_of(self._mapped))
         return chunk_of(table, self._mapped, unit)
 
 
 class ArrowReader:
-    """A file of Arrow's (Feather), a batch of records at a time."""
+    """A file of Arrow's (Feather), a batch of records at a time, shared by the trainers of one process."""
 
     def __init__(self, file: str, wanted: Wanted):
         require_pyarrow(file)
@@ -80,6 +85,7 @@ class ArrowReader:
         with reading(file):
             source = open_file(file) if is_remote(file) else pyarrow.memory_map(file)
             self._arrow = pyarrow.ipc.open_file(source)
+        self._alone = Lock()
         self._mapped = map_columns(wanted.inputs, wanted.columns, self._arrow.schema.names, file)
 
     def units(self) -> list[Unit]:
@@ -97,6 +103,6 @@ class ArrowReader:
         """The rows of a batch of records."""
         import pyarrow
 
-        with reading(self.file):
+        with reading(self.file), self._alone:
             table = pyarrow.Table.from_batches([self._arrow.get_batch(unit.place)])
         return chunk_of(table.select(_columns_of(self._mapped)), self._mapped, unit)

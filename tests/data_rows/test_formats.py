@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,9 @@ import pytest
 
 import pstranspile as ps
 from pstranspile.data import lines
+from pstranspile.data.columns import Chunk
+from pstranspile.data.mapping import inputs
+from pstranspile.data.reader import Wanted
 from tests.data_rows.tables import FORMATS, clicks, data, module, rows, write
 
 pytest.importorskip("pyarrow", reason="files of columns are read by pyarrow")
@@ -43,6 +47,28 @@ def test_a_format(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     for epoch in (dealt[:8], dealt[8:]):
         assert sorted(row for step in epoch for share in step for row in share) == [row["click"] for row in given]
     assert dealt[:8] != dealt[8:]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_trainers_of_one_process_read_side_by_side(kind: str, tmp_path: Path):
+    path = write(tmp_path / f"x.{kind}", rows(400), units=50)
+    (reader,) = data(path).readers(Wanted(inputs(module().main), {"dense": ["a", "b"]})).values()
+    units = reader.units()
+    expected = [clicks_of(reader.read(unit)) for unit in units]
+
+    def read(seed: int) -> None:
+        places = np.random.default_rng(seed).integers(0, len(units), 300).tolist()
+        chunks = [reader.read(units[place]) for place in places]
+        assert [clicks_of(chunk) for chunk in chunks] == [expected[place] for place in places]
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(read, range(8)))
+
+
+def clicks_of(chunk: Chunk) -> list[Any]:
+    columns, bad, _ = chunk.take(np.arange(chunk.rows))
+    assert not bad
+    return columns["click"].value().tolist()
 
 
 def test_folders_and_patterns(tmp_path: Path):
