@@ -15,11 +15,10 @@ from pstranspile.run.row_source import RowSource
 class Cuts:
     """The consistent cuts of a job: parts of all machines after the same step, put together in the folder `target`.
 
-    `source` is a checkpoint to begin with, None for none. Without a `target` there are no cuts: a job that would go
-    back to one begins anew. `every`: after how many steps a cut is taken. `at_end` says whether the end is one as well.
+    `source` is a checkpoint to begin with, None for none. `every`: after how many steps a cut is taken. `at_end` says whether the end is one as well.
     """
 
-    def __init__(self, source: str | None, target: str | None, every: int | None, work: Path, *, at_end: bool):
+    def __init__(self, source: str | None, target: str, every: int | None, work: Path, *, at_end: bool):
         self.source = source
         self.target, self.every, self.work, self.at_end = target, every, work, at_end
         self.history: dict[str, dict[int, Any]] = {}
@@ -33,8 +32,6 @@ class Cuts:
         Raises DiagnosticError.
         """
         self._fetched = {}
-        if self.source is None and self.target is None:
-            return {}, feeds
         kept = self._kept = Checkpoints(job, self.source, self.target, self.every, self.work)
         if isinstance(feeds, RowSource):
             feeds = kept.deal(feeds, job.plan.trainers)

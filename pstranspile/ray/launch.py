@@ -18,9 +18,6 @@ from pstranspile.run.cluster.simulate import Simulated
 if TYPE_CHECKING:
     from pstranspile.ray.session import Session
 
-TOGETHER = ("sync", "fleet-sync", "grad-allreduce", "nccl2", "local-sgd")
-"""Modes whose machines are at one step together, so that cuts can be taken."""
-
 EVERY = 20
 """After how many steps a cut is taken, where nobody says it."""
 
@@ -52,7 +49,7 @@ def launch(
     as `ray.init` takes it (None: that of this process, or of RAY_ADDRESS or this host, else one is started here); each
     machine is given `cpus`. When a machine is gone, Ray starts it elsewhere, and the job goes back to its last cut, at
     most `restarts` times. Cuts are taken every `checkpoint_every` steps (20) and kept in `checkpoint`; `resume` is one
-    to begin with. With `trainers` (fewest, most), as many take part as there is room for; they join and leave between
+    to begin with. Trainers of asynchronous and geo jobs meet for a cut: who is ahead waits for who is behind. With `trainers` (fewest, most), as many take part as there is room for; they join and leave between
     steps. Machines that can't be placed in `patience` seconds end the job. `environment` are variables of the actors'
     processes. `prepare` is handed the session before it runs: its `on_told` hears of steps, `resize` changes how many
     machines there are. Raises DiagnosticError.
@@ -64,14 +61,10 @@ def launch(
     from pstranspile.ray.hosts import Hosts
     from pstranspile.ray.session import Session, Settings
 
-    together = job.plan.mode in TOGETHER
-    if trainers is not None and not together:
-        message = f"{job.plan.mode} machines are never at one step together, so their number can't change"
-        raise DiagnosticError([error("ray-resources", message)])
     settings = Settings(steps, names_of(fetch, "launch"), seed, restarts, patience, as_fluid, trainers)
     with _connected(address), tempfile.TemporaryDirectory(prefix="pstranspile-") as folder:
-        target = os.fspath(checkpoint) if checkpoint is not None else str(Path(folder, "cuts")) if together else None
-        every = checkpoint_every or (EVERY if together and restarts else None)
+        target = os.fspath(checkpoint) if checkpoint is not None else str(Path(folder, "cuts"))
+        every = checkpoint_every or (EVERY if restarts else None)
         source = os.fspath(resume) if resume is not None else None
         cuts = Cuts(source, target, every, Path(folder), at_end=checkpoint is not None)
         hosts = Hosts(cpus, environment or {}, patience)

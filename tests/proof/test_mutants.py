@@ -191,16 +191,36 @@ def without_changes(made: Compiled) -> Compiled:
     return made.with_roles({})
 
 
-def largest(one: Trace | None, other: Trace | None) -> float:
+@cache
+def idle(name: str, mode: str, trainers: int) -> frozenset[tuple[str, str]]:
+    """What a start-up program makes that no op of the machine's other programs names: it can't change what they do."""
+    made = compiled(name, mode, trainers)
+    assert made is not None
+    found: set[tuple[str, str]] = set()
+    for machine, role in made.roles().items():
+        programs = programs_of(role)
+        begun = {name for block in programs["startup"].blocks for op in block.ops for name in op.output_names}
+        for which, program in programs.items():
+            if which != "startup":
+                named = {
+                    name for block in program.blocks for op in block.ops for name in (*op.input_names, *op.output_names)
+                }
+                begun -= named
+        found |= {(machine, name) for name in begun}
+    return frozenset(found)
+
+
+def largest(one: Trace | None, other: Trace | None, unused: frozenset[tuple[str, str]] = frozenset()) -> float:
     """The largest difference of two traces, relative to the largest element; infinite if one ended early.
 
-    What only one of them has before the first step does not count: a step that reads it shows it afterwards.
+    What only one of them has before the first step does not count: a step that reads it shows it afterwards. Nor does
+    what is `unused` by all steps.
     """
     if one is None or other is None:
         return float("inf")
     worst = 0.0
     for number, (a, b) in enumerate(zip(one, other, strict=True)):
-        if number and a.keys() != b.keys():
+        if number and (a.keys() ^ b.keys()) - unused:
             return float("inf")
         for place in a.keys() & b.keys():
             worst = max(worst, _apart(a[place], b[place]))
@@ -262,10 +282,11 @@ def changed_by(name: str, mode: str, made: Compiled, mutant: Compiled, data: int
 
     One that has not passed the check is looked at in double precision even if it has the same bytes.
     """
-    apart = largest(sound_trace(name, mode, made.plan.trainers, data), trace(mutant, name, mode, data))
+    unused = idle(name, mode, made.plan.trainers)
+    apart = largest(sound_trace(name, mode, made.plan.trainers, data), trace(mutant, name, mode, data), unused)
     if apart >= VISIBLE or (passed and not apart):
         return apart
-    precisely = largest(*(trace(one, name, mode, data, precise=True) for one in (made, mutant)))
+    precisely = largest(*(trace(one, name, mode, data, precise=True) for one in (made, mutant)), unused)
     return ROUNDING if precisely <= ROUNDING else max(apart, precisely)
 
 
@@ -371,6 +392,18 @@ def test_a_parameter_may_be_fetched_before_the_gradient_of_another_is_sent(name:
     place = Place("trainer_0", "main", 0, last)
     mutant = Mutant("", {**roles, "trainer_0": with_ops(roles["trainer_0"], place, changed)})
     assert verdict(name, "async", made, mutant) == ("equivalent", "in another order")
+
+
+def test_a_start_value_that_no_op_names_changes_nothing():
+    made = compiled("lr_warmup", "fleet-sync", 2)
+    assert made is not None
+    roles = made.roles()
+    ops = roles["trainer_0"].startup.main_block.ops
+    index = next(index for index, op in enumerate(ops) if "@LR_DECAY_COUNTER@" in op.output_names)
+    assert ("trainer_0", "@LR_DECAY_COUNTER@") in idle("lr_warmup", "fleet-sync", 2)
+    place = Place("trainer_0", "startup", 0, index)
+    without = with_ops(roles["trainer_0"], place, (*ops[:index], *ops[index + 1 :]))
+    assert verdict("lr_warmup", "fleet-sync", made, Mutant("", {**roles, "trainer_0": without}))[0] == "equivalent"
 
 
 def test_a_start_value_that_every_step_overwrites_changes_nothing():
