@@ -3,8 +3,9 @@
     python benchmarks/seeing.py [--layers 600] [--servers 100]
 
 Keystrokes are read as the language server reads them: one that makes a statement wrong, one that makes it right again,
-one that exchanges an op, one that adds a line. The report is of the same program, of two trainers. Every figure is the
-best of several runs. Beside it stands what parsing the whole text takes, measured in the same run.
+one that exchanges an op, ones that add or take out lines, one that begins a block. The report is of the same program,
+of two trainers. Every figure is the best of several runs. Beside it stands what parsing the whole text takes, measured
+in the same run.
 """
 
 from __future__ import annotations
@@ -46,14 +47,19 @@ def main() -> None:
     whole = best(lambda: parse(text, "net.ir"))
     print(f"{ops} ops, {len(text) / 1e6:.1f} MB of text; parsing all of it {whole * 1e3:.0f} ms")
     before = read(text, "net.ir")
+    wrong = text.replace("relu(X=%", "relu(X=%%", 1)
     keystrokes = {
-        "a statement is wrong": text.replace("relu(X=%", "relu(X=%%", 1),
+        "a statement is wrong": wrong,
         "it is right again": text,
         "another op": text.replace("relu(", "tanh(", 1),
         "a line more": text.replace("    relu(", "\n    relu(", 1),
+        "a line more at the top": text.replace("    param", "\n    param", 1),
+        "an op less": text.replace("    mean(", "    # mean(", 1),
+        "a block begins": text.replace("    relu(", "  block ^1 in ^0 {\n    relu(", 1),
     }
     for what, typed in keystrokes.items():
-        taken = best(lambda typed=typed: read(typed, "net.ir", before))
+        last = read(wrong, "net.ir", before) if typed is text else before
+        taken = best(lambda typed=typed, last=last: read(typed, "net.ir", last))
         print(f"findings after a keystroke, {what}: {taken * 1e3:.0f} ms, {taken / whole:.1f} of parsing")
     job = Job(pservers=options.servers, trainers=2)
 

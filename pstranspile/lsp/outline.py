@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
-from pstranspile.ir.layout import BLANKS, begins_statement, is_head, statement_length
+from pstranspile.ir.layout import BLANKS, begins_statement, cut_comment, is_head, statement_length
 from pstranspile.ir.text.literals import STORAGE_CLASSES
 from pstranspile.lsp.tokens import Piece, pieces
 from pstranspile.lsp.values import Fold, Span
@@ -58,14 +58,14 @@ class Outline:
         open_sections: list[Section] = []
         while at < len(lines):
             line = lines[at]
-            if line.endswith("{") and is_head(line):
+            if "{" in line and _HEAD(line) and is_head(cut_comment(line)[0]):
                 section = self._head(line, at, program, open_sections)
                 program = section.program
                 open_sections.append(section)
             elif line.lstrip(BLANKS)[:1] == "}":
                 if open_sections:
                     self.sections.append(open_sections.pop()._replace(last=at))
-            elif line.endswith(",") or not _balanced(line):
+            elif not _is_whole(line):
                 last = self._statement_end(at)
                 self.further.update(dict.fromkeys(range(at + 1, last + 1), at))
                 at = last
@@ -163,6 +163,11 @@ class Outline:
 
 
 @lru_cache(maxsize=1 << 16)  # from one keystroke to the next nearly all lines stay as they are
-def _balanced(line: str) -> bool:
-    """Whether a line has as many brackets opened as closed, strings and comments taken for code."""
+def _is_whole(line: str) -> bool:
+    """Whether a line ends the statement that it begins.
+
+    True only where its brackets are closed also with strings and comments taken for code; others are looked at closely.
+    """
+    if "," in line and (cut_comment(line)[0] if "#" in line else line.rstrip(BLANKS)).endswith(","):
+        return False
     return all(line.count(opening) == line.count(closing) for opening, closing in ("()", "[]", "{}"))

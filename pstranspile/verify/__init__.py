@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from itertools import chain
 
 from pstranspile.ir.collector import collector_paused
 from pstranspile.ir.describe import type_text, var_text
@@ -39,7 +40,8 @@ def verify(module: Module, *, strict: bool = False, allow: Collection[str] = ())
         startup: tuple[Diagnostic, ...] = ()
         made: Mapping[str, TensorType] = EMPTY
         if STARTUP in module.programs:
-            startup, made = _verify(module.programs[STARTUP], STARTUP, module.source)
+            startup, walk = _verify(module.programs[STARTUP], STARTUP, module.source)
+            made = walk.made() if walk is not None else EMPTY
         for name, program in module.programs.items():
             findings += startup if name == STARTUP else _verify(program, name, module.source, made)[0]
         findings += check_agreement(module)
@@ -57,15 +59,18 @@ def verify_program(program: Program, name: str = MAIN, source: SourceText | None
 
 def _verify(
     program: Program, name: str, source: SourceText | None, kept: Mapping[str, TensorType] = EMPTY
-) -> tuple[tuple[Diagnostic, ...], Mapping[str, TensorType]]:
-    """What is wrong with a program, and the types it gives persistable variables; `kept` are those made before it."""
+) -> tuple[tuple[Diagnostic, ...], Walk | None]:
+    """What is wrong with a program, and the walk over its ops, if its blocks are sound.
+
+    `kept` are the types of persistable variables that another program made before it.
+    """
     findings = Findings(name, program.blocks, source)
     if not program.blocks:
-        return (Diagnostic("no-block", f"the program @{name} has no block", subject=f"@{name}"),), EMPTY
+        return (Diagnostic("no-block", f"the program @{name} has no block", subject=f"@{name}"),), None
     _check_parameters(findings)
     _check_dims(findings)
     if not check_blocks(findings):
-        return _in_order(findings), EMPTY
+        return _in_order(findings), None
     walk = Walk(findings, kept)
     walk.run()
     check_kinds(walk)
@@ -78,7 +83,7 @@ def _verify(
         if index not in walk.visited:
             message = f"no op refers to block ^{index}: its ops never run, and are not checked"
             findings.block("unreferenced-block", message, index, severity=Severity.WARNING)
-    return _in_order(findings), walk.made()
+    return _in_order(findings), walk
 
 
 def _check_parameters(findings: Findings) -> None:
@@ -91,8 +96,12 @@ def _check_parameters(findings: Findings) -> None:
 
 def _check_dims(findings: Findings) -> None:
     """Dims of what no op makes: those of the rest follow from them, and Fluid leaves products of -1 there."""
-    made = {name for block in findings.blocks for op in block.ops for name in op.output_names}
+    made: set[str] | None = None
     for index, block in enumerate(findings.blocks):
+        if min(chain.from_iterable([var.tensor.shape for var in block.vars.values() if var.tensor]), default=0) >= -1:
+            continue
+        if made is None:
+            made = {name for block in findings.blocks for op in block.ops for name in op.output_names}
         for name, var in block.vars.items():
             if min(var.shape, default=0) < -1 and (var.persistable or name not in made):
                 message = f"{var_text(name)} is declared {type_text(var)}; only -1 stands for a dim known at run time"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 
 from pstranspile.ir.codes import Code
 from pstranspile.ir.describe import var_text
@@ -25,8 +26,10 @@ def check_training(module: Module) -> Iterator[Diagnostic]:
     main = module.programs.get(MAIN)
     if main is None or not main.blocks:
         return
-    updates = [op for op in main.main_block.ops if is_optimizer(op)]
-    if not updates or any(op.type in _OF_CLUSTERS for op in main.main_block.ops):
+    types = {op.type: op for op in main.main_block.ops}
+    optimizers = {name for name, op in types.items() if is_optimizer(op)}
+    updates = [op for op in main.main_block.ops if op.type in optimizers]
+    if not updates or not _OF_CLUSTERS.isdisjoint(types):
         return
     written = _written(main)
     yield from _gradients(main.main_block, updates, written)
@@ -51,10 +54,15 @@ def check_training(module: Module) -> Iterator[Diagnostic]:
 def _states(block: Block, updates: list[Op], initialised: frozenset[str]) -> Iterator[Diagnostic]:
     """What updates read and no op makes: the state of optimizers, rates."""
     readers = {name: op.type for op in updates for name in op.input_names}
-    made = initialised.union(name for op in block.ops if not is_optimizer(op) for name in op.output_names)
+    optimizers = {op.type for op in updates}
+    made: frozenset[str] | None = None
     for name, reader in readers.items():
         var = block.vars.get(name)
-        if var is not None and var.persistable and var.parameter is None and name not in made:
+        if var is None or not var.persistable or var.parameter is not None or name in initialised:
+            continue
+        if made is None:
+            made = _outputs(op for op in block.ops if op.type not in optimizers)
+        if name not in made:
             yield _without_value(f"state of {reader}", var)
 
 
@@ -69,7 +77,11 @@ def _is_trained(var: Var) -> bool:
 
 
 def _written(program: Program) -> frozenset[str]:
-    return frozenset([name for block in program.blocks for op in block.ops for name in op.output_names])
+    return _outputs(op for block in program.blocks for op in block.ops)
+
+
+def _outputs(ops: Iterable[Op]) -> frozenset[str]:
+    return frozenset(chain.from_iterable(chain.from_iterable(op.outputs.values() for op in ops)))
 
 
 def _gradients(block: Block, updates: list[Op], written: frozenset[str]) -> Iterator[Diagnostic]:

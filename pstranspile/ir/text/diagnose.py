@@ -160,15 +160,17 @@ def _check_start(text: str, context: Context) -> None:
 def diagnose(text: str, context: Context) -> None:
     """Raises DiagnosticError with what is wrong in `text`; returns if every statement is in its place."""
     _check_start(text, context)
-    lines = text.split("\n")
-    reader = LineReader(context)
+    lines = text.replace("\r\n", "\n").split("\n")
+    reader = LineReader(context, MAX_FINDINGS)
     reader.started = bool(context.findings)  # a missing version line has been reported
     assembler = reader.assembler
     structure_lost: int | None = None
     at = 0
-    while at < len(lines) and len(context.findings) < MAX_FINDINGS and not assembler.too_deep:
+    while at < len(lines) and not reader.is_full:
         try:
-            at += reader.line(lines, at + 1)
+            at = _read_on(reader, lines, at)
+            if at < len(lines) and not reader.is_full:
+                at += reader.line(lines, at + 1)
             continue
         except Unfit:
             pass
@@ -192,6 +194,15 @@ def diagnose(text: str, context: Context) -> None:
     ]
     if result:
         raise DiagnosticError(first_findings(result))
+
+
+def _read_on(reader: LineReader, lines: list[str], at: int) -> int:
+    """Reads lines from an index on, quickly, up to one that needs a closer look; gives its index, or the end."""
+    try:
+        reader.lines(lines, at)
+    except Unfit:
+        return reader.at - 1
+    return len(lines)
 
 
 def _misplaced_version(version: Node, context: Context) -> None:

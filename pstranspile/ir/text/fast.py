@@ -50,9 +50,12 @@ _KEPT_TEXT = 2000
 
 
 class LineReader:
-    """The skeletons of one text, and the module that grows from its lines."""
+    """The skeletons of one text, and the module that grows from its lines.
 
-    def __init__(self, context: Context):
+    `most` is the number of findings with which reading stops, `at` the number of the line that was read last.
+    """
+
+    def __init__(self, context: Context, most: int = 1):
         self.file = context.file
         self.language = language = context.language
         self.context = context
@@ -65,16 +68,18 @@ class LineReader:
         self.ones = Ones()
         self.scripts = Scripts()
         self.started = False
+        self.most = most
+        self.at = 0
 
-    def lines(self, lines: list[str]) -> None:
-        """Reads every line. Raises Unfit where the plain path has to."""
+    def lines(self, lines: list[str], start: int = 0) -> None:
+        """Reads every line from index `start` on. Raises Unfit where the plain path has to, or with `most` findings."""
         new: Any = tuple.__new__  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
         file, cut, known, ones = self.file, _CUT_NAMES, self.entries.get, self.ones
-        program, block, variables, ops = "", -1, None, None
-        iterator = iter(enumerate(lines, 1))
+        program, block, variables, ops = self._inside()
+        iterator = iter(enumerate(lines[start:], start + 1))
         script = None
         for number, line in iterator:
-            joined = 0
+            self.at, joined = number, 0
             if line.endswith(","):
                 line, joined = with_next_lines(lines, number)
                 for _ in range(joined):
@@ -115,12 +120,14 @@ class LineReader:
                 else:
                     self.other(kind, number, head)
                 self._check()
-            stack = self.assembler.stack
-            if stack:
-                opened = stack[-1]
-                program, block, variables, ops = opened.program, opened.index, opened.vars, opened.ops
-            else:
-                variables = ops = None
+            program, block, variables, ops = self._inside()
+
+    def _inside(self) -> tuple[str, int, dict[str, Var] | None, list[Op] | None]:
+        """Program, number, variables and ops of the innermost open block."""
+        if not self.assembler.stack:
+            return "", -1, None, None
+        opened = self.assembler.stack[-1]
+        return opened.program, opened.index, opened.vars, opened.ops
 
     def _cut(self, line: str) -> tuple[str, Location | None]:
         """The line without the place in a script at its end, and the place. Raises Unfit."""
@@ -202,8 +209,13 @@ class LineReader:
         op = entry.fill(names, value, None)
         self.assembler.add(OpParts(*op[:7], number, entry.column))
 
+    @property
+    def is_full(self) -> bool:
+        """Whether there are so many findings that reading stops."""
+        return len(self.context.findings) >= self.most or self.assembler.too_deep
+
     def _check(self) -> None:
-        if self.context.findings:
+        if self.is_full:
             raise Unfit
 
     def carefully(self, lines: list[str], number: int) -> int:
