@@ -10,6 +10,7 @@ from typing import Any
 from pstranspile.checkpoint.layout import layout_of
 from pstranspile.checkpoint.programs import load_program, save_program
 from pstranspile.fluid.communicating import warn_unused
+from pstranspile.fluid.graph.in_cluster import TEST
 from pstranspile.fluid.machines import TrainerMachine
 from pstranspile.run import run
 from pstranspile.run.scope import Scope
@@ -17,12 +18,19 @@ from pstranspile.run.scope import Scope
 
 def saves_with_servers(program: Any) -> bool:
     """Whether a program is that of a trainer whose servers are there, so that what they hold can be saved too."""
-    return isinstance(program.machine, TrainerMachine) and program.machine.trains and bool(_servers(program.machine))
+    machine = machine_of(program)
+    return isinstance(machine, TrainerMachine) and machine.trains and bool(_servers(machine))
+
+
+def machine_of(program: Any) -> Any:
+    """The machine of a cluster whose program it is; None for one that trains nothing, too."""
+    return None if program.part == TEST else program.machine
 
 
 def loads_slices(program: Any) -> bool:
     """Whether a program is that of a machine of a cluster with servers, whose files hold whole variables."""
-    return program.machine is not None and bool(_servers(program.machine))
+    machine = machine_of(program)
+    return machine is not None and bool(_servers(machine))
 
 
 def _servers(machine: Any) -> Any:
@@ -40,6 +48,12 @@ def save_with_servers(program: Any, folder: str, names: Collection[str] | None =
     os.makedirs(folder, exist_ok=True)
     machine.run_besides(save_program(machine.compiled, folder, machine.index, names))
     return set(names or ()) - set(layout_of(machine.compiled).variables)
+
+
+def added_variables(program: Any) -> list[Any]:
+    """What the program of a machine declares only since the script has edited it."""
+    compiled = program.machine.role.main.main_block.vars
+    return [var for var in program.list_vars() if var.name not in compiled]
 
 
 def load_slices(program: Any, folder: str, scope: Scope) -> None:

@@ -172,7 +172,7 @@ class Executor:
         if program.machine is not None:
             if program.machine not in self._machines:
                 self._machines.append(program.machine)
-            return program.machine.run(program, values, names, scope.core)
+            return program.machine.run(frozen, program.part, values, names, scope.core)
         tell_run(program)
         return run(declared_as_fed(frozen, values, self._as_fed), values, names, scope.core)
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from pstranspile.checkpoint.inference import MODEL, inference_program
 from pstranspile.fluid.distributed_io import (
+    added_variables,
     load_slices,
     loads_slices,
     save_with_servers,
@@ -120,6 +121,8 @@ def save_persistables(
     if dirname is not None and saves_with_servers(program):
         warn_of_filename(filename)
         save_with_servers(program, dirname)
+        if added := [*filter(is_persistable, added_variables(program))]:
+            save_vars(executor, dirname, program, added)
         return None
     return save_vars(executor, dirname, program, None, is_persistable, filename)
 
@@ -160,6 +163,8 @@ def load_persistables(executor: Any, dirname: str, main_program: Any = None, fil
     if loads_slices(program):
         warn_of_filename(filename)
         load_slices(program, dirname, global_scope().core)
+        if added := [*filter(is_persistable, added_variables(program))]:
+            load_vars(executor, dirname, program, added)
         return
     load_vars(executor, dirname, program, None, is_persistable, filename)
 

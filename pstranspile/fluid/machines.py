@@ -15,8 +15,10 @@ from typing import Any
 
 from pstranspile.compile import Compiled
 from pstranspile.fluid.communicating import communicator_settings
+from pstranspile.fluid.graph.in_cluster import TEST
+from pstranspile.fluid.running.around import Around, held_in, quiet
 from pstranspile.interop.json_text import json_text
-from pstranspile.ir.model import MAIN, Program, Role
+from pstranspile.ir.model import MAIN, STARTUP, Program, Role
 from pstranspile.net.missing import require_grpc
 from pstranspile.net.process import Place, play_server, play_trainer
 from pstranspile.net.status import SERVING, StatusPipe
@@ -26,8 +28,13 @@ from pstranspile.plan.text import plan_json
 from pstranspile.run import run
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.communicators.asynchronous import AsyncCommunicator
+from pstranspile.run.cluster.exchanges import find_exchanges
+from pstranspile.run.cluster.server import Server, listening_op
 from pstranspile.run.cluster.trainer import Trainer
 from pstranspile.run.scope import Scope
+
+_MOST_PROGRAMS = 16
+"""Programs that a machine remembers what it has seen of."""
 
 FOREVER = 1 << 62
 """More steps than any script takes."""
@@ -49,15 +56,37 @@ class Machine:
 
     def __init__(self, compiled: Compiled, role: Role):
         self.compiled, self.role = compiled, role
+        self._own: dict[int, tuple[Program, Program]] = {}
+        """Programs that the script has run, by identity, each with the one that is run for it."""
         self.flags: Mapping[str, Any] = {}
         """The settings of communicators that the script gives, by Fluid's names."""
 
-    def cluster(self, scope: Scope) -> Cluster:
-        """The machines of the job; this one works in `scope`."""
+    def as_compiled(self, program: Program, part: str) -> Program:
+        """A program that the script runs as this machine; the compiled one itself where the script has not edited it.
+
+        What is known of a program by its identity is then known of it too.
+        """
+        known = self._own.get(id(program))
+        if known is None:
+            compiled = self.role.main if part == MAIN else self.role.startup
+            known = self._remember(program, compiled if program == compiled else program)
+        return known[1]
+
+    def _remember(self, program: Program, played: Program) -> tuple[Program, Program]:
+        if len(self._own) >= _MOST_PROGRAMS:
+            del self._own[next(iter(self._own))]
+        known = self._own[id(program)] = program, played
+        return known
+
+    def cluster(self, scope: Scope, **edited: Program) -> Cluster:
+        """The machines of the job; this one works in `scope`, with the programs (`main`, `startup`) that are given
+        instead of the compiled ones.
+        """
         job = self.compiled.job
-        seeded = any(role.startup.random_seed for role in self.compiled.roles().values())
+        roles = {**self.compiled.roles(), self.role.name: self.role._replace(**edited)}
+        seeded = any(role.startup.random_seed for role in roles.values())
         cluster = Cluster(
-            self.compiled.roles(),
+            roles,
             seed=None if seeded else int(self.hash[:15], 16) | 1,
             distributed_vars=self.compiled.distributed_vars,
             settings=communicator_settings(self.flags, job),
@@ -73,12 +102,10 @@ class Machine:
         plan = plan_json(self.compiled.plan, "", self.compiled.distributed_vars)
         return sha256(json_text(plan).encode()).hexdigest()
 
-    def terms(self) -> tuple[Terms, Place]:
+    def terms(self, **edited: Program) -> tuple[Terms, Place]:
         """What the processes agree on, and where they are. Raises DiagnosticError."""
-        from pstranspile.run.cluster.server import listening_op
-
         require_grpc()
-        roles = self.compiled.roles()
+        roles = {**self.compiled.roles(), self.role.name: self.role._replace(**edited)}
         serving = {name: listening_op(role.main) for name, role in roles.items()}
         addresses = {name: str(op.attrs["endpoint"]) for name, op in serving.items() if op is not None}
         job = self.compiled.job
@@ -131,22 +158,39 @@ def ended_by_signals() -> Generator[None]:
 class ServerMachine(Machine):
     """A server: its start-up program runs in the scope of the script, its main program serves until all have left."""
 
-    def run(self, program: Any, feed: Mapping[str, Any], fetch: Sequence[str], scope: Scope) -> dict[str, Any]:
-        """Runs the start-up program, or serves."""
-        cluster = self.cluster(scope)
-        server = next(server for server in cluster.servers if server.name == self.role.name)
-        if program.part != MAIN:
-            server.initialise(cluster.placement.slices(server.endpoint))
-            return dict.fromkeys(fetch)
+    def run(
+        self, program: Program, part: str, feed: Mapping[str, Any], fetch: Sequence[str], scope: Scope
+    ) -> dict[str, Any]:
+        """Runs the start-up program, or the main one: what stands before its `listen_and_serv`, which then serves, and
+        what stands after it. Raises DiagnosticError.
+        """
+        program = self.as_compiled(program, part)
+        if part == STARTUP:
+            cluster = self.cluster(scope, startup=program)
+            self._server(cluster).initialise(cluster.placement.slices(self._server(cluster).endpoint))
+            return held_in(scope, program, fetch)
+        listening = listening_op(program)
+        if listening is None:
+            return run(program, feed, fetch, scope)
+        around = Around(program, listening, scope)
+        around.begin(feed)
+        self._serve(program, scope)
+        return around.end(fetch)
+
+    def _server(self, cluster: Cluster) -> Server:
+        return next(server for server in cluster.servers if server.name == self.role.name)
+
+    def _serve(self, program: Program, scope: Scope) -> None:
+        cluster = self.cluster(scope, main=program)
+        server = self._server(cluster)
         server.is_initialised = any(scope.get(name) is not None for name in self.role.startup.main_block.vars)
-        terms, place = self.terms()
+        terms, place = self.terms(main=program)
         flag = PortFile(server.endpoint)
         try:
             with ended_by_signals():
                 play_server(cluster, self.role.name, terms, place, flag, lambda _server: None)
         finally:
             flag.path.unlink(missing_ok=True)
-        return dict.fromkeys(fetch)
 
     def leave(self) -> None:
         """Nothing: a server ends when the trainers have left."""
@@ -161,23 +205,50 @@ class TrainerMachine(Machine):
         self._steps: Queue[Mapping[str, Any] | Program | None] = Queue()
         self._done: Queue[Any] = Queue()
         self._thread: Thread | None = None
+        self._started_with: Program | None = None
+        """The start-up program that was run last."""
         self._leaving = False
         self._besides = False
         """Whether a program besides the steps is under way."""
 
-    def run(self, program: Any, feed: Mapping[str, Any], fetch: Sequence[str], scope: Scope) -> dict[str, Any]:
-        """Runs the start-up program, or a step. Raises DiagnosticError, RuntimeError where others are not there."""
-        if program.part != MAIN:
-            if self._thread is not None:  # what was fetched from the servers is there already
-                return dict.fromkeys(fetch)
-            self._begin(scope)
-            self._wait()
-            return dict(run(program.freeze(), {}, fetch, scope)) if fetch else {}
+    def run(
+        self, program: Program, part: str, feed: Mapping[str, Any], fetch: Sequence[str], scope: Scope
+    ) -> Mapping[str, Any]:
+        """Runs the start-up program, or a step, as the script has edited them.
+
+        A start-up program that was run already is run again if it is another one since; else what was fetched from
+        the servers is there already. Raises DiagnosticError, RuntimeError where others are not there.
+        """
+        if part == TEST:
+            return self._test(program, feed, fetch, scope)
+        program = self.as_compiled(program, part)
+        if part != MAIN:
+            if self._thread is None:
+                self._begin(scope, program)
+                self._wait()
+            elif program != self._started_with:
+                self.run_besides(program)
+            self._started_with = program
+            return held_in(scope, program, fetch)
+        return self._step(program, feed, fetch)
+
+    def _step(self, program: Program, feed: Mapping[str, Any], fetch: Sequence[str]) -> dict[str, Any]:
         if self._trainer is None:
             raise RuntimeError("run the start-up program of a trainer before its main program")
+        if program is not self._trainer.role.main:
+            self._trainer.role.replace_main(program)
         self._trainer.role.fetches[MAIN] = tuple(fetch)
         self._steps.put(feed)
         return self._wait()
+
+    def _test(self, program: Program, feed: Mapping[str, Any], fetch: Sequence[str], scope: Scope) -> Mapping[str, Any]:
+        """Runs a copy for tests. It sends no gradients, as it makes none; it looks up rows that are on the servers."""
+        known = self._own.get(id(program))
+        if known is None:
+            known = self._remember(program, quiet(program, self.role.main))
+        if not find_exchanges(known[1])[1]:
+            return run(known[1], feed, fetch, scope)
+        return self._step(known[1], feed, fetch)
 
     def configure(self, flags: Mapping[str, Any]) -> None:
         """Sets how the communicator works, also after the start-up program. Raises ValueError, NotHere."""
@@ -186,8 +257,8 @@ class TrainerMachine(Machine):
         if self._trainer is not None and isinstance(self._trainer.communicator, AsyncCommunicator):
             self._trainer.communicator.settings = settings
 
-    def _begin(self, scope: Scope) -> None:
-        cluster = self.cluster(scope)
+    def _begin(self, scope: Scope, startup: Program) -> None:
+        cluster = self.cluster(scope, startup=startup)
         trainer = next(trainer for trainer in cluster.trainers if trainer.name == self.role.name)
         trainer.feed = self._feed
         trainer.on_step = self._stepped

@@ -26,6 +26,7 @@ class Block:
     def __init__(self, program: Any, idx: int):
         self.program = program
         self.idx = idx
+        self.id = idx
         self._views: dict[str, Variable] = {}
         self._ops: dict[int, Operator] = {}
 

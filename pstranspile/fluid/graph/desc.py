@@ -164,6 +164,12 @@ class OpDesc:
         """The index of the block that an attribute names."""
         return self._op.attr(name).idx
 
+    _block_attr_id = block_attr_id
+
+    def _blocks_attr_ids(self, name: str) -> list[int]:
+        """The indices of the blocks that an attribute names."""
+        return [block.idx for block in self._op.attr(name)]
+
     def set_input(self, slot: str, names: Sequence[str]) -> None:
         """Sets the variables of an input slot."""
         self._op.set_input(slot, names)

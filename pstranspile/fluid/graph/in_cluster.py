@@ -6,6 +6,9 @@ from typing import Any
 
 from pstranspile.ir.distribution import Distribution
 
+TEST = "test"
+"""The part of a machine's programs that copies for tests are."""
+
 
 class PartInCluster:
     """The base of programs: the `distribution` that compiles write, under the names of Fluid's attributes."""
@@ -15,7 +18,7 @@ class PartInCluster:
         self.machine: Any = None
         """The machine of a cluster that runs the program, None for one machine alone."""
         self.part = ""
-        """Which of that machine's programs it is: `main` or `startup`."""
+        """Which of that machine's programs it is: `main`, `startup`, or `test` for the main one's copies for tests."""
         self._overview: Any = None
         self._fleet_opt: Any = None
         self._pipeline_opt: Any = None

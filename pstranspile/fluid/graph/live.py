@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from pathlib import Path
 from typing import Any
 
+import pstranspile
 from pstranspile.fluid import unique_name
 from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import MAIN, STARTUP, Module
+from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Origin
 from pstranspile.ir.model import Program as FrozenProgram
 from pstranspile.ir.roles import OpRole
 from pstranspile.layers.draft import Draft, Value
 from pstranspile.layers.names import Scopes
+
+_HERE = str(Path(pstranspile.__file__).parent) + os.sep
+
+
+def script_line() -> Location | None:
+    """The innermost line under way that is not of this package; None if there is none."""
+    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    while frame.f_code.co_filename.startswith(_HERE):
+        if frame.f_back is None:
+            return None
+        frame = frame.f_back
+    return Location(frame.f_code.co_filename, frame.f_lineno)
+
 
 SCOPES = [Scopes()]
 """The name scopes in use; there is one tree for all programs, as in Fluid."""
@@ -27,7 +44,11 @@ class LiveDraft(Draft):
         self.stop_gradient = program.stopped
         self.clips = program.clips
         self.regularizers = program.regularizers
-        self.origin = None
+
+    @property
+    def origin(self) -> Origin:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Where the script is now, so that findings about the ops that are made name its line."""
+        return Origin(MAIN, self.program.current_block_idx, -1, script_line())
 
     @property
     def names(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -115,6 +115,22 @@ class Operator:
             return [self.block.program.block(int(index)) for index in value]
         return list(value) if isinstance(value, tuple) else value
 
+    def _blocks_attr_ids(self, name: str) -> list[int]:
+        """The indices of the blocks that an attribute names."""
+        return [block.idx for block in self._blocks_attr(name)]
+
+    def _blocks_attr(self, name: str) -> list[Any]:
+        """The blocks that an attribute names. Raises ValueError for one that the op does not carry."""
+        return self.attr(name)
+
+    def _block_attr_id(self, name: str) -> int:
+        """The index of the block that an attribute names."""
+        return self._block_attr(name).idx
+
+    def _block_attr(self, name: str) -> Any:
+        """The block that an attribute names. Raises ValueError for one that the op does not carry."""
+        return self.attr(name)
+
     def all_attrs(self) -> dict[str, Any]:
         """All attributes by name."""
         return {name: self.attr(name) for name in self.attr_names}

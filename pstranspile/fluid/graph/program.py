@@ -8,12 +8,13 @@ from typing import Any
 
 from pstranspile.fluid.graph.block import Block
 from pstranspile.fluid.graph.desc import ProgramDesc
-from pstranspile.fluid.graph.in_cluster import PartInCluster
+from pstranspile.fluid.graph.in_cluster import TEST, PartInCluster
 from pstranspile.fluid.graph.live import LiveDraft
 from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.pruning import places_of, pruned, with_used_variables, without_roles
 from pstranspile.fluid.graph.variable import Parameter, Variable
 from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.model import MAIN
 from pstranspile.ir.model import Block as FrozenBlock
 from pstranspile.ir.model import Program as FrozenProgram
 from pstranspile.ir.roles import OpRole
@@ -181,13 +182,14 @@ class Program(PartInCluster):
     def clone(self, for_test: bool = False) -> Program:
         """A copy; `for_test` leaves out what trains, and has ops that differ in tests behave as they do there.
 
-        The copy of a program that a machine of a cluster runs is run by that machine as well, but for tests.
+        The copy of a program that a machine of a cluster runs is run by that machine as well; a copy for tests sends
+        nothing then.
         """
         frozen = self.freeze()
         copy = Program.of(for_testing(frozen) if for_test else frozen)
         copy._take_notes(self)
-        if not for_test:
-            copy.machine, copy.part = self.machine, self.part
+        if self.part == MAIN or not for_test:
+            copy.machine, copy.part = self.machine, TEST if for_test else self.part
         return copy
 
     def _prune(self, targets: Any) -> Program:

@@ -94,7 +94,7 @@ class DistributeTranspiler:
         self._compiled: Compiled | None = None
         self._trainer_id = 0
         self._live: tuple[LiveProgram, LiveProgram] | None = None
-        self._servers: dict[str, tuple[LiveProgram, LiveProgram]] = {}
+        self._servers: dict[str, ServerMachine] = {}
         self._ports: dict[str, str] = {}
         """What endpoints with port 0 have become."""
 
@@ -172,21 +172,28 @@ class DistributeTranspiler:
         return self.get_pserver_programs(endpoint)[0]
 
     def get_pserver_programs(self, endpoint: str) -> tuple[Any, Any]:
-        """Main and start-up program of the server at `endpoint`. Raises KeyError."""
+        """Main and start-up program of the server at `endpoint`, new ones in every call. Raises KeyError."""
         endpoint = self._ports.get(endpoint, endpoint)
         role = self.result.pserver(endpoint)
         if self._live is None:
             return role.main, role.startup
         if endpoint not in self._servers:
-            made = LiveProgram(), LiveProgram()
-            take_role(*made, ServerMachine(self.result, role))
-            self._servers[endpoint] = made
-        return self._servers[endpoint]
+            self._servers[endpoint] = ServerMachine(self.result, role)
+        made = LiveProgram(), LiveProgram()
+        take_role(*made, self._servers[endpoint])
+        return made
 
     def get_startup_program(self, endpoint: str, pserver_program: Any = None, startup_program: Any = None) -> Any:
-        """The start-up program of the server at `endpoint`. Raises KeyError, or ValueError for another's program."""
+        """The start-up program of the server at `endpoint`. Raises KeyError, or ValueError for another's program.
+
+        `pserver_program` may have been edited since it was given.
+        """
         main, startup = self.get_pserver_programs(endpoint)
-        if pserver_program is not None and frozen(pserver_program) != frozen(main):
+        if isinstance(pserver_program, LiveProgram):
+            other = pserver_program.machine is not main.machine
+        else:
+            other = pserver_program is not None and pserver_program != frozen(main)
+        if other:
             raise ValueError(f"the program given is not that of the server at {endpoint}")
         return startup
 

@@ -23,7 +23,6 @@ SENDING = frozenset(
 class Form(NamedTuple):
     """A program to run, what is fed to it, and what is given beside the feed. `fetches`: whether it makes values."""
 
-    kind: str
     program: Program
     feed: Mapping[str, Any]
     beside: Mapping[str, Value] = EMPTY
@@ -41,15 +40,15 @@ class Forms:
     def of(self, program: Program, feed: Mapping[str, Any]) -> Form | None:
         """What to run of a program with what is fed; None for a step that is left out. Raises DiagnosticError."""
         if not isinstance(feed, Batch) or (feed.rows != 0 and feed.weight == 1.0):
-            return Form("", program, feed)
+            return Form(program, feed)
         if feed.rows == 0:
             if not self._waited_for:
                 return None
             known = self._empty.get(id(program))
             if known is None:  # holds the program, so that its id stays its own
                 known = self._empty[id(program)] = program, *without_rows(program, feed, SENDING)
-            return Form("no rows", known[1], EMPTY, known[2], fetches=False)
+            return Form(known[1], EMPTY, known[2], fetches=False)
         known = self._weighted.get(id(program))
         if known is None:
             known = self._weighted[id(program)] = program, *fed_seeds(program)
-        return Form("weighted", known[1], feed, scaled(known[2], feed.weight))
+        return Form(known[1], feed, scaled(known[2], feed.weight))

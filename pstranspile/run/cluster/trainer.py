@@ -23,6 +23,9 @@ from pstranspile.run.frame import Execution
 
 Feed: TypeAlias = "Mapping[str, Any] | None"
 
+_MOST_READY = 64
+"""Programs that a trainer keeps ready; a script that edits its program before every step makes ever new ones."""
+
 
 class StepResult(NamedTuple):
     """What a step gave: its number, an index from 0, the program it ran, and what was fetched (None: there were no
@@ -106,8 +109,8 @@ class Trainer(Machine):
         """How often the trainer was started again."""
         self._due: deque[Program] = deque([role.startup])
         """Programs to be run before the next step."""
-        self._ready: dict[tuple[str, str, Sequence[str]], Runner] = {}
-        """The programs that steps have run, by name, form and what is fetched."""
+        self._ready: dict[tuple[str, int, Sequence[str]], Runner] = {}
+        """The programs that steps have run, by name, identity (a runner holds its program) and what is fetched."""
         self._runner: Runner | None = None
         """The program under way."""
         self._wait: Wait | None = None
@@ -217,9 +220,12 @@ class Trainer(Machine):
             return None
         feeds = (*form.feed, *form.beside)
         fetches = self.role.fetches.get(name, ()) if form.fetches else ()
-        runner = self._ready.get((name, form.kind, fetches))
+        key = name, id(form.program), fetches
+        runner = self._ready.get(key)
         if runner is None or runner.script.feeds != feeds:
-            runner = self._ready[name, form.kind, fetches] = self._prepare(program, name, feeds, fetches, form.program)
+            if len(self._ready) >= _MOST_READY:
+                del self._ready[next(iter(self._ready))]
+            runner = self._ready[key] = self._prepare(program, name, feeds, fetches, form.program)
         runner.script.execution.step = self.step
         self._runner = runner
         return runner.begin(form.feed, form.beside)

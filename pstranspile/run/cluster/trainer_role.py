@@ -23,6 +23,11 @@ class TrainerRole:
         self.changed = frozenset[str]().union(*map(changed_in_place, self.all))
         """The variables that the programs may change in place, so that a trainer must have them to itself."""
 
+    def replace_main(self, program: Program) -> None:
+        """Makes this the program that the next steps run."""
+        self.programs[MAIN] = program
+        self.changed |= changed_in_place(program)
+
     @property
     def main(self) -> Program:
         """The program that steps run where nothing else is said."""
