@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -195,3 +196,11 @@ def test_a_run_tells_losses_messages_and_verdicts(folder: Path):
     assert waits["trainer_0", "pserver_0"][0] == 2 * 3  # two variables, at start-up and in two steps
     assert check["holds"]
     assert {v[0] for v in check["verdicts"]} >= {"w", "b", "loss"}
+
+
+def test_ops_are_written_as_explanations_have_them():
+    text = re.sub(r"%xw\b(@GRAD)?", r'%"x w\1"', REGRESSION).replace(" : loss", " : loss @a.py:3", 1)
+    job = of_compiled(compile(loads(text), Job(pservers=2, trainers=2)))
+    data = report_data(job, "net.ir", loads(text))
+    for number, machine in enumerate(job.machines, 1):
+        assert op_texts(data, number) == [line_of(job.op(place)) for place in job.places(machine)]
