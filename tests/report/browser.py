@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from types import TracebackType
 from typing import Any
-from urllib.error import URLError
+from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -40,6 +40,10 @@ class Browser:
             [DRIVER, f"--port={self.port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         arguments = ["--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--hide-scrollbars"]
+        arguments += [
+            "--disable-renderer-backgrounding",
+            "--disable-backgrounding-occluded-windows",
+        ]  # no frame is left out
         arguments += [f"--window-size={width},{height}"]
         options: dict[str, Any] = {"binary": CHROMIUM, "args": arguments}
         logged = {"browser": "ALL"}
@@ -76,7 +80,7 @@ class Browser:
             try:
                 self._send("GET", "/status")
                 return
-            except (URLError, OSError):
+            except (AssertionError, URLError, OSError):
                 time.sleep(0.1)
         raise AssertionError("chromedriver does not start")
 
@@ -85,8 +89,13 @@ class Browser:
         request = Request(
             f"http://127.0.0.1:{self.port}{path}", data, {"Content-Type": "application/json"}, method=method
         )
-        with urlopen(request, timeout=120) as answer:
-            return json.loads(answer.read())["value"]
+        try:
+            with urlopen(request, timeout=120) as answer:
+                return json.loads(answer.read())["value"]
+        except HTTPError as refused:
+            raise AssertionError(
+                f"the browser refuses {path}: {refused.read().decode(errors='replace')[:500]}"
+            ) from None
 
     def devtools(self, command: str, **parameters: Any) -> Any:
         """A command of the browser's own protocol."""

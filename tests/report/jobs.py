@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from pstranspile.cli import main
+from pstranspile.ops.textual import print_module
+from tests.models import mlp
 
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLES = ROOT / "examples"
@@ -47,7 +49,7 @@ def page_of(name: str, folder: Path) -> Path:
     program, *options = JOBS[name]
     if program == "deep.ir":
         program = str(folder / program)
-        Path(program).write_text(deep(100))
+        Path(program).write_text(print_module(mlp(100)))
     assert main(["report", program, *options, "-o", str(file)]) == 0
     return file
 
