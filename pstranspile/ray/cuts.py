@@ -15,7 +15,8 @@ from pstranspile.run.row_source import RowSource
 class Cuts:
     """The consistent cuts of a job: parts of all machines after the same step, put together in the folder `target`.
 
-    `source` is a checkpoint to begin with, None for none. `every`: after how many steps a cut is taken. `at_end` says whether the end is one as well.
+    `source` is a checkpoint to begin with, None for none. `every`: after how many steps a cut is taken. `at_end` says
+    whether the end is one as well.
     """
 
     def __init__(self, source: str | None, target: str, every: int | None, work: Path, *, at_end: bool):

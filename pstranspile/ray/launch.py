@@ -49,10 +49,11 @@ def launch(
     as `ray.init` takes it (None: that of this process, or of RAY_ADDRESS or this host, else one is started here); each
     machine is given `cpus`. When a machine is gone, Ray starts it elsewhere, and the job goes back to its last cut, at
     most `restarts` times. Cuts are taken every `checkpoint_every` steps (20) and kept in `checkpoint`; `resume` is one
-    to begin with. Trainers of asynchronous and geo jobs meet for a cut: who is ahead waits for who is behind. With `trainers` (fewest, most), as many take part as there is room for; they join and leave between
-    steps. Machines that can't be placed in `patience` seconds end the job. `environment` are variables of the actors'
-    processes. `prepare` is handed the session before it runs: its `on_told` hears of steps, `resize` changes how many
-    machines there are. Raises DiagnosticError.
+    to begin with. Trainers of asynchronous and geo jobs meet for a cut: who is ahead waits for who is behind. With
+    `trainers` (fewest, most), as many take part as there is room for; they join and leave between steps. Machines that
+    can't be placed in `patience` seconds end the job. `environment` are variables of the actors' processes. `prepare`
+    is handed the session before it runs: its `on_told` hears of steps, `resize` changes how many machines there are.
+    Raises DiagnosticError.
     """
     require_ray()
     if not isinstance(job, Compiled):  # pyright: ignore[reportUnnecessaryIsInstance]
