@@ -13,14 +13,16 @@ from pstranspile.cli.common import check_checkpoints, load_compiled, uses_fluid_
 from pstranspile.cli.feed import read_feed
 from pstranspile.cli.launch_view import View
 from pstranspile.cli.report import report
+from pstranspile.net.status import WATCHED
 
 if TYPE_CHECKING:
+    from pstranspile.cli.live_views import LiveView
     from pstranspile.compile import Compiled
     from pstranspile.ray.session import Session
 
 _OF_PROCESSES = {
     "record": None, "logs": None, "state": None, "state_every": 20, "lease": 30.0, "trace": None, "chart": None,
-    "traffic": False, "profile": False, "live": False,
+    "traffic": False, "profile": False,
 }  # fmt: skip
 """Options that only processes on this host have, and what they are where they are not given."""
 
@@ -56,7 +58,7 @@ def launch_on_ray(parser: argparse.ArgumentParser, options: argparse.Namespace) 
     as_fluid = uses_fluid_arithmetic(options)
     compiled = load_compiled(options)
     feeds = read_feed(options)
-    view = View({}, (), options.steps or 1)
+    view = _view(options)
     from pstranspile.data.source import Data
     from pstranspile.ray import launch
     from pstranspile.run.files import initial_values
@@ -128,26 +130,33 @@ def _seed(options: argparse.Namespace) -> int | None:
 
 
 def _environment(options: argparse.Namespace) -> dict[str, str]:
-    """What the processes of the machines are told of matrix products."""
-    result: dict[str, str] = {}
+    """What the processes of the machines are told of matrix products, and of who looks at them."""
+    result: dict[str, str] = {WATCHED: "1"} if options.live else {}
     if options.threads:
         result.update((name, str(options.threads)) for name in VARIABLES)
     kernels = os.environ.get("OPENBLAS_CORETYPE", "")
     return {**result, "OPENBLAS_CORETYPE": kernels} if options.arithmetic == "fluid" and kernels else result
 
 
-def _watch(session: Session, view: View) -> None:
+def _view(options: argparse.Namespace) -> View | LiveView:
+    """What shows the machines at work."""
+    if not options.live:
+        return View({}, (), options.steps or 1)
+    from pstranspile.cli.live_views import LiveView
+
+    return LiveView({}, options.steps or 1)
+
+
+def _watch(session: Session, view: View | LiveView) -> None:
     """Shows what the machines of a session tell."""
     machines: dict[str, _Machine] = {}
 
     def begin(roles: Sequence[str]) -> None:
-        view.expect(session.steps)
         for role in [known for known in machines if known not in roles]:
             del machines[role]
         for role in sorted(roles):
             machines.setdefault(role, _Machine(role)).starts += 1
-        view.members = machines
-        view.trainers = [role for role in roles if role.startswith("trainer")]
+        view.begin(machines, session.steps)
         view.look()
 
     def told(role: str, fields: Mapping[str, Any]) -> None:

@@ -62,8 +62,10 @@ class View:
         self._waits: dict[str, Sequence[str]] = {}
         """Who has not come, by the machine that waits for them."""
 
-    def expect(self, steps: int) -> None:
-        """The job begins, or begins again, and does so many steps in all."""
+    def begin(self, members: Mapping[str, Watched], steps: int) -> None:
+        """The job begins, or begins again, with these machines, and does so many steps in all."""
+        self.members = members
+        self.trainers = [role for role in members if role.startswith("trainer")]
         self._progress = Progress(steps, live=False)
         self._steps = {}
 

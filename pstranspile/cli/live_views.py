@@ -88,10 +88,15 @@ class LiveView:
     """The machines of a job as processes, which tell how they go."""
 
     def __init__(self, members: Mapping[str, Watched], steps: int):
-        self._members = members
         self._board = Board(steps)
-        self._board.begin(sorted(members, key=lambda name: (name.startswith("pserver"), len(name), name)))
         self._screen = Screen(self._board)
+        self.begin(members, steps)
+
+    def begin(self, members: Mapping[str, Watched], steps: int) -> None:
+        """The job begins, or begins again, with these machines, and does so many steps in all."""
+        self._members = members
+        self._board.steps = steps
+        self._board.begin(sorted(members, key=lambda name: (name.startswith("pserver"), len(name), name)))
 
     def told(self, member: Watched, fields: Mapping[str, Any]) -> None:
         """A machine has told something."""

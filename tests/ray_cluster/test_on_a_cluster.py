@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,10 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
+from pstranspile.cli.live_board import BARS
 from pstranspile.ray import launch
 from tests.data_rows.tables import module, rows, write
+from tests.terminal import on_terminal
 
 ray = pytest.importorskip("ray", reason="Ray is not installed")
 pytest.importorskip("pyarrow", reason="files of columns are read by pyarrow")
@@ -141,6 +144,20 @@ def test_rows_of_a_dataset(nodes: Any, data: ps.Data):
     fed = DatasetRows(dataset, batch=8, shuffle=3, columns={"dense": ["a", "b"]})
     expected = ps.simulate(job(1), fed, fetch=LOSS)
     require_equal(launch(job(1), fed, fetch=LOSS, cpus=0.5), expected)
+
+
+def test_machines_are_seen_at_work(nodes: Any, data: ps.Data, tmp_path: Path):
+    pytest.importorskip("rich", reason="the extra `live` is optional")
+    from pstranspile.ops.textual import print_module
+
+    (tmp_path / "net.ir").write_text(print_module(module()))
+    job = [str(tmp_path / "net.ir"), "--pservers", "2", "--trainers", "2", "--on", "ray", "--cpus", "0.5"]
+    fed = ["--feed", *data.files, "--batch", "8", "--columns", "dense=a,b", "--fetch", LOSS[0]]
+    screen = on_terminal(120, "launch", *job, *fed, "--live", RAY_ADDRESS=nodes.address)
+    text = screen.text()
+    assert re.search(r"^step 50/50 .*messages/s", text, re.MULTILINE), text
+    assert re.search(rf"^trainer_1 .*step 50 .*{LOSS[0]} [{BARS}]+", text, re.MULTILINE), text
+    assert re.search(r"^pserver_0 .*update 50 ", text, re.MULTILINE), text
 
 
 def test_what_can_not_be_placed_is_explained(nodes: Any, data: ps.Data):
