@@ -7,7 +7,7 @@ TESTS ?=
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint format types docs site goldens generated check campaigns benchmarks ci
+.PHONY: help setup test lint format types docs site goldens pictures generated check campaigns benchmarks ci
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +43,9 @@ site: setup  ## build the documentation as a site into build/site; fails at a li
 
 goldens: setup  ## record all golden files that differ, and list them; read them with git diff
 	$(BIN)/pytest --bless tests/test_golden.py tests/test_pictures.py tests/verify tests/explain/test_rules.py tests/ir
+
+pictures: setup  ## take the pictures of reports anew that show what is no more; needs chromium and chromedriver
+	$(BIN)/pytest --bless tests/report/test_pictures.py
 
 generated: setup  ## write the files anew that are made from others: the grammar's tables
 	$(BIN)/python -m pstranspile.ir.text.grammar
