@@ -11,6 +11,7 @@ from pstranspile.autodiff.fanout import sum_partial_gradients
 from pstranspile.autodiff.own_names import give_own_names, renamed
 from pstranspile.autodiff.paths import ops_to, unread_outputs
 from pstranspile.autodiff.prune import without_unconnected, without_unwanted
+from pstranspile.autodiff.second import without_second
 from pstranspile.gradients.audit import wrong_gradients
 from pstranspile.gradients.loop_terms import with_loop_terms
 from pstranspile.gradients.old_values import with_old_values
@@ -54,10 +55,13 @@ def append_backward(
     order. Variables in `no_grad` or in `draft.stop_gradient` get no gradient, nor do parameters that are not trainable.
     Raises DiagnosticError when the loss can't be differentiated.
     """
-    seen = _blocks_around(draft)
-    earlier = sum(1 for number in seen for op in draft.blocks[number].all_ops() if op.role == LOSS_GRADIENT)
+    earlier = backward_parts(draft)
     flush(draft)
     before, stopped = draft.copy(), list(no_grad)
+    if earlier:
+        trained = {var.name for var in draft.parameters() if var.parameter and var.parameter.trainable}
+        ops = [op for number in reversed(_blocks_around(draft)) for op in draft.blocks[number].ops]
+        raise_errors(without_second(ops, trained, [loss], draft.stop_gradient.union(stopped)))
     result = _append(draft, loss, parameters, stopped, earlier)
     if not _wrong(draft, stopped):
         return result
@@ -68,6 +72,13 @@ def append_backward(
         result = _append(draft, loss, parameters, stopped, earlier, own_names=True)
     raise_errors(_wrong(draft, stopped))
     return result
+
+
+def backward_parts(draft: Draft) -> int:
+    """How many backward parts there are in the current block and those around it."""
+    seen = _blocks_around(draft)
+    of_losses = sum(1 for number in seen for op in draft.blocks[number].all_ops() if op.role == LOSS_GRADIENT)
+    return of_losses + draft.gradient_calls
 
 
 def _wrong(draft: Draft, no_grad: Iterable[str]) -> list[Diagnostic]:

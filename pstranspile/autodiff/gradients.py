@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from pstranspile.autodiff.backward import Backward, flush, mint_again, unwanted_gradients
+from pstranspile.autodiff.backward import Backward, backward_parts, flush, mint_again, unwanted_gradients
 from pstranspile.autodiff.declare import declare_gradients
 from pstranspile.autodiff.own_names import renamed
-from pstranspile.autodiff.paths import ops_to, unread_outputs
+from pstranspile.autodiff.paths import ops_to
+from pstranspile.autodiff.second import without_second
+from pstranspile.ir.diagnostics import raise_errors
 from pstranspile.ir.model import Op
 from pstranspile.ir.roles import OpRole
 from pstranspile.layers.draft import Draft
@@ -25,14 +27,17 @@ def append_gradients(
 
     `given` are the gradients of the targets themselves, None for ones. Variables in `no_grad` or in
     `draft.stop_gradient` get no gradient. Gives for each input the name of its gradient, None if nothing leads to it.
+    Raises DiagnosticError where a gradient op that has no gradient itself stands on the way.
     """
+    earlier = backward_parts(draft)
+    raise_errors(without_second(draft.blocks[0].all_ops(), set(inputs), targets, draft.stop_gradient.union(no_grad)))
+    draft.gradient_calls += 1
     flush(draft)
     block = draft.blocks[0]
     unwanted = unwanted_gradients(draft, floats=False)
     unwanted[0] |= {gradient_name(name) for name in no_grad}
     names = {differentiated(name) for name in unwanted[0]}
     path = _leading_from(ops_to(block.ops, set(targets), names), inputs)
-    names |= unread_outputs(path, set(targets), names, draft.stop_gradient)
     unwanted[0] |= {gradient_name(name) for name in names - set(inputs)}
     start = len(block.ops)
     with draft.roles(OpRole.BACKWARD):
@@ -40,7 +45,7 @@ def append_gradients(
             if gradient is None:
                 _ones(draft, target)
     started = {gradient_name(target) for target in targets}
-    made = Backward(draft, unwanted, 0, own_names=False)
+    made = Backward(draft, unwanted, earlier, own_names=False)
     made.append(0, path, set(started))
     renames = {gradient_name(target): name for target, name in zip(targets, given, strict=True) if name is not None}
     block.ops[start:] = [op._replace(inputs=renamed(op.inputs, renames)) for op in block.ops[start:]]

@@ -48,6 +48,8 @@ class Draft:
         self.role = OpRole.FORWARD
         self.role_vars: tuple[str, ...] = ()
         self.origin: Origin | None = None
+        self.gradient_calls = 0
+        """How often gradients of other variables than a loss were appended to the main program."""
 
     @property
     def seed(self) -> int:

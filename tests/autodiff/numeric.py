@@ -59,7 +59,7 @@ def build(case: Case, random: np.random.Generator) -> Built:
     names: dict[str, list[str]] = {}
     for slot, value in case.inputs.items():
         for at, item in enumerate(listed(value)):
-            name = f"in_{slot}_{at}"
+            name = f"in_{slot.replace('@', '_')}_{at}"
             held = data_of(item)
             level = len(item.lod) if isinstance(item, ps.LoDTensor) else 0
             tensor = TensorType(DTYPES[NAMES[held.dtype.name]], held.shape, level)

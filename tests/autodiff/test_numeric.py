@@ -19,6 +19,7 @@ from tests.autodiff import (
     cases_losses,  # noqa: F401 - its cases register themselves
     cases_products,  # noqa: F401 - its cases register themselves
     cases_recurrent,  # noqa: F401 - its cases register themselves
+    cases_second,  # noqa: F401 - its cases register themselves
 )
 from tests.autodiff.cases import CASES, NOT_CHECKED
 from tests.autodiff.numeric import Case, check, data_of

@@ -70,6 +70,15 @@ class LiveDraft(Draft):
         self.program.current_block_idx = block
 
     @property
+    def gradient_calls(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """How often `gradients` has appended to the program."""
+        return self.program.gradient_calls
+
+    @gradient_calls.setter
+    def gradient_calls(self, calls: int) -> None:
+        self.program.gradient_calls = calls
+
+    @property
     def role(self) -> OpRole:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The role of ops that are made."""
         return self.program.role

@@ -34,6 +34,8 @@ class Program(PartInCluster):
         self.regularizers: dict[str, object] = {}
         self.readers: list[Any] = []
         """Readers that give what runs of the program are fed."""
+        self.gradient_calls = 0
+        """How often `gradients` has appended to the program; names of gradients go by it."""
         self._seed = 0
         self.current_block_idx = 0
         self.role = OpRole.FORWARD
@@ -215,6 +217,7 @@ class Program(PartInCluster):
         """Takes over what is known of the variables of another program beside their declarations."""
         self.stopped |= other.stopped
         self.readers = list(other.readers)
+        self.gradient_calls = other.gradient_calls
         self.regularizers, self.clips = dict(other.regularizers), dict(other.clips)
         self._copy_data_info_from(other)
 

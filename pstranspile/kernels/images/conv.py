@@ -57,7 +57,9 @@ def filter_matrices(filters: Array, groups: int) -> Array:
 
 
 @kernel("conv2d depthwise_conv2d conv3d", "Output")
-def _conv_values(op: Op) -> Run:
+def conv_values(op: Op) -> Run:
+    """Output from Input and Filter."""
+
     def run(Input: Array, Filter: Array) -> Array:
         x = channels_first(op, Input)
         windows = _windows(op, x, Filter)
@@ -83,7 +85,11 @@ _gradients_of_channels = either(depthwise_gradients, _gradients)  # Fluid has no
 
 @kernel("conv2d_grad depthwise_conv2d_grad conv3d_grad", "Input@GRAD Filter@GRAD", lod="none")
 def _conv_grad(op: Op) -> Run:
-    wants_input, wants_filter = wanted(op, "Input@GRAD"), wanted(op, "Filter@GRAD")
+    return conv_gradients(op, wanted(op, "Input@GRAD"), wanted(op, "Filter@GRAD"))
+
+
+def conv_gradients(op: Op, wants_input: bool, wants_filter: bool) -> Run:
+    """The gradients of Input and Filter from both and that of Output; None for one that is not wanted."""
 
     def run(Input: Array, Filter: Array, Output_GRAD: Array) -> tuple[Array | None, Array | None]:
         x, gradient = channels_first(op, Input), channels_first(op, Output_GRAD)

@@ -1,0 +1,117 @@
+"""Gradients of gradient ops: of those that Fluid 1.8.5 gives a second gradient.
+
+A slot `DX` holds the gradient of X from the first backward part, and `DDX` the gradient of that one, from the second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+
+from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.model import Op
+from pstranspile.ops.gradient import GradientRule, Wanted, gradient, like_forward, output_gradients
+from pstranspile.ops.schema import declare, registered
+from pstranspile.ops.shapes import outputs_like, shape_rule
+
+for _family in ("math.activation", "math.elementwise", "math.products", "math.unary", "images.conv", "tensors.shape"):
+    import_module(f"pstranspile.ops.{_family}")  # which declare what is differentiated again
+
+_FUNCTION = {"Out": "Out", "X": "X", "DOut": "Out@GRAD", "DX": "X@GRAD"}
+_BINARY = {**_FUNCTION, "Y": "Y"}
+
+
+def _declare(forward: str, slots: str, doc: str, *, of: Mapping[str, str] = _BINARY, may_lack: str = "") -> None:
+    """Declares `<forward>_grad_grad` with the attributes of `forward`, as what `<forward>_grad` has for gradient.
+
+    `of` says what a slot holds: an input or output of the gradient op. A slot `DD...` among the inputs is the gradient
+    of what `D...` holds. Among the outputs, `DDOut` is the gradient of the slot that `of` gives for `DOut`, and the
+    others are gradients of inputs, `DX` that of X.
+    """
+    op_type = f"{forward}_grad_grad"
+    attrs = registered()[forward].attrs
+    schema = declare(op_type, slots, attrs, may_lack=may_lack, doc=doc)
+
+    def rule(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+        inputs: dict[str, tuple[str, ...]] = {}
+        for slot in schema.inputs:
+            if slot.startswith("DD"):
+                inputs[slot] = output_gradients(op, of.get(slot[1:], f"{slot[2:]}@GRAD"))
+            else:
+                held = of.get(slot, slot)
+                inputs[slot] = op.inputs[held] if held in op.inputs else op.outputs.get(held, ())
+        outputs = {slot: wanted.kept(op, _result_of(slot, of)) for slot in schema.outputs}
+        return (like_forward(op, op_type, inputs, outputs),)
+
+    gradient(f"{forward}_grad")(rule)
+
+
+def _result_of(slot: str, of: Mapping[str, str]) -> str:
+    """The input of the gradient op whose gradient an output slot holds."""
+    if slot.startswith("DD"):
+        return of[slot[1:]]
+    return slot.removesuffix("@GRAD") if slot.endswith("@GRAD") else slot[1:]
+
+
+_declare("relu", "Out DDX -> DDOut", "DDOut = DDX where Out > 0, else 0", of=_FUNCTION)
+_declare("leaky_relu", "Out DDX -> DDOut", "DDOut = DDX where Out > 0, else alpha * DDX", of=_FUNCTION)
+_declare("elu", "X DOut DDX -> DX DDOut", "the gradients of elu_grad, DX that of its X", of=_FUNCTION)
+_declare("square", "X DOut DDX -> DX DDOut", "DX = 2 * DDX * DOut, DDOut = 2 * DDX * X", of=_FUNCTION)
+_declare("sqrt", "Out DX DDX -> DOut DDOut", "DOut = -DX * DDX / Out, DDOut = DDX / (2 * Out)", of=_FUNCTION)
+_declare("elementwise_add", "Y DOut DDX DDY -> DDOut", "DDOut = DDX + DDY", may_lack="DDX DDY")
+_declare("elementwise_sub", "Y DOut DDX DDY -> DDOut", "DDOut = DDX - DDY", may_lack="DDX DDY")
+_declare(
+    "elementwise_mul",
+    "X Y DOut DDX DDY -> DDOut X@GRAD Y@GRAD",
+    "DDOut = DDX * Y + X * DDY, X@GRAD = DOut * DDY, Y@GRAD = DOut * DDX",
+    may_lack="DDX DDY",
+)
+_declare(
+    "elementwise_div",
+    "Y Out DX DDX DDY -> Y@GRAD DOut DDOut",
+    "DDOut = (DDX - Out * DDY) / Y, DOut = -DX * DDY, Y@GRAD = DX * (Out * DDY - DDX) / Y",
+    may_lack="DDX DDY",
+)
+_declare("reshape2", "DOut DDX -> DDOut", "DDOut = DDX with the dims of DOut", of=_FUNCTION)
+_declare(
+    "mul",
+    "X Y DOut DDX DDY -> DX DY DDOut",
+    "DDOut = DDX @ Y + X @ DDY, DX = DOut @ DDY turned, DY = DDX turned @ DOut",
+    may_lack="DDX DDY",
+)
+_CONV = {"DOutput": "Output@GRAD", "DInput": "Input@GRAD", "DFilter": "Filter@GRAD"}
+for _forward in ("conv2d", "conv3d"):
+    _declare(
+        _forward,
+        "Input Filter DOutput DDInput DDFilter -> DInput DFilter DDOutput",
+        "the gradients of the gradient op, DInput that of its Input",
+        of=_CONV,
+        may_lack="DDInput DDFilter",
+    )
+
+
+def _repeated(op_type: str, slot: str) -> GradientRule:
+    """The rule of a gradient op that undoes `op_type`, a linear op of this slot: its gradient is `op_type` itself."""
+
+    def rule(op: Op, wanted: Wanted) -> tuple[Op, ...]:
+        inputs = {slot: output_gradients(op, f"{slot}@GRAD")}
+        rest = {name: names for name, names in op.inputs.items() if name not in (slot, "Out@GRAD") and names}
+        made = like_forward(op, op_type, {**inputs, **rest}, {"Out": wanted.kept(op, "Out@GRAD")})
+        known = registered()[op_type].attrs
+        return (made._replace(attrs=FrozenMap({name: held for name, held in made.attrs.items() if name in known})),)
+
+    return rule
+
+
+for _forward, _slot in (("reduce_sum", "X"), ("reduce_mean", "X"), ("expand", "X"), ("slice", "Input")):
+    gradient(f"{_forward}_grad")(_repeated(_forward, _slot))
+
+
+shape_rule("relu_grad_grad", "leaky_relu_grad_grad")(outputs_like(DDOut="Out"))
+shape_rule("elu_grad_grad", "square_grad_grad")(outputs_like(DX="X", DDOut="DOut"))
+shape_rule("sqrt_grad_grad")(outputs_like(DOut="Out", DDOut="Out"))
+shape_rule("elementwise_add_grad_grad", "elementwise_sub_grad_grad", "reshape2_grad_grad")(outputs_like(DDOut="DOut"))
+shape_rule("elementwise_mul_grad_grad")(outputs_like(**{"DDOut": "DOut", "X@GRAD": "X", "Y@GRAD": "Y"}))
+shape_rule("elementwise_div_grad_grad")(outputs_like(**{"DDOut": "Out", "DOut": "Out", "Y@GRAD": "Y"}))
+shape_rule("mul_grad_grad")(outputs_like(DDOut="DOut", DX="X", DY="Y"))
+shape_rule("conv2d_grad_grad", "conv3d_grad_grad")(outputs_like(DDOutput="DOutput", DInput="Input", DFilter="Filter"))
