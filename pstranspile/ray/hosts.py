@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterable, Mapping, Sequence
+from time import monotonic
 from typing import Any
 
 import ray
@@ -13,9 +15,16 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error
 from pstranspile.ray.host import Host
 
+HEAD, LOOK = 5.0, 1.0
+"""Seconds in which Ray's head must take a connection, and between two looks at it while machines are waited for."""
+
 
 class Lost(Exception):
     """A machine of the job is gone; the message says which, and why."""
+
+
+class HeadGone(Exception):
+    """Ray's head is gone, and nothing goes on without it; the message says so."""
 
 
 class Hosts:
@@ -40,7 +49,7 @@ class Hosts:
     def require(self, roles: Sequence[str]) -> dict[str, str]:
         """Has a host for each of these machines, and none besides; gives where the machines will listen.
 
-        Raises DiagnosticError if they can't all be placed.
+        Raises DiagnosticError if they can't all be placed, HeadGone.
         """
         for role in [known for known in self.actors if known not in roles]:
             ray.kill(self.actors.pop(role))
@@ -59,15 +68,25 @@ class Hosts:
 
     def _addresses(self, roles: Sequence[str]) -> dict[str, str]:
         asked = {role: self.actors[role].address.options(max_task_retries=-1).remote() for role in roles}
-        done, _ = ray.wait(list(asked.values()), num_returns=len(asked), timeout=self.patience)
-        if len(done) < len(asked):
-            raise self._not_placed(roles)
+        missing, end = list(asked.values()), monotonic() + self.patience
+        while missing:
+            if monotonic() > end:
+                raise self._not_placed(roles)
+            _, missing = ray.wait(missing, num_returns=len(missing), timeout=LOOK)
+            if missing:
+                require_head()
         return {role: got(role, ref) for role, ref in asked.items()}
 
     def restart(self) -> None:
-        """Has Ray start all of them again, each as a new process."""
+        """Has Ray start all of them again, each as a new process. Raises HeadGone."""
+        require_head()
         for actor in self.actors.values():
             ray.kill(actor, no_restart=False)
+
+    def forget(self) -> None:
+        """They are gone with the head: nobody is left to be told to end."""
+        self.actors.clear()
+        self._groups.clear()
 
     def close(self) -> None:
         """Ends all of them."""
@@ -105,6 +124,18 @@ def got(role: str, ref: Any) -> Any:
     except RayActorError as problem:
         what = "can't be reached" if "unavailable" in str(problem) else "is gone"
         raise Lost(f"{role} {what}") from None
+
+
+def require_head() -> None:
+    """Raises HeadGone if Ray's head can't be reached: its library would wait for a minute, and end the process."""
+    if ray.util.client.ray.is_connected():  # it talks to a proxy, and says itself when that is gone
+        return
+    address: str = ray.get_runtime_context().gcs_address
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), HEAD).close()
+    except OSError as problem:
+        raise HeadGone(f"Ray's head at {address} is gone ({problem.strerror or problem})") from None
 
 
 def _nodes() -> dict[str, float]:

@@ -20,7 +20,7 @@ from pstranspile.net.job import JobFolder, load_job_folder
 from pstranspile.net.outcome import gather
 from pstranspile.ray.cuts import Cuts
 from pstranspile.ray.host import Left, Part
-from pstranspile.ray.hosts import Hosts, Lost, first_line, got
+from pstranspile.ray.hosts import HeadGone, Hosts, Lost, first_line, got
 from pstranspile.ray.programs import programs_of, resized
 from pstranspile.run.cluster.simulate import Simulated, results_of
 from pstranspile.run.row_source import LeftOut
@@ -90,6 +90,9 @@ class Session:
                 if self._until is None:
                     return self._ended(files)
                 self._change(files)
+        except HeadGone as problem:
+            self.hosts.forget()
+            raise self._gone(str(problem)) from None
         finally:
             self.hosts.close()
 
@@ -152,13 +155,14 @@ class Session:
                         news[self.hosts.actors[role].news.remote(0.0 if role in files else NEWS)] = role
                 self._make_room(files)
         except RayError as problem:
-            raise DiagnosticError(
-                [error("ray-lost", f"the cluster is gone: {first_line(problem)}{self._left()}")]
-            ) from None
+            raise self._gone(f"the cluster is gone: {first_line(problem)}") from None
         return files
 
-    def _left(self) -> str:
-        return f"; --resume {self.cuts.source} goes on from the last checkpoint" if self.cuts.source else ""
+    def _gone(self, why: str) -> DiagnosticError:
+        """The job can't go on; what is kept of it is named."""
+        source = self.cuts.source if self.cuts.at_end or self.cuts.source != self.cuts.target else None
+        left = f"; --resume {source} goes on from the last checkpoint" if source else ""
+        return DiagnosticError([error("ray-lost", why + left)])
 
     def _heard(self, role: str, fields: Mapping[str, Any]) -> None:
         """A machine has told something."""
@@ -223,7 +227,7 @@ class Session:
         """Begins again from the last cut, in new processes. Raises DiagnosticError if it was often enough."""
         self.failures += 1
         if self.failures > self.settings.restarts:
-            raise DiagnosticError([error("ray-lost", f"{problem}{self._left()}")])
+            raise self._gone(str(problem))
         plan = self.job.plan
         if self.settings.trainers is not None:
             least, most = self.settings.trainers

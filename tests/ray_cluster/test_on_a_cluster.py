@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
@@ -158,6 +161,47 @@ def test_machines_are_seen_at_work(nodes: Any, data: ps.Data, tmp_path: Path):
     assert re.search(r"^step 50/50 .*messages/s", text, re.MULTILINE), text
     assert re.search(rf"^trainer_1 .*step 50 .*{LOSS[0]} [{BARS}]+", text, re.MULTILINE), text
     assert re.search(r"^pserver_0 .*update 50 ", text, re.MULTILINE), text
+
+
+WITHOUT_ITS_HEAD = """
+import sys
+import ray
+from ray.cluster_utils import Cluster
+import pstranspile as ps
+from pstranspile.ray import launch
+from tests.ray_cluster.test_on_a_cluster import STORE, job
+
+given = {"num_cpus": 2, "object_store_memory": STORE, "include_dashboard": False}
+nodes = Cluster(initialize_head=True, head_node_args=given)
+ray.init(address=nodes.address, logging_level="error", log_to_driver=False)
+
+ended = []
+
+def prepare(session):
+    def told(role, fields):
+        if session.cuts.source and not ended:
+            ended.append(nodes.head_node.kill_all_processes(check_alive=False, allow_graceful=False))
+
+    session.on_told = told
+
+try:
+    data = ps.Data(sys.argv[1], batch=8, shuffle=3, columns={"dense": ["a", "b"]})
+    launch(job(), data, cpus=0.5, checkpoint=sys.argv[2], checkpoint_every=5, prepare=prepare)
+except ps.DiagnosticError as problem:
+    print(problem, flush=True)
+"""
+
+
+def test_a_job_whose_head_is_gone_leaves_a_checkpoint_that_goes_on(nodes: Any, data: ps.Data, tmp_path: Path):
+    kept, known = str(tmp_path / "kept"), {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "-c", WITHOUT_ITS_HEAD, *data.files, kept]
+    done = subprocess.run(command, capture_output=True, text=True, env=known, timeout=300, check=False)
+    assert re.search(r"error\[ray-lost\]: Ray's head at .* is gone", done.stdout), done
+    assert f"--resume {kept} goes on from the last checkpoint" in done.stdout
+    made = launch(job(), data, resume=kept, cpus=0.5)
+    for name, value in ps.simulate(job(), data).parameters.items():
+        assert np.isfinite(value).all(), name
+        np.testing.assert_array_equal(made.parameters[name], value, err_msg=name)
 
 
 def test_what_can_not_be_placed_is_explained(nodes: Any, data: ps.Data):
