@@ -74,6 +74,10 @@ def run(arguments: Sequence[str]) -> int:
     from pstranspile.diff import diff, render, summary
 
     try:
+        if options.html:
+            from pstranspile.interop.outputs import require_writable
+
+            require_writable(options.html, (options.a, options.b, *options.startup, *options.meta))
         given = _with_companions(parser, options) if companions else (options.a, options.b)
         differences = diff(*given, report=report)
         if options.html:

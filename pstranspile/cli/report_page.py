@@ -38,7 +38,8 @@ def run(arguments: Sequence[str]) -> int:
         parser.error(f"--{given[0]} has no place beside --replay, which does what was recorded")
     from pstranspile.interop.outputs import require_writable, write_output
 
-    require_writable(options.output)
+    given = (options.input, options.startup, options.meta, options.config, options.feed, options.faults, options.replay)
+    require_writable(options.output, given)
     data = _of_folder(parser, options) if os.path.isdir(options.input) else _of_program(options)
     from pstranspile.report.page import REPORT, page
 

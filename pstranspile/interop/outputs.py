@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePath
 from typing import TypeAlias
@@ -110,9 +110,14 @@ def write_output(path: str | os.PathLike[str], data: bytes) -> None:
         _write_in_place(target.parent, files)
 
 
-def require_writable(path: str | os.PathLike[str]) -> None:
-    """Raises DiagnosticError where a file could not be written; asked before the long work whose result it holds."""
+def require_writable(path: str | os.PathLike[str], inputs: Iterable[str | None] = ()) -> None:
+    """Raises DiagnosticError where a file could not be written; asked before the long work whose result it holds.
+
+    `inputs` are files that it must not take the place of (None for those that are not given).
+    """
     target = Path(path)
+    if any(read is not None and target.exists() and os.path.exists(read) and target.samefile(read) for read in inputs):
+        raise DiagnosticError([error("output-unwritable", "is read, so it can't be written", Location(str(path)))])
     with _told(target):
         if target.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))

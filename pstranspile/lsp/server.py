@@ -84,7 +84,12 @@ class Server:
         return self._text(uri) if uri is not None else None
 
     def _text(self, uri: str) -> str:
-        return self.server.workspace.get_text_document(uri).source
+        """The text of a file, empty if it is neither open nor there. A mark of the byte order counts as a blank."""
+        try:
+            text: str = self.server.workspace.get_text_document(uri).source
+        except (OSError, ValueError):  # a file that is gone, no UTF-8, a name that no file has
+            return ""
+        return f" {text[1:]}" if text.startswith("\ufeff") else text
 
     def _version(self, uri: str) -> int | None:
         document = self.server.workspace.text_documents.get(uri)

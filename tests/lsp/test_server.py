@@ -213,3 +213,22 @@ def test_columns_are_counted_as_the_editor_does(encoding: str, tmp_path: Path):
         assert [finding["range"][end]["character"] for end in ("start", "end")] == [start, start + ends]
         items = editor.at("completion", uri, line, 4)["items"]
         assert next(i for i in items if i["label"] == "mul")["textEdit"]["newText"] == "mul(X=%, Y=%) -> Out=%"
+
+
+def test_a_mark_of_the_byte_order_is_no_mistake(editor: Editor, tmp_path: Path):
+    uri = editor.open(tmp_path / "marked.ir", f"\ufeff{TEXT}")
+    assert editor.published(uri) == []
+    editor.type(uri, 0, 1, 1, "!")
+    assert editor.published(uri)[0]["range"]["start"] == {"line": 0, "character": 1}
+
+
+def test_what_is_asked_of_a_file_that_is_gone_has_an_empty_answer(editor: Editor, tmp_path: Path):
+    uri = editor.open(tmp_path / "gone.ir", TEXT)
+    assert editor.published(uri) == []
+    editor.notify("textDocument/didClose", {"textDocument": {"uri": uri}})
+    assert editor.published(uri) == []
+    assert editor.at("hover", uri, MUL, 5) is None
+    assert editor.at("definition", uri, MUL, 5) is None
+    other = (tmp_path / "binary.ir").as_uri()
+    (tmp_path / "binary.ir").write_bytes(b"\xff\x00")
+    assert editor.at("hover", other, 0, 0) is None

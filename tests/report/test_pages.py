@@ -204,3 +204,17 @@ def test_ops_are_written_as_explanations_have_them():
     data = report_data(job, "net.ir", loads(text))
     for number, machine in enumerate(job.machines, 1):
         assert op_texts(data, number) == [line_of(job.op(place)) for place in job.places(machine)]
+
+
+@pytest.mark.parametrize("verb", ["report", "diff"])
+def test_a_page_does_not_take_the_place_of_what_it_is_about(
+    verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    program = tmp_path / "net.ir"
+    program.write_text(REGRESSION)
+    (tmp_path / "link.ir").symlink_to(program)
+    other = str(ROOT / "examples" / "mnist_mlp.ir")
+    given = [str(program), "--pservers", "2", "-o"] if verb == "report" else [other, str(program), "--html"]
+    assert main([verb, *given, str(tmp_path / "link.ir")]) in (1, 2)
+    assert "error[output-unwritable]: is read, so it can't be written" in capsys.readouterr().err
+    assert program.read_text() == REGRESSION
