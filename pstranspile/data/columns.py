@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from pstranspile.kernels.context import Value
 from pstranspile.run.row_source import LeftOut
 from pstranspile.values import Array, LoDTensor
+
+Taken: TypeAlias = "range | Array"
+"""Which rows are taken: their numbers, or a range of them in steps of 1."""
 
 
 class Input(NamedTuple):
@@ -35,19 +38,30 @@ class Column(NamedTuple):
     values: Array
     offsets: tuple[Array, ...] = ()
 
-    def take(self, numbers: Array) -> Column:
-        """Some of the rows, in this order."""
+    def take(self, rows: Taken) -> Column:
+        """Some of the rows, in this order; those of a range are not copied."""
+        if isinstance(rows, range):
+            return self._part(rows.start, rows.stop)
         if not self.offsets:
-            return Column(self.values[_slice(numbers)])
+            return Column(self.values[rows])
         made: list[Array] = []
         for offsets in self.offsets:
-            starts = offsets[numbers]
-            sizes = offsets[numbers + 1] - starts
+            starts = offsets[rows]
+            sizes = offsets[rows + 1] - starts
             ends = np.cumsum(sizes)
             made.append(np.concatenate([[0], ends]))
             total = int(ends[-1]) if len(ends) else 0
-            numbers = np.arange(total) + np.repeat(starts - ends + sizes, sizes)
-        return Column(self.values[_slice(numbers)], tuple(made))
+            rows = np.arange(total) + np.repeat(starts - ends + sizes, sizes)
+        return Column(self.values[rows], tuple(made))
+
+    def _part(self, start: int, stop: int) -> Column:
+        """The rows from one to before another."""
+        made: list[Array] = []
+        for offsets in self.offsets:
+            level = offsets[start : stop + 1]
+            start, stop = int(level[0]), int(level[-1])
+            made.append(level - start)
+        return Column(self.values[start:stop], tuple(made))
 
     def value(self) -> Value:
         """What is fed."""
@@ -66,13 +80,6 @@ def joined(columns: Sequence[Column]) -> Column:
     return Column(np.concatenate([column.values for column in columns]), tuple(levels))
 
 
-def _slice(numbers: Array) -> Any:
-    """Numbers that rise one by one as a slice, which copies nothing."""
-    if len(numbers) and int(numbers[-1]) - int(numbers[0]) == len(numbers) - 1 and (np.diff(numbers) == 1).all():
-        return slice(int(numbers[0]), int(numbers[-1]) + 1)
-    return numbers
-
-
 class Chunk:
     """The rows of a unit: the columns of the good ones by input, and the bad ones by their number in the unit."""
 
@@ -86,13 +93,14 @@ class Chunk:
             good[list(bad)] = False
             self._places = np.where(good, np.cumsum(good) - 1, -1)
 
-    def take(self, numbers: Array) -> tuple[dict[str, Column], list[LeftOut], Array | None]:
-        """Some of the rows: the columns of the good ones, the bad ones, and which of `numbers` are good (None: all)."""
+    def take(self, rows: Taken) -> tuple[dict[str, Column], list[LeftOut], Array | None]:
+        """Some of the rows: the columns of the good ones, the bad ones, and which of `rows` are good (None: all)."""
         bad: list[LeftOut] = []
         kept: Array = None
         if self._places is not None:
+            numbers = np.arange(rows.start, rows.stop) if isinstance(rows, range) else rows
             places = self._places[numbers]
             kept = places >= 0
             bad = [self.bad[int(number)] for number in numbers[~kept]]
-            numbers = places[kept]
-        return {name: column.take(numbers) for name, column in self.columns.items()}, bad, kept
+            rows = places[kept]
+        return {name: column.take(rows) for name, column in self.columns.items()}, bad, kept

@@ -1,4 +1,4 @@
-"""What one trainer is fed, step by step: rows of units that are read, and put together, beside the step before."""
+"""What one trainer is fed, step by step: rows of units that are read beside the steps before."""
 
 from __future__ import annotations
 
@@ -8,15 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pstranspile.data.columns import Chunk, joined
+from pstranspile.data.columns import Chunk, Taken, joined
 from pstranspile.data.deal import Deal, Dealt, Span, deals
 from pstranspile.data.order import Order
 from pstranspile.run.batch import Batch, Part
 from pstranspile.run.row_source import LeftOut
 from pstranspile.values import Array
-
-AHEAD = 2
-"""Steps whose batches are made before they are asked for."""
 
 Read = Callable[[int], Chunk]
 """Reads a unit, by its number."""
@@ -63,34 +60,42 @@ class Cursor:
         self._on_bad = on_bad
         self._units: dict[int, Future[Chunk]] = {}
         self._orders: dict[tuple[int, int], Array | None] = {}
-        self._batches: dict[int, Future[Made]] = {}
-        self._making = ThreadPoolExecutor(1, "data")
-        self._reading = ThreadPoolExecutor(1, "data")
+        self._reading = ThreadPoolExecutor(
+            2, "data"
+        )  # one turns a unit into columns while the file is read for another
 
     def __call__(self, step: int) -> Mapping[str, Any] | None:
         """What is fed in a step; None after the last. Raises DiagnosticError."""
         if step >= self._schedule.steps:
             return None
-        for old in [known for known in self._batches if not step <= known <= step + AHEAD]:
-            self._batches.pop(old).cancel()
-        for ahead in range(step, min(step + AHEAD + 1, self._schedule.steps)):
-            if ahead not in self._batches:
-                self._batches[ahead] = self._making.submit(self._make, ahead)
-        made = self._batches[step].result()
+        self._begin(step)
+        made = self._make(step)
         if made.bad:
             self._on_bad(made.bad)
         return made.batch
 
+    def _begin(self, step: int) -> None:
+        """Begins to read what this step and the next are fed, and the unit after that. Units of before are let go."""
+        wanted: dict[int, None] = {}
+        for near in range(step, min(step + 2, self._schedule.steps)):
+            _, number, deal = self._schedule.deal(near)
+            for span in deal.spans(number, self._trainer):
+                following = deal.piece(self._trainer).after(span.unit)
+                wanted.update({span.unit: None} if following is None else {span.unit: None, following: None})
+        for old in [known for known in self._units if known not in wanted]:
+            del self._units[old]
+        for unit in wanted:
+            self._unit(unit)
+
     def close(self) -> None:
         """Nothing more will be asked for."""
-        self._making.shutdown(wait=False, cancel_futures=True)
         self._reading.shutdown(wait=False, cancel_futures=True)
 
     def _make(self, step: int) -> Made:
         epoch, number, deal = self._schedule.deal(step)
         spans = deal.spans(number, self._trainer)
         start, stop = deal.places(number, self._trainer)
-        taken = [self._unit(span, deal).take(self._rows(epoch, span)) for span in spans]
+        taken = [self._unit(span.unit).result().take(self._rows(epoch, span)) for span in spans]
         places = np.arange(start, stop)
         bad = [row for _, rows, _ in taken for row in rows]
         if bad:
@@ -106,26 +111,20 @@ class Cursor:
 
     def _nothing(self, deal: Deal) -> Any:
         """The columns of no rows."""
-        span = (deal.piece(self._trainer) or self._schedule.order.line(0))[0]
-        return self._unit(span, deal).take(np.zeros(0, "int64"))[0]
+        span = (deal.piece(self._trainer).spans or self._schedule.order.line(0))[0]
+        return self._unit(span.unit).result().take(range(0))[0]
 
-    def _rows(self, epoch: int, span: Span) -> Array:
-        """The numbers of the rows of a span in its unit."""
+    def _rows(self, epoch: int, span: Span) -> Taken:
+        """The rows of a span in its unit."""
         key = (epoch, span.unit)
         if key not in self._orders:
             self._orders = {known: order for known, order in self._orders.items() if known[1] in self._units}
             self._orders[key] = self._schedule.order.within(epoch, span.unit)
         order = self._orders[key]
-        return np.arange(span.start, span.stop) if order is None else order[span.start : span.stop]
+        return range(span.start, span.stop) if order is None else order[span.start : span.stop]
 
-    def _unit(self, span: Span, deal: Deal) -> Chunk:
-        """The rows of a unit; the one after it, in what the trainer is fed, begins to be read."""
-        piece = [one.unit for one in deal.piece(self._trainer)]
-        at = piece.index(span.unit) if span.unit in piece else len(piece)
-        wanted = [span.unit, *piece[at + 1 : at + 2]]
-        for old in [known for known in self._units if known not in wanted]:
-            del self._units[old]
-        for unit in wanted:
-            if unit not in self._units:
-                self._units[unit] = self._reading.submit(self._read, unit)
-        return self._units[span.unit].result()
+    def _unit(self, unit: int) -> Future[Chunk]:
+        """The rows of a unit, which begins to be read if it has not."""
+        if unit not in self._units:
+            self._units[unit] = self._reading.submit(self._read, unit)
+        return self._units[unit]

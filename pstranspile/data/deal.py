@@ -7,8 +7,9 @@ number of trainers changes, what is left of all pieces is the line that is cut a
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import NamedTuple, TypeAlias
 
 from pstranspile.run.cluster.feeding import share
@@ -31,6 +32,37 @@ Dealt: TypeAlias = "tuple[tuple[int, int], ...]"
 """Since which step how many trainers there are: `((0, 2), (500, 4))`."""
 
 
+class Line:
+    """Spans one after another."""
+
+    def __init__(self, spans: Sequence[Span]):
+        self.spans = tuple(spans)
+        self._ends = list(accumulate(span.rows for span in spans))
+        self._next: dict[int, int] = {}
+        for span, following in pairwise(spans):
+            self._next.setdefault(span.unit, following.unit)
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return self._ends[-1] if self._ends else 0
+
+    def after(self, unit: int) -> int | None:
+        """The unit whose rows come after those of a unit, where they come first."""
+        return self._next.get(unit)
+
+    def cut(self, start: int, stop: int) -> list[Span]:
+        """The rows `start` to `stop` of the line."""
+        result: list[Span] = []
+        place = bisect_right(self._ends, start)
+        while start < stop and place < len(self.spans):
+            span, end = self.spans[place], self._ends[place]
+            begin = end - span.rows
+            result.append(Span(span.unit, span.start + start - begin, span.start + min(stop, end) - begin))
+            start, place = end, bisect_right(self._ends, end, place)
+        return result
+
+
 class Deal:
     """The rows of a line of spans, dealt to so many trainers in steps of `batch` rows."""
 
@@ -42,7 +74,8 @@ class Deal:
         """How many steps there are; the last may have fewer rows."""
         counts = [self._before(self.steps, trainer) for trainer in range(trainers)]
         ends = [sum(counts[: trainer + 1]) for trainer in range(trainers)]
-        self._pieces = [_cut(line, end - count, end) for count, end in zip(counts, ends, strict=True)]
+        whole = Line(line)
+        self._pieces = [Line(whole.cut(end - count, end)) for count, end in zip(counts, ends, strict=True)]
 
     def total(self, step: int) -> int:
         """How many rows all trainers together are fed in a step."""
@@ -54,17 +87,17 @@ class Deal:
 
     def spans(self, step: int, trainer: int) -> list[Span]:
         """The rows that a trainer is fed in a step."""
-        return _cut(self._pieces[trainer], self._before(step, trainer), self._before(step + 1, trainer))
+        return self._pieces[trainer].cut(self._before(step, trainer), self._before(step + 1, trainer))
 
     def rest(self, step: int) -> list[Span]:
         """What is left before a step: what the trainers have not been fed, one trainer's after another's."""
         return [
             span
             for trainer, piece in enumerate(self._pieces)
-            for span in _cut(piece, self._before(step, trainer), self._before(self.steps, trainer))
+            for span in piece.cut(self._before(step, trainer), self._before(self.steps, trainer))
         ]
 
-    def piece(self, trainer: int) -> list[Span]:
+    def piece(self, trainer: int) -> Line:
         """All that a trainer is fed."""
         return self._pieces[trainer]
 
@@ -87,18 +120,4 @@ def deals(line: Sequence[Span], batch: int, dealt: Dealt, first: int, steps: int
             result.append((step, Deal(result[-1][1].rest(step - before), trainers, batch)))
         else:
             result[-1] = (step, Deal(line, trainers, batch))
-    return result
-
-
-def _cut(line: Sequence[Span], start: int, stop: int) -> list[Span]:
-    """The rows `start` to `stop` of a line of spans."""
-    result: list[Span] = []
-    at = 0
-    for span in line:
-        first, end = max(start - at, 0), min(stop - at, span.rows)
-        if end > first:
-            result.append(Span(span.unit, span.start + first, span.start + end))
-        at += span.rows
-        if at >= stop:
-            break
     return result

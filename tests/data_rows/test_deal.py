@@ -38,7 +38,12 @@ def test_every_row_is_fed_once_in_an_epoch(sizes, batch, trainers, changes, seed
 def test_a_trainer_reads_few_units():
     line = [Span(unit, 0, 10) for unit in range(8)]
     deal = Deal(line, 4, 8)
-    assert [[span.unit for span in deal.piece(trainer)] for trainer in range(4)] == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    assert [[span.unit for span in deal.piece(trainer).spans] for trainer in range(4)] == [
+        [0, 1],
+        [2, 3],
+        [4, 5],
+        [6, 7],
+    ]
 
 
 def test_what_is_left_is_dealt_anew():
