@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
 _STRING = r'"(?:[^"\\\n]|\\[^\n])*"'
@@ -36,11 +36,14 @@ def is_head(code: str) -> bool:
     return code.endswith("{") and _HEAD(code) is not None
 
 
-def statement_length(lines: list[str], start: int) -> int:
-    """The number of lines that the statement on line index `start` takes; 1 if its brackets are never closed."""
+def statement_length(lines: list[str], start: int, cut: Callable[[str], tuple[str, str, int]] = cut_comment) -> int:
+    """The number of lines that the statement on line index `start` takes; 1 if its brackets are never closed.
+
+    `cut` is `cut_comment`, or the same with a memory for those who ask again and again.
+    """
     depth = 0
     for at in range(start, len(lines)):
-        code, _, opened = cut_comment(lines[at])
+        code, _, opened = cut(lines[at])
         if at == start and is_head(code):
             return 1
         depth += opened

@@ -12,10 +12,13 @@ from pstranspile.ir.text.literals import STORAGE_CLASSES
 from pstranspile.lsp.tokens import Piece, pieces
 from pstranspile.lsp.values import Fold, Span
 
-_HEAD = re.compile(rf"[{BLANKS}]*(program[{BLANKS}]*@|block[{BLANKS}]*\^)").match
+_OPENS = re.compile(rf"[{BLANKS}]*(program[{BLANKS}]*@|block[{BLANKS}]*\^)").match
 _PARENT = re.compile(r"\bin\s*\^(-?[0-9]{1,9})").search
 _FORWARD = re.compile(r"\bforward\s*=\s*\^(-?[0-9]{1,9})").search
 _DECLARES = re.compile(rf"[{BLANKS}]*({'|'.join(STORAGE_CLASSES)})[{BLANKS}]*%").match
+
+
+_HEAD, _END, _WHOLE, _BEGUN = "head", "end", "whole statement", "begun statement"
 
 
 class Section(NamedTuple):
@@ -58,14 +61,15 @@ class Outline:
         open_sections: list[Section] = []
         while at < len(lines):
             line = lines[at]
-            if "{" in line and _HEAD(line) and is_head(cut_comment(line)[0]):
+            kind = _kind(line)
+            if kind == _HEAD:
                 section = self._head(line, at, program, open_sections)
                 program = section.program
                 open_sections.append(section)
-            elif line.lstrip(BLANKS)[:1] == "}":
+            elif kind == _END:
                 if open_sections:
                     self.sections.append(open_sections.pop()._replace(last=at))
-            elif not _is_whole(line):
+            elif kind == _BEGUN:
                 last = self._statement_end(at)
                 self.further.update(dict.fromkeys(range(at + 1, last + 1), at))
                 at = last
@@ -90,7 +94,7 @@ class Outline:
 
     def _statement_end(self, at: int) -> int:
         """The last line of a statement on several; one whose brackets are never closed ends where the next begins."""
-        last = at + statement_length(self.lines, at) - 1
+        last = at + statement_length(self.lines, at, _cut) - 1
         for line in range(at + 1, last + 1):
             closing = line == last and self.lines[line].lstrip(BLANKS)[:1] == "}"
             if begins_statement(self.lines[line]) and not closing:
@@ -162,12 +166,19 @@ class Outline:
         return [(n, p) for n in range(first, last + 1) for p in pieces(self.lines[n]) if p.kind != "comment"]
 
 
-@lru_cache(maxsize=1 << 16)  # from one keystroke to the next nearly all lines stay as they are
-def _is_whole(line: str) -> bool:
-    """Whether a line ends the statement that it begins.
+# From one keystroke to the next nearly all lines stay as they are.
+_cut = lru_cache(maxsize=1 << 16)(cut_comment)
 
-    True only where its brackets are closed also with strings and comments taken for code; others are looked at closely.
-    """
-    if "," in line and (cut_comment(line)[0] if "#" in line else line.rstrip(BLANKS)).endswith(","):
-        return False
-    return all(line.count(opening) == line.count(closing) for opening, closing in ("()", "[]", "{}"))
+
+@lru_cache(maxsize=1 << 16)
+def _kind(line: str) -> str:
+    """What a line is by itself. A statement counts as whole only where its brackets are closed also with strings and
+    comments taken for code; others are looked at closely."""
+    if "{" in line and _OPENS(line) and is_head(_cut(line)[0]):
+        return _HEAD
+    if line.lstrip(BLANKS)[:1] == "}":
+        return _END
+    if "," in line and (_cut(line)[0] if "#" in line else line.rstrip(BLANKS)).endswith(","):
+        return _BEGUN
+    closed = all(line.count(opening) == line.count(closing) for opening, closing in ("()", "[]", "{}"))
+    return _WHOLE if closed else _BEGUN

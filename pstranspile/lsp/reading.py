@@ -91,13 +91,16 @@ def _read_changes(outline: Outline, source: SourceText, before: Reading, changed
 def _declares_again(outline: Outline, start: int, base: Module, gone: Set[int]) -> bool:
     """Whether a wrong statement may declare a variable that its block has, which counts though the rest is wrong.
 
-    Declarations that are new as well are looked for in the text. Those on lines of `gone` are no more.
+    Declarations that are new as well are looked for in the text. Those on lines of `gone` are no more. A declaration
+    with a wrong first word counts as one that may.
     """
     section = outline.section_at(start)
     words = [piece for _, piece in outline.statement(start)]
-    variable = next((piece for piece in words if piece.kind == "variable"), None)
-    if section is None or variable is None or words[0].text not in STORAGE_CLASSES:
+    if section is None or len(words) < 2 or words[1].kind != "variable":
         return False
+    if words[0].text not in STORAGE_CLASSES:
+        return True
+    variable = words[1]
     declared = base.programs[section.program].blocks[section.block].vars.get(variable.name)
     place = declared.location if declared is not None else None
     return (place is not None and place.line - 1 not in gone) or len(outline.declarations.get(variable.name, ())) > 1

@@ -132,3 +132,27 @@ def test_changed_lines_give_what_reading_the_whole_gives(name: str, seed: int):
         text = with_lines_changed(text if random_.random() < 0.6 else original, random_)
         reading = read(text, "net.ir", reading)
         expect_same(reading, text)
+
+
+EDITS = {
+    "a wrong first word declares all the same": ("temp %out :", "am %x :"),
+    "a comma before a comment goes on": ("-ScaleTensor", "-ScaleTensor, -Other"),
+    "the version line again": ("    # a line of its own", "ir 1"),
+    "a head with a comment stays a head": ("temp %y : f32[-1, 2]", "temp %y : f32[-1, 3]\n    temp %z : f32[1]"),
+    "a block begins": ("    temp %c : bool[1]", "    block ^2 {\n    temp %c : bool[1]"),
+    "a block ends": ("    temp %c : bool[1]", "  }\n    temp %c : bool[1]"),
+    "a variable twice, and a mistake": (
+        "    temp %c : bool[1]",
+        "    temp %c : bool[1]\n    temp %w : f32[1]\n    mul(X=%%)",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", EDITS)
+def test_an_edit_and_its_undoing(what: str):
+    edited = ODD.replace(*EDITS[what])
+    assert edited != ODD
+    reading = read(ODD, "net.ir")
+    for text in (edited, ODD, edited + "\n", edited):
+        reading = read(text, "net.ir", reading)
+        expect_same(reading, text)
