@@ -59,6 +59,12 @@ def test_with_use_prune_only_what_is_fetched_and_what_updates_is_run() -> None:
     assert not np.array_equal(before, weight())
 
 
+def test_what_is_fetched_is_printed_as_an_array() -> None:
+    one, _ = two_losses()
+    result = started().run(feed={"x": ROWS, "label": LABELS}, fetch_list=[one])
+    assert str(result) == f"[{np.asarray(result[0])!r}]" == "[array([0.6931472], dtype=float32)]"
+
+
 def test_fetched_updates_are_all_that_is_updated() -> None:
     first, second = two_losses()
     update, _ = fluid.optimizer.SGD(0.5).minimize(first)

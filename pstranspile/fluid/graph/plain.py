@@ -16,6 +16,9 @@ def several(value: Any) -> TypeGuard[Sequence[Any]]:
 class Fetched(np.ndarray):
     """An array that a run gives. One with a single element is a number as well, whatever its dims."""
 
+    def __repr__(self) -> str:
+        return repr(self.view(np.ndarray))  # printed as scripts and those who compare logs know it
+
     def __float__(self) -> float:
         return float(self.item())
 
