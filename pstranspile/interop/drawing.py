@@ -68,13 +68,13 @@ def dot_text(program: Program, name: str) -> str:
 
     def node(item: Node) -> str:
         shape = "ellipse" if item.is_variable else "box"
-        return f"{item.name} [label={_quoted(item.label)}, shape={shape}];"
+        return f"{item.name} [label={_label(item.label)}, shape={shape}];"
 
     def frame(index: int) -> tuple[str, str]:
         return f'subgraph cluster_{index} {{ label="block ^{index}";', "}"
 
     lines = [f"digraph {_quoted(name)} {{", "  rankdir=LR;", *_framed(graph, node, frame)]
-    lines += (f"  {edge.source} -> {edge.target} [label={_quoted(f'%{edge.variable}')}];" for edge in graph.edges)
+    lines += (f"  {edge.source} -> {edge.target} [label={_label(f'%{edge.variable}')}];" for edge in graph.edges)
     return "\n".join([*lines, "}", ""])
 
 
@@ -125,6 +125,11 @@ def _framed(graph: Graph, node: Callable[[Node], str], frame: Callable[[int], tu
 
 def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
+
+
+def _label(text: str) -> str:
+    """A label of Graphviz, which reads `&amp;` and its like as HTML does."""
+    return _quoted(text.replace("&", "&amp;"))
 
 
 def _entities(text: str) -> str:

@@ -56,6 +56,13 @@ def test_names_are_only_names():
     assert '-- "%a#34;];x#60;b#62;#35;\\" -->' in mermaid
 
 
+def test_names_with_entities_are_shown_as_they_are():
+    body = '    temp %"a&lt;" : f32[1]\n    relu(X=%"a&lt;") -> Out=%"a&lt;"\n'
+    program = loads(f"ir 1\nprogram @main {{\n  block ^0 {{\n{body}  }}\n}}\n").main
+    assert 'label="%a&amp;lt; f32[1]"' in dot_text(program, "main")
+    assert "%a#38;lt; f32[1]" in mermaid_text(program, "main")
+
+
 def test_the_command_writes_a_file_for_each_program(tmp_path: Path):
     for form, ending in (("dot", "dot"), ("mermaid", "mmd")):
         assert main(["export", str(LOOP), "--to", form, "-o", str(tmp_path / form)]) == 0
