@@ -324,6 +324,27 @@ def load_compiled(options: argparse.Namespace) -> Compiled:
     return result
 
 
+def require_page(path: str, inputs: Iterable[str | None]) -> None:
+    """Raises DiagnosticError where a page could not be written, or would take the place of an input (None: not given).
+
+    `-` is stdout.
+    """
+    from pstranspile.interop.outputs import require_writable
+
+    if path != "-":
+        require_writable(path, inputs)
+
+
+def write_page(path: str, data: bytes) -> None:
+    """Writes a page to a file, or to stdout (`-`). Raises DiagnosticError."""
+    from pstranspile.interop.outputs import write_output
+
+    if path == "-":
+        sys.stdout.buffer.write(data)
+    else:
+        write_output(path, data)
+
+
 def write_text(path: str | None, text: str) -> None:
     """Writes the text of a program to a file, or to stdout (`-`, None). Raises DiagnosticError."""
     if path in (None, "-"):

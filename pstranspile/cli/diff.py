@@ -8,7 +8,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pstranspile.cli.common import STDIN, make_parser
+from pstranspile.cli.common import STDIN, make_parser, require_page, write_page
 from pstranspile.cli.report import report
 from pstranspile.ir.diagnostics import DiagnosticError
 
@@ -55,7 +55,7 @@ def _parser() -> ArgumentParser:
         help="JSON with what such an input does not carry, as `export` writes it; given twice, that of A and B",
     )
     parser.add_argument("--json", action="store_true", help="print the differences as JSON")
-    parser.add_argument("--html", metavar="FILE", help="write the differences as a page for the browser")
+    parser.add_argument("--html", metavar="FILE", help="write the differences as a page for the browser, - for stdout")
     return parser
 
 
@@ -75,9 +75,7 @@ def run(arguments: Sequence[str]) -> int:
 
     try:
         if options.html:
-            from pstranspile.interop.outputs import require_writable
-
-            require_writable(options.html, (options.a, options.b, *options.startup, *options.meta))
+            require_page(options.html, (options.a, options.b, *options.startup, *options.meta))
         given = _with_companions(parser, options) if companions else (options.a, options.b)
         differences = diff(*given, report=report)
         if options.html:
@@ -86,7 +84,8 @@ def run(arguments: Sequence[str]) -> int:
         report(problem.diagnostics)
         return TROUBLE
     if options.html:
-        sys.stdout.write(f"{summary(differences)}\n")
+        if options.html != STDIN_ARGUMENT:
+            sys.stdout.write(f"{summary(differences)}\n")
     elif options.json:
         from pstranspile.interop.json_text import json_text
 
@@ -103,7 +102,6 @@ def _write_page(options: Namespace, differences: Sequence[Difference]) -> None:
     """Writes the page of some differences. Raises DiagnosticError when it can't be written."""
     import pstranspile
     from pstranspile.diff import summary
-    from pstranspile.interop.outputs import write_output
     from pstranspile.report.page import DIFFERENCES, page
 
     paths = (options.a, options.b)
@@ -115,7 +113,7 @@ def _write_page(options: Namespace, differences: Sequence[Difference]) -> None:
         "differences": [{**result.as_dict(), "heading": result.heading} for result in differences],
         "made_by": f"pstranspile {pstranspile.__version__}",
     }
-    write_output(options.html, page(f"{names[0]} and {names[1]}", data, DIFFERENCES))
+    write_page(options.html, page(f"{names[0]} and {names[1]}", data, DIFFERENCES))
 
 
 def _with_companions(parser: ArgumentParser, options: Namespace) -> tuple[Module, Module]:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from pstranspile.cli.common import add_input, add_job, load_compiled, make_parser
+from pstranspile.cli.common import add_input, add_job, load_compiled, make_parser, require_page, write_page
 from pstranspile.cli.numbers import number, whole
 from pstranspile.cli.report import quoting
 from pstranspile.cli.turns import TURNS_HELP
@@ -36,14 +36,12 @@ def run(arguments: Sequence[str]) -> int:
     given = [name for name in ("check", "steps", "schedule", "seed", "faults") if getattr(options, name)]
     if options.replay and given:
         parser.error(f"--{given[0]} has no place beside --replay, which does what was recorded")
-    from pstranspile.interop.outputs import require_writable, write_output
-
     given = (options.input, options.startup, options.meta, options.config, options.feed, options.faults, options.replay)
-    require_writable(options.output, given)
+    require_page(options.output, given)
     data = _of_folder(parser, options) if os.path.isdir(options.input) else _of_program(options)
     from pstranspile.report.page import REPORT, page
 
-    write_output(options.output, page(f"{data['title']}: {data['mode']}", data, REPORT))
+    write_page(options.output, page(f"{data['title']}: {data['mode']}", data, REPORT))
     return 0
 
 
@@ -78,7 +76,9 @@ def _parser() -> argparse.ArgumentParser:
     group.add_argument("--faults", metavar="FILE|SEED", help="what goes wrong, as for run")
     group.add_argument("--replay", metavar="FILE", help="do a recorded run again, as for run; it takes --feed")
     group = parser.add_argument_group("output")
-    group.add_argument("-o", "--output", metavar="FILE.html", required=True, help="where the page is written")
+    group.add_argument(
+        "-o", "--output", metavar="FILE.html", required=True, help="where the page is written, - for stdout"
+    )
     return parser
 
 

@@ -116,9 +116,10 @@ def require_writable(path: str | os.PathLike[str], inputs: Iterable[str | None] 
     `inputs` are files that it must not take the place of (None for those that are not given).
     """
     target = Path(path)
-    if any(read is not None and target.exists() and os.path.exists(read) and target.samefile(read) for read in inputs):
-        raise DiagnosticError([error("output-unwritable", "is read, so it can't be written", Location(str(path)))])
     with _told(target):
+        there = [read for read in inputs if read is not None and os.path.exists(read)] if target.exists() else []
+        if any(map(target.samefile, there)):
+            raise DiagnosticError([error("output-unwritable", "is read, so it can't be written", Location(str(path)))])
         if target.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
         if target.exists() and not target.is_file():

@@ -218,3 +218,16 @@ def test_a_page_does_not_take_the_place_of_what_it_is_about(
     assert main([verb, *given, str(tmp_path / "link.ir")]) in (1, 2)
     assert "error[output-unwritable]: is read, so it can't be written" in capsys.readouterr().err
     assert program.read_text() == REGRESSION
+
+
+def test_pages_go_to_stdout_and_bad_names_are_refused(tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]):
+    program = str(ROOT / "examples" / "regression.ir")
+    page = tmp_path / "page.html"
+    for given, wanted in ((["report", program, "--pservers", "2", "-o"], 0), (["diff", program, program, "--html"], 0)):
+        assert main([*given, str(page)]) == wanted
+        capfdbinary.readouterr()
+        assert main([*given, "-"]) == wanted
+        sys.stdout.flush()
+        assert capfdbinary.readouterr().out == page.read_bytes()
+        assert main([*given, f"{'n' * 300}.html"]) != 0
+        assert b"error[output-unwritable]" in capfdbinary.readouterr().err
