@@ -11,7 +11,7 @@ from pstranspile.autodiff.fanout import sum_partial_gradients
 from pstranspile.autodiff.own_names import give_own_names, renamed
 from pstranspile.autodiff.paths import ops_to, unread_outputs
 from pstranspile.autodiff.prune import without_unconnected, without_unwanted
-from pstranspile.autodiff.second import without_second
+from pstranspile.autodiff.second import require_second
 from pstranspile.gradients.audit import wrong_gradients
 from pstranspile.gradients.loop_terms import with_loop_terms
 from pstranspile.gradients.old_values import with_old_values
@@ -61,7 +61,7 @@ def append_backward(
     if earlier:
         trained = {var.name for var in draft.parameters() if var.parameter and var.parameter.trainable}
         ops = [op for number in reversed(_blocks_around(draft)) for op in draft.blocks[number].ops]
-        raise_errors(without_second(ops, trained, [loss], draft.stop_gradient.union(stopped)))
+        require_second(ops, trained, [loss], draft.stop_gradient.union(stopped))
     result = _append(draft, loss, parameters, stopped, earlier)
     if not _wrong(draft, stopped):
         return result

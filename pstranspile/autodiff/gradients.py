@@ -8,8 +8,7 @@ from pstranspile.autodiff.backward import Backward, backward_parts, flush, mint_
 from pstranspile.autodiff.declare import declare_gradients
 from pstranspile.autodiff.own_names import renamed
 from pstranspile.autodiff.paths import ops_to
-from pstranspile.autodiff.second import without_second
-from pstranspile.ir.diagnostics import raise_errors
+from pstranspile.autodiff.second import require_second
 from pstranspile.ir.model import Op
 from pstranspile.ir.roles import OpRole
 from pstranspile.layers.draft import Draft
@@ -27,10 +26,10 @@ def append_gradients(
 
     `given` are the gradients of the targets themselves, None for ones. Variables in `no_grad` or in
     `draft.stop_gradient` get no gradient. Gives for each input the name of its gradient, None if nothing leads to it.
-    Raises DiagnosticError where a gradient op that has no gradient itself stands on the way.
+    Raises NoSecondGradient where a gradient op that has no gradient itself stands on the way.
     """
     earlier = backward_parts(draft)
-    raise_errors(without_second(draft.blocks[0].all_ops(), set(inputs), targets, draft.stop_gradient.union(no_grad)))
+    require_second(draft.blocks[0].all_ops(), set(inputs), targets, draft.stop_gradient.union(no_grad))
     draft.gradient_calls += 1
     flush(draft)
     block = draft.blocks[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 
-from pstranspile.ir.diagnostics import Diagnostic, at_op
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op
 from pstranspile.ir.model import Op
 from pstranspile.ir.roles import OpRole
 from pstranspile.ops.gradient import SUFFIX, gradient_rule
@@ -20,10 +20,14 @@ _LINEAR = frozenset(
 """Gradient ops that are linear in the gradients they read. Of their other inputs just dims and places count."""
 
 
-def without_second(
+class NoSecondGradient(DiagnosticError, NotImplementedError):
+    """Raised where a gradient op that has no gradient itself stands on the way."""
+
+
+def require_second(
     ops: Iterable[Op], sources: AbstractSet[str], targets: Iterable[str], stopped: AbstractSet[str]
-) -> list[Diagnostic]:
-    """Findings on gradient ops without a gradient, through which the sources reach the targets.
+) -> None:
+    """Raises NoSecondGradient if the sources reach the targets through gradient ops that have no gradient.
 
     No gradient goes through the variables in `stopped`.
     """
@@ -43,11 +47,12 @@ def without_second(
             continue
         if stops:
             written = ", ".join(f"%{name}" for name in op.output_names if name in needed)
-            message = f"makes {written}, and has no gradient itself, so that it counts as zero"
+            message = f"the gradient of {op.type} is not part of this version, so that of {written} would count as zero"
             findings.append(at_op("not-differentiable", message, op))
         else:
             needed.update(op.input_names)
-    return findings
+    if findings:
+        raise NoSecondGradient(findings)
 
 
 def _counting(op: Op) -> list[str]:

@@ -44,11 +44,14 @@ class InferenceModel(NamedTuple):
 # Cutting down
 
 
-def inference_program(program: Program, feeds: Sequence[str], targets: Sequence[str]) -> InferenceModel:
+def inference_program(
+    program: Program, feeds: Sequence[str], targets: Sequence[str], *, scaled: bool = False
+) -> InferenceModel:
     """The part of a program that computes `targets` from `feeds`, set to testing, with feed and fetch ops.
 
-    Each target is fetched through a `scale` by 1, as Fluid does (the program given is not touched). Raises
-    DiagnosticError (`inference-program`) for a target that nothing computes, and for an input that is not to be fed.
+    Each target is fetched through a `scale` by 1, as Fluid does (the program given is not touched), unless they are
+    `scaled` already. Raises DiagnosticError (`inference-program`) for a target that nothing computes, and for an input
+    that is not to be fed.
     """
     block = program.main_block
     raise_errors(_unknown(program, feeds, targets))
@@ -62,7 +65,7 @@ def inference_program(program: Program, feeds: Sequence[str], targets: Sequence[
             kept.insert(0, op)
             needed.update(name for name in effects.reads if name not in feeds)
     raise_errors(_not_declared(program, kept, feeds))
-    return _assembled(program, kept, tuple(feeds), tuple(targets))
+    return _assembled(program, kept, tuple(feeds), tuple(targets), scaled)
 
 
 def _unknown(program: Program, feeds: Sequence[str], targets: Sequence[str]) -> Iterator[Diagnostic]:
@@ -102,7 +105,9 @@ def _not_declared(program: Program, ops: Iterable[Op], feeds: Sequence[str]) -> 
         known.update(effects_of(program, op).writes)
 
 
-def _assembled(program: Program, kept: list[Op], feeds: tuple[str, ...], targets: tuple[str, ...]) -> InferenceModel:
+def _assembled(
+    program: Program, kept: list[Op], feeds: tuple[str, ...], targets: tuple[str, ...], scaled: bool
+) -> InferenceModel:
     block = program.main_block
     mint = NameMint(name for b in program.blocks for name in b.vars)
     mentioned = {name for op in kept for names in effects_of(program, op) for name in names} | {*feeds, *targets}
@@ -117,6 +122,9 @@ def _assembled(program: Program, kept: list[Op], feeds: tuple[str, ...], targets
     ops += (_testing(op, numbers) for op in kept)
     fetched: list[str] = []
     for number, name in enumerate(targets):
+        if scaled:
+            fetched.append(name)
+            continue
         fetched.append(mint.mint(f"save_infer_model/scale_{number}.tmp_0"))
         var = block.vars[name]
         variables[fetched[-1]] = Var(fetched[-1], var.kind, var.tensor)

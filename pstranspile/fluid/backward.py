@@ -74,8 +74,8 @@ def _call_back(program: Any, before: list[int], callbacks: Any) -> None:
 def gradients(targets: Any, inputs: Any, target_gradients: Any = None, no_grad_set: Any = None) -> list[Any]:
     """Appends the gradients of the targets, added up, with respect to the inputs; None for what does not lead there.
 
-    `target_gradients` are those of the targets themselves (default: ones). Raises DiagnosticError where an op stands on
-    the way whose second gradient Fluid 1.8.5 does not have; there it counts as zero.
+    `target_gradients` are those of the targets themselves (default: ones). Raises NoSecondGradient where an op stands
+    on the way whose second gradient is not there; in Fluid 1.8.5 it counts as zero.
     """
     wanted, sources = _variables("targets", targets), _variables("inputs", inputs)
     given = _variables("target_gradients", target_gradients, ("Variable", "NoneType")) or [None] * len(wanted)

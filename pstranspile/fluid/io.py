@@ -44,6 +44,7 @@ from pstranspile.fluid.reader import DataLoader as DataLoader
 from pstranspile.fluid.reader import Dataset as Dataset
 from pstranspile.fluid.reader import PyReader as PyReader
 from pstranspile.fluid.reader import default_collate_fn as default_collate_fn
+from pstranspile.fluid.running.targets import scaled_targets
 from pstranspile.interop.variables import load_variables, save_variables
 from pstranspile.ir.model import Program as FrozenProgram
 
@@ -121,9 +122,8 @@ def save_persistables(
     if dirname is not None and saves_with_servers(program):
         warn_of_filename(filename)
         save_with_servers(program, dirname)
-        if added := [*filter(is_persistable, added_variables(program))]:
-            save_vars(executor, dirname, program, added)
-        return None
+        added = [*filter(is_persistable, added_variables(program))]
+        return save_vars(executor, dirname, program, added) if added else None
     return save_vars(executor, dirname, program, None, is_persistable, filename)
 
 
@@ -185,23 +185,26 @@ def save_inference_model(
     export_for_deployment: bool = True,
     program_only: bool = False,
 ) -> list[str]:
-    """Writes the program that computes the targets from what is fed, and its parameters; gives the targets' names.
+    """Writes the program that computes the targets from what is fed, and its parameters; gives what a run fetches.
 
-    Without `export_for_deployment` the whole program is written, to a file `<model_filename>.main_program`.
+    As in Fluid these are new variables of the program itself, each a target times 1. Without `export_for_deployment`
+    the whole program is written, to a file `<model_filename>.main_program`.
     """
     program = plain_program(main_program)
+    names = scaled_targets(program, target_vars)
     frozen, file = program.freeze(), model_filename or MODEL
     if export_for_deployment:
-        frozen = inference_program(frozen, _names(feeded_var_names or []), _names(target_vars)).program
+        frozen = inference_program(frozen, _names(feeded_var_names or []), names, scaled=True).program
     else:
         file += ".main_program"
     _write_model(dirname, frozen, program, (file, params_filename), program_only)
-    return _names(target_vars)
+    return names
 
 
 def write_model(dirname: str, feeds: Any, targets: Any, program: Program, holder: Program) -> None:
     """Writes the part of a program that computes the targets, and what it keeps as the machine of `holder` has it."""
-    model = inference_program(program.freeze(), _names(feeds or []), _names(targets)).program
+    names = scaled_targets(program, targets)
+    model = inference_program(program.freeze(), _names(feeds or []), names, scaled=True).program
     _write_model(dirname, model, holder, (MODEL, None))
 
 

@@ -42,9 +42,10 @@ def auc(x: Value, label: Value, *, curve: str = "ROC", num_thresholds: int = 2**
     draft = x.draft
     minted = draft.names.mint("auc")
     total, batch = draft.temporary(minted, DType.FP64), draft.temporary(minted, DType.FP64)
+    whole = (1, num_thresholds + 1)
     sliding = ((1 + slide_steps) * (num_thresholds + 1) + 1,)
     counts: list[str] = []
-    for shape in (sliding, sliding, (1, num_thresholds + 1), (1, num_thresholds + 1)):
+    for shape in (sliding, sliding, whole, whole):
         counts.append(draft.names.mint("_generated_var"))
         draft.stop_gradient.add(counts[-1])
         initialised(draft, counts[-1], TensorType(DType.INT64, shape), 0.0)
@@ -53,4 +54,6 @@ def auc(x: Value, label: Value, *, curve: str = "ROC", num_thresholds: int = 2**
         outputs = {"AUC": out, "StatPosOut": positive, "StatNegOut": negative}
         attrs = {"curve": curve, "num_thresholds": num_thresholds, "slide_steps": steps}
         draft.op("auc", inputs, outputs, attrs)
+        for name in () if steps else (positive, negative):
+            Value(draft, name).declared(whole)  # as the op leaves them
     return Auc(total, batch)

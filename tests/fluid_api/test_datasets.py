@@ -112,12 +112,17 @@ def test_models_are_saved_to_bytes_and_loaded_from_them(tmp_path: Path) -> None:
         executor.run(fluid.default_startup_program())
         params = fluid.io.save_persistables(executor, None)
         folder = str(tmp_path / "model")
-        fluid.io.save_inference_model(folder, ["x"], [out], executor, model_filename="m", params_filename="p")
+        files = {"model_filename": "m", "params_filename": "p"}
+        fetched = fluid.io.save_inference_model(folder, ["x"], [out], executor, **files)
+        assert fetched == ["save_infer_model/scale_0.tmp_0"]  # of the program itself, as in Fluid
+        op = fluid.default_main_program().global_block().ops[-1]
+        assert (op.type, op.input_arg_names, op.output_arg_names) == ("scale", [out.name], fetched)
         model = (tmp_path / "model" / "m").read_bytes()
         rows = np.ones((3, 2), "float32")
         wanted = executor.run(feed={"x": rows}, fetch_list=[out])[0]
         with fluid.scope_guard(fluid.Scope()):
             program, feeds, targets = fluid.io.load_inference_model(None, executor, model, params)
+            assert [target.name for target in targets] == ["save_infer_model/scale_0.tmp_0"]
             assert np.array_equal(executor.run(program, {feeds[0]: rows}, targets)[0], wanted)
         for place in [(None, executor, model), (folder, executor, model, params), (str(tmp_path / "none"), executor)]:
             with pytest.raises(ValueError, match=r"folder"):

@@ -217,6 +217,15 @@ def test_samples_with_numbers_are_put_together_to_batches(workers: int) -> None:
         fluid.io.DataLoader(Numbers(), feeds, fluid.CPUPlace(), batch_sampler=sampler, shuffle=True)
 
 
+def test_counters_of_auc_without_steps_are_declared_as_the_op_leaves_them() -> None:
+    main, startup = fluid.Program(), fluid.Program()
+    with fluid.program_guard(main, startup):
+        x, label = fluid.data("x", [None, 2]), fluid.data("label", [None, 1], "int64")
+        fluid.layers.auc(x, label, num_thresholds=15, slide_steps=0)
+    assert {var.shape for var in main.list_vars() if var.persistable} == {(1, 16)}
+    assert sorted(var.shape for var in startup.list_vars()) == [(1, 16), (1, 16), (17,), (17,)]  # as in Fluid
+
+
 def test_counters_are_read_with_other_dims_than_declared_and_parameters_are_not(tmp_path: Path):
     main, startup = fluid.Program(), fluid.Program()
     with fluid.program_guard(main, startup):
