@@ -83,13 +83,16 @@ def _taken(name: str, home: str) -> Any:
 def names_of_fluid(module: str, known: dict[str, Any]) -> Callable[[str], Any]:
     """A module's `__getattr__`, for the names of Fluid's module that ours does not have.
 
-    What Fluid's module takes from another one is taken from there; other names of it give a Missing; all others an
-    AttributeError. `module` is the name of ours, `known` its globals.
+    What Fluid's module takes from another one is taken from there, and layers that lie in another module here from
+    `layers`; other names of it give a Missing; all others an AttributeError. `module` is the name of ours, `known` its
+    globals.
     """
     short = module.removeprefix(HERE).lstrip(".")
 
     def get(name: str) -> Any:
         home = _homes().get(short or "fluid", {}).get(name)
+        if home == "" and short.startswith("layers."):
+            home = "layers"  # which has the layers of all modules, some of which lie in other ones here
         found = _taken(name, home) if home else None
         if found is not None:
             return found

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from pstranspile.fluid.missing import names_of_fluid
+
 
 def copied(nest: Any) -> Any:
     """The same leaves in new lists, tuples and dicts."""
@@ -78,3 +80,6 @@ def _shown(nest: Any) -> str:
     if parts is None:
         return "*"
     return f"{type(nest).__name__}({', '.join(map(_shown, parts))})"
+
+
+__getattr__ = names_of_fluid(__name__, globals())
