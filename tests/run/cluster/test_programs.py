@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ import pstranspile as ps
 from pstranspile.autodiff import SGD, Adam, Adamax, Exponential, Momentum
 from pstranspile.compile import Compiled
 from pstranspile.ir.diagnostics import DiagnosticError
-from pstranspile.ir.model import Module
+from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.model import MAIN, Module, Op
 from pstranspile.run.cluster.faults.scenario_text import parse_scenario
 from pstranspile.run.cluster.simulate import Simulated, cluster_of, simulate
 from pstranspile.run.files import ArrayFile
@@ -330,3 +332,25 @@ class TestFeeds:
         told = "data.npz: .*@main is fed 6 times, which is enough for 9 steps; 10 are asked for"
         with pytest.raises(DiagnosticError, match=told):
             given.require(10)
+
+
+def test_a_trainer_may_go_on_with_another_program():
+    result = ps.compile(ps.load(str(Path(__file__).parents[3] / "examples" / "regression.ir")), job())
+    cluster = cluster_of(result, seed=SEED)
+    cluster.feed({"x": numbers(2, 4, 1000), "y": numbers(2, 4, 20, seed=1)})
+    trainer = cluster.trainers[0]
+    cluster.start()
+    cluster.run_to(1)
+    main = trainer.role.main
+    block, more = main.main_block, []
+    for source in ("loss", "twice"):
+        slots = FrozenMap({"X": (source,)}), FrozenMap({"Out": ("twice",)})
+        more.append(Op("scale", *slots, FrozenMap({"scale": 2.0})))
+    named = FrozenMap({**block.vars, "twice": block.vars["loss"]._replace(name="twice")})
+    trainer.role.replace_main(main._replace(blocks=(block._replace(vars=named, ops=(*block.ops, *more)),)))
+    assert "twice" in trainer.role.changed
+    trainer.role.fetches[MAIN] = ("loss", "twice")
+    cluster.run_to(2)
+    assert trainer.results[0].values.keys() == set()
+    values = trainer.results[1].values
+    assert np.asarray(values["twice"]).item() == 4 * np.asarray(values["loss"]).item()
