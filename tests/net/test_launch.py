@@ -17,13 +17,20 @@ PROGRAM = str(Path(__file__).parents[2] / "examples" / "regression.ir")
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked for in /proc")
 
 
+def take_interrupts() -> None:
+    """A shell has what it starts in the background ignore interrupts, and so do all processes from there on."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def launched(folder: Path) -> subprocess.Popen[str]:
     """A job on 2 servers and 2 trainers that has done a few of its many steps."""
     x = np.zeros((2000, 4, 1000), "float32")
     np.savez_compressed(folder / "data.npz", x=x, y=x[:, :, :20])
     command = [sys.executable, "-m", "pstranspile", "launch", PROGRAM, "--pservers", "2", "--trainers", "2"]
     command += ["--feed", str(folder / "data.npz")]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=take_interrupts
+    )
     assert process.stdout is not None
     for line in process.stdout:
         if line.startswith("step 3/"):
