@@ -15,53 +15,37 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pstranspile.analysis.facts import Facts as Facts
-    from pstranspile.analysis.facts import analyze as analyze
-    from pstranspile.analysis.opgraph import op_graph as op_graph
-    from pstranspile.checkpoint.api import load_checkpoint as load_checkpoint
-    from pstranspile.checkpoint.api import save_checkpoint as save_checkpoint
-    from pstranspile.compile import Compiled as Compiled
-    from pstranspile.compile import compile as compile
-    from pstranspile.compile import prepare as prepare
-    from pstranspile.data.iterables import Rows as Rows
-    from pstranspile.data.source import Data as Data
-    from pstranspile.diff import diff as diff
-    from pstranspile.interop.exporting import export as export
-    from pstranspile.interop.loading import load as load
-    from pstranspile.interop.loading import loads as loads
-    from pstranspile.interop.variables import load_variables as load_variables
-    from pstranspile.interop.variables import save_variables as save_variables
-    from pstranspile.ir.diagnostics import Diagnostic as Diagnostic
-    from pstranspile.ir.diagnostics import DiagnosticError as DiagnosticError
-    from pstranspile.ir.diagnostics import error as error
-    from pstranspile.ir.frozen import FrozenMap as FrozenMap
-    from pstranspile.ir.model import Block as Block
-    from pstranspile.ir.model import Module as Module
-    from pstranspile.ir.model import Op as Op
-    from pstranspile.ir.model import Program as Program
-    from pstranspile.ir.model import Role as Role
-    from pstranspile.ir.model import Var as Var
-    from pstranspile.ir.roles import OpRole as OpRole
-    from pstranspile.job import Job as Job
-    from pstranspile.job import JobError as JobError
-    from pstranspile.job.file import load_job as load_job
-    from pstranspile.ops.build import make_op as make_op
+    from pstranspile.analysis.facts import Facts, analyze
+    from pstranspile.analysis.opgraph import op_graph
+    from pstranspile.checkpoint.api import load_checkpoint, save_checkpoint
+    from pstranspile.compile import Compiled, compile, prepare
+    from pstranspile.data.iterables import Rows
+    from pstranspile.data.source import Data
+    from pstranspile.diff import diff
+    from pstranspile.interop.exporting import export
+    from pstranspile.interop.loading import load, loads
+    from pstranspile.interop.variables import load_variables, save_variables
+    from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error
+    from pstranspile.ir.frozen import FrozenMap
+    from pstranspile.ir.model import Block, Module, Op, Program, Role, Var
+    from pstranspile.ir.roles import OpRole
+    from pstranspile.job import Job, JobError
+    from pstranspile.job.file import load_job
+    from pstranspile.ops.build import make_op
     from pstranspile.ops.textual import print_module as dumps
-    from pstranspile.plan.dispatch import Dispatcher as Dispatcher
-    from pstranspile.plan.make import make_plan as make_plan
-    from pstranspile.plan.plan import Plan as Plan
-    from pstranspile.run.api import run as run
-    from pstranspile.run.batch import Batch as Batch
-    from pstranspile.run.batch import Part as Part
-    from pstranspile.run.cluster.cluster import Cluster as Cluster
-    from pstranspile.run.cluster.faults.scenario import Scenario as Scenario
-    from pstranspile.run.cluster.faults.scenario_text import parse_scenario as parse_scenario
-    from pstranspile.run.cluster.simulate import simulate as simulate
-    from pstranspile.run.scope import Scope as Scope
-    from pstranspile.run.step_arrays import save_feeds as save_feeds
-    from pstranspile.values import LoDTensor as LoDTensor
-    from pstranspile.values import SelectedRows as SelectedRows
-    from pstranspile.verify import verify as verify
+    from pstranspile.plan.dispatch import Dispatcher
+    from pstranspile.plan.make import make_plan
+    from pstranspile.plan.plan import Plan
+    from pstranspile.run.api import run
+    from pstranspile.run.batch import Batch, Part
+    from pstranspile.run.cluster.cluster import Cluster
+    from pstranspile.run.cluster.faults.scenario import Scenario
+    from pstranspile.run.cluster.faults.scenario_text import parse_scenario
+    from pstranspile.run.cluster.simulate import simulate
+    from pstranspile.run.scope import Scope
+    from pstranspile.run.step_arrays import save_feeds
+    from pstranspile.values import LoDTensor, SelectedRows
+    from pstranspile.verify import verify
 
 __version__ = "0.1.0"
 

@@ -23,7 +23,7 @@ def test_unknown_name():
 def test_type_checkers_see_the_same_names():
     tree = ast.parse(Path(ps.__file__).read_text())
     typed = {
-        alias.asname: f"{node.module.removeprefix('pstranspile.')}:{alias.name}"
+        alias.asname or alias.name: f"{node.module.removeprefix('pstranspile.')}:{alias.name}"
         for branch in tree.body
         if isinstance(branch, ast.If)
         for node in branch.body

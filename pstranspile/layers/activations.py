@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from pstranspile.layers.basic import layer, unary
+from pstranspile.layers.basic import layer, unary, unary_layer
 from pstranspile.layers.draft import Value
 from pstranspile.layers.initializers import Constant
 from pstranspile.layers.nn import name_layer
 from pstranspile.layers.parameters import Attr, create_parameter
+
+swish = unary_layer("swish", "x * sigmoid(x). (Fluid 1.8.5 computes with a `beta` of 1 whatever its layer is given.)")
+logsigmoid = unary_layer("logsigmoid", "log(sigmoid(x)).")
+softplus = unary_layer("softplus", "log(1 + exp(x)).")
+softsign = unary_layer("softsign", "x / (1 + |x|).")
+tanh_shrink = unary_layer("tanh_shrink", "x - tanh(x).")
+atan = unary_layer("atan", "The angle whose tangent is x.")
+rsqrt = unary_layer("rsqrt", "1 / sqrt(x).")
+reciprocal = unary_layer("reciprocal", "1 / x.")
+round_ = unary_layer("round", "The nearest integer (Fluid's `round`).")
+sign = unary_layer("sign", "-1, 0 or 1.")
+erf = unary_layer("erf", "The error function.")
 
 
 def leaky_relu(x: Value, *, alpha: float = 0.02) -> Value:
@@ -45,11 +57,6 @@ def thresholded_relu(x: Value, *, threshold: float = 1.0) -> Value:
     return unary("thresholded_relu", x, threshold=threshold)
 
 
-def swish(x: Value) -> Value:
-    """x * sigmoid(x). (Fluid 1.8.5 computes with a `beta` of 1 whatever its layer is given.)"""
-    return unary("swish", x)
-
-
 def hard_swish(x: Value, *, threshold: float = 6.0, scale: float = 6.0, offset: float = 3.0) -> Value:
     """x * min(max(x + offset, 0), threshold) / scale."""
     return unary("hard_swish", x, threshold=threshold, scale=scale, offset=offset)
@@ -58,21 +65,6 @@ def hard_swish(x: Value, *, threshold: float = 6.0, scale: float = 6.0, offset: 
 def hard_sigmoid(x: Value, *, slope: float = 0.2, offset: float = 0.5) -> Value:
     """slope * x + offset limited to [0, 1]."""
     return unary("hard_sigmoid", x, slope=slope, offset=offset)
-
-
-def logsigmoid(x: Value) -> Value:
-    """log(sigmoid(x))."""
-    return unary("logsigmoid", x)
-
-
-def softplus(x: Value) -> Value:
-    """log(1 + exp(x))."""
-    return unary("softplus", x)
-
-
-def softsign(x: Value) -> Value:
-    """x / (1 + |x|)."""
-    return unary("softsign", x)
 
 
 def softshrink(x: Value, *, alpha: float = 0.5) -> Value:
@@ -85,44 +77,9 @@ def hard_shrink(x: Value, *, threshold: float = 0.5) -> Value:
     return unary("hard_shrink", x, threshold=threshold)
 
 
-def tanh_shrink(x: Value) -> Value:
-    """x - tanh(x)."""
-    return unary("tanh_shrink", x)
-
-
 def stanh(x: Value, *, scale_a: float = 0.67, scale_b: float = 1.7159) -> Value:
     """scale_b * tanh(scale_a * x)."""
     return unary("stanh", x, scale_a=scale_a, scale_b=scale_b)
-
-
-def atan(x: Value) -> Value:
-    """The angle whose tangent is x."""
-    return unary("atan", x)
-
-
-def rsqrt(x: Value) -> Value:
-    """1 / sqrt(x)."""
-    return unary("rsqrt", x)
-
-
-def reciprocal(x: Value) -> Value:
-    """1 / x."""
-    return unary("reciprocal", x)
-
-
-def round_(x: Value) -> Value:
-    """The nearest integer (Fluid's `round`)."""
-    return unary("round", x)
-
-
-def sign(x: Value) -> Value:
-    """-1, 0 or 1."""
-    return unary("sign", x)
-
-
-def erf(x: Value) -> Value:
-    """The error function."""
-    return unary("erf", x)
 
 
 def power(x: Value, factor: float | Value = 1.0) -> Value:

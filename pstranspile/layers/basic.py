@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from pstranspile.ir.model import TensorType, Var
 from pstranspile.ir.types import DType, VarKind, element_type
@@ -57,49 +58,33 @@ def draft_of(inputs: Mapping[str, Value | Sequence[Value]]) -> Draft:
     raise ValueError("a layer needs at least one input")
 
 
-def square(x: Value) -> Value:
-    """Element by element x * x."""
-    return unary("square", x)
+class UnaryLayer(Protocol):
+    """A layer with one tensor in and one out."""
+
+    def __call__(self, x: Value, *, name: str | None = None) -> Value:
+        """The op on `x`; the layer is called `name`, or the next name of its op type."""
+        ...
 
 
-def sqrt(x: Value) -> Value:
-    """Element by element the square root."""
-    return unary("sqrt", x)
+def unary_layer(op_type: str, doc: str) -> UnaryLayer:
+    """The layer of an op without attributes that reads X and writes Out."""
+
+    def made(x: Value, *, name: str | None = None) -> Value:
+        return layer(op_type, {"X": x}, x.dtype, name=name)
+
+    made.__name__, made.__doc__ = op_type, doc
+    return made
 
 
-def exp(x: Value) -> Value:
-    """Element by element e to the power of x."""
-    return unary("exp", x)
-
-
-def log(x: Value) -> Value:
-    """Element by element the natural logarithm."""
-    return unary("log", x)
-
-
-def cos(x: Value) -> Value:
-    """Element by element the cosine."""
-    return unary("cos", x)
-
-
-def sin(x: Value) -> Value:
-    """Element by element the sine."""
-    return unary("sin", x)
-
-
-def floor(x: Value) -> Value:
-    """Element by element the next integer below."""
-    return unary("floor", x)
-
-
-def ceil(x: Value) -> Value:
-    """Element by element the next integer above."""
-    return unary("ceil", x)
-
-
-def absolute(x: Value) -> Value:
-    """Element by element the absolute value (Fluid's `abs`)."""
-    return unary("abs", x)
+square = unary_layer("square", "Element by element x * x.")
+sqrt = unary_layer("sqrt", "Element by element the square root.")
+exp = unary_layer("exp", "Element by element e to the power of x.")
+log = unary_layer("log", "Element by element the natural logarithm.")
+cos = unary_layer("cos", "Element by element the cosine.")
+sin = unary_layer("sin", "Element by element the sine.")
+floor = unary_layer("floor", "Element by element the next integer below.")
+ceil = unary_layer("ceil", "Element by element the next integer above.")
+absolute = unary_layer("abs", "Element by element the absolute value (Fluid's `abs`).")
 
 
 def cast(x: Value, dtype: DType | str) -> Value:
@@ -125,49 +110,31 @@ def elementwise(op_type: str, x: Value, y: Value, *, axis: int = -1, act: str | 
     return activation(name, out, act)
 
 
-def elementwise_add(x: Value, y: Value, *, axis: int = -1, act: str | None = None) -> Value:
-    """x + y."""
-    return elementwise("elementwise_add", x, y, axis=axis, act=act)
+class ElementwiseLayer(Protocol):
+    """A layer that combines two tensors element by element, as `elementwise` says."""
+
+    def __call__(self, x: Value, y: Value, *, axis: int = -1, act: str | None = None) -> Value:
+        """The op on `x` and `y`."""
+        ...
 
 
-def elementwise_sub(x: Value, y: Value, *, axis: int = -1, act: str | None = None) -> Value:
-    """x - y."""
-    return elementwise("elementwise_sub", x, y, axis=axis, act=act)
+def _elementwise(op_type: str, doc: str) -> ElementwiseLayer:
+    def made(x: Value, y: Value, *, axis: int = -1, act: str | None = None) -> Value:
+        return elementwise(op_type, x, y, axis=axis, act=act)
+
+    made.__name__, made.__doc__ = op_type, doc
+    return made
 
 
-def elementwise_mul(x: Value, y: Value, *, axis: int = -1, act: str | None = None) -> Value:
-    """x * y."""
-    return elementwise("elementwise_mul", x, y, axis=axis, act=act)
-
-
-def elementwise_div(x: Value, y: Value, *, axis: int = -1, act: str | None = None) -> Value:
-    """x / y."""
-    return elementwise("elementwise_div", x, y, axis=axis, act=act)
-
-
-def elementwise_max(x: Value, y: Value, *, axis: int = -1, act: str | None = None) -> Value:
-    """The larger of x and y."""
-    return elementwise("elementwise_max", x, y, axis=axis, act=act)
-
-
-def elementwise_min(x: Value, y: Value, *, axis: int = -1, act: str | None = None) -> Value:
-    """The smaller of x and y."""
-    return elementwise("elementwise_min", x, y, axis=axis, act=act)
-
-
-def elementwise_pow(x: Value, y: Value, *, axis: int = -1, act: str | None = None) -> Value:
-    """x to the power of y."""
-    return elementwise("elementwise_pow", x, y, axis=axis, act=act)
-
-
-def elementwise_floordiv(x: Value, y: Value, *, axis: int = -1) -> Value:
-    """x / y, rounded down."""
-    return elementwise("elementwise_floordiv", x, y, axis=axis)
-
-
-def elementwise_mod(x: Value, y: Value, *, axis: int = -1) -> Value:
-    """The remainder of x / y."""
-    return elementwise("elementwise_mod", x, y, axis=axis)
+elementwise_add = _elementwise("elementwise_add", "x + y.")
+elementwise_sub = _elementwise("elementwise_sub", "x - y.")
+elementwise_mul = _elementwise("elementwise_mul", "x * y.")
+elementwise_div = _elementwise("elementwise_div", "x / y.")
+elementwise_max = _elementwise("elementwise_max", "The larger of x and y.")
+elementwise_min = _elementwise("elementwise_min", "The smaller of x and y.")
+elementwise_pow = _elementwise("elementwise_pow", "x to the power of y.")
+elementwise_floordiv = _elementwise("elementwise_floordiv", "x / y, rounded down.")
+elementwise_mod = _elementwise("elementwise_mod", "The remainder of x / y.")
 
 
 def activation(name: str, x: Value, act: str | None, *, use_cudnn: bool = False) -> Value:
@@ -192,39 +159,29 @@ def reduction(op_type: str, x: Value, dim: int | Sequence[int] | None = None, *,
     return unary(op_type, x, dim=dims or [0], keep_dim=keep_dim, reduce_all=not dims)
 
 
-def reduce_sum(x: Value, dim: int | Sequence[int] | None = None, *, keep_dim: bool = False) -> Value:
-    """The sum over dims (None: all)."""
-    return reduction("reduce_sum", x, dim, keep_dim=keep_dim)
+class ReductionLayer(Protocol):
+    """A layer that reduces one dim, several, or (None) all of them, as `reduction` says."""
+
+    def __call__(self, x: Value, dim: int | Sequence[int] | None = None, *, keep_dim: bool = False) -> Value:
+        """The op on `x`."""
+        ...
 
 
-def reduce_mean(x: Value, dim: int | Sequence[int] | None = None, *, keep_dim: bool = False) -> Value:
-    """The mean over dims (None: all)."""
-    return reduction("reduce_mean", x, dim, keep_dim=keep_dim)
+def _reduction(op_type: str, doc: str) -> ReductionLayer:
+    def made(x: Value, dim: int | Sequence[int] | None = None, *, keep_dim: bool = False) -> Value:
+        return reduction(op_type, x, dim, keep_dim=keep_dim)
+
+    made.__name__, made.__doc__ = op_type, doc
+    return made
 
 
-def reduce_max(x: Value, dim: int | Sequence[int] | None = None, *, keep_dim: bool = False) -> Value:
-    """The largest element over dims (None: all)."""
-    return reduction("reduce_max", x, dim, keep_dim=keep_dim)
-
-
-def reduce_min(x: Value, dim: int | Sequence[int] | None = None, *, keep_dim: bool = False) -> Value:
-    """The smallest element over dims (None: all)."""
-    return reduction("reduce_min", x, dim, keep_dim=keep_dim)
-
-
-def reduce_prod(x: Value, dim: int | Sequence[int] | None = None, *, keep_dim: bool = False) -> Value:
-    """The product over dims (None: all)."""
-    return reduction("reduce_prod", x, dim, keep_dim=keep_dim)
-
-
-def reduce_all(x: Value, dim: int | Sequence[int] | None = None, *, keep_dim: bool = False) -> Value:
-    """Whether all are true, over dims (None: all)."""
-    return reduction("reduce_all", x, dim, keep_dim=keep_dim)
-
-
-def reduce_any(x: Value, dim: int | Sequence[int] | None = None, *, keep_dim: bool = False) -> Value:
-    """Whether any is true, over dims (None: all)."""
-    return reduction("reduce_any", x, dim, keep_dim=keep_dim)
+reduce_sum = _reduction("reduce_sum", "The sum over dims (None: all).")
+reduce_mean = _reduction("reduce_mean", "The mean over dims (None: all).")
+reduce_max = _reduction("reduce_max", "The largest element over dims (None: all).")
+reduce_min = _reduction("reduce_min", "The smallest element over dims (None: all).")
+reduce_prod = _reduction("reduce_prod", "The product over dims (None: all).")
+reduce_all = _reduction("reduce_all", "Whether all are true, over dims (None: all).")
+reduce_any = _reduction("reduce_any", "Whether any is true, over dims (None: all).")
 
 
 def fill_constant(

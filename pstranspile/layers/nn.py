@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from pstranspile.ir.model import TensorType, Var
 from pstranspile.ir.types import DType, element_type
-from pstranspile.layers.basic import activation, layer, layer_outputs
+from pstranspile.layers.basic import activation, layer, layer_outputs, unary_layer
 from pstranspile.layers.draft import Draft, Value
 from pstranspile.layers.initializers import Constant
 from pstranspile.layers.parameters import Attr, Element, ParamAttr, attr_of, create_parameter
@@ -241,21 +241,7 @@ def softmax(x: Value, *, axis: int = -1, use_cudnn: bool = False, name: str | No
     return layer("softmax", {"X": x}, x.dtype, {"axis": axis, "use_cudnn": use_cudnn}, name=name)
 
 
-def relu(x: Value, *, name: str | None = None) -> Value:
-    """max(x, 0)."""
-    return layer("relu", {"X": x}, x.dtype, name=name)
-
-
-def sigmoid(x: Value, *, name: str | None = None) -> Value:
-    """1 / (1 + exp(-x))."""
-    return layer("sigmoid", {"X": x}, x.dtype, name=name)
-
-
-def tanh(x: Value, *, name: str | None = None) -> Value:
-    """The hyperbolic tangent."""
-    return layer("tanh", {"X": x}, x.dtype, name=name)
-
-
-def gelu(x: Value, *, name: str | None = None) -> Value:
-    """x times the normal distribution function of x."""
-    return layer("gelu", {"X": x}, x.dtype, name=name)
+relu = unary_layer("relu", "max(x, 0).")
+sigmoid = unary_layer("sigmoid", "1 / (1 + exp(-x)).")
+tanh = unary_layer("tanh", "The hyperbolic tangent.")
+gelu = unary_layer("gelu", "x times the normal distribution function of x.")
