@@ -7,6 +7,7 @@ import shlex
 import subprocess
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -152,12 +153,22 @@ class DatasetBase:
 
 
 def _column(var: Variable, rows: list[list[str]]) -> LoDTensor:
+    """The values of a variable. A sample gives as many rows as its values make, as in Fluid.
+
+    Raises ValueError for one whose values make no rows.
+    """
     flat = np.array([word for row in rows for word in row], dtype=object).astype(numpy_name(var.dtype))
     if var.lod_level:
         result = LoDTensor(flat.reshape(-1, *[1] * (len(var.shape) - 1)))
         result.set_recursive_sequence_lengths([[len(row) for row in rows]])
         return result
-    return LoDTensor(flat.reshape(len(rows), *var.shape[1:]))
+    size = prod(var.shape[1:])
+    for row in rows:
+        if size < 0 or len(row) % size:
+            raise ValueError(
+                f"{var.name}: a sample has {len(row)} values, and a row of {list(var.shape)} has {abs(size)}"
+            )
+    return LoDTensor(flat.reshape(-1, *var.shape[1:]))
 
 
 class QueueDataset(DatasetBase):
@@ -216,6 +227,14 @@ class InMemoryDataset(DatasetBase):
 
     def set_fleet_send_sleep_seconds(self, fleet_send_sleep_seconds: int = 0) -> None:
         """Fluid's pause between messages of trainers; here they send none."""
+
+    def set_generate_unique_feasigns(self, generate_uni_feasigns: bool, shard_num: int) -> None:
+        """Fluid's lists of the ids in the data for the tables of another product (pslib); there are none here."""
+
+    def generate_local_tables_unlock(
+        self, table_id: int, fea_dim: int, read_thread_num: int, consume_thread_num: int, shard_num: int
+    ) -> None:
+        """Nothing: it fills such tables."""
 
     def set_merge_by_lineid(self, merge_size: int = 2) -> None:
         """Has `global_shuffle` merge lines of the same id: `merge_size` of them, or however many there are for 0."""

@@ -12,10 +12,11 @@ import numpy as np
 from pstranspile.fluid.framework import default_main_program
 from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.program import Program
-from pstranspile.fluid.hooks import tell_run
+from pstranspile.fluid.hooks import tell_run, trains
 from pstranspile.fluid.lod_tensor import LoDTensor
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.places import Place
+from pstranspile.fluid.running.devices import Devices, Fed, apart, shares
 from pstranspile.fluid.running.feeding import (
     Facts,
     as_lodtensor,
@@ -23,9 +24,11 @@ from pstranspile.fluid.running.feeding import (
     fed_names,
     fitting,
     given,
+    given_by_devices,
     joined,
     name_of,
     of_other_rows,
+    together,
     wanted,
     widened,
 )
@@ -84,6 +87,7 @@ class Executor:
         self._as_fed: Cache = {}
         self._wide: dict[object, tuple[FrozenProgram, FrozenProgram]] = {}
         self._pruned: dict[object, tuple[Any, ...]] = {}
+        self._devices = Devices()
 
     def close(self) -> None:
         """Tells the servers of a cluster that this trainer ends. Programs can't be run any more."""
@@ -124,8 +128,13 @@ class Executor:
             warnings.warn("the program that is run has no ops", stacklevel=2)
         if hasattr(chosen, "_compile"):
             chosen._compile(scope, self.place)  # pyright: ignore[reportPrivateUsage]
-        made = self._values(plain, self._fed(plain, joined(feed, devices), devices), names, scope, devices)
-        return [given(made[name], name, return_numpy) for name in names]
+        fed = self._fed(plain, feed, devices)
+        if several(feed):
+            devices = len(feed)
+        made, of_devices = self._values(plain, fed, names, scope, devices)
+        if not of_devices:
+            return [given(made[name], name, return_numpy) for name in names]
+        return [given_by_devices(of_devices[name], name, return_numpy, return_merged) for name in names]
 
     def _pruned_program(self, program: Any, feed: Any, names: list[str], updates: list[Any]) -> Any:
         fed = tuple(fed_names(feed))
@@ -146,24 +155,30 @@ class Executor:
         ]
         return whole._prune_with_input(fed_names(feed), [*(fetch_list or []), *updates])  # pyright: ignore[reportPrivateUsage]
 
-    def _fed(self, program: Program, feed: dict[Any, Any], devices: int) -> dict[Any, Any]:
+    def _fed(self, program: Program, feed: Any, devices: int) -> Fed:
+        fed = joined(feed, devices)
+        given_names = {name_of(name) for name in fed.values}
         for reader in program.readers:
-            if reader.started and not feed:
-                feed = {**feed, **reader.next(devices)}
-        return feed
+            if reader.started and not given_names.issuperset(reader.names):
+                more = together(reader.next(devices))
+                fed = Fed({**fed.values, **more.values}, {**fed.rows, **more.rows})
+        if several(feed) and len(feed) < devices and trains(program):
+            raise ValueError(f"a program that trains is fed for each of {devices} devices, not for {len(feed)}")
+        return fed
 
     def _values(
-        self, program: Program, fed: dict[Any, Any], names: list[str], scope: Scope, devices: int
-    ) -> Mapping[str, Any]:
+        self, program: Program, fed: Fed, names: list[str], scope: Scope, devices: int
+    ) -> tuple[Mapping[str, Any], Mapping[str, list[Any]]]:
+        """What is fetched, as one device has it, and what several devices have each for themselves."""
         frozen = program.freeze()
         facts = self._facts.get(id(frozen))
         if facts is None:
             if len(self._facts) >= _MOST_PROGRAMS:
                 del self._facts[next(iter(self._facts))]
-            facts = self._facts[id(frozen)] = facts_of(frozen)
+            facts = self._facts[id(frozen)] = facts_of(program, frozen)
         scope.declare(facts.kept)
-        values = fitting(facts, fed, names, devices)
-        wide = tuple(of_other_rows(frozen, fed, values, devices))
+        values = fitting(facts, fed.values, names, devices)
+        wide = tuple(of_other_rows(frozen, fed.values, values, devices))
         if wide:
             key = id(frozen), wide
             if key not in self._wide:
@@ -172,9 +187,15 @@ class Executor:
         if program.machine is not None:
             if program.machine not in self._machines:
                 self._machines.append(program.machine)
-            return program.machine.run(frozen, program.part, values, names, scope.core)
+            return program.machine.run(frozen, program.part, values, names, scope.core), {}
         tell_run(program)
-        return run(declared_as_fed(frozen, values, self._as_fed), values, names, scope.core)
+        played = declared_as_fed(frozen, values, self._as_fed)
+        if devices == 1 or not names:
+            return run(played, values, names, scope.core, slices=facts.drawn), {}
+        parts = shares(values, {name_of(key): counts for key, counts in fed.rows.items()}, devices)
+        of_devices = self._devices.values(played, names, parts, scope.core, facts.drawn)
+        made = run(played, values, names, scope.core, slices=facts.drawn)
+        return made, {name: of_devices.get(name) or apart(made[name], played.find_var(name), parts) for name in names}
 
     def train_from_dataset(
         self,
@@ -188,9 +209,12 @@ class Executor:
         print_period: int = 100,
         fetch_handler: Any = None,
     ) -> None:
-        """Runs a program once for every batch of a dataset; prints what is fetched every `print_period` steps."""
+        """Runs a program once for every batch of a dataset; prints what is fetched every `print_period` steps.
+
+        Raises RuntimeError without a dataset, whose message scripts compare with.
+        """
         if dataset is None:
-            raise RuntimeError("no data set is given to read from")
+            raise RuntimeError("dataset is need and should be initialized")
         names = [name_of(item) for item in fetch_list or ()]
         told = list(fetch_info or names)
         for number, fed in enumerate(dataset.feed_dicts()):

@@ -29,8 +29,13 @@ def tell_transpiled(compiled: Compiled) -> None:
         watcher.transpiled(compiled)
 
 
+def trains(program: Any) -> bool:
+    """Whether ops of a program of `graph` update parameters."""
+    return any("Param" in op.inputs for op in program.drafts[0].ops)
+
+
 def tell_run(program: Any) -> None:
     """Tells all watchers of a run, if the program trains."""
-    if WATCHERS and any("Param" in op.inputs for op in program.drafts[0].ops):
+    if WATCHERS and trains(program):
         for watcher in WATCHERS:
             watcher.training(program.live().module())

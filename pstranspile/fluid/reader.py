@@ -13,7 +13,6 @@ from pstranspile.fluid.data_feeder import DataFeeder
 from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.lod_tensor import LoDTensor
 from pstranspile.fluid.missing import names_of_fluid
-from pstranspile.fluid.running.feeding import rows_together
 from pstranspile.fluid.running.reading import data_loader_unique_name_generator as data_loader_unique_name_generator
 from pstranspile.fluid.running.reading import loader_ops
 from pstranspile.fluid.running.sampling import BatchSampler as BatchSampler
@@ -24,6 +23,17 @@ from pstranspile.ir.diagnostics import DiagnosticError, error
 
 Batches = Callable[[], Any]
 """Gives the batches of an epoch, each a value for every variable."""
+
+
+_ORDERED = [True]
+
+
+def keep_data_loader_order(*args: bool) -> bool | None:
+    """Whether the script wants batches in the order of their generators; or sets that. They always come so here."""
+    if not args:
+        return _ORDERED[0]
+    (_ORDERED[0],) = args
+    return None
 
 
 class EOFException(Exception):
@@ -84,6 +94,17 @@ class Queue:
     def size(self) -> int:
         """How many batches wait."""
         return self._held.qsize()
+
+
+class NoThread:
+    """In the place of the thread that draws batches ahead in Fluid; there is none."""
+
+    def join(self, timeout: float | None = None) -> None:
+        """Nothing is waited for."""
+
+    def is_alive(self) -> bool:
+        """False."""
+        return False
 
 
 class GeneratorLoader(DataLoaderBase):
@@ -226,14 +247,20 @@ class GeneratorLoader(DataLoaderBase):
         """Whether an epoch has begun, and was not reset, or the script pushes batches itself."""
         return self._running is not None or self._queue is not None
 
-    def next(self, devices: int = 1) -> dict[str, Any]:
-        """The next batch: the rows of one for each device. Raises EOFException when there are not as many."""
+    def next(self, devices: int = 1) -> list[dict[str, Any]]:
+        """The next batches, one for each device; the last ones are fewer without `drop_last`.
+
+        Raises EOFException when there are none, or not as many.
+        """
         held = list(islice(self._source(), devices))
-        if len(held) < devices:
+        if not held or (len(held) < devices and self._drop_last):
             raise EOFException("There is no next data.")
-        if devices == 1:
-            return held[0]
-        return {name: rows_together([feed[name] for feed in held]) for name in self.names}
+        return held
+
+    @property
+    def thread(self) -> NoThread:
+        """What scripts wait for to end: batches are drawn where a run asks for them."""
+        return NoThread()
 
     def _source(self) -> Iterator[dict[str, Any]]:
         if self._running is not None:

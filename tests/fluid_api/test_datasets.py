@@ -73,6 +73,25 @@ def test_mistakes_in_files_and_commands_are_told_with_their_place(tmp_path: Path
             data_set("QueueDataset", tmp_path).local_shuffle()
 
 
+def test_the_values_of_a_sample_make_as_many_rows_as_they_fill(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("2 1 2\n4 3 4 5 6\n")
+    with fresh():
+        made = fluid.DatasetFactory().create_dataset("InMemoryDataset")
+        made.set_filelist([str(tmp_path / "file")])
+        made.set_batch_size(2)
+        made.set_use_var([fluid.layers.data("x", [2])])
+        made.load_into_memory()
+        made.set_generate_unique_feasigns(True, 15)
+        made.generate_local_tables_unlock(0, 11, 1, 25, 15)
+        (fed,) = made.feed_dicts()
+        assert np.array_equal(np.array(fed["x"]), [[1, 2], [3, 4], [5, 6]])
+        made.set_use_var([fluid.layers.data("y", [4])])
+        with pytest.raises(ValueError, match=r"y: a sample has 2 values, and a row of \[-1, 4\] has 4"):
+            list(made.feed_dicts())
+        with pytest.raises(RuntimeError, match="dataset is need and should be initialized"):
+            fluid.Executor().train_from_dataset()
+
+
 def test_generators_write_lines(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "stdin", iter(["4\n", "5\n"]))
     generator = Doubled()

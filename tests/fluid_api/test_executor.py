@@ -114,20 +114,72 @@ def test_feeds_of_several_devices_are_one_batch() -> None:
     total = fluid.layers.reduce_sum(x)
     program = fluid.CompiledProgram(fluid.default_main_program()).with_data_parallel(places=[fluid.CPUPlace()] * 2)
     got = fluid.Executor().run(program, [{"x": ROWS[:2]}, {"x": ROWS[2:]}], [total, x])
-    assert got[0].item() == ROWS.sum()
+    assert np.array_equal(got[0], [ROWS[:2].sum(), ROWS[2:].sum()])
     assert np.array_equal(got[1], ROWS)
-    with pytest.raises(ValueError, match="1 feeds for 2 devices"):
-        fluid.Executor().run(program, [{"x": ROWS}])
+    assert fluid.Executor().run(program, [{"x": ROWS[:2]}], [total])[0].item() == ROWS[:2].sum()
+    with pytest.raises(ValueError, match="3 feeds for 2 devices"):
+        fluid.Executor().run(program, [{"x": ROWS[:2]}] * 3)
     with pytest.raises(ValueError, match="compiled for another scope"):
         fluid.Executor().run(program, {"x": ROWS}, scope=fluid.Scope())
 
 
-def read(executor: Any, fetched: Any) -> list[Any]:
+@pytest.mark.parametrize("together", [True, False])
+def test_every_device_gives_its_own_value_of_what_is_fetched(together: bool) -> None:
+    """As in Fluid: five rows are three and two; what no rows make is there once for each device."""
+    x = fluid.data("x", [None, 3])
+    hidden = fluid.layers.fc(x, 2, param_attr=fluid.ParamAttr("w", fluid.initializer.Constant(0.5)))
+    loss = fluid.layers.mean(fluid.layers.square(hidden))
+    array = fluid.layers.array_write(hidden, fluid.layers.zeros([1], "int64"))
+    fluid.optimizer.SGD(0.1).minimize(loss)
+    program = fluid.CompiledProgram(fluid.default_main_program()).with_data_parallel(
+        loss_name=loss.name, places=fluid.cpu_places(2)
+    )
+    rows = np.arange(15, dtype="float32").reshape(5, 3)
+    names = [loss, hidden, x, hidden.name + "@GRAD", "w", array]
+    got = started().run(program, {"x": rows}, names, return_merged=together)
+    shapes = [(1,), (3, 2), (3, 3), (3, 2), (3, 2)], [(1,), (2, 2), (2, 3), (2, 2), (3, 2)]
+    if together:
+        assert [value.shape for value in got[:-1]] == [(2,), (5, 2), (5, 3), (5, 2), (6, 2)]
+        assert got[0].tolist() == [49.5, 302.625]
+        assert np.array_equal(got[-1][0], got[1])
+    else:
+        assert [[value.shape for value in values] for values in zip(*got[:-1], strict=True)] == [*map(list, shapes)]
+        assert [[item.shape for item in items] for items in got[-1]] == [[(3, 2)], [(2, 2)]]
+
+
+def test_a_program_that_trains_is_fed_for_every_device() -> None:
+    loss, _ = two_losses()
+    fluid.optimizer.SGD(0.5).minimize(loss)
+    program = fluid.CompiledProgram(fluid.default_main_program()).with_data_parallel(places=[fluid.CPUPlace()] * 2)
+    with pytest.raises(ValueError, match="for each of 2 devices, not for 1"):
+        started().run(program, [{"x": ROWS, "label": LABELS}])
+
+
+def test_programs_built_alike_begin_alike_under_one_seed() -> None:
+    """Counters of names go on from program to program; the numbers that are drawn must not depend on them."""
+
+    def losses() -> list[float]:
+        main, startup = fluid.Program(), fluid.Program()
+        main.random_seed = startup.random_seed = 3
+        with fluid.program_guard(main, startup), fluid.scope_guard(fluid.Scope()):
+            hidden = fluid.layers.fc(fluid.layers.fc(fluid.data("x", [None, 3]), 3), 3)
+            loss = fluid.layers.mean(fluid.layers.dropout(hidden, 0.5))
+            fluid.optimizer.Adam(0.1).minimize(loss)
+            executor = fluid.Executor(fluid.CPUPlace())
+            executor.run(startup)
+            first, _, second, _ = (fluid.executor._fetch_var(var.name) for var in main.all_parameters())
+            assert not np.array_equal(first, second)
+            return [float(executor.run(main, {"x": ROWS}, [loss])[0]) for _ in range(3)]
+
+    assert losses() == losses()
+
+
+def read(executor: Any, fetched: Any, program: Any = None) -> list[Any]:
     """What runs give until the reader has no more."""
     given: list[Any] = []
     while True:
         try:
-            given.append(executor.run(fetch_list=[fetched])[0])
+            given.append(executor.run(program, fetch_list=[fetched])[0])
         except fluid.core.EOFException:
             return given
 
@@ -195,6 +247,38 @@ def test_loaders_of_a_program_are_read_by_its_ops() -> None:
     executor = started()
     loader.start()
     assert len(read(executor, x)) == 3
+    loader.thread.join()
+    assert not loader.thread.is_alive()
+    fluid.reader.keep_data_loader_order(False)
+    assert fluid.reader.keep_data_loader_order() is False
+    fluid.reader.keep_data_loader_order(True)
+
+
+def test_what_is_fed_beside_a_loader_is_fed_too() -> None:
+    x, y = fluid.data("x", [None, 3]), fluid.data("y", [None, 3])
+    loader = fluid.io.DataLoader.from_generator([x], 4, iterable=False)
+    loader.set_batch_generator(lambda: iter([(ROWS,)] * 2))
+    both = fluid.layers.elementwise_add(x, y)
+    loader.start()
+    for number in range(2):
+        (got,) = started().run(feed={"y": ROWS + number}, fetch_list=[both])
+        assert np.array_equal(got, 2 * ROWS + number)
+    with pytest.raises(fluid.core.EOFException):
+        started().run(feed={"y": ROWS}, fetch_list=[both])
+
+
+def test_the_last_devices_have_no_batch_without_drop_last() -> None:
+    x = fluid.data("x", [None, 3])
+    total = fluid.layers.reduce_sum(x)
+    places = fluid.cpu_places(2)
+    program = fluid.CompiledProgram(fluid.default_main_program()).with_data_parallel(places=places)
+    for drop_last in (True, False):
+        loader = fluid.io.DataLoader.from_generator([x], 4, iterable=False, drop_last=drop_last)
+        loader.set_batch_generator(lambda: iter([(ROWS,)] * 3))
+        loader.start()
+        sums = [value.tolist() for value in read(fluid.Executor(), total, program)]
+        assert sums == [[ROWS.sum()] * 2, *([] if drop_last else [[ROWS.sum()]])]
+        fluid.default_main_program().readers.clear()
 
 
 class Numbers(fluid.reader.Dataset):  # type: ignore[name-defined]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pstranspile.fluid.paddle.dataset import common, conll05, movielens, wmt14
+from pstranspile.fluid.paddle.dataset import common, conll05, movielens, wmt14, wmt16
 
 
 @pytest.fixture
@@ -73,3 +73,16 @@ def test_sentences_with_their_translation(home: Path) -> None:
     _tar(home / "wmt14" / "wmt14.tgz", {name: text.encode() for name, text in files.items()})
     assert list(wmt14.train(5)()) == [([0, 3, 4, 1], [0, 3, 2], [3, 2, 1])]
     assert wmt14.get_dict(4)[1] == {0: "<s>", 1: "<e>", 2: "<unk>", 3: "eins"}
+
+
+def test_sentences_of_both_directions_with_the_most_frequent_words(home: Path) -> None:
+    pairs = "one two\teins zwei\none\teins\nno tab\ntwo one one\tzwei eins rar\n"
+    _tar(home / "wmt16" / "wmt16.tar.gz", {"wmt16/train": pairs.encode(), "wmt16/test": b"two rare\tzwei\n"})
+    assert wmt16.get_dict("en", 5) == {"<s>": 0, "<e>": 1, "<unk>": 2, "one": 3, "two": 4}
+    assert wmt16.get_dict("de", 4, reverse=True) == {0: "<s>", 1: "<e>", 2: "<unk>", 3: "eins"}
+    assert next(wmt16.train(5, 4)()) == ([0, 3, 4, 1], [0, 3, 2], [3, 2, 1])
+    assert list(wmt16.test(5, 5, src_lang="de")()) == [([0, 4, 1], [0, 4, 2], [4, 2, 1])]
+    (home / "wmt16" / "en_4.dict").write_text("<s>\n<e>\n<unk>\ntwo\n")
+    assert wmt16.get_dict("en", 4)["two"] == 3
+    with pytest.raises(ValueError, match=r"en \(English\) and de \(German\), not 'fr'"):
+        wmt16.validation(5, 5, "fr")

@@ -6,6 +6,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from pstranspile.fluid import unique_name
 from pstranspile.fluid.graph.block import Block
 from pstranspile.fluid.graph.desc import ProgramDesc
 from pstranspile.fluid.graph.in_cluster import TEST, PartInCluster
@@ -36,6 +37,8 @@ class Program(PartInCluster):
         """Readers that give what runs of the program are fed."""
         self.gradient_calls = 0
         """How often `gradients` has appended to the program; names of gradients go by it."""
+        self.counted = unique_name.generator().copy()
+        """The counters of names as they were when the program was made."""
         self._seed = 0
         self.current_block_idx = 0
         self.role = OpRole.FORWARD
@@ -217,7 +220,7 @@ class Program(PartInCluster):
         """Takes over what is known of the variables of another program beside their declarations."""
         self.stopped |= other.stopped
         self.readers = list(other.readers)
-        self.gradient_calls = other.gradient_calls
+        self.gradient_calls, self.counted = other.gradient_calls, other.counted
         self.regularizers, self.clips = dict(other.regularizers), dict(other.clips)
         self._copy_data_info_from(other)
 

@@ -11,13 +11,17 @@ import numpy as np
 
 from pstranspile.fluid.graph.operator import Operator
 from pstranspile.fluid.graph.plain import several
+from pstranspile.fluid.graph.program import Program
 from pstranspile.fluid.graph.variable import Variable
 from pstranspile.fluid.graph.vartype import numpy_name
 from pstranspile.fluid.lod_tensor import LoDTensor, from_core, to_core
+from pstranspile.fluid.running.devices import Fed, merged
+from pstranspile.fluid.running.drawn import drawn_as
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Program as FrozenProgram
 from pstranspile.ir.model import Var
 from pstranspile.kernels.programs.io import FEEDING
+from pstranspile.run.batch import rows_of
 from pstranspile.run.feeds import near
 from pstranspile.values import LoDTensor as CoreLoDTensor
 
@@ -30,14 +34,16 @@ class Facts(NamedTuple):
     """Variables that ops read, or take from what is fed."""
     kept: frozenset[str]
     """Variables that are kept from run to run."""
+    drawn: Mapping[str, tuple[str, int]]
+    """The variables that draw another one's random numbers (see `drawn_as`)."""
 
 
-def facts_of(program: FrozenProgram) -> Facts:
-    """Looks at all ops and variables of a program."""
+def facts_of(live: Program, program: FrozenProgram) -> Facts:
+    """Looks at all ops and variables of a program, `live` as the script has it."""
     ops = [op for block in program.blocks for op in block.ops]
     reads = (name for op in ops for name in (op.output_names if op.type in FEEDING else op.input_names))
     kept = (var.name for block in program.blocks for var in block.vars.values() if var.persistable)
-    return Facts(program, frozenset(reads), frozenset(kept))
+    return Facts(program, frozenset(reads), frozenset(kept), drawn_as(live, program))
 
 
 def name_of(item: Any) -> str:
@@ -72,23 +78,30 @@ def wanted(fetch_list: Any) -> tuple[list[str], list[Operator]]:
     return names, updates
 
 
-def joined(feed: Any, devices: int) -> dict[Any, Any]:
-    """A feed as one dict: that of a single device, or those of several with their rows one after the other.
+def joined(feed: Any, devices: int) -> Fed:
+    """A feed as one: that of a single device, or those of several with their rows one after the other.
 
-    Raises TypeError for other values, ValueError for another number of dicts than there are devices.
+    Devices without a dict have no rows. Raises TypeError for other values, ValueError for no dict and for more than
+    there are devices.
     """
     if several(feed):
-        if len(feed) != devices:
+        if not 0 < len(feed) <= devices:
             raise ValueError(f"{len(feed)} feeds for {devices} device{'s' * (devices > 1)}")
-        if len(feed) > 1:
-            names = list(dict.fromkeys(name for part in feed for name in part))
-            return {name: rows_together([part[name] for part in feed]) for name in names}
-        feed = feed[0]
+        return together(feed)
     if feed is None:
-        return {}
+        return Fed({}, {})
     if not isinstance(feed, Mapping):
         raise TypeError(f"what is fed is a dict by name, not a {type(feed).__name__}")
-    return dict(feed)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    return Fed(dict(feed), {})  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+
+
+def together(feeds: Sequence[Mapping[Any, Any]]) -> Fed:
+    """The feeds of several devices as one."""
+    names = list(dict.fromkeys(name for part in feeds for name in part))
+    rows = {name: [rows_of(to_core(part[name])) for part in feeds] for name in names}
+    if len(feeds) == 1:
+        return Fed(dict(feeds[0]), rows)
+    return Fed({name: rows_together([part[name] for part in feeds]) for name in names}, rows)
 
 
 def fed_names(feed: Any) -> list[str]:
@@ -191,6 +204,13 @@ def widened(program: FrozenProgram, names: Iterable[str]) -> FrozenProgram:
         changed[name] = var._replace(tensor=var.tensor._replace(shape=(-1, *var.shape[1:])))
     wide = block._replace(vars=FrozenMap({**block.vars, **changed}))
     return program._replace(blocks=(wide, *program.blocks[1:]))
+
+
+def given_by_devices(values: Sequence[Any], name: str, return_numpy: bool, return_merged: bool) -> Any:
+    """The values that several devices have made of a variable, as scripts get them: together, or a list of them."""
+    if return_merged:
+        return given(merged(values), name, return_numpy)
+    return [given(value, name, return_numpy) for value in values]
 
 
 def given(value: Any, name: str, return_numpy: bool) -> Any:

@@ -28,7 +28,7 @@ class PyReaderVariable(Variable):
 
 
 _OF_LOADERS = (
-    *("start", "reset", "queue", "decorate_paddle_reader", "decorate_sample_list_generator"),
+    *("start", "reset", "queue", "thread", "decorate_paddle_reader", "decorate_sample_list_generator"),
     *("decorate_tensor_provider", "decorate_batch_generator", "decorate_sample_generator"),
 )
 

@@ -9,3 +9,4 @@ from pstranspile.fluid.paddle.dataset import mnist as mnist
 from pstranspile.fluid.paddle.dataset import movielens as movielens
 from pstranspile.fluid.paddle.dataset import uci_housing as uci_housing
 from pstranspile.fluid.paddle.dataset import wmt14 as wmt14
+from pstranspile.fluid.paddle.dataset import wmt16 as wmt16

@@ -1,0 +1,110 @@
+"""What is fetched of a program that runs as if on several devices: each of them gives a value of its own.
+
+One device computes the step, with the rows of all. What a forward op makes is computed once more for the rows of each
+device, before the step; all else is the same on every device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pstranspile.fluid.graph.program import TRAINING
+from pstranspile.fluid.graph.pruning import without_roles
+from pstranspile.ir.model import Program, Var
+from pstranspile.run import run
+from pstranspile.run.batch import chosen, joined, rows_of
+from pstranspile.run.feeds import written_names
+from pstranspile.run.frame import Slices
+from pstranspile.run.scope import Scope
+from pstranspile.values import LoDTensor
+
+_MOST_PROGRAMS = 16
+"""Programs whose forward part is kept."""
+
+
+class Fed(NamedTuple):
+    """What a run is fed, by name or variable."""
+
+    values: dict[Any, Any]
+    rows: dict[Any, list[int]]
+    """How many rows each device has of what was given device by device."""
+
+
+def shares(values: Mapping[str, Any], rows: Mapping[str, Sequence[int]], devices: int) -> list[dict[str, Any]]:
+    """What each device is fed. Of what was not given device by device all have as many rows, the last ones maybe less.
+
+    There are fewer devices where the rows do not suffice. What has one row is fed to all of them.
+    """
+    counts = {name: list(rows.get(name, ())) or _even(rows_of(value), devices) for name, value in values.items()}
+    used = max(map(len, counts.values()), default=devices)
+    return [
+        {name: _share(value, counts[name], device) for name, value in values.items() if device < used}
+        for device in range(used)
+    ]
+
+
+def _even(rows: int, devices: int) -> list[int]:
+    most = -(-rows // devices)
+    return [min(most, rows - start) for start in range(0, rows, max(most, 1))]
+
+
+def _share(value: Any, counts: Sequence[int], device: int) -> Any:
+    if device < len(counts) > 1:
+        start = sum(counts[:device])
+        value = chosen(value, range(start, start + counts[device]))[0]
+    return LoDTensor(np.array(value.data), value.lod) if isinstance(value, LoDTensor) else np.array(value)
+
+
+class Devices:
+    """The devices of an executor, which remembers the forward parts of its programs."""
+
+    def __init__(self) -> None:
+        self._forward: dict[int, tuple[Program, Program, frozenset[str]]] = {}
+
+    def _forward_of(self, program: Program) -> tuple[Program, Program, frozenset[str]]:
+        known = self._forward.get(id(program))
+        if known is None:
+            if len(self._forward) >= _MOST_PROGRAMS:
+                del self._forward[next(iter(self._forward))]
+            forward = without_roles(program, TRAINING)
+            known = self._forward[id(program)] = program, forward, frozenset(written_names(forward))
+        return known
+
+    def values(
+        self, program: Program, names: Collection[str], fed: Sequence[Mapping[str, Any]], scope: Scope, slices: Slices
+    ) -> dict[str, list[Any]]:
+        """What each device makes of its share, of those fetched variables that forward ops write."""
+        _, forward, written = self._forward_of(program)
+        kept = [name for name in written if (var := program.find_var(name)) is not None and var.persistable]
+        own = [name for name in names if name in written and name not in kept]
+        result: dict[str, list[Any]] = {name: [] for name in own}
+        for share in fed if own else ():
+            there = scope.child()
+            for name in kept:
+                if (value := scope.get(name)) is not None:
+                    there[name] = value
+            for name, value in run(forward, share, own, there, slices=slices).items():
+                result[name].append(value)
+        return result
+
+
+def apart(value: Any, var: Var | None, parts: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """What each device has of a value that the step gives: its rows, where rows of the batch are the value's."""
+    known: list[list[int]] = [[rows_of(part[name]) for part in parts] for name in parts[0]]
+    counts = max(known, key=sum) if known else [0]
+    of_batch = var is not None and var.shape[:1] == (-1,) and isinstance(value, np.ndarray | LoDTensor)
+    if not of_batch or rows_of(value) != sum(counts):
+        return [value] * len(parts)
+    return [_share(value, counts, device) for device in range(len(parts))]
+
+
+def merged(values: Sequence[Any]) -> Any:
+    """The values of several devices as one: their rows one after the other; of arrays of tensors, one by one."""
+    if isinstance(values[0], list):
+        return [merged(items) for items in zip(*values, strict=True)]
+    if not isinstance(values[0], np.ndarray | LoDTensor):
+        return values[0]
+    return joined([{"": value} for value in values], {""})[""]
