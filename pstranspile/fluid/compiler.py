@@ -45,6 +45,7 @@ class ExecutionStrategy(_Settings):
         "num_iteration_per_run": 1,
         "use_thread_barrier": False,
         "use_experimental_executor": False,
+        "_dry_run": False,
     }
 
     class ExecutorType(IntEnum):
@@ -109,6 +110,8 @@ class CompiledProgram:
             raise TypeError(f"CompiledProgram takes a Program, not a value of type {type(program_or_graph).__name__}")
         self.inner_program = inner
         self.device_count = 1
+        self.is_dry = False
+        """Whether runs compute nothing (`ExecutionStrategy._dry_run`)."""
         self._build_strategy = build_strategy
         self._share_vars_from: CompiledProgram | None = None
         self._is_data_parallel = False
@@ -131,6 +134,7 @@ class CompiledProgram:
         if self._is_data_parallel:
             raise AssertionError("with_data_parallel was called before")
         self._is_data_parallel, self._share_vars_from = True, share_vars_from
+        self.is_dry = exec_strategy is not None and exec_strategy._dry_run
         self._build_strategy = build_strategy or self._build_strategy
         held = cpu_places() if places is None else places if several(places) else [places]
         self.device_count = len(held)

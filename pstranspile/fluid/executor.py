@@ -16,7 +16,7 @@ from pstranspile.fluid.hooks import tell_run, trains
 from pstranspile.fluid.lod_tensor import LoDTensor
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.places import Place
-from pstranspile.fluid.running.devices import Devices, Fed, apart, shares
+from pstranspile.fluid.running.devices import Devices, Fed, apart, require_for_all, shares
 from pstranspile.fluid.running.feeding import (
     Facts,
     as_lodtensor,
@@ -112,7 +112,7 @@ class Executor:
         """Runs a program once (default: the main program in use) and gives what is fetched, in order.
 
         Arrays, or LoDTensors without `return_numpy`. With `use_prune`, or where `fetch_list` has ops that update, only
-        what these and the fetched variables need is run. Raises DiagnosticError for what can't be run, EOFException
+        what these and the fetched variables need is run; nothing at all where the program is compiled for dry runs. Raises DiagnosticError for what can't be run, EOFException
         when a reader of the program has no more data, ValueError and TypeError for a feed that does not fit,
         RuntimeError after `close`.
         """
@@ -128,6 +128,8 @@ class Executor:
             warnings.warn("the program that is run has no ops", stacklevel=2)
         if hasattr(chosen, "_compile"):
             chosen._compile(scope, self.place)  # pyright: ignore[reportPrivateUsage]
+        if getattr(chosen, "is_dry", False):
+            return []
         fed = self._fed(plain, feed, devices)
         if several(feed):
             devices = len(feed)
@@ -162,8 +164,8 @@ class Executor:
             if reader.started and not given_names.issuperset(reader.names):
                 more = together(reader.next(devices))
                 fed = Fed({**fed.values, **more.values}, {**fed.rows, **more.rows})
-        if several(feed) and len(feed) < devices and trains(program):
-            raise ValueError(f"a program that trains is fed for each of {devices} devices, not for {len(feed)}")
+        if devices > 1 and trains(program):
+            require_for_all(fed, devices, program.drafts[0].vars)
         return fed
 
     def _values(

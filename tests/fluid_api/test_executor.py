@@ -151,8 +151,52 @@ def test_a_program_that_trains_is_fed_for_every_device() -> None:
     loss, _ = two_losses()
     fluid.optimizer.SGD(0.5).minimize(loss)
     program = fluid.CompiledProgram(fluid.default_main_program()).with_data_parallel(places=[fluid.CPUPlace()] * 2)
-    with pytest.raises(ValueError, match="for each of 2 devices, not for 1"):
-        started().run(program, [{"x": ROWS, "label": LABELS}])
+    executor = started()
+    with pytest.raises(DiagnosticError, match="x is fed for 1 of 2 devices"):
+        executor.run(program, [{"x": ROWS, "label": LABELS}])
+    with pytest.raises(fluid.core.EnforceNotMet, match="x is fed for 1 of 2 devices"):
+        executor.run(program, {"x": ROWS[:1], "label": LABELS[:1]})
+    rate = fluid.default_main_program().global_block().var("learning_rate_0")
+    executor.run(program, {"x": ROWS, "label": LABELS, rate: np.full(1, 0.25, "float32")})
+    assert fluid.executor._fetch_var("learning_rate_0") == 0.25
+
+
+def test_sequences_are_fed_to_a_variable_of_fluid_data() -> None:
+    x = fluid.data("x", [-1, 3])
+    tensor = fluid.LoDTensor()
+    tensor.set(ROWS, fluid.CPUPlace())
+    tensor.set_recursive_sequence_lengths([[1, 3]])
+    (got,) = started().run(feed={"x": tensor}, fetch_list=[fluid.layers.scale(x, 2.0)], return_numpy=False)
+    assert np.array_equal(np.array(got), 2 * ROWS)
+    assert got.recursive_sequence_lengths() == [[1, 3]]
+
+
+def test_a_parallel_executor_has_as_many_devices_as_cpu_num(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CPU_NUM", "2")
+    loss, _ = two_losses()
+    tested = fluid.default_main_program().clone(for_test=True)
+    fluid.optimizer.SGD(0.5).minimize(loss)
+    started()
+    training = fluid.ParallelExecutor(False, loss.name)
+    testing = fluid.ParallelExecutor(False, main_program=tested, share_vars_from=training)
+    assert training._need_create_local_exe_scopes()
+    feed = {"x": ROWS, "label": LABELS}
+    (got,) = training.run([loss.name], feed)
+    assert got.shape == (2,)
+    assert testing.run([loss.name], feed)[0].mean() < got.mean()
+    assert (training.device_count, training._need_create_local_exe_scopes()) == (2, False)
+    training.drop_local_exe_scopes()
+    assert training._need_create_local_exe_scopes()
+
+
+def test_dry_runs_compute_nothing() -> None:
+    loss, _ = two_losses()
+    settings = fluid.ExecutionStrategy()
+    settings._dry_run = True
+    program = fluid.CompiledProgram(fluid.default_main_program()).with_data_parallel(
+        loss_name=loss.name, exec_strategy=settings
+    )
+    assert started().run(program) == []
 
 
 def test_programs_built_alike_begin_alike_under_one_seed() -> None:

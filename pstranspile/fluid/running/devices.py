@@ -13,6 +13,8 @@ import numpy as np
 
 from pstranspile.fluid.graph.program import TRAINING
 from pstranspile.fluid.graph.pruning import without_roles
+from pstranspile.fluid.lod_tensor import to_core
+from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Program, Var
 from pstranspile.run import run
 from pstranspile.run.batch import chosen, joined, rows_of
@@ -56,6 +58,20 @@ def _share(value: Any, counts: Sequence[int], device: int) -> Any:
         start = sum(counts[:device])
         value = chosen(value, range(start, start + counts[device]))[0]
     return LoDTensor(np.array(value.data), value.lod) if isinstance(value, LoDTensor) else np.array(value)
+
+
+def require_for_all(fed: Fed, devices: int, variables: Mapping[str, Var]) -> None:
+    """Raises DiagnosticError where a program that trains is fed something that has no rows for some of the devices.
+
+    All may share the one row of a variable that is kept from run to run, such as a learning rate.
+    """
+    for key, value in fed.values.items():
+        name: str = getattr(key, "name", key)
+        counts = fed.rows.get(key) or _even(rows_of(to_core(value)), devices)
+        var = variables.get(name)
+        if len(counts) != devices and not (var is not None and var.persistable and sum(counts) == 1):
+            message = f"{name} is fed for {len(counts)} of {devices} devices; a program that trains needs rows for each"
+            raise DiagnosticError([error("run-feed-mismatch", message)])
 
 
 class Devices:

@@ -1,4 +1,7 @@
-"""Programs that take what is fed as it is: Fluid compares only variables that are marked with their declaration."""
+"""Programs that take what is fed as it is.
+
+Fluid compares only variables that are marked with their declaration, and of these not the sequences that rows are in.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +25,15 @@ Cache = dict[object, tuple[Program, Program]]
 
 
 def declared_as_fed(program: Program, feeds: Mapping[str, Any], cache: Cache) -> Program:
-    """The program, with unchecked variables that are fed something else than declared declared as what is fed."""
+    """The program, with variables that are fed something else than declared declared as what is fed.
+
+    What is fed to variables that are marked was compared with their declaration before.
+    """
     variables = program.main_block.vars
     found: dict[str, TensorType] = {}
     for name, value in feeds.items():
         var = variables.get(name)
-        fed = None if var is None or var.need_check_feed or var.kind is not VarKind.LOD_TENSOR else _type_of(value)
+        fed = None if var is None or var.kind is not VarKind.LOD_TENSOR else _type_of(value)
         if fed is None or var is None or var.tensor is None or not mismatch(var, value):
             continue
         both = {fed.dtype, var.tensor.dtype}
