@@ -22,7 +22,8 @@ def _names(what: str, given: Any, kinds: tuple[type, ...] = (list, tuple)) -> li
     for item in given:
         if not isinstance(item, str | Variable):
             raise TypeError(f"{what} holds variables and names, not a {type(item).__name__}")
-    return [item if isinstance(item, str) else item.name for item in given]
+    names = [item if isinstance(item, str) else item.name for item in given]
+    return sorted(names) if isinstance(given, set | frozenset) else names
 
 
 def _no_grad_names(given: Any) -> list[str]:
@@ -45,7 +46,7 @@ def append_backward(
         warn_unused("append_backward(checkpoints=...)", "given", "values are kept, not computed again")
     program = loss.block.program
     before: list[int] = [len(block.ops) for block in program.blocks]
-    wanted = _names("parameter_list", parameter_list)
+    wanted = _names("parameter_list", parameter_list, (list, tuple, set))
     pairs = autodiff.append_backward(program.live(), loss.name, wanted, _no_grad_names(no_grad_set))
     if callbacks:
         _call_back(program, before, callbacks)

@@ -8,6 +8,13 @@ from typing import Any
 from pstranspile.fluid.executor import Scope as Scope
 from pstranspile.fluid.framework import is_compiled_with_cuda as is_compiled_with_cuda
 from pstranspile.fluid.graph.desc import AttrType as AttrType
+from pstranspile.fluid.graph.op_facts import get_all_op_protos as get_all_op_protos
+from pstranspile.fluid.graph.op_facts import get_grad_op_desc as get_grad_op_desc
+from pstranspile.fluid.graph.op_facts import has_grad_op_maker as has_grad_op_maker
+from pstranspile.fluid.graph.op_facts import has_infer_inplace as has_infer_inplace
+from pstranspile.fluid.graph.op_facts import has_non_empty_grad_op_maker as has_non_empty_grad_op_maker
+from pstranspile.fluid.graph.op_facts import kernels_of_ops
+from pstranspile.fluid.graph.op_facts import op_support_gpu as op_support_gpu
 from pstranspile.fluid.graph.vartype import VarDesc as VarDesc
 from pstranspile.fluid.lod_tensor import LoDTensor as LoDTensor
 from pstranspile.fluid.lod_tensor import LoDTensorArray as LoDTensorArray
@@ -24,6 +31,7 @@ from pstranspile.ir.roles import OpRole as _Role
 
 _ = EnforceNotMet
 Tensor = LoDTensor
+_get_all_register_op_kernels = kernels_of_ops
 
 
 class op_proto_and_checker_maker:

@@ -14,14 +14,6 @@ from typing import Any
 import numpy as np
 
 from pstranspile.checkpoint.inference import MODEL, inference_program
-from pstranspile.fluid.distributed_io import (
-    added_variables,
-    load_slices,
-    loads_slices,
-    save_with_servers,
-    saves_with_servers,
-    warn_of_filename,
-)
 from pstranspile.fluid.executor import global_scope, plain_program
 from pstranspile.fluid.framework import default_main_program
 from pstranspile.fluid.graph.plain import several
@@ -44,6 +36,14 @@ from pstranspile.fluid.reader import DataLoader as DataLoader
 from pstranspile.fluid.reader import Dataset as Dataset
 from pstranspile.fluid.reader import PyReader as PyReader
 from pstranspile.fluid.reader import default_collate_fn as default_collate_fn
+from pstranspile.fluid.running.distributed_io import (
+    added_variables,
+    load_slices,
+    loads_slices,
+    save_with_servers,
+    saves_with_servers,
+    warn_of_filename,
+)
 from pstranspile.fluid.running.targets import scaled_targets
 from pstranspile.interop.variables import load_variables, save_variables
 from pstranspile.ir.model import Program as FrozenProgram

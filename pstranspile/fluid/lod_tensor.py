@@ -118,6 +118,10 @@ class LoDTensor:
         """The dims; [0] of a tensor without elements whose dims were not set."""
         return self._get_dims()
 
+    def _copy(self, _place: Any = None) -> LoDTensor:
+        """A tensor of its own with the same elements and offsets."""
+        return LoDTensor(np.array(self.data), self.lod())
+
     def _to_dlpack(self) -> Any:
         """The elements as other libraries take them."""
         return _Exchanged(np.array(self.data))

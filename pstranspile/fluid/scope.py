@@ -74,6 +74,9 @@ class SelectedRowsView:
         """Sets the numbers of the rows."""
         self._scope.put(self._name, self._value()._replace(rows=np.asarray(rows, "int64")))
 
+    def sync_index(self) -> None:
+        """Nothing: rows are found by their numbers as they stand."""
+
     def height(self) -> int:
         """How many rows the whole has."""
         return int(self._value().height)

@@ -7,12 +7,13 @@ aside unknown numbers, text that is not UTF-8 and missing fields: the decoder se
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
 
 class Field(NamedTuple):
-    """A field of a message. `type` is `bytes`, `int32`, `int64`, `bool`, `float` or the name of a message."""
+    """A field of a message. `type` is a scalar (`bytes`, `string`, `int32`, ...) or the name of a message."""
 
     number: int
     type: str
@@ -85,38 +86,39 @@ MESSAGES: dict[str, dict[str, Field]] = {
 """Every message of the format with its fields; LoDTensorArrayDesc is encoded as LoDTensorDesc is."""
 
 _PACKAGE = "pstranspile.interop"
+_SCALARS = ("bytes", "string", "int32", "int64", "bool", "float")
 
 
 @cache
 def program_desc_class() -> Any:
-    """The protobuf message class of a ProgramDesc.
+    """The protobuf message class of a ProgramDesc."""
+    return message_classes(MESSAGES)["ProgramDesc"]
 
-    It lives in a descriptor pool of its own, so that it does not clash with Paddle's registration of the same
+
+def message_classes(messages: Mapping[str, Mapping[str, Field]]) -> dict[str, Any]:
+    """The protobuf message classes of a table like `MESSAGES`, by name.
+
+    They live in a descriptor pool of their own, so that they don't clash with Paddle's registration of the same
     messages in a process that has both.
     """
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     proto: Any = descriptor_pb2.FieldDescriptorProto
-    scalars = {
-        "bytes": proto.TYPE_BYTES,
-        "int32": proto.TYPE_INT32,
-        "int64": proto.TYPE_INT64,
-        "bool": proto.TYPE_BOOL,
-        "float": proto.TYPE_FLOAT,
-    }
     file: Any = descriptor_pb2.FileDescriptorProto(
         name="pstranspile/interop/program_desc.proto", package=_PACKAGE, syntax="proto2"
     )
-    for message_name, fields in MESSAGES.items():
+    for message_name, fields in messages.items():
         message = file.message_type.add(name=message_name)
         for field_name, field in fields.items():
             label = proto.LABEL_REPEATED if field.repeated else proto.LABEL_OPTIONAL
             added = message.field.add(name=field_name, number=field.number, label=label)
-            if field.type in scalars:
-                added.type = scalars[field.type]
+            if field.type in _SCALARS:
+                added.type = getattr(proto, f"TYPE_{field.type.upper()}")
             else:
                 added.type = proto.TYPE_MESSAGE
                 added.type_name = f".{_PACKAGE}.{field.type}"
     pool: Any = descriptor_pool.DescriptorPool()
     pool.AddSerializedFile(file.SerializeToString())
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.ProgramDesc"))
+    return {
+        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{name}")) for name in messages
+    }

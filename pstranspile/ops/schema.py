@@ -11,7 +11,8 @@ One `declare(...)` call per op type, in the file of its family, and one `declare
 
 In the slot text `X*` takes a list of variables (duplicable), `X?` may be missing (dispensable), `X*?` both.
 Fluid's Python layer gives an op every dispensable input, empty where it has none; `X-` is a dispensable slot
-that is not there at all unless the op needs it (some that Fluid's gradient makers add).
+that is not there at all unless the op needs it (some that Fluid's gradient makers add). `X~` is an output that is there
+for the gradient alone (intermediate).
 """
 
 from __future__ import annotations
@@ -28,11 +29,15 @@ from pstranspile.ir.model import Attrs, Slots
 
 
 class Slot(NamedTuple):
-    """A named input or output. `duplicable`: takes a list; `dispensable`: may be left out."""
+    """A named input or output. `duplicable`: takes a list; `dispensable`: may be left out.
+
+    `intermediate`: an output that is there for the gradient alone, which scripts need not name.
+    """
 
     name: str
     duplicable: bool = False
     dispensable: bool = False
+    intermediate: bool = False
 
 
 class AttrSpec(NamedTuple):
@@ -184,7 +189,7 @@ def _plain(value: object) -> AttrSpec:
 
 @cache
 def _slots(text: str) -> FrozenMap[str, Slot]:
-    slots = (Slot(word.rstrip("*?-"), "*" in word, word[-1] in "?-") for word in text.split())
+    slots = (Slot(word.rstrip("*?-~"), "*" in word, word[-1] in "?-", word[-1] == "~") for word in text.split())
     return FrozenMap({slot.name: slot for slot in slots})
 
 

@@ -53,7 +53,7 @@ def test_callbacks_see_every_op_of_the_backward_part() -> None:
 def test_lists_of_variables_hold_variables_and_names() -> None:
     with fresh():
         loss = layers.mean(layers.fc(fluid.data("x", [None, 2]), 1))
-        with pytest.raises(TypeError, match="parameter_list is a list or a tuple, not a str"):
+        with pytest.raises(TypeError, match="parameter_list is a list or a tuple or a set, not a str"):
             fluid.backward.append_backward(loss, "fc_0.w_0")
         with pytest.raises(TypeError, match="no_grad_set holds variables and names, not a int"):
             fluid.backward.append_backward(loss, no_grad_set={3})

@@ -58,7 +58,8 @@ def default(kind: str, value):
 
 
 def slots_of(text: str) -> dict[str, Slot]:
-    return {word.rstrip("*?"): Slot(word.rstrip("*?"), "*" in word, "?" in word) for word in text.split()}
+    slots = [Slot(word.rstrip("*?~"), "*" in word, "?" in word, "~" in word) for word in text.split()]
+    return {slot.name: slot for slot in slots}
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from pstranspile.fluid.graph.operator import Operator, names_in, plain
 from pstranspile.fluid.graph.variable import Parameter, Variable, kind_of
 from pstranspile.fluid.graph.vars import Vars
 from pstranspile.fluid.graph.vartype import dtype_of
+from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op, ParameterInfo, TensorType, Var
 from pstranspile.ir.roles import OpRole
 from pstranspile.layers.block_draft import BlockDraft
@@ -276,6 +277,13 @@ class Block:
     ) -> Operator:
         """Makes an op at the end of the block, and declares what it writes with dims that follow."""
         return self._made(type, inputs, outputs, attrs, front=False)
+
+    def append_blank_op(self) -> Operator:
+        """Makes an op at the end of the block that has no type yet (`op.desc.copy_from` gives it one)."""
+        made = Op("", FrozenMap(), FrozenMap())
+        self.draft.ops.append(made)
+        view = self._ops[id(made)] = Operator(self, made)
+        return view
 
     def _prepend_op(
         self,

@@ -7,6 +7,7 @@ from enum import IntEnum
 from typing import Any
 
 from pstranspile.ir.attributes import kind_of
+from pstranspile.ir.model import Op
 
 
 class AttrType(IntEnum):
@@ -56,6 +57,12 @@ class BlockDesc:
         self.id: int = block.idx
         self.parent: int = block.parent_idx
 
+    def type_outputs(self, op: Op) -> None:
+        """Gives what an op writes in this block the dims that follow, where none are declared. Raises ShapeError."""
+        live = self._block.program.live()
+        with live.inside(self._block.idx):
+            live.type_outputs(op)
+
     def get_parent_idx(self) -> int:
         """The index of the block around this one, -1 for none."""
         return self._block.parent_idx
@@ -67,6 +74,10 @@ class BlockDesc:
     def op(self, index: int) -> OpDesc:
         """The op at a place."""
         return self._block.ops[index].desc
+
+    def append_op(self) -> OpDesc:
+        """Makes an op at the end, which says nothing yet."""
+        return self._block.append_blank_op().desc
 
     def all_vars(self) -> list[Any]:
         """The variables."""
@@ -104,16 +115,40 @@ class OpDesc:
     def __init__(self, op: Any):
         self._op = op
 
+    @property
+    def frozen(self) -> Op:
+        """The op as a value."""
+        return self._op.frozen
+
     def type(self) -> str:
         """The op type."""
         return self._op.type
 
-    def infer_shape(self, _block: Any) -> None:
-        """Gives what the op writes the dims that follow, where none are declared. Raises ShapeError."""
-        block = self._op.block
-        live = block.program.live()
-        with live.inside(block.idx):
-            live.type_outputs(self._op.frozen)
+    def set_type(self, op_type: str) -> None:
+        """Makes the op one of another type."""
+        self._op.become(self._op.frozen._replace(type=op_type))
+
+    def copy_from(self, other: OpDesc) -> None:
+        """Makes the op what another one is."""
+        self._op.become(other.frozen)
+
+    def infer_var_type(self, _block: Any) -> None:
+        """Nothing: what an op writes gets its kind when the op is made."""
+
+    def check_attrs(self) -> None:
+        """Nothing: attributes are checked when they are set."""
+
+    def infer_shape(self, block: BlockDesc) -> None:
+        """Gives what the op writes in a block the dims that follow, where none are declared. Raises ShapeError."""
+        block.type_outputs(self._op.frozen)
+
+    def inputs(self) -> dict[str, list[str]]:
+        """The variables of every input slot."""
+        return {slot: list(names) for slot, names in self._op.frozen.inputs.items()}
+
+    def outputs(self) -> dict[str, list[str]]:
+        """The variables of every output slot."""
+        return {slot: list(names) for slot, names in self._op.frozen.outputs.items()}
 
     def input(self, name: str) -> list[str]:
         """The variables of an input slot."""

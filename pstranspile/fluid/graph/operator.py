@@ -19,7 +19,7 @@ ROLE, ROLE_VARS = "op_role", "op_role_var"
 
 
 class Operator:
-    """An op of a block. What it is changes with the methods that begin with an underscore, as in Fluid."""
+    """An op of a block, or of none yet. It changes with the methods that begin with an underscore, as in Fluid."""
 
     def __init__(self, block: Any, op: Op):
         self.block = block
@@ -136,7 +136,14 @@ class Operator:
         return {name: self.attr(name) for name in self.attr_names}
 
     def _change(self, op: Op) -> None:
-        self.block.replace(self, op)
+        if self.block is None:
+            self.frozen = op
+        else:
+            self.block.replace(self, op)
+
+    def become(self, op: Op) -> None:
+        """Puts another op in the place of this one."""
+        self._change(op._replace())
 
     def _set_attr(self, name: str, val: Any) -> None:
         """Sets an attribute."""

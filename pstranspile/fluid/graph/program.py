@@ -144,6 +144,9 @@ class Program(PartInCluster):
         """The program under the names of Fluid's descriptions."""
         return ProgramDesc(self)
 
+    def _sync_with_cpp(self) -> None:
+        """Nothing: the program is what it is described as."""
+
     @property
     def op_role(self) -> OpRole:
         """The role of ops that are made."""

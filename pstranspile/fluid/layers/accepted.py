@@ -22,6 +22,7 @@ _KINDS: dict[str, type] = {
     "tuple": tuple,
     "int": Integral,
     "float": Real,
+    "str": str,
     "ndarray": np.ndarray,
     "NoneType": type(None),
 }
@@ -80,6 +81,9 @@ def _check(layer: str, parameter: str, value: Any, accepted: _Accepted) -> None:
         check_kind(layer, parameter, value, accepted.kinds)
     if accepted.dtypes and isinstance(value, Variable):
         _check_dtype(layer, parameter, value.dtype, accepted.dtypes)
+    elif accepted.dtypes and "Variables" in accepted.kinds:
+        for item in value:
+            _check_dtype(layer, f"each of {parameter}", item.dtype, accepted.dtypes)
     elif accepted.dtypes and not accepted.kinds and value is not None:
         _check_dtype(layer, parameter, dtype_of(value) if isinstance(value, int) else value, accepted.dtypes)
 

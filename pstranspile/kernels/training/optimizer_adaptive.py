@@ -48,11 +48,17 @@ def _adam_moments(scales: _AdamScales, g: Array | None, m: Array, v: Array) -> A
     return spare
 
 
+def _in_place(op: Op, slot: str) -> bool:
+    """Whether the op writes what is new into the variable of an input slot."""
+    return op.inputs.get(slot) == op.outputs.get(f"{slot}Out")
+
+
 @kernel("adam", "ParamOut Moment1Out Moment2Out Beta1PowOut Beta2PowOut")
 def _adam(op: Op) -> Run:
     given1, given2, epsilon = real(op, "beta1"), real(op, "beta2"), real(op, "epsilon")
     lazy, as_rows = flag(op, "lazy_mode"), AS_ROWS in op.attrs
     own, replace = owned(op, "Moment1 Moment2"), replaced(op)
+    powers_in_place = _in_place(op, "Beta1Pow")
 
     def run(
         Param: Array,
@@ -77,11 +83,11 @@ def _adam(op: Op) -> Run:
         power1, power2 = (
             (Beta1Pow * scales.kept1, Beta2Pow * scales.kept2) if alike else (Beta1Pow * beta1, Beta2Pow * beta2)
         )
-        # with sparse rows Fluid has advanced the powers before it uses them
-        used1, used2 = (power1, power2) if sparse else (Beta1Pow, Beta2Pow)
+        # with sparse rows Fluid has advanced the powers before it uses them, if they are advanced in place
+        used1, used2 = (power1, power2) if sparse and powers_in_place else (Beta1Pow, Beta2Pow)
         number = number_of(param)
         left1, left2 = float(number(1 - first(used1))), float(number(1 - first(used2)))
-        rate = number(first(LearningRate) * (left2**0.5 / left1))
+        rate = number(first(LearningRate) * float(np.divide(left2**0.5, left1)))
 
         def step(g: Array | None, p: Array, m: Array, v: Array, n: Array | None = None) -> None:
             spare = _adam_moments(scales, g, m, v)
@@ -115,7 +121,7 @@ def _adamax(op: Op) -> Run:
         Param: Array, Grad: Array, LearningRate: Array, Moment: Array, InfNorm: Array, Beta1Pow: Array
     ) -> tuple[Array, ...]:
         param, moment, norm = own(Param, Moment, InfNorm)
-        rate = first(LearningRate) / (1 - first(Beta1Pow))
+        rate = float(np.divide(first(LearningRate), 1 - first(Beta1Pow)))
         for g, p, m, u in pieces(Grad, param, moment, norm):
             m *= beta1
             m += (1 - beta1) * g
@@ -190,6 +196,7 @@ def _adagrad(op: Op) -> Run:
 def _adadelta(op: Op) -> Run:
     rho, epsilon = real(op, "rho"), real(op, "epsilon")
     own = owned(op, "Param AvgSquaredGrad AvgSquaredUpdate")
+    in_place = _in_place(op, "AvgSquaredUpdate")
 
     def run(Param: Array, Grad: Array, AvgSquaredGrad: Array, AvgSquaredUpdate: Array) -> tuple[Array, ...]:
         param, of_grad, of_update = own(Param, AvgSquaredGrad, AvgSquaredUpdate)
@@ -199,7 +206,8 @@ def _adadelta(op: Op) -> Run:
             change = root((b + epsilon) / (a + epsilon)) * g
             b *= rho
             b += (1 - rho) * (change * change)
-            p -= root((b + epsilon) / (a + epsilon)) * g  # Fluid forms the step again from the new average
+            # Fluid forms the step again, from the new average if that has taken the place of the old one
+            p -= root((b + epsilon) / (a + epsilon)) * g if in_place else change
         return param, of_grad, of_update
 
     return run

@@ -10,7 +10,7 @@ from pstranspile.ops.shapes import ShapeError, Types, describe, disagree, fits, 
 
 declare(
     "batch_norm",
-    "X Scale Bias Mean Variance MomentumTensor? -> Y MeanOut VarianceOut SavedMean SavedVariance ReserveSpace?",
+    "X Scale Bias Mean Variance MomentumTensor? -> Y MeanOut VarianceOut SavedMean~ SavedVariance~ ReserveSpace?",
     {
         "is_test": False,
         "momentum": 0.9,
@@ -29,7 +29,7 @@ declare_gradient(
 )
 declare(
     "layer_norm",
-    "X Scale? Bias? -> Y Mean Variance",
+    "X Scale? Bias? -> Y Mean~ Variance~",
     {"epsilon": 1e-05, "begin_norm_axis": 1},
     doc="Y = (X - mean) / std * Scale + Bias over the dims from begin_norm_axis on",
 )

@@ -39,14 +39,14 @@ declare(
 declare_gradient("lrn", "X Out MidOut Out@GRAD -> X@GRAD")
 declare(
     "group_norm",
-    "X Scale? Bias? -> Y Mean Variance",
+    "X Scale? Bias? -> Y Mean~ Variance~",
     {"epsilon": 1e-05, "groups": INT, "data_layout": "NCHW"},
     doc="Y = X normalised over groups of channels",
 )
 declare_gradient("group_norm", "Scale? Bias? Y Variance Y@GRAD -> X@GRAD Scale@GRAD? Bias@GRAD?")
 declare(
     "instance_norm",
-    "X Scale Bias -> Y SavedMean SavedVariance",
+    "X Scale Bias -> Y SavedMean~ SavedVariance~",
     {"epsilon": 1e-05},
     doc="Y = X normalised over each channel of each image",
 )

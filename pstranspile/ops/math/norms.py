@@ -11,13 +11,13 @@ declare("squared_l2_norm", "X -> Out", doc="Out = the sum of the squares of X")
 declare_gradient("squared_l2_norm", "X Out@GRAD -> X@GRAD")
 declare(
     "squared_l2_distance",
-    "X Y -> sub_result Out",
+    "X Y -> sub_result~ Out",
     doc="Out = the sum of (X - Y) squared of each row; sub_result = X - Y",
 )
 declare_gradient("squared_l2_distance", "X Y sub_result Out@GRAD -> X@GRAD Y@GRAD")
 declare(
     "cos_sim",
-    "X Y -> Out XNorm YNorm",
+    "X Y -> Out XNorm~ YNorm~",
     {"@ALL_KERNELS_MUST_COMPUTE_RUNTIME_SHAPE@": True},
     doc="Out = the cosine of each row of X with that row of Y (or the only row of Y)",
 )
@@ -55,7 +55,7 @@ def _cos_sim(_op: Op, types: Types) -> Types:
     return gives
 
 
-declare("norm", "X -> Norm Out", {"axis": INT, "epsilon": 1e-10}, doc="Out = X divided by its L2 norm along `axis`")
+declare("norm", "X -> Norm~ Out", {"axis": INT, "epsilon": 1e-10}, doc="Out = X divided by its L2 norm along `axis`")
 declare_gradient("norm", "X Norm Out@GRAD -> X@GRAD")
 declare(
     "p_norm",

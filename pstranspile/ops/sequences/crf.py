@@ -9,7 +9,7 @@ from pstranspile.ops.shapes import ShapeError, Types, describe, given, one, requ
 
 declare(
     "linear_chain_crf",
-    "Emission Transition Label Length? -> Alpha EmissionExps TransitionExps LogLikelihood",
+    "Emission Transition Label Length? -> Alpha~ EmissionExps~ TransitionExps~ LogLikelihood",
     doc="LogLikelihood = that of the label paths under a linear chain",
 )
 declare_gradient(

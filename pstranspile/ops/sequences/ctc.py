@@ -19,7 +19,7 @@ def _warpctc_types(_op: Op, types: Types) -> Types:
 
 declare(
     "warpctc",
-    "Logits Label LogitsLength? LabelLength? -> WarpCTCGrad Loss",
+    "Logits Label LogitsLength? LabelLength? -> WarpCTCGrad~ Loss",
     {"blank": 0, "norm_by_times": False},
     doc="Loss = connectionist temporal classification",
 )

@@ -10,7 +10,7 @@ declare("lstm_unit", "X C_prev -> C H", {"forget_bias": 0.0}, doc="C, H = one st
 declare_gradient("lstm_unit", "X C_prev C C@GRAD H@GRAD -> X@GRAD C_prev@GRAD")
 declare(
     "gru",
-    "Input H0? Weight Bias? -> BatchGate BatchResetHiddenPrev BatchHidden Hidden",
+    "Input H0? Weight Bias? -> BatchGate~ BatchResetHiddenPrev~ BatchHidden~ Hidden",
     {"activation": "tanh", "gate_activation": "sigmoid", "is_reverse": False, "origin_mode": False},
     doc="Hidden = a gated recurrent unit over each sequence",
 )
@@ -21,7 +21,7 @@ declare_gradient(
 )
 declare(
     "gru_unit",
-    "Input HiddenPrev Weight Bias? -> Gate ResetHiddenPrev Hidden",
+    "Input HiddenPrev Weight Bias? -> Gate~ ResetHiddenPrev~ Hidden",
     {"activation": 2, "gate_activation": 1, "origin_mode": False},
     doc="Hidden = one step of a gated recurrent unit",
 )

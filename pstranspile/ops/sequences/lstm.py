@@ -9,7 +9,7 @@ from pstranspile.ops.shapes import Types, given, one, require_dims, shape_rule, 
 
 declare(
     "lstm",
-    "Input H0? C0? Weight Bias -> Hidden Cell BatchGate BatchCellPreAct",
+    "Input H0? C0? Weight Bias -> Hidden Cell BatchGate~ BatchCellPreAct~",
     {
         "use_peepholes": True,
         "is_reverse": False,
@@ -26,7 +26,7 @@ declare_gradient(
 )
 declare(
     "lstmp",
-    "Input H0? C0? Weight ProjWeight Bias -> Projection Cell BatchGate BatchCellPreAct BatchHidden",
+    "Input H0? C0? Weight ProjWeight Bias -> Projection Cell BatchGate~ BatchCellPreAct~ BatchHidden~",
     {
         "use_peepholes": True,
         "is_reverse": False,

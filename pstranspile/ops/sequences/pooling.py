@@ -10,7 +10,7 @@ from pstranspile.ops.shapes import Types, given, one, ragged, shape_rule
 
 declare(
     "sequence_pool",
-    "X -> Out MaxIndex",
+    "X -> Out MaxIndex~",
     {"is_test": False, "pooltype": "AVERAGE", "pad_value": 0.0},
     doc="Out = one row of each sequence: its sum, average, maximum, first, ...",
 )
@@ -52,7 +52,7 @@ def _pool_types(op: Op, types: Types) -> Types:
 
 declare(
     "sequence_topk_avg_pooling",
-    "X ROW COLUMN -> Out pos",
+    "X ROW COLUMN -> Out pos~",
     {"topks": INTS, "channel_num": INT},
     doc="Out = averages of the largest elements",
 )

@@ -34,7 +34,7 @@ def _cvm(op: Op, types: Types) -> Types:
 
 declare(
     "data_norm",
-    "scale_w? bias? X BatchSize BatchSum BatchSquareSum -> Y Means Scales",
+    "scale_w? bias? X BatchSize BatchSum BatchSquareSum -> Y Means~ Scales~",
     {
         "epsilon": 0.0001,
         "slot_dim": -1,

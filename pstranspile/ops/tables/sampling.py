@@ -48,7 +48,7 @@ def _tdm_sampler(op: Op, types: Types) -> Types:
 declare(
     "sample_logits",
     "Logits Labels CustomizedSamples? CustomizedProbabilities? -> "
-    "Samples Probabilities LogitsDim LabelsDim SampledLogits SampledLabels",
+    "Samples~ Probabilities~ LogitsDim~ LabelsDim~ SampledLogits~ SampledLabels",
     {
         "use_customized_samples": False,
         "uniq": True,

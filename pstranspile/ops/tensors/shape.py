@@ -19,7 +19,7 @@ declare(
 declare_gradient("reshape", "X Out Out@GRAD -> X@GRAD")
 declare(
     "reshape2",
-    "X Shape? ShapeTensor*? -> Out XShape",
+    "X Shape? ShapeTensor*? -> Out XShape~",
     {"shape": ints(), "use_quantizer": False},
     doc="as reshape, with the old shape in XShape",
 )
@@ -30,7 +30,7 @@ def _declare_two(op_type: str, inputs: str, attrs: Mapping[str, object], doc: st
     """Declares an op and its second version, each with its gradient; the gradient of the first reads `reads`."""
     declare(op_type, f"{inputs} -> Out", attrs, doc=doc)
     declare_gradient(op_type, f"{reads} Out@GRAD -> X@GRAD")
-    declare(f"{op_type}2", f"{inputs} -> Out XShape", attrs, doc=f"as {op_type}, with the old shape in XShape")
+    declare(f"{op_type}2", f"{inputs} -> Out XShape~", attrs, doc=f"as {op_type}, with the old shape in XShape")
     declare_gradient(f"{op_type}2", "XShape Out@GRAD -> X@GRAD")
 
 

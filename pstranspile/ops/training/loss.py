@@ -33,7 +33,7 @@ declare(
 declare_gradient("cross_entropy2", "Label XShape MatchX Y@GRAD -> X@GRAD", op_type="cross_entropy_grad2")
 declare(
     "softmax_with_cross_entropy",
-    "Logits Label -> Softmax Loss",
+    "Logits Label -> Softmax~ Loss",
     {"soft_label": False, "numeric_stable_mode": True, "ignore_index": -100, "axis": -1},
     doc="Loss = the cross entropy of Softmax = softmax(Logits) along `axis`",
 )
@@ -54,7 +54,7 @@ declare(
 declare_gradient("log_loss", "Predicted Labels Loss@GRAD -> Predicted@GRAD")
 declare(
     "huber_loss",
-    "X Y -> Residual Out",
+    "X Y -> Residual~ Out",
     {"delta": FLOAT},
     doc="Out = r * r / 2 where abs(r) <= delta, else delta * (abs(r) - delta / 2); Residual r = Y - X",
 )

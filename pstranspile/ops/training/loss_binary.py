@@ -16,12 +16,12 @@ declare("hinge_loss", "Logits Labels -> Loss", doc="Loss = max(0, 1 - Logits * (
 declare_gradient("hinge_loss", "Logits Labels Loss@GRAD -> Logits@GRAD")
 declare(
     "modified_huber_loss",
-    "X Y -> IntermediateVal Out",
+    "X Y -> IntermediateVal~ Out",
     doc="Out = max(0, 1 - v)^2 where v >= -1, else -4 * v; v = X * (2 * Y - 1)",
 )
 declare_gradient("modified_huber_loss", "Y IntermediateVal Out@GRAD -> X@GRAD")
 declare(
-    "margin_rank_loss", "X1 X2 Label -> Activated Out", {"margin": 0.0}, doc="Out = max(0, margin - Label * (X1 - X2))"
+    "margin_rank_loss", "X1 X2 Label -> Activated~ Out", {"margin": 0.0}, doc="Out = max(0, margin - Label * (X1 - X2))"
 )
 declare_gradient("margin_rank_loss", "Label Activated Out@GRAD -> X1@GRAD X2@GRAD")
 declare("rank_loss", "Label Left Right -> Out", doc="Out = the cross entropy of sigmoid(Left - Right) with Label")

@@ -16,7 +16,7 @@ declare(
 declare_gradient("label_smooth", "Out@GRAD -> X@GRAD")
 declare(
     "smooth_l1_loss",
-    "X Y InsideWeight? OutsideWeight? -> Diff Out",
+    "X Y InsideWeight? OutsideWeight? -> Diff~ Out",
     {"sigma": 1.0},
     doc="Out = the Huber loss of each row, with weights inside and outside",
 )

@@ -18,7 +18,7 @@ _TABLES = {
 declare(
     "nce",
     "Input Label Weight Bias? SampleWeight? CustomDistProbs? CustomDistAlias? CustomDistAliasProbs? -> "
-    "Cost SampleLogits SampleLabels",
+    "Cost SampleLogits~ SampleLabels~",
     {
         "num_total_classes": INT,
         "num_neg_samples": 10,
@@ -37,7 +37,7 @@ declare_gradient(
 )
 declare(
     "hierarchical_sigmoid",
-    "X W Label PathTable? PathCode? Bias? -> Out PreOut W_Out",
+    "X W Label PathTable? PathCode? Bias? -> Out PreOut~ W_Out~",
     {"num_classes": 2, "is_sparse": False, **_TABLES},
     doc="Out = the sum of binary losses along the label's path in a tree of classes",
 )

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from pstranspile.fluid import io
-from pstranspile.fluid.distributed_io import saves_with_servers
 from pstranspile.fluid.framework import default_main_program, default_startup_program
 from pstranspile.fluid.graph.program import Program
 from pstranspile.fluid.incubate.fleet.base.fleet_base import (
@@ -25,6 +24,7 @@ from pstranspile.fluid.incubate.fleet.parameter_server.distribute_transpiler.dis
 )
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.fluid.optimizer import Optimizer
+from pstranspile.fluid.running.distributed_io import saves_with_servers
 from pstranspile.fluid.transpiler.config import DistributeTranspilerConfig
 from pstranspile.fluid.transpiler.distribute_transpiler import DistributeTranspiler
 from pstranspile.ir.model import Program as FrozenProgram

@@ -1,0 +1,1 @@
+"""Fluid's messages, as protobuf has them."""

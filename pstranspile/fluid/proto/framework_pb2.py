@@ -1,0 +1,45 @@
+"""Fluid's messages of programs and of op declarations, as protobuf's classes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pstranspile.interop.protobuf_schema import MESSAGES, Field, message_classes
+from pstranspile.ir.attributes import AttrKind
+
+_OF_OPS = {
+    "OpProto": {
+        "type": Field(1, "string"),
+        "inputs": Field(2, "OpProtoVar", True),
+        "outputs": Field(3, "OpProtoVar", True),
+        "attrs": Field(4, "OpProtoAttr", True),
+        "comment": Field(5, "string"),
+    },
+    "OpProtoVar": {
+        "name": Field(1, "string"),
+        "comment": Field(2, "string"),
+        "duplicable": Field(3, "bool"),
+        "intermediate": Field(4, "bool"),
+        "dispensable": Field(5, "bool"),
+    },
+    "OpProtoAttr": {
+        "name": Field(1, "string"),
+        "type": Field(2, "int32"),
+        "comment": Field(3, "string"),
+        "generated": Field(4, "bool"),
+    },
+}
+
+
+def _with_text(fields: dict[str, Field]) -> dict[str, Field]:
+    return {name: field._replace(type="string") if field.type == "bytes" else field for name, field in fields.items()}
+
+
+_CLASSES = message_classes({**{name: _with_text(fields) for name, fields in MESSAGES.items()}, **_OF_OPS})
+OpProto: Any = _CLASSES["OpProto"]
+OpDesc: Any = _CLASSES["OpDesc"]
+VarDesc: Any = _CLASSES["VarDesc"]
+BlockDesc: Any = _CLASSES["BlockDesc"]
+ProgramDesc: Any = _CLASSES["ProgramDesc"]
+Version: Any = _CLASSES["Version"]
+INT, FLOAT, STRING, INTS, FLOATS, STRINGS, BOOLEAN, BOOLEANS, BLOCK, LONG, BLOCKS, LONGS = (k.value for k in AttrKind)

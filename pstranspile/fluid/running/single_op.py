@@ -1,0 +1,107 @@
+"""One op alone, run on the variables of a scope."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from pstranspile.fluid.graph.vartype import dtype_of
+from pstranspile.fluid.proto import framework_pb2
+from pstranspile.fluid.scope import Scope
+from pstranspile.ir.frozen import FrozenMap
+from pstranspile.ir.model import Block, Op, Program, TensorType, Var
+from pstranspile.ir.types import VarKind
+from pstranspile.kernels.context import Value
+from pstranspile.layers.attributes import attributes
+from pstranspile.ops.build import make_op
+from pstranspile.ops.shapes import infer_types
+from pstranspile.run import run
+from pstranspile.values import LoDTensor, SelectedRows
+
+_FIELDS = ("i", "f", "s", "ints", "floats", "strings", "b", "bools", "block_idx", "l", "blocks_idx", "longs")
+"""By the kind of an attribute, the field of its value."""
+_OF_ALL = ("op_role", "op_role_var", "op_callstack")
+
+
+class Operator:
+    """An op that no program holds: `run` reads and writes the variables of a scope."""
+
+    def __init__(self, op: Op):
+        self._op = op
+        self._programs: dict[object, Program] = {}
+
+    @staticmethod
+    def create(serialized: bytes) -> Operator:
+        """The op of a serialized OpDesc. Raises KeyError and TypeError for attributes that its type does not have."""
+        desc = framework_pb2.OpDesc.FromString(serialized)
+        attrs: list[Any] = [attr for attr in desc.attrs if attr.name not in _OF_ALL]
+        given: dict[str, Any] = {attr.name: getattr(attr, _FIELDS[attr.type]) for attr in attrs}
+        plain: dict[str, Any] = {
+            name: value if isinstance(value, int | float | str) else [*value] for name, value in given.items()
+        }
+        inputs, outputs = ({slot.parameter: [*slot.arguments] for slot in side} for side in (desc.inputs, desc.outputs))
+        return Operator(make_op(desc.type, inputs, outputs, attributes(desc.type, plain)))
+
+    def type(self) -> str:
+        """The op type."""
+        return self._op.type
+
+    def inputs(self) -> dict[str, list[str]]:
+        """The variables of every input slot."""
+        return {slot: list(names) for slot, names in sorted(self._op.inputs.items())}
+
+    def outputs(self) -> dict[str, list[str]]:
+        """The variables of every output slot."""
+        return {slot: list(names) for slot, names in sorted(self._op.outputs.items())}
+
+    def input_vars(self) -> list[str]:
+        """All variables read."""
+        return list(self._op.input_names)
+
+    def output_vars(self) -> list[str]:
+        """All variables written."""
+        return list(self._op.output_names)
+
+    def __str__(self) -> str:
+        inputs, outputs = (
+            ", ".join(f"{slot}[{', '.join(names)}]" for slot, names in side.items())
+            for side in (self.inputs(), self.outputs())
+        )
+        return f"Op({self.type()}), inputs:{{{inputs}}}, outputs:{{{outputs}}}."
+
+    def run(self, scope: Scope, _place: Any = None) -> None:
+        """Runs the op once. Raises DiagnosticError for what can't be run."""
+        read = {name: declared(name, scope.core.get(name)) for name in self._op.input_names}
+        key = tuple(read.items())
+        program = self._programs.get(key)
+        if program is None:
+            program = self._programs[key] = self._program(read)
+        run(program, {}, (), scope.core)
+
+    def _program(self, read: Mapping[str, Var]) -> Program:
+        def type_of(name: str) -> TensorType | None:
+            return read[name].tensor if name in read else None
+
+        types = infer_types(self._op, type_of)
+        vars = dict(read)
+        for slot, names in self._op.outputs.items():
+            given = types.get(slot, ())
+            for place, name in enumerate(names):
+                tensor = given[place] if place < len(given) else None
+                vars.setdefault(name, Var(name, tensor=tensor, persistable=True))
+        return Program((Block(FrozenMap(vars), (self._op,)),))
+
+
+def declared(name: str, value: Value) -> Var:
+    """A persistable variable that is declared as what a value is."""
+    if isinstance(value, SelectedRows):
+        tensor = TensorType(dtype_of(value.value.dtype), (int(value.height), *value.value.shape[1:]))
+        return Var(name, VarKind.SELECTED_ROWS, tensor, persistable=True)
+    if isinstance(value, list):
+        return Var(name, VarKind.LOD_TENSOR_ARRAY, persistable=True)
+    data, levels = (value.data, len(value.lod)) if isinstance(value, LoDTensor) else (value, 0)
+    if not isinstance(data, np.ndarray):
+        return Var(name, persistable=True)
+    return Var(name, tensor=TensorType(dtype_of(data.dtype), tuple(data.shape), levels), persistable=True)
