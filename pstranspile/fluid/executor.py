@@ -112,9 +112,11 @@ class Executor:
         """Runs a program once (default: the main program in use) and gives what is fetched, in order.
 
         Arrays, or LoDTensors without `return_numpy`. With `use_prune`, or where `fetch_list` has ops that update, only
-        what these and the fetched variables need is run; nothing at all where the program is compiled for dry runs. Raises DiagnosticError for what can't be run, EOFException
-        when a reader of the program has no more data, ValueError and TypeError for a feed that does not fit,
-        RuntimeError after `close`.
+        what these and the fetched variables need is run; nothing at all where the program is compiled for dry runs.
+        Of a program for several devices the parts of all are given together, or as lists without `return_merged`.
+
+        Raises DiagnosticError for what can't be run, EOFException when a reader of the program has no more data,
+        ValueError and TypeError for a feed that does not fit, RuntimeError after `close`.
         """
         if self._closed:
             raise RuntimeError("the executor was closed")

@@ -192,7 +192,7 @@ def test_a_parallel_executor_has_as_many_devices_as_cpu_num(monkeypatch: pytest.
 def test_dry_runs_compute_nothing() -> None:
     loss, _ = two_losses()
     settings = fluid.ExecutionStrategy()
-    settings._dry_run = True
+    setattr(settings, "_dry_run", True)  # noqa: B010
     program = fluid.CompiledProgram(fluid.default_main_program()).with_data_parallel(
         loss_name=loss.name, exec_strategy=settings
     )
