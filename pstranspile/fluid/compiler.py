@@ -134,7 +134,7 @@ class CompiledProgram:
         if self._is_data_parallel:
             raise AssertionError("with_data_parallel was called before")
         self._is_data_parallel, self._share_vars_from = True, share_vars_from
-        self.is_dry = exec_strategy is not None and exec_strategy._dry_run
+        self.is_dry = bool(getattr(exec_strategy, "_dry_run", False))
         self._build_strategy = build_strategy or self._build_strategy
         held = cpu_places() if places is None else places if several(places) else [places]
         self.device_count = len(held)
