@@ -10,12 +10,6 @@ from pstranspile.fluid.aliases import install_for_children
 from pstranspile.fluid.session import USAGE, Session, Stopped, parsed
 from pstranspile.ir.diagnostics import DiagnosticError
 
-_OF_SCALARS = "only 0-dimensional arrays can be converted to Python scalars"
-_NO_NUMBERS = """\
-note: since version 2.4 numpy makes no numbers of arrays with one element, as float(np.array(loss)) of older scripts
-      does; run the script where numpy is older: pip install 'numpy<2.4'
-"""
-
 
 def main(arguments: list[str]) -> int:
     """Runs a script; gives the exit status: that of the script, 1 for findings, 2 for wrong usage."""
@@ -38,10 +32,6 @@ def main(arguments: list[str]) -> int:
         pass
     except DiagnosticError as problem:
         return session.failed(problem)
-    except TypeError as problem:
-        if _OF_SCALARS in str(problem):
-            print(_NO_NUMBERS, file=sys.stderr)
-        raise
     return session.end()
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import collections
-import collections.abc
 import os
 import sys
 from collections.abc import Sequence
@@ -15,9 +13,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import numpy as np
-
 from pstranspile.fluid.missing import Missing, fluid_names
+from pstranspile.fluid.running.older import give_names, give_numbers
 
 HERE = __name__.rpartition(".")[0]
 SCRIPT_PATH = str(Path(__file__).parent / "script_path")
@@ -103,53 +100,22 @@ class _Finder(MetaPathFinder):
         return ModuleSpec(fullname, _Loader(name), is_package=package)
 
 
-_OLD_NUMPY: dict[str, Any] = {
-    "int": int,
-    "float": float,
-    "bool": bool,
-    "complex": complex,
-    "object": object,
-    "str": str,
-    "long": int,
-    "float_": np.float64,
-    "unicode_": np.str_,
-    "Inf": np.inf,
-    "Infinity": np.inf,
-    "NaN": np.nan,
-    "product": np.prod,
-    "cumproduct": np.cumprod,
-    "sometrue": np.any,
-    "alltrue": np.all,
-}
-"""Names that numpy had when Fluid's scripts were written."""
-
-
-_OLD_COLLECTIONS = (
-    *("Callable", "Hashable", "Iterable", "Iterator", "Mapping", "MutableMapping", "MutableSequence", "Sequence"),
-    *("Set", "Sized"),
-)
-"""Kinds of collections that `collections` had until Python 3.10."""
-
-
-def _give_old_names() -> None:
-    for name, value in _OLD_NUMPY.items():
-        if name not in vars(np):
-            setattr(np, name, value)
-    for name in _OLD_COLLECTIONS:
-        if name not in vars(collections):
-            setattr(collections, name, getattr(collections.abc, name))
-
-
 def install() -> None:
     """Makes the names of Fluid's modules known in this process, and those that numpy and `collections` had then."""
-    _give_old_names()
+    give_names()
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
 
 
-def install_for_children() -> None:
-    """Makes the names known in this process and in Python processes that it starts."""
+def install_for_scripts() -> None:
+    """Makes this process one of scripts: the names are known, and arrays of one element are numbers."""
     install()
+    give_numbers()
+
+
+def install_for_children() -> None:
+    """Makes this process one of scripts, and the Python processes that it starts."""
+    install_for_scripts()
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path != SCRIPT_PATH]
     package = str(Path(__file__).parents[2])
     os.environ["PYTHONPATH"] = os.pathsep.join([SCRIPT_PATH, *paths, *([] if package in paths else [package])])

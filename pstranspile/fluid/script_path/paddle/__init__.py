@@ -3,8 +3,8 @@
 import sys
 from importlib import import_module
 
-from pstranspile.fluid.aliases import install
+from pstranspile.fluid.aliases import install_for_scripts
 
-install()
+install_for_scripts()
 del sys.modules["paddle"]
 sys.modules["paddle"] = import_module("paddle")

@@ -1,0 +1,111 @@
+"""What Python and numpy had when Fluid's scripts were written: names, and arrays of one element as numbers."""
+
+from __future__ import annotations
+
+import collections
+import collections.abc
+import ctypes
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+_NUMPY: dict[str, Any] = {
+    "int": int,
+    "float": float,
+    "bool": bool,
+    "complex": complex,
+    "object": object,
+    "str": str,
+    "long": int,
+    "float_": np.float64,
+    "unicode_": np.str_,
+    "Inf": np.inf,
+    "Infinity": np.inf,
+    "NaN": np.nan,
+    "product": np.prod,
+    "cumproduct": np.cumprod,
+    "sometrue": np.any,
+    "alltrue": np.all,
+}
+"""Names of numpy before 1.20, by what they stood for."""
+
+_COLLECTIONS = (
+    *("Callable", "Hashable", "Iterable", "Iterator", "Mapping", "MutableMapping", "MutableSequence", "Sequence"),
+    *("Set", "Sized"),
+)
+"""Kinds of collections that `collections` had until Python 3.10."""
+
+_CONVERSIONS = {"__int__": 16, "__float__": 18}
+"""Conversions to numbers, by their place in CPython's table of a type's arithmetic (`PyNumberMethods`)."""
+
+_POINTER = ctypes.sizeof(ctypes.c_void_p)
+_ARITHMETIC = object.__basicsize__ + 10 * _POINTER
+"""Where CPython's types keep the address of that table (`PyTypeObject.tp_as_number`), in bytes."""
+
+
+class _Without:
+    """Has arithmetic, but no conversion."""
+
+    def __index__(self) -> int:
+        return 0
+
+
+class _With:
+    """Has the conversions, which CPython finds by their names."""
+
+    def __int__(self) -> int:
+        return 0
+
+    def __float__(self) -> float:
+        return 0.0
+
+
+def _slot(kind: type, place: int) -> ctypes.c_void_p:
+    """The function behind a conversion of a type, where CPython keeps it."""
+    table = ctypes.c_void_p.from_address(id(kind) + _ARITHMETIC).value or 0
+    return ctypes.c_void_p.from_address(table + place * _POINTER)
+
+
+def _refuses_numbers() -> bool:
+    try:
+        float(np.zeros(1))
+    except TypeError:
+        return True
+    return False
+
+
+def _of_one_element(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def converted(array: Any) -> Any:
+        return convert(array.reshape(()) if array.ndim and array.size == 1 else array)
+
+    return converted
+
+
+def give_numbers() -> None:
+    """Lets `float` and `int` take arrays of one element and any dims, as they did before numpy 2.4.
+
+    `float(np.array(loss))` and `"%f" % loss` stand in most scripts, and what `np.array` gives is of numpy's own class,
+    whose conversions can only be exchanged where CPython keeps them. Nothing is changed where arrays are numbers
+    anyway, or where the conversions of two classes of known form are not found in that place.
+    """
+    if not _refuses_numbers():
+        return
+    if any(_slot(_Without, place).value or not _slot(_With, place).value for place in _CONVERSIONS.values()):
+        return
+    names = gc.get_referents(np.ndarray.__dict__)[0]
+    for name, place in _CONVERSIONS.items():
+        names[name] = _of_one_element(names[name])
+        _slot(np.ndarray, place).value = _slot(_With, place).value
+    ctypes.pythonapi.PyType_Modified(ctypes.py_object(np.ndarray))
+
+
+def give_names() -> None:
+    """Gives numpy and `collections` the names that they had; what is still there stays as it is."""
+    for name, value in _NUMPY.items():
+        if name not in vars(np):
+            setattr(np, name, value)
+    for name in _COLLECTIONS:
+        if name not in vars(collections):
+            setattr(collections, name, getattr(collections.abc, name))
