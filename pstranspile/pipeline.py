@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pstranspile.analysis.declarations import declared_alike
 from pstranspile.analysis.distributed import already_distributed
+from pstranspile.analysis.large_tables import with_large_tables
 from pstranspile.ir.diagnostics import DiagnosticError, error, raise_errors
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Role
 from pstranspile.ir.passes import Steps
@@ -67,6 +68,7 @@ def distribute(module: Module, job: Job, given: Plan | PlanFile | None, steps: S
 
     # facts
     mode = mode_of(job.mode)
+    module = with_large_tables(module, job.large_tables if "large_tables" in mode.settings.options else ())
     facts = mode.analyze(module, job, steps)
 
     # plan; the roles are made of it when they are asked for

@@ -16,6 +16,7 @@ LAYERS = (
     ("job",),
     ("ops",),
     ("values",),
+    ("large",),
     ("arithmetic",),
     ("kernels",),
     ("gradients",),

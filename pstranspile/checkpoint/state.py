@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import NamedTuple, TypeAlias
@@ -14,6 +14,9 @@ from pstranspile.checkpoint.table_files import merged, shared_out, with_room
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, raise_errors
 from pstranspile.ir.model import Location
 from pstranspile.kernels.context import Value
+from pstranspile.large.forms import is_table, part_of_rows, table_with, whole_in
+from pstranspile.large.streams import TablePart, together
+from pstranspile.large.table import LargeTable, TableState
 from pstranspile.run.scope import Scope, own_copy
 from pstranspile.values import NUMPY_TYPES, Array, LoDTensor, SelectedRows
 
@@ -35,8 +38,8 @@ class Copy(NamedTuple):
 
 @dataclass
 class State:
-    """All that a job keeps: whole variables, what single machines have otherwise, and the parts of tables; and what
-    machines keep beside variables.
+    """All that a job keeps: whole variables, what single machines have otherwise, and the parts of tables, what
+    large tables hold, and what machines keep beside variables.
 
     `servers` says whose servers the copies belong to (`Layout.servers`); `files` where a variable was read, for
     messages, and `place` where all was.
@@ -45,6 +48,7 @@ class State:
     values: dict[str, Value] = field(default_factory=dict[str, Value])
     copies: list[Copy] = field(default_factory=list[Copy])
     tables: dict[str, list[SelectedRows]] = field(default_factory=dict[str, list[SelectedRows]])
+    large: dict[str, list[TablePart]] = field(default_factory=dict[str, list[TablePart]])
     memory: Memory = field(default_factory=dict[str, Mapping[str, Array]])
     servers: str = ""
     files: dict[str, str] = field(default_factory=dict[str, str])
@@ -62,13 +66,19 @@ class State:
 def gather(layout: Layout, scopes: Scopes) -> State:
     """The state of a running job. Raises DiagnosticError for every variable without a value or with one that is odd.
 
-    Nothing is shared with the scopes.
+    Nothing is shared with the scopes but large tables.
     """
     require_machines(layout, scopes)
     state = State(servers=layout.servers)
     findings: list[Diagnostic] = []
     for placed in layout.variables.values():
         held = _held(placed, scopes)
+        if held and all(map(is_table, held.values())):
+            width = max(placed.shape[-1], 1)
+            state.large[placed.name] = [TablePart(part.offset // width, value) for part, value in held.items()]
+            continue
+        if held and all(isinstance(value, TableState) for value in held.values()):
+            continue  # the table has it
         if any(part not in held for part in placed.parts):
             continue
         problems = [problem for part, value in held.items() if (problem := _misfit(placed, part, value))]
@@ -80,8 +90,11 @@ def gather(layout: Layout, scopes: Scopes) -> State:
 
 
 def values_held(placed: Placed, scopes: Scopes) -> dict[Part, Value]:
-    """What the holders of a variable have of it, as it is there. Raises DiagnosticError as `gather` does."""
-    held = _held(placed, scopes)
+    """What the holders of a variable have of it, as it is there; of large tables all rows.
+
+    Raises DiagnosticError as `gather` does.
+    """
+    held = {part: whole_in(value, scopes[part.machine]) for part, value in _held(placed, scopes).items()}
     raise_errors(problem for part, value in held.items() if (problem := _misfit(placed, part, value)))
     return held
 
@@ -211,12 +224,16 @@ def assign(layout: Layout, state: State, scopes: Scopes) -> Assignment:
     findings: list[Diagnostic] = []
     kept: list[str] = []
     for placed in layout.variables.values():
-        reason = _problem(placed, state)
+        known = [scopes[part.machine].get(part.name) for part in placed.holders]
+        reason = _problem(placed, state, known)
         if reason:
             findings.append(error("checkpoint-variable", reason, state.location(placed.name)))
             continue
         if placed.table:
             _assign_table(values, placed, state, scopes)
+            continue
+        if _is_large(known):
+            _assign_rows(values, placed, state, known)
             continue
         for part in placed.holders:
             copy = own.get(part)
@@ -230,9 +247,23 @@ def assign(layout: Layout, state: State, scopes: Scopes) -> Assignment:
     return Assignment(values, tuple(kept))
 
 
-def _problem(placed: Placed, state: State) -> str:
-    """Why a variable of the job can't be had from a state; empty if it can."""
+def _is_large(known: Sequence[Value]) -> bool:
+    """Whether machines hold a variable as a large table, or for each row of one."""
+    return bool(known) and all(isinstance(value, LargeTable | TableState) for value in known)
+
+
+def _problem(placed: Placed, state: State, known: Sequence[Value]) -> str:
+    """Why a variable of the job can't be had from a state; empty if it can. `known` is what its holders have now."""
     name = placed.name
+    if _is_large(known):
+        if any(isinstance(value, TableState) for value in known):
+            return ""
+        if name not in state.large:
+            return f"{name} is a large table in the job, but not in the checkpoint"
+        want, have = known[0].dims, state.large[name][0].held.dims
+        return "" if have == want else f"a row of {name} has {list(have)} numbers, in the job {list(want)}"
+    if name in state.large:
+        return f"{name} is a large table in the checkpoint, but not in the job"
     if placed.table:
         if name not in state.tables:
             return f"the checkpoint has no parts of the table {name}"
@@ -243,6 +274,18 @@ def _problem(placed: Placed, state: State) -> str:
         return "" if placed.optional else f"the checkpoint has no variable {name}"
     reason = misfit(placed, Part("", name, 0, placed.shape), value)
     return f"{name} {reason}" if reason else ""
+
+
+def _assign_rows(values: dict[str, dict[str, Value]], placed: Placed, state: State, known: Sequence[Value]) -> None:
+    """Gives every holder the rows of a large table that belong to its part."""
+    if placed.name not in state.large:
+        return  # what is kept for each row comes with the table
+    width, whole = max(placed.shape[-1], 1), together(state.large[placed.name])
+    for part, table in zip(placed.holders, known, strict=True):
+        if isinstance(table, LargeTable):
+            start = part.offset // width
+            rows = part_of_rows(whole, start, start + table.height)
+            values[part.machine][part.name] = table_with(rows, table)
 
 
 def _assign_table(values: dict[str, dict[str, Value]], placed: Placed, state: State, scopes: Scopes) -> None:

@@ -30,10 +30,12 @@ from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, first
 from pstranspile.ir.model import Location
 from pstranspile.ir.reading import open_regular, read_regular
 from pstranspile.kernels.context import Value
+from pstranspile.large.forms import rows_from
+from pstranspile.large.streams import Stream, TablePart, streams_of, written
 from pstranspile.run.row_source import Dealing
 from pstranspile.values import NUMPY_TYPES, LoDTensor, SelectedRows
 from pstranspile.values.reading import Reader, decode_selected_rows, decode_tensor, end, most_bytes
-from pstranspile.values.writing import encode, require_encodable
+from pstranspile.values.writing import require_encodable
 
 MOST_OF_A_MANIFEST = 1 << 28
 """Bytes that a manifest may have."""
@@ -43,6 +45,9 @@ Format: TypeAlias = Literal["files", "combined", "safetensors"]
 
 SHARED = "shared"
 """Stands for a machine's name in the path of whole variables that the layout's one file does not take."""
+
+LARGE = "large_table."
+"""Stands before the name of a large table, where it takes the place of a machine that keeps arrays."""
 
 TENSOR, ROWS, MEMORY = "tensor", "rows", "memory"
 """Kinds of values: a variable that is a tensor, sparse rows, and what a machine keeps beside its variables."""
@@ -74,7 +79,8 @@ def write_checkpoint(target: str | os.PathLike[str], layout: Layout, state: Stat
     paths = list(dict.fromkeys(saved.file for saved, _ in values))
     require_names([*paths, MANIFEST], (s.name for s, _ in values if s.file == s.name), str(folder))
     for saved, value in values:
-        require_encodable(value, saved.name, str(folder / saved.file))
+        if not isinstance(value, Stream):
+            require_encodable(value, saved.name, str(folder / saved.file))
     try:
         with NewFolder(folder) as new:
             for path in paths:
@@ -118,7 +124,8 @@ def _saved(layout: Layout, state: State, form: str) -> Iterator[tuple[Saved, Val
     for part, origin, value in sorted(state.copies, key=lambda copy: copy.part):
         entry = _entry(part.name, machine_file(part.machine, part.name), value)
         yield entry._replace(origin=origin, machine=part.machine, offset=part.offset), value
-    for machine, held in sorted(state.memory.items()):
+    large = {f"{LARGE}{name}": streams_of(parts) for name, parts in state.large.items()}
+    for machine, held in sorted({**state.memory, **large}.items()):
         for name, value in sorted(held.items()):
             entry = _entry(name, memory_file(machine, name), value)
             yield entry._replace(kind=MEMORY, machine=machine), value
@@ -133,7 +140,7 @@ def _entry(name: str, file: str, value: Value) -> Saved:
 def _pieces(path: str, values: list[tuple[str, Value]]) -> Iterable[bytes | memoryview]:
     if path == SAFETENSORS:
         return safetensors_pieces(dict(values), path)
-    return (piece for _, value in values for piece in encode(value))
+    return (piece for _, value in values for piece in written(value))
 
 
 # Reading
@@ -237,6 +244,13 @@ def _state(folder: Path, manifest: Manifest, data: Mapping[str, bytes]) -> State
         if saved.parts and (len(tables[saved.name]), max(tables[saved.name]) + 1) != (saved.parts, saved.parts):
             message = f"not all {saved.parts} parts of the table {saved.name} are listed"
             raise DiagnosticError([error("checkpoint-manifest", message, Location(str(folder / MANIFEST)))])
+    for key in [key for key in memory if key.startswith(LARGE)]:
+        try:
+            state.large[key.removeprefix(LARGE)] = [TablePart(0, rows_from(memory.pop(key)))]
+        except ValueError as problem:
+            name = key.removeprefix(LARGE)
+            message = f"{name} is no large table: {problem}"
+            raise DiagnosticError([error("checkpoint-table", message, Location(str(folder / MANIFEST)))]) from None
     state.memory = memory
     state.tables = {name: [parts[n] for n in sorted(parts)] for name, parts in tables.items()}
     return state

@@ -203,7 +203,7 @@ def _add_results(parser: argparse.ArgumentParser) -> None:
         metavar="FILE.npz",
         help="write `step/<fetch>`: [steps, ...], or `step/3|<fetch>` for each step as in a feed file (in a cluster "
         "`trainer_<i>/step/<fetch>`; with --program `<program>/step/<fetch>`), and the final value of every parameter, "
-        "`param/<name>`",
+        "`param/<name>` (of a large table the rows that exist, with their ids in `param/<name>@ROWS`)",
     )
     group.add_argument("--plot", metavar="FILE.png|svg", help="draw the fetched numbers over the steps")
     add_checkpoints(parser)

@@ -151,6 +151,7 @@ class Session:
 
     def arrays(self, values: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
         """What `--save` writes: the fetched values of all steps, and every parameter."""
+        from pstranspile.large.forms import parameter_arrays
         from pstranspile.run.step_arrays import stacked
 
         arrays: dict[str, Any] = {}
@@ -160,5 +161,5 @@ class Session:
                 arrays |= {self._key(owner, key): array for key, array in made.items()}
         for var in self.program.parameters():
             if var.name in self.scope:
-                arrays[f"param/{var.name}"] = self.scope[var.name]
+                arrays |= parameter_arrays(var.name, self.scope[var.name])
         return arrays

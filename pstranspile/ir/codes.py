@@ -197,6 +197,7 @@ OwnCode = Literal[
     "start-tls",
     "syntax",
     "table-joined",
+    "table-large",
     "table-not-remote",
     "table-order",
     "table-padding",

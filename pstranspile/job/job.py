@@ -24,6 +24,7 @@ from pstranspile.job.modes import (
     resolved_flags,
     settings_of,
 )
+from pstranspile.job.table_rules import parse_table
 
 SPLIT_METHODS = ("RoundRobin", "HashName")
 """The built-in ways to choose a server for a slice; a dispatcher of the user's own is `module:Class`."""
@@ -59,6 +60,7 @@ class Job:
     split_method: str = "RoundRobin"
     min_block_size: int = 8192
     distributed_table: str = "modulo"
+    large_tables: tuple[str, ...] = ()
     enable_dc_asgd: bool = False
     runtime_split_send_recv: bool
     half_async: bool
@@ -87,6 +89,7 @@ class Job:
         split_method: str | None = None,
         min_block_size: int | None = None,
         distributed_table: str | None = None,
+        large_tables: str | Sequence[str] | None = None,
         enable_dc_asgd: bool | None = None,
         runtime_split_send_recv: bool | None = None,
         half_async: bool | None = None,
@@ -137,6 +140,8 @@ KEYS: tuple[str, ...] = tuple(f.name for f in fields(Job))
 
 BOOLEANS = frozenset(f.name for f in fields(Job) if f.type == "bool")
 STRINGS = frozenset(f.name for f in fields(Job) if f.type in ("str", "str | None"))
+LISTS: Mapping[str, str] = {"allow": "codes of findings", "large_tables": "names of tables, each with its rules"}
+"""Keys that hold texts (or one, with commas between them), and what these are."""
 INTEGERS: Mapping[str, tuple[int, int]] = {
     "min_block_size": (1, 2**63 - 1),
     "geo_sgd_need_push_nums": (1, 2**31 - 1),
@@ -155,10 +160,12 @@ def _resolve(given: Mapping[str, object]) -> dict[str, Any]:
     result += _range_errors(values)
     mode, errors = derive_mode(given)
     result += (error("job-conflict", d.message, focus=d.key) for d in errors)
-    allow = cast("str | Sequence[str]", values["allow"])
-    codes = allow.split(",") if isinstance(allow, str) else allow
-    values["allow"] = tuple([code.strip() for code in codes if code.strip()])
+    for key in LISTS:
+        listed = cast("str | Sequence[str]", values[key])
+        items = listed.split(",") if isinstance(listed, str) else listed
+        values[key] = tuple([item.strip() for item in items if item.strip()])
     result += wrong_codes(values["allow"], "allow")
+    result += _table_errors(values["large_tables"])
     current = endpoints_of("current_endpoint", values["current_endpoint"] or None, result)
     pservers = endpoints_of("pservers", given.get("pservers"), result)
     count, trainer_endpoints = trainers_of(given, result)
@@ -192,8 +199,8 @@ def _wanted_type(key: str, value: object) -> str | None:
     if isinstance(value, list | tuple):
         items = cast("Sequence[object]", value)
         return None if all(isinstance(item, str) for item in items) else "strings"
-    if key == "allow" and not isinstance(value, str):
-        return "codes of findings"
+    if key in LISTS and not isinstance(value, str):
+        return LISTS[key]
     if isinstance(value, bool) or not isinstance(value, str | int):
         return "a number, a list of endpoints or a comma-separated string of them"
     return None
@@ -220,6 +227,19 @@ def _range_errors(values: Mapping[str, Any]) -> Iterable[Diagnostic]:
     if method not in SPLIT_METHODS and not own:
         message = _unknown("split_method", method, (*SPLIT_METHODS, "module:Class"))
         yield error("job-value", message, focus="split_method")
+
+
+def _table_errors(tables: Sequence[str]) -> Iterable[Diagnostic]:
+    names: set[str] = set()
+    for text in tables:
+        try:
+            name, _ = parse_table(text)
+        except ValueError as problem:
+            yield error("job-value", f"large_tables: {problem}", focus="large_tables")
+            continue
+        if name in names:
+            yield error("job-value", f"large_tables names {name} twice", focus="large_tables")
+        names.add(name)
 
 
 def _unknown(key: str, value: str, names: Sequence[str]) -> str:

@@ -20,12 +20,11 @@ from pstranspile.net.status import StatusPipe
 from pstranspile.run.cluster.communicators.geo import GeoCommunicator
 from pstranspile.run.cluster.exchanges import Exchange
 from pstranspile.run.cluster.faults.snapshot_files import read_snapshot, write_snapshot
-from pstranspile.run.cluster.faults.snapshots import Snapshot
+from pstranspile.run.cluster.faults.snapshots import Snapshot, kept_copy, put_back
 from pstranspile.run.cluster.geo_server import GeoServer
 from pstranspile.run.cluster.server import Server
 from pstranspile.run.cluster.trainer import Host, Trainer
 from pstranspile.run.cluster.waits import Action
-from pstranspile.run.scope import own_copy
 
 
 class Part(NamedTuple):
@@ -121,7 +120,7 @@ class Parts:
         """
         self.finish()
         part = part_of(machine)
-        part = part._replace(values={name: own_copy(value) for name, value in part.values.items()})
+        part = part._replace(values={name: kept_copy(value) for name, value in part.values.items()})
         self._writing = Thread(target=self._write, args=(machine.name, step, part))
         self._writing.start()
 
@@ -141,8 +140,7 @@ class Parts:
 
 def take_server(server: Server, part: Part) -> None:
     """A server whose start-up program has run goes on from its part."""
-    for name, value in part.values.items():
-        server.scope.put(name, value)
+    put_back(server.scope, {**server.scope.values_here, **part.values})
     server.updates = part.step
     if isinstance(server, GeoServer):
         server.changed = dict(part.memory)

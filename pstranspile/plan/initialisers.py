@@ -10,7 +10,11 @@ from pstranspile.ir.model import Op
 
 Listed = Floats | Ints | Longs | Bools
 
-_BY_SHAPE = frozenset({"fill_constant", "uniform_random", "gaussian_random", "truncated_gaussian_random"})
+_BY_SHAPE = frozenset(
+    {"fill_constant", "uniform_random", "gaussian_random", "truncated_gaussian_random", "large_table"}
+)
+_TABLE = "large_table_state"
+"""What an optimizer keeps for each row of a table that is cut itself."""
 _VALUES = ("fp32_values", "int32_values", "int64_values", "bool_values")
 
 
@@ -18,6 +22,8 @@ def can_slice(op: Op) -> bool:
     """Whether `sliced` knows how to make a part of what this start-up op makes."""
     if op.type == "load":
         return "seek" in op.attrs
+    if op.type == _TABLE:
+        return True
     return (op.type in _BY_SHAPE or op.type == "assign_value") and not any(op.input_names)
 
 

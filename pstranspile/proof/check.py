@@ -81,7 +81,7 @@ def check(
     is being done, how much of it, and of how much. `watch` is given each cluster that is run, before it starts. Raises
     DiagnosticError.
     """
-    expect_module(module, "check")
+    module, result = _source(module, job, result)
     for count, what in ((steps, "a number of steps"), (batch, "a number of rows"), (schedules, "a number of orders")):
         expect_number(count or 0, "check", what, MOST_CHECKED)
     workload = Workload(module, programs, steps or STEPS, tell, shares, watch)
@@ -109,6 +109,15 @@ def check(
         sound = Faultless(first.parameters, not report.different, bool(report.shares))
         report = report._replace(faulty=check_faults(given, faults, sound if promise is Promise.ALWAYS else None))
     return report
+
+
+def _source(module: Module, job: Job, result: Compiled | None) -> tuple[Module, Compiled | None]:
+    """What one machine trains, and what was compiled: where tables of the job are large, they are on one machine."""
+    expect_module(module, "check")
+    if job.large_tables:
+        result = result or compile(module, job)
+        module = result.source
+    return module, result
 
 
 def _usual_steps(workload: Workload, feeds: GivenFeeds | None) -> int:

@@ -19,6 +19,8 @@ from pstranspile.checkpoint.layout import layout_of
 from pstranspile.checkpoint.state import part_of
 from pstranspile.ir.frozen import EMPTY
 from pstranspile.kernels.context import Value
+from pstranspile.large.forms import whole_in
+from pstranspile.large.table import LargeTable, TableState
 from pstranspile.proof.arrays import same_arrays, same_bits
 from pstranspile.proof.compare import Snapshot, moved, plain
 from pstranspile.proof.given import Given
@@ -73,8 +75,9 @@ class Replay(ABC):
     # what machines hold
 
     def live(self) -> dict[Place, Value]:
-        """What every machine keeps from step to step, as it is now."""
-        held = {place: self.scopes[place[0]].get(place[1]) for place in self.origin}
+        """What every machine keeps from step to step, as it is now; of large tables all rows."""
+        scopes = self.scopes
+        held = {place: whole_in(scopes[place[0]].get(place[1]), scopes[place[0]]) for place in self.origin}
         return {place: value for place, value in held.items() if value is not None}
 
     def look(self, wanted: MachineValues) -> None:
@@ -157,7 +160,14 @@ class Replay(ABC):
         for (machine, name), value in wanted.items() if scaled else ():
             change = moved(plain(value), plain(self.before.get((machine, name))))
             floors[machine] = max(floors.get(machine, 0.0), LATE * change)
-        return [p for p, v in wanted.items() if p in now and not self.fits(p, now[p], v, floors.get(p[0], 0.0))]
+        places = (place for place in wanted if place in now and not self._by_row(place))
+        return [p for p in places if not self.fits(p, now[p], wanted[p], floors.get(p[0], 0.0))]
+
+    def _by_row(self, place: Place) -> bool:
+        """Whether a machine keeps something for each row that exists of a large table, which no ops of the source say:
+        it is compared with the single machine's alone.
+        """
+        return isinstance(self.scopes[place[0]].get(place[1]), LargeTable | TableState)
 
     def fits(self, place: Place, value: Value, wanted: Value, floor: float = 0.0) -> bool:
         """Whether a machine's value is what is wanted."""

@@ -13,6 +13,7 @@ from pstranspile.checkpoint.layout import layout_of
 from pstranspile.checkpoint.state import Scopes, values_held, whole_of
 from pstranspile.compile import Compiled
 from pstranspile.ir.model import STARTUP
+from pstranspile.large.forms import whole_in
 from pstranspile.proof.arrays import is_zero
 from pstranspile.proof.compare import Seen, Snapshot, plain, together
 from pstranspile.proof.given import Given
@@ -54,7 +55,8 @@ class SingleMachine:
 
     def values(self) -> dict[str, Any]:
         """The arrays that it keeps, as they are now."""
-        return {name: value for name in self.names if isinstance(value := self.scope.get(name), np.ndarray)}
+        held = ((name, whole_in(self.scope.get(name), self.scope)) for name in self.names)
+        return {name: value for name, value in held if isinstance(value, np.ndarray)}
 
     def train(self, step: int, feed: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Trains a step (counted from 0), and gives what is watched of it. It may be given another `feed`."""
@@ -133,7 +135,8 @@ class ClusterValues:
         for name, placed in self.layout.variables.items():
             wanted = plain(self.start[name])
             for part in placed.holders:
-                held = self.scopes[part.machine].get(part.name)
+                scope = self.scopes[part.machine]
+                held = whole_in(scope.get(part.name), scope)
                 data = held.value if isinstance(held, SelectedRows) else plain(held)
                 if data is not None and wanted is not None and data.dtype != wanted.dtype:
                     names.append(f"%{part.name} on {part.machine} is {data.dtype}, not {wanted.dtype}")

@@ -14,6 +14,7 @@ from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import Op, Program
 from pstranspile.kernels.context import Value
 from pstranspile.kernels.kernel import Run, kernel_of
+from pstranspile.kernels.table_updates import for_tables, is_update
 from pstranspile.ops import schema_of, with_defaults
 from pstranspile.ops.schema import Slot
 from pstranspile.run.describe import described
@@ -108,10 +109,19 @@ def bind(op: Op) -> BoundOp:
         Argument(slot, op.outputs.get(slot, ()), outputs[slot].duplicable if slot in outputs else False)
         for slot in kernel.outputs
     )
+    if is_update(op):
+        run = _for_tables(run, arguments, results)
     sees_lod = kernel.lod in ("own", "new")
     return BoundOp(
         op, run, arguments, results, kernel.lod, run if sees_lod else _any(run, arguments, results, kernel.lod)
     )
+
+
+def _for_tables(run: Run, arguments: Sequence[Argument], results: Sequence[Argument]) -> Run:
+    """An optimizer's kernel as one that takes large tables, too."""
+    slots, names = [argument.slot for argument in arguments], [argument.names for argument in arguments]
+    written = [names.index(result.names) if result.names in names else None for result in results]
+    return for_tables(run, slots.index("Param"), slots.index("Grad"), written)
 
 
 def present(op: Op, program: Program, block: int) -> Op:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from pstranspile.kernels.context import Value
+from pstranspile.large.table import LargeTable, TableState
 from pstranspile.values import NUMPY_TYPES, Array, LoDTensor, SelectedRows
 
 _TEXT = {name: dtype.text for dtype, name in NUMPY_TYPES.items()}
@@ -21,6 +22,10 @@ def describe(value: Value) -> str:
         return f"{describe(value.data)} in {levels} sequences"
     if isinstance(value, SelectedRows):
         return f"{len(value.rows)} rows of {value.height}, {describe(value.value)}"
+    if isinstance(value, LargeTable):
+        return f"{len(value)} rows of the {value.height} x {value.width} of a large table"
+    if isinstance(value, TableState):
+        return "a state of the rows of a large table"
     if isinstance(value, np.ndarray):
         name = str(value.dtype)
         return f"{_TEXT.get(name, name)}[{', '.join(map(str, value.shape))}]"
@@ -56,6 +61,8 @@ def size_in_bytes(value: Value) -> int:
         return int(value.data.nbytes)
     if isinstance(value, SelectedRows):
         return int(value.rows.nbytes + value.value.nbytes)
+    if isinstance(value, LargeTable):
+        return value.nbytes
     if isinstance(value, list):
         return sum(size_in_bytes(item) for item in value)  # pyright: ignore[reportUnknownVariableType]
     return 0

@@ -8,6 +8,7 @@ from typing import cast
 import numpy as np
 
 from pstranspile.kernels.context import Value
+from pstranspile.large.table import LargeTable, TableState
 from pstranspile.values import LoDTensor, SelectedRows
 
 
@@ -98,6 +99,10 @@ def own_copy(value: Value) -> Value:
         return LoDTensor(np.array(value.data), [list(level) for level in value.lod])
     if isinstance(value, SelectedRows):
         return SelectedRows(np.array(value.rows, dtype="int64"), np.array(value.value), int(value.height))
+    if isinstance(value, LargeTable):
+        return value.copy()
+    if isinstance(value, TableState):
+        return value
     if isinstance(value, list):
         items = cast("list[Value]", value)
         if any(isinstance(item, np.ndarray | LoDTensor | SelectedRows | list) for item in items):

@@ -55,11 +55,23 @@ def _tensor(value: Array, as_fp16: bool) -> Iterator[bytes | memoryview]:
     if as_fp16:
         value = as_float16(value)
     value = np.ascontiguousarray(value, value.dtype.newbyteorder("<"))
-    number = _NUMBERS[value.dtype.name]
-    descriptor = b"\x08" + _varint(number) + b"".join(b"\x10" + _varint(dim) for dim in value.shape)
-    yield struct.pack("<Ii", 0, len(descriptor)) + descriptor
+    yield _descriptor(value.dtype.name, value.shape)
     if value.size:
         yield memoryview(value).cast("B")
+
+
+def _descriptor(kind: str, shape: tuple[int, ...]) -> bytes:
+    """What says the element type and the dims of a tensor."""
+    descriptor = b"\x08" + _varint(_NUMBERS[kind]) + b"".join(b"\x10" + _varint(dim) for dim in shape)
+    return struct.pack("<Ii", 0, len(descriptor)) + descriptor
+
+
+def encode_pieces(kind: str, shape: tuple[int, ...], pieces: Iterable[Array]) -> Iterator[bytes | memoryview]:
+    """The bytes of a tensor of this element type and these dims, whose rows come in pieces."""
+    yield struct.pack("<IQ", 0, 0) + _descriptor(kind, shape)
+    for piece in pieces:
+        if piece.size:
+            yield memoryview(np.ascontiguousarray(piece, np.dtype(kind).newbyteorder("<"))).cast("B")
 
 
 def encode(value: Array | LoDTensor | SelectedRows, as_fp16: bool = False) -> Iterator[bytes | memoryview]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 from _thread import get_ident
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -30,6 +30,18 @@ Floats: TypeAlias = Array
 Key: TypeAlias = "int | RowStream"
 """What names a stream: a number, or a stream whose numbers belong to rows of a batch."""
 
+
+class HasWords(Protocol):
+    """A stream of which the words that are wanted are known, one after another."""
+
+    def words(self) -> Array:
+        """All of them, uint64."""
+        ...
+
+
+Source: TypeAlias = "int | HasWords"
+"""What numbers are drawn from: the key of a stream, or its words that are wanted."""
+
 _CHUNK = 1 << 15
 """Elements computed at a time, so that intermediate values stay in the processor's cache."""
 
@@ -40,7 +52,7 @@ def stream_key(*parts: int | str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode("utf-8"), digest_size=16).digest(), "little")
 
 
-def words(key: Key, offset: int, count: int) -> Array:
+def words(key: Source, offset: int, count: int) -> Array:
     """The 64-bit words of elements `offset` to `offset + count` of a stream."""
     if not isinstance(key, int):
         return key.words()[offset : offset + count]
@@ -73,7 +85,7 @@ def _in_words(number: int, count: int) -> Array:
     return np.frombuffer(number.to_bytes(8 * count, "little"), "<u8")
 
 
-def _fractions(drawn: Array) -> Floats:
+def fractions(drawn: Array) -> Floats:
     """Words as float64 numbers inside (0, 1), evenly spread and symmetric about 1/2."""
     result = (drawn >> np.uint64(12)).astype(np.float64)
     result += 0.5
@@ -81,24 +93,24 @@ def _fractions(drawn: Array) -> Floats:
     return result
 
 
-def _in_chunks(key: Key, offset: int, count: int, dtype: Any, made_of: Callable[[Floats], Floats]) -> Array:
+def _in_chunks(key: Source, offset: int, count: int, dtype: Any, made_of: Callable[[Floats], Floats]) -> Array:
     out = np.empty(count, dtype)
     known = words(key, offset, count) if not isinstance(key, int) else None
     for start in range(0, count, _CHUNK):
         size = min(_CHUNK, count - start)
         drawn = words(key, offset + start, size) if known is None else known[start : start + size]
-        out[start : start + size] = made_of(_fractions(drawn))
+        out[start : start + size] = made_of(fractions(drawn))
     return out
 
 
-def uniform(key: Key, offset: int, count: int, low: float = 0.0, high: float = 1.0, dtype: Any = "float32") -> Array:
+def uniform(key: Source, offset: int, count: int, low: float = 0.0, high: float = 1.0, dtype: Any = "float32") -> Array:
     """Elements `offset` to `offset + count` of the stream, evenly drawn from [low, high), in `dtype`."""
     kind = np.dtype(dtype).type
     last = max(float(np.nextafter(kind(high), kind(low))), low)  # rounding to `dtype` must not reach `high`
     return _in_chunks(key, offset, count, dtype, lambda u: np.minimum(low + (high - low) * u, last))
 
 
-def normal(key: Key, offset: int, count: int, mean: float = 0.0, std: float = 1.0, dtype: Any = "float32") -> Array:
+def normal(key: Source, offset: int, count: int, mean: float = 0.0, std: float = 1.0, dtype: Any = "float32") -> Array:
     """Elements of the stream drawn from the normal distribution of this mean and standard deviation."""
     return _in_chunks(key, offset, count, dtype, lambda u: normal_quantile(u) * std + mean)
 
@@ -108,7 +120,7 @@ _BELOW_MINUS_TWO = 0.022750131948179209
 
 
 def truncated_normal(
-    key: Key, offset: int, count: int, mean: float = 0.0, std: float = 1.0, dtype: Any = "float32"
+    key: Source, offset: int, count: int, mean: float = 0.0, std: float = 1.0, dtype: Any = "float32"
 ) -> Array:
     """As `normal`, given that the number lies within two standard deviations of the mean."""
 
@@ -119,7 +131,7 @@ def truncated_normal(
     return _in_chunks(key, offset, count, dtype, draw)
 
 
-def integers(key: Key, offset: int, count: int, low: int, high: int, dtype: Any = "int64") -> Array:
+def integers(key: Source, offset: int, count: int, low: int, high: int, dtype: Any = "int64") -> Array:
     """Elements of the stream evenly drawn from the integers of [low, high), a range of at most 2**32."""
     scaled = (words(key, offset, count) >> np.uint64(32)) * np.uint64(high - low)
     return ((scaled >> np.uint64(32)).astype(np.int64) + low).astype(dtype)

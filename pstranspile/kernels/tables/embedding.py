@@ -13,12 +13,15 @@ from pstranspile.kernels.kernel import Run, kernel
 from pstranspile.kernels.numeric import all_ids
 from pstranspile.kernels.ragged import plain, runs_between, sequences, upper
 from pstranspile.kernels.rows import AS_ROWS, add_rows, find_rows, positions
+from pstranspile.large.table import LargeTable
 from pstranspile.ops.attributes import flag, int_attr
 from pstranspile.values import Array, SelectedRows
 
 
-def _looked_up(table: Array | SelectedRows, ids: Array) -> Array:
+def _looked_up(table: Array | SelectedRows | LargeTable, ids: Array) -> Array:
     """The rows of a table at ids of any shape. Raises ValueError for an id that the table does not have."""
+    if isinstance(table, LargeTable):
+        return table.look_up(ids.reshape(-1).astype("int64", copy=False)).reshape(*ids.shape, table.width)
     if isinstance(table, SelectedRows):
         return table.value[positions(table, ids.astype("int64", copy=False), "W")]
     ids = np.ascontiguousarray(ids)
@@ -37,12 +40,14 @@ def _require_rows(table: Array, ids: Array) -> None:
 def _lookup(op: Op) -> Run:
     padding, last = int_attr(op, "padding_idx", -1), op.type == "lookup_table"
 
-    def run(W: Array | SelectedRows, Ids: Array) -> Array:
+    def run(W: Array | SelectedRows | LargeTable, Ids: Array) -> Array:
         ids = Ids.reshape(Ids.shape[:-1]) if last else Ids
         if padding < 0:
             return _looked_up(W, ids)
         absent = ids == padding
-        out = _looked_up(W, np.where(absent, 0, ids) if isinstance(W, SelectedRows) and absent.any() else ids)
+        out = _looked_up(
+            W, np.where(absent, 0, ids) if isinstance(W, SelectedRows | LargeTable) and absent.any() else ids
+        )
         out[absent] = 0
         return out
 
@@ -56,8 +61,12 @@ LOOKUP_GRADIENTS = ("lookup_table_grad", "lookup_table_v2_grad")
 def _lookup_grad(op: Op) -> Run:
     padding, sparse, as_rows = int_attr(op, "padding_idx", -1), flag(op, "is_sparse"), AS_ROWS in op.attrs
 
-    def run(W: Array | SelectedRows, Ids: Array, Out_GRAD: Array) -> Array | SelectedRows:
+    def run(W: Array | SelectedRows | LargeTable, Ids: Array, Out_GRAD: Array) -> Array | SelectedRows:
         rows = Ids.reshape(-1).astype("int64", copy=False)
+        if isinstance(W, LargeTable):
+            if not sparse:
+                raise ValueError("W is a large table, whose gradient must be sparse (is_sparse)")
+            return SelectedRows(rows, Out_GRAD.reshape(len(rows), W.width), W.height)
         height, held = (W.height, W.value) if isinstance(W, SelectedRows) else (len(W), W)
         value = Out_GRAD.reshape(len(rows), *held.shape[1:])
         if sparse:

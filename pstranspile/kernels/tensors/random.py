@@ -18,7 +18,7 @@ from pstranspile.kernels.numeric import first, numpy_dtype
 from pstranspile.kernels.random import row_numbers
 from pstranspile.kernels.random.row_numbers import Rows
 from pstranspile.kernels.random.streams import (
-    Key,
+    Source,
     fluid_uniform_of,
     integers,
     normal,
@@ -34,8 +34,13 @@ from pstranspile.values import Array, LoDTensor, SelectedRows
 
 # Numbers belong to elements of the output variable, see pstranspile.kernels.random.streams.
 
-Draw: TypeAlias = Callable[[Key, int, int], Array]
-"""From a stream's key, an offset and a count to that many numbers."""
+Draw: TypeAlias = Callable[[Source, int, int], Array]
+"""From a stream, an offset and a count to that many numbers."""
+
+
+def drawer(op: Op, kind: str) -> Draw:
+    """What draws the numbers of an op of this type, by its attributes. Raises ValueError."""
+    return _uniform(op) if kind == "uniform_random" else _normal(op, truncated=kind.startswith("truncated"))
 
 
 def _uniform(op: Op) -> Draw:
@@ -46,7 +51,7 @@ def _uniform(op: Op) -> Draw:
     if apart < 1:
         raise ValueError(f"diag_step is {apart - 1}, below 0")
 
-    def draw(key: Key, offset: int, count: int) -> Array:
+    def draw(key: Source, offset: int, count: int) -> Array:
         drawn = uniform(key, offset, count, low, high, kind)
         if diagonal > 0:
             first, end = -(-offset // apart), min(diagonal, -(-(offset + count) // apart))  # of those in this slice
@@ -56,11 +61,11 @@ def _uniform(op: Op) -> Draw:
     return draw
 
 
-def _normal(op: Op) -> Draw:
+def _normal(op: Op, *, truncated: bool) -> Draw:
     mean, std, kind = real(op, "mean"), real(op, "std"), numpy_dtype(int_attr(op, "dtype", 5))
-    made_by = truncated_normal if op.type.startswith("truncated") else normal
+    made_by = truncated_normal if truncated else normal
 
-    def draw(key: Key, offset: int, count: int) -> Array:
+    def draw(key: Source, offset: int, count: int) -> Array:
         return made_by(key, offset, count, mean, std, kind)
 
     return draw
@@ -76,7 +81,7 @@ def _filled(op: Op, draw: Draw, dims: tuple[int, ...], surroundings: Surrounding
 
 @kernel("uniform_random gaussian_random truncated_gaussian_random")
 def _random(op: Op) -> Run:
-    draw = _uniform(op) if op.type == "uniform_random" else _normal(op)
+    draw = drawer(op, op.type)
 
     def run(
         ShapeTensor: Array | None, ShapeTensorList: Sequence[Array] | None, surroundings: Surroundings
@@ -88,7 +93,7 @@ def _random(op: Op) -> Run:
 
 @kernel("uniform_random_batch_size_like gaussian_random_batch_size_like", lod="own")
 def _random_like(op: Op) -> Run:
-    draw = _uniform(op) if op.type.startswith("uniform") else _normal(op)
+    draw = drawer(op, op.type.removesuffix("_batch_size_like"))
 
     def run(Input: Array | LoDTensor, surroundings: Surroundings) -> Array | SelectedRows:
         return _filled(op, draw, dims_like(op, Input), surroundings)
@@ -154,7 +159,7 @@ def _randint(op: Op) -> Run:
     if low >= high:
         raise ValueError(f"low is {low}, not below high, which is {high}")
 
-    def draw(key: Key, offset: int, count: int) -> Array:
+    def draw(key: Source, offset: int, count: int) -> Array:
         return integers(key, offset, count, low, high, kind)
 
     def run(
@@ -165,7 +170,7 @@ def _randint(op: Op) -> Run:
     return run
 
 
-def _order(key: Key, offset: int, count: int) -> Array:
+def _order(key: Source, offset: int, count: int) -> Array:
     """The integers below `count` in random order."""
     return np.argsort(words(key, offset, count), kind="stable")
 

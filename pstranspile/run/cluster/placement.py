@@ -13,6 +13,8 @@ from pstranspile.ir.diagnostics import DiagnosticError, at_op, error
 from pstranspile.ir.distribution import DistributedVar
 from pstranspile.ir.model import Program
 from pstranspile.kernels.context import Value
+from pstranspile.large.forms import is_table, joined, selected
+from pstranspile.large.table import LargeTable, TableState
 from pstranspile.run.describe import describe
 from pstranspile.run.frame import Slices
 from pstranspile.run.scope import Scope
@@ -109,12 +111,19 @@ class Placement:
                 message = f"{name} has dims {list(row.origin_shape)}, but is given {describe(np.asarray(value))}"
                 raise DiagnosticError([error("cluster-placement", message)])
             if row.endpoint in scopes:
-                scopes[row.endpoint][row.slice] = flat[row.offset : row.offset + size].reshape(row.slice_shape)
+                _set(scopes[row.endpoint], row, flat[row.offset : row.offset + size].reshape(row.slice_shape))
         return bool(rows)
 
     def whole(self, name: str, scopes: Mapping[str, Scope]) -> Value:
-        """A variable put together from its parts. Raises DiagnosticError if one is missing."""
+        """A variable put together from its parts; of a large table, the rows that exist, as SelectedRows.
+
+        Raises DiagnosticError if one is missing.
+        """
         rows = self.by_origin[name]
+        values = [scopes[row.endpoint].get(row.slice) for row in rows]
+        if values and all(map(is_table, values)):
+            height, width = rows[0].origin_shape
+            return selected(joined(values, [row.offset // width for row in rows]), height)
         if not rows[0].is_slice:
             return _part(scopes, rows[0])
         parts = {row.offset: _part(scopes, row).reshape(-1) for row in rows}
@@ -124,6 +133,18 @@ class Placement:
             message = f"the parts of {name} on the servers have {len(flat)} elements, the whole has {prod(shape)}"
             raise DiagnosticError([error("cluster-placement", message)])
         return flat.reshape(shape)
+
+
+def _set(scope: Scope, row: DistributedVar, value: Array) -> None:
+    """Sets a part; of a large table all rows. Raises DiagnosticError for what is kept for each row of one."""
+    held = scope.get(row.slice)
+    if isinstance(held, LargeTable):
+        held.fill(value)
+    elif isinstance(held, TableState):
+        message = f"{row.origin} is kept for each row of the large table {held.table}, it can't be set by itself"
+        raise DiagnosticError([error("cluster-placement", message)])
+    else:
+        scope[row.slice] = value
 
 
 def _part(scopes: Mapping[str, Scope], row: DistributedVar) -> Value:

@@ -16,6 +16,7 @@ from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op
 from pstranspile.ir.model import Op, Program
 from pstranspile.kernels.context import Value
 from pstranspile.kernels.optimizer_steps import REPLACING
+from pstranspile.large.table import LargeTable
 from pstranspile.run.cluster.blocks import Block, block_program
 from pstranspile.run.cluster.message import (
     CHECKPOINT,
@@ -277,6 +278,9 @@ class Server(Machine):
         table = self.scope.values_here.get(message.variable)
         if table is None:
             raise self.unknown(message, "is asked for rows of")
+        if table.__class__ is LargeTable:
+            self.reply(message, table.look_up(message.payload))
+            return
         held = table.value if table.__class__ is SelectedRows else table
         self.reply(message, held.take(message.payload, axis=0))  # several times as fast as held[payload]
 

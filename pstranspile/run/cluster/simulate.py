@@ -9,6 +9,7 @@ from pstranspile.ir.diagnostics import Diagnostic
 from pstranspile.ir.expect import MOST_STEPS, expect, expect_number, names_of, wrong_type
 from pstranspile.ir.model import Role
 from pstranspile.kernels.context import Value
+from pstranspile.large.forms import parameter_arrays
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.communicators.companion import Settings
 from pstranspile.run.cluster.faults.scenario import Scenario
@@ -46,7 +47,8 @@ def results_of(trainer: Trainer) -> dict[str, list[Value]]:
 
 
 class Simulated(NamedTuple):
-    """What came of a run: `fetched[i][name]` holds what trainer i fetched, a value per step; `parameters` are whole.
+    """What came of a run: `fetched[i][name]` holds what trainer i fetched, a value per step; `parameters` are whole, of
+    large tables the rows that exist, as SelectedRows.
 
     Where several programs take turns, the names are `PROGRAM/NAME`, with a value for every step of that program. A
     value is None where a trainer had no rows. `warnings` tell of shares that have different numbers of rows.
@@ -69,7 +71,8 @@ class Simulated(NamedTuple):
                 program, name = ("", key) if trainer.role.turns is None else key.split("/", 1)
                 prefix = f"trainer_{index}/{program}/" if program else f"trainer_{index}/"
                 result.update((f"{prefix}{key}", array) for key, array in stacked(name, values).items())
-        result.update((f"param/{name}", value) for name, value in self.parameters.items())
+        for name, value in self.parameters.items():
+            result |= parameter_arrays(name, value)
         return result
 
 

@@ -20,6 +20,7 @@ from pstranspile.interop.outputs import write_output
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location
 from pstranspile.ir.reading import read_regular
+from pstranspile.large.table import LargeTable, TableRows, TableState
 from pstranspile.run.cluster.faults.snapshots import Snapshot
 from pstranspile.run.cluster.message import Message
 from pstranspile.run.cluster.rounds import Round
@@ -38,6 +39,8 @@ _RECORDS: dict[str, Callable[..., Any]] = {
     "round": Round,
     "result": StepResult,
     "snapshot": Snapshot,
+    "table": TableRows,
+    "table-state": TableState,
 }
 _SEQUENCES: dict[str, Callable[[list[Any]], Any]] = {
     "list": list,
@@ -92,6 +95,8 @@ def _plain(value: Any, arrays: list[Any]) -> Any:
         array: Any = np.asarray(value)
         arrays.append(np.ascontiguousarray(array))
         return {"array": [array.dtype.str, list(array.shape)]}
+    if isinstance(value, LargeTable):
+        value = value.rows()
     for name, record in _RECORDS.items():
         if value.__class__ is record:
             return {name: [_plain(item, arrays) for item in value]}

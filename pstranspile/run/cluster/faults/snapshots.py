@@ -7,12 +7,15 @@ has reported. With it goes how far each link had come. Messages that came later 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
 from pstranspile.kernels.context import Value
+from pstranspile.large.forms import table_with
+from pstranspile.large.table import LargeTable, TableRows
 from pstranspile.run.cluster.rounds import Round, new_round
 from pstranspile.run.cluster.server import Server
-from pstranspile.run.scope import own_copy
+from pstranspile.run.scope import Scope, own_copy
 
 
 class Snapshot(NamedTuple):
@@ -28,7 +31,7 @@ class Snapshot(NamedTuple):
 def take_snapshot(server: Server, taken: dict[str, int]) -> Snapshot:
     """The server's state now. Nothing is shared with the server but values that never change."""
     return Snapshot(
-        {name: own_copy(value) for name, value in server.scope.values_here.items()},
+        {name: kept_copy(value) for name, value in server.scope.values_here.items()},
         {name: _copy(getattr(server, name)) for name in server.STATE},
         {place: block.execution.step for place, block in enumerate(server.prepared())},
         dict(taken),
@@ -37,10 +40,8 @@ def take_snapshot(server: Server, taken: dict[str, int]) -> Snapshot:
 
 
 def restore(server: Server, snapshot: Snapshot) -> None:
-    """Makes the server what it was. Links into it are the network's matter."""
-    values = server.scope.values_here
-    values.clear()
-    values.update((name, own_copy(value)) for name, value in snapshot.values.items())
+    """Makes the server what it was, whose start-up program has run. Links into it are the network's matter."""
+    put_back(server.scope, snapshot.values)
     for name, value in snapshot.state.items():
         setattr(server, name, _copy(value))
     for place, block in enumerate(server.prepared()):
@@ -50,11 +51,31 @@ def restore(server: Server, snapshot: Snapshot) -> None:
         link.sequence = snapshot.sent.get(name, 0)
 
 
+def kept_copy(value: Value) -> Value:
+    """A copy of a value to be kept: of a large table, what it holds."""
+    return value.rows() if isinstance(value, LargeTable) else own_copy(value)
+
+
+def put_back(scope: Scope, kept: Mapping[str, Value]) -> None:
+    """Makes a scope hold copies of what was kept, and nothing else. What a large table held goes into one as it is."""
+    values = dict(scope.values_here)
+    scope.values_here.clear()
+    for name, value in kept.items():
+        table = values.get(name)
+        if isinstance(value, TableRows) and isinstance(table, LargeTable):
+            scope.values_here[name] = table_with(value, table)
+        else:
+            scope.values_here[name] = own_copy(value)
+
+
 def lose_state(server: Server) -> None:
     """Empties the server, as the end of its process does: of variables and messages nothing is left but what was
     written to a file. (Who belongs to the cluster, and how far it was, the scenario still needs.)
     """
-    server.scope.values_here.clear()
+    values = server.scope.values_here
+    empty = {name: value.like() for name, value in values.items() if isinstance(value, LargeTable)}
+    values.clear()
+    values.update(empty)  # as the start-up program makes them
     for name in server.STATE:
         value = getattr(server, name)
         if isinstance(value, Round):

@@ -1,0 +1,141 @@
+"""Rows of large tables as files of numpy's: all, those that were changed, or what serving needs.
+
+    save_rows(cluster, job, "words", "words.rows")                      # all that training needs
+    save_rows(cluster, job, "words", "words.more", rows="changed")      # what has changed since rows were saved last
+    save_rows(cluster, job, "words", "words.serving", rows="serving")   # values alone
+    load_rows(other, job, "words", "words.rows")                        # into any number of servers
+
+A folder holds `ids.npy` int64 [n], in ascending order, and `numbers.npy` [n, 1 + states, width] with `seen.npy`, or
+`values.npy` [n, width] for serving; of changed rows also `left.npy`, the ids of rows that left. They are written and
+read in pieces, so no more memory is needed than for the order of the ids.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from pstranspile.checkpoint.api import scopes_of
+from pstranspile.checkpoint.folder import write_folder
+from pstranspile.checkpoint.layout import layout_of
+from pstranspile.compile import Compiled
+from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.model import Location, Module
+from pstranspile.large.streams import AT_ONCE
+from pstranspile.large.table import LargeTable
+from pstranspile.values import Array
+
+Rows: TypeAlias = Literal["all", "changed", "serving"]
+"""Which rows are saved, and what of them."""
+
+Tables: TypeAlias = "list[tuple[int, LargeTable]]"
+"""The parts of a table, each with the first id that it has of the whole, in order."""
+
+
+def save_rows(
+    machines: Any, job: Compiled | Module, table: str, folder: str | os.PathLike[str], *, rows: Rows = "all"
+) -> int:
+    """Writes rows of a large table to a new folder; gives how many.
+
+    `machines` and `job` are those of `save_checkpoint`. With "all" and "changed" rows count as changed anew from then
+    on. Raises DiagnosticError; ValueError for other `rows`.
+    """
+    if rows not in ("all", "changed", "serving"):
+        raise ValueError(f"the rows to save are all, changed or serving, not {rows!r}")
+    parts = tables_of(machines, job, table)
+    orders = [part.changed() if rows == "changed" else part.order() for _, part in parts]
+    count = sum(map(len, orders))
+    first = parts[0][1]
+    files = {"ids.npy": _file(np.dtype(np.int64), (count,), _pieces(parts, orders, "ids"))}
+    if rows == "serving":
+        values = (numbers[:, 0] for numbers in _pieces(parts, orders, "numbers"))
+        files["values.npy"] = _file(first.dtype, (count, first.width), values)
+    else:
+        files["numbers.npy"] = _file(first.dtype, (count, *first.dims), _pieces(parts, orders, "numbers"))
+        files["seen.npy"] = _file(np.dtype(np.uint32), (count,), _pieces(parts, orders, "seen"))
+    if rows == "changed":
+        left = np.concatenate([start + part.left() for start, part in parts])
+        files["left.npy"] = _file(left.dtype, left.shape, [left])
+    try:
+        write_folder(Path(folder), files)
+    except OSError as problem:
+        raise _refused(Path(folder), f"can't be written: {problem.strerror}") from None
+    for _, part in parts if rows != "serving" else ():
+        part.mark_saved()
+    return count
+
+
+def load_rows(machines: Any, job: Compiled | Module, table: str, folder: str | os.PathLike[str]) -> int:
+    """Puts rows that were saved into a large table, over those that it has; gives how many.
+
+    Rows that were saved for serving begin with the first values of their states. Raises DiagnosticError.
+    """
+    place, parts = Path(folder), tables_of(machines, job, table)
+    ids, serving = _read(place, "ids"), (place / "values.npy").exists()
+    numbers = _read(place, "values" if serving else "numbers")
+    seen = None if serving else _read(place, "seen")
+    want = (parts[0][1].width,) if serving else parts[0][1].dims
+    if numbers.shape != (len(ids), *want) or (seen is not None and len(seen) != len(ids)):
+        raise _refused(place, f"rows there are {list(numbers.shape[1:])}, those of {table} {list(want)}")
+    ends = [start + part.height for start, part in parts]
+    if len(ids) and (int(ids[0]) < 0 or int(ids[-1]) >= ends[-1]):
+        raise _refused(place, f"it has ids beyond the {ends[-1]} of {table}")
+    left = _read(place, "left") if (place / "left.npy").exists() else np.empty(0, np.int64)
+    for (start, part), end in zip(parts, ends, strict=True):
+        part.remove(left[(left >= start) & (left < end)] - start)
+        begin, stop = (int(at) for at in np.searchsorted(ids, (start, end)))
+        for at in range(begin, stop, AT_ONCE):
+            here = slice(at, min(at + AT_ONCE, stop))
+            part.set_rows(ids[here] - start, numbers[here], None if seen is None else seen[here])
+        part.mark_saved()
+    return len(ids)
+
+
+def tables_of(machines: Any, job: Compiled | Module, table: str) -> Tables:
+    """The parts of a large table, as machines hold it. Raises DiagnosticError if there is none of this name."""
+    scopes, placed = scopes_of(machines), layout_of(job).variables.get(table)
+    parts: Tables = []
+    for part in placed.parts if placed is not None else ():
+        held = scopes[part.machine].get(part.name)
+        if isinstance(held, LargeTable):
+            parts.append((part.offset // held.width, held))
+    if not parts:
+        raise DiagnosticError([error("checkpoint-table", f"the job has no large table {table}")])
+    return sorted(parts, key=lambda part: part[0])
+
+
+def _pieces(parts: Tables, orders: list[Array], name: str) -> Iterator[Array]:
+    for (start, table), order in zip(parts, orders, strict=True):
+        for at in range(0, len(order), AT_ONCE):
+            piece = table.field(name, order[at : at + AT_ONCE])
+            yield piece + start if name == "ids" else piece
+
+
+def _file(dtype: Any, shape: tuple[int, ...], pieces: Iterable[Array]) -> Iterator[bytes | memoryview]:
+    """The bytes of a file of numpy's."""
+    head = BytesIO()
+    described: Any = {"descr": np.dtype(dtype).newbyteorder("<").str, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(head, described)
+    yield head.getvalue()
+    for piece in pieces:
+        if piece.size:
+            yield memoryview(np.ascontiguousarray(piece, np.dtype(dtype).newbyteorder("<"))).cast("B")
+
+
+def _read(folder: Path, name: str) -> Array:
+    """A file of numpy's, of which what is asked for is read. Raises DiagnosticError."""
+    path = folder / f"{name}.npy"
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError) as problem:
+        reason = problem.strerror if isinstance(problem, OSError) else str(problem)
+        raise _refused(path, f"can't be read: {reason}") from None
+
+
+def _refused(path: Path, reason: str) -> DiagnosticError:
+    return DiagnosticError([error("checkpoint-table", reason, Location(str(path)))])

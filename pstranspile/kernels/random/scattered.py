@@ -1,0 +1,85 @@
+"""Numbers of a stream for rows that lie anywhere in it: what tables draw whose rows exist when they are first met.
+
+`uniform(ScatteredRows(key, first, ids, width), 0, len(ids) * width)` are, for each id, the numbers of the elements from
+`first + id * width` on: bit for bit those that `streams` gives for the whole. numpy's own generator makes one run of
+numbers after another, each with a call; here the same generator (Philox, 4 words of 64 bits) is calculated for all rows
+at once.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pstranspile.kernels.random.streams import Floats, fractions
+from pstranspile.values import Array
+
+_LOW = np.uint64(0xFFFFFFFF)
+_HALF = np.uint64(32)
+_FACTORS = (0xD2E7470EE14C6C93, 0xCA5A826395121157)
+_STEPS = (0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B)
+_ROUNDS = 10
+_FOUR = np.uint64(4)
+_AT_ONCE = 1 << 13
+"""Blocks calculated at a time, so that intermediate values stay in the processor's cache."""
+
+
+def _product(factor: int, numbers: Array) -> tuple[Array, Array]:
+    """The upper and the lower 64 bits of the products of a factor and numbers of 64 bits."""
+    upper, lower = np.uint64(factor >> 32), np.uint64(factor & 0xFFFFFFFF)
+    high, low = numbers >> _HALF, numbers & _LOW
+    lows, cross, other = low * lower, high * lower, low * upper
+    middle = (lows >> _HALF) + (cross & _LOW) + other
+    return high * upper + (cross >> _HALF) + (middle >> _HALF), numbers * np.uint64(factor)
+
+
+def block_words(key: int, blocks: Array, second: int = 0) -> Array:
+    """The four words of each of these blocks of a stream, uint64 [n, 4]; `blocks` is uint64 [n].
+
+    `second` is the next word of the generator's counter: other values of it give other streams of the same key.
+    """
+    out = np.empty((len(blocks), 4), np.uint64)
+    for start in range(0, len(blocks), _AT_ONCE):
+        part = blocks[start : start + _AT_ONCE]
+        # the generator counts before it draws
+        a, b = part + np.uint64(1), np.full(len(part), second, np.uint64)
+        b += a == 0
+        c, d = np.zeros(len(part), np.uint64), np.zeros(len(part), np.uint64)
+        first, other = key & 0xFFFFFFFFFFFFFFFF, key >> 64
+        for _ in range(_ROUNDS):
+            high0, low0 = _product(_FACTORS[0], a)
+            high1, low1 = _product(_FACTORS[1], c)
+            a, b, c, d = high1 ^ b ^ np.uint64(first), low1, high0 ^ d ^ np.uint64(other), low0
+            first, other = (first + _STEPS[0]) & 0xFFFFFFFFFFFFFFFF, (other + _STEPS[1]) & 0xFFFFFFFFFFFFFFFF
+        out[start : start + len(part)] = np.stack([a, b, c, d], axis=1)
+    return out
+
+
+class ScatteredRows(NamedTuple):
+    """Rows of `width` elements of a stream, as what numbers are drawn from: that of id i begins at `first + i * width`.
+
+    `ids` is int64 [n].
+    """
+
+    key: int
+    first: int
+    ids: Array
+    width: int
+
+    def words(self) -> Array:
+        """The words of all rows one after another, uint64 [n * width]."""
+        width = self.width
+        starts = self.ids.astype(np.uint64) * np.uint64(width) + np.uint64(self.first)
+        skipped = (starts % _FOUR).astype(np.int64)
+        each = (width + 3 + int(skipped.max(initial=0))) // 4
+        blocks = (starts // _FOUR)[:, None] + np.arange(each, dtype=np.uint64)
+        drawn = block_words(self.key, blocks.reshape(-1)).reshape(len(self.ids), each * 4)
+        if skipped.any():
+            drawn = np.take_along_axis(drawn, skipped[:, None] + np.arange(width), axis=1)
+        return drawn[:, :width].reshape(-1)
+
+
+def chances(key: int, ids: Array, turn: int) -> Floats:
+    """A number inside (0, 1) for each id, float64 [n], another in every turn."""
+    return fractions(block_words(key, ids.astype(np.uint64), turn)[:, 0])

@@ -1,0 +1,80 @@
+"""Kernels. Large tables: made without rows, whose initialiser draws what the whole would have there."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pstranspile.ir.model import Op
+from pstranspile.job.table_rules import Rules
+from pstranspile.kernels.context import Surroundings
+from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.kernels.numeric import numpy_dtype
+from pstranspile.kernels.random.scattered import ScatteredRows, chances
+from pstranspile.kernels.tensors.random import Draw, drawer
+from pstranspile.large.table import LargeTable, TableState
+from pstranspile.ops import with_defaults
+from pstranspile.ops.attributes import int_attr, ints_attr, real, text
+from pstranspile.ops.tables.large import INITIALISERS
+from pstranspile.values import Array
+
+_MOST = 1 << 63
+"""Numbers that a table may have room for."""
+
+
+def _drawer(op: Op) -> Draw | None:
+    """What draws the numbers of rows; None if all begin with one value. Raises ValueError."""
+    kind = text(op, "initializer")
+    if kind not in INITIALISERS:
+        raise ValueError(f"initializer is {kind!r}; it takes {', '.join(INITIALISERS)}")
+    return None if kind == "fill_constant" else drawer(with_defaults(op._replace(type=kind)), kind)
+
+
+def _rules(op: Op) -> Rules:
+    return Rules(
+        int_attr(op, "enter_after", 1),
+        real(op, "enter_chance"),
+        int_attr(op, "shrink_every"),
+        int_attr(op, "drop_unseen"),
+        real(op, "drop_below"),
+        real(op, "score_decay"),
+    )
+
+
+@kernel("large_table", lod="none")
+def _large_table(op: Op) -> Run:
+    dims, kind, draw, rules = ints_attr(op, "shape"), numpy_dtype(int_attr(op, "dtype", 5)), _drawer(op), _rules(op)
+    if len(dims) != 2 or min(dims) < 1 or dims[0] * dims[1] >= _MOST:
+        raise ValueError(f"shape is {list(dims)}, not the dims of a table")
+    if rules.mistake():
+        raise ValueError(rules.mistake())
+    (height, width), name = dims, op.outputs["Out"][0]
+
+    def run(surroundings: Surroundings) -> LargeTable:
+        key, first = surroundings.stream(name, int_attr(op, "seed"))
+        assert isinstance(key, int)  # as that of whatever is no part of a batch
+
+        def initial(ids: Array) -> Array:
+            if draw is None:
+                return np.full((len(ids), width), real(op, "value"), kind)
+            return draw(ScatteredRows(key, first, ids, width), 0, len(ids) * width).reshape(len(ids), width)
+
+        def enters(ids: Array, update: int) -> Array:
+            return chances(key, ids + first // width, update)
+
+        return LargeTable(height, width, initial, chances=enters, rules=rules, dtype=kind)
+
+    return run
+
+
+@kernel("large_table_state", lod="none")
+def _large_table_state(op: Op) -> Run:
+    dims, value, table = ints_attr(op, "shape"), real(op, "value"), op.inputs["Table"][0]
+
+    def run(Table: LargeTable) -> TableState:
+        if not isinstance(Table, LargeTable):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError("Table is no large table")
+        if dims != (Table.height, Table.width):
+            raise ValueError(f"shape is {list(dims)}, Table is {[Table.height, Table.width]}")
+        return TableState(table, Table.add_state(value), value)
+
+    return run

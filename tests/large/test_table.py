@@ -1,0 +1,211 @@
+"""Rows of large tables: when they enter, what they begin with, when they leave, and what is kept of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pstranspile.job.table_rules import Rules, parse_table
+from pstranspile.kernels.random.scattered import ScatteredRows, chances
+from pstranspile.kernels.random.streams import normal, stream_key, truncated_normal, uniform
+from pstranspile.large.forms import arrays_of, joined, part_of_rows, rows_from, table_with
+from pstranspile.large.streams import TablePart, streams_of, written
+from pstranspile.large.table import LargeTable
+from pstranspile.values.writing import encode
+
+KEY = stream_key(7, "table")
+
+
+def table(rules: str = "", height: int = 1000, width: int = 3) -> LargeTable:
+    def initial(ids: Any) -> Any:
+        drawn = uniform(ScatteredRows(KEY, 0, ids, width), 0, len(ids) * width, -1.0, 1.0)
+        return drawn.reshape(len(ids), width)
+
+    made = LargeTable(
+        height,
+        width,
+        initial,
+        chances=lambda ids, turn: chances(KEY, ids, turn),
+        rules=parse_table(f"t {rules}")[1],
+    )
+    made.add_state(0.5)
+    return made
+
+
+def update(held: LargeTable, *ids: int) -> list[int]:
+    """An update that adds 1 to the numbers of these rows; gives the ids that have a row."""
+    asked = np.array(sorted(ids), np.int64)
+    places, kept = held.enter(asked)
+    held.put(places, held.take(places) + 1)
+    return asked[kept].tolist()
+
+
+@pytest.mark.parametrize("draw", [uniform, normal, truncated_normal])
+@pytest.mark.parametrize(("width", "first"), [(16, 0), (7, 0), (3, 9), (1, 5)])
+def test_rows_begin_as_those_of_the_whole(draw: Any, width: int, first: int):
+    whole = draw(KEY, first, 500 * width).reshape(500, width)
+    ids = np.array([0, 499, 7, 8, 7, 250])
+    drawn = draw(ScatteredRows(KEY, first, ids, width), 0, ids.size * width)
+    np.testing.assert_array_equal(drawn.reshape(len(ids), width), whole[ids])
+
+
+def test_rows_far_out_begin_with_numbers_of_their_own():
+    far = (1 << 58) - 3
+    drawn = uniform(ScatteredRows(KEY, 0, np.array([far]), 16), 0, 16)
+    np.testing.assert_array_equal(drawn, uniform(KEY, far * 16, 16))
+
+
+def test_lookups_change_nothing():
+    held = table()
+    before = held.look_up(np.array([5, 3, 5]))
+    assert len(held) == 0
+    assert (before[0] == before[2]).all()
+    update(held, 5)
+    np.testing.assert_array_equal(held.look_up(np.array([3, 5])), [before[1], before[0] + 1])
+    assert held.take(np.array([0])).tolist()[0][1] == [1.5, 1.5, 1.5]
+    with pytest.raises(ValueError, match="Ids holds 1000, but the table has ids from 0 to 999"):
+        held.look_up(np.array([1000]))
+
+
+def test_a_row_enters_with_its_kth_gradient():
+    held = table("enter_after=3")
+    assert update(held, 1, 2) == []
+    assert update(held, 1) == []
+    assert held.look_up(np.array([1])).tolist() == [[0, 0, 0]]
+    assert update(held, 1, 2) == [1]
+    assert update(held, 2) == [2]
+    assert (held.look_up(np.array([1])) != 0).all()
+    assert len(held) == 2
+
+
+def test_rows_enter_with_the_probability_that_is_given():
+    for chance in (0.1, 0.9):
+        held, other = table(f"enter_chance={chance}", height=20_000), table(f"enter_chance={chance}", height=20_000)
+        ids = np.arange(20_000)
+        places, kept = held.enter(ids)
+        assert abs(kept.mean() - chance) < 0.01
+        held.put(places, held.take(places))
+        _, again = other.enter(ids)
+        np.testing.assert_array_equal(kept, again)
+        _, later = held.enter(ids)  # drawn anew
+        assert abs(later.mean() - (1 - (1 - chance) ** 2)) < 0.01
+
+
+def test_rows_that_are_not_seen_leave():
+    held = table("shrink_every=4 drop_unseen=2")
+    update(held, 1, 2)
+    update(held, 2)
+    update(held, 3)
+    assert len(held) == 3
+    update(held, 4)
+    assert held.rows().ids.tolist() == [2, 3, 4]
+    assert held.left().tolist() == [1]
+    assert update(held, 1) == [1]
+    assert held.left().tolist() == []
+
+
+def test_rows_of_a_low_score_leave():
+    held = table("shrink_every=3 drop_below=0.9 score_decay=0.5")
+    update(held, 1, 2)
+    update(held, 1)
+    update(held, 3)
+    assert held.rows().ids.tolist() == [1]  # 2 of 2 and 1 of 1, halved
+    assert held.rows().scores.tolist() == [1.0]
+
+
+def test_ids_that_wait_leave_as_well():
+    held = table("enter_after=2 shrink_every=3 drop_unseen=1")
+    update(held, 1)
+    update(held, 2)
+    update(held, 3)
+    assert held.rows().waiting.tolist() == [2, 3]
+    assert update(held, 1, 3) == [3]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("t enter_after=0", "enter_after is 0"),
+        ("t enter_chance=0", "enter_chance is 0.0; it must be above 0"),
+        ("t drop_unseen=3", "need shrink_every"),
+        ("t shrink_every=3", "shrink_every needs"),
+        ("t enter_after=1.5", "enter_after takes a whole number, not '1.5'"),
+        ("t after=2", "after=2 is none of its rules, which are enter_after, "),
+    ],
+)
+def test_rules_that_can_not_be(text: str, reason: str):
+    with pytest.raises(ValueError, match=reason):
+        parse_table(text)
+
+
+def busy() -> LargeTable:
+    held = table("enter_after=2 shrink_every=5 drop_unseen=3 drop_below=0.1")
+    random = np.random.default_rng(1)
+    for _ in range(23):
+        update(held, *np.unique(random.integers(0, 60, 12) * 16).tolist())
+    return held
+
+
+def require_same(one: LargeTable, other: LargeTable) -> None:
+    for name, value in one.rows()._asdict().items():
+        np.testing.assert_array_equal(value, getattr(other.rows(), name), err_msg=name)
+
+
+def test_what_is_kept_makes_the_table_again_whatever_the_parts():
+    held = busy()
+    rows = rows_from(arrays_of(held.rows()))
+    require_same(table_with(rows, held), held)
+    like = LargeTable(500, 3, held.initial, chances=held.chances, rules=held.rules)
+    like.add_state(0.5)
+    parts = [table_with(part_of_rows(rows, start, start + 500), like) for start in (0, 500)]
+    assert all(len(part) for part in parts)
+    require_same(table_with(joined(parts[::-1], [500, 0]), held), held)
+    again = held.copy()
+    update(again, 3, 48)
+    update(held, 3, 48)
+    require_same(again, held)
+
+
+def test_tables_are_written_in_pieces_as_in_one(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("pstranspile.large.streams.AT_ONCE", 7)
+    held = busy()
+    whole = arrays_of(joined([held, held.rows()], [0, 1000]))
+    streams = streams_of([TablePart(1000, held.rows()), TablePart(0, held)])
+    assert streams.keys() == whole.keys()
+    for name, value in whole.items():
+        assert b"".join(written(streams[name])) == b"".join(encode(value)), name
+
+
+def test_changed_rows_and_those_that_left_are_known_until_they_are_saved():
+    held = table("shrink_every=100 drop_unseen=100")
+    update(held, 1, 2, 3)
+    held.mark_saved()
+    update(held, 2, 9)
+    held.shrink(unseen=0, below=0)
+    assert held.index.ids[held.changed()].tolist() == [2, 9]
+    held.shrink(unseen=1)
+    update(held, 4)
+    held.shrink(unseen=1)
+    assert held.left().tolist() == [1, 3]
+    held.mark_saved()
+    assert not len(held.changed())
+    assert not len(held.left())
+
+
+def test_all_rows_can_be_given():
+    held = table(height=10)
+    given = np.arange(30, dtype="float32").reshape(10, 3)
+    held.fill(given)
+    update(held, 4)
+    given[4] += 1
+    np.testing.assert_array_equal(held.whole(), given)
+    assert held.whole(1)[:5, 0].tolist() == [0.5, 0.5, 0.5, 0.5, 1.5]
+    with pytest.raises(ValueError, match=r"it has dims \[9, 3\], the table \[10, 3\]"):
+        held.fill(given[1:])
+
+
+def test_rules_have_defaults_that_change_nothing():
+    assert Rules().at_once
+    assert parse_table("words") == ("words", Rules())
