@@ -46,11 +46,6 @@ def with_large_tables(module: Module, tables: Sequence[str]) -> Module:
     return Module(FrozenMap({key: programs[key] for key in module.programs}), module.source)
 
 
-def large_tables_of(startup: Program) -> list[str]:
-    """The tables that a start-up program makes large."""
-    return [op.outputs["Out"][0] for op in startup.main_block.ops if op.type == TABLE]
-
-
 def _find_states(program: Program, states: Mapping[str, dict[str, Op]]) -> list[Diagnostic]:
     """Adds the table itself and what its optimizer keeps for each row, by name, each with the op that updates it."""
     findings: list[Diagnostic] = []

@@ -39,7 +39,7 @@ class HasWords(Protocol):
         ...
 
 
-Source: TypeAlias = "int | HasWords"
+Source: TypeAlias = int | HasWords
 """What numbers are drawn from: the key of a stream, or its words that are wanted."""
 
 _CHUNK = 1 << 15
