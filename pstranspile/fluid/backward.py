@@ -22,8 +22,7 @@ def _names(what: str, given: Any, kinds: tuple[type, ...] = (list, tuple)) -> li
     for item in given:
         if not isinstance(item, str | Variable):
             raise TypeError(f"{what} holds variables and names, not a {type(item).__name__}")
-    names = [item if isinstance(item, str) else item.name for item in given]
-    return sorted(names) if isinstance(given, set | frozenset) else names
+    return [item if isinstance(item, str) else item.name for item in given]
 
 
 def _no_grad_names(given: Any) -> list[str]:
@@ -47,7 +46,12 @@ def append_backward(
     program = loss.block.program
     before: list[int] = [len(block.ops) for block in program.blocks]
     wanted = _names("parameter_list", parameter_list, (list, tuple, set))
-    pairs = autodiff.append_backward(program.live(), loss.name, wanted, _no_grad_names(no_grad_set))
+    asked = (
+        sorted(wanted) if isinstance(parameter_list, set) and wanted else wanted
+    )  # the same program in every process
+    pairs = autodiff.append_backward(program.live(), loss.name, asked, _no_grad_names(no_grad_set))
+    if asked is not wanted:
+        pairs = sorted(pairs, key=lambda pair: (wanted or []).index(pair.param))
     if callbacks:
         _call_back(program, before, callbacks)
     find = program.current_block()._var_recursive

@@ -164,23 +164,23 @@ class Auc(MetricBase):
 
     def __init__(self, name: str | None = None, curve: str = "ROC", num_thresholds: int = 4095):
         super().__init__(name)
-        self._curve, self._buckets = curve, num_thresholds
-        self._positive, self._negative = np.zeros((2, num_thresholds + 1))
+        self._curve, self._num_thresholds = curve, num_thresholds
+        self.reset()
 
     def reset(self) -> None:
         """Begins anew."""
-        self._positive, self._negative = np.zeros((2, self._buckets + 1))
+        self._stat_pos, self._stat_neg = [0.0] * (self._num_thresholds + 1), [0.0] * (self._num_thresholds + 1)
 
     def update(self, preds: Any, labels: Any) -> None:
         """Takes probabilities [n, 2], the second column that of 1, and labels."""
-        places = (np.asarray(preds)[:, -1] * self._buckets).astype(int)
+        places = (np.asarray(preds)[:, -1] * self._num_thresholds).astype(int)
         right = np.asarray(labels).ravel().astype(bool)
-        np.add.at(self._positive, places[right], 1.0)
-        np.add.at(self._negative, places[~right], 1.0)
+        for counts, found in ((self._stat_pos, places[right]), (self._stat_neg, places[~right])):
+            counts[:] = (np.asarray(counts) + np.bincount(found, minlength=len(counts))).tolist()
 
     def eval(self) -> float:
         """The area, 0 while there are rows of one kind only."""
-        positive, negative = (np.cumsum(counts[::-1]) for counts in (self._positive, self._negative))
+        positive, negative = (np.cumsum(counts[::-1]) for counts in (self._stat_pos, self._stat_neg))
         if not (positive[-1] and negative[-1]):
             return 0.0
         above, right = np.concatenate([[0.0], positive]), np.concatenate([[0.0], negative])

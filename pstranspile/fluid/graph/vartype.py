@@ -48,10 +48,17 @@ class VarDesc:
     VarType = VarType
 
 
+class NoElementType(TypeError, ValueError):
+    """What is given names no element type: a TypeError in some places of Fluid, a ValueError in others."""
+
+    def __init__(self, given: object):
+        super().__init__(f"{given!r} names no element type, such as 'float32' or 'int64'")
+
+
 def dtype_of(given: Any) -> DType:
     """An element type given as Fluid's scripts do: a VarType, a name (`float32`), or numpy's type.
 
-    Raises ValueError for anything that names no element type.
+    Raises NoElementType for anything else.
     """
     if isinstance(given, DType):
         return given
@@ -59,8 +66,8 @@ def dtype_of(given: Any) -> DType:
         return DType(int(given))
     try:
         return element_type(np.dtype(given).name)
-    except TypeError:
-        raise ValueError(f"{given!r} names no element type, such as 'float32' or 'int64'") from None
+    except (TypeError, ValueError):
+        raise NoElementType(given) from None
 
 
 def vartype_of(dtype: DType) -> VarType:

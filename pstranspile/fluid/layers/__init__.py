@@ -11,6 +11,7 @@ from pstranspile.fluid.layers import (
     learning_rate_scheduler,
     loss,
     metric_op,
+    newer,
     nn,
     ops,
     rnn,
@@ -31,6 +32,7 @@ _MODULES: tuple[Any, ...] = (
     rnn,
     sequence_lod,
     loss,
+    newer,
 )
 
 

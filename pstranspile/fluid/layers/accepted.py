@@ -23,6 +23,7 @@ _KINDS: dict[str, type] = {
     "int": Integral,
     "float": Real,
     "str": str,
+    "bool": bool,
     "ndarray": np.ndarray,
     "NoneType": type(None),
 }
@@ -64,14 +65,12 @@ def check_kind(layer: str, parameter: str, value: Any, kinds: Sequence[str]) -> 
 def check_variable(layer: str, parameter: str, value: Any, dtypes: Sequence[str]) -> None:
     """Raises TypeError unless the value is a variable of one of these element types."""
     check_kind(layer, parameter, value, ("Variable",))
-    _check_dtype(layer, parameter, value.dtype, dtypes)
+    check_element_type(layer, parameter, value.dtype, dtypes)
 
 
-def _check_dtype(layer: str, parameter: str, given: Any, dtypes: Sequence[str]) -> None:
-    try:
-        name = numpy_name(given)
-    except (KeyError, ValueError):
-        name = repr(given)
+def check_element_type(layer: str, parameter: str, given: Any, dtypes: Sequence[str]) -> None:
+    """Raises TypeError unless it is one of these element types, NoElementType for what is none at all."""
+    name = numpy_name(given)
     if name not in dtypes:
         raise TypeError(f"{layer}: {parameter} must be of {' or '.join(dtypes)}, not of {name}")
 
@@ -80,12 +79,12 @@ def _check(layer: str, parameter: str, value: Any, accepted: _Accepted) -> None:
     if accepted.kinds:
         check_kind(layer, parameter, value, accepted.kinds)
     if accepted.dtypes and isinstance(value, Variable):
-        _check_dtype(layer, parameter, value.dtype, accepted.dtypes)
+        check_element_type(layer, parameter, value.dtype, accepted.dtypes)
     elif accepted.dtypes and "Variables" in accepted.kinds:
         for item in value:
-            _check_dtype(layer, f"each of {parameter}", item.dtype, accepted.dtypes)
+            check_element_type(layer, f"each of {parameter}", item.dtype, accepted.dtypes)
     elif accepted.dtypes and not accepted.kinds and value is not None:
-        _check_dtype(layer, parameter, dtype_of(value) if isinstance(value, int) else value, accepted.dtypes)
+        check_element_type(layer, parameter, dtype_of(value) if isinstance(value, int) else value, accepted.dtypes)
 
 
 def _checked(name: str, function: Callable[..., Any], accepted: dict[str, _Accepted]) -> Callable[..., Any]:

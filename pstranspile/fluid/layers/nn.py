@@ -14,7 +14,7 @@ from pstranspile.fluid.layers.adapt import adapt, live, named, renamed_all, to_c
 from pstranspile.fluid.layers.host import py_func as py_func
 from pstranspile.fluid.missing import names_of_fluid
 from pstranspile.ir.types import DType
-from pstranspile.layers import basic, indexing, loss, metric, norms, random, resize, sequence, tensor
+from pstranspile.layers import basic, conv, indexing, loss, metric, norms, random, resize, sequence, tensor
 from pstranspile.layers.draft import Value
 from pstranspile.layers.parameters import create_parameter
 
@@ -37,6 +37,21 @@ conv2d = adapt(
 conv2d_transpose = adapt(
     L.conv2d_transpose,
     f"input, num_filters, output_size=None, filter_size=None, padding=0, stride=1, dilation=1, groups=None, {_CONV}",
+    x="input",
+)
+_VOLUME = _CONV.replace("NCHW", "NCDHW")
+conv3d = adapt(
+    conv.conv3d, f"input, num_filters, filter_size, stride=1, padding=0, dilation=1, groups=None, {_VOLUME}", x="input"
+)
+conv3d_transpose = adapt(
+    conv.conv3d_transpose,
+    f"input, num_filters, output_size=None, filter_size=None, padding=0, stride=1, dilation=1, groups=None, {_VOLUME}",
+    x="input",
+)
+pool3d = adapt(
+    conv.pool3d,
+    "input, pool_size=-1, pool_type='max', pool_stride=1, pool_padding=0, global_pooling=False, "
+    + _POOL.replace("NCHW", "NCDHW"),
     x="input",
 )
 pool2d = adapt(

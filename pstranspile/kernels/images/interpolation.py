@@ -104,9 +104,10 @@ def _plan(
     axes = _spatial(op, x.ndim)
     dims = tuple(x.shape[axis] for axis in axes)
     method = _METHODS[op.type.partition("_")[0]]
+    kind = x.dtype if x.dtype.kind == "f" else np.float32  # whole numbers are weighed as Fluid does, and then cut off
     for axis, dim, size in zip(axes, dims, _sizes(op, dims, given), strict=True):
         broadcast = [size if at == axis else 1 for at in range(x.ndim)]
-        yield axis, [(index, weight.astype(x.dtype).reshape(broadcast)) for index, weight in method(op, dim, size)]
+        yield axis, [(index, weight.astype(kind).reshape(broadcast)) for index, weight in method(op, dim, size)]
 
 
 @kernel("bilinear_interp nearest_interp bicubic_interp trilinear_interp")
@@ -120,7 +121,7 @@ def _interpolate_values(op: Op) -> Run:
                 result = np.take(result, taps[0][0], axis=axis)
             else:
                 result = sum(np.take(result, index, axis=axis) * weight for index, weight in taps)
-        return result
+        return np.asarray(result).astype(X.dtype, copy=False)
 
     return run
 

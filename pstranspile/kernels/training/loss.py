@@ -116,8 +116,8 @@ def _cross_entropy2_values(op: Op) -> Run:
         loss = -_log(match)
         if counted is not None:
             match, loss = np.where(counted, match, 0).astype(X.dtype), np.where(counted, loss, 0).astype(X.dtype)
-        shape = (*X.shape[:-1], 1)
-        return loss.reshape(shape), np.empty((*X.shape, 0), X.dtype), match.reshape(shape)
+        of_match = (*X.shape[:-1], 1)
+        return loss.reshape(_label_shape(X, Label)), np.empty((*X.shape, 0), X.dtype), match.reshape(of_match)
 
     return run
 
@@ -127,7 +127,7 @@ def _cross_entropy2_grad(op: Op) -> Run:
     ignore_index = int_attr(op, "ignore_index", -100)
 
     def run(Label: Array, XShape: Array, MatchX: Array, Y_GRAD: Array) -> Array:
-        return _put_at_labels(XShape.shape[:-1], Label, -Y_GRAD / MatchX, ignore_index)
+        return _put_at_labels(XShape.shape[:-1], Label, -Y_GRAD.reshape(MatchX.shape) / MatchX, ignore_index)
 
     return run
 

@@ -85,9 +85,10 @@ def _cross_entropy(op: Op, types: Types) -> Types:
 def _cross_entropy2(_op: Op, types: Types) -> Types:
     x, label = one(types, "X"), one(types, "Label")
     _require_rows(x, label)
-    y = TensorType(x.dtype, (*x.shape[:-1], 1), x.lod_level)
+    match = TensorType(x.dtype, (*x.shape[:-1], 1))
+    y = TensorType(x.dtype, label.shape if len(label.shape) < len(x.shape) else match.shape, x.lod_level)
     shape = TensorType(x.dtype, (*x.shape, 0), x.lod_level)
-    return {"Y": (y,), "MatchX": (y._replace(lod_level=0),), "XShape": (shape,)}
+    return {"Y": (y,), "MatchX": (match,), "XShape": (shape,)}
 
 
 @shape_rule("cross_entropy_grad2")

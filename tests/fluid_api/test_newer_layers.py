@@ -1,0 +1,191 @@
+"""Layers that came with the last versions of Fluid 1, and what layers refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pstranspile.fluid as fluid
+from pstranspile.fluid import layers
+from tests.fluid_api.running import fresh
+
+X = np.float32([[1, -2, 3], [4, 5, -6]])
+
+
+@pytest.fixture(autouse=True)
+def _alone() -> Iterator[None]:
+    with fresh():
+        yield
+
+
+def run(*made: Any, **fed: Any) -> list[Any]:
+    executor = fluid.Executor(fluid.CPUPlace())
+    executor.run(fluid.default_startup_program())
+    return executor.run(feed=fed, fetch_list=list(made))
+
+
+def test_layers_of_one_tensor() -> None:
+    x: Any = fluid.data("x", [2, 3])
+    made = [
+        layers.log1p(layers.abs(x)),
+        layers.logsumexp(x, dim=1),
+        layers.clamp(x, min=-1.0, max=layers.full([1], 2.0)),
+        layers.full_like(x, 7.0, dtype="int32"),
+        layers.addcmul(x, x, x, value=0.5),
+        layers.scatter_nd(layers.assign(np.array([[1], [1]])), x, [3, 3]),
+    ]
+    places = layers.nonzero(x > 0.0, as_tuple=True)
+    got = run(*made, *places, x=X)
+    scattered = np.zeros((3, 3))
+    scattered[1] = X.sum(axis=0)
+    expected = [
+        np.log1p(abs(X)),
+        np.log(np.exp(X).sum(axis=1)),
+        np.clip(X, -1, 2),
+        np.full((2, 3), 7),
+        X + 0.5 * X * X,
+        scattered,
+        *(column[:, None] for column in np.nonzero(X > 0)),
+    ]
+    for a, b in zip(got, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5)
+    assert got[3].dtype == np.int32
+
+
+def test_layers_of_several_tensors() -> None:
+    x, y = fluid.data("x", [2, 3]), fluid.data("y", [2, 3])
+    one, two = layers.meshgrid([layers.arange(0, 2), layers.arange(0, 3)])
+    square = layers.addmm(layers.full([2, 2], 1.0), x, layers.transpose(y, [1, 0]), alpha=2.0, beta=3.0)
+    made = [layers.cross(x, y), layers.elementwise_equal(x, y), layers.allclose(x, y), one, two, square]
+    got = run(*made, x=X, y=X[::-1].copy())
+    expected = [np.cross(X, X[::-1]), X[::-1] == X, [False], *np.meshgrid([0, 1], [0, 1, 2], indexing="ij")]
+    for a, b in zip(got, [*expected, 2 * X @ X[::-1].T + 3], strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+def test_a_loss_of_pairs_is_least_where_what_is_alike_is_near() -> None:
+    anchor, positive = fluid.data("a", [2, 3]), fluid.data("p", [2, 3])
+    loss = layers.npair_loss(anchor, positive, fluid.data("l", [2, 1], "int64"), l2_reg=0.0)
+    a, labels = np.float32([[2, 0, 0], [0, 2, 0]]), np.array([[0], [1]])
+    assert run(loss, a=a, p=a, l=labels)[0] < run(loss, a=a, p=a[::-1].copy(), l=labels)[0]
+
+
+def test_layers_of_images() -> None:
+    image = fluid.data("im", [1, 2, 3, 3])
+    ramp = np.arange(18, dtype="float32").reshape(1, 2, 3, 3)
+    scale, bias = layers.assign(np.float32([1, 2])), layers.assign(np.float32([0, 1]))
+    made = [layers.unfold(image, 2), layers.affine_channel(image, scale, bias, act="relu")]
+    windows, scaled = run(*made, im=ramp)
+    assert windows.shape == (1, 8, 4)
+    assert windows[0, :4, 0].tolist() == [0, 1, 3, 4]
+    assert scaled[0, 1].tolist() == (2 * ramp[0, 1] + 1).tolist()
+    with pytest.raises(AssertionError, match="list of two"):
+        layers.unfold(image, [1, 2, 3])
+    with pytest.raises(ValueError, match="two or four"):
+        layers.unfold(image, 2, paddings=[1, 2, 3])
+
+
+def test_layers_of_volumes() -> None:
+    volume = fluid.data("v", [2, 3, 4, 4, 4])
+    convolved = layers.conv3d(volume, 5, 3, padding=1)
+    pooled = layers.pool3d(convolved, 2, "avg", 2)
+    grown = layers.conv3d_transpose(pooled, 3, filter_size=2, stride=2)
+    assert [made.shape for made in (convolved, pooled, grown)] == [
+        (2, 5, 4, 4, 4),
+        (2, 5, 2, 2, 2),
+        (2, 3, 4, 4, 4),
+    ]
+    ops = fluid.default_main_program().global_block().ops
+    assert next(op for op in ops if op.type == "conv3d_transpose").attr("data_format") == "NCHW"
+    assert run(grown, v=np.ones((2, 3, 4, 4, 4), "float32"))[0].shape == (2, 3, 4, 4, 4)
+
+
+def test_paddings_are_given_in_four_ways() -> None:
+    x = fluid.data("x", [1, 3, 8, 8])
+    last = fluid.data("y", [1, 8, 8, 3])
+    for padding, kept in [
+        ([[0, 0], [0, 0], [1, 1], [2, 2]], [1, 2]),
+        ([1, 1, 2, 2], [1, 2]),
+        ([1, 0, 2, 2], [1, 0, 2, 2]),
+        ("same", [0, 0]),
+    ]:
+        layers.conv2d(x, 2, 3, padding=padding)
+        ops = fluid.default_main_program().global_block().ops
+        assert [op.attr("paddings") for op in ops if op.type == "conv2d"][-1] == kept
+    assert layers.pool2d(last, 2, pool_padding=[[0, 0], [1, 0], [0, 1], [0, 0]], data_format="NHWC").shape[1:] == (
+        8,
+        8,
+        3,
+    )
+    for wrong in ([[0, 0], [1, 1], [0, 0], [0, 0]], [1, 2, 3], "none"):
+        with pytest.raises(ValueError, match=r"padding|whole number"):
+            layers.conv2d(x, 2, 3, padding=wrong)
+    with pytest.raises(ValueError, match="data_format"):
+        layers.conv2d(x, 2, 3, data_format="NHWCC")
+    with pytest.raises(ValueError, match="True or False"):
+        layers.conv2d(x, 2, 3, use_cudnn=[0])
+    with pytest.raises(TypeError, match="True or False"):
+        layers.pool2d(x, 2, use_cudnn=[0])
+
+
+def test_whole_numbers_are_interpolated_as_numbers_and_cut_off() -> None:
+    x = fluid.data("x", [1, 1, 1, 2], "uint8")
+    block = fluid.default_main_program().global_block()
+    out = block.create_var(name="out", dtype="uint8")
+    attrs = {"out_h": 1, "out_w": 3, "interp_method": "bilinear", "align_corners": True}
+    block.append_op("bilinear_interp", {"X": [x]}, {"Out": [out]}, attrs)
+    assert run(out, x=np.uint8([[[[10, 15]]]]))[0].tolist() == [[[[10, 12, 15]]]]
+
+
+def test_labels_without_a_last_dim_give_losses_without_one() -> None:
+    x, label = fluid.data("x", [2, 3, 4]), fluid.data("label", [2, 3], "int64")
+    x.stop_gradient = False
+    loss = layers.cross_entropy(layers.softmax(x), label)
+    assert loss.shape == (2, 3)
+    fluid.append_backward(layers.mean(loss))
+    values = np.ones((2, 3, 4), "float32")
+    made, gradient = run(loss, "x@GRAD", x=values, label=np.zeros((2, 3), "int64"))
+    assert made.shape == (2, 3)
+    assert gradient.shape == (2, 3, 4)
+
+
+def test_pairs_of_parameters_and_gradients_come_in_the_order_of_a_set() -> None:
+    x = fluid.data("x", [2, 3])
+    loss = layers.mean(layers.fc(layers.fc(x, 4), 1))
+    names = {param.name for param in fluid.default_main_program().all_parameters()}
+    assert [param.name for param, _ in fluid.append_backward(loss, parameter_list=names)] == list(names)
+
+
+@pytest.mark.parametrize("wrong", ["flaot32", np.complex128, "uint4"])
+def test_what_names_no_element_type_is_an_error_of_both_kinds(wrong: Any) -> None:
+    for kind in (TypeError, ValueError):
+        with pytest.raises(kind, match="names no element type"):
+            layers.full([1], 1.0, dtype=wrong)
+        with pytest.raises(kind, match="names no element type"):
+            fluid.data("x", [1], wrong)
+
+
+def test_layers_refuse_what_fluids_refuse() -> None:
+    x, whole = fluid.data("x", [2, 3]), fluid.data("k", [2, 3], "int32")
+    for call in [
+        lambda: layers.cos(whole),
+        lambda: layers.equal(x, x, cond=1),
+        lambda: layers.less_than(x, x, force_cpu=1),
+        lambda: layers.sums([x, fluid.data("b", [2, 3], "int8")]),
+        lambda: layers.sum([11, 22]),
+        lambda: layers.addcmul(x, x, x, value=1),
+        lambda: layers.meshgrid(x),
+        lambda: layers.concat([x, fluid.data("c", [2, 3], "int8")]),
+    ]:
+        with pytest.raises(TypeError, match=r"must be|takes a list"):
+            call()
+
+
+def test_counts_of_probabilities_are_lists() -> None:
+    auc = fluid.metrics.Auc("auc", num_thresholds=3)
+    auc.update(np.float32([[0.2, 0.8], [0.9, 0.1]]), np.array([[1], [0]]))
+    assert (auc._stat_pos, auc._stat_neg) == ([0, 0, 1, 0], [1, 0, 0, 0])
+    assert auc.eval() == 1.0
