@@ -154,7 +154,8 @@ def _declare_dropped_terms(draft: Draft, block: int, op: Op) -> None:
 def _declare_outputs(draft: Draft, block: int, op: Op) -> list[str]:
     with draft.inside(block):
         new = [name for name in op.output_names if name != EMPTY_NAME and draft.find(name) is None]
-        if not new:
+        over = [name for name in op.output_names if op.type == "reshape2_grad" and name in op.input_names]
+        if not new and not over:
             return []
         try:
             inferred = infer_types(op, draft.type_of)
@@ -169,7 +170,16 @@ def _declare_outputs(draft: Draft, block: int, op: Op) -> list[str]:
             for at, name in enumerate(names):
                 if name in new:
                     draft.declare(_gradient_var(draft, op, slot, at, name, types.get(name)))
+    for name in over:
+        _redeclare(draft, block, name, types.get(name))
     return new
+
+
+def _redeclare(draft: Draft, block: int, name: str, made: TensorType | None) -> None:
+    """Gives a gradient that an op writes in place the dims that it makes, as Fluid does."""
+    known = draft.blocks[block].vars.get(name)
+    if known is not None and known.tensor is not None and made is not None:
+        draft.declare(known._replace(tensor=known.tensor._replace(shape=made.shape)), block)
 
 
 def _gradient_var(draft: Draft, op: Op, slot: str, at: int, name: str, inferred: TensorType | None) -> Var:

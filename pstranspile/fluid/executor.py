@@ -136,9 +136,10 @@ class Executor:
         if several(feed):
             devices = len(feed)
         made, of_devices = self._values(plain, fed, names, scope, devices)
-        if not of_devices:
+        if getattr(program, "device_count", 1) == 1:
             return [given(made[name], name, return_numpy) for name in names]
-        return [given_by_devices(of_devices[name], name, return_numpy, return_merged) for name in names]
+        parts = of_devices or {name: [made[name]] for name in names}
+        return [given_by_devices(parts[name], name, return_numpy, return_merged) for name in names]
 
     def _pruned_program(self, program: Any, feed: Any, names: list[str], updates: list[Any]) -> Any:
         fed = tuple(fed_names(feed))

@@ -132,6 +132,8 @@ class GeneratorLoader(DataLoaderBase):
         self._places: list[Any] = []
         self._running: Iterator[Any] | None = None
         self._queue: Queue | None = None
+        self.keeps_order = _ORDERED[0]
+        """Whether batches shall come in order: then the main program creates the reader, else the start-up one."""
         if not iterable:
             loader_ops(self, use_double_buffer)
 

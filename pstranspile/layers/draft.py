@@ -210,14 +210,18 @@ class Draft:
             (self.startup.front if front else self.startup.ops).append(made)
 
     def type_outputs(self, op: Op) -> None:
-        """Gives what an op of the current block writes the dims that follow, where none are declared."""
+        """Gives what an op of the current block writes the dims that follow, where none are declared.
+
+        An array of tensors has those of what was written last, and so has what an op writes that it reads.
+        """
         for slot, types in infer_types(op, self.type_of).items():
             for name, inferred in zip(op.outputs.get(slot, ()), types, strict=False):
-                at = self.current if op.type != "write_to_array" else self._home(name)
+                over = op.type in _REDECLARING and (op.type == "write_to_array" or name in op.input_names)
+                at = self._home(name) if over else self.current
                 declared = self.blocks[at].vars.get(name)
                 if inferred is None or declared is None or declared.kind not in _TYPED:
                     continue
-                if declared.tensor is None:
+                if declared.tensor is None or over:
                     self.declare(declared._replace(tensor=inferred), at)
                 elif not declared.tensor.shape:
                     self.declare(declared._replace(tensor=inferred._replace(dtype=declared.tensor.dtype)), at)
@@ -228,6 +232,10 @@ class Draft:
         while at >= 0 and name not in self.blocks[at].vars:
             at = self.blocks[at].parent
         return self.current if at < 0 else at
+
+
+_REDECLARING = frozenset({"write_to_array", "reshape2"})
+"""Ops that give a variable other dims, which it then has for the ops after them."""
 
 
 def names_of(held: Names_) -> tuple[str, ...]:

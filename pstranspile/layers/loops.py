@@ -21,7 +21,7 @@ def less_than(x: Value, y: Value, *, out: Value | None = None) -> Value:
 
 
 def array_write(x: Value, index: Value, array: Value | None = None) -> Value:
-    """array[index] = x; without an array, into a new one."""
+    """array[index] = x; without an array, into a new one. The array is declared like what was written last."""
     draft = x.draft
     minted = draft.names.mint("array_write")
     target = array or draft.declare(

@@ -43,18 +43,22 @@ def _with_x_shape(
     attrs: dict[str, object],
     name: str | None,
     more: Mapping[str, Value | Sequence[Value]] | None = None,
+    out: Value | None = None,
 ) -> Value:
-    """An op that keeps the old dims in XShape, for its gradient; `more` are inputs beside x."""
-    outputs = {"Out": x.dtype, "XShape": x.dtype}
+    """An op that keeps the old dims in XShape, for its gradient; `more` are inputs beside x, `out` what is written."""
+    outputs: dict[str, DType | Value] = {"Out": x.dtype if out is None else out, "XShape": x.dtype}
     return layer_outputs(op_type, {"X": x, **(more or {})}, outputs, attrs, key=key, name=name)[0]
 
 
-def reshape(x: Value, shape: Numbers, *, act: str | None = None, name: str | None = None) -> Value:
-    """The same elements with other dims (0: as in x, -1: the rest)."""
+def reshape(
+    x: Value, shape: Numbers, *, act: str | None = None, name: str | None = None, inplace: bool = False
+) -> Value:
+    """The same elements with other dims (0: as in x, -1: the rest). With `inplace` x itself has them from then on."""
     minted = name_layer(x.draft, "reshape2", name)
     dims = mixed(shape, constants_of(x.draft, minted))
     attrs: dict[str, object] = {} if dims.known is None else {"shape": dims.known}
-    made = _with_x_shape("reshape2", "", x, attrs, minted, dims.inputs("Shape", "ShapeTensor"))
+    given = dims.inputs("Shape", "ShapeTensor")
+    made = _with_x_shape("reshape2", "", x, attrs, minted, given, x if inplace else None)
     return activation(minted, made, act)
 
 

@@ -135,3 +135,13 @@ def test_a_dynamic_network_gives_what_its_steps_give() -> None:
 
 def test_what_layers_use_among_themselves_takes_no_layers_name() -> None:
     assert layers.flatten is layers.nn.flatten
+
+
+def test_an_array_is_declared_like_what_was_written_last() -> None:
+    with fresh():
+        x, number = fluid.data("x", [None, 3]), fluid.data("n", [None, 1], "int64")
+        index = fluid.layers.zeros([1], "int64")
+        array = fluid.layers.array_write(x, index)
+        assert (array.shape, array.dtype) == ((-1, 3), fluid.core.VarDesc.VarType.FP32)
+        fluid.layers.array_write(number, fluid.layers.increment(index), array)
+        assert (array.shape, array.dtype) == ((-1, 1), fluid.core.VarDesc.VarType.INT64)

@@ -117,6 +117,8 @@ def test_feeds_of_several_devices_are_one_batch() -> None:
     assert np.array_equal(got[0], [ROWS[:2].sum(), ROWS[2:].sum()])
     assert np.array_equal(got[1], ROWS)
     assert fluid.Executor().run(program, [{"x": ROWS[:2]}], [total])[0].item() == ROWS[:2].sum()
+    (alone,) = fluid.Executor().run(program, [{"x": ROWS[:2]}], [x], return_merged=False)
+    assert [value.shape for value in alone] == [(2, 3)]
     with pytest.raises(ValueError, match="3 feeds for 2 devices"):
         fluid.Executor().run(program, [{"x": ROWS[:2]}] * 3)
     with pytest.raises(ValueError, match="compiled for another scope"):
@@ -285,6 +287,7 @@ def test_loaders_of_a_program_are_read_by_its_ops() -> None:
     loader = fluid.io.DataLoader.from_generator([x], 4, iterable=False)
     loader.set_batch_generator(lambda: iter([(ROWS,)] * 3))
     assert [op.type for op in fluid.default_main_program().global_block().ops] == [
+        "create_py_reader",
         "create_double_buffer_reader",
         "read",
     ]
@@ -293,9 +296,19 @@ def test_loaders_of_a_program_are_read_by_its_ops() -> None:
     assert len(read(executor, x)) == 3
     loader.thread.join()
     assert not loader.thread.is_alive()
+
+
+def test_readers_whose_order_is_free_are_created_at_the_start() -> None:
+    x = fluid.data("x", [None, 3])
     fluid.reader.keep_data_loader_order(False)
-    assert fluid.reader.keep_data_loader_order() is False
-    fluid.reader.keep_data_loader_order(True)
+    try:
+        assert fluid.reader.keep_data_loader_order() is False
+        fluid.io.DataLoader.from_generator([x], 4, iterable=False)
+    finally:
+        fluid.reader.keep_data_loader_order(True)
+    programs = fluid.default_startup_program(), fluid.default_main_program()
+    kinds = [[op.type for op in program.global_block().ops] for program in programs]
+    assert kinds == [["create_py_reader"], ["create_double_buffer_reader", "read"]]
 
 
 def test_what_is_fed_beside_a_loader_is_fed_too() -> None:

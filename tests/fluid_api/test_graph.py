@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -121,3 +122,27 @@ def test_variables_by_themselves_have_dims_of_whole_numbers() -> None:
     with pytest.raises(TypeError, match="starts by an initializer"):
         layers.create_parameter([2], "float32", default_initializer=np.zeros(2))
     assert layers.create_parameter([np.int64(2)], "float32").shape == (2,)
+
+
+def test_reshape_in_place_gives_the_variable_other_dims_and_trains() -> None:
+    """As in Fluid: the ops after it see the new dims, and gradients come back with the old ones."""
+
+    def losses(inplace: bool) -> tuple[list[float], Any]:
+        with fresh():
+            x = fluid.data("x", [4, 6])
+            constant = fluid.ParamAttr(initializer=fluid.initializer.Constant(0.1))
+            first = fluid.layers.fc(x, 6, param_attr=constant)
+            made = fluid.layers.reshape(first, [-1, 3], inplace=inplace)
+            assert (made.name == first.name) is inplace
+            assert (first.shape == (8, 3)) is inplace
+            loss = fluid.layers.mean(fluid.layers.square(fluid.layers.fc(made, 2, param_attr=constant)))
+            fluid.optimizer.SGD(0.1).minimize(loss)
+            block = fluid.default_main_program().global_block()
+            executor = fluid.Executor(fluid.CPUPlace())
+            executor.run(fluid.default_startup_program())
+            feed = {"x": np.arange(24, dtype="float32").reshape(4, 6) / 24}
+            found = [float(executor.run(feed=feed, fetch_list=[loss])[0]) for _ in range(3)]
+            return found, block.var(first.name + "@GRAD").shape
+
+    assert losses(True) == losses(False)
+    assert losses(True)[1] == (4, 6)

@@ -43,10 +43,14 @@ def _reader_variable(loader: Any, program: Any, name: str) -> PyReaderVariable:
     return made
 
 
-def created(loader: Any, queue: str, name: str) -> PyReaderVariable:
-    """The reader of a loader, which the start-up program creates, as a variable of the main program."""
+def created(loader: Any, queue: str, name: str, at_start: bool = True) -> PyReaderVariable:
+    """The reader of a loader as a variable of the main program.
+
+    The start-up program creates it, or with `at_start` False the main program, in every run.
+    """
     draft = DEFAULTS[0].live()
-    _reader_variable(loader, draft.startup_program, name)
+    creating = draft.startup_program if at_start else draft.program
+    made = _reader_variable(loader, creating, name)
     attrs = {
         "shape_concat": [dim for var in loader.feeds for dim in var.shape],
         "ranks": [len(var.shape) for var in loader.feeds],
@@ -54,10 +58,10 @@ def created(loader: Any, queue: str, name: str) -> PyReaderVariable:
         "dtypes": [int(var.dtype) for var in loader.feeds],
         "need_check_feed": [int(var.need_check_feed) for var in loader.feeds],
     }
-    block = draft.startup_program.global_block()
+    block = creating.global_block() if at_start else creating.current_block()
     block.append_op("create_py_reader", {"blocking_queue": [queue]}, {"Out": [name]}, attrs)
     draft.program.readers.append(loader)
-    return _reader_variable(loader, draft.program, name)
+    return _reader_variable(loader, draft.program, name) if at_start else made
 
 
 def double_buffer(reader: PyReaderVariable, place: Any = None, name: str | None = None) -> PyReaderVariable:
@@ -80,7 +84,7 @@ def loader_ops(loader: Any, use_double_buffer: bool) -> None:
     if not loader.feeds:
         raise AssertionError("a loader of a program needs a feed_list")
     queue, key, ahead = names("lod_tensor_blocking_queue"), names("create_py_reader"), names("double_buffer")
-    reader = created(loader, queue, key)
+    reader = created(loader, queue, key, at_start=not loader.keeps_order)
     if use_double_buffer:
         reader = double_buffer(reader, name=ahead)
     DEFAULTS[0].live().program.current_block().append_op(
