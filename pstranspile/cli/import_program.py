@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -62,7 +63,7 @@ def _from_onnx(parser: argparse.ArgumentParser, options: argparse.Namespace) -> 
         parser.error("--startup, --meta and --call-stacks are about ProgramDescs; this is an ONNX model")
     from pstranspile.interop.onnx.importing import from_onnx
 
-    imported = from_onnx(data, options.input)
+    imported = from_onnx(data, options.input, os.path.dirname(options.input) or ".")
     if imported.values and not options.params:
         parser.error(f"the model holds {len(imported.values)} parameters; --params FILE.npz says where they go")
     if options.params:

@@ -6,16 +6,16 @@ import importlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from pstranspile.interop.onnx.bodies import Bodies, branch_of
+from pstranspile.interop.onnx.folding import fold
 from pstranspile.interop.onnx.graph import Refused
-from pstranspile.interop.onnx.library import library
+from pstranspile.interop.onnx.models import opened, symbols_of, values_of, version_of, weights_of
 from pstranspile.interop.onnx.reading import READERS, Reader, Reading
+from pstranspile.interop.onnx.unread import reason_against
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, error, first_findings
 from pstranspile.ir.model import Location, Module
 from pstranspile.ops.shapes import ShapeError
 from pstranspile.values import Array
-
-OLDEST, NEWEST = 13, 23
-"""The versions of ONNX's operators that are read: from the first in which axes are inputs."""
 
 
 class Imported(NamedTuple):
@@ -26,65 +26,82 @@ class Imported(NamedTuple):
     outputs: tuple[str, ...]
 
 
-def from_onnx(data: bytes, file: str = "<onnx>") -> Imported:
+def from_onnx(data: bytes, file: str = "<onnx>", folder: str = "") -> Imported:
     """The network in an ONNX model. Variables have the names that values have there.
 
-    Weights become parameters, other constants variables that are kept. The startup program sets what is whole numbers;
-    the rest is NaN there, so that nothing is computed without the values given here (`--init`). Raises DiagnosticError:
-    `onnx-model` for a damaged file, `onnx-op` for every node that Fluid's ops can't express.
+    Weights become parameters, other constants variables that are kept (`weights_of` says which is which). The startup
+    program sets what is whole numbers; the rest is NaN there, so that nothing is computed without the values given here
+    (`--init`). Weights in files beside the model are read from `folder`. Raises DiagnosticError: `onnx-model` for a
+    damaged file, `onnx-op` for every node that Fluid's ops can't express.
     """
-    model = _model(data, file)
-    reading = Reading(model.graph)
+    model = opened(data, file, folder)
     findings: list[Diagnostic] = []
+    try:
+        held = values_of(model)
+        reading = Reading(model.graph, held, symbols_of(model), weights_of(model, held))
+    except Refused as reason:
+        raise DiagnosticError([error("onnx-op", str(reason), Location(file))]) from None
+    bodies = Bodies(model, version_of(model))
     for number, node in enumerate(model.graph.node):
         if reading.is_lost(node):
             continue
         try:
-            _read(node, reading)
+            _read(node, reading, bodies)
         except (Refused, ShapeError) as reason:
             name = f" {node.name}" if node.name else ""
-            notes = [Note(f"it makes {', '.join(node.output)}")]
+            notes = [Note(f"it makes {', '.join(filter(None, node.output))}")]
             message = f"node {number} {node.op_type}{name}: {reason}"
             findings.append(error("onnx-op", message, Location(file), notes=notes))
             reading.lose(node)
     if findings:
         raise DiagnosticError(first_findings(findings))
-    outputs = tuple(reading.finish(value.name) for value in model.graph.output)
-    return Imported(reading.module(), reading.values, outputs)
-
-
-def _model(data: bytes, file: str) -> Any:
-    """The model, checked. Raises DiagnosticError."""
-    onnx, checker = library(), library("onnx.checker")
-    decode_error = importlib.import_module("google.protobuf.message").DecodeError
     try:
-        model = onnx.load_from_string(data)
-        checker.check_model(model, full_check=True)
-    except (decode_error, checker.ValidationError, onnx.shape_inference.InferenceError, ValueError) as problem:
-        message = f"no ONNX model, or a damaged one: {str(problem).splitlines()[0]}"
-        raise DiagnosticError([error("onnx-model", message, Location(file))]) from None
-    versions = {part.domain: part.version for part in model.opset_import}
-    version = versions.pop("", versions.pop("ai.onnx", 0))
-    if versions.keys() - {"ai.onnx.ml"} or not OLDEST <= version <= NEWEST:
-        held = ", ".join([f"version {version}", *(f"operators of {domain}" for domain in versions)])
-        message = f"the model has {held}; versions {OLDEST} to {NEWEST} of ONNX's own operators are read"
-        raise DiagnosticError([error("onnx-model", message, Location(file))])
-    return model
+        outputs = tuple(reading.finish(value.name) for value in model.graph.output)
+    except Refused as reason:
+        raise DiagnosticError([error("onnx-op", f"an output: {reason}", Location(file))]) from None
+    return Imported(reading.module(), reading.values, outputs)
 
 
 def readers() -> Mapping[str, Reader]:
     """The reader of each node type that Fluid's ops can express."""
-    for name in ("read_math", "read_tensors", "read_images"):
-        importlib.import_module(f"pstranspile.interop.onnx.{name}")
+    for name in (
+        "math",
+        "reductions",
+        "tensors",
+        "parts",
+        "index",
+        "scatter",
+        "einsum",
+        "images",
+        "norms",
+        "recurrent",
+        "learned",
+    ):
+        importlib.import_module(f"pstranspile.interop.onnx.read_{name}")
     return READERS
 
 
-def _read(node: Any, reading: Reading) -> None:
-    if node.domain not in ("", "ai.onnx"):
-        raise Refused(f"it is an operator of {node.domain}")
-    if reading.fold(node):
+_RESHAPING = frozenset(
+    [*("Unsqueeze", "Reshape", "Expand", "Range", "ConstantOfShape", "Tile", "OneHot", "Gather", "Flatten", "TopK")]
+)
+"""Nodes that make values with dims of values without."""
+
+
+def _read(node: Any, reading: Reading, bodies: Bodies) -> None:
+    if reason := reason_against(node):
+        raise Refused(reason)
+    if node.op_type == "If" and not node.domain:
+        for held in branch_of(node, reading):
+            _read(held, reading, bodies)
         return
-    reader = readers().get(node.op_type)
-    if reader is None:
-        raise Refused("no op of Fluid computes this here")
-    reader(node, reading)
+    own = node.domain in ("", "ai.onnx")
+    if own and fold(node, reading):
+        return
+    reader = readers().get(node.op_type if own else f"{node.domain}.{node.op_type}")
+    if reader is not None:
+        reader(node, reading)
+    elif not bodies.read(node, reading, lambda held, to: _read(held, to, bodies)):
+        raise Refused("no op of Fluid computes this here" if own else f"it is an operator of {node.domain}")
+    given = [name for name in node.input if name]
+    if given and node.op_type not in _RESHAPING and all(map(reading.is_scalar, given)):
+        reading.scalars.update(node.output)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 from pstranspile.interop.onnx.graph import Refused
-from pstranspile.interop.onnx.reading import Reading, attribute, axes_of, dtype_of, onnx_reader, positive
+from pstranspile.interop.onnx.library import library
+from pstranspile.interop.onnx.reading import Reading, attribute, onnx_reader
+from pstranspile.interop.onnx.reshaping import common, expand, reshape, sizes_of
 
 _SAME = {
     "Relu": "relu",
@@ -62,13 +65,42 @@ def _with_attributes(node: Any, reading: Reading) -> None:
     reading.op(op_type, {"X": node.input[0]}, {"Out": node.output[0]}, **attrs)
 
 
+@onnx_reader("IsNaN")
+def _is_nan(node: Any, reading: Reading) -> None:
+    """What is not equal to itself; the isnan of Fluid tells whether any element is none."""
+    reading.op("not_equal", {"X": node.input[0], "Y": node.input[0]}, {"Out": node.output[0]})
+
+
+@onnx_reader("Round")
+def _round(node: Any, reading: Reading) -> None:
+    """Halves go to even numbers in ONNX, away from 0 in Fluid; that of a half of them, doubled, is even."""
+    x, out = node.input[0], node.output[0]
+    away, half, rest, distance, is_half = (reading.temp(out) for _ in range(5))
+    reading.op("round", {"X": x}, {"Out": away})
+    reading.op("round", {"X": reading.scaled(x, 0.5)}, {"Out": half})
+    reading.op("elementwise_sub", {"X": x, "Y": away}, {"Out": rest})
+    reading.op("abs", {"X": rest}, {"Out": distance})
+    bound = reading.temp(out)
+    reading.op("fill_any_like", {"X": x}, {"Out": bound}, value=0.5)
+    reading.op("equal", {"X": distance, "Y": bound}, {"Out": is_half})
+    reading.op("where", {"Condition": is_half, "X": reading.scaled(half, 2.0), "Y": away}, {"Out": out})
+
+
 @onnx_reader("Clip")
 def _clip(node: Any, reading: Reading) -> None:
-    bounds = [float("-inf"), float("inf")]
-    for at, name in enumerate(node.input[1:3]):
-        if name:
-            bounds[at] = float(reading.constant(name, "a bound").reshape(()))
-    reading.op("clip", {"X": node.input[0]}, {"Out": node.output[0]}, min=bounds[0], max=bounds[1])
+    source, out = node.input[0], node.output[0]
+    low, high = [*node.input[1:], "", ""][:2]
+    numbers = [reading.number(name) if name else at for at, name in ((-math.inf, low), (math.inf, high))]
+    if None not in numbers and reading.tensor(source).dtype.text in ("f32", "f64"):
+        reading.op("clip", {"X": source}, {"Out": out}, min=numbers[0], max=numbers[1])
+        return
+    bounds = [(name, op) for name, op in ((low, "elementwise_max"), (high, "elementwise_min")) if name]
+    for at, (name, op_type) in enumerate(bounds, 1):
+        made = out if at == len(bounds) else reading.temp(out)
+        reading.op(op_type, {"X": source, "Y": name}, {"Out": made})
+        source = made
+    if not bounds:
+        reading.alias(out, source)
 
 
 # Of two and more
@@ -94,7 +126,9 @@ _BINARY = {
 
 @onnx_reader(*_BINARY)
 def _binary(node: Any, reading: Reading) -> None:
-    (first, *others), out = node.input, node.output[0]
+    (first, *others), out = list(node.input), node.output[0]
+    if node.op_type == "Pow" and reading.number(others[0]) is None:  # the one node of these whose types may differ
+        others = [reading.as_type(others[0], reading.tensor(first).dtype)]
     if len(others) == 1 and _by_number(node.op_type, first, others[0], out, reading):
         return
     if not others:
@@ -112,7 +146,10 @@ def _by_number(kind: str, x: str, y: str, out: str, reading: Reading) -> bool:
         return False
     number, other = (right, x) if right is not None else (left, y)
     assert number is not None
-    if reading.tensor(other).dtype.text not in ("f32", "f64"):
+    of_number = y if right is not None else x
+    if reading.tensor(other).dtype.text not in ("f32", "f64") or len(reading.dims(of_number)) > len(
+        reading.dims(other)
+    ):
         return False
     if kind == "Pow":
         reading.op("pow", {"X": other}, {"Out": out}, factor=number)
@@ -129,19 +166,36 @@ def _by_number(kind: str, x: str, y: str, out: str, reading: Reading) -> bool:
     return True
 
 
-@onnx_reader("Sum")
+@onnx_reader("Sum", "Mean")
 def _sum(node: Any, reading: Reading) -> None:
-    if len({reading.dims(name) for name in node.input}) > 1:
-        raise Refused("its inputs have different dims")
-    reading.op("sum", {"X": list(node.input)}, {"Out": node.output[0]})
+    out, names = node.output[0], list(node.input)
+    made = out if node.op_type == "Sum" else reading.temp(out)
+    if len({reading.dims(name) for name in names}) == 1:
+        reading.op("sum", {"X": names}, {"Out": made})
+    else:
+        first, *others = names
+        for number, other in enumerate(others, 1):
+            result = made if number == len(others) else reading.temp(out)
+            reading.op("elementwise_add", {"X": first, "Y": other}, {"Out": result})
+            first = result
+    if made != out:
+        reading.op("scale", {"X": made}, {"Out": out}, scale=1 / len(names))
 
 
-@onnx_reader("Where")
-def _where(node: Any, reading: Reading) -> None:
-    condition, x, y = node.input
-    if len({reading.dims(name) for name in node.input}) > 1:
-        raise Refused("its inputs have different dims")
-    reading.op("where", {"Condition": condition, "X": x, "Y": y}, {"Out": node.output[0]})
+@onnx_reader("Mod")
+def _mod(node: Any, reading: Reading) -> None:
+    """A remainder of floats has the sign of Y in Fluid, that of whole numbers the sign of X; ONNX has the other one."""
+    (x, y), out = node.input, node.output[0]
+    whole = reading.tensor(x).dtype.text not in ("f16", "f32", "f64")
+    if whole == bool(attribute(node, "fmod", 0)):
+        reading.op("elementwise_mod", {"X": x, "Y": y}, {"Out": out})
+        return
+    if not whole:
+        raise Refused("it is a remainder of floats with the sign of the first; Fluid's has the sign of the second")
+    first, more = reading.temp(out), reading.temp(out)
+    reading.op("elementwise_mod", {"X": x, "Y": y}, {"Out": first})
+    reading.op("elementwise_add", {"X": first, "Y": y}, {"Out": more})
+    reading.op("elementwise_mod", {"X": more, "Y": y}, {"Out": out})
 
 
 # Products
@@ -149,14 +203,37 @@ def _where(node: Any, reading: Reading) -> None:
 
 @onnx_reader("MatMul")
 def _matmul(node: Any, reading: Reading) -> None:
-    x, y = node.input
-    ranks = [len(reading.dims(name)) for name in (x, y)]
-    if min(ranks) < 2:
-        raise Refused("one of its inputs is a vector")
-    if ranks[1] == 2:
-        reading.op("mul", {"X": x, "Y": y}, {"Out": node.output[0]}, x_num_col_dims=ranks[0] - 1, y_num_col_dims=1)
+    (x, y), out = node.input, node.output[0]
+    dims = [sizes_of(name, reading) for name in (x, y)]
+    if min(map(len, dims)) < 2:
+        _with_vector(x, y, out, reading)
+    elif len(dims[1]) == 2:
+        reading.op("mul", {"X": x, "Y": y}, {"Out": out}, x_num_col_dims=len(dims[0]) - 1, y_num_col_dims=1)
+    elif dims[0][:-2] == dims[1][:-2]:
+        reading.op("matmul", {"X": x, "Y": y}, {"Out": out})
     else:
-        reading.op("matmul", {"X": x, "Y": y}, {"Out": node.output[0]})
+        batch = common([x, y], reading, but=2)
+        for at, name in enumerate((x, y)):
+            expand(name, made := reading.temp(name), [*batch, *dims[at][-2:]], reading)
+            x, y = (made, y) if at == 0 else (x, made)
+        reading.op("matmul", {"X": x, "Y": y}, {"Out": out})
+
+
+def _with_vector(x: str, y: str, out: str, reading: Reading) -> None:
+    """A product with a vector: this is a matrix of one row on the left, of one column on the right."""
+    left, right = sizes_of(x, reading), sizes_of(y, reading)
+    if len(left) == 1:
+        reshape(x, row := reading.temp(x), [1, *left], reading)
+        x = row
+    if len(right) == 1:
+        reshape(y, column := reading.temp(y), [*right, 1], reading)
+        y = column
+    product = reading.temp(out)
+    node = library("onnx.helper").make_node("MatMul", [x, y], [product])
+    _matmul(node, reading)
+    batch = left[:-2] if len(right) == 1 else right[:-2]
+    kept = [*batch, *left[-2:-1], *(right[-1:] if len(right) > 1 else [])]
+    reshape(product, out, kept, reading)
 
 
 @onnx_reader("Gemm")
@@ -171,47 +248,6 @@ def _gemm(node: Any, reading: Reading) -> None:
     reading.op("matmul", {"X": x, "Y": y}, {"Out": product}, **attrs)
     if product == out:
         return
-    added, beta = bias[0], float(attribute(node, "beta", 1.0))
-    if beta != 1:
-        scaled = reading.temp(out)
-        reading.op("scale", {"X": added}, {"Out": scaled}, scale=beta)
-        added = scaled
+    beta = float(attribute(node, "beta", 1.0))
+    added = reading.scaled(bias[0], beta) if beta != 1 else bias[0]
     reading.op("elementwise_add", {"X": product, "Y": added}, {"Out": out})
-
-
-# Reductions
-
-_REDUCTIONS = {
-    "ReduceSum": "reduce_sum",
-    "ReduceMean": "reduce_mean",
-    "ReduceMax": "reduce_max",
-    "ReduceMin": "reduce_min",
-    "ReduceProd": "reduce_prod",
-}
-
-
-@onnx_reader(*_REDUCTIONS)
-def _reduce(node: Any, reading: Reading) -> None:
-    rank, axes = len(reading.dims(node.input[0])), axes_of(node, reading)
-    if not axes and attribute(node, "noop_with_empty_axes", 0):
-        reading.alias(node.output[0], node.input[0])
-        return
-    chosen = positive(axes, rank) if axes else [*range(rank)]
-    attrs = {"keep_dim": bool(attribute(node, "keepdims", 1)), "reduce_all": len(chosen) == rank, "dim": chosen}
-    reading.op(_REDUCTIONS[node.op_type], {"X": node.input[0]}, {"Out": node.output[0]}, **attrs)
-
-
-@onnx_reader("Softmax", "LogSoftmax")
-def _softmax(node: Any, reading: Reading) -> None:
-    out, axis = node.output[0], attribute(node, "axis", -1)
-    made = out if node.op_type == "Softmax" else reading.temp(out)
-    reading.op("softmax", {"X": node.input[0]}, {"Out": made}, axis=axis)
-    if made != out:
-        reading.op("log", {"X": made}, {"Out": out})
-
-
-@onnx_reader("Cast")
-def _cast(node: Any, reading: Reading) -> None:
-    source, kind = reading.tensor(node.input[0]).dtype, dtype_of(attribute(node, "to"), node.output[0])
-    attrs = {"in_dtype": source.value, "out_dtype": kind.value}
-    reading.op("cast", {"X": node.input[0]}, {"Out": node.output[0]}, **attrs)

@@ -2,41 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from pstranspile.interop.onnx.graph import Refused
 from pstranspile.interop.onnx.library import ELEMENT_TYPES, library
+from pstranspile.interop.onnx.sizes import Dim, Pair, Sizes, has_codes, is_code
 from pstranspile.ir.model import Module, ParameterInfo, TensorType, Var
 from pstranspile.ir.types import DType
 from pstranspile.layers.draft import Draft
 from pstranspile.values import NUMPY_TYPES, Array
 
+Symbols: TypeAlias = "tuple[int | str | None, ...]"
+"""The dims of a value: a number, or a name that equal dims share, or None."""
+
 _DTYPES = {number: dtype for dtype, number in ELEMENT_TYPES.items()}
 _OF_NUMPY = {name: dtype for dtype, name in NUMPY_TYPES.items()}
 
-_CODES = -(1 << 40)
-"""From this number down stand dims that are known at run time only, in what is computed from shapes."""
-
-_PASSING = frozenset(["Gather", "Unsqueeze", "Squeeze", "Concat", "Slice", "Identity"])
-"""Nodes that leave the numbers they are given as they are, so that an unknown dim may be among these."""
-
-_DRAWING = frozenset(["RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli"])
-
 
 class Reading:
-    """Which variable each value of the graph is in, and which values are known already."""
+    """Which variable each value of the graph is in, and which values are known already.
 
-    def __init__(self, graph: Any):
-        to_array = library("onnx.numpy_helper").to_array
+    `symbols` are the dims of values as ONNX infers them: a number, or a name that equal dims share, or None.
+    `weights` are the known values that become parameters.
+    """
+
+    def __init__(
+        self, graph: Any, known: dict[str, Array], symbols: Mapping[str, Symbols], weights: Iterable[str] = ()
+    ):
         self.draft = Draft()
-        self.known: dict[str, Array] = {held.name: to_array(held) for held in graph.initializer}
-        self._weights = {*self.known}
+        self.known = known
+        self.sizes = Sizes()
+        self.scalars = {name for name, dims in symbols.items() if not dims}
+        self._symbols = symbols
+        self._sources: dict[str, Dim] = {}
+        self._made_sizes: dict[int, str] = {}
+        self._weights = {*weights}
         self._aliases: dict[str, str] = {}
         self._lost: set[str] = set()
-        self._unknown: list[tuple[str, int]] = []
         self.values: dict[str, Array] = {}
         for given in graph.input:
             if given.name not in self.known:
@@ -54,15 +59,19 @@ class Reading:
     def name(self, value: str) -> str:
         """The variable that holds a value. One that is known by now becomes a parameter, or a constant that is kept."""
         value = self._aliases.get(value, value)
-        if value in self.known and self.draft.find(value) is None:
-            self._keep(value, self.known[value])
+        if value in self.known and self.draft.find(value, 0) is None:
+            array = self.known[value]
+            if has_codes(array):
+                self._measure(value, array)
+            else:
+                self._keep(value, array)
         return value
 
     def _keep(self, name: str, array: Array, *, trained: bool | None = None) -> None:
-        array = np.ascontiguousarray(self.plain(name)).reshape(array.shape or (1,))
+        array = np.ascontiguousarray(array).reshape(array.shape or (1,))
         kind = _OF_NUMPY.get(array.dtype.name)
-        if kind is None:
-            raise Refused(f"{name} has elements of type {array.dtype.name}, which Fluid has not")
+        if kind is None or (array.dtype.kind in "iu" and array.dtype.name not in ("int32", "int64")):
+            raise Refused(f"{name} has elements of type {array.dtype.name}, which Fluid's constants have not")
         is_float = array.dtype.kind == "f"
         is_weight = name in self._weights and is_float if trained is None else trained
         info = ParameterInfo() if is_weight else None
@@ -88,58 +97,128 @@ class Reading:
 
     def constant(self, value: str, what: str) -> Array:
         """A known value. Raises Refused if it is computed at run time."""
+        value = self._aliases.get(value, value)
         if value not in self.known:
             raise Refused(f"{what} is {value}, which is computed at run time; Fluid's op has it as an attribute")
         return self.known[value]
 
-    def plain(self, value: str) -> Array:
-        """A known value. Raises Refused if one of its numbers is a dim that is known at run time only."""
-        array = self.known[value]
-        if self.has_unknown(array):
-            raise Refused(f"{value} is computed from dims that are known at run time only")
-        return array
-
     def ints(self, value: str, what: str) -> list[int]:
         """Known whole numbers. Raises Refused if they are computed at run time."""
-        self.constant(value, what)
-        return [int(number) for number in np.ravel(self.plain(value))]
+        numbers = self.numbers(value, what)
+        if any(map(is_code, numbers)):
+            raise Refused(f"{what} is {value}, which is computed from dims that are known at run time only")
+        return numbers
+
+    def numbers(self, value: str, what: str) -> list[int]:
+        """Whole numbers that are known, or codes. Raises Refused if they are computed at run time."""
+        array = self.constant(value, what)
+        if array.dtype.kind not in "iu":
+            raise Refused(f"{what} is {value}, which holds no whole numbers")
+        return [int(number) for number in np.ravel(array)]
 
     def number(self, value: str) -> float | None:
         """A known value of one element, else None."""
         array = self.known.get(self._aliases.get(value, value))
-        if array is None or array.size != 1 or array.dtype.kind not in "fiu" or self.has_unknown(array):
+        if array is None or array.size != 1 or array.dtype.kind not in "fiu" or has_codes(array):
             return None
         return float(array.reshape(()))
+
+    def is_computed(self, value: str) -> bool:
+        """Whether a number of a known value is one that is known at run time only."""
+        array = self.known.get(self._aliases.get(value, value))
+        return array is not None and has_codes(array)
+
+    def kind(self, number: int, name: str) -> DType:
+        """The element type that ONNX has this number for. Raises Refused if Fluid has none."""
+        return dtype_of(number, name)
+
+    def kind_of_array(self, array: Array) -> DType:
+        """The element type of an array. Raises Refused if Fluid has none."""
+        if array.dtype.name not in _OF_NUMPY:
+            raise Refused(f"it has elements of type {array.dtype.name}, which Fluid has not")
+        return _OF_NUMPY[array.dtype.name]
+
+    # Dims that are known at run time only
+
+    def size(self, value: str, axis: int) -> int:
+        """The size of a value along an axis, or the code of it."""
+        if value in self.known:
+            return self.known[value].shape[axis]
+        dim = self.dims(value)[axis]
+        if dim >= 0:
+            return dim
+        name = self.name(value)
+        symbols = self._symbols.get(name, ())
+        symbol = symbols[axis] if axis < len(symbols) else None
+        if isinstance(symbol, str):
+            return self.sizes.code(self._sources.setdefault(symbol, Dim(name, axis)))
+        return self.sizes.code(Dim(name, axis))
+
+    def measured(self, number: int) -> str:
+        """The variable i32[1] that holds a number or what a code stands for."""
+        if number not in self._made_sizes:
+            out = self._made_sizes[number] = self.temp("size")
+            self._make_size(number, out)
+            self.draft.stop_gradient.add(out)
+        return self._made_sizes[number]
+
+    def _make_size(self, number: int, out: str) -> None:
+        size = self.sizes.of(number) if is_code(number) else None
+        if size is None:
+            self.op("fill_constant", {}, {"Out": out}, shape=[1], dtype=DType.INT32.value, value=float(number))
+        elif isinstance(size, Dim):
+            dims, at = self.temp("dims"), size.axis
+            self.op("shape", {"Input": size.variable}, {"Out": dims})
+            self.op("slice", {"Input": dims}, {"Out": out}, axes=[0], starts=[at], ends=[at + 1])
+        elif isinstance(size, Pair):
+            self.op(size.op_type, {"X": self.measured(size.left), "Y": self.measured(size.right)}, {"Out": out})
+        else:
+            parts = [*size.codes, *([size.factor] if size.factor != 1 else [])]
+            made = self.measured(parts[0])
+            for at, part in enumerate(parts[1:], 2):
+                result = out if at == len(parts) else self.temp("size")
+                self.op("elementwise_mul", {"X": made, "Y": self.measured(part)}, {"Out": result})
+                made = result
+
+    def _measure(self, value: str, array: Array) -> None:
+        """Makes the variable i64 of a value some of whose numbers are codes."""
+        self.draft.stop_gradient.add(value)
+        parts = [self.measured(int(number)) for number in array.reshape(-1)]
+        whole = parts[0] if len(parts) == 1 else self.temp(value)
+        if len(parts) > 1:
+            self.op("concat", {"X": parts}, {"Out": whole}, axis=0)
+        wide = value if array.ndim < 2 else self.temp(value)
+        kinds = {"in_dtype": DType.INT32.value, "out_dtype": DType.INT64.value}
+        self.op("cast", {"X": whole}, {"Out": wide}, **kinds)
+        if wide != value:
+            self.op("reshape2", {"X": wide}, {"Out": value, "XShape": self.temp(value)}, shape=[*array.shape])
 
     def is_weight(self, value: str) -> bool:
         """Whether a value is one of the model's weights, or made of them."""
         return self._aliases.get(value, value) in self._weights
 
-    def has_unknown(self, array: Array) -> bool:
-        """Whether a number of the array stands for a dim that is known at run time only."""
-        return array.dtype.kind == "i" and array.dtype.itemsize == 8 and bool((array <= _CODES).any())
-
-    def unknown_dim(self, number: int) -> tuple[str, int] | None:
-        """The variable and its dim that a number stands for, None for an ordinary number."""
-        return self._unknown[_CODES - number] if number <= _CODES else None
-
     def tensor(self, value: str) -> TensorType:
         """Element type and dims of a value. Raises Refused if they are not known."""
         found = self.draft.type_of(self.name(value))
         if found is None:
-            raise Refused(f"the dims of {value} are not known")
+            raise Refused(f"the dims of {value} are not known before it runs")
         return found
 
     def dims(self, value: str) -> tuple[int, ...]:
-        """Dims of a value, -1 where they are known at run time."""
-        return self.tensor(value).shape
+        """Dims of a value, -1 where they are known at run time. Fluid has a scalar as one element along one dim."""
+        if self.is_scalar(value):
+            return ()
+        value = self._aliases.get(value, value)
+        return self.known[value].shape if value in self.known else self.tensor(value).shape
+
+    def is_scalar(self, value: str) -> bool:
+        """Whether a value has no dims in ONNX."""
+        value = self._aliases.get(value, value)
+        return self.known[value].ndim == 0 if value in self.known else value in self.scalars
 
     def flat(self, value: str) -> str:
         """A known value with all of its elements along one dim."""
-        array, name = self.constant(value, "a weight"), self.temp(value)
-        self.known[name] = array.reshape(-1)
-        if self.is_weight(value):
-            self._weights.add(name)
+        self.learn(name := self.temp(value), self.constant(value, "a weight").reshape(-1), [value])
         return name
 
     # Making
@@ -149,12 +228,29 @@ class Reading:
         made = {slot: [names] if isinstance(names, str) else list(names) for slot, names in outputs.items()}
         for name in (name for names in made.values() for name in names):
             if self.draft.find(name) is None:
-                self.draft.declare(Var(name), 0)
+                self.draft.declare(Var(name))
         given = {slot: self._given(names) for slot, names in inputs.items()}
         self.draft.op(op_type, given, made, attrs)
 
     def _given(self, names: Any) -> list[str]:
         return [self.name(name) for name in ([names] if isinstance(names, str) else names) if name]
+
+    def cast(self, source: str, out: str, kind: DType) -> None:
+        """`out` is `source` as elements of this type."""
+        attrs = {"in_dtype": self.tensor(source).dtype.value, "out_dtype": kind.value}
+        self.op("cast", {"X": source}, {"Out": out}, **attrs)
+
+    def as_type(self, value: str, kind: DType) -> str:
+        """A value as elements of this type; itself if it has them."""
+        if self.tensor(value).dtype is kind:
+            return value
+        self.cast(value, made := self.temp(value), kind)
+        return made
+
+    def scaled(self, value: str, factor: float, bias: float = 0.0) -> str:
+        """A value that is another one times a number, plus a number."""
+        self.op("scale", {"X": value}, {"Out": (made := self.temp(value))}, scale=factor, bias=bias)
+        return made
 
     def temp(self, of: str) -> str:
         """A name for a value in between."""
@@ -162,9 +258,26 @@ class Reading:
 
     def alias(self, value: str, source: str) -> None:
         """A value that is another one."""
-        self._aliases[value] = self._aliases.get(source, source)
+        source = self._aliases[value] = self._aliases.get(source, source)
         if source in self.known:
             self.known[value] = self.known[source]
+
+    def learn(self, value: str, array: Array, sources: Sequence[str]) -> None:
+        """A value that is known now, computed of others; of weights it is a weight."""
+        self.known[value] = array
+        if any(self.is_weight(name) for name in sources):
+            self._weights.add(value)
+
+    def weight(self, name: str, array: Array) -> str:
+        """A weight that the model holds in an attribute of a node, under a name of its own."""
+        name = self.draft.names.mint(name) if name in self.known or self.draft.find(name) else name
+        self.known[name] = array
+        self._weights.add(name)
+        return name
+
+    def resolved(self, value: str) -> str:
+        """The value that another one is just a name of, or itself."""
+        return self._aliases.get(value, value)
 
     def finish(self, value: str) -> str:
         """The variable of an output of the graph, under its own name."""
@@ -179,39 +292,6 @@ class Reading:
     def module(self) -> Module:
         """The program that computes the graph, and the one that sets what it keeps."""
         return self.draft.module()
-
-    # What is known before it runs
-
-    def fold(self, node: Any) -> bool:
-        """Whether a node's results are known: they are computed now."""
-        if node.op_type == "Shape":
-            self._fold_shape(node)
-            return True
-        names: list[str] = [name for name in node.input if name]
-        given = [self._aliases.get(name, name) for name in names]
-        if node.op_type in _DRAWING or any(name not in self.known for name in given):
-            return False
-        if any(self.has_unknown(self.known[name]) for name in given) and node.op_type not in _PASSING:
-            return False
-        arrays = {name: self.known[held] for name, held in zip(names, given, strict=True)}
-        results = library("onnx.reference").ReferenceEvaluator(node).run(None, arrays)
-        for name, result in zip(node.output, results, strict=True):
-            self.known[name] = np.asarray(result)
-            if any(value in self._weights for value in given):
-                self._weights.add(name)
-        return True
-
-    def _fold_shape(self, node: Any) -> None:
-        source = self.name(node.input[0]) if node.input[0] not in self.known else ""
-        dims = self.dims(node.input[0]) if source else self.known[node.input[0]].shape
-        numbers: list[int] = []
-        for axis, dim in enumerate(dims):
-            if dim < 0:
-                self._unknown.append((source, axis))
-                dim = _CODES - (len(self._unknown) - 1)
-            numbers.append(dim)
-        start, end = attribute(node, "start", 0), attribute(node, "end", len(numbers))
-        self.known[node.output[0]] = np.array(numbers[start:end], "int64")
 
     # What could not be read
 

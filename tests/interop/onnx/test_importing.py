@@ -80,9 +80,6 @@ def test_exported_programs_come_back(name: str):
     case = CASES[name]()
     scope = started(case)
     model = onnx_model(case.module.main, scope, [case.target])
-    if name == "factorised":  # rows of padding are chosen by a condition that is broadcast
-        assert [message for _, message in findings(model)] == ["node 4 Where: its inputs have different dims"]
-        return
     imported = from_onnx(model)
     assert imported.outputs == (case.target,)
     np.testing.assert_allclose(computed(imported, case.feed), inferred(case, scope), rtol=1e-5, atol=1e-5)
@@ -122,14 +119,14 @@ def findings(data: bytes) -> list[tuple[str, str]]:
 
 def test_every_node_without_a_counterpart_is_named():
     nodes = [
-        helper.make_node("Hardmax", ["x"], ["a"], name="top"),
+        helper.make_node("Det", ["x"], ["a"], name="top"),
         helper.make_node("Relu", ["a"], ["b"]),
-        helper.make_node("Trilu", ["x"], ["c"]),
+        helper.make_node("Acosh", ["x"], ["c"]),
         helper.make_node("Add", ["b", "c"], ["y"]),
     ]
     assert findings(model_of(*nodes)) == [
-        ("onnx-op", "node 0 Hardmax top: no op of Fluid computes this here"),
-        ("onnx-op", "node 2 Trilu: no op of Fluid computes this here"),
+        ("onnx-op", "node 0 Det top: no op of Fluid computes this here"),
+        ("onnx-op", "node 2 Acosh: no op of Fluid computes this here"),
     ]
 
 

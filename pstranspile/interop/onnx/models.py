@@ -1,0 +1,130 @@
+"""The file of an ONNX model, opened and checked: its version, its weights and what ONNX infers of its values."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from pstranspile.interop.onnx.graph import Refused
+from pstranspile.interop.onnx.library import library
+from pstranspile.interop.onnx.reading import Symbols
+from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.model import Location
+from pstranspile.values import Array
+
+OLDEST, NEWEST = 13, 23
+"""The versions of ONNX's operators that are read: from the first in which axes are inputs."""
+
+_SMALL = 8192
+"""Bytes of a constant that ONNX may need to infer dims; it is not given the data of larger ones."""
+
+
+def opened(data: bytes, file: str, folder: str = "") -> Any:
+    """The model, checked, with its weights loaded from files in `folder`. Raises DiagnosticError."""
+    onnx, checker = library(), library("onnx.checker")
+    decode_error = importlib.import_module("google.protobuf.message").DecodeError
+    try:
+        model = onnx.load_from_string(data)
+        if folder:
+            library("onnx.external_data_helper").load_external_data_for_model(model, folder)
+        checker.check_model(model, full_check=True)
+    except (
+        *(decode_error, checker.ValidationError, onnx.shape_inference.InferenceError),
+        *(ValueError, OSError, RuntimeError, UnicodeError),
+    ) as problem:
+        raise _damaged(f"no ONNX model, or a damaged one: {_line(problem)}", file) from None
+    version = version_of(model)
+    if not OLDEST <= version <= NEWEST:
+        message = f"the model has version {version}; versions {OLDEST} to {NEWEST} of ONNX's own operators are read"
+        raise _damaged(message, file)
+    return model
+
+
+def _line(problem: Exception) -> str:
+    return (str(problem).strip().splitlines() or [type(problem).__name__])[0]
+
+
+def _damaged(message: str, file: str) -> DiagnosticError:
+    return DiagnosticError([error("onnx-model", message, Location(file))])
+
+
+def version_of(model: Any) -> int:
+    """The version of ONNX's own operators that a model uses; 0 if it names none."""
+    versions = {part.domain: part.version for part in model.opset_import}
+    return versions.get("", versions.get("ai.onnx", 0))
+
+
+def values_of(model: Any) -> dict[str, Array]:
+    """The values that the model holds, by name. Raises Refused for those that are damaged or no tensors."""
+    for held in model.graph.sparse_initializer:
+        raise Refused(f"{held.values.name} is a sparse tensor; Fluid's are dense")
+    return {held.name: array_of(held) for held in model.graph.initializer}
+
+
+_NEVER = 1e30
+"""No weight is as large as this; constants that hide elements from a softmax are."""
+
+_KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
+"""Under this key torch says in the model what a value is to the module."""
+
+
+def weights_of(model: Any, values: Mapping[str, Array]) -> set[str]:
+    """The values of a model that are trained: floats with dims, but for what the model says is no parameter.
+
+    Numbers without dims are constants, such as the square root that attention divides by, and so is what is infinite.
+    """
+    told = {held.name: {part.key: part.value for part in held.metadata_props} for held in model.graph.value_info}
+    return {
+        name
+        for name, array in values.items()
+        if array.dtype.kind == "f"
+        and array.ndim
+        and told.get(name, {}).get(_KIND, "PARAMETER") == "PARAMETER"
+        and not (array.size and np.abs(array).max() >= _NEVER)
+    }
+
+
+def array_of(tensor: Any) -> Array:
+    """The value of a tensor of the model. Raises Refused for one whose data does not fit its dims or lies elsewhere."""
+    onnx = library()
+    if tensor.data_location == onnx.TensorProto.EXTERNAL and not tensor.HasField("raw_data"):
+        raise Refused(f"{tensor.name} lies in a file beside the model; from_onnx is told its folder")
+    try:
+        return onnx.numpy_helper.to_array(tensor)
+    except (ValueError, TypeError, KeyError) as problem:
+        raise Refused(f"{tensor.name} is damaged: {_line(problem)}") from None
+
+
+def symbols_of(model: Any) -> dict[str, Symbols]:
+    """The dims of values as ONNX infers them from those of the inputs; equal dims have one name."""
+    onnx = library()
+    bare = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import, functions=model.functions)
+    graph = model.graph
+    bare.graph.name = graph.name
+    bare.graph.node.extend(graph.node)
+    bare.graph.output.extend(graph.output)
+    given = {held.name: held for held in graph.input}
+    for held in graph.initializer:
+        if held.ByteSize() < _SMALL:
+            bare.graph.initializer.append(held)
+        elif held.name not in given:
+            given[held.name] = onnx.helper.make_tensor_value_info(held.name, held.data_type, held.dims)
+    bare.graph.input.extend(given.values())
+    for at, value in enumerate(bare.graph.input):
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+            if not dim.HasField("dim_value") and not dim.dim_param:
+                dim.dim_param = f"unnamed {at} {axis}"
+    for made in bare.graph.output:
+        made.type.tensor_type.ClearField("shape")
+    inferred = onnx.shape_inference.infer_shapes(bare, data_prop=True).graph
+    result: dict[str, Symbols] = {}
+    for held in (*inferred.input, *inferred.value_info, *inferred.output):
+        if held.type.HasField("tensor_type") and held.type.tensor_type.HasField("shape"):
+            result[held.name] = tuple(
+                dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None
+                for dim in held.type.tensor_type.shape.dim
+            )
+    return result
