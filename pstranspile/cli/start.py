@@ -14,6 +14,7 @@ from pstranspile.cli.blas import use_threads
 from pstranspile.cli.common import add_arithmetic, make_parser, uses_fluid_arithmetic
 from pstranspile.cli.feed import add_feed, check_feed, dealt_feed
 from pstranspile.cli.numbers import count, seconds, whole
+from pstranspile.cli.start_checkpoints import add_server_checkpoints, check_server_checkpoints, checkpoints_of
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error
 
 if TYPE_CHECKING:
@@ -39,9 +40,8 @@ def run(arguments: Sequence[str]) -> int:
     """Plays the machine until its part is done."""
     parser = make_options()
     options = parser.parse_args(arguments)
-    if options.fluid and options.state:
-        parser.error("--fluid can't be combined with --state: machines of Fluid don't send again what was lost")
     check_feed(parser, options)
+    check_server_checkpoints(parser, options)
     use_threads(options.threads)
     as_fluid = uses_fluid_arithmetic(options)
     if options.tls and (options.fluid or options.insecure):
@@ -60,6 +60,8 @@ def run(arguments: Sequence[str]) -> int:
         raise _unknown(role, folder)
     if options.fluid and role.startswith("trainer"):
         require_grpc()
+    if (options.checkpoint or options.resume) and not role.startswith("pserver"):
+        parser.error(f"--checkpoint and --resume are for servers, not for {role}")
     if options.save and not role.startswith("trainer"):
         parser.error(f"--save is for trainers, not for {role}")
     addresses = {**folder.addresses(), **given, **_given(parser, options, folder, role)}
@@ -124,6 +126,7 @@ def make_options() -> argparse.ArgumentParser:
     group = parser.add_argument_group("staying alive")
     group.add_argument("--state", metavar="DIR", default="", help="where a server keeps its state, to go on from it")
     add_patience(group)
+    add_server_checkpoints(parser)
     return parser
 
 
@@ -236,6 +239,7 @@ def _play(
         begin=options.begin,
         parts=options.parts,
         parts_every=options.parts_every,
+        checkpoints=checkpoints_of(options, folder),
     )
     terms = Terms(folder.hash, os.environ.get("PSTRANSPILE_TOKEN", ""), options.lease)
     cluster = _cluster(options, folder)

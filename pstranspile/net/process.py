@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from pstranspile.net.calls import CallService
-from pstranspile.net.fluid_service import FluidService
+from pstranspile.net.fluid.checkpoints import CheckpointPlan, ServerCheckpoints
+from pstranspile.net.fluid.journal import Journal
+from pstranspile.net.fluid.service import FluidService
 from pstranspile.net.joining import Doorkeeper, rejoin
 from pstranspile.net.meetings import ServerMeetings, TrainerMeetings, are_needed
 from pstranspile.net.parts import Parts, read_part, take_server, take_trainer
@@ -28,7 +30,7 @@ from pstranspile.run.cluster.server import Server
 from pstranspile.run.cluster.trainer import Trainer
 
 if TYPE_CHECKING:
-    from pstranspile.net.fluid_client import FluidClient
+    from pstranspile.net.fluid.client import FluidClient
 
 
 class Place(NamedTuple):
@@ -37,7 +39,8 @@ class Place(NamedTuple):
     waits for a server that is not there. `fluid`: whether machines of Fluid may take part. `record` and `trace`:
     files for what the machines do, to be done again or to be looked at, "" for none. `credentials`: certificates,
     None for talking openly. `begin`: the part of a checkpoint to begin with, "" for none; `parts`: a folder for parts
-    of checkpoints, one after every `parts_every` steps (0: none).
+    of checkpoints, one after every `parts_every` steps (0: none). `checkpoints`: those that a server with `fluid`
+    leaves and begins with, together with the other servers.
     """
 
     addresses: Mapping[str, str]
@@ -51,6 +54,7 @@ class Place(NamedTuple):
     begin: str = ""
     parts: str = ""
     parts_every: int = 0
+    checkpoints: CheckpointPlan | None = None
 
     def parts_of(self, tell: StatusPipe) -> Parts | None:
         """What writes the parts of checkpoints."""
@@ -68,7 +72,10 @@ def play_server(
     site = Site(cluster, role, terms)
     if tell.watched:
         Watching(site, tell)
-    keeper = StateKeeper(site, server, place.state, place.every) if place.state else None
+    journal = Journal(place.state, role) if place.fluid and place.state else None
+    fluid = FluidService(site, server, journal) if place.fluid else None
+    keeper = StateKeeper(site, server, place.state, place.every, fluid) if place.state else None
+    kept = ServerCheckpoints(site, server, place.checkpoints) if place.checkpoints else None
     Doorkeeper(site, server)
     recording = Recording(site, place.record) if place.record else None
     tracing = Tracing(site, place.trace) if place.trace else None
@@ -79,38 +86,37 @@ def play_server(
         tell(step=update + 1)
         if parts is not None and meetings is None:
             parts.done(server, update + 1)
-
-    def went_on() -> None:
-        if keeper is not None:
-            keeper.look()
-        if meetings is not None:
-            meetings.look()
+        if kept is not None:
+            kept.updated()
 
     server.on_update = updated
-    if keeper is not None or meetings is not None:
-        site.on_turn = went_on
+    looking = [one.look for one in (fluid, keeper, meetings, kept) if one is not None]
+    if looking:
+        site.on_turn = lambda: [look() for look in looking]
     cluster.begin([server], [])
     if place.begin:
         take_server(server, read_part(Path(place.begin), role))
+    if kept is not None:
+        kept.begin(keeper is not None and keeper.file.exists())
     if keeper is not None:
         keeper.begin()
         site.on_event, site.keeps = keeper.written, True
-    fluid = FluidService(site, server) if place.fluid else None
     _listen(site, place, None if fluid is None else fluid.service())
     tell(state=SERVING)
     site.show_signs_of_life()
     done = False
     try:
         with _last_words(site, tell):
-            _serve(site, server, keeper, tell, save)
+            _serve(site, server, keeper, tell, lambda server: (kept.end() if kept is not None else None, save(server)))
             done = True
     finally:
         site.say_goodbye(done)
         for closing in (fluid, recording, tracing, site.events):
             if closing is not None:
                 closing.close()
-        if parts is not None:
-            parts.finish()
+        for writing in (parts, kept):
+            if writing is not None:
+                writing.finish()
 
 
 def _serve(
@@ -126,7 +132,7 @@ def _serve(
     for peer in site.peers.values():
         peer.durable = peer.received
     if keeper is not None and keeper.went_back:  # trainers may want to be told
-        trainers = {peer.role for peer in site.peers.values() if peer.index >= 0}
+        trainers = {peer.role for peer in site.peers.values() if peer.index >= 0 and peer.takes is None}
         site.run(lambda: trainers <= site.greeted, timeout=min(site.terms.lease, 5.0))
     for peer in site.peers.values():
         peer.sign_of_life(site.now())
@@ -239,7 +245,7 @@ def _find_ways(site: Site, place: Place) -> tuple[list[str], Listener | None, li
     dialers = {target: Dialer(place.addresses[target], site.events, shown) for target in targets}
     site.dial = lambda target: dialers[target].dial()
     if place.fluid:
-        from pstranspile.net.fluid_client import FluidClient
+        from pstranspile.net.fluid.client import FluidClient
 
         site.on_foreign = lambda peer: strangers.append(FluidClient(site, peer, place.addresses[peer.role]))
     return targets, listener, strangers

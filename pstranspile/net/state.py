@@ -15,6 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.model import Location
+from pstranspile.net.fluid.service import FluidService
 from pstranspile.net.frames import body_of
 from pstranspile.net.loop import WRITTEN, Event
 from pstranspile.net.peer import Unconfirmed
@@ -23,8 +26,10 @@ from pstranspile.run.cluster.faults.snapshot_files import read_snapshot, write_s
 from pstranspile.run.cluster.faults.snapshots import Snapshot, restore, take_snapshot
 from pstranspile.run.cluster.server import Server
 
-_PEERS, _IN, _OUT, _ANNOUNCED = "@peers", "@in", "@out", "@announced"
-"""What is kept beside the server's own state: peers, links to it and from it, trainers that are to come back."""
+_PEERS, _IN, _OUT, _ANNOUNCED, _CALLS = "@peers", "@in", "@out", "@announced", "@calls"
+"""What is kept beside the server's own state: peers, links to it and from it, trainers that are to come back; and of
+trainers of Fluid what is known of their calls, with the number of the file in which those are that come later.
+"""
 
 _OF_PEERS = ("incarnation", "former", "life", "left", "given_up", "announced", "received", "last_step")
 """What of a peer is kept."""
@@ -39,9 +44,11 @@ RETRY = 5.0
 class StateKeeper:
     """Keeps the state of a server in `folder`, after every `every` updates and when who takes part changes."""
 
-    def __init__(self, site: Site, server: Server, folder: str, every: int):
+    def __init__(self, site: Site, server: Server, folder: str, every: int, fluid: FluidService | None = None):
         self.site = site
         self.server = server
+        self.fluid = fluid
+        self.journal = fluid.journal if fluid is not None else None
         self.file = Path(folder, f"{server.name}.kept")
         self.every = every
         self._last = (0, -1)
@@ -50,17 +57,28 @@ class StateKeeper:
         """The frames of each peer that the state being written contains."""
         self._failed: float | None = None
         """When the state could not be written; None: the last time it could."""
+        self._number = 0
+        """Of the file with the calls that come after the state that is being written."""
         self.went_back = False
         """Whether the server has gone on from a kept state."""
 
     def begin(self) -> None:
-        """Goes back to the kept state, if there is one. Raises DiagnosticError if it can't be read."""
-        if not self.file.exists():
-            return
+        """Goes back to the kept state, if there is one. Raises DiagnosticError if it can't be read.
+
+        Where trainers of Fluid take part, there is one from the beginning.
+        """
+        if self.file.exists():
+            self._go_back()
+        elif self.journal is not None:
+            self.journal.forget(self.journal.begin_file() + 1)
+            write_snapshot(self.file, self.server.name, self._state(self.journal.begin_file()))
+
+    def _go_back(self) -> None:
         snapshot = read_snapshot(self.file, self.server.name)
         state = dict(snapshot.state)
         peers: Mapping[str, Mapping[str, Any]] = state.pop(_PEERS)
         links_in, links_out = state.pop(_IN), state.pop(_OUT)
+        calls, number = state.pop(_CALLS, ({}, 0))
         self.server.announced = list(state.pop(_ANNOUNCED))
         restore(self.server, snapshot._replace(state=state))
         for role, fields in peers.items():
@@ -79,6 +97,11 @@ class StateKeeper:
         self.server.restored()
         self._last = self._now()
         self.went_back = True
+        if self.fluid is not None and self.journal is not None:
+            if not calls:
+                raise DiagnosticError([error("cluster-kept", "was kept without --fluid", Location(str(self.file)))])
+            self.fluid.restore(calls, self.journal.read(number))
+            self.journal.begin_file()
 
     def _now(self) -> tuple[int, int]:
         return self.server.updates, len(self.server.live)
@@ -90,14 +113,17 @@ class StateKeeper:
         updates, members = self._now()
         if not self._behind or (self._failed is not None and self.site.now() - self._failed < RETRY):
             return
-        due = self._failed is not None or self.site.bytes_since_kept > MOST_BYTES or self._over
+        unwritten = self.journal is not None and bool(self.journal.problem)
+        due = unwritten or self._failed is not None or self.site.bytes_since_kept > MOST_BYTES or self._over
         if due or members != self._last[1] or updates - self._last[0] >= self.every:
             self._keep()
 
     @property
     def _behind(self) -> bool:
         """Whether others must still keep what was taken from them."""
-        return any(peer.received > peer.durable for peer in self.site.peers.values())
+        return bool(self.journal and self.journal.held) or any(
+            peer.received > peer.durable for peer in self.site.peers.values()
+        )
 
     @property
     def _over(self) -> bool:
@@ -105,7 +131,8 @@ class StateKeeper:
         return self.server.ended and all(peer.left for peer in self.site.peers.values() if peer.index >= 0)
 
     def _keep(self) -> None:
-        snapshot = self._state()
+        number = self.journal.begin_file() if self.journal is not None else 0
+        snapshot = self._state(number)
         self._last = self._now()
         self.site.bytes_since_kept = 0
         self._writing = {role: peer.received for role, peer in self.site.peers.items()}
@@ -126,6 +153,8 @@ class StateKeeper:
             for role, received in self._writing.items():
                 self.site.peers[role].durable = received
             self._failed = None
+            if self.journal is not None:
+                self.journal.forget(self._number)
         else:
             if self._failed is None:
                 print(f"pstranspile start: {self.server.name}: its state is not kept: {event.reason}", file=sys.stderr)
@@ -139,8 +168,12 @@ class StateKeeper:
     def end(self) -> None:
         """The job is over: the state is needed no more."""
         self.file.unlink(missing_ok=True)
+        if self.journal is not None:
+            self.journal.end()
 
-    def _state(self) -> Snapshot:
+    def _state(self, number: int) -> Snapshot:
+        """The state now; calls that come later are in the file with this number."""
+        self._number = number
         machines = self.site.cluster.machines
         peers = {
             role: {
@@ -157,5 +190,7 @@ class StateKeeper:
         }
         links_out = {target: (link.sequence, link.trainer) for target, link in self.server.links.items()}
         snapshot = take_snapshot(self.server, {})
-        own = {_PEERS: peers, _IN: links_in, _OUT: links_out, _ANNOUNCED: list(self.server.announced)}
+        own: dict[str, Any] = {_PEERS: peers, _IN: links_in, _OUT: links_out, _ANNOUNCED: list(self.server.announced)}
+        if self.fluid is not None:
+            own[_CALLS] = self.fluid.state(), number
         return snapshot._replace(state={**snapshot.state, **own})

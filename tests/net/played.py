@@ -11,7 +11,7 @@ from typing import Any
 
 import grpc
 
-from pstranspile.net.fluid_calls import SERVICE
+from pstranspile.net.fluid.calls import SERVICE
 from pstranspile.net.job import JobFolder
 from pstranspile.net.process import Place, play_server, play_trainer
 from pstranspile.net.status import StatusPipe

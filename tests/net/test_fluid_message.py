@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pstranspile.net.fluid_message import VariableMessage, read_variable, value_of, write_value, write_variable
+from pstranspile.net.fluid.message import VariableMessage, read_variable, value_of, write_value, write_variable
 from pstranspile.net.values import WireError
 from pstranspile.values import LoDTensor, SelectedRows
 from tests.run.cluster.fuzz import NIGHTLY

@@ -19,8 +19,8 @@ import grpc
 import numpy as np
 import pytest
 
-from pstranspile.net.fluid_calls import SERVICE
-from pstranspile.net.fluid_message import VariableMessage, write_value, write_variable
+from pstranspile.net.fluid.calls import SERVICE
+from pstranspile.net.fluid.message import VariableMessage, write_value, write_variable
 from pstranspile.net.frames import (
     ALIVE,
     ASK,

@@ -296,17 +296,25 @@ class Server(Machine):
 
     def on_checkpoint(self, message: Message) -> None:
         """Runs the save block, with the path that the message brings."""
-        index = int(self.op.attrs.get("checkpint_block_id", -1))  # pyright: ignore[reportArgumentType]
-        if index < 0:
+        if self.save_block < 0:
             raise self.unknown(message, "has no block that saves, but is told to save")
-        program = block_program(self.main, [index])
+        self.save_to(str(message.payload))
+        self.reply(message, True)
+
+    @property
+    def save_block(self) -> int:
+        """The number of the block that saves; below 0: there is none."""
+        return int(self.op.attrs.get("checkpint_block_id", -1))  # pyright: ignore[reportArgumentType]
+
+    def save_to(self, path: str) -> None:
+        """Runs the save block, whose files go to a path. Raises DiagnosticError where they can't be written."""
+        program = block_program(self.main, [self.save_block])
         ops = [
-            op._replace(attrs=type(op.attrs)({**op.attrs, "file_path": message.payload})) if op.type == "save" else op
+            op._replace(attrs=type(op.attrs)({**op.attrs, "file_path": path})) if op.type == "save" else op
             for op in program.main_block.ops
         ]
         saving = program._replace(blocks=(program.main_block._replace(ops=tuple(ops)), *program.blocks[1:]))
         Block(saving, self.scope, [], [], folder=self.folder).apply([])
-        self.reply(message, True)
 
     # errors
 

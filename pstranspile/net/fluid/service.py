@@ -8,20 +8,21 @@ them bring its number.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from pstranspile.ir.types import VarKind
+from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.net.calls import Caller, CallRefused, CallService
-from pstranspile.net.fluid_calls import (
+from pstranspile.net.fluid.callers import Callers, LastCall, require_part
+from pstranspile.net.fluid.calls import (
     BATCH_BARRIER_NAME,
     COMPLETE_NAME,
     FETCH_BARRIER_NAME,
     INVALID,
-    LATER,
     NO_BARRIER,
     PIECE,
     SAVE_NAME,
@@ -32,13 +33,13 @@ from pstranspile.net.fluid_calls import (
     require_room,
     require_saving,
 )
-from pstranspile.net.fluid_message import DTYPES, VariableMessage, pieces_of, read_variable, value_of, with_value
+from pstranspile.net.fluid.journal import GONE, Entry, Journal
+from pstranspile.net.fluid.message import DTYPES, VariableMessage, pieces_of, read_variable, value_of, with_value
 from pstranspile.net.loop import CALL, Event
 from pstranspile.net.peer import Peer
 from pstranspile.net.site import Site
 from pstranspile.net.values import Bytes, WireError
 from pstranspile.run.cluster.message import (
-    CHECKPOINT,
     COMPLETE,
     FETCH_BARRIER,
     GET,
@@ -50,25 +51,55 @@ from pstranspile.run.cluster.message import (
     SEND_BARRIER,
     Message,
 )
-from pstranspile.run.cluster.programs import names_sent_to
 from pstranspile.run.cluster.server import Server
 from pstranspile.values import SelectedRows
+
+GRACE, GRACE_AT_BEGIN = 3.0, 8.0
+"""Seconds in which a trainer whose connection has ended calls again, or else its process is gone; and where this
+process has just taken the place of another one.
+"""
+
+_REPEATED = ("SendVariable", "DistributeNotify")
+"""The methods whose calls must not be taken twice."""
 
 MOST_TOLD = 100
 """Refused calls that are told on stderr; a stranger may make any number."""
 
 
-class _Call:
-    """A call, from when it has come to its answer."""
+class _Nobody:
+    """Who waits for the answers to calls that another process, which is gone, has taken."""
 
-    def __init__(self, method: str, message: VariableMessage, value: Any, caller: Caller, number: int):
+    address = ""
+    known = True
+
+    def answer(self, call: int, pieces: list[Bytes]) -> None:
+        """Nothing: whoever made the call makes it again."""
+
+    def refuse(self, call: int, problem: CallRefused) -> None:
+        """Nothing, likewise."""
+
+
+class _TakenBefore(Exception):
+    """A call that was taken on a connection which broke before the answer came: its trainer repeats it."""
+
+    def __init__(self, call: _Call):
+        super().__init__()
+        self.call = call
+
+
+class _Call:
+    """A call, from when it has come to its answer; `data` are the bytes of its message."""
+
+    def __init__(self, method: str, message: VariableMessage, caller: Caller, number: int, data: Bytes):
         self.method = method
         self.message = message
-        self.value = value
+        self.value: Any = value_of(message) if message.dims or len(message.numbers) else None
         self.caller = caller
         self.number = number
+        self.data = data
         self.peer: Peer | None = None
-        self.slot = -1
+        self.kept = False
+        """Whether it was taken already, as far as who makes the call needs to know."""
 
     def answer(self, value: Any = None) -> None:
         """Sends the answer; one without bytes where Fluid wants no value."""
@@ -88,21 +119,21 @@ class _Call:
 class FluidService:
     """Takes Fluid's calls for a server of this process."""
 
-    def __init__(self, site: Site, server: Server):
+    def __init__(self, site: Site, server: Server, journal: Journal | None = None):
         self.site = site
         self.server = server
+        self.journal = journal
         self.trainers = {peer.index: peer for peer in site.peers.values() if peer.index >= 0}
-        self._by_address: dict[str, int] = {}
-        self._guessed: set[int] = set()
-        """The trainers that have not told their number yet."""
+        self.callers = Callers(server, self.trainers, {one.index: one for one in site.cluster.trainers})
         self._steps = dict.fromkeys(self.trainers, -1)
-        self._sent: dict[int, set[str]] = {index: set() for index in self.trainers}
-        """What each trainer has sent of its step."""
-        self._rows = {index: self._rows_of(index) for index in self.trainers}
         self._waiting: dict[int, _Call] = {}
+        self._missed: dict[int, float] = {}
+        """Since when trainers are missed whose connection has ended while they waited for an answer."""
         variables = sum(len(block.vars) for block in server.main.blocks)
         self._most = len(self.trainers) * (variables + 4)
         """How many calls may wait at once."""
+        self._compares = journal is not None or server.mode != 0
+        """Whether calls are compared with those that may be repeated. (A gradient of a round may come twice.)"""
         self._slots = self._refused = 0
         self._handlers: dict[str, Callable[[_Call], None]] = {
             "SendVariable": self._send,
@@ -117,6 +148,33 @@ class FluidService:
         """The methods that trainers call."""
         methods = {name: partial(self._come, name) for name in self._handlers}
         return CallService(SERVICE, methods, self._most, self._lost)
+
+    def state(self) -> dict[str, Any]:
+        """What has to be kept beside the server's state and the calls that come after it."""
+        playing = sorted(index for index, peer in self.trainers.items() if peer.takes is not None)
+        return {**self.callers.state(), "steps": dict(self._steps), "slots": self._slots, "playing": playing}
+
+    def restore(self, state: Mapping[str, Any], entries: Iterable[Entry]) -> None:
+        """Goes on from a kept state with the calls that have come after it; nobody is answered."""
+        self.callers.restore(state)
+        self._steps, self._slots = dict(state["steps"]), state["slots"]
+        for index in state["playing"]:
+            self.trainers[index].takes = self._answer
+        journal, self.journal = self.journal, None
+        for method, index, data in entries:
+            peer = self.trainers[index]
+            if method == GONE:
+                self.site.give_up(peer)
+            else:
+                call = _Call(method, read_variable(data), _Nobody(), 0, data)
+                call.peer = peer
+                self._handlers[method](call)
+                self.callers.replayed(call.method, call.message.varname, call.message.trainer_id, index)
+            self.site.run_machines()
+        late = self.site.now() + GRACE_AT_BEGIN - GRACE
+        self._missed = {call.peer.index: late for call in self._waiting.values() if call.peer is not None}
+        self._waiting.clear()
+        self.journal = journal
 
     def close(self) -> None:
         """Nobody is answered any more."""
@@ -133,12 +191,14 @@ class FluidService:
         try:
             message = read_variable(data)
             name = message.varname
-            value = value_of(message) if message.dims or len(message.numbers) else None
+            call = _Call(method, message, caller, number, data)
             if self.server.mode == 3:
                 raise CallRefused("UNIMPLEMENTED", f"{self.server.name} serves no Fluid trainers in a geo job")
             if len(self._waiting) >= self._most:
                 raise CallRefused("RESOURCE_EXHAUSTED", f"{self._most} calls wait for {self.server.name} already")
-            self._handlers[method](_Call(method, message, value, caller, number))
+            self._handlers[method](call)
+        except _TakenBefore as taken:
+            taken.call.answer()
         except (WireError, CallRefused) as problem:
             refusal = problem if isinstance(problem, CallRefused) else CallRefused(INVALID, str(problem))
             caller.refuse(number, refusal)
@@ -147,18 +207,47 @@ class FluidService:
                 told = f"{method} of {name} from {caller.address} is refused: {refusal}"
                 print(f"pstranspile start: {self.server.name}: {told}", file=sys.stderr)
 
-    def _lost(self, caller: Caller, number: int) -> None:
-        """A caller has given up waiting: its process has ended, or aborts."""
-        self.site.events.put(Event(CALL, None, action=lambda: self._forget(caller, number)))
+    def _who_calls(self, call: _Call) -> Peer:
+        """The trainer that makes a call, which is sound. Raises CallRefused; _TakenBefore."""
+        if call.peer is None:
+            message, callers = call.message, self.callers
+            index, first = callers.find(call.caller.address, call.method, message.varname, message.trainer_id)
+            call.peer = self.trainers[index]
+            require_part(call.peer, message.varname)
+            self._missed.pop(index, None)
+            call.caller.known = True
+            if first and call.method in _REPEATED and callers.last.get(index) == self._about(call):
+                raise _TakenBefore(call)
+        return call.peer
 
-    def _forget(self, caller: Caller, number: int) -> None:
+    def _about(self, call: _Call) -> LastCall:
+        return LastCall(call.method, call.message.varname, zlib.crc32(call.data))
+
+    def _lost(self, caller: Caller, number: int) -> None:
+        """A caller has given up waiting: its process has ended, or its connection, and it calls again."""
+        self.site.events.put(Event(CALL, None, action=lambda: self._miss(caller, number)))
+
+    def _miss(self, caller: Caller, number: int) -> None:
         for slot, call in self._waiting.items():
             if call.caller is caller and call.number == number:
                 del self._waiting[slot]
                 assert call.peer is not None
-                print(f"pstranspile start: {self.server.name}: {call.peer.role} is gone", file=sys.stderr)
-                self.site.give_up(call.peer)
+                self._missed.setdefault(call.peer.index, self.site.now())
                 return
+
+    def look(self) -> None:
+        """Gives up trainers that are missed and have not called again."""
+        for index, since in list(self._missed.items()):
+            if self.site.now() > since + GRACE:
+                del self._missed[index]
+                self._give_up(self.trainers[index])
+
+    def _give_up(self, peer: Peer) -> None:
+        print(f"pstranspile start: {self.server.name}: {peer.role} is gone", file=sys.stderr)
+        if self.journal is not None:
+            self.journal.add(GONE, peer.index, b"", 0)
+        self.site.give_up(peer)
+        self.site.run_machines()
 
     def _send(self, call: _Call) -> None:
         name = call.message.varname
@@ -170,31 +259,33 @@ class FluidService:
         else:
             name = name.partition(PIECE)[0]
             require_gradient(self.server, call.message._replace(varname=name))
-            peer = self._post(call, SEND, name, call.value)
-            self._sent[peer.index].add(name)
+            sent = self.callers.sent[self._who_calls(call).index]
+            if self.server.mode and name in sent:  # nothing else tells that a step has begun
+                self._next_step(call)
+                sent.clear()
+            self._post(call, SEND, name, call.value)
+            sent.add(name)
         call.answer()
+
+    def _next_step(self, call: _Call) -> None:
+        self._steps[self._who_calls(call).index] += 1
 
     def _send_no_rows(self, call: _Call) -> None:
         """Gradients without rows count as sent: trainers of Fluid send none."""
-        index = self._trainer_of(call).index
-        for name in sorted(self._rows[index] - self._sent[index]):
+        callers, index = self.callers, self._who_calls(call).index
+        for name in sorted(callers.rows[index] - callers.sent[index]):
             var = self.server.main.main_block.vars[name]
             assert var.dtype is not None
             none: Any = np.empty((0, *var.shape[1:]), DTYPES[var.dtype.value])
             self._post(call, SEND, name, SelectedRows(np.empty(0, "int64"), none, var.shape[0]))
-        self._sent[index].clear()
-
-    def _rows_of(self, trainer: int) -> set[str]:
-        """The gradients that are rows and that a trainer's program sends to this server in every step."""
-        program, declared = self.site.cluster.trainers[trainer].role.main, self.server.main.main_block.vars
-        names = names_sent_to(program, self.server.endpoint)
-        return {name for name in names if name in declared and declared[name].kind is VarKind.SELECTED_ROWS}
+        callers.sent[index].clear()
 
     def _get(self, call: _Call) -> None:
         name = call.message.varname
         if name == FETCH_BARRIER_NAME:
             peer = self._post(call, FETCH_BARRIER)
-            self._steps[peer.index] += 1
+            if self.server.mode == 0 or self._steps[peer.index] < 0:
+                self._next_step(call)
             call.answer()
             return
         self._require_value(name)
@@ -231,7 +322,12 @@ class FluidService:
         if call.message.varname != SAVE_NAME:
             raise CallRefused("UNIMPLEMENTED", f"{call.message.varname} is nothing that trainers of Fluid ask for")
         require_saving(self.server)
-        self._post(call, CHECKPOINT, "", call.message.out_varname, waits=True)
+        self._who_calls(call)
+        try:
+            self.server.save_to(call.message.out_varname)
+        except DiagnosticError as problem:
+            raise CallRefused("INTERNAL", f"{self.server.name} can't save: {problem}") from None
+        call.answer()
 
     def _notify(self, call: _Call) -> None:
         self._require_value(call.message.varname)
@@ -245,68 +341,42 @@ class FluidService:
 
     def _post(self, call: _Call, kind: str, name: str = "", payload: Any = None, waits: bool = False) -> Peer:
         """Hands the server a message of the trainer that calls; an answer goes to the call that `waits`."""
-        peer = call.peer = self._trainer_of(call)
+        peer = self._who_calls(call)
+        self._keep(call, peer)
         cluster = self.site.cluster
         source = cluster.trainers[peer.index]
         link = cluster.network.link(source, self.server, peer.index)
         slot = -1
         if waits:
             self._slots += 1
-            slot = call.slot = self._slots
+            slot = self._slots
             self._waiting[slot] = call
         step = self._steps[peer.index]
         number, fields = link.expected, (kind, source.name, self.server.name, peer.index, step)
         self.site.part.deliver(peer, Message(*fields, number, name, payload, slot))
         return peer
 
+    def _keep(self, call: _Call, peer: Peer) -> None:
+        """Writes a call down that is about to be taken."""
+        if call.kept:
+            return
+        call.kept = True
+        peer.takes = self._answer
+        about = self._about(call) if self._compares else LastCall(call.method, call.message.varname, 0)
+        self.callers.last[peer.index] = about
+        if self.journal is not None:
+            self.site.bytes_since_kept += len(call.data)
+            self.journal.add(call.method, peer.index, call.data, about.check_sum)
+
     def _answer(self, messages: list[Message]) -> None:
         """The server's answers to a trainer."""
         for message in messages:
             call = self._waiting.pop(message.slot, None)
             if call is not None:
-                call.answer(None if call.method == "CheckpointNotify" else message.payload)
-
-    # who calls
-
-    def _trainer_of(self, call: _Call) -> Peer:
-        """The trainer on whose connection a call comes. Raises CallRefused."""
-        address = call.caller.address
-        known = self._by_address.get(address)
-        if known is None:
-            named = call.method != "PrefetchVariable" and call.message.varname not in _ANONYMOUS
-            known = self._named(call.message.trainer_id) if named else self._guess()
-            self._by_address = {a: index for a, index in self._by_address.items() if index != known}
-            self._by_address[address] = known
-        peer = self.trainers[known]
-        if peer.left:
-            raise CallRefused(LATER, f"{peer.role} has left, or was given up")
-        if peer.incarnation:
-            raise CallRefused("ALREADY_EXISTS", f"{peer.role} is here already, as a process of its own")
-        peer.takes = self._answer
-        call.caller.known = True
-        return peer
-
-    def _named(self, index: int) -> int:
-        """The trainer that calls itself by a number: it may have another connection now."""
-        if index not in self.trainers:
-            raise CallRefused(INVALID, f"the job has {len(self.trainers)} trainers, none of them has number {index}")
-        return self._guess() if index in self._guessed else index
-
-    def _guess(self) -> int:
-        """A trainer that nobody plays yet; only which numbers are told apart matters then."""
-        taken = set(self._by_address.values())
-        for index, peer in self.trainers.items():
-            if index not in taken and not peer.incarnation and not peer.left:
-                self._guessed.add(index)
-                return index
-        raise CallRefused("UNAVAILABLE", "all trainers are here, and nothing tells which of them calls")
+                call.answer(message.payload)
 
     # what is refused before it can do harm
 
     def _require_value(self, name: str) -> None:
         if self.server.scope.get(name) is None:
             raise CallRefused(UNKNOWN, f"{self.server.name} has no variable {name}")
-
-
-_ANONYMOUS = (BATCH_BARRIER_NAME, FETCH_BARRIER_NAME, SAVE_NAME)
-"""What calls are about that don't bring the trainer's number."""

@@ -16,7 +16,7 @@ import grpc  # pyright: ignore[reportMissingTypeStubs]
 import numpy as np
 
 from pstranspile.net.calls import CallRefused
-from pstranspile.net.fluid_calls import (
+from pstranspile.net.fluid.calls import (
     BATCH_BARRIER_NAME,
     COMPLETE_NAME,
     FETCH_BARRIER_NAME,
@@ -28,7 +28,7 @@ from pstranspile.net.fluid_calls import (
     require_ids,
     require_saving,
 )
-from pstranspile.net.fluid_message import DTYPES, VariableMessage, read_variable, value_of, with_value, write_variable
+from pstranspile.net.fluid.message import DTYPES, VariableMessage, read_variable, value_of, with_value, write_variable
 from pstranspile.net.loop import CALL, Event
 from pstranspile.net.peer import Peer
 from pstranspile.net.site import Site

@@ -14,7 +14,7 @@ import numpy as np
 from pstranspile.ir.model import Program, Var
 from pstranspile.ir.types import VarKind
 from pstranspile.net.calls import CallRefused
-from pstranspile.net.fluid_message import LOD_TENSOR, SELECTED_ROWS, VariableMessage
+from pstranspile.net.fluid.message import LOD_TENSOR, SELECTED_ROWS, VariableMessage
 from pstranspile.run.cluster.server import Server, pairs
 from pstranspile.values import SelectedRows
 
@@ -76,7 +76,7 @@ def require_room(server: str, name: str, ids: Any, table: SelectedRows) -> None:
 
 def require_saving(server: Server) -> None:
     """Raises CallRefused if the server has no block that saves."""
-    if int(server.op.attrs.get("checkpint_block_id", -1)) < 0:  # pyright: ignore[reportArgumentType]
+    if server.save_block < 0:
         raise CallRefused(LATER, f"{server.name} has no block that saves")
 
 

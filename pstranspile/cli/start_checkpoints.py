@@ -1,0 +1,75 @@
+"""What `pstranspile start` needs for checkpoints of servers: the job, whose programs alone its folder holds."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pstranspile.cli.common import add_checkpoints, check_checkpoints, load_input
+from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.model import Location
+
+if TYPE_CHECKING:
+    from pstranspile.net.fluid.checkpoints import CheckpointPlan
+    from pstranspile.net.job import JobFolder
+
+_PLAN = "plan.json"
+_SETTINGS = ("slice_var_up", "min_block_size", "split_method")
+"""Settings of a job that its plan tells."""
+
+
+def add_server_checkpoints(parser: argparse.ArgumentParser) -> None:
+    """The options of a server of Fluid's trainers that leaves checkpoints, or goes on from one."""
+    add_checkpoints(parser)
+    group = parser.add_argument_group("the job that checkpoints are of")
+    group.add_argument("--program", metavar="INPUT", help="the program that the job was compiled from")
+    group.add_argument("--startup", metavar="FILE", help="its start-up program, if INPUT is a main.pb")
+    group.add_argument(
+        "--config", metavar="JOB", help="the job file, if there is more to the job than DIR/plan.json says, or no plan"
+    )
+
+
+def check_server_checkpoints(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Ends the command if options about checkpoints don't fit together."""
+    check_checkpoints(parser, options)
+    wanted = options.checkpoint or options.resume
+    if wanted and not options.fluid:
+        parser.error("--checkpoint and --resume are for servers with --fluid; `launch` has them for all machines")
+    if wanted and not options.program:
+        parser.error("--checkpoint and --resume need --program, the program that the job was compiled from")
+
+
+def checkpoints_of(options: argparse.Namespace, folder: JobFolder) -> CheckpointPlan | None:
+    """What checkpoints a server is to leave, and to begin with; None for none. Raises DiagnosticError."""
+    if not (options.checkpoint or options.resume):
+        return None
+    from pstranspile.checkpoint.api import newest
+    from pstranspile.checkpoint.layout import layout_of
+    from pstranspile.checkpoint.servers import of_servers, require_fits
+    from pstranspile.checkpoint.store import read_manifest
+    from pstranspile.compile import prepare
+    from pstranspile.job.file import load_job
+    from pstranspile.net.fluid.checkpoints import CheckpointPlan
+
+    module = load_input(options.program, options.startup)
+    job = load_job(options.config, _told_by_plan(Path(options.folder, _PLAN), options.config))
+    layout = of_servers(layout_of(prepare(module, job)))
+    require_fits(layout, folder.roles, options.folder)
+    if options.resume and options.seed is None:
+        options.seed = read_manifest(newest(options.resume)).seed
+    return CheckpointPlan(layout, options.checkpoint or "", options.checkpoint_every or 0, options.resume or "")
+
+
+def _told_by_plan(plan: Path, config: str | None) -> dict[str, Any]:
+    """What the plan of a folder says of the job; its settings only where there is no job file."""
+    if not plan.is_file():
+        if config:
+            return {}
+        message = "there is no plan.json, which `compile -o` writes; --config JOB has to say which job it is"
+        raise DiagnosticError([error("checkpoint-model", message, Location(str(plan.parent)))])
+    held: dict[str, Any] = json.loads(plan.read_bytes())
+    told = {key: held[key] for key in ("pservers", "trainers", "mode")}
+    settings: dict[str, Any] = held.get("settings", {}) if config is None else {}
+    return {**told, **{key: settings[key] for key in _SETTINGS if key in settings}}

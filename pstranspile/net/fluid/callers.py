@@ -1,0 +1,157 @@
+"""Which trainer of Fluid makes a call. Most calls bring its number; barriers and lookups of rows don't.
+
+A trainer makes all its calls on one connection, so the connection tells who it is. Where nothing has told that yet, it
+is one of those who may make such a call now. If several may, they are at the same place of their programs, and which of
+them is which does not matter: the numbers that they are told apart by here need not be their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from pstranspile.ir.types import VarKind
+from pstranspile.net.calls import CallRefused
+from pstranspile.net.fluid.calls import (
+    BATCH_BARRIER_NAME,
+    COMPLETE_NAME,
+    FETCH_BARRIER_NAME,
+    INVALID,
+    LATER,
+    SAVE_NAME,
+)
+from pstranspile.net.peer import Peer
+from pstranspile.run.cluster.programs import names_sent_to
+from pstranspile.run.cluster.server import Server
+from pstranspile.run.cluster.trainer import Trainer
+
+ANONYMOUS = (BATCH_BARRIER_NAME, FETCH_BARRIER_NAME, SAVE_NAME)
+"""What calls are about that don't bring the trainer's number."""
+
+PREFETCH = "PrefetchVariable"
+"""The method whose calls say they are of trainer 0, whoever makes them."""
+
+
+class LastCall(NamedTuple):
+    """The last call of a trainer that was taken: its method, what it was about, and the check sum of its message."""
+
+    method: str
+    name: str
+    check_sum: int
+
+
+class Callers:
+    """Tells trainers of Fluid apart. `trainers` are the job's, by number; `programs` what each of them runs."""
+
+    def __init__(self, server: Server, trainers: Mapping[int, Peer], programs: Mapping[int, Trainer]):
+        self._server = server
+        self._trainers = trainers
+        self._by_address: dict[str, int] = {}
+        self._aliases: dict[int, int] = {}
+        """The number here of each trainer that has told its own."""
+        self._nameless: set[int] = set()
+        """The numbers here that are taken by who has not told its own yet."""
+        self.last: dict[int, LastCall] = {}
+        self.sent: dict[int, set[str]] = {index: set() for index in trainers}
+        """What each trainer has sent of its step."""
+        endpoint = server.endpoint
+        self.sends = {index: set(names_sent_to(one.role.main, endpoint)) for index, one in programs.items()}
+        """What each trainer's program sends to this server in every step."""
+        here = server.main.main_block.vars
+        rows = {name for name, var in here.items() if var.kind is VarKind.SELECTED_ROWS}
+        self.rows = {index: names & rows for index, names in self.sends.items()}
+        """What of it are rows, of which there may be none in a step."""
+
+    def state(self) -> dict[str, Any]:
+        """What has to be kept, so that trainers are told apart by a process that takes this one's place."""
+        last = {index: tuple(call) for index, call in self.last.items()}
+        sent = {index: set(names) for index, names in self.sent.items()}
+        return {"aliases": dict(self._aliases), "last": last, "sent": sent}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Takes back what `state` gave."""
+        self._aliases = dict(state["aliases"])
+        self.last = {index: LastCall(*call) for index, call in state["last"].items()}
+        self.sent = {index: set(names) for index, names in state["sent"].items()}
+
+    def find(self, address: str, method: str, name: str, told: int) -> tuple[int, bool]:
+        """The number here of who calls, and whether the call is the first one on a connection. Raises CallRefused."""
+        named = _is_named(method, name)
+        known = self._by_address.get(address)
+        if known is not None:
+            if named:
+                self._told(told, known)
+            return known, False
+        index = self._named(told) if named else self._unnamed(method, name)
+        if method != PREFETCH or len(self._trainers) == 1:  # a lookup tells too little to go by it later
+            self._by_address = {a: number for a, number in self._by_address.items() if number != index}
+            self._by_address[address] = index
+        if named:
+            self._told(told, index)
+        return index, True
+
+    def replayed(self, method: str, name: str, told: int, here: int) -> None:
+        """A call is taken again that another process took from the trainer with a number here."""
+        if _is_named(method, name):
+            self._told(told, here)
+
+    def _told(self, told: int, here: int) -> None:
+        """Who has a number here has told its own one."""
+        self._nameless.discard(here)
+        before = self._aliases.get(told)
+        if before == here:
+            return
+        other = next((other for other, number in self._aliases.items() if number == here), None)
+        if other is not None and before is not None:  # the two were taken for each other, at the same place
+            self._aliases[other] = before
+        elif other is not None:
+            del self._aliases[other]
+        self._aliases[told] = here
+
+    def _named(self, told: int) -> int:
+        if told not in self._trainers:
+            count = len(self._trainers)
+            raise CallRefused(INVALID, f"the job has {count} trainers, none of them has number {told}")
+        if told in self._aliases:
+            return self._aliases[told]
+        taken = told in self._nameless or told in self._aliases.values()
+        return self._free()[0] if taken else told
+
+    def _unnamed(self, method: str, name: str) -> int:
+        index = min(self._free(), key=lambda index: not self._may(index, method, name))
+        if index not in self._aliases.values():
+            self._nameless.add(index)
+        return index
+
+    def _free(self) -> list[int]:
+        """Those who are on no connection now. Raises CallRefused if there are none."""
+        taken = set(self._by_address.values())
+        free = [i for i, peer in self._trainers.items() if i not in taken and not peer.incarnation and not peer.left]
+        if not free:
+            raise CallRefused("UNAVAILABLE", "all trainers are here, and nothing tells which of them calls")
+        return free
+
+    def _may(self, index: int, method: str, name: str) -> bool:
+        """Whether a trainer is at a place where it makes such a call next."""
+        last = self.last.get(index)
+        before = "" if last is None else last.method if last.name not in ANONYMOUS else last.name
+        if name == BATCH_BARRIER_NAME:
+            return before != BATCH_BARRIER_NAME and self.sends[index] - self.rows[index] <= self.sent[index]
+        if name == FETCH_BARRIER_NAME:
+            return before in ("", BATCH_BARRIER_NAME, "GetVariable")
+        if method == PREFETCH and self._server.mode == 0:
+            return before in ("", FETCH_BARRIER_NAME, PREFETCH)
+        return True
+
+
+def _is_named(method: str, name: str) -> bool:
+    """Whether a call brings the number of its trainer."""
+    return method != PREFETCH and name not in ANONYMOUS
+
+
+def require_part(peer: Peer, name: str) -> None:
+    """Raises CallRefused if a trainer takes no part, or as a process of another kind. It may say so twice."""
+    if peer.left and name != COMPLETE_NAME:
+        raise CallRefused(LATER, f"{peer.role} has left, or was given up")
+    if peer.incarnation:
+        raise CallRefused("ALREADY_EXISTS", f"{peer.role} is here already, as a process of its own")
