@@ -10,6 +10,9 @@ from pstranspile.values import Array
 
 _SPACE, _DOT, _MINUS, _PLUS, _ZERO = 32, 46, 45, 43, 48
 
+_BYTES, _WORDS = 1 << 17, 1 << 15
+"""How much is looked at together, so that intermediate values stay in the processor's cache."""
+
 
 class Words(NamedTuple):
     """The words of a text, which white space divides: where each starts and stops."""
@@ -38,42 +41,61 @@ class Numbers(NamedTuple):
 def words_of(data: bytes) -> Words:
     """The words of a text."""
     array = np.frombuffer(data, "uint8")
-    edges = np.flatnonzero(np.diff((array > _SPACE).view("int8"), prepend=0, append=0))
+    found: list[Array] = []
+    for at in range(0, len(array), _BYTES):
+        inside = np.empty(min(_BYTES, len(array) - at) + 1, bool)
+        inside[0] = at > 0 and array[at - 1] > _SPACE
+        np.greater(array[at : at + _BYTES], _SPACE, out=inside[1:])
+        edges = np.flatnonzero(inside[1:] != inside[:-1])
+        edges += at
+        found.append(edges)
+    if len(array) and array[-1] > _SPACE:
+        found.append(np.array([len(array)]))
+    edges = np.concatenate([np.empty(0, "int64"), *found])
     return Words(array, edges[::2], edges[1::2])
 
 
 def numbers_of(words: Words) -> Numbers:
     """What the words are as numbers."""
-    count, sizes = len(words.starts), words.stops - words.starts
+    made = [
+        _numbers(Words(words.data, words.starts[at : at + _WORDS], words.stops[at : at + _WORDS]))
+        for at in range(0, max(len(words.starts), 1), _WORDS)
+    ]
+    return made[0] if len(made) == 1 else Numbers(*map(np.concatenate, zip(*made, strict=True)))
+
+
+def _numbers(words: Words) -> Numbers:
+    sizes = words.stops - words.starts
+    count, longest = len(sizes), int(sizes.max(initial=0))
+    # short words first, so that those that have a character more are the rest, wherever they stand
+    order = (sizes.astype("uint16") if longest < 1 << 16 else sizes).argsort(kind="stable")
+    starts, sizes = words.starts[order], sizes[order]
+    begins = sizes.searchsorted(np.arange(longest), side="right").tolist()
     digits, scale = np.zeros(count, "uint64"), np.zeros(count, "int8")
     odd, dotted = np.zeros(count, bool), np.zeros(count, bool)
-    first = words.data[words.starts] if count else np.zeros(0, "uint8")
+    first = words.data[starts] if count else np.zeros(0, "uint8")
     negative = first == _MINUS
     signed = negative | (first == _PLUS)
-    at, place, left = words.starts, np.arange(count), sizes
-    everything = True
-    for column in range(int(sizes.max(initial=0))):
-        if column:
-            keep = left > column
-            at, place, left, everything = at[keep], place[keep], left[keep], everything and bool(keep.all())
-        here = words.data[at + column]
+    for column, begin in enumerate(begins):
+        here = words.data[starts[begin:] + column]
         digit = here - np.uint8(_ZERO)
         plain = digit < 10
+        total, after = digits[begin:], dotted[begin:]
         if plain.all():
-            target: Array = slice(None) if everything else place
-            digits[target] = digits[target] * np.uint64(10) + digit
-            if dotted.any():
-                scale[target] += dotted[target]
+            total *= np.uint64(10)
+            total += digit
+            scale[begin:] += after
             continue
-        sign = signed[place] if column == 0 else np.zeros(len(place), bool)
-        dot = (here == _DOT) & ~dotted[place]
-        odd[place[~(plain | dot | sign)]] = True
-        some = place[plain]
-        digits[some] = digits[some] * np.uint64(10) + digit[plain]
-        scale[some] += dotted[some]
-        dotted[place[dot]] = True
+        dot = (here == _DOT) & ~after
+        odd[begin:] |= ~(plain | dot | signed[begin:] if column == 0 else plain | dot)
+        scale[begin:] += after & plain
+        np.multiply(total, np.uint64(10), out=total, where=plain)
+        np.add(total, digit, out=total, where=plain)
+        after |= dot
     odd |= (sizes - signed - dotted < 1) | (sizes - signed - dotted > 19)
-    return Numbers(digits, scale, negative, odd)
+    back = np.empty(count, "int64")
+    back[order] = np.arange(count)
+    return Numbers(digits[back], scale[back], negative[back], odd[back])
 
 
 def integers(words: Words, numbers: Numbers, chosen: Array) -> tuple[Array, Array]:
