@@ -146,3 +146,16 @@ def test_reshape_in_place_gives_the_variable_other_dims_and_trains() -> None:
 
     assert losses(True) == losses(False)
     assert losses(True)[1] == (4, 6)
+
+
+def test_ops_say_where_they_were_made_and_what_is_no_op() -> None:
+    block = fluid.default_main_program().global_block()
+    x = fluid.data("x", [2, 3])
+    op = fluid.layers.scale(x, 2.0).op
+    assert "op_callstack" in op.attr_names
+    (place,) = op.attr("op_callstack")
+    assert "test_graph.py" in place
+    with pytest.raises(ValueError, match=r'"scael" has not been registered\. Did you mean scale\?'):
+        block.append_op(type="scael")
+    with pytest.raises(ValueError, match="can not be None"):
+        block.append_op()

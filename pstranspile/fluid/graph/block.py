@@ -325,8 +325,8 @@ class Block:
         *,
         front: bool,
     ) -> Operator:
-        if type is None:
-            raise ValueError("append_op needs the type of the op")
+        if type is None:  # scripts compare this message and the next one
+            raise ValueError("`type` to initialized an Operator can not be None.")
         live = self.program.live()
         given = {slot: names_in(held) for slot, held in (inputs or {}).items() if held is not None}
         written = {slot: names_in(held) for slot, held in (outputs or {}).items() if held is not None}
@@ -335,7 +335,8 @@ class Block:
         schema = schema_of(type)
         if schema is None:
             near = get_close_matches(type, registered(), 1)
-            raise ValueError(f"there is no op type {type}{f'; did you mean {near[0]}?' if near else ''}")
+            hint = f" Did you mean {near[0]}?" if near else ""
+            raise ValueError(f'Operator "{type}" has not been registered.{hint}')
         rest = {name: value for name, value in rest.items() if name in schema.attrs or name in _GENERIC}
         with (
             live.inside(self.idx),

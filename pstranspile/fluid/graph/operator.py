@@ -15,7 +15,7 @@ from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op
 from pstranspile.ir.roles import OpRole
 
-ROLE, ROLE_VARS = "op_role", "op_role_var"
+ROLE, ROLE_VARS, MADE_AT = "op_role", "op_role_var", "op_callstack"
 
 
 class Operator:
@@ -94,7 +94,7 @@ class Operator:
     @property
     def attr_names(self) -> list[str]:
         """The attributes that the op carries."""
-        return [*self.frozen.attrs, *([ROLE] if self.frozen.role is not None else ()), ROLE_VARS]
+        return [*self.frozen.attrs, *([ROLE] if self.frozen.role is not None else ()), ROLE_VARS, MADE_AT]
 
     def has_attr(self, name: str) -> bool:
         """Whether the op carries an attribute."""
@@ -106,6 +106,9 @@ class Operator:
             return int(self.frozen.role or 0)
         if name == ROLE_VARS:
             return list(self.frozen.role_vars or ())
+        if name == MADE_AT:
+            origin = self.frozen.origin
+            return [str(origin.location)] if origin and origin.location else []
         if name not in self.frozen.attrs:
             raise ValueError(f"{self.type} has no attribute {name}; it has {', '.join(sorted(self.frozen.attrs))}")
         value = self.frozen.attrs[name]
