@@ -86,7 +86,7 @@ def _undeclared(main: Program, moved: list[Op]) -> Iterator[Diagnostic]:
     waiting = [(op, main.main_block.vars.keys()) for op in reversed(moved)]
     while waiting:
         op, declared = waiting.pop()
-        for name in dict.fromkeys((*op.input_names, *op.output_names)):
+        for name in dict.fromkeys(op.names):
             if name not in ("", EMPTY_NAME) and name not in declared:
                 message = f"%{name} is not declared in block 0, so the servers that the op moves to can't have it"
                 yield at_op("not-initialised", message, op, focus=f"%{name}")
@@ -111,7 +111,7 @@ def _made_by_trainers(main: Program, moved: frozenset[int]) -> Iterator[Diagnost
                 if name not in makers or name in on_servers or name in received or var is None or var.persistable:
                     continue
                 maker = makers[name]
-                notes = (Note(f"it is made here, by {maker.type}", maker.origin.location if maker.origin else None),)
+                notes = (Note(f"it is made here, by {maker.type}", maker.location),)
                 message = (
                     f"the op moves to a server, but {slot} is {var_text(name)}, which a trainer makes, and trainers "
                     "send the gradients of parameters only; both ops need the same kind of role"
@@ -134,7 +134,7 @@ def _made_for_frozen(main: Program) -> Iterator[Diagnostic]:
         for slot, names in op.inputs.items() if index not in gone else ():
             for name in (name for name in names if name in makers):
                 maker = main.main_block.ops[makers[name]]
-                notes = (Note(f"it is made here, by {maker.type}", maker.origin.location if maker.origin else None),)
+                notes = (Note(f"it is made here, by {maker.type}", maker.location),)
                 message = (
                     f"{slot} is {var_text(name)}, which is made for the update of {var_text(gone[makers[name]])}; that "
                     "is not trainable, so no server updates it"
@@ -173,7 +173,7 @@ def _updated_twice(updates: list[Op]) -> Iterator[Diagnostic]:
         name = op.input("Param") or ""
         other = first.get(name)
         if other is not None:
-            place = other.origin.location if other.origin else None
+            place = other.location
             notes = (Note("it is updated here first", place, var_text(name)),)
             message = f"it is the second op that updates {var_text(name)}"
             yield at_op("update-variables", message, op, focus=var_text(name), notes=notes)
@@ -294,7 +294,7 @@ def _gradients_of_nothing(main: Program) -> Iterator[Diagnostic]:
             for maker in makers.get((original.type, name.partition("@GRAD")[0]), ()):
                 if any(maker.inputs.get(s) != op.inputs[s] for s in shared):
                     message = f"{var_text(name)} is the gradient of what an op with other inputs makes"
-                    notes = (Note("it is made here", maker.origin.location if maker.origin else None),)
+                    notes = (Note("it is made here", maker.location),)
                     yield at_op("gradient-of-nothing", message, op, focus=var_text(name), notes=notes)
 
 

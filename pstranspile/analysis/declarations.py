@@ -25,8 +25,7 @@ def declared_alike(module: Module) -> Module:
                 types[var.name] = var.tensor.dtype if mine.dtype is DType.BOOL else mine.tensor.dtype
     if not types:
         return module
-    programs = {name: _with_types(program, types) for name, program in module.programs.items()}
-    return Module(FrozenMap(programs), module.source)
+    return module.with_programs({name: _with_types(program, types) for name, program in module.programs.items()})
 
 
 def _with_types(program: Program, types: dict[str, DType]) -> Program:
@@ -34,7 +33,7 @@ def _with_types(program: Program, types: dict[str, DType]) -> Program:
         return program
     block = program.main_block
     variables = {name: _with_type(var, types.get(name)) for name, var in block.vars.items()}
-    return program._replace(blocks=(block._replace(vars=FrozenMap(variables)), *program.blocks[1:]))
+    return program.with_main_block(block._replace(vars=FrozenMap(variables)))
 
 
 def _with_type(var: Var, dtype: DType | None) -> Var:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 from typing import NamedTuple
 
 from pstranspile.autodiff.declare import declare_gradients
@@ -17,10 +16,12 @@ from pstranspile.gradients.loop_terms import with_loop_terms
 from pstranspile.gradients.old_values import with_old_values
 from pstranspile.gradients.versions import FLOATS
 from pstranspile.ir.attributes import BlockRef, Longs
+from pstranspile.ir.describe import var_text
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, at_op, raise_errors
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import Op, Origin
 from pstranspile.ir.roles import OpRole
+from pstranspile.ir.suggest import did_you_mean
 from pstranspile.ir.types import VarKind
 from pstranspile.layers.draft import Draft
 from pstranspile.ops import with_defaults
@@ -143,8 +144,7 @@ def _mark_loss(draft: Draft, loss: str) -> Op:
                 ops[index] = ops[index]._replace(role=OpRole.FORWARD | OpRole.LOSS)
                 return ops[index]
     written = sorted({name for block in blocks for op in block.ops for name in op.output_names})
-    near = get_close_matches(loss, written, 1)
-    hint = f"; did you mean %{near[0]}?" if near else ""
+    hint = did_you_mean(loss, written, var_text)
     raise DiagnosticError([Diagnostic("loss-unknown", f"no op of block {draft.current} writes the loss %{loss}{hint}")])
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import NamedTuple
 
 from pstranspile.autodiff.backward import ParamGrad, append_backward
@@ -11,9 +10,11 @@ from pstranspile.autodiff.clips import clip_as_set, clip_with_optimizer
 from pstranspile.autodiff.optimizers import Optimizer, State, Update
 from pstranspile.autodiff.paths import stopped_by_default, unreached
 from pstranspile.autodiff.regularizers import append_regularization
+from pstranspile.ir.describe import var_text
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity, at_op, error, raise_errors
 from pstranspile.ir.model import Module, Op, TensorType
 from pstranspile.ir.roles import OpRole
+from pstranspile.ir.suggest import did_you_mean
 from pstranspile.ir.types import DType
 from pstranspile.layers import basic
 from pstranspile.layers.draft import Draft, Value
@@ -43,15 +44,19 @@ def train(
     missing = set(wanted) - {pair.param for pair in pairs}
     raise_errors(unreached(draft, loss, missing))
     made = draft.module()
-    return Module(type(made.programs)({**module.programs, **made.programs}), module.source)
+    return module.with_programs(made.programs)
 
 
 def _unknown(module: Module, parameters: Iterable[str], others: Iterable[str]) -> list[Diagnostic]:
     known = module.main.main_block.vars
     names = {var.name for var in module.main.parameters()}
-    messages = [f"%{name} is not a parameter{_near(name, names)}" for name in parameters if name not in names]
-    messages += [f"%{name} is not declared{_near(name, known)}" for name in others if name not in known]
-    return [error("training-name-unknown", message) for message in messages]
+    given = (("a parameter", parameters, names), ("declared", others, known))
+    return [
+        error("training-name-unknown", f"%{name} is not {what}{did_you_mean(name, sorted(there), var_text)}")
+        for what, wanted, there in given
+        for name in wanted
+        if name not in there
+    ]
 
 
 def trained_already(module: Module, parameters: Iterable[str] | None = None) -> list[Diagnostic]:
@@ -69,11 +74,6 @@ def trained_already(module: Module, parameters: Iterable[str] | None = None) -> 
     others = f" (and {len(result) - 1} more)" if len(result) > 1 else ""
     message = f"%{name}{others} is updated by this op; with another update each step changes it twice"
     return [at_op("trained-twice", message, op, focus=f"%{name}", severity=Severity.WARNING)]
-
-
-def _near(name: str, known: Iterable[str]) -> str:
-    near = get_close_matches(name, sorted(known), 1)
-    return f"; did you mean %{near[0]}?" if near else ""
 
 
 def draft_of_module(module: Module) -> Draft:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, fields
-from difflib import get_close_matches
 from math import isfinite
 from typing import Any
 
@@ -25,6 +24,7 @@ from pstranspile.autodiff.schedules import (
     Polynomial,
     Schedule,
 )
+from pstranspile.ir.suggest import did_you_mean
 
 SCHEDULES: Mapping[str, type[Any]] = {
     "exponential": Exponential,
@@ -107,9 +107,8 @@ def parse_decay(text: str) -> Regularizer:
 def _chosen(name: str, known: Mapping[str, Any], what: str) -> Any:
     if name in known:
         return known[name]
-    near = get_close_matches(name, list(known), 1)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-    raise ValueError(f"there is no {what} {name!r}; {hint}")
+    hint = did_you_mean(name, known) or f"; there are {', '.join(known)}"
+    raise ValueError(f"there is no {what} {name!r}{hint}")
 
 
 def _number(text: str, what: str) -> float:
@@ -129,9 +128,8 @@ def _settings(given: Sequence[str], known: Mapping[str, Field[Any]], what: str) 
         if not equals:
             raise ValueError(f"{what}: {item!r} is not KEY=VALUE")
         if key not in known:
-            near = get_close_matches(key, list(known), 1)
-            hint = f"did you mean {near[0]}?" if near else f"it has {', '.join(known) or 'none'}"
-            raise ValueError(f"{what} has no setting {key!r}; {hint}")
+            hint = did_you_mean(key, known) or f"; it has {', '.join(known) or 'none'}"
+            raise ValueError(f"{what} has no setting {key!r}{hint}")
         if key in result:
             raise ValueError(f"{what}: {key} is given twice")
         result[key] = _converted(value, str(known[key].type), f"{what}: {key}")

@@ -252,7 +252,7 @@ def _cut_with_parameters(job: Compiled, program: Program) -> dict[str, Place]:
             gradient, _, block = pair.rpartition(":")
             if gradient in slices:
                 parameter, s = slices[gradient]
-                named = {n for o in program.blocks[int(block)].ops for n in (*o.input_names, *o.output_names)}
+                named = {n for o in program.blocks[int(block)].ops for n in o.names}
                 places.update(_cut_like(parameter, s, named, source, here))
     return places
 

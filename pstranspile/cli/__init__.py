@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.ir.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -119,11 +120,8 @@ def _top_parser() -> ArgumentParser:
         def __call__(self, parser: object, _namespace: object, values: object, _option: object = None) -> None:
             if values is None:
                 return
-            from difflib import get_close_matches
-
-            near = get_close_matches(str(values), list(VERBS), 1)
-            hint = f"did you mean {near[0]}?" if near else f"the commands are {', '.join(VERBS)}"
-            raise argparse.ArgumentError(None, f"there is no command {values!r}; {hint}")
+            hint = did_you_mean(str(values), VERBS) or f"; the commands are {', '.join(VERBS)}"
+            raise argparse.ArgumentError(None, f"there is no command {values!r}{hint}")
 
     width = max(map(len, VERBS))
     commands = "\n".join(f"  {name:<{width}}  {verb.summary}" for name, verb in VERBS.items())

@@ -11,6 +11,7 @@ from pstranspile.cli.blas import use_threads
 from pstranspile.cli.common import add_input, add_job, add_shares, load_verified, make_parser, read_job, refuse_empty
 from pstranspile.cli.live_screen import add_live, check_live
 from pstranspile.cli.numbers import count, number, whole
+from pstranspile.cli.progress import status
 from pstranspile.cli.report import quoting, report
 from pstranspile.cli.turns import TURNS_HELP, requested_turns
 from pstranspile.ir.expect import MOST_CHECKED
@@ -89,8 +90,6 @@ def run(arguments: Sequence[str]) -> int:
 def _shown(options: argparse.Namespace) -> Generator[tuple[Tell, Watch | None]]:
     """What shows how far the check is: what is told of it, and what is given each cluster."""
     if not options.live:
-        from pstranspile.cli.progress import status
-
         with status("check") as tell:
             yield tell, None
         return

@@ -8,11 +8,14 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import pstranspile
 from pstranspile.cli.blas import use_rounded_products
 from pstranspile.cli.numbers import count
 from pstranspile.cli.report import quoting, report
-from pstranspile.ir.diagnostics import raise_errors
+from pstranspile.ir.diagnostics import error, raise_errors
 from pstranspile.ir.model import SourceText
+from pstranspile.ir.severity import wrong_codes
+from pstranspile.ir.suggest import nearest
 
 if TYPE_CHECKING:
     from pstranspile.compile import Compiled
@@ -31,7 +34,6 @@ class Version(argparse.Action):
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         """Prints the version and ends the command."""
-        import pstranspile
 
         print(f"pstranspile {pstranspile.__version__}")
         parser.exit()
@@ -54,11 +56,9 @@ class Parser(argparse.ArgumentParser):
         return super().parse_args(words, namespace)
 
     def _hint(self, given: str) -> str:
-        from difflib import get_close_matches
-
         known = [option[2:] for option in self._option_string_actions if option.startswith("--")]
-        near = [option for option in known if option.startswith(given)] or get_close_matches(given, known, 1)
-        return f"did you mean --{near[0]}?" if near else "--help lists the options"
+        near = next((option for option in known if option.startswith(given)), None) or nearest(given, known)
+        return f"did you mean --{near}?" if near else "--help lists the options"
 
 
 _AN_OPTION = re.compile(r"--?[A-Za-z][^ ]*$")
@@ -194,7 +194,6 @@ def add_severity(parser: argparse.ArgumentParser) -> None:
 
 def allowed(options: argparse.Namespace) -> tuple[str, ...]:
     """The codes of `--allow`. Raises JobError for one that can't be allowed."""
-    from pstranspile.ir.severity import wrong_codes
     from pstranspile.job import JobError
 
     wrong = wrong_codes(options.allow, "allow")
@@ -247,7 +246,6 @@ def add_job(parser: argparse.ArgumentParser) -> None:
 
 def read_job(options: argparse.Namespace) -> Job:
     """The job of the options; raises JobError. Its warnings are printed."""
-    from pstranspile.ir.diagnostics import error
     from pstranspile.job import JobError, job_warnings
     from pstranspile.job.file import load_job, parse_setting
 

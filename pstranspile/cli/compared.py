@@ -7,7 +7,8 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from pstranspile.interop.loading import is_text, read_bytes
+from pstranspile.diff import diff_modules, render
+from pstranspile.interop.loading import is_text, load_bytes, read_bytes
 from pstranspile.interop.outputs import stale_files
 
 
@@ -35,9 +36,6 @@ def _unified(path: str, held: bytes, made: bytes) -> str:
 
 
 def _programs(path: str, made: bytes) -> str:
-    from pstranspile.diff import diff_modules, render
-    from pstranspile.interop.loading import load_bytes
-
     def ignored(_: object) -> None:
         """Warnings are for those who read the file, not for those who compare it."""
 

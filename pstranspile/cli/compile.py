@@ -11,6 +11,9 @@ from pstranspile.cli.common import add_input, add_job, folder_name, load_verifie
 from pstranspile.cli.progress import status
 from pstranspile.cli.report import quoting, report
 from pstranspile.cli.watch import Watch
+from pstranspile.ir.diagnostics import DiagnosticError, error
+from pstranspile.ir.model import Location
+from pstranspile.ir.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from pstranspile.ir.model import Role
@@ -133,19 +136,14 @@ def _pass_names(parser: argparse.ArgumentParser, names: Sequence[str]) -> frozen
 
     for name in names:
         if name not in NAMES:
-            from difflib import get_close_matches
-
-            near = get_close_matches(name, NAMES, 1)
-            hint = f"did you mean {near[0]}?" if near else f"the passes are {', '.join(NAMES)}"
-            parser.error(f"--print-after: there is no pass {name!r}; {hint}")
+            hint = did_you_mean(name, NAMES) or f"; the passes are {', '.join(NAMES)}"
+            parser.error(f"--print-after: there is no pass {name!r}{hint}")
     return frozenset(names)
 
 
 def _read_plan(path: str) -> PlanFile:
     """The plan in a file; raises DiagnosticError."""
     from pstranspile.interop.loading import read_bytes
-    from pstranspile.ir.diagnostics import DiagnosticError, error
-    from pstranspile.ir.model import Location
     from pstranspile.plan.edited import read_plan
 
     try:

@@ -8,6 +8,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import pstranspile
 from pstranspile.cli.common import STDIN, make_parser, require_page, write_page
 from pstranspile.cli.report import report
 from pstranspile.ir.diagnostics import DiagnosticError
@@ -100,7 +101,6 @@ def run(arguments: Sequence[str]) -> int:
 
 def _write_page(options: Namespace, differences: Sequence[Difference]) -> None:
     """Writes the page of some differences. Raises DiagnosticError when it can't be written."""
-    import pstranspile
     from pstranspile.diff import summary
     from pstranspile.report.page import DIFFERENCES, page
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pstranspile.cli.common import add_companions, folder_name, load_input, make_parser
+from pstranspile.cli.report import quoting
 
 if TYPE_CHECKING:
     from pstranspile.ir.model import Module
@@ -81,7 +82,6 @@ def run(arguments: Sequence[str]) -> int:
 def _onnx(module: Module, options: argparse.Namespace) -> bytes:
     """The model of what is fetched of @main. Raises DiagnosticError or Reported."""
     from pstranspile.checkpoint.onnx_model import onnx_model
-    from pstranspile.cli.report import quoting
     from pstranspile.run.api import run as run_program
     from pstranspile.run.files import initial_values
     from pstranspile.run.scope import Scope

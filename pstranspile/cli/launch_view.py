@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections import deque
 from collections.abc import Mapping, Sequence
 from time import monotonic
 from typing import Any, Protocol
 
+from pstranspile.cli.live_board import Pace
 from pstranspile.cli.progress import Lines, Progress, is_terminal
 from pstranspile.net.shown import Shown, told
 from pstranspile.run.cluster.report import listed
@@ -23,28 +23,6 @@ class Watched(Protocol):
     told: dict[str, Any]
     starts: int
     ended: int | None
-
-
-class Pace:
-    """How many steps per second a machine has done of late; times in seconds from some moment."""
-
-    def __init__(self) -> None:
-        self._marks: deque[tuple[float, int]] = deque()
-
-    def mark(self, step: int, now: float) -> None:
-        """A step is done, or update made; the number is lower than the last where the machine has gone back."""
-        if self._marks and step < self._marks[-1][1]:
-            self._marks.clear()
-        self._marks.append((now, step))
-        while len(self._marks) > 2 and self._marks[1][0] < now - RECENT:
-            self._marks.popleft()
-
-    def speed(self, now: float) -> float | None:
-        """Steps per second, which fall while none is done; None as long as nothing can be said."""
-        if len(self._marks) < 2:
-            return None
-        (began, first), (_, last) = self._marks[0], self._marks[-1]
-        return (last - first) / max(now - began, 1e-9)
 
 
 class View:
@@ -76,7 +54,7 @@ class View:
         elif "step" in fields or "state" in fields:
             self._waits.pop(member.role, None)
         if "step" in fields:
-            self._paces.setdefault(member.role, Pace()).mark(fields["step"], monotonic())
+            self._paces.setdefault(member.role, Pace(RECENT)).mark(fields["step"], monotonic())
         if "values" not in fields or self._lines is not None:
             return
         by_trainer = self._steps.setdefault(fields["step"], {})

@@ -31,33 +31,34 @@ class Row(NamedTuple):
     waits: str
 
 
-class Rate:
-    """How fast a count grows; one that falls has begun anew."""
+class Pace:
+    """How fast a count has grown in the last `window` seconds; times in seconds from some moment."""
 
-    def __init__(self) -> None:
-        self._samples: deque[tuple[float, int]] = deque()
+    def __init__(self, window: float) -> None:
+        self._window = window
+        self._marks: deque[tuple[float, int]] = deque()
 
-    def take(self, now: float, count: int) -> None:
-        """The count at a moment."""
-        if self._samples and count < self._samples[-1][1]:
-            self._samples.clear()
-        self._samples.append((now, count))
-        while now - self._samples[0][0] > WINDOW and len(self._samples) > 2:
-            self._samples.popleft()
+    def mark(self, count: int, now: float) -> None:
+        """The count at a moment. A count below the last one begins anew, as that of a restarted machine does."""
+        if self._marks and count < self._marks[-1][1]:
+            self._marks.clear()
+        self._marks.append((now, count))
+        while len(self._marks) > 2 and self._marks[1][0] < now - self._window:
+            self._marks.popleft()
 
-    def per_second(self, now: float) -> float:
-        """How much is added in a second, of late."""
-        if len(self._samples) < 2 or now - self._samples[-1][0] > WINDOW:
-            return 0.0
-        (begin, first), (_, last) = self._samples[0], self._samples[-1]
-        return (last - first) / max(now - begin, 1e-9)
+    def speed(self, now: float) -> float | None:
+        """Growth per second, which falls while the count stands still; None until there are two counts."""
+        if len(self._marks) < 2:
+            return None
+        (began, first), (_, last) = self._marks[0], self._marks[-1]
+        return (last - first) / max(now - began, 1e-9)
 
 
 class _Machine:
     def __init__(self) -> None:
         self.told: dict[str, Any] = {}
         self.curves: dict[str, deque[float]] = {}
-        self.messages = Rate()
+        self.messages = Pace(WINDOW)
         self.done = 0
         """The last step whose numbers were taken; steps that are done again after a restart are not taken again."""
 
@@ -73,25 +74,25 @@ class Board:
         """What is done, where a command does several things."""
         self._clock = clock
         self._began = clock()
-        self._steps = Rate()
+        self._steps = Pace(WINDOW)
         self._machines: dict[str, _Machine] = {}
 
     def begin(self, roles: Sequence[str]) -> None:
         """These are the machines, all at their beginning."""
         self._machines = {role: _Machine() for role in roles}
-        self._steps = Rate()
+        self._steps = Pace(WINDOW)
 
     def told(self, role: str, fields: Mapping[str, Any]) -> None:
         """A machine has told something."""
         machine, now = self._machines.setdefault(role, _Machine()), self._clock()
         machine.told.update(fields)
         if "messages" in fields:
-            machine.messages.take(now, fields["messages"])
+            machine.messages.mark(fields["messages"], now)
         if "step" in fields and not self._serves(role):
             if fields["step"] > machine.done:
                 self._take_values(machine, fields.get("values", {}))
             machine.done = max(machine.done, fields["step"])
-            self._steps.take(now, self._done())
+            self._steps.mark(self._done(), now)
 
     def _take_values(self, machine: _Machine, values: Mapping[str, Any]) -> None:
         for name, (_, few, *_) in values.items():
@@ -109,9 +110,9 @@ class Board:
         """How far the job is, how fast, and for how long."""
         now = self._clock()
         parts = [self.doing] if self.doing else []
-        parts += [f"step {self._done()}/{self.steps}", f"{self._steps.per_second(now):.1f} steps/s"]
+        parts += [f"step {self._done()}/{self.steps}", f"{self._steps.speed(now) or 0:.1f} steps/s"]
         if any("messages" in machine.told for machine in self._machines.values()):
-            rate = sum(machine.messages.per_second(now) for machine in self._machines.values())
+            rate = sum(machine.messages.speed(now) or 0 for machine in self._machines.values())
             parts.append(f"{rate:.0f} messages/s")
         seconds = int(now - self._began)
         return "  ".join([*parts, f"{seconds // 60}:{seconds % 60:02}"])
@@ -138,7 +139,7 @@ class Board:
         step = f"{'update' if self._serves(name) else 'step'} {told['step']}" if "step" in told else ""
         curves = tuple((name, tuple(curve), curve[-1]) for name, curve in machine.curves.items())
         waits: Mapping[str, Any] = told.get("waits", {})
-        return Row(name, str(told.get("state", "")), step, machine.messages.per_second(now), curves, _waits(waits))
+        return Row(name, str(told.get("state", "")), step, machine.messages.speed(now) or 0, curves, _waits(waits))
 
 
 def _waits(fields: Mapping[str, Any]) -> str:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from pstranspile.cli.blas import use_threads
 from pstranspile.cli.common import add_input, add_job, load_compiled, make_parser, require_page, write_page
 from pstranspile.cli.numbers import number, whole
 from pstranspile.cli.report import quoting
@@ -115,7 +116,6 @@ def _run(
     compiled: Compiled, module: Module, options: argparse.Namespace
 ) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """What a run and a check have seen. Raises DiagnosticError."""
-    from pstranspile.cli.blas import use_threads
 
     use_threads()
     from pstranspile.cli.run_cluster import read_faults

@@ -7,36 +7,42 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pstranspile.checkpoint.api import (
+    forget_older,
+    load_checkpoint,
+    make_folder_of_checkpoints,
+    newest,
+    read_manifest,
+    save_checkpoint,
+    step_folder,
+)
 from pstranspile.cli.feed import read_feed
+from pstranspile.cli.live_views import LiveAlone
 from pstranspile.cli.progress import Progress
 from pstranspile.cli.report import report
 from pstranspile.cli.turns import requested_fetches, requested_turns
 from pstranspile.ir.model import MAIN
+from pstranspile.large.forms import parameter_arrays
 from pstranspile.net.shown import shown
+from pstranspile.run.api import run
+from pstranspile.run.files import initial_values
+from pstranspile.run.program_feeds import ProgramFeeds
+from pstranspile.run.row_source import RowFeeds, RowSource, refuse_turns
+from pstranspile.run.scope import Scope
+from pstranspile.run.step_arrays import stacked
+from pstranspile.run.step_feeds import Feeds
+from pstranspile.run.turns import Turns, step_programs, union_of
+from pstranspile.run.watchers import Profile, Trace
 
 if TYPE_CHECKING:
-    from pstranspile.cli.live_views import LiveAlone
     from pstranspile.ir.model import Module, Program
     from pstranspile.run.plot import Curve
-    from pstranspile.run.program_feeds import ProgramFeeds
-    from pstranspile.run.row_source import RowFeeds, RowSource
-    from pstranspile.run.scope import Scope
-    from pstranspile.run.step_feeds import Feeds
-    from pstranspile.run.turns import Turns
-    from pstranspile.run.watchers import Profile
 
 
 class Session:
     """A module being run: its scope, its feeds, and who watches."""
 
     def __init__(self, module: Module, options: argparse.Namespace):
-        from pstranspile.checkpoint.api import newest, read_manifest
-        from pstranspile.run.program_feeds import ProgramFeeds
-        from pstranspile.run.row_source import RowFeeds, RowSource, refuse_turns
-        from pstranspile.run.scope import Scope
-        from pstranspile.run.step_feeds import Feeds
-        from pstranspile.run.turns import step_programs, union_of
-        from pstranspile.run.watchers import Profile, Trace
 
         self.module = module
         self.options = options
@@ -66,16 +72,12 @@ class Session:
         self.feeds.require(self.count)
         self.fetches: dict[str, tuple[str, ...]] = requested_fetches(options, module, self.turns)
         if options.checkpoint:
-            from pstranspile.checkpoint.api import make_folder_of_checkpoints
-
             make_folder_of_checkpoints(options.checkpoint)
         self.profile: Profile | None = Profile() if options.profile else None
         trace = [Trace(sys.stderr)] if options.trace is not None else []
         self.watchers: list[Any] = [*trace, *([self.profile] if self.profile else [])]
 
     def _run(self, program: Program, feed: Mapping[str, Any], fetch: Sequence[str], step: int = 0) -> dict[str, Any]:
-        from pstranspile.run.api import run
-
         options = self.options
         return run(
             program,
@@ -90,7 +92,6 @@ class Session:
 
     def start(self) -> None:
         """Runs the startup program, then sets what `--init` gives, or what the checkpoint holds."""
-        from pstranspile.run.files import initial_values
 
         values = initial_values(self.options.init, self.program, self.module.startup)
         if self.module.startup is not None:
@@ -98,16 +99,12 @@ class Session:
         for name, value in values.items():
             self.scope[name] = value
         if self.options.resume:
-            from pstranspile.checkpoint.api import load_checkpoint, newest
-
             self.first = load_checkpoint(self.scope, self.module, newest(self.options.resume)).step
 
     def _checkpoint(self, done: int) -> None:
         """Saves after a step, if it was asked for."""
         every = self.options.checkpoint_every or self.count
         if self.options.checkpoint and (done == self.count or done % every == 0):
-            from pstranspile.checkpoint.api import forget_older, save_checkpoint, step_folder
-
             place = step_folder(self.options.checkpoint, done)
             dealing = None if self.source is None else self.source.dealing(1)
             save_checkpoint(self.scope, self.module, place, step=done, seed=self.options.seed, dealing=dealing)
@@ -116,8 +113,6 @@ class Session:
     def _progress(self) -> Progress | LiveAlone:
         """What shows how far the run is."""
         if self.options.live:
-            from pstranspile.cli.live_views import LiveAlone
-
             return LiveAlone(self.count)
         return Progress(self.count, first=self.first, live=self.options.trace is None)
 
@@ -151,9 +146,6 @@ class Session:
 
     def arrays(self, values: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
         """What `--save` writes: the fetched values of all steps, and every parameter."""
-        from pstranspile.large.forms import parameter_arrays
-        from pstranspile.run.step_arrays import stacked
-
         arrays: dict[str, Any] = {}
         for owner, names in self.fetches.items():
             for name in names:

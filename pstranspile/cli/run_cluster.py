@@ -7,25 +7,34 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pstranspile.checkpoint.running import CheckpointedRun
 from pstranspile.cli.cluster_pictures import require_chart_steps, show_pictures, wants_pictures
 from pstranspile.cli.feed import read_feed
+from pstranspile.cli.live_views import LiveCluster
 from pstranspile.cli.progress import Progress
+from pstranspile.cli.report import report
+from pstranspile.compile import Compiled, compile
 from pstranspile.ir.model import MAIN
 from pstranspile.net.shown import Shown, shown
+from pstranspile.run.cluster.cluster import Cluster
+from pstranspile.run.cluster.faults.scenario_text import read_scenario
+from pstranspile.run.cluster.feeding import Planned, feeds_of
+from pstranspile.run.cluster.pictures.recorder import Recorder
+from pstranspile.run.cluster.random_scenario import random_scenario
+from pstranspile.run.cluster.record import RecordedScheduler, read_record, replay
+from pstranspile.run.cluster.simulate import Simulated, simulate
+from pstranspile.run.files import initial_values
+from pstranspile.run.program_feeds import ProgramFeeds, of_everybody
+from pstranspile.run.row_source import RowSource, refuse_turns, require_steps
+from pstranspile.run.step_feeds import Feeds
+from pstranspile.run.turns import Turns, step_programs, union_of
 
 if TYPE_CHECKING:
-    from pstranspile.checkpoint.running import CheckpointedRun
-    from pstranspile.cli.live_views import LiveCluster
-    from pstranspile.compile import Compiled
     from pstranspile.ir.model import Module
     from pstranspile.job import Job
-    from pstranspile.run.cluster.cluster import Cluster
     from pstranspile.run.cluster.faults.scenario import Scenario
-    from pstranspile.run.cluster.simulate import Simulated
     from pstranspile.run.cluster.trainer import Trainer
     from pstranspile.run.plot import Curve
-    from pstranspile.run.row_source import RowSource
-    from pstranspile.run.turns import Turns
 
 
 class ClusterProgress:
@@ -66,7 +75,6 @@ def _progress(options: argparse.Namespace, steps: int, trainers: int, first: int
     """What shows how far the cluster is."""
     if not options.live:
         return ClusterProgress(steps, trainers, first)
-    from pstranspile.cli.live_views import LiveCluster
 
     return LiveCluster(steps)
 
@@ -85,8 +93,6 @@ def curves_of(done: Simulated) -> dict[str, Curve]:
 
 def read_faults(given: str, result: Compiled, steps: int) -> Scenario:
     """The scenario of a file, or the one that a seed draws, which is printed on stderr. Raises DiagnosticError."""
-    from pstranspile.run.cluster.faults.scenario_text import read_scenario
-    from pstranspile.run.cluster.random_scenario import random_scenario
 
     if not given.isdecimal() or len(given) > 18:
         return read_scenario(given)
@@ -111,11 +117,6 @@ def _steps(
     feeds: Mapping[str, Any] | RowSource,
 ) -> int:
     """How many steps are asked for, or else fed to any trainer; 1 if nothing is fed. Raises DiagnosticError."""
-    from pstranspile.run.cluster.feeding import Planned, feeds_of
-    from pstranspile.run.program_feeds import ProgramFeeds, of_everybody
-    from pstranspile.run.row_source import RowSource, refuse_turns, require_steps
-    from pstranspile.run.step_feeds import Feeds
-    from pstranspile.run.turns import step_programs
 
     programs = step_programs(module)
     if isinstance(feeds, RowSource):
@@ -135,7 +136,6 @@ def _checkpointed(result: Compiled, options: argparse.Namespace) -> Checkpointed
     """The run that `--checkpoint` and `--resume` ask for, None without them. Raises DiagnosticError."""
     if not options.checkpoint and not options.resume:
         return None
-    from pstranspile.checkpoint.running import CheckpointedRun
 
     return CheckpointedRun(result, options.resume, options.checkpoint, options.checkpoint_every)
 
@@ -155,12 +155,6 @@ def run_cluster(
     fetches: Mapping[str, Sequence[str]],
 ) -> Simulated:
     """Compiles the job and runs it; `fetches` are by program. Raises DiagnosticError."""
-    from pstranspile.cli.report import report
-    from pstranspile.compile import compile
-    from pstranspile.run.cluster.cluster import Cluster
-    from pstranspile.run.cluster.pictures.recorder import Recorder
-    from pstranspile.run.cluster.record import RecordedScheduler, read_record, replay
-    from pstranspile.run.cluster.simulate import simulate
 
     result = compile(module, job)
     report(result.warnings)
@@ -210,8 +204,6 @@ def run_cluster(
 
 def _initial_values(module: Module, turns: Turns | None, options: argparse.Namespace) -> Mapping[str, Any] | None:
     """What `--init` gives the variables of all programs that take part. Raises DiagnosticError."""
-    from pstranspile.run.files import initial_values
-    from pstranspile.run.turns import step_programs, union_of
 
     declaring = module.main if turns is None else union_of(step_programs(module).values())
     return initial_values(options.init, declaring, module.startup)

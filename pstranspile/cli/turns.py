@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import MAIN
+from pstranspile.ir.roles import OpRole
 
 if TYPE_CHECKING:
     from pstranspile.ir.model import Module, Program
@@ -40,7 +41,6 @@ def requested_fetches(options: argparse.Namespace, module: Module, turns: Turns 
 
 def loss_names(program: Program) -> tuple[str, ...]:
     """The loss that the gradients of a program start from, else what its `fetch` ops name, in the order of `col`."""
-    from pstranspile.ir.roles import OpRole
     from pstranspile.ops.attributes import int_attr
 
     ops = program.main_block.ops

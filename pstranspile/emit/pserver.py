@@ -188,7 +188,7 @@ def _copy_rates(server: ServerProgram, template: ServerTemplate, block: int) -> 
     """The learning-rate ops with their sub-blocks, in program order."""
     for index in template.facts.roles.learning_rate:
         op = template.copied[index]
-        for name in (*op.input_names, *op.output_names):
+        for name in op.names:
             server.declare_copy(name)
         server.blocks[block].ops.append(_with_sub_blocks(server, template, op, block))
 
@@ -223,7 +223,7 @@ def _clone_block(server: ServerProgram, template: ServerTemplate, source: int, p
     for var in own.values():
         server.blocks[index].vars[var.name] = var._replace(location=None)
     for op in program.blocks[source].ops:
-        for name in (*op.input_names, *op.output_names):
+        for name in op.names:
             if name not in own:
                 server.declare_copy(name)
                 server.blocks[index].vars[name] = server.blocks[0].vars[name]
@@ -283,7 +283,7 @@ def _emit_unit(
     if group is not None:
         for index in group.after:
             op = template.copied[index]
-            for name in (*op.input_names, *op.output_names):
+            for name in op.names:
                 if name not in shared:
                     server.declare_copy(name)
             names = {p.gradient: s.gradient for p, s in unit}

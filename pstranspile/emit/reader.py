@@ -28,9 +28,9 @@ def emit_reader(program: Program, tables: Sequence[RemoteTable], plan: Plan, tra
         for insertion in inserted.get(index, ()):
             ops += insertion(trainer)
     variables = FrozenMap({**block.vars, **lookup_vars(program, plan, ())})
-    return program._replace(blocks=(block._replace(vars=variables, ops=tuple(ops)), *program.blocks[1:]))
+    return program.with_main_block(block._replace(vars=variables, ops=tuple(ops)))
 
 
 def variables_used(program: Program) -> set[str]:
     """Every variable that an op of the program reads or writes."""
-    return {name for block in program.blocks for op in block.ops for name in (*op.input_names, *op.output_names)}
+    return {name for block in program.blocks for op in block.ops for name in op.names}

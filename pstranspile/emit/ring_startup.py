@@ -68,7 +68,7 @@ class StartupTemplate:
         else:
             rings = (make_op("c_comm_init_all", {}, {}, origin=made(self.whole, JOIN_DEVICES)),)
         block = block._replace(vars=self.variables, ops=(*block.ops, *rings, *self.closing))
-        return self.source._replace(blocks=(block, *self.source.blocks[1:]))
+        return self.source.with_main_block(block)
 
 
 def _join_rings(ids: tuple[str, ...], rank: int, endpoints: tuple[str, ...], origin: Origin) -> tuple[Op, ...]:

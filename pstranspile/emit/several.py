@@ -54,7 +54,7 @@ def separate(module: Module) -> Module:
         clashing = [n for n in block.vars if n in used and n in seen and not block.vars[n].persistable]
         programs[name] = _renamed(program, {n: f"{n}@{name}" for n in clashing})
         seen.update(programs[name].main_block.vars)
-    return Module(FrozenMap(programs), module.source)
+    return module.with_programs(programs)
 
 
 def _renamed(program: Program, names: dict[str, str]) -> Program:
@@ -108,7 +108,7 @@ def together(parts: Sequence[Facts]) -> Facts:
     table = next((facts.lookup_table for facts in parts if facts.lookup_table), None)
     return replace(
         parts[0],
-        program=main._replace(blocks=(block, *main.blocks[1:])),
+        program=main.with_main_block(block),
         updates=tuple(updates[name] for name in order),
         groups=_joined(group for facts in parts for group in facts.groups),
         tables=tuple({t.parameter: t for facts in parts for t in facts.tables}.values()),

@@ -74,7 +74,7 @@ def emit_trainer_startup(template: StartupTemplate, trainer: int) -> Program:
     ops.append(barrier)
     ops += template.last
     main = startup.main_block._replace(vars=template.variables, ops=tuple(ops))
-    return startup._replace(blocks=(main, *startup.blocks[1:]))
+    return startup.with_main_block(main)
 
 
 def _declare_slices(parameter: PlannedParameter, declared: Mapping[str, Var], variables: dict[str, Var]) -> None:

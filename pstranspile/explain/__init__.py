@@ -1,6 +1,6 @@
 """Why is this here? Answers about the ops and variables of a compiled job.
 
-    job = Job.of(compiled)                  # or read_folder("out"), what `compile -o out` wrote
+    job = of_compiled(compiled)             # or read_folder("out"), what `compile -o out` wrote
     explain_op(job, "trainer_0", "17")      # a frozen answer; answer_text prints it, answer_json gives plain values
     explain_variable(job, "fc_0.w_0")
     explain_job(job)

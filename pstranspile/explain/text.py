@@ -13,7 +13,7 @@ SHOWN = 8
 
 
 def answer_text(answer: Answer, *, full: bool = False) -> str:
-    """An answer for a reader; of long lists the first lines are shown, unless `everything` is asked for."""
+    """An answer for a reader; of long lists the first lines are shown, unless `full` says so."""
     if isinstance(answer, OpAnswer):
         lines = _op(answer, full)
     elif isinstance(answer, VariableAnswer):

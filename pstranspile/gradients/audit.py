@@ -269,7 +269,7 @@ class Audit:
     def report(self, here: Pass, op: Op, name: str, text: str, uses: Iterable[Use] = ()) -> None:
         """Adds a finding on a gradient op; `text` has `%s` for the variable, `uses` are of the forward block."""
         notes = [
-            Note(f"used by {source.type} here", source.origin.location if source.origin else None)
+            Note(f"used by {source.type} here", source.location)
             for source in (here.forward.ops[use.op] for use in list(uses)[:2] if 0 <= use.op < len(here.forward.ops))
         ]
         message = f"{text.replace('%s', '%' + name)}; give the values of %{name} names of their own"
@@ -282,7 +282,7 @@ def _scopes(slots: Slots) -> tuple[str, ...]:
 
 
 def _adds_up(op: Op) -> bool:
-    names = {differentiated(name) for name in (*op.input_names, *op.output_names)}
+    names = {differentiated(name) for name in op.names}
     return (op.type == "sum" or any(KEPT in n for n in op.output_names)) and len(names) == 1
 
 

@@ -8,7 +8,6 @@ from itertools import takewhile
 from pathlib import PurePosixPath, PureWindowsPath
 
 from pstranspile.ir.attributes import Strings
-from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Block, Location, Module, Op
 
 CALL_STACK = "op_callstack"
@@ -79,15 +78,15 @@ def with_short_scripts(module: Module) -> Module:
     def of_block(block: Block) -> Block:
         return block._replace(ops=tuple(map(shortened, block.ops)))
 
-    programs = {name: p._replace(blocks=tuple(map(of_block, p.blocks))) for name, p in module.programs.items()}
-    return Module(FrozenMap(programs), module.source)
+    programs = module.programs.items()
+    return module.with_programs({name: p._replace(blocks=tuple(map(of_block, p.blocks))) for name, p in programs})
 
 
 def _scripts(module: Module) -> Iterable[Location]:
     for program in module.programs.values():
         for block in program.blocks:
             for op in block.ops:
-                location = op.origin.location if op.origin else None
+                location = op.location
                 if location is not None and location.script is not None and not location.line:
                     yield location.script
 

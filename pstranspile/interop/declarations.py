@@ -25,8 +25,7 @@ def with_sorted_declarations(module: Module, names: Collection[str]) -> Module:
     def of_program(program: Program) -> Program:
         return program._replace(blocks=tuple(map(in_order, program.blocks)))
 
-    programs = {name: of_program(p) if name in names else p for name, p in module.programs.items()}
-    return Module(FrozenMap(programs), module.source)
+    return module.with_programs({name: of_program(p) for name, p in module.programs.items() if name in names})
 
 
 def _place(var: Var) -> tuple[bool, list[str | tuple[int, str]]]:

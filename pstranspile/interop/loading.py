@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
+import warnings
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
@@ -127,7 +129,6 @@ def _failure(code: Code, file: str, message: str) -> DiagnosticError:
 
 def read_stdin() -> bytes:
     """All of stdin. Raises DiagnosticError when it is closed or holds nothing."""
-    import sys
 
     closed = sys.stdin is None  # pyright: ignore[reportUnnecessaryComparison]
     try:
@@ -143,8 +144,6 @@ def read_stdin() -> bytes:
 
 def _warn(findings: Iterable[Diagnostic]) -> None:
     for finding in findings:
-        import warnings
-
         warnings.warn(render([finding]), stacklevel=4)
 
 
@@ -211,7 +210,7 @@ def _with_startup(
         raise _failure("input-startup", startup, message)
     other, infer = _read_module(read_bytes(startup), startup, STARTUP, warnings, call_stacks)
     program = _startup_program(other, startup)
-    return Module(FrozenMap({**module.programs, STARTUP: program}), module.source), infer
+    return module.with_programs({STARTUP: program}), infer
 
 
 def _startup_program(module: Module, file: str) -> Program:

@@ -17,6 +17,7 @@ from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, warni
 from pstranspile.ir.distribution import Distribution
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import MAIN, STARTUP, Location, Module, ParameterInfo, Program, Var
+from pstranspile.ir.suggest import nearest
 
 MAX_SEED = (1 << 31) - 1
 """The largest random seed: Fluid keeps seeds in 32-bit signed attributes."""
@@ -87,7 +88,7 @@ def apply_meta(module: Module, meta: Meta) -> tuple[Module, tuple[Diagnostic, ..
         else:
             message = f"there is no program @{key} for a distribution to be set on"
             unknown.append(warning("meta-unknown-program", message, Location(meta.file)))
-    return Module(FrozenMap(programs), module.source), tuple(unknown)
+    return module.with_programs(programs), tuple(unknown)
 
 
 def infer_parameters(module: Module) -> Module:
@@ -111,11 +112,8 @@ def infer_parameters(module: Module) -> Module:
         for name, var in declared.items()
         if var.parameter is not None or (name in names and var.persistable)
     }
-    programs: dict[str, Program] = dict(module.programs)
-    for key in (MAIN, STARTUP):
-        if key in programs:
-            programs[key] = _with_parameters(programs[key], FrozenMap(result))
-    return Module(FrozenMap(programs), module.source)
+    usual = {key: program for key, program in module.programs.items() if key in (MAIN, STARTUP)}
+    return module.with_programs({key: _with_parameters(program, result) for key, program in usual.items()})
 
 
 def _with_parameters(program: Program, params: Mapping[str, Mapping[str, Any]]) -> Program:
@@ -130,7 +128,7 @@ def _with_parameters(program: Program, params: Mapping[str, Mapping[str, Any]]) 
     if not changed:
         return program
     block = block._replace(vars=FrozenMap({**block.vars, **changed}))
-    return program._replace(blocks=(block, *program.blocks[1:]))
+    return program.with_main_block(block)
 
 
 def _reordered(program: Program, order: tuple[str, ...]) -> Program:
@@ -142,14 +140,12 @@ def _reordered(program: Program, order: tuple[str, ...]) -> Program:
     moving = frozenset(parameters)
     names = [next(in_order) if name in moving else name for name in block.vars]
     block = block._replace(vars=FrozenMap({name: block.vars[name] for name in names}))
-    return program._replace(blocks=(block, *program.blocks[1:]))
+    return program.with_main_block(block)
 
 
 def _suggestion(name: str, declared: set[str]) -> str:
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, sorted(declared), n=1, cutoff=0.8)
-    return f"; is {near[0]!r} meant?" if near else ""
+    near = nearest(name, sorted(declared), 0.8)
+    return f"; is {near!r} meant?" if near else ""
 
 
 def _kind(value: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from pstranspile.interop import wire
@@ -54,8 +55,6 @@ def program_from_bytes(data: bytes, file: str, program: str) -> Program:
     """
     result, left_out = read_program(data, file, program)
     if left_out:
-        import warnings
-
         for finding in left_out:
             warnings.warn(str(DiagnosticError([finding])), stacklevel=2)
     return result

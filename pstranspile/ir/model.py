@@ -7,8 +7,9 @@ parts they keep, so the identity of an op (`is`) survives every pass that does n
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple
 
 from pstranspile.ir.attributes import AttrValue
@@ -144,6 +145,11 @@ class Op(NamedTuple):
         return tuple(zip(names[::2], names[1::2], strict=False))
 
     @property
+    def location(self) -> Location | None:
+        """Where the op, or the one that it was made from, stands in the source; None where nothing says it."""
+        return self.origin.location if self.origin else None
+
+    @property
     def input_names(self) -> Iterator[str]:
         """Names of all variables read, slot by slot."""
         return (name for names in self.inputs.values() for name in names)
@@ -152,6 +158,11 @@ class Op(NamedTuple):
     def output_names(self) -> Iterator[str]:
         """Names of all variables written, slot by slot."""
         return (name for names in self.outputs.values() for name in names)
+
+    @property
+    def names(self) -> Iterator[str]:
+        """Names of all variables read, then of those written, slot by slot."""
+        return chain(self.input_names, self.output_names)
 
     def input(self, slot: str) -> str | None:
         """The first variable of an input slot, None if the slot is missing or empty."""
@@ -209,6 +220,10 @@ class Program(NamedTuple):
         """Block 0."""
         return self.blocks[0]
 
+    def with_main_block(self, block: Block) -> Program:
+        """The program with another block 0."""
+        return self._replace(blocks=(block, *self.blocks[1:]))
+
     def find_var(self, name: str, block: int = 0) -> Var | None:
         """The declaration that `name` means in `block`: its own, else its forward block's, else the enclosing one's.
 
@@ -256,6 +271,10 @@ class Module:
     def __getitem__(self, name: str) -> Program:
         """The program called `name`; raises KeyError."""
         return self.programs[name]
+
+    def with_programs(self, programs: Mapping[str, Program]) -> Module:
+        """The module with these programs added, or in the place of those of their names."""
+        return Module(FrozenMap({**self.programs, **programs}), self.source)
 
     @property
     def main(self) -> Program:

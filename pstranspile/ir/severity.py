@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from pstranspile.ir.codes import CODES
 from pstranspile.ir.diagnostics import Diagnostic, Note, Severity, error
+from pstranspile.ir.suggest import did_you_mean
 
 ONLY_DECLARED = frozenset(
     {"type-mismatch", "declared-differently", "role-variable", "role-variable-pair", "unknown-slot", "attribute-kind"}
@@ -37,16 +38,13 @@ def weighed(
 
 def wrong_codes(codes: Iterable[str], key: str) -> list[Diagnostic]:
     """Errors about codes that there are not, or that can't be allowed; `key` is where they stand."""
-    from difflib import get_close_matches
-
     findings: list[Diagnostic] = []
     for code in codes:
         if code in NEEDED:
             message = f"{key}: {code} can't be allowed: blocks that stand in no sound order can't be run"
             findings.append(error("job-value", message, focus=key))
         elif code not in CODES:
-            near = get_close_matches(code, sorted(CODES), 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
+            hint = did_you_mean(code, sorted(CODES))
             findings.append(error("job-value", f"{key}: no finding has the code {code!r}{hint}", focus=key))
     return findings
 

@@ -15,6 +15,7 @@ from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, error, first_fi
 from pstranspile.ir.expect import path_of
 from pstranspile.ir.model import Location
 from pstranspile.ir.reading import read_regular
+from pstranspile.ir.suggest import did_you_mean
 from pstranspile.job.endpoints import shown
 from pstranspile.job.job import BOOLEANS, INTEGERS, KEYS, Job, JobError
 from pstranspile.job.modes import SWITCHES, mode_names, settings_of
@@ -93,14 +94,11 @@ def _own_code(method: object) -> Iterable[Diagnostic]:
 
 
 def _unknown_key(key: str, value: object = None) -> Diagnostic:
-    from difflib import get_close_matches
-
     if isinstance(value, dict):
         message = f"a job has no tables, such as {shown(key)}; its keys stand at the top of the file"
         return error("job-unknown-key", message, focus=key)
-    near = get_close_matches(key[:60].lower(), KEYS, 1)
-    hint = f"did you mean {near[0]}?" if near else f"the keys are {', '.join(KEYS)}"
-    return error("job-unknown-key", f"a job has no key {shown(key)}; {hint}", focus=key)
+    hint = did_you_mean(key[:60].lower(), KEYS) or f"; the keys are {', '.join(KEYS)}"
+    return error("job-unknown-key", f"a job has no key {shown(key)}{hint}", focus=key)
 
 
 def _read(path: Path) -> str:

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, error, warning
 from pstranspile.ir.severity import wrong_codes
+from pstranspile.ir.suggest import nearest
 from pstranspile.job.endpoints import duplicates, endpoints_of, shown, trainers_of
 from pstranspile.job.modes import (
     CONFIG_MODES,
@@ -243,10 +244,8 @@ def _table_errors(tables: Sequence[str]) -> Iterable[Diagnostic]:
 
 
 def _unknown(key: str, value: str, names: Sequence[str]) -> str:
-    from difflib import get_close_matches
-
-    near = get_close_matches(value[:60].lower(), [n.lower() for n in names], 1)
-    hint = next((f" (did you mean {n}?)" for n in names if near and n.lower() == near[0]), "")
+    near = nearest(value[:60].lower(), [n.lower() for n in names])
+    hint = next((f" (did you mean {n}?)" for n in names if n.lower() == near), "")
     return f"{key} is {shown(value)}; it takes {', '.join(names[:-1])} or {names[-1]}{hint}"
 
 

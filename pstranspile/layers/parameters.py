@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from pstranspile.ir.model import ParameterInfo, TensorType, Var
 from pstranspile.ir.types import DType, element_type
+from pstranspile.layers.basic import global_var
 from pstranspile.layers.draft import Draft, Value
 from pstranspile.layers.initializers import Constant, Initializer, Xavier
 from pstranspile.layers.weight_norm import length_dims, normalised, start_length
@@ -108,7 +109,6 @@ def _declared(draft: Draft, attr: ParamAttr, name: str, tensor: TensorType, star
 
 def create_global_var(draft: Draft, name: str, shape: Iterable[int], value: float, dtype: Element = "f32") -> Value:
     """A persistable variable that is no parameter, filled with `value` by the startup program."""
-    from pstranspile.layers.basic import global_var
 
     draft.names.mint("global_var")
     return global_var(draft, name, tuple(shape), element_type(dtype), value)

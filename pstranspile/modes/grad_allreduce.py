@@ -50,7 +50,7 @@ def sum_gradients(program: Program, reductions: Sequence[Reduction], trainers: i
     """
     block = program.main_block
     ops = tuple(_with_sums(program, reductions, trainers, rings))
-    return program._replace(blocks=(block._replace(ops=ops), *program.blocks[1:]))
+    return program.with_main_block(block._replace(ops=ops))
 
 
 def _with_sums(program: Program, reductions: Sequence[Reduction], trainers: int, rings: int) -> Iterator[Op]:

@@ -71,7 +71,7 @@ def average_parameters(program: Program, averages: Sequence[Reduction], trainers
     origin = made_of_program(program, WAIT_SUMS)
     waits = wait_for_rings(first, rings, OpRole.OPTIMIZE, origin) if first else ()
     ops = (*_with_differences(block.ops, averages), *waits, *_closing(block.ops, averages, trainers))
-    return program._replace(blocks=(block._replace(vars=FrozenMap(variables), ops=ops), *program.blocks[1:]))
+    return program.with_main_block(block._replace(vars=FrozenMap(variables), ops=ops))
 
 
 def _as_fluid_declares(var: Var) -> Var:

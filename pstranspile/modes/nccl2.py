@@ -62,7 +62,7 @@ class Nccl2Job:
         block, source = self._startup, self.module[STARTUP]
         origin = made_of_program(source, EXCHANGE_IDS, STARTUP)
         exchange = make_op("gen_nccl_id", {}, {"NCCLID": [FIRST_ID]}, attrs, origin=origin)
-        return source._replace(blocks=(block._replace(ops=(*block.ops, exchange)), *source.blocks[1:]))
+        return source.with_main_block(block._replace(ops=(*block.ops, exchange)))
 
     def pserver(self, endpoint: str) -> Role:
         """There are no servers. Raises KeyError."""

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from pstranspile.analysis.facts import Facts
 from pstranspile.ir.diagnostics import MAX_FINDINGS, Diagnostic, Note, error, first_findings, raise_errors
 from pstranspile.ir.model import Location, SourceText
+from pstranspile.ir.suggest import did_you_mean
 from pstranspile.job import Job
 from pstranspile.plan.make import Piece, assemble, send_order
 from pstranspile.plan.plan import Plan
@@ -117,10 +118,7 @@ def apply_plan(plan: PlanFile, source: str, facts: Facts, job: Job, pieces: Sequ
     by_parameter: dict[str, list[PlanLine]] = {}
     for line in plan.lines:
         if line.parameter not in known:
-            from difflib import get_close_matches
-
-            near = get_close_matches(line.parameter, known, 1)
-            hint = f"; did you mean {quoted(near[0])}?" if near else ""
+            hint = did_you_mean(line.parameter, known, quoted)
             message = f"{quoted(line.parameter)} is not a parameter that the program distributes{hint}"
             findings.append(error("plan-invalid", message, line.location, focus=quoted(line.parameter)))
         if line.endpoint not in job.pservers:

@@ -49,7 +49,7 @@ def _apart(startup: Program, names: Set[str]) -> Program:
         ops += map(_other_value, sorted(names & fresh)) if taking else ()
     ops += () if taking else map(_other_value, sorted(made))
     block = startup.main_block._replace(ops=tuple(ops))
-    return startup._replace(blocks=(block, *startup.blocks[1:]))
+    return startup.with_main_block(block)
 
 
 def _other_value(name: str) -> Op:

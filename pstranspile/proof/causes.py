@@ -173,7 +173,7 @@ def _is_backward(op: Op) -> bool:
 
 
 def _location(op: Op) -> str:
-    where = op.origin.location if op.origin else None
+    where = op.location
     return str(where) if where is not None else ""
 
 

@@ -61,7 +61,7 @@ def halves_of(made: Compiled, workload: Workload) -> dict[str, Halves]:
         if len(counting) == len(ops):
             ops = tuple(one or other for one, other in zip(counting, ops, strict=True))
         block = part.facts.program.main_block._replace(ops=ops)
-        source = without_unmade_terms(part.facts.program._replace(blocks=(block, *part.facts.program.blocks[1:])))
+        source = without_unmade_terms(part.facts.program.with_main_block(block))
         result[name] = Halves(source, first, tuple(sorted(part.facts.moved)), sent, part.plan, part.facts)
     return result
 
@@ -210,14 +210,14 @@ def kept_after_first(half: Halves) -> frozenset[str]:
     """What is needed of a program after the first half: what the rest of its ops name, and gradients."""
     first = set(half.first)
     later = [op for index, op in enumerate(half.program.main_block.ops) if index not in first]
-    return frozenset(half.sent.values()).union(name for op in later for name in (*op.input_names, *op.output_names))
+    return frozenset(half.sent.values()).union(name for op in later for name in op.names)
 
 
 def kept_of(half: Halves, indices: Iterable[int]) -> set[str]:
     """What a program keeps from step to step of the variables that some of its ops, or sub-blocks, name."""
     blocks = half.program.blocks
     named = [*(blocks[0].ops[index] for index in indices), *(op for block in blocks[1:] for op in block.ops)]
-    result = {name for op in named for name in (*op.input_names, *op.output_names)}
+    result = {name for op in named for name in op.names}
     return {name for name, var in blocks[0].vars.items() if var.persistable and name in result}
 
 

@@ -69,7 +69,7 @@ class SliceUpdates:
         if key not in self._names:
             block = self.half.program.main_block
             ops = [block.ops[i] for i in (*self.rate_ops(), *self.ops.get(owned.parameter.name, ()))]
-            mentioned = dict.fromkeys(name for op in ops for name in (*op.input_names, *op.output_names))
+            mentioned = dict.fromkeys(name for op in ops for name in op.names)
             result = {name: part for name in mentioned if (part := self._part(name, owned)) is not None}
             self._names[key] = {name: part.name for name, part in result.items()}
         return self._names[key]
@@ -160,7 +160,7 @@ class SliceUpdates:
 
     def _held(self, values: Mapping[Place, Value], server: str) -> dict[str, Value]:
         ops = [self.half.program.main_block.ops[i] for i in self.rate_ops()]
-        named = {name for op in ops for name in (*op.input_names, *op.output_names)}
+        named = {name for op in ops for name in op.names}
         table = self.half.plan.table if self.half.plan is not None else None
         named |= set() if table is None else {table.learning_rate}
         places = {name: (server, name) for name in named}

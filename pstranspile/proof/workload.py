@@ -51,7 +51,7 @@ def metrics_of(program: Program) -> frozenset[str]:
     for op in block.ops:
         role = op.role or OpRole.FORWARD
         if role != OpRole.FORWARD:
-            matters.update((*op.input_names, *op.output_names))
+            matters.update(op.names)
     size = -1
     while size != len(matters):  # values also come from the step before
         size = len(matters)

@@ -167,6 +167,6 @@ def unwritten(op: Op, name: str, writer: Op | None) -> tuple[str, tuple[Note, ..
         what = "this op itself is the first to write it"
     elif writer is not None:
         what = "this op runs before any op that writes it"
-        location = writer.origin.location if writer.origin is not None else None
+        location = writer.location
         notes = (Note(f"it is first written here, by {writer.type}", location, var_text(name)),)
     return f"{var_text(name)} is read, but {what}", notes

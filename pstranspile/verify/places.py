@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 
 from pstranspile.ir.codes import Code
@@ -10,6 +9,7 @@ from pstranspile.ir.describe import var_text
 from pstranspile.ir.diagnostics import Diagnostic, Note, Severity, at_op, error, warning
 from pstranspile.ir.layout import statement_text
 from pstranspile.ir.model import Block, Location, Op, Origin, SourceText, Var
+from pstranspile.ir.suggest import nearest
 from pstranspile.ir.text.literals import name as name_text
 from pstranspile.ir.text.literals import word
 
@@ -25,19 +25,18 @@ def slot_text(slot: str) -> str:
     return f"{word(slot)}="
 
 
-def nearest(given: str, known: Iterable[str]) -> str | None:
+def near_name(given: str, known: Iterable[str]) -> str | None:
     """The known name that is most like the given one, None if none is near."""
     names = [name for name in known if abs(len(name) - len(given)) <= 3 and name != given]
     if len(names) > MAX_CANDIDATES:
         ends = (given[:3], given[-3:])
         names = [name for name in names if name.startswith(ends[0]) or name.endswith(ends[1])][:MAX_CANDIDATES]
-    near = difflib.get_close_matches(given, names, n=1, cutoff=0.7)
-    return near[0] if near else None
+    return nearest(given, names, 0.7)
 
 
 def suggestion(given: str, known: Iterable[str], sigil: str = "") -> str:
     """`; did you mean ...?` when a known name is near the given one, else nothing."""
-    near = nearest(given, known)
+    near = near_name(given, known)
     return f"; did you mean `{sigil}{name_text(near) if sigil else near}`?" if near else ""
 
 
@@ -91,7 +90,7 @@ class Findings:
 
     def attribute_focus(self, op: Op, attribute: str) -> str:
         """The piece of the source statement where an attribute's value begins: `name=`, or `name:` before its kind."""
-        location = op.origin.location if op.origin is not None else None
+        location = op.location
         written = word(attribute)
         if self.source is None or location is None or location.file != self.source.file:
             return f"{written}="

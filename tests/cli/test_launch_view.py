@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from pstranspile.cli import launch_view
-from pstranspile.cli.launch_view import Pace, View
+from pstranspile.cli.launch_view import RECENT, View
+from pstranspile.cli.live_board import Pace
 
 
 class Machine:
@@ -64,7 +65,7 @@ def test_a_line_tells_for_whom_a_machine_waits_until_it_goes_on(monkeypatch: pyt
 
 
 def test_the_pace_is_that_of_late() -> None:
-    pace = Pace()
+    pace = Pace(RECENT)
     assert pace.speed(0.0) is None
     for step in range(100):  # ten seconds at 10 steps/s
         pace.mark(step, step / 10)

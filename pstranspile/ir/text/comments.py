@@ -60,11 +60,7 @@ def written_statements(text: str) -> Iterator[Written]:
 
 def _line_of(value: object) -> int:
     """The source line of a value that a line was printed for; 0 if it does not know it."""
-    location = None
-    if isinstance(value, Op):
-        location = value.origin.location if value.origin else None
-    elif isinstance(value, Var | Block):
-        location = value.location
+    location = value.location if isinstance(value, Op | Var | Block) else None
     return location.line if location else 0
 
 

@@ -9,6 +9,7 @@ from pstranspile.ir.codes import Code
 from pstranspile.ir.diagnostics import Diagnostic, Note, error
 from pstranspile.ir.model import Attrs, Location, Slots
 from pstranspile.ir.roles import OpRole
+from pstranspile.ir.suggest import nearest
 from pstranspile.ir.text.schemas import Language
 from pstranspile.ir.text.tree import Token
 
@@ -70,14 +71,10 @@ class Context:
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:
-    """` Did you mean ...?` when a known word is near to the one given, else nothing."""
-    import difflib
-
+    """`; did you mean ...?` when a known word is near the given one, in whatever case that is written; else nothing."""
     words = list(known)
-    near = difflib.get_close_matches(given, words, n=1, cutoff=0.6)
-    if not near:
-        near = difflib.get_close_matches(given.lower(), words, n=1, cutoff=0.6)
-    return f"; did you mean `{near[0]}`?" if near else ""
+    near = nearest(given, words) or nearest(given.lower(), words)
+    return f"; did you mean `{near}`?" if near else ""
 
 
 def one_of(words: Iterable[str]) -> str:

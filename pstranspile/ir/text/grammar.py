@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from functools import lru_cache
 from typing import Any
@@ -60,7 +61,6 @@ def _tables() -> Tables | None:
 
 def tables_text() -> str:
     """The content that the file of tables should have."""
-    import json
 
     data = make_tables(grammar_text(), OPTIONS)
     rows = [f"{json.dumps(key)}: {json.dumps(value, separators=(',', ':'))}" for key, value in data.items()]

@@ -74,7 +74,7 @@ def emit_geo_trainer(
     variables[geo.step] = Var(geo.step)
     ops.append(make_op("send", {"X": ids}, {"Out": [geo.step]}, {"send_varnames": Strings(tables)}, origin=origin))
     main = block._replace(vars=FrozenMap(variables), ops=tuple(ops))
-    return program._replace(blocks=(main, *program.blocks[1:]))
+    return program.with_main_block(main)
 
 
 def _on_trainer(op: Op, *, is_clip: bool) -> Op:
@@ -117,4 +117,4 @@ def emit_geo_trainer_startup(template: GeoStartupTemplate, trainer: int) -> Prog
     program = emit_trainer_startup(template.startup, trainer)
     block = program.main_block
     main = block._replace(vars=template.variables, ops=(*block.ops, template.begin))
-    return program._replace(blocks=(main, *program.blocks[1:]))
+    return program.with_main_block(main)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import MAIN, Module, Op
 from pstranspile.ir.roles import OpRole
 
@@ -22,8 +21,8 @@ def clip_on_trainers(module: Module) -> Module:
     if not _joins(clips):
         return module
     ops = tuple(op._replace(role=OpRole.BACKWARD) if i in clips else op for i, op in enumerate(block.ops))
-    main = module.main._replace(blocks=(block._replace(ops=ops), *module.main.blocks[1:]))
-    return Module(FrozenMap({**module.programs, MAIN: main}), module.source)
+    main = module.main.with_main_block(block._replace(ops=ops))
+    return module.with_programs({MAIN: main})
 
 
 def _is_clip(op: Op) -> bool:

@@ -119,8 +119,7 @@ def _rewritten(module: Module, job: Job, mode: ServerMode) -> tuple[Module, dict
         pair = Module(FrozenMap({MAIN: module[name], STARTUP: module[STARTUP]}), module.source)
         made, counters[name] = mode.rewrite(pair, job)
         if made is not pair:
-            programs = {**module.programs, name: made.main, STARTUP: made[STARTUP]}
-            module = Module(FrozenMap(programs), module.source)
+            module = module.with_programs({name: made.main, STARTUP: made[STARTUP]})
     return module, counters
 
 

@@ -41,7 +41,7 @@ def share_step_counters(module: Module, trainers: int) -> tuple[Module, tuple[Sh
         return module, ()
     main = _declare(module.main, module.main, counters, ops)
     startup = _declare(module[STARTUP], module.main, counters, _initialised(module, counters))
-    return Module(FrozenMap({**module.programs, MAIN: main, STARTUP: startup}), module.source), tuple(counters)
+    return module.with_programs({MAIN: main, STARTUP: startup}), tuple(counters)
 
 
 def _declare(program: Program, main: Program, counters: Sequence[SharedCounter], ops: Sequence[Op]) -> Program:
@@ -51,7 +51,7 @@ def _declare(program: Program, main: Program, counters: Sequence[SharedCounter],
     for counter in counters:
         shared = main.main_block.vars[counter.name]
         variables.update((name, shared._replace(name=name, location=None)) for name in counter.own)
-    return program._replace(blocks=(block._replace(vars=FrozenMap(variables), ops=tuple(ops)), *program.blocks[1:]))
+    return program.with_main_block(block._replace(vars=FrozenMap(variables), ops=tuple(ops)))
 
 
 def _initialised(module: Module, counters: Sequence[SharedCounter]) -> list[Op]:
