@@ -47,7 +47,7 @@ class Pace:
             self._marks.popleft()
 
     def speed(self, now: float) -> float | None:
-        """Growth per second, which falls while the count stands still; None until there are two counts."""
+        """Growth per second, which falls while no count comes; None until there are two counts."""
         if len(self._marks) < 2:
             return None
         (began, first), (_, last) = self._marks[0], self._marks[-1]
@@ -58,9 +58,19 @@ class _Machine:
     def __init__(self) -> None:
         self.told: dict[str, Any] = {}
         self.curves: dict[str, deque[float]] = {}
-        self.messages = Pace(WINDOW)
+        self._messages = Pace(WINDOW)
+        self._counted = 0.0
         self.done = 0
         """The last step whose numbers were taken; steps that are done again after a restart are not taken again."""
+
+    def count(self, messages: int, now: float) -> None:
+        """The machine has sent so many messages so far."""
+        self._messages.mark(messages, now)
+        self._counted = now
+
+    def messages(self, now: float) -> float:
+        """Messages per second; none if the machine has not told their number of late."""
+        return 0.0 if now - self._counted > WINDOW else self._messages.speed(now) or 0.0
 
 
 class Board:
@@ -87,7 +97,7 @@ class Board:
         machine, now = self._machines.setdefault(role, _Machine()), self._clock()
         machine.told.update(fields)
         if "messages" in fields:
-            machine.messages.mark(fields["messages"], now)
+            machine.count(fields["messages"], now)
         if "step" in fields and not self._serves(role):
             if fields["step"] > machine.done:
                 self._take_values(machine, fields.get("values", {}))
@@ -112,7 +122,7 @@ class Board:
         parts = [self.doing] if self.doing else []
         parts += [f"step {self._done()}/{self.steps}", f"{self._steps.speed(now) or 0:.1f} steps/s"]
         if any("messages" in machine.told for machine in self._machines.values()):
-            rate = sum(machine.messages.speed(now) or 0 for machine in self._machines.values())
+            rate = sum(machine.messages(now) for machine in self._machines.values())
             parts.append(f"{rate:.0f} messages/s")
         seconds = int(now - self._began)
         return "  ".join([*parts, f"{seconds // 60}:{seconds % 60:02}"])
@@ -139,7 +149,7 @@ class Board:
         step = f"{'update' if self._serves(name) else 'step'} {told['step']}" if "step" in told else ""
         curves = tuple((name, tuple(curve), curve[-1]) for name, curve in machine.curves.items())
         waits: Mapping[str, Any] = told.get("waits", {})
-        return Row(name, str(told.get("state", "")), step, machine.messages.speed(now) or 0, curves, _waits(waits))
+        return Row(name, str(told.get("state", "")), step, machine.messages(now), curves, _waits(waits))
 
 
 def _waits(fields: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pstranspile.run.cluster.trainer import Trainer
 
 
-class LiveAlone:
+class LiveSingle:
     """One machine in this process."""
 
     def __init__(self, steps: int):

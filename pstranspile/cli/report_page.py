@@ -132,7 +132,7 @@ def _run(
     if not options.check:
         return running, None
     assert compiled.job is not None
-    found = check(
+    report = check(
         module,
         compiled.job,
         feeds=feeds,
@@ -143,4 +143,4 @@ def _run(
         schedules=options.schedules,
         faults=faults,
     )
-    return running, check_data(found)
+    return running, check_data(report)

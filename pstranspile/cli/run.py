@@ -87,7 +87,7 @@ def run(arguments: Sequence[str]) -> int:
         if job is not None:
             _run_cluster(module, job, options, kind)
             return 0
-        from pstranspile.cli.run_alone import Session
+        from pstranspile.cli.run_single import Session
 
         session = Session(module, options)
         _require_numbers(options, [name for names in session.fetches.values() for name in names])

@@ -41,9 +41,9 @@ class Cut(NamedTuple):
 class SliceView(NamedTuple):
     """A slice of a parameter as the ops of its update see it.
 
-    `alone`: the server holds no other slice of this parameter, so its state keeps its name. If it holds others, each
-    has its own copy of what the update writes and does not cut (`counted`: the powers of Adam's betas, which would
-    otherwise be advanced once for every slice).
+    `only_slice`: the server holds no other slice of this parameter, so the state of the slice keeps its name. Otherwise
+    each slice has a copy of `counted`, which the update writes and does not cut. These are the powers of Adam's betas, for
+    example, which would otherwise advance once for every slice.
     """
 
     parameter: PlannedParameter

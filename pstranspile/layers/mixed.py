@@ -19,18 +19,18 @@ class Mixed(NamedTuple):
     """The attribute, -1 for what is known at run time only; None where one value holds all."""
     whole: Value | None
     """The value that holds all."""
-    each: list[Value]
+    elements: list[Value]
     """A value for each number, if any of them is known at run time only."""
 
     def unknown(self, count: int) -> list[bool]:
         """For each of `count` numbers whether it is known at run time only."""
-        return [True] * count if self.known is None else [bool(self.each) and number == -1 for number in self.known]
+        return [True] * count if self.known is None else [bool(self.elements) and number == -1 for number in self.known]
 
-    def inputs(self, whole: str, each: str) -> dict[str, Value | Sequence[Value]]:
+    def inputs(self, whole: str, elements: str) -> dict[str, Value | Sequence[Value]]:
         """What is read at run time, in the slots of these names."""
         if self.whole is not None:
             return {whole: self.whole}
-        return {each: self.each} if self.each else {}
+        return {elements: self.elements} if self.elements else {}
 
 
 def mixed(numbers: Numbers, constant: Callable[[int], Value]) -> Mixed:

@@ -193,8 +193,8 @@ def _why(op: Op, main: Program) -> str:
         return "it is a mean over rows that are not the same number on every trainer"
     if kind == "reduce_sum":
         made = {name.partition("@GRAD")[0] for name in (*op.output_names, *op.input_names)}
-        dividing = [each for each in main.main_block.ops if each.type == "elementwise_div"]
-        if any(not made.isdisjoint(each.input_names) for each in dividing):
+        dividing = [other for other in main.main_block.ops if other.type == "elementwise_div"]
+        if any(not made.isdisjoint(other.input_names) for other in dividing):
             return "with a division it is a mean over tokens or weights that are not as many on every trainer"
         return "it adds up the rows of a share, and of what trainers make of their sums the mean is taken"
     return "it works on the batch as a whole, and each trainer has a share of it"

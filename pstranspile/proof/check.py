@@ -14,7 +14,6 @@ from pstranspile.ir.model import STARTUP, Module, Program
 from pstranspile.job import Job
 from pstranspile.job.modes import Promise, settings_of
 from pstranspile.plan.plan import Plan
-from pstranspile.proof.apart import started_apart
 from pstranspile.proof.causes import Suspicion, server_causes
 from pstranspile.proof.compare import Comparison, Snapshot, differ, plain
 from pstranspile.proof.faults import Faultless, check_faults
@@ -26,6 +25,7 @@ from pstranspile.proof.replays import ReplayResult, held_to_source, replay_of
 from pstranspile.proof.report import DIFFERENT, Applied, Cause, Report, Verdict
 from pstranspile.proof.training import ClusterValues, SingleMachine, start_cluster, train_both
 from pstranspile.proof.workload import Tell, Watch, Workload
+from pstranspile.proof.wrong_starts import with_wrong_starts
 from pstranspile.run.cluster.faults.scenario import Scenario
 from pstranspile.run.cluster.shares import Weighing
 from pstranspile.run.loss_rows import divided
@@ -93,7 +93,7 @@ def check(
     if data is None:
         data = made_feeds(workload, batch or ROWS_EACH * job.trainers, seed, job.trainers)
     workload.feeds(data).require(workload.steps)
-    given = Given(module, started_apart(result or compile(module, job), workload), workload, data, init, seed)
+    given = Given(module, with_wrong_starts(result or compile(module, job), workload), workload, data, init, seed)
     with naming_inputs(workload, made=feeds is None):
         first = _first_run(given, ends=bool(schedules), parameters=faults is not None)
     gc.collect()  # machines refer to each other

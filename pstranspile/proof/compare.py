@@ -128,10 +128,10 @@ class _Line:
     """The verdict on one variable, with `ROUGH` for a bound, as one step after the other is looked at."""
 
     def __init__(self, name: str, kind: str):
-        self.found = Verdict(name, kind, BITWISE, 0.0, 0, -1, ROUGH)
+        self.verdict = Verdict(name, kind, BITWISE, 0.0, 0, -1, ROUGH)
 
     def add(self, step: int, ours: Any, theirs: Any) -> None:
-        result = self.found
+        result = self.verdict
         same, difference = differ(plain(ours), plain(theirs), by_element=result.kind == "parameter")
         if difference > result.worst:
             result = result._replace(worst=difference, worst_step=step)
@@ -139,7 +139,7 @@ class _Line:
             result = result._replace(first=step)
         if not same:
             result = result._replace(equality=ROUNDING if result.first < 0 else DIFFERENT)
-        self.found = result
+        self.verdict = result
 
 
 class _Metric:
@@ -160,10 +160,10 @@ class _Metric:
             self.sums.add(step, start + sum(plain(part) - start for part in parts), theirs)
 
     @property
-    def found(self) -> Verdict:
-        if self.alike.found.equality != DIFFERENT or not self.adds_up or self.sums.found.equality == DIFFERENT:
-            return self.alike.found
-        return self.sums.found._replace(equality=ADDS_UP)
+    def verdict(self) -> Verdict:
+        if self.alike.verdict.equality != DIFFERENT or not self.adds_up or self.sums.verdict.equality == DIFFERENT:
+            return self.alike.verdict
+        return self.sums.verdict._replace(equality=ADDS_UP)
 
 
 class Comparison:
@@ -189,7 +189,7 @@ class Comparison:
         """Compares what both sides have after a step."""
         for label, (ours, theirs) in seen.fetched.items():
             self.fetched[label].add(seen.step, ours, theirs)
-            if self.fetched[label].found.kind != "metric" and _has_nan(theirs):
+            if self.fetched[label].verdict.kind != "metric" and _has_nan(theirs):
                 self.no_numbers[label] = None
         known = self.lines.keys() | self.metrics.keys()
         for name in known or seen.theirs:
@@ -213,7 +213,7 @@ class Comparison:
         """The verdicts on losses and results, then those on variables, parameters first, each group by name."""
         lines = {**self.lines, **self.metrics}
         names = sorted(lines, key=lambda name: (name not in self.parameters, name))
-        return [*(line.found for line in self.fetched.values()), *(lines[name].found for name in names)]
+        return [*(line.verdict for line in self.fetched.values()), *(lines[name].verdict for name in names)]
 
     def learnt(self) -> tuple[Learnt, ...]:
         """What the steps have changed of every parameter that they update, at some time."""
@@ -221,12 +221,12 @@ class Comparison:
 
 
 class PreciseComparison:
-    """Which of the differences that were `found` are none of rounding, as both sides are in double precision."""
+    """Which of the differences in `verdicts` are none of rounding, as both sides are in double precision."""
 
-    def __init__(self, workload: Workload, start: Snapshot, result: Sequence[Verdict]):
+    def __init__(self, workload: Workload, start: Snapshot, verdicts: Sequence[Verdict]):
         self.workload = workload
         self.start = start
-        self.found = result
+        self.verdicts = verdicts
         self.parameters = {var.name for var in workload.whole.parameters()}
         self.change: dict[str, float] = {}
         """By how much each variable has changed at most."""
@@ -241,7 +241,7 @@ class PreciseComparison:
                 change, mine = moved(value, self.start.get(name)), name in self.parameters
                 largest[mine] = max(largest[mine], change)
                 self.change[name] = max(self.change.get(name, 0.0), change)
-        for item in self.found:
+        for item in self.verdicts:
             if item.kind == "metric" or item.equality == BITWISE:
                 continue
             if item.kind in FETCHED:
@@ -265,7 +265,7 @@ class PreciseComparison:
                 first=self.bad.get(item, -1),
                 tolerance=OF_CHANGE,
             )
-            for item in self.found
+            for item in self.verdicts
         ]
 
 

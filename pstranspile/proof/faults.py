@@ -57,9 +57,9 @@ def check_faults(given: Given, faults: Scenario, sound: Faultless | None) -> Fau
     counted = _counted(run.books, run.rings, run.cluster, workload.steps)
     if isinstance(counted, str):
         return result._replace(not_compared=counted)
-    everybody = frozenset(range(len(run.cluster.trainers)))
+    all_trainers = frozenset(range(len(run.cluster.trainers)))
     away = tuple(_away(counted, run.cluster))
-    if all(names == everybody for names in counted):
+    if all(names == all_trainers for names in counted):
         return _compared(result, run.ends, sound.parameters, _never)
     result = result._replace(away=away)
     if not sound.holds:

@@ -32,7 +32,7 @@ class Given(NamedTuple):
         of = self.workload
         workload = Workload(module, of.text or None, of.steps, of.tell, of.shares)
         given = self.feeds
-        feeds = values_in_doubles(given) if isinstance(given, Mapping) else [values_in_doubles(each) for each in given]
+        feeds = values_in_doubles(given) if isinstance(given, Mapping) else [values_in_doubles(step) for step in given]
         return Given(module, made, workload, feeds, values_in_doubles(self.init), self.seed)
 
 

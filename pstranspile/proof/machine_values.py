@@ -134,13 +134,13 @@ def values_kept(
     """
     result = MachineValues(origins)
     for name, placed in layout.variables.items():
-        wholes = [each.wholes.pop(name, None) for each in like]
+        wholes = [snapshot.wholes.pop(name, None) for snapshot in like]
         whole = None if placed.table else _whole(placed, now, wholes)
         if whole is not None:
             result.wholes[name] = changed_rows(whole, start.get(name)) or whole
         for part in placed.holders:
             place = part.machine, part.name
-            known = [each.own.pop(place, None) for each in like]
+            known = [snapshot.own.pop(place, None) for snapshot in like]
             value = now.get(place)
             if value is None or (whole is not None and same_arrays(value, part_of(placed, part, whole))):
                 if value is None and whole is not None:

@@ -192,7 +192,7 @@ class Replay(ABC):
         half: Halves,
         trainer: int,
         step: int,
-        beside: Mapping[str, Value] | None = None,
+        remote: Mapping[str, Value] | None = None,
         given: Mapping[int, Mapping[str, Value]] = EMPTY,
     ) -> Evaluation:
         """The first half on a trainer's share, with the values that it holds, and those on servers that it does not.
@@ -200,7 +200,7 @@ class Replay(ABC):
         """
         names = kept_of(half, (*half.first, *half.second))
         own = self.values_of(f"trainer_{trainer}", names)
-        values = {**(self.whole(kept_of(half, half.first) - own.keys()) if beside is None else beside), **own}
+        values = {**(self.whole(kept_of(half, half.first) - own.keys()) if remote is None else remote), **own}
         feed = self.feeds[trainer](step) or {}
         run = Evaluation(half.program, values, feed, seed=self.seed, stream=trainer, step=step)
         if not run.idle:

@@ -117,8 +117,8 @@ class _Window:
         """The first half on a trainer, with the rows that it has looked up so far."""
         if trainer not in self.runs:
             rows = self.rows.get(trainer, {})
-            beside = {name: rows[name][0] if name in rows else self._empty(name) for name in self._prefetched()}
-            self.runs[trainer] = self.replay.share(self.half, trainer, self.step, beside, self._lookups(trainer))
+            remote = {name: rows[name][0] if name in rows else self._empty(name) for name in self._prefetched()}
+            self.runs[trainer] = self.replay.share(self.half, trainer, self.step, remote, self._lookups(trainer))
         return self.runs[trainer]
 
     def _lookups(self, trainer: int) -> dict[int, dict[str, Value]]:

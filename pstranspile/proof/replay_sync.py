@@ -120,9 +120,9 @@ class SyncReplay(Replay):
     def _places(self, parameter: PlannedParameter, updates: SliceUpdates) -> set[Place]:
         """Where the update of a parameter shows."""
         assert updates.half.plan is not None
-        owned = [each for each in owned_slices(updates.half.plan) if each.parameter is parameter]
+        owned = [part for part in owned_slices(updates.half.plan) if part.parameter is parameter]
         trainers = {(f"trainer_{i}", parameter.name) for i in range(len(self.feeds))}
-        return trainers.union(place for each in owned for place in updates.written(each).values())
+        return trainers.union(place for part in owned for place in updates.written(part).values())
 
     def _sliced(
         self, parameter: PlannedParameter, gradient: Value, updates: SliceUpdates, step: int

@@ -32,7 +32,7 @@ def fits(
     Integers are positions, masks and the like, which nothing is said of, unless they are `state` that is kept.
     """
     if isinstance(whole, SelectedRows) and all(isinstance(share, SelectedRows) for share in shares):
-        rows = np.unique(np.concatenate([each.rows for each in (whole, *shares)]))
+        rows = np.unique(np.concatenate([value.rows for value in (whole, *shares)]))
         parts = [_of_rows(share, rows) for share in shares]
         return _close(_of_rows(whole, rows), sum(parts[1:], parts[0]) / len(parts), floor)
     value, parts = plain(whole), [plain(share) for share in shares]
@@ -45,7 +45,7 @@ def fits(
             (1 / len(parts),) * len(parts),
             tuple(weight / sum(weights) for weight in weights),
         }
-        return any(_mean_fits(value, parts, each, floor) for each in sorted(weighings)) or all(
+        return any(_mean_fits(value, parts, weights, floor) for weights in sorted(weighings)) or all(
             _close(value, part, floor) for part in parts
         )
     axis = _axis(value, parts)

@@ -269,7 +269,7 @@ class Walk:
         if schema is None or slot not in schema.may_lack:
             return False
         owners = {
-            name: self.names.owner(name, frame.index) for each in schema.may_lack for name in op.inputs.get(each, ())
+            name: self.names.owner(name, frame.index) for slot in schema.may_lack for name in op.inputs.get(slot, ())
         }
         return any(
             name in frame.ready or (owner is not None and self._holds_value(name, owner, frame, op))

@@ -21,7 +21,6 @@ from pstranspile.compile import Compiled
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import Module
 from pstranspile.proof import check
-from pstranspile.proof.apart import started_apart
 from pstranspile.proof.compare import plain
 from pstranspile.proof.data import make_feeds
 from pstranspile.proof.given import Given
@@ -29,6 +28,7 @@ from pstranspile.proof.replay import Replay
 from pstranspile.proof.replays import replay_of
 from pstranspile.proof.training import start_cluster
 from pstranspile.proof.workload import Workload
+from pstranspile.proof.wrong_starts import with_wrong_starts
 from pstranspile.run.cluster.faults.scenario import Scenario
 from pstranspile.run.cluster.faults.scenario_text import parse_scenario
 from pstranspile.run.cluster.random_scenario import random_scenario
@@ -140,7 +140,7 @@ def trace(made: Compiled, name: str, mode: str, data: int, *, precise: bool = Fa
             for name, program in workload.programs.items()
         }
     )
-    given = Given(module, started_apart(made, workload), workload, feeds, {}, 5)
+    given = Given(module, with_wrong_starts(made, workload), workload, feeds, {}, 5)
     try:
         given = given.in_doubles() if precise else given
         cluster = start_cluster(given)

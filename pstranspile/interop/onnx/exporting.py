@@ -122,7 +122,7 @@ def feeds_and_targets(program: Program) -> tuple[tuple[str, ...], tuple[str, ...
 def _by_column(ops: Iterable[Op], kind: str) -> tuple[str, ...]:
     from pstranspile.ops.attributes import int_attr
 
-    found = [
+    columns = [
         (int_attr(op, "col"), op.output("Out") if kind == "feed" else op.input("X")) for op in ops if op.type == kind
     ]
-    return tuple(name for _, name in sorted(found, key=lambda pair: pair[0]) if name is not None)
+    return tuple(name for _, name in sorted(columns, key=lambda pair: pair[0]) if name is not None)

@@ -210,7 +210,7 @@ def _constant(op: Op, graph: Graph) -> None:
     made, dims = op.outputs["Out"][0], [*ints_attr(op, "shape")]
     if op.type == "assign_value":
         lists = (op.attrs.get(f"{kind}_values") for kind in ("fp32", "int32", "int64", "bool"))
-        values = np.array(next(found for found in lists if found)).reshape(dims)
+        values = np.array(next(values for values in lists if values)).reshape(dims)
     else:
         number = text(op, "str_value")
         values = np.full(dims, float(number) if number else real(op, "value"))

@@ -1,4 +1,4 @@
-"""Trainers that start apart: what they are to be given at the start is wrong until it is given."""
+"""Trainers with wrong first values of what they are to be given at the start, which shows whether they are given it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TAKING_OVER = frozenset({"recv", "concat", "c_broadcast"})
 """Op types by which a start-up program takes over what another machine started with."""
 
 
-def started_apart(made: Compiled, workload: Workload) -> Compiled:
+def with_wrong_starts(made: Compiled, workload: Workload) -> Compiled:
     """The job with trainers that initialise trained parameters with values of their own.
 
     In one process every machine draws the same initial values, on a real cluster without a seed each draws others.
@@ -29,11 +29,11 @@ def started_apart(made: Compiled, workload: Workload) -> Compiled:
         role, startup = made.trainer(number), sound.trainer(number).startup
         taken = {name for op in startup.main_block.ops if op.type in TAKING_OVER for name in op.output_names}
         given = trained if plays_executor(startup) else trained & taken
-        roles[role.name] = role._replace(startup=_apart(role.startup, given))
+        roles[role.name] = role._replace(startup=_wrong(role.startup, given))
     return made.with_roles({**made.roles(), **roles})
 
 
-def _apart(startup: Program, names: Set[str]) -> Program:
+def _wrong(startup: Program, names: Set[str]) -> Program:
     """The start-up program with other values of these variables by the time that values are taken over.
 
     What is made of them before is made of the first ones.

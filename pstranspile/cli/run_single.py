@@ -17,7 +17,7 @@ from pstranspile.checkpoint.api import (
     step_folder,
 )
 from pstranspile.cli.feed import read_feed
-from pstranspile.cli.live_views import LiveAlone
+from pstranspile.cli.live_views import LiveSingle
 from pstranspile.cli.progress import Progress
 from pstranspile.cli.report import report
 from pstranspile.cli.turns import requested_fetches, requested_turns
@@ -110,10 +110,10 @@ class Session:
             save_checkpoint(self.scope, self.module, place, step=done, seed=self.options.seed, dealing=dealing)
             forget_older(self.options.checkpoint, 2)
 
-    def _progress(self) -> Progress | LiveAlone:
+    def _progress(self) -> Progress | LiveSingle:
         """What shows how far the run is."""
         if self.options.live:
-            return LiveAlone(self.count)
+            return LiveSingle(self.count)
         return Progress(self.count, first=self.first, live=self.options.trace is None)
 
     def steps(self) -> dict[str, list[Any]]:
