@@ -42,8 +42,8 @@ class SliceView(NamedTuple):
     """A slice of a parameter as the ops of its update see it.
 
     `only_slice`: the server holds no other slice of this parameter, so the state of the slice keeps its name. Otherwise
-    each slice has a copy of `counted`, which the update writes and does not cut. These are the powers of Adam's betas, for
-    example, which would otherwise advance once for every slice.
+    each slice has a copy of `counted`, which the update writes and does not cut: the powers of Adam's betas, say,
+    which would otherwise advance once for every slice.
     """
 
     parameter: PlannedParameter
