@@ -110,6 +110,8 @@ class CompiledProgram:
             raise TypeError(f"CompiledProgram takes a Program, not a value of type {type(program_or_graph).__name__}")
         self.inner_program = inner
         self.device_count = 1
+        self._places: list[Any] | None = None
+        """The devices, once they were given or the program was compiled."""
         self.is_dry = False
         """Whether runs compute nothing (`ExecutionStrategy._dry_run`)."""
         self._build_strategy = build_strategy
@@ -136,8 +138,8 @@ class CompiledProgram:
         self._is_data_parallel, self._share_vars_from = True, share_vars_from
         self.is_dry = bool(getattr(exec_strategy, "_dry_run", False))
         self._build_strategy = build_strategy or self._build_strategy
-        held = cpu_places() if places is None else places if several(places) else [places]
-        self.device_count = len(held)
+        self._places = None if places is None else [*places] if several(places) else [places]
+        self.device_count = len(cpu_places() if self._places is None else self._places)
         return self
 
     def _compile(self, scope: Any, place: Any) -> CompiledProgram:
@@ -148,6 +150,8 @@ class CompiledProgram:
         if source is not None and not (source._is_data_parallel and source._compiled):
             raise ValueError("share_vars_from takes a program that runs data-parallel, and was compiled")
         self._compiled = scope, place
+        if self._is_data_parallel and self._places is None:
+            self._places = cpu_places(self.device_count)
         return self
 
 

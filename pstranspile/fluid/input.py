@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pstranspile.fluid.graph.vartype import dtype_of
+from pstranspile.fluid.layers.accepted import checked_all
 from pstranspile.fluid.layers.adapt import adapt, to_core, wrap
 from pstranspile.fluid.layers.io import declared
 from pstranspile.fluid.missing import names_of_fluid
@@ -30,4 +31,5 @@ def data(name: str, shape: Any, dtype: Any = "float32", lod_level: int = 0) -> A
     return declared(name, dims, dtype, lod_level, check=True)
 
 
+checked_all(globals())
 __getattr__ = names_of_fluid(__name__, globals())

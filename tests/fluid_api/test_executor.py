@@ -113,6 +113,7 @@ def test_feeds_of_several_devices_are_one_batch() -> None:
     x = fluid.data("x", [2, 3])
     total = fluid.layers.reduce_sum(x)
     program = fluid.CompiledProgram(fluid.default_main_program()).with_data_parallel(places=[fluid.CPUPlace()] * 2)
+    assert len(program._places) == 2
     got = fluid.Executor().run(program, [{"x": ROWS[:2]}, {"x": ROWS[2:]}], [total, x])
     assert np.array_equal(got[0], [ROWS[:2].sum(), ROWS[2:].sum()])
     assert np.array_equal(got[1], ROWS)
@@ -189,6 +190,18 @@ def test_a_parallel_executor_has_as_many_devices_as_cpu_num(monkeypatch: pytest.
     assert (training.device_count, training._need_create_local_exe_scopes()) == (2, False)
     training.drop_local_exe_scopes()
     assert training._need_create_local_exe_scopes()
+
+
+def test_embeddings_and_one_hot_rows_are_those_of_ids() -> None:
+    with pytest.raises(TypeError):
+        fluid.embedding(input=np.zeros((4, 6), "int64"), size=(10, 64))
+    with pytest.raises(TypeError):
+        fluid.embedding(input=fluid.data("f", [4, 6]), size=(10, 64))
+    ids = fluid.data("ids", [4, 6], "int64")
+    with pytest.raises(TypeError):
+        fluid.embedding(input=ids, size=(10, 64), dtype="int64")
+    assert fluid.embedding(ids, (10, 64)).shape == (4, 6, 64)
+    assert fluid.one_hot(ids, 5).shape == (4, 6, 5)
 
 
 def test_dry_runs_compute_nothing() -> None:
