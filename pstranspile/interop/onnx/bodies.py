@@ -11,18 +11,14 @@ from pstranspile.interop.onnx.reading import Reading, attribute
 
 Read: TypeAlias = Callable[[Any, Reading], None]
 
-_MOST = 100_000
-"""The most nodes that functions may stand for. Functions of functions can be of any number."""
-
 
 class Bodies:
-    """The functions of a model, and how many nodes were read in their place."""
+    """The functions of a model, and those that nodes are being read in."""
 
     def __init__(self, model: Any, version: int):
         self._functions = {(made.domain, made.name): made for made in model.functions}
         self._version = version
         self._inside: list[tuple[str, str]] = []
-        self._count = 0
 
     def read(self, node: Any, reading: Reading, read: Read) -> bool:
         """Whether a node stands for others, which are read then. Raises Refused if one of these can't be."""
@@ -70,9 +66,6 @@ class Bodies:
         given = {held.name: held for held in node.attribute}
         defaults = {**self._defaults(node), **{held.name: held for held in body.attribute_proto}}
         for held in body.node:
-            self._count += 1
-            if self._count > _MOST:
-                raise Refused(f"the functions of the model stand for more than {_MOST} nodes")
             made = _renamed(held, names, node, reading)
             _fill(made, {**defaults, **given})
             _read_within(made, reading, read)

@@ -17,6 +17,9 @@ from pstranspile.ir.model import Location, Module
 from pstranspile.ops.shapes import ShapeError
 from pstranspile.values import Array
 
+_MALFORMED = (ArithmeticError, LookupError, TypeError, ValueError)
+"""What readers raise for attributes that ONNX's own checks let pass, such as a mode that there is not."""
+
 
 class Imported(NamedTuple):
     """A module, the values of its persistable variables, and the variables that the model's outputs are."""
@@ -41,14 +44,18 @@ def from_onnx(data: bytes, file: str = "<onnx>", folder: str = "") -> Imported:
         reading = Reading(model.graph, held, symbols_of(model), weights_of(model, held))
     except Refused as reason:
         raise DiagnosticError([error("onnx-op", str(reason), Location(file))]) from None
+    except ValueError as problem:  # names that are no text
+        raise DiagnosticError([error("onnx-model", f"a damaged model: {problem}", Location(file))]) from None
     bodies = Bodies(model, version_of(model))
     for number, node in enumerate(model.graph.node):
         if reading.is_lost(node):
             continue
         try:
             _read(node, reading, bodies)
-        except (Refused, ShapeError) as reason:
+        except (Refused, ShapeError, *_MALFORMED) as reason:
             name = f" {node.name}" if node.name else ""
+            if isinstance(reason, _MALFORMED):
+                reason = f"it is not as ONNX defines it: {reason}"
             notes = [Note(f"it makes {', '.join(filter(None, node.output))}")]
             message = f"node {number} {node.op_type}{name}: {reason}"
             findings.append(error("onnx-op", message, Location(file), notes=notes))

@@ -28,8 +28,11 @@ def opened(data: bytes, file: str, folder: str = "") -> Any:
     decode_error = importlib.import_module("google.protobuf.message").DecodeError
     try:
         model = onnx.load_from_string(data)
+        _measured(model)
         if folder:
             library("onnx.external_data_helper").load_external_data_for_model(model, folder)
+        if any(not made.type.tensor_type.HasField("shape") for made in model.graph.output):
+            model = onnx.shape_inference.infer_shapes(model)
         checker.check_model(model, full_check=True)
     except (
         *(decode_error, checker.ValidationError, onnx.shape_inference.InferenceError),
@@ -41,6 +44,34 @@ def opened(data: bytes, file: str, folder: str = "") -> Any:
         message = f"the model has version {version}; versions {OLDEST} to {NEWEST} of ONNX's own operators are read"
         raise _damaged(message, file)
     return model
+
+
+MOST_NODES = 100_000
+"""The most nodes that the functions of a model may stand for. Functions of functions can be of any number."""
+
+_DEEPEST = 100
+
+
+def _measured(model: Any) -> None:
+    """Raises ValueError for a model whose functions stand for too many nodes, or for themselves."""
+    functions = {(made.domain, made.name): made for made in model.functions}
+    sizes: dict[tuple[str, str], int] = {}
+
+    def size(nodes: Any, depth: int) -> int:
+        if depth > _DEEPEST:
+            raise ValueError("its functions stand for themselves, or are nested too deep")
+        total = 0
+        for node in nodes:
+            key = (node.domain, node.op_type)
+            if key in functions and key not in sizes:
+                sizes[key] = size(functions[key].node, depth + 1)
+            total += sizes.get(key, 1)
+            if total > MOST_NODES:
+                raise ValueError(f"its functions stand for more than {MOST_NODES} nodes")
+        return total
+
+    if functions:
+        size(model.graph.node, 0)
 
 
 def _line(problem: Exception) -> str:
@@ -98,13 +129,19 @@ def array_of(tensor: Any) -> Array:
         raise Refused(f"{tensor.name} is damaged: {_line(problem)}") from None
 
 
+_LARGE = frozenset(["Range", "If", "Loop", "Scan"])
+"""Nodes of which ONNX would compute the elements to infer dims, of any number, or that may hold such nodes."""
+
+
 def symbols_of(model: Any) -> dict[str, Symbols]:
     """The dims of values as ONNX infers them from those of the inputs; equal dims have one name."""
     onnx = library()
-    bare = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import, functions=model.functions)
+    plain = not any(node.op_type in _LARGE for made in model.functions for node in made.node)
+    bare = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
+    bare.functions.extend(model.functions if plain else ())
     graph = model.graph
     bare.graph.name = graph.name
-    bare.graph.node.extend(graph.node)
+    bare.graph.node.extend(node for node in graph.node if node.op_type not in _LARGE)
     bare.graph.output.extend(graph.output)
     given = {held.name: held for held in graph.input}
     for held in graph.initializer:
