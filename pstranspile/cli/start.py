@@ -194,10 +194,12 @@ def _is_address(text: str) -> bool:
 
 
 def _require_way(cluster: Cluster, addresses: Mapping[str, str]) -> None:
-    """Raises DiagnosticError if nothing says where the others find the trainer that all of them go to."""
-    meeting = cluster.trainers[0].name
-    if cluster.rings and meeting not in addresses:
-        message = f"the job does not say where its trainers meet; give --address {meeting}=HOST:PORT"
+    """Raises DiagnosticError if nothing says where trainers that talk among themselves find each other. (Nobody goes to
+    the last one.)
+    """
+    missing = [trainer.name for trainer in cluster.trainers[:-1] if cluster.rings and trainer.name not in addresses]
+    if missing:
+        message = f"the job does not say where its trainers meet; give --address {missing[0]}=HOST:PORT"
         raise DiagnosticError([error("start-role", message)])
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from pstranspile.net.values import Bytes, Reader, WireError, Writer
 from pstranspile.run.cluster.message import KINDS, Message
 
-PROTOCOL = 2
+PROTOCOL = 3
 """The version of this protocol; machines of different versions don't talk."""
 
 HELLO, WELCOME, REFUSED, MESSAGES, ALIVE, ASK, TELL, BYE = range(1, 9)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from pstranspile.net.frames import HELLO, REFUSED, WELCOME, Header, frame, json_body, messages_body
 from pstranspile.net.part import Part
@@ -42,6 +42,10 @@ class Greeting:
         self._clock = clock
         self._pause = LOOK
         """Seconds to wait for events: few while somebody is to be gone to again."""
+        self.among_trainers = bool(cluster.rings)
+        """Whether trainers exchange values with each other: then all have to agree on who is gone, and nobody can take
+        part again.
+        """
         self.part = Part(cluster, role, self._post)
         self.own, self.peers = self.part.own, self.part.peers
         self._by_connection: dict[Connection, Peer] = {}
@@ -71,6 +75,7 @@ class Greeting:
             "received": peer.received,
             "knows": peer.incarnation,
             "joins": self.joins,
+            "gone": self._gone(),
         }
         connection.send(frame(Header(HELLO, 0, 0, 0), json_body(fields)))
 
@@ -83,17 +88,22 @@ class Greeting:
         incarnation = str(fields["incarnation"])
         if incarnation in peer.former:
             raise Objection(f"another process has taken the place of this {peer.role}")
+        if self.among_trainers and str(fields.get("knows") or self.incarnation) != self.incarnation:
+            raise Refused(_without(self.role))
         if peer.incarnation != incarnation:
             if peer.incarnation:
                 if peer.connection is not None and self._clock() - peer.heard < 3.0:
                     raise WireError(f"{peer.role} is here already, at {peer.connection.address}")
                 if not peer.left:
                     self.give_up(peer)
+                if self.among_trainers:
+                    raise Objection(_without(peer.role))
                 peer.begin_anew(incarnation)
                 self.part.reset_links(peer)
             peer.incarnation = incarnation
         elif peer.given_up:
             raise Objection(f"{peer.role} was given up: it was not heard for {self.terms.lease:g} seconds")
+        self.hear_of_gone(peer, fields)
         if self.on_greeted is not None:
             self.on_greeted(peer, fields)
         self.greeted.add(peer.role)
@@ -108,6 +118,7 @@ class Greeting:
             "role": self.role,
             "received": peer.received,
             "life": peer.life,
+            "gone": self._gone(),
         }
         connection.send(frame(Header(WELCOME, 0, peer.received, peer.durable), json_body(welcome)))
         self._by_connection[connection] = peer
@@ -131,6 +142,12 @@ class Greeting:
         peer = self.peers[role]
         incarnation = str(fields.get("incarnation", ""))
         received = number_of(fields, "received")
+        if self.among_trainers and (peer.given_up or (peer.incarnation and incarnation != peer.incarnation)):
+            self.give_up(peer)
+            connection.close()
+            self._forget(connection)
+            return
+        self.hear_of_gone(peer, fields)
         if peer.incarnation and incarnation != peer.incarnation:
             if received < peer.confirmed_up_to:
                 raise Refused(f"{role} at {connection.address} was started again without what it had taken")
@@ -160,6 +177,33 @@ class Greeting:
         self.part.take_out(peer)
         peer.left = peer.given_up = True
         peer.unconfirmed.clear()
+        if self.among_trainers:
+            self._spread(peer)
+
+    def _spread(self, gone: Peer) -> None:
+        """Tells all others, and itself if it can hear, that a trainer takes no part any more."""
+        for peer in self.peers.values():
+            if peer.connection is not None:
+                peer.tell({"gone": [gone.role]})
+        if gone.connection is not None:
+            connection = gone.connection
+            connection.close()
+            self._forget(connection)
+
+    def _gone(self) -> list[str]:
+        return [peer.role for peer in self.peers.values() if peer.given_up and self.among_trainers]
+
+    def hear_of_gone(self, teller: Peer, fields: Mapping[str, Any]) -> None:
+        """Another process may have told whom it has given up: so does this one. Raises Refused if it is itself."""
+        gone: Any = fields.get("gone")
+        if not self.among_trainers or not isinstance(gone, list):
+            return
+        roles = [str(role) for role in cast("list[Any]", gone)]
+        if self.role in roles:
+            raise Refused(f"{teller.role} has given up this {self.role}: it was not heard for too long, or has ended")
+        for role in roles:
+            if role in self.peers:
+                self.give_up(self.peers[role])
 
     def _drop(self, connection: Connection, problem: WireError) -> None:
         """Ends a connection on which something wrong has come, and says why, and whether to come again."""
@@ -175,8 +219,16 @@ class Greeting:
         if peer is not None and peer.connection is connection:
             peer.connection = None
             if peer.role in self._redial:
-                self._redial[peer.role] = self._clock() + 0.2
+                self._redial[peer.role] = self._clock() + self._rest(peer)
         for role, begun in list(self._waiting_for.items()):
             if begun is connection:
                 del self._waiting_for[role]
-                self._redial[role] = self._clock() + 0.2
+                self._redial[role] = self._clock() + self._rest(self.peers[role])
+
+    def _rest(self, peer: Peer) -> float:
+        """Seconds until a process is gone to again. (One that was given up may be there, and has to be told.)"""
+        return self.terms.lease / 4 if peer.given_up else 0.2
+
+
+def _without(role: str) -> str:
+    return f"the others go on without {role}, which can't take part again in a job without servers"

@@ -8,6 +8,7 @@ from typing import TypeAlias
 from pstranspile.net.peer import Peer
 from pstranspile.net.values import WireError
 from pstranspile.run.cluster.cluster import Cluster
+from pstranspile.run.cluster.collectives.ring import GONE
 from pstranspile.run.cluster.faults.injection import process_of
 from pstranspile.run.cluster.message import COMPLETE, REPLY, Message
 from pstranspile.run.cluster.network import Machine
@@ -27,17 +28,13 @@ class Part:
         indices = {trainer.name: trainer.index for trainer in cluster.trainers}
         by_role: dict[str, set[str]] = {}
         for name in self.machines:
-            by_role.setdefault(self.role_of(name), set()).add(name)
+            by_role.setdefault(process_of(name), set()).add(name)
         self.own = frozenset(by_role.pop(role))
         self.peers = {name: Peer(name, frozenset(names), indices.get(name, -1)) for name, names in by_role.items()}
         for peer in self.peers.values():
             for name in peer.machines:
                 machine = cluster.machines[name]
                 machine.turn = self._sender(machine, peer, post)
-
-    def role_of(self, machine: str) -> str:
-        """The process that a machine runs in: a ring is in that of the first trainer."""
-        return self.cluster.trainers[0].name if machine in self.cluster.rings else process_of(machine)
 
     def _sender(self, machine: Machine, peer: Peer, post: Post) -> Callable[[], None]:
         """What sends all that was posted to a machine of another process.
@@ -76,7 +73,7 @@ class Part:
             raise WireError(f"message {message.sequence} has come where {link.expected} is due: {message}")
         link.expected += 1
         if message.kind == COMPLETE:
-            peer.left = True
+            peer.left = message.target not in cluster.rings  # its process sums on for the others
         elif message.step > peer.last_step:
             peer.last_step = message.step
         cluster.scheduler.deliver(link, message)
@@ -102,6 +99,6 @@ class Part:
             machine = cluster.machines[name]
             if machine in cluster.servers or name in cluster.rings:
                 link = cluster.network.link(source, machine, peer.index)
-                step = max(peer.last_step, 0)
-                message = Message(COMPLETE, source.name, name, peer.index, step, link.expected, "", None, -1)
+                step, gone = max(peer.last_step, 0), GONE if name in cluster.rings else None
+                message = Message(COMPLETE, source.name, name, peer.index, step, link.expected, "", gone, -1)
                 cluster.scheduler.deliver(link, message)

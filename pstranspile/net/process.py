@@ -187,7 +187,7 @@ def play_trainer(
     parts = place.parts_of(tell)
     recording = Recording(site, place.record) if place.record else None
     tracing = Tracing(site, place.trace) if place.trace else None
-    targets, listener, strangers = _find_ways(site, place)
+    targets, strangers = _find_ways(site, place)
     site.patience = place.patience
     tell(state=WAITING)
     site.show_signs_of_life()
@@ -213,8 +213,7 @@ def play_trainer(
                 recording.end(trainer)
             cluster.scheduler.wake(trainer)
             site.run(lambda: trainer.left)
-            if listener is not None:
-                site.run(lambda: all(peer.left for peer in site.peers.values()))
+            _sum_on(site)
             if role in cluster.communicators:  # which may have had something left to do
                 save(trainer)
             site.run(lambda: all(stranger.idle for stranger in strangers))
@@ -229,18 +228,28 @@ def play_trainer(
             parts.finish()
 
 
-def _find_ways(site: Site, place: Place) -> tuple[list[str], Listener | None, list[FluidClient]]:
-    """Makes a trainer ready to talk: whom it goes to, where others come to it, and a list that those it goes to are
-    put into if they turn out to be servers of Fluid.
+def _sum_on(site: Site) -> None:
+    """Takes part in what the trainers do among themselves until all have left."""
+    sides = [side for name, side in site.cluster.rings.items() if name in site.own]
+    if sides:
+        site.run(lambda: not any(side.live for side in sides))
+        for peer in site.peers.values():
+            peer.sign_of_life(site.now())
+
+
+def _find_ways(site: Site, place: Place) -> tuple[list[str], list[FluidClient]]:
+    """Makes a trainer ready to talk: whom it goes to, and a list that those are put into if they turn out to be servers
+    of Fluid. Where trainers talk among themselves it goes to those before it, and those after it come.
     """
-    cluster, host = site.cluster, site.cluster.trainers[0].name
+    cluster = site.cluster
     targets = [server.name for server in cluster.servers]
     strangers: list[FluidClient] = []
-    listener: Listener | None = None
-    if cluster.rings and site.role == host:
-        listener = _listen(site, place)
-    elif cluster.rings:
-        targets.append(host)
+    if cluster.rings:
+        trainers = [trainer.name for trainer in cluster.trainers]
+        order = trainers.index(site.role)
+        targets += trainers[:order]
+        if trainers[order + 1 :]:
+            _listen(site, place)
     shown = None if place.credentials is None else place.credentials.calling
     dialers = {target: Dialer(place.addresses[target], site.events, shown) for target in targets}
     site.dial = lambda target: dialers[target].dial()
@@ -248,19 +257,28 @@ def _find_ways(site: Site, place: Place) -> tuple[list[str], Listener | None, li
         from pstranspile.net.fluid.client import FluidClient
 
         site.on_foreign = lambda peer: strangers.append(FluidClient(site, peer, place.addresses[peer.role]))
-    return targets, listener, strangers
+    return targets, strangers
 
 
 def _greet(site: Site, targets: Sequence[str], place: Place, strangers: Sequence[FluidClient]) -> int:
-    """Waits until all that this process goes to have let it in; gives how often its role was played before."""
+    """Waits until all that this process goes to have let it in, and those that are to come have come; gives how often
+    its role was played before.
+    """
     lives: dict[str, int] = {}
     site.on_welcome = lambda peer, fields: lives.setdefault(peer.role, int(fields.get("life", 0)))
     for target in targets:
         site.go_to(target)
-    if not site.run(lambda: len(lives) + len(strangers) == len(targets), place.patience):
-        met = {*lives, *(stranger.peer.role for stranger in strangers)}
-        missing = ", ".join(f"{target} at {place.addresses[target]}" for target in targets if target not in met)
-        raise Refused(f"nobody answers for {place.patience:g} seconds: {missing}")
+    coming = [peer.role for peer in site.peers.values() if site.among_trainers and peer.role not in targets]
+
+    def missing() -> list[str]:
+        met = {*lives, *site.greeted, *(stranger.peer.role for stranger in strangers)}
+        return [role for role in (*targets, *coming) if role not in met and not site.peers[role].given_up]
+
+    if not site.run(lambda: not missing(), place.patience):
+        told = ", ".join(f"{role} at {place.addresses[role]}" for role in missing() if role in targets)
+        if told:
+            raise Refused(f"nobody answers for {place.patience:g} seconds: {told}")
+        raise Refused(f"not come for {place.patience:g} seconds: {', '.join(missing())}")
     return max(lives.values(), default=0)
 
 

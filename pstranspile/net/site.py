@@ -170,15 +170,18 @@ class Site(Greeting):
                     connection = peer.connection
                     connection.close()
                     self._forget(connection)
-            elif self.patience and peer.incarnation and not peer.left and now - peer.heard > self.patience:
+            elif self._is_server(peer) and self.patience and peer.incarnation and now - peer.heard > self.patience:
                 raise Refused(f"{peer.role} was not heard for {self.patience:g} seconds")
             if not peer.left and peer.incarnation and peer.index >= 0 and now - peer.heard > self.terms.lease:
                 self.give_up(peer)
         away = [role for role in self._redial if self.peers[role].connection is None]
-        self._pause = LOOK if away else TICK
+        self._pause = LOOK if any(not self.peers[role].given_up for role in away) else TICK
         for role in away:
             if now >= self._redial[role]:
                 self.go_to(role)
+
+    def _is_server(self, peer: Peer) -> bool:
+        return peer.index < 0 and not peer.left
 
     def _take(self, connection: Connection, data: Bytes) -> None:
         header = read_header(data)
@@ -200,7 +203,8 @@ class Site(Greeting):
             told = {**self.answer(peer, question), "number": question.get("number")}
             connection.send(frame(Header(TELL, 0, peer.received, peer.durable), json_body(told)))
         elif header.kind == TELL:
-            self.answers[peer.role] = read_json(data)
+            told = self.answers[peer.role] = read_json(data)
+            self.hear_of_gone(peer, told)
         elif header.kind == BYE:
             self._ended(peer, read_json(data))
         elif header.kind == REFUSED:
@@ -227,10 +231,12 @@ class Site(Greeting):
             self.part.deliver(peer, message)
 
     def _ended(self, peer: Peer, fields: Mapping[str, Any]) -> None:
-        """A process says that it ends; a server that is done needs not be waited for."""
-        if fields.get("done") is True and peer.index < 0:
+        """A process says that it ends. One that is done needs not be waited for, if it can be known that all is."""
+        if fields.get("done") is True and (peer.index < 0 or self.among_trainers):
             peer.left = True
             self._redial.pop(peer.role, None)
+        elif self.among_trainers:
+            self.give_up(peer)
 
     def say_goodbye(self, done: bool) -> None:
         """Tells all others that this process ends, and whether its part is done."""

@@ -124,9 +124,12 @@ class Supervisor:
         return not (self.failed or self.left_out)
 
     def _too_late(self) -> list[Member]:
-        """The trainers for which nothing is left to do: the servers are done without them."""
+        """The trainers for which nothing is left to do: the servers are done without them. Without servers, a trainer
+        ends when all that are there have done all.
+        """
         servers = [member for member in self.members.values() if member.role.startswith("pserver")]
-        if not servers or any(member.ended != 0 for member in servers):
+        ended = [member.ended == 0 for member in servers or self.members.values()]
+        if not (all(ended) if servers else any(ended)):
             return []
         return [member for member in self.members.values() if member.told.get("state") != DONE]
 

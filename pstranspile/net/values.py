@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, cast
 
 import numpy as np
 
-from pstranspile.run.cluster.ring_operations import Part
+from pstranspile.run.cluster.collectives.parts import Key, Part, Piece, Statement, Total
 from pstranspile.values import LoDTensor, SelectedRows
 
 Buffers: TypeAlias = "list[Any]"
@@ -21,7 +21,8 @@ Bytes: TypeAlias = "bytes | bytearray | memoryview"
 ALIGNMENT = 16
 """Where the numbers of an array may begin, in bytes from the start of a frame."""
 
-_NOTHING, _FALSE, _TRUE, _INTEGER, _REAL, _TEXT, _ARRAY, _LOD, _ROWS, _TUPLE, _PART = range(11)
+_NOTHING, _FALSE, _TRUE, _INTEGER, _REAL, _TEXT, _ARRAY, _LOD, _ROWS, _TUPLE = range(10)
+_PART, _PIECE, _TOTAL, _STATEMENT = range(10, 14)
 
 _DTYPES: tuple[Any, ...] = tuple(
     np.dtype(name) for name in ("bool", "int8", "uint8", "int16", "int32", "int64", "float16", "float32", "float64")
@@ -29,6 +30,8 @@ _DTYPES: tuple[Any, ...] = tuple(
 _DTYPE_NUMBERS = {dtype: number for number, dtype in enumerate(_DTYPES)}
 
 _U32, _I64, _F64 = struct.Struct("<I"), struct.Struct("<q"), struct.Struct("<d")
+_SEGMENT = struct.Struct("<Iqqqq")
+"""A segment of what trainers sum, and two keys of operations."""
 _ARRAY_HEAD = struct.Struct("<BBBxI")
 """Element type, number of dims, bytes of padding, -, bytes of text that follow (0)."""
 
@@ -103,7 +106,27 @@ def _write_tuple(writer: Writer, value: tuple[Any, ...]) -> None:
 def _write_part(writer: Writer, part: Part) -> None:
     writer.add(bytes([_PART, part.averages]) + _I64.pack(part.root))
     writer.text(part.kind)
+    writer.text(part.form)
     writer.value(part.value)
+
+
+def _write_piece(writer: Writer, piece: Piece) -> None:
+    writer.add(bytes([_PIECE]) + _SEGMENT.pack(piece.segment, *piece.key, *piece.had))
+    writer.text(piece.variable)
+    _write_part(writer, piece.part)
+
+
+def _write_total(writer: Writer, total: Total) -> None:
+    writer.add(bytes([_TOTAL]) + _SEGMENT.pack(total.segment, *total.key, *total.floor))
+    writer.text(total.variable)
+    writer.add(struct.pack(f"<I{len(total.of)}I", len(total.of), *total.of))
+    writer.value(total.value)
+
+
+def _write_statement(writer: Writer, statement: Statement) -> None:
+    writer.add(bytes([_STATEMENT]) + _SEGMENT.pack(statement.segment, *statement.had, 0, len(statement.kept)))
+    for total in statement.kept:
+        _write_total(writer, total)
 
 
 def _write_array(writer: Writer, value: Any) -> None:
@@ -127,6 +150,9 @@ _WRITERS: dict[type, Callable[[Writer, Any], None]] = {
     SelectedRows: _write_rows,
     tuple: _write_tuple,
     Part: _write_part,
+    Piece: _write_piece,
+    Total: _write_total,
+    Statement: _write_statement,
 }
 
 
@@ -217,7 +243,39 @@ def _read_tuple(reader: Reader, depth: int) -> tuple[Any, ...]:
 def _read_part(reader: Reader, depth: int) -> Part:
     averages = reader.byte()
     (root,) = reader.unpack(_I64)
-    return Part(reader.text(), root, bool(averages), reader.value(depth + 1))
+    return Part(reader.text(), root, bool(averages), reader.text(), reader.value(depth + 1))
+
+
+def _read_segment(reader: Reader) -> tuple[int, Key, Key]:
+    segment, step, place, other_step, other_place = reader.unpack(_SEGMENT)
+    return segment, (step, place), (other_step, other_place)
+
+
+def _read_piece(reader: Reader, depth: int) -> Piece:
+    segment, key, had = _read_segment(reader)
+    variable = reader.text()
+    if reader.byte() != _PART:
+        raise WireError(f"no part begins at byte {reader.at - 1}")
+    return Piece(segment, key, variable, had, _read_part(reader, depth))
+
+
+def _read_total(reader: Reader, depth: int) -> Total:
+    segment, key, floor = _read_segment(reader)
+    variable = reader.text()
+    (count,) = reader.unpack(_U32)
+    start = reader.take(4 * count)
+    of = struct.unpack_from(f"<{count}I", reader.data, start)
+    return Total(segment, key, variable, floor, of, reader.value(depth + 1))
+
+
+def _read_statement(reader: Reader, depth: int) -> Statement:
+    segment, had, (_, count) = _read_segment(reader)
+    kept: list[Total] = []
+    for _ in range(count):
+        if reader.byte() != _TOTAL:
+            raise WireError(f"no sum begins at byte {reader.at - 1}")
+        kept.append(_read_total(reader, depth + 1))
+    return Statement(segment, had, tuple(kept))
 
 
 _READERS: dict[int, Callable[[Reader, int], Any]] = {
@@ -232,4 +290,7 @@ _READERS: dict[int, Callable[[Reader, int], Any]] = {
     _ROWS: _read_rows,
     _TUPLE: _read_tuple,
     _PART: _read_part,
+    _PIECE: _read_piece,
+    _TOTAL: _read_total,
+    _STATEMENT: _read_statement,
 }

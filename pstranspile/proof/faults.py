@@ -6,7 +6,7 @@ are of what the others sent: then it must end, within rounding, as a single mach
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from pstranspile.ir.diagnostics import DiagnosticError
@@ -20,7 +20,7 @@ from pstranspile.run.batch import joined
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.faults.scenario import Crash, Leave, Scenario
 from pstranspile.run.cluster.ledger import UpdateLedger
-from pstranspile.run.cluster.message import COLLECTIVE, Message, step_told
+from pstranspile.run.cluster.message import step_told
 from pstranspile.run.loss_rows import divided
 from pstranspile.run.scope import own_copy
 
@@ -54,7 +54,7 @@ def check_faults(given: Given, faults: Scenario, sound: Faultless | None) -> Fau
             return result
         held, _ = precisely(given, lambda given: held_to_source(given, None, faults))
         return result._replace(wrong=(*result.wrong, *held.problems), held=True)
-    counted = _counted(run.books, run.rings, run.cluster, workload.steps)
+    counted = _counted(run.books, run.sums, run.cluster, workload.steps)
     if isinstance(counted, str):
         return result._replace(not_compared=counted)
     all_trainers = frozenset(range(len(run.cluster.trainers)))
@@ -77,10 +77,12 @@ class _FaultyRun:
         self.cluster = start_cluster(given, watch=False, faults=faults)
         assert self.cluster.injector is not None
         self.books = UpdateLedger(self.cluster)
-        self.rings = _Rings()
+        self.sums: dict[int, set[frozenset[int]]] = {}
+        """The trainers whose parts sums over rings were of, by step."""
+        for side in self.cluster.rings.values():
+            side.on_sum = self._summed
         self.gradients = Ledger()
-        for observer in (self.rings, self.gradients):
-            self.cluster.network.observe(observer)
+        self.cluster.network.observe(self.gradients)
         self.stuck: tuple[str, ...] = ()
         self.ends: Snapshot = {}
         try:
@@ -93,6 +95,9 @@ class _FaultyRun:
             self.stuck = tuple(note.message for finding in problem.diagnostics for note in finding.notes)
         self.told = tuple(f"tick {tick}: {text}" for tick, text in self.cluster.injector.log)
         self.restarts = self.cluster.injector.scenario.restarts
+
+    def _summed(self, step: int, trainers: Sequence[int]) -> None:
+        self.sums.setdefault(step, set()).add(frozenset(trainers))
 
     def wrong(self, *, counting: bool) -> tuple[str, ...]:
         """What was lost or doubled; with `counting` also of what no step is fixed for."""
@@ -142,19 +147,9 @@ def _compared(result: Faulty, ours: Snapshot, wanted: Snapshot, alike: Alike) ->
 # What counted
 
 
-class _Rings:
-    """An observer: how many parts of collective operations each trainer sent in each step."""
-
-    def __init__(self) -> None:
-        self.parts: dict[int, dict[int, int]] = {}
-
-    def __call__(self, event: str, message: Message) -> None:
-        if event == "post" and message.kind == COLLECTIVE:
-            by_trainer = self.parts.setdefault(message.step, {})
-            by_trainer[message.trainer] = by_trainer.get(message.trainer, 0) + 1
-
-
-def _counted(books: UpdateLedger, rings: _Rings, cluster: Cluster, steps: int) -> list[frozenset[int]] | str:
+def _counted(
+    books: UpdateLedger, sums: Mapping[int, set[frozenset[int]]], cluster: Cluster, steps: int
+) -> list[frozenset[int]] | str:
     """The trainers whose shares went into the update of each step; a sentence if they are not the same everywhere."""
     result: list[frozenset[int]] = []
     for step in range(steps):
@@ -168,10 +163,10 @@ def _counted(books: UpdateLedger, rings: _Rings, cluster: Cluster, steps: int) -
                 return f"a trainer crashed half-way through {step_told(step)}: some servers counted it, others did not"
             result.append(next(iter(by_server.values()), frozenset[int]()))
         else:
-            parts = rings.parts.get(step, {})
-            if len(set(parts.values())) > 1:
+            trainers = sums.get(step, set())
+            if len(trainers) > 1:
                 return f"a trainer crashed half-way through {step_told(step)}: it took part in some operations only"
-            result.append(frozenset(parts))
+            result.append(next(iter(trainers), frozenset[int]()))
     return result
 
 

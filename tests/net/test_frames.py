@@ -21,8 +21,8 @@ from pstranspile.net.frames import (
     read_messages,
 )
 from pstranspile.net.values import WireError
+from pstranspile.run.cluster.collectives.parts import Part, Piece, Statement, Total
 from pstranspile.run.cluster.message import KINDS, Message
-from pstranspile.run.cluster.ring_operations import Part
 from pstranspile.values import LoDTensor, SelectedRows
 
 MACHINES = ["pserver_0", "trainer_0", "trainer_1"]
@@ -46,6 +46,13 @@ def rows(draw: st.DrawFn) -> SelectedRows:
     return SelectedRows(np.array(numbers, "int64"), np.arange(len(numbers) * 3, dtype="float32").reshape(-1, 3), 10)
 
 
+PARTS = st.builds(
+    Part, st.just("c_allreduce_sum"), st.integers(0, 3), st.booleans(), st.text(), st.none() | TENSORS | rows()
+)
+KEYS = st.tuples(st.integers(-5, 1 << 62), st.integers(0, 1 << 20))
+SEGMENTS = st.integers(0, 99)
+TOTALS = st.builds(Total, SEGMENTS, KEYS, st.text(), KEYS, st.lists(SEGMENTS, max_size=3).map(tuple), TENSORS | rows())
+
 PAYLOADS = st.one_of(
     st.none(),
     st.booleans(),
@@ -56,7 +63,10 @@ PAYLOADS = st.one_of(
     ragged(),
     rows(),
     st.tuples(TENSORS, st.text()),
-    st.builds(Part, st.just("c_allreduce_sum"), st.integers(0, 3), st.booleans(), TENSORS),
+    PARTS,
+    st.builds(Piece, SEGMENTS, KEYS, st.text(), KEYS, PARTS),
+    TOTALS,
+    st.builds(Statement, SEGMENTS, KEYS, st.lists(TOTALS, max_size=2).map(tuple)),
 )
 
 SENT = st.lists(

@@ -22,10 +22,11 @@ from pstranspile.ir.expect import wrong_type
 from pstranspile.ir.model import Op, Program, Role
 from pstranspile.run.cluster.addresses import link_to, text_list
 from pstranspile.run.cluster.asynchronous import AsynchronousServer
+from pstranspile.run.cluster.collectives.ring import Ring, sides_of
 from pstranspile.run.cluster.communicators.communicator import make_communicator
 from pstranspile.run.cluster.communicators.companion import Settings
 from pstranspile.run.cluster.deadlocks import require_barriers, require_collectives, require_servers
-from pstranspile.run.cluster.exchanges import Exchange
+from pstranspile.run.cluster.exchanges import COLLECTIVES, Exchange
 from pstranspile.run.cluster.faults.injection import Injector
 from pstranspile.run.cluster.feeding import ClusterFeeds, feeds_of
 from pstranspile.run.cluster.forms import SENDING, Forms
@@ -35,13 +36,7 @@ from pstranspile.run.cluster.network import Machine, Network
 from pstranspile.run.cluster.placement import Placement, infer_placement
 from pstranspile.run.cluster.programs import give_turns, require_rounds, sent_by_program
 from pstranspile.run.cluster.report import stuck
-from pstranspile.run.cluster.ring_operations import (
-    COLLECTIVES,
-    Ring,
-    make_collective,
-    ring_of,
-    trainer_role,
-)
+from pstranspile.run.cluster.ring_operations import make_collective, ring_of, trainer_role
 from pstranspile.run.cluster.rpc import make_rpc
 from pstranspile.run.cluster.scheduler import Schedule, scheduler_of
 from pstranspile.run.cluster.script import Library
@@ -162,7 +157,7 @@ class Cluster:
         return own or make_rpc(trainer, exchange, program, self.by_endpoint)
 
     def _rings(self) -> dict[str, Ring]:
-        """The rings that the trainers' programs name."""
+        """The trainers' sides of the rings that their programs name."""
         members: dict[str, dict[int, Machine]] = {}
         ops: dict[str, dict[str, Op]] = {}
         for trainer in self.trainers:
@@ -171,7 +166,8 @@ class Cluster:
                     if op.type in COLLECTIVES:
                         members.setdefault(ring_of(op), {})[trainer.index] = trainer
                         ops.setdefault(ring_of(op), {}).setdefault(op.inputs["X"][0], op)
-        return {name: Ring(name, self.network, members[name], ops[name]) for name in sorted(members)}
+        sides = [side for name in sorted(members) for side in sides_of(name, self.network, members[name], ops[name])]
+        return {side.name: side for side in sides}
 
     # steps
 
@@ -235,7 +231,8 @@ class Cluster:
             if endpoint in self.by_endpoint
         ]
         rings = dict.fromkeys(ring_of(op) for op in ops if op.type in COLLECTIVES)
-        trainer.servers += [self.network.link(trainer, self.rings[name], trainer.index) for name in rings]
+        sides = [self.rings[f"{trainer.name}/{name}"] for name in rings]
+        trainer.servers += [self.network.link(trainer, side, trainer.index) for side in sides]
 
     def initialise(self, trainer: Trainer) -> None:
         """A trainer has run its start-up program for the first time."""

@@ -9,9 +9,9 @@ from typing import TypeAlias
 from pstranspile.ir.diagnostics import Diagnostic, at_op, raise_errors
 from pstranspile.ir.model import MAIN, Op, Program
 from pstranspile.run.cluster.addresses import text_list
-from pstranspile.run.cluster.exchanges import TALKING
+from pstranspile.run.cluster.exchanges import COLLECTIVES, TALKING
 from pstranspile.run.cluster.report import listed
-from pstranspile.run.cluster.ring_operations import COLLECTIVES, kind_of, ring_of
+from pstranspile.run.cluster.ring_operations import kind_of, ring_of
 from pstranspile.run.cluster.server import Server
 from pstranspile.run.cluster.trainer import Trainer
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from pstranspile.ir.attributes import BlockRef, BlockRefs
 from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op, Program
 
@@ -12,14 +13,21 @@ SILENT = frozenset(
 )
 """Ops that set up or order what a simulated cluster need not: they compute and send nothing."""
 
-TALKING = frozenset(
+COLLECTIVES = frozenset(
     {
-        "send", "recv", "send_barrier", "fetch_barrier", "prefetch", "distributed_lookup_table", "checkpoint_notify",
-        "recv_save", "c_allreduce_sum", "c_allreduce_max", "c_allreduce_min", "c_allreduce_prod", "c_broadcast",
-        "c_allgather", "c_reducescatter", "allreduce", "broadcast", "average",
+        "c_allreduce_sum", "c_allreduce_max", "c_allreduce_min", "c_allreduce_prod", "c_broadcast", "c_allgather",
+        "c_reducescatter", "allreduce", "broadcast", "average",
     }
 )  # fmt: skip
-"""Ops that talk to other machines. (`average` is what the runtime puts in where Fluid's executor does it.)"""
+"""Op types in which all trainers of a ring take part. (`average` is what the runtime puts in where Fluid's executor
+does it.)
+"""
+
+TALKING = COLLECTIVES | {
+    "send", "recv", "send_barrier", "fetch_barrier", "prefetch", "distributed_lookup_table", "checkpoint_notify",
+    "recv_save",
+}  # fmt: skip
+"""Ops that talk to other machines."""
 
 TOGETHER = ("recv", "distributed_lookup_table")
 """Ops that may ask together with others of their type right before them."""
@@ -62,30 +70,70 @@ def values_of(op: Op) -> tuple[tuple[str, ...], tuple[str, ...]]:
 def find_exchanges(program: Program) -> tuple[Program, tuple[Exchange, ...]]:
     """The program with an op `exchange` wherever block 0 talks, and what these stand for, in order.
 
-    Several `recv` or lookups in a row are one exchange: all are asked for before any answer is waited for.
+    Several `recv` or lookups in a row are one exchange: all are asked for before any answer is waited for. So are
+    collective ops, which are put off until an op needs what they give.
     """
-    exchanges: list[Exchange] = []
-    ops: list[Op] = []
+    found = _Exchanges()
     for op in program.main_block.ops:
+        found.add(op)
+    found.end()
+    block = program.main_block._replace(ops=tuple(found.ops))
+    return program._replace(blocks=(block, *program.blocks[1:])), tuple(found.exchanges)
+
+
+class _Exchanges:
+    def __init__(self) -> None:
+        self.exchanges: list[Exchange] = []
+        self.ops: list[Op] = []
+        self._put_off: list[Op] = []
+        self._touched: set[str] = set()
+        """What is read or written by the collective ops that are put off."""
+
+    def add(self, op: Op) -> None:
+        """The next op."""
         if op.type in SILENT:
             if op.input("X") != op.output("Out") and op.output("Out") and op.type.startswith("c_sync"):
-                ops.append(Op("assign", op.inputs, op.outputs, role=op.role, origin=op.origin))
-            continue
-        if op.type not in TALKING:
-            ops.append(op)
-            continue
+                self.add(Op("assign", op.inputs, op.outputs, role=op.role, origin=op.origin))
+            return
+        if self._put_off and self._needed_by(op):
+            self.end()
+        if op.type in COLLECTIVES:
+            self._put_off.append(op)
+            self._touched.update(op.input_names, op.output_names)
+        elif op.type not in TALKING:
+            self.ops.append(op)
+        else:
+            self._talk(op)
+
+    def _needed_by(self, op: Op) -> bool:
+        """Whether an op must not come before those that are put off: it may name what they do, in blocks of its own."""
+        if op.type in TALKING and op.type not in COLLECTIVES:
+            return True
+        if any(isinstance(value, BlockRef | BlockRefs) for value in op.attrs.values()):
+            return True
+        return not self._touched.isdisjoint((*op.input_names, *op.output_names))
+
+    def end(self) -> None:
+        """The collective ops that are put off come here."""
+        ops, self._put_off, self._touched = tuple(self._put_off), [], set()
+        if ops:
+            inputs, outputs = zip(*[(*op.inputs["X"], *op.outputs["Out"]) for op in ops], strict=True)
+            self._append(Exchange(ops[0].type, ops, inputs, outputs))
+
+    def _talk(self, op: Op) -> None:
         inputs, outputs = values_of(op)
-        last = exchanges[-1] if ops and ops[-1].type == EXCHANGE else None
+        last = self.exchanges[-1] if self.ops and self.ops[-1].type == EXCHANGE else None
         if last is not None and last.kind == op.type in TOGETHER and not {*inputs} & {*last.outputs}:
-            last = Exchange(op.type, (*last.ops, op), (*last.inputs, *inputs), (*last.outputs, *outputs))
-            exchanges[-1] = last
-            slots = FrozenMap({"X": last.inputs}), FrozenMap({"Out": last.outputs})
-            ops[-1] = Op(EXCHANGE, *slots, origin=ops[-1].origin)
-            continue
-        exchanges.append(Exchange(op.type, (op,), inputs, outputs))
-        ops.append(Op(EXCHANGE, FrozenMap({"X": inputs}), FrozenMap({"Out": outputs}), origin=op.origin))
-    block = program.main_block._replace(ops=tuple(ops))
-    return program._replace(blocks=(block, *program.blocks[1:])), tuple(exchanges)
+            self.exchanges.pop()
+            self.ops.pop()
+            self._append(Exchange(op.type, (*last.ops, op), (*last.inputs, *inputs), (*last.outputs, *outputs)))
+            return
+        self._append(Exchange(op.type, (op,), inputs, outputs))
+
+    def _append(self, exchange: Exchange) -> None:
+        self.exchanges.append(exchange)
+        slots = FrozenMap({"X": exchange.inputs}), FrozenMap({"Out": exchange.outputs})
+        self.ops.append(Op(EXCHANGE, *slots, origin=exchange.op.origin))
 
 
 def changed_in_place(program: Program) -> frozenset[str]:

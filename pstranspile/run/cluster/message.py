@@ -27,13 +27,19 @@ CHECKPOINT = "checkpoint"
 COMPLETE = "complete"
 """This trainer has left."""
 COLLECTIVE = "collective"
-"""A trainer's part of a collective operation."""
+"""A trainer's part of a collective operation, for the machine that exchanges it with the other trainers."""
+PIECE = "piece"
+"""The part, or a segment of it, for the trainer that sums it."""
+TOTAL = "total"
+"""The sum, from there."""
+STATEMENT = "statement"
+"""What sums a trainer has, for the one that sums in another one's place."""
 REPLY = "reply"
 """The answer to a request."""
 
 KINDS = (
     SEND, GET, GET_NOW, GET_ROWS, LOOKUP, PREFETCH, SEND_BARRIER, FETCH_BARRIER, NOTIFY, CHECKPOINT, COMPLETE,
-    COLLECTIVE, REPLY,
+    COLLECTIVE, REPLY, PIECE, TOTAL, STATEMENT,
 )  # fmt: skip
 """Every kind of message."""
 

@@ -1,196 +1,31 @@
-"""Trainers among themselves: sums, averages and broadcasts over the trainers of a ring.
-
-A ring is a machine of its own to which every trainer sends its value and which answers all of them when the last one
-has come. Values are added in the order of the trainers, so a result depends on no schedule.
-
-Other than in Fluid a trainer that has left is not waited for; sums that make an average (of gradients, or of what
-local SGD has learnt) stay averages over the trainers that are left.
+"""Collective ops of trainers: sums, averages and broadcasts over the trainers of a ring, and the ops that Fluid's
+executor adds to a program. The machines that carry them out are in `collectives`.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
-from pstranspile.ir.diagnostics import DiagnosticError, Note, at_op
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import Op, Program, Role
 from pstranspile.ir.roles import OpRole
 from pstranspile.kernels.context import Value
-from pstranspile.kernels.rows import concat_rows
+from pstranspile.run.cluster.collectives.parts import Part
+from pstranspile.run.cluster.collectives.ring import Ring, RingReplies
 from pstranspile.run.cluster.exchanges import Exchange
-from pstranspile.run.cluster.message import COLLECTIVE, COMPLETE, REPLY, Message
-from pstranspile.run.cluster.network import Machine, Network, Waiting
+from pstranspile.run.cluster.message import COLLECTIVE
 from pstranspile.run.cluster.trainer import Trainer
 from pstranspile.run.cluster.trainer_role import TrainerRole
 from pstranspile.run.cluster.waits import Action, Replies
 from pstranspile.run.describe import describe
 from pstranspile.run.scope import own_copy
 from pstranspile.run.turns import union_of
-from pstranspile.values import SelectedRows
-
-COLLECTIVES = frozenset(
-    {
-        "c_allreduce_sum", "c_allreduce_max", "c_allreduce_min", "c_allreduce_prod", "c_broadcast", "c_allgather",
-        "c_reducescatter", "allreduce", "broadcast", "average",
-    }
-)  # fmt: skip
-"""Op types in which all trainers of a ring take part."""
 
 REDUCE_TYPES = ("c_allreduce_sum", "c_allreduce_prod", "c_allreduce_max", "c_allreduce_min")
 """What the numbers of the older op's `reduce_type` mean."""
-
-
-class Part(NamedTuple):
-    """A trainer's part in an operation: what to do, and its value.
-
-    `root` is the trainer whose value a broadcast hands on. `averages`: whether a sum is one of gradients or of updates,
-    which the program divides by the number of trainers.
-    """
-
-    kind: str
-    root: int
-    averages: bool
-    value: Value
-
-
-class Ring(Machine):
-    """The trainers that take part in the collective operations of one `ring_id`."""
-
-    def __init__(self, name: str, network: Network, trainers: Mapping[int, Machine], ops: Mapping[str, Op]):
-        super().__init__(name, network)
-        self._trainers = dict(trainers)
-        self._ops = ops
-        """An op of the ring for each variable that it works on, for messages."""
-        self._count = len(self._trainers)
-        self._queues: dict[int, deque[Message]] = {index: deque() for index in sorted(self._trainers)}
-        self.live = set(self._trainers)
-        self._announced: list[tuple[int, int]] = []
-        self._from: dict[int, int] = {}
-        """The trainers that came back, and the first step in which each takes part."""
-
-    def announce(self, trainer: int, step: int) -> None:
-        """A trainer that was here comes back, and takes part from this step."""
-        self._announced.append((trainer, step))
-        self._admit()
-
-    def _admit(self) -> None:
-        for entry in [entry for entry in self._announced if entry[0] not in self.live]:
-            self._announced.remove(entry)
-            self.live.add(entry[0])
-            self._from[entry[0]] = entry[1]
-
-    def _needed(self) -> set[int]:
-        """The trainers that take part in the operation that is next."""
-        if not self._from:
-            return self.live
-        step = self._next_step()
-        return {index for index in self.live if self._from.get(index, step) <= step}
-
-    def _next_step(self) -> int:
-        return min((queue[0].step for queue in self._queues.values() if queue), default=0)
-
-    def _take_parts(self) -> dict[int, Message]:
-        """The parts of the operation that is next."""
-        step = self._next_step() if self._from else 0
-        return {
-            index: queue.popleft()
-            for index, queue in self._queues.items()
-            if queue and (not self._from or queue[0].step <= step)
-        }
-
-    def receive(self, message: Message) -> None:
-        """Takes a trainer's part, or hears that it has left; the last part that was missing makes the answer."""
-        if message.kind == COMPLETE:
-            self.live.discard(message.trainer)
-            self._admit()
-        else:
-            self._queues[message.trainer].append(message)
-        while (needed := self._needed()) and all(self._queues[index] for index in needed):
-            self._answer(self._take_parts())
-
-    def _answer(self, messages: Mapping[int, Message]) -> None:
-        parts = {index: message.payload for index, message in messages.items()}
-        op = self._ops[next(iter(messages.values())).variable]
-        results = combine(self.name, parts, self._count, op)
-        for index, message in messages.items():
-            link = self.network.link(self, self._trainers[index], index)
-            link.post(REPLY, message.step, message.variable, results[index], message.slot)
-
-    def waiting(self) -> Waiting | None:
-        """Which trainers have not come, if some have."""
-        come = [index for index, queue in self._queues.items() if queue]
-        if not come or not self.live:
-            return None
-        message = self._queues[come[0]][0]
-        part: Part = message.payload
-        missing = tuple(self._trainers[index].name for index in sorted(self._needed()) if not self._queues[index])
-        op = self._ops[message.variable]
-        return Waiting(self.name, op, f"the parts of all trainers in {part.kind}", missing)
-
-
-def combine(ring: str, parts: Mapping[int, Part], count: int, op: Op) -> dict[int, Value]:
-    """What each trainer gets. `count`: how many trainers the ring had at first. Raises DiagnosticError, at the op."""
-    first = next(iter(parts.values()))
-    kinds = {part.kind for part in parts.values()}
-    forms = {describe(part.value) for part in parts.values()}
-    if len(kinds) > 1 or (len(forms) > 1 and _must_agree(first)):
-        told = [f"trainer {index}: {part.kind} of {describe(part.value)}" for index, part in parts.items()]
-        message = f"the trainers of {ring} do not do the same"
-        raise DiagnosticError([at_op("cluster-collective", message, op, notes=[Note(line) for line in told])])
-    values = [part.value for part in parts.values()]
-    if first.kind == "c_broadcast":
-        if first.root not in parts:
-            message = f"trainer {first.root}, whose value all others are to get, takes no part in {ring}"
-            raise DiagnosticError([at_op("cluster-collective", message, op)])
-        return dict.fromkeys(parts, parts[first.root].value)
-    if first.kind == "c_allgather":
-        return dict.fromkeys(parts, np.concatenate(values))
-    total = _REDUCE[first.kind](values)
-    if first.kind == "average":
-        total = _times(total, 1.0 / len(values))
-    elif first.kind in ("c_allreduce_sum", "c_reducescatter") and len(values) < count and first.averages:
-        total = _times(total, count / len(values))
-    if first.kind == "c_reducescatter":
-        if len(total) % len(values):
-            message = f"{len(total)} rows cannot be divided among {len(values)} trainers"
-            raise DiagnosticError([at_op("cluster-collective", message, op)])
-        return dict(zip(parts, np.split(total, len(values)), strict=True))
-    if total.__class__ is np.ndarray:
-        total.flags.writeable = False  # all trainers get the same array
-    return dict.fromkeys(parts, total)
-
-
-def _must_agree(part: Part) -> bool:
-    return part.kind != "c_allgather" and not isinstance(part.value, SelectedRows)
-
-
-def _sum(values: Sequence[Value]) -> Value:
-    if isinstance(values[0], SelectedRows):
-        return concat_rows(values)
-    total = values[0].copy()
-    for value in values[1:]:
-        total += value
-    return total
-
-
-def _times(value: Value, factor: float) -> Value:
-    if isinstance(value, SelectedRows):
-        return value._replace(value=value.value * value.value.dtype.type(factor))
-    return value * value.dtype.type(factor)
-
-
-_REDUCE: dict[str, Callable[[Sequence[Value]], Value]] = {
-    "c_allreduce_sum": _sum,
-    "c_reducescatter": _sum,
-    "average": _sum,
-    "c_allreduce_max": lambda values: np.maximum.reduce(values),
-    "c_allreduce_min": lambda values: np.minimum.reduce(values),
-    "c_allreduce_prod": lambda values: np.multiply.reduce(values),
-}
 
 
 def kind_of(op: Op) -> str:
@@ -208,22 +43,32 @@ def ring_of(op: Op) -> str:
 
 
 def make_collective(trainer: Trainer, exchange: Exchange, rings: Mapping[str, Ring]) -> Action:
-    """The action of a collective op."""
-    op, kind = exchange.op, kind_of(exchange.op)
-    link = trainer.network.link(trainer, rings[ring_of(op)], trainer.index)
-    (name,), (output,) = exchange.inputs, exchange.outputs
-    owned = output in trainer.role.changed
-    root: Any = op.attrs.get("root", 0)
-    averages = bool((op.role or OpRole.FORWARD) & (OpRole.BACKWARD | OpRole.OPTIMIZE))
+    """The action of collective ops that begin together."""
+    sides = [rings[f"{trainer.name}/{ring_of(op)}"] for op in exchange.ops]
+    links = [trainer.network.link(trainer, side, trainer.index) for side in sides]
+    forms: list[tuple[str, int, bool]] = []
+    for op in exchange.ops:
+        root: Any = op.attrs.get("root", 0)
+        averages = bool((op.role or OpRole.FORWARD) & (OpRole.BACKWARD | OpRole.OPTIMIZE))
+        forms.append((kind_of(op), int(root), averages))
+    owned = [output in trainer.role.changed for output in exchange.outputs]
 
     def join(answers: list[Value]) -> list[Value]:
-        return [own_copy(answers[0])] if owned else answers
+        return [_owned(value) if own else value for value, own in zip(answers, owned, strict=True)]
 
     def run(values: tuple[Value, ...]) -> Replies:
-        link.post(COLLECTIVE, trainer.step, name, Part(kind, int(root), averages, values[0]), 0)
-        return Replies(trainer.step, 1, join)
+        step = trainer.step
+        replies = RingReplies(step, len(links), join, sides)
+        for slot, (link, name, form, value) in enumerate(zip(links, exchange.inputs, forms, values, strict=True)):
+            link.post(COLLECTIVE, step, name, Part(*form, describe(value), value), slot)
+        return replies
 
     return run
+
+
+def _owned(value: Value) -> Value:
+    """A value that may be changed in place. (An array that can be written to is nobody else's.)"""
+    return value if value.__class__ is np.ndarray and value.flags.writeable else own_copy(value)
 
 
 def plays_executor(startup: Program) -> bool:

@@ -157,7 +157,7 @@ def test_a_collective_operation_that_one_trainer_leaves_out_is_stuck(monkeypatch
         found.run_to(1)
     told = [note.message for note in caught.value.diagnostics[0].notes]
     waits = "waits at c_allreduce_sum for the parts of all trainers in c_allreduce_sum; not come: trainer_1"
-    assert f"ring_1 {waits}" in told
+    assert f"trainer_0/ring_1 {waits}" in told
 
 
 @pytest.mark.parametrize("schedule", [None, *range(5)])

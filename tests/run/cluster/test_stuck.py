@@ -26,6 +26,9 @@ def test_a_crash_that_nobody_notices_is_named(mode: str, schedule: int | None):
     told = report_of(found)
     assert told[0] == "trainer_1 crashed in step 3, and nobody noticed"
     waiting = [line for line in told if "; not come: trainer_1" in line]
+    if mode in ("grad-allreduce", "local-sgd", "nccl2"):
+        assert any(line.startswith("trainer_0 waits at ") for line in waiting)
+        waiting = [line for line in waiting if line.startswith("trainer_0/ring_0 waits at ")]
     assert waiting
     what = {
         "sync": "send barriers of step 3",

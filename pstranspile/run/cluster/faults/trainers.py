@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from pstranspile.run.cluster.collectives.ring import GONE, Ring
 from pstranspile.run.cluster.communicators.companion import Companion
 from pstranspile.run.cluster.faults.scenario import Crash, Late, Leave, Partition, Scenario, Slow
 from pstranspile.run.cluster.message import COMPLETE, step_told
 from pstranspile.run.cluster.network import Link, Machine, Network
-from pstranspile.run.cluster.ring_operations import Ring
 from pstranspile.run.cluster.server import Server
 from pstranspile.run.cluster.trainer import Trainer
 
@@ -70,6 +70,8 @@ class TrainerFaults:
         self._results = 0
         self._companion = trainer.communicator if isinstance(trainer.communicator, Companion) else None
         """The machine beside the trainer, which is part of its process."""
+        self._sides = [side for side in scene.cluster.rings.values() if side.index == trainer.index]
+        """Its sides of rings, which are part of its process, too."""
         trainer.turn = self._turn
 
     # the life of the trainer
@@ -129,10 +131,9 @@ class TrainerFaults:
         if trainer.left:
             return
         self._stopped_in, self._results = trainer.step, len(trainer.results)
-        for machine in (trainer, self._companion):
-            if machine is not None:
-                machine.crash()
-                self._network.dead.add(machine.name)
+        for machine in self._machines():
+            machine.crash()
+            self._network.dead.add(machine.name)
         told = f"{trainer.name} crashed in {step_told(trainer.step)}"
         self._scene.note(told)
         self._to_tell = self._links()
@@ -141,10 +142,15 @@ class TrainerFaults:
         else:
             self._network.scheduler.later(event.notice, self._notice)
 
+    def _machines(self) -> list[Machine]:
+        """The machines of the trainer's process."""
+        beside = [] if self._companion is None else [self._companion]
+        return [self.trainer, *beside, *self._sides]
+
     def _links(self) -> list[Link]:
-        """The links on which the others learn of the end: those that the last messages came on."""
+        """The links on which servers learn of the end: those that the last messages came on."""
         if self._companion is None:
-            return list(self.trainer.servers)
+            return [link for link in self.trainer.servers if link.target not in self._sides]
         return [self._companion.link(link.target) for link in self.trainer.servers]
 
     def _notice(self) -> None:
@@ -156,6 +162,8 @@ class TrainerFaults:
         links, self._to_tell = self._to_tell, None
         for link in links or ():
             link.post(COMPLETE, self.trainer.step)
+        for side in self._sides if links is not None else ():
+            side.tell_left(self.trainer.step, GONE)
         self._unnoticed = ""
 
     def rejoin(self, other: Trainer | None) -> None:
@@ -166,10 +174,12 @@ class TrainerFaults:
         self._tell()
         if self._feed is not None:
             trainer.feed, self._feed = self._feed, None
-        self._network.dead.discard(trainer.name)
+        self._network.dead.difference_update(machine.name for machine in self._machines())
         if self._companion is not None:
-            self._network.dead.discard(self._companion.name)
             self._companion.restart()
+        for side in self._sides:
+            if side.down:
+                side.come_back()
         if any(server.mode == 0 for server in cluster.servers):
             step = scene.next_step()
         elif cluster.servers:

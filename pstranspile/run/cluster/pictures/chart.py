@@ -19,10 +19,13 @@ from pstranspile.run.cluster.message import (
     GET_ROWS,
     LOOKUP,
     NOTIFY,
+    PIECE,
     PREFETCH,
     REPLY,
     SEND,
     SEND_BARRIER,
+    STATEMENT,
+    TOTAL,
 )
 from pstranspile.run.cluster.pictures.recorder import DELIVER, LOST, POST, Event, Recorder
 
@@ -39,6 +42,9 @@ _NOUNS = {
     REPLY: "values",
     NOTIFY: "counters",
     COLLECTIVE: "parts",
+    PIECE: "parts",
+    TOTAL: "sums",
+    STATEMENT: "sums",
     CHECKPOINT: "tables",
     SEND_BARRIER: "times",
     FETCH_BARRIER: "times",

@@ -16,10 +16,13 @@ from pstranspile.run.cluster.message import (
     GET_ROWS,
     LOOKUP,
     NOTIFY,
+    PIECE,
     PREFETCH,
     REPLY,
     SEND,
     SEND_BARRIER,
+    STATEMENT,
+    TOTAL,
 )
 from pstranspile.run.cluster.pictures.chart import Arrow, Row, Section, labels_of, machines_of, rows_of
 from pstranspile.run.cluster.pictures.recorder import DELIVER, Recorder
@@ -35,7 +38,7 @@ class Look(NamedTuple):
 
 LOOKS = (
     Look("gradients and other values sent", "#0072b2", (SEND, NOTIFY)),
-    Look("collective operations", "#0072b2", (COLLECTIVE,)),
+    Look("collective operations", "#0072b2", (COLLECTIVE, PIECE, TOTAL, STATEMENT)),
     Look("requests for variables", "#777777", (GET, GET_NOW, GET_ROWS)),
     Look("lookups of rows", "#9440a0", (LOOKUP, PREFETCH)),
     Look("answers", "#00855f", (REPLY,)),

@@ -13,9 +13,12 @@ from pstranspile.run.cluster.message import (
     GET_NOW,
     GET_ROWS,
     LOOKUP,
+    PIECE,
     PREFETCH,
     REPLY,
     SEND,
+    STATEMENT,
+    TOTAL,
     Message,
     step_told,
 )
@@ -25,7 +28,7 @@ from pstranspile.values import LoDTensor, SelectedRows
 POST, DELIVER, LOST, DUPLICATE = "post", "deliver", "lost", "duplicate"
 """What happens to a message."""
 
-DATA = (SEND, REPLY, COLLECTIVE)
+DATA = (SEND, REPLY, COLLECTIVE, PIECE, TOTAL, STATEMENT)
 """Kinds of messages that carry values of variables."""
 
 ASKING = (GET, GET_NOW, GET_ROWS, LOOKUP, PREFETCH)

@@ -1,0 +1,1 @@
+"""Collective operations: what trainers without servers sum, average and hand on among themselves."""
