@@ -10,6 +10,11 @@ import ssl
 from collections import deque
 from typing import Any
 
+from pstranspile.net.values import Bytes
+
+RECORD = 1 << 14
+"""Bytes of a record at most; each costs a header, a tag and a call."""
+
 CHUNK = 1 << 19
 """Bytes that are read at once, and that are sealed at once."""
 
@@ -53,14 +58,28 @@ class Guard:
         return self._side.pending() > 0 or self._came.pending > 0
 
     def read(self, room: memoryview) -> int:
-        """Puts what has come into `room`; gives how many bytes, 0 at the end."""
+        """Puts what has come into `room`, as far as it fits; gives how many bytes, 0 at the end.
+
+        A record holds 16 KiB, and one call reads one record: this loop is all that is done for each.
+        """
+        read: Any = self._side.read
+        came, size, at = self._came, len(room), 0
         while True:
             try:
-                size: Any = self._side.read(len(room), room)  # pyright: ignore[reportArgumentType] (any buffer will do)
-                return size
+                while at < size:
+                    more = read(size - at, room[at:] if at else room)
+                    at += more
+                    if not more or not came.pending:
+                        return at
             except ssl.SSLWantReadError:
-                if not self._receive():
-                    return 0
+                pass
+            except OSError:
+                if not at:
+                    raise
+            if at:
+                return at
+            if not self._receive():
+                return 0
 
     def _receive(self) -> int:
         size = self._sock.recv_into(self._chunk)
@@ -76,12 +95,7 @@ class Guard:
         while out:
             sealed = 0
             while out and sealed < CHUNK:
-                piece = out[0][:CHUNK]
-                sealed += self._side.write(piece)
-                if len(piece) < len(out[0]):
-                    out[0] = out[0][len(piece) :]
-                else:
-                    out.popleft()
+                sealed += self._side.write(_next_piece(out))
             self.flush()
 
     def flush(self) -> None:
@@ -90,3 +104,16 @@ class Guard:
             if not self._sealed:
                 self._sealed = memoryview(self._goes.read())
             self._sealed = self._sealed[self._sock.send(self._sealed) :]
+
+
+def _next_piece(out: deque[memoryview]) -> Bytes:
+    """Takes out what is sealed next: as many small pieces as fit into one record, or a chunk of a large one."""
+    if len(out[0]) > CHUNK:
+        piece, out[0] = out[0][:CHUNK], out[0][CHUNK:]
+        return piece
+    first = out.popleft()
+    few, size = [first], len(first)
+    while out and size + len(out[0]) <= RECORD:
+        few.append(out.popleft())
+        size += len(few[-1])
+    return first if len(few) == 1 else b"".join(few)

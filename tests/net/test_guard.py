@@ -93,6 +93,19 @@ def test_many_records_take_few_calls(sockets: tuple[socket.socket, socket.socket
     assert other.calls <= 20
 
 
+def test_one_call_reads_many_records(sockets: tuple[socket.socket, socket.socket]) -> None:
+    calling, listening = guards(*sockets)
+    calling.write(deque([memoryview(bytes(60_000))]))
+    assert listening.read(memoryview(bytearray(1 << 20))) > 1 << 14
+
+
+def test_small_pieces_share_a_record(sockets: tuple[socket.socket, socket.socket]) -> None:
+    calling, _ = guards(*sockets)
+    sealing = 22  # what a record of TLS 1.3 adds
+    calling.write(deque([memoryview(bytes(44)), memoryview(bytes(100)), memoryview(bytes(200))]))
+    assert len(sockets[1].recv(1 << 16)) == 344 + sealing
+
+
 def test_the_end_is_noticed(sockets: tuple[socket.socket, socket.socket]) -> None:
     calling, listening = guards(*sockets)
     pumped(deque([memoryview(b"x")]), calling, listening)

@@ -19,13 +19,13 @@ from pstranspile.cli import main
 from pstranspile.net.supervisor import Ports
 
 PROGRAM = str(Path(__file__).parents[2] / "examples" / "regression.ir")
-SCRIPT = str(Path(__file__).parent / "logged.py")
+SCRIPT = str(Path(__file__).parent / "paced.py")
 ROLES = ("trainer_0", "trainer_1", "trainer_2")
 STEPS, LEASE = 60, 1.5
 
 
 class Company:
-    """Three trainers on this host, whose steps take a while."""
+    """Three trainers on this host, whose steps take half a second until they are released."""
 
     def __init__(self, folder: Path):
         self.folder, self.ports = folder, Ports(3)
@@ -33,6 +33,8 @@ class Company:
         np.savez(folder / "data.npz", x=x, y=x[:, :, :20])
         job = ["--mode", "grad-allreduce", "--trainers", ",".join(self.ports.addresses), "-o", str(folder / "job")]
         assert main(["compile", PROGRAM, *job]) == 0
+        self.hold = folder / "hold"
+        self.hold.touch()
         self.processes: dict[str, subprocess.Popen[str]] = {}
         self.pipes: dict[str, IO[str]] = {}
         for role in ROLES:
@@ -40,10 +42,10 @@ class Company:
 
     def start(self, role: str) -> None:
         reading, writing = os.pipe()
-        command = [sys.executable, SCRIPT, str(self.folder / f"{role}.books"), "start", str(self.folder / "job")]
+        command = [sys.executable, SCRIPT, str(self.hold), "start", str(self.folder / "job")]
         command += ["--role", role, "--feed", str(self.folder / "data.npz"), "--lease", str(LEASE), "--patience", "20"]
         command += ["--save", str(self.folder / f"{role}.npz")]
-        told = {**os.environ, "PSTRANSPILE_STATUS": str(writing), "PSTRANSPILE_PACE": "0.05", "OMP_NUM_THREADS": "1"}
+        told = {**os.environ, "PSTRANSPILE_STATUS": str(writing), "OMP_NUM_THREADS": "1"}
         self.processes[role] = subprocess.Popen(
             command, env=told, pass_fds=[writing], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
         )
@@ -72,6 +74,7 @@ class Company:
 
     def assert_all_done(self, but: str) -> None:
         """The others have done all steps, and hold the same parameters to the bit."""
+        self.hold.unlink()
         others = [role for role in ROLES if role != but]
         assert [self.end(role) for role in others] == [(0, "")] * 2
         one, other = (np.load(self.folder / f"{role}.npz") for role in others)
@@ -90,7 +93,7 @@ def company(tmp_path: Path) -> Iterator[Company]:
 @pytest.mark.parametrize("victim", ROLES)
 def test_the_others_go_on_without_a_trainer_that_is_killed(victim: str, company: Company) -> None:
     """Whichever it is; and a process that takes its place is told that it can't take part again."""
-    company.wait_for(victim, 5)
+    company.wait_for(victim, 2)
     company.processes[victim].kill()
     company.end(victim)
     company.pipes[victim].close()
@@ -103,7 +106,7 @@ def test_the_others_go_on_without_a_trainer_that_is_killed(victim: str, company:
 
 @pytest.mark.parametrize("victim", ["trainer_0"])
 def test_a_trainer_that_was_stopped_for_too_long_is_told_so(victim: str, company: Company) -> None:
-    company.wait_for(victim, 5)
+    company.wait_for(victim, 2)
     company.processes[victim].send_signal(signal.SIGSTOP)
     time.sleep(LEASE + 2)
     company.processes[victim].send_signal(signal.SIGCONT)
@@ -115,7 +118,7 @@ def test_a_trainer_that_was_stopped_for_too_long_is_told_so(victim: str, company
 
 def test_a_trainer_that_ends_with_an_error_is_not_waited_for(company: Company) -> None:
     """It says so itself: nobody has to wait for a lease."""
-    company.wait_for("trainer_1", 5)
+    company.wait_for("trainer_1", 2)
     company.processes["trainer_1"].send_signal(signal.SIGTERM)
     assert company.end("trainer_1")[0] == -signal.SIGTERM or company.processes["trainer_1"].returncode > 0
     company.assert_all_done(but="trainer_1")
