@@ -61,6 +61,9 @@ class Part:
             raise WireError(f"{peer.role} may not send messages from {message.source} to {message.target}")
         if message.kind != REPLY and peer.index >= 0 and message.trainer != peer.index:
             raise WireError(f"{peer.role} may not send messages of trainer {message.trainer}")
+        side = self.cluster.rings.get(message.target)
+        if side is not None and not side.accepts(message):
+            raise WireError(f"{peer.role} may not send this to {message.target}: {message}")
 
     def deliver(self, peer: Peer, message: Message) -> None:
         """Hands a message to its machine, once. Raises WireError if one before it is missing."""

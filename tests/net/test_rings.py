@@ -9,19 +9,28 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import IO
 
 import numpy as np
 import pytest
 
+import pstranspile as ps
 from pstranspile.cli import main
+from pstranspile.net.part import Part
 from pstranspile.net.supervisor import Ports
+from pstranspile.net.values import WireError
+from pstranspile.run.cluster.collectives.parts import NEVER, Piece, Statement, Total
+from pstranspile.run.cluster.collectives.parts import Part as Contribution
+from pstranspile.run.cluster.message import COLLECTIVE, COMPLETE, PIECE, STATEMENT, TOTAL, Message
+from pstranspile.run.cluster.simulate import cluster_of
 
 PROGRAM = str(Path(__file__).parents[2] / "examples" / "regression.ir")
 SCRIPT = str(Path(__file__).parent / "paced.py")
 ROLES = ("trainer_0", "trainer_1", "trainer_2")
 STEPS, LEASE = 60, 1.5
+PART = Contribution("c_allreduce_sum", 0, True, "f32[3]", np.ones(3, "float32"))
 
 
 class Company:
@@ -43,7 +52,7 @@ class Company:
     def start(self, role: str) -> None:
         reading, writing = os.pipe()
         command = [sys.executable, SCRIPT, str(self.hold), "start", str(self.folder / "job")]
-        command += ["--role", role, "--feed", str(self.folder / "data.npz"), "--lease", str(LEASE), "--patience", "20"]
+        command += ["--role", role, "--feed", str(self.folder / "data.npz"), "--lease", str(LEASE), "--patience", "120"]
         command += ["--save", str(self.folder / f"{role}.npz")]
         told = {**os.environ, "PSTRANSPILE_STATUS": str(writing), "OMP_NUM_THREADS": "1"}
         self.processes[role] = subprocess.Popen(
@@ -61,13 +70,15 @@ class Company:
 
     def end(self, role: str) -> tuple[int, str]:
         """How a process ends, and what it says."""
-        told = self.processes[role].communicate(timeout=60)[1]
+        told = self.processes[role].communicate(timeout=240)[1]
         return self.processes[role].returncode, told
 
     def close(self) -> None:
         for process in self.processes.values():
             process.kill()
-            process.communicate()
+            process.wait()
+            if process.stderr is not None:
+                process.stderr.close()
         for pipe in self.pipes.values():
             pipe.close()
         self.ports.close()
@@ -122,6 +133,30 @@ def test_a_trainer_that_ends_with_an_error_is_not_waited_for(company: Company) -
     company.processes["trainer_1"].send_signal(signal.SIGTERM)
     assert company.end("trainer_1")[0] == -signal.SIGTERM or company.processes["trainer_1"].returncode > 0
     company.assert_all_done(but="trainer_1")
+
+
+@pytest.mark.parametrize(
+    ("kind", "payload", "fits"),
+    [
+        (PIECE, Piece(1, (0, 0), "w@GRAD", NEVER, PART), True),
+        (PIECE, Piece(7, (0, 0), "w@GRAD", NEVER, PART), False),
+        (PIECE, Piece(1, (0, 0), "unknown", NEVER, PART), False),
+        (PIECE, np.ones(3), False),
+        (TOTAL, Total(0, (0, 0), "w@GRAD", NEVER, (0, 1), np.ones(3)), True),
+        (TOTAL, PART, False),
+        (STATEMENT, Statement(0, NEVER, ()), True),
+        (STATEMENT, Statement(0, NEVER, (Total(0, (0, 0), "unknown", NEVER, (0,), None),)), False),
+        (COLLECTIVE, PART, False),
+        (COMPLETE, None, True),
+    ],
+)
+def test_what_another_trainer_may_say(kind: str, payload: object, fits: bool) -> None:
+    job = ps.Job(trainers=["a:1", "b:1"], mode="grad-allreduce")
+    compiled = ps.compile(ps.load(PROGRAM), job)
+    part = Part(cluster_of(compiled), "trainer_0", lambda peer, messages: None)
+    message = Message(kind, "trainer_1/ring_0", "trainer_0/ring_0", 1, 0, 1, "w@GRAD", payload, -1)
+    with nullcontext() if fits else pytest.raises(WireError, match="trainer_1 may not send this to trainer_0/ring_0"):
+        part.require_allowed(part.peers["trainer_1"], message)
 
 
 def test_who_does_not_come_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

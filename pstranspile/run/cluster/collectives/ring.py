@@ -37,6 +37,10 @@ GONE = True
 """What the message COMPLETE carries if the trainer's process is gone, and does not sum on."""
 
 
+_OF_OTHERS = {PIECE: Piece, TOTAL: Total, STATEMENT: Statement}
+"""What another side sends, by kind of message."""
+
+
 class _Operation:
     """An operation whose sums have not all come."""
 
@@ -88,6 +92,16 @@ class Ring(Machine):
         """The sums that others may lack."""
 
     # messages
+
+    def accepts(self, message: Message) -> bool:
+        """Whether a message, of another process, is one that another side may send."""
+        payload, form = message.payload, _OF_OTHERS.get(message.kind)
+        if form is None or message.trainer not in self.others:
+            return message.kind == COMPLETE and message.trainer in self.others
+        if payload.__class__ is not form or payload.segment not in self._pending:
+            return False
+        totals = payload.kept if isinstance(payload, Statement) else (payload,)
+        return all(each.variable in self._ops for each in totals)
 
     def receive(self, message: Message) -> None:
         """Takes the trainer's part of an operation, or what another side says."""
