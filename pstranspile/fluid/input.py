@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from pstranspile.fluid.graph.vartype import dtype_of
 from pstranspile.fluid.layers.accepted import checked_all
-from pstranspile.fluid.layers.adapt import adapt, to_core, wrap
+from pstranspile.fluid.layers.adapt import adapt
 from pstranspile.fluid.layers.io import declared
+from pstranspile.fluid.layers.nn import hot_rows
 from pstranspile.fluid.missing import names_of_fluid
-from pstranspile.layers import basic, nn
+from pstranspile.layers import nn
 
 embedding = adapt(
     nn.embedding_v2,
@@ -19,10 +19,9 @@ embedding = adapt(
 embedding.__name__ = "embedding"
 
 
-def one_hot(input: Any, depth: int, allow_out_of_range: bool = False) -> Any:
+def one_hot(input: Any, depth: Any, allow_out_of_range: bool = False) -> Any:
     """A row of `depth` elements for each id, 1 at the id; the dims are those of the ids, and `depth`."""
-    attrs = {"depth": int(depth), "allow_out_of_range": allow_out_of_range}
-    return wrap(basic.layer("one_hot_v2", {"X": to_core(input)}, dtype_of("float32"), attrs).stopped())
+    return hot_rows("one_hot_v2", input, depth, allow_out_of_range)
 
 
 def data(name: str, shape: Any, dtype: Any = "float32", lod_level: int = 0) -> Any:

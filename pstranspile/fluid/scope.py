@@ -60,11 +60,10 @@ class SelectedRowsView:
 
     def _value(self) -> CoreSelectedRows:
         value = self._scope.get(self._name)
-        return (
-            value
-            if isinstance(value, CoreSelectedRows)
-            else CoreSelectedRows(np.zeros(0, "int64"), np.zeros((0, 1), "float32"), 0)
-        )
+        if isinstance(value, CoreSelectedRows):
+            return value
+        elements = value if isinstance(value, np.ndarray) else np.zeros((0, 1), "float32")
+        return CoreSelectedRows(np.zeros(0, "int64"), elements, 0)
 
     def rows(self) -> list[int]:
         """The numbers of the rows."""
@@ -148,7 +147,10 @@ class ScopeVariable:
     def get_lod_tensor_array(self) -> LoDTensorArray:
         """The variable as an array of tensors."""
         value = from_core(self._scope.get(self._name))
-        return value if isinstance(value, LoDTensorArray) else LoDTensorArray()
+        if not isinstance(value, LoDTensorArray):
+            value = LoDTensorArray()
+            self._scope.put(self._name, value)
+        return value
 
     def get_lod_rank_table(self) -> LoDRankTable:
         """The variable as sequences by length. Raises RuntimeError when it holds something else."""

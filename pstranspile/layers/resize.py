@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pstranspile.ir.types import DType
 from pstranspile.layers.basic import layer, unary
-from pstranspile.layers.draft import Value
+from pstranspile.layers.draft import Draft, Value
 
 
 def pad2d(
@@ -28,24 +29,53 @@ def pad2d(
     return out.declared(x.shape) if isinstance(paddings, Value) else out  # Fluid's dims of what is known at run time
 
 
+_FORMATS = {
+    **dict.fromkeys(("bilinear", "nearest", "bicubic"), ("NCHW", "NHWC")),
+    "trilinear": ("NCDHW", "NDHWC"),
+}
+_METHODS = "BILINEAR, NEAREST or BICUBIC for four dims, TRILINEAR for five"
+
+
+def _as_variable(draft: Draft, layer_name: str, dim: int | Value) -> Value:
+    """A dim as a variable: a number in one of the layer's own."""
+    if isinstance(dim, Value):
+        return dim.stopped()
+    made = draft.temporary(layer_name, DType.INT32)
+    attrs = {"shape": [1], "dtype": DType.INT32, "value": float(dim), "str_value": str(dim), "force_cpu": True}
+    draft.op("fill_constant", {}, {"Out": made}, attrs)
+    return made.stopped()
+
+
 def image_resize(
     x: Value,
-    out_shape: Sequence[int] | Value | None = None,
+    out_shape: Sequence[int | Value] | Value | None = None,
     *,
     scale: float | Value | None = None,
     resample: str = "BILINEAR",
     align_corners: bool = True,
     align_mode: int = 1,
     data_format: str = "NCHW",
+    actual_shape: Value | None = None,
     name: str | None = None,
 ) -> Value:
-    """Images of another height and width, given or as a multiple: `BILINEAR` or `NEAREST` interpolation."""
+    """Images of another height and width, given or as a multiple: `BILINEAR`, `NEAREST` or `BICUBIC` interpolation;
+    volumes: `TRILINEAR`. A dim of `out_shape` may be a variable; `actual_shape` is one that takes its place in runs.
+
+    Raises ValueError for settings that don't fit, TypeError for a scale that is no number.
+    """
     method = resample.lower()
-    if method not in ("bilinear", "nearest"):
-        raise ValueError(f"resample is {resample!r}, it must be 'BILINEAR' or 'NEAREST'")
+    formats = _FORMATS.get(method, ())
+    if not formats or len(x.shape) != len(formats[0]):
+        raise ValueError(f"resample is {resample!r}, it must be {_METHODS}")
+    if data_format not in formats:
+        raise ValueError(f"data_format is {data_format!r}, it must be one of {', '.join(formats)}")
     if out_shape is None and scale is None:
         raise ValueError("image_resize takes out_shape or scale")
-    inputs = {"X": x}
+    if align_mode not in (0, 1):
+        raise ValueError(f"align_mode is 0 or 1, not {align_mode!r}")
+    draft = x.draft
+    name = name or draft.names.mint(f"{method}_interp")
+    inputs: dict[str, Value | list[Value]] = {"X": x}
     attrs: dict[str, object] = {
         "out_d": -1,
         "out_h": -1,
@@ -58,22 +88,34 @@ def image_resize(
     if isinstance(out_shape, Value):
         inputs["OutSize"] = out_shape.stopped()
     elif out_shape is not None:
-        attrs["out_h"], attrs["out_w"] = out_shape
+        names = ("out_d", "out_h", "out_w")[-len(formats[0]) + 2 :]
+        if len(out_shape) != len(names):
+            raise ValueError(f"out_shape has {len(out_shape)} dims, not {len(names)}")
+        attrs.update((key, -1 if isinstance(dim, Value) else dim) for key, dim in zip(names, out_shape, strict=True))
+        if any(isinstance(dim, Value) for dim in out_shape):
+            inputs["SizeTensor"] = [_as_variable(draft, name, dim) for dim in out_shape]
     elif isinstance(scale, Value):
         inputs["Scale"] = scale.stopped()
+    elif not isinstance(scale, int | float):
+        raise TypeError(f"scale is a number or a variable, not {scale!r}")
+    elif scale <= 0:
+        raise ValueError(f"scale is {scale}, it must be above 0")
     else:
         attrs["scale"] = scale
+    if actual_shape is not None:
+        inputs["OutSize"] = actual_shape.stopped()
     return layer(f"{method}_interp", inputs, x.dtype, attrs, name=name)
 
 
 def resize_bilinear(
     x: Value,
-    out_shape: Sequence[int] | Value | None = None,
+    out_shape: Sequence[int | Value] | Value | None = None,
     *,
     scale: float | Value | None = None,
     align_corners: bool = True,
     align_mode: int = 1,
     data_format: str = "NCHW",
+    actual_shape: Value | None = None,
     name: str | None = None,
 ) -> Value:
     """Images of another size, each pixel from the four around its place."""
@@ -84,17 +126,19 @@ def resize_bilinear(
         align_corners=align_corners,
         align_mode=align_mode,
         data_format=data_format,
+        actual_shape=actual_shape,
         name=name,
     )
 
 
 def resize_nearest(
     x: Value,
-    out_shape: Sequence[int] | Value | None = None,
+    out_shape: Sequence[int | Value] | Value | None = None,
     *,
     scale: float | Value | None = None,
     align_corners: bool = True,
     data_format: str = "NCHW",
+    actual_shape: Value | None = None,
     name: str | None = None,
 ) -> Value:
     """Images of another size, each pixel the one next to its place."""
@@ -105,6 +149,7 @@ def resize_nearest(
         resample="NEAREST",
         align_corners=align_corners,
         data_format=data_format,
+        actual_shape=actual_shape,
         name=name,
     )
 

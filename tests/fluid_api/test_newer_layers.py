@@ -189,3 +189,45 @@ def test_counts_of_probabilities_are_lists() -> None:
     auc.update(np.float32([[0.2, 0.8], [0.9, 0.1]]), np.array([[1], [0]]))
     assert (auc._stat_pos, auc._stat_neg) == ([0, 0, 1, 0], [1, 0, 0, 0])
     assert auc.eval() == 1.0
+
+
+def test_images_take_dims_that_variables_have() -> None:
+    image, size = fluid.data("im", [1, 1, 2, 2]), layers.fill_constant([1], "int32", 4)
+    both = layers.assign(np.array([4, 4], "int32"))
+    made = [
+        layers.image_resize(image, [size, 4], resample="NEAREST"),
+        layers.resize_nearest(image, [2, 2], actual_shape=both),
+        layers.interpolate(image, [4, 4], resample="BICUBIC"),
+    ]
+    assert made[0].shape == (1, 1, -1, -1)
+    for value in run(*made, im=np.ones((1, 1, 2, 2), "float32")):
+        np.testing.assert_allclose(value, np.ones((1, 1, 4, 4)), rtol=1e-5)
+    volume = fluid.data("v", [1, 1, 2, 2, 2])
+    assert layers.resize_trilinear(volume, [4, 4, 4]).shape == (1, 1, 4, 4, 4)
+    with pytest.raises(ValueError, match="data_format"):
+        layers.resize_nearest(image, [4, 8], data_format="NDHWC")
+    with pytest.raises(TypeError, match="number or a variable"):
+        layers.resize_nearest(image, scale="scale")
+    with pytest.raises(ValueError, match="above 0"):
+        layers.resize_nearest(image, scale=-1.0)
+    with pytest.raises(ValueError, match="not 2"):
+        layers.resize_nearest(image, [4])
+
+
+def test_variables_say_along_which_dim_and_how_wide() -> None:
+    x, axis = fluid.data("x", [2, 3]), layers.fill_constant([1], "int32", 1)
+    ids = fluid.data("ids", [2], "int64")
+    depth = layers.fill_constant([1], "int32", 3)
+    array = layers.array_write(x, layers.fill_constant([1], "int64", 0))
+    layers.array_write(x, layers.fill_constant([1], "int64", 1), array)
+    made = [layers.concat([x, x], axis), layers.concat(array, 1), fluid.one_hot(ids, depth)]
+    wide, joined, hot = run(*made, x=X, ids=np.array([2, 0]))
+    assert wide.tolist() == joined.tolist() == np.concatenate([X, X], 1).tolist()
+    assert hot.tolist() == [[0, 0, 1], [1, 0, 0]]
+
+
+def test_products_of_vectors_of_unknown_length_have_as_many_dims_as_in_fluid() -> None:
+    shapes = [([-1], [4], False, (1,)), ([-1], [-1], True, (-1, -1)), ([-1, 4], [4], False, (-1,))]
+    for number, (left, right, turned, product) in enumerate(shapes):
+        x, y = fluid.data(f"x{number}", left), fluid.data(f"y{number}", right)
+        assert layers.matmul(x, y, turned, turned).shape == product

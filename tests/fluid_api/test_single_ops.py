@@ -108,3 +108,17 @@ def test_the_gradient_of_an_op_can_be_put_into_a_program() -> None:
     assert [core.has_grad_op_maker(name) for name in ("mul", "accuracy")] == [True, False]
     assert not core.has_infer_inplace("relu")
     assert "mul_grad" in core._get_all_register_op_kernels()
+
+
+def test_an_op_alone_reads_an_array_and_fills_the_elements_of_sparse_rows() -> None:
+    scope, place = core.Scope(), fluid.CPUPlace()
+    array = scope.var("a").get_lod_tensor_array()
+    for value in (1.0, 2.0):
+        tensor = core.LoDTensor()
+        tensor.set(np.float32([value]), place)
+        array.append(tensor)
+    ops.Operator("tensor_array_to_tensor", X="a", Out="out", OutIndex="index", axis=0).run(scope, place)
+    assert np.array(scope.find_var("out").get_tensor()).tolist() == [1, 2]
+    rows = scope.var("rows").get_selected_rows()
+    ops.Operator("fill_constant", shape=[2, 3], value=3.5, Out="rows").run(scope, place)
+    assert np.array(rows.get_tensor()).tolist() == [[3.5] * 3] * 2

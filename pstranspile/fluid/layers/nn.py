@@ -127,6 +127,12 @@ resize_nearest = adapt(
     "input, out_shape=None, scale=None, name=None, actual_shape=None, align_corners=True, data_format='NCHW'",
     x="input",
 )
+interpolate = adapt(
+    resize.image_resize,
+    "input, out_shape=None, scale=None, name=None, resample='BILINEAR', actual_shape=None, align_corners=True, "
+    "align_mode=1, data_format='NCHW'",
+    x="input",
+)
 gather = adapt(indexing.gather, "input, index, overwrite=True", x="input")
 gather_nd = adapt(indexing.gather_nd, "input, index, name=None", x="input")
 scatter = adapt(indexing.scatter, "input, index, updates, name=None, overwrite=True", x="input")
@@ -201,10 +207,35 @@ def sum(x: Any) -> Any:
     return wrap(basic.sums(to_core(x if several(x) else [x])))
 
 
+def resize_trilinear(
+    input: Any,
+    out_shape: Any = None,
+    scale: Any = None,
+    name: Any = None,
+    actual_shape: Any = None,
+    align_corners: bool = True,
+    align_mode: int = 1,
+    data_format: str = "NCDHW",
+) -> Any:
+    """Volumes of other dims, given or as a multiple."""
+    method = "TRILINEAR"
+    return image_resize(input, out_shape, scale, name, method, actual_shape, align_corners, align_mode, data_format)
+
+
 def one_hot(input: Any, depth: Any, allow_out_of_range: bool = False) -> Any:
     """A row of `depth` elements for each id [..., 1], 1 at the id."""
-    attrs = {"depth": int(depth), "allow_out_of_range": allow_out_of_range}
-    return wrap(basic.layer("one_hot", {"X": to_core(input)}, dtype_of("float32"), attrs).stopped())
+    return hot_rows("one_hot", input, depth, allow_out_of_range)
+
+
+def hot_rows(op_type: str, input: Any, depth: Any, allow_out_of_range: bool) -> Any:
+    """A row of `depth` elements, a number or a variable, for each id, 1 at the id."""
+    inputs: dict[str, Value] = {"X": to_core(input)}
+    attrs: dict[str, object] = {"allow_out_of_range": allow_out_of_range}
+    if isinstance(depth, Variable):
+        inputs["depth_tensor"] = to_core(depth).stopped()
+    else:
+        attrs["depth"] = int(depth)
+    return wrap(basic.layer(op_type, inputs, dtype_of("float32"), attrs).stopped())
 
 
 def autoincreased_step_counter(counter_name: str | None = None, begin: int = 1, step: int = 1) -> Any:

@@ -8,7 +8,7 @@ import numpy as np
 
 from pstranspile.fluid.graph.plain import several
 from pstranspile.fluid.graph.variable import Variable
-from pstranspile.fluid.graph.vartype import dtype_of
+from pstranspile.fluid.graph.vartype import VarType, dtype_of
 from pstranspile.fluid.initializer import Initializer
 from pstranspile.fluid.layers.accepted import checked_all
 from pstranspile.fluid.layers.adapt import adapt, live, one_op, renamed_all, to_core, wrap
@@ -20,7 +20,7 @@ from pstranspile.ir.types import DType
 from pstranspile.layers import basic, indexing, metric, parameters, tensor
 from pstranspile.layers.mixed import constants_of, mixed
 
-concat = adapt(tensor.concat, "input, axis=0, name=None", values="input")
+_concat = adapt(tensor.concat, "input, axis=0, name=None", values="input")
 cast = adapt(basic.cast, "x, dtype")
 argmax = adapt(metric.arg_max, "x, axis=0")
 argmin = adapt(indexing.arg_min, "x, axis=0")
@@ -140,6 +140,19 @@ def _filled_at_run_time(shape: Any, kind: DType, value: Any, force_cpu: bool, ou
     made = draft.temporary(layer, kind) if out is None else to_core(out)
     draft.op("fill_constant", inputs, {"Out": made}, attrs)
     return wrap(made.stopped())
+
+
+def concat(input: Any, axis: Any = 0, name: str | None = None) -> Any:
+    """Tensors, or those of an array, one after another along `axis`, a number or a variable."""
+    values: list[Any] = to_core(input if several(input) else [input])
+    if isinstance(input, Variable) and input.type == VarType.LOD_TENSOR_ARRAY:
+        attrs = {"axis": axis, "use_stack": False}
+        outputs = {"Out": values[0].dtype, "OutIndex": DType.INT32}
+        return wrap(basic.layer_outputs("tensor_array_to_tensor", {"X": values[0]}, outputs, attrs, key="concat")[0])
+    if not isinstance(axis, Variable):
+        return _concat([input] if isinstance(input, Variable) else input, axis, name)
+    inputs = {"X": values, "AxisTensor": to_core(axis).stopped()}
+    return wrap(basic.layer("concat", inputs, values[0].dtype, name=name))
 
 
 def zeros(shape: Any, dtype: Any, force_cpu: bool = False) -> Any:

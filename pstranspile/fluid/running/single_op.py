@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from pstranspile.fluid.graph.vartype import dtype_of
+from pstranspile.fluid.lod_tensor import LoDTensorArray, to_core
 from pstranspile.fluid.proto import framework_pb2
 from pstranspile.fluid.scope import Scope
 from pstranspile.ir.frozen import FrozenMap
@@ -37,7 +38,7 @@ class Operator:
         """The op of a serialized OpDesc. Raises KeyError and TypeError for attributes that its type does not have."""
         desc = framework_pb2.OpDesc.FromString(serialized)
         attrs: list[Any] = [attr for attr in desc.attrs if attr.name not in _OF_ALL]
-        given: dict[str, Any] = {attr.name: getattr(attr, _FIELDS[attr.type]) for attr in attrs}
+        given: dict[str, Any] = {attr.name: getattr(attr, _FIELDS[int(attr.type)]) for attr in attrs}
         plain: dict[str, Any] = {
             name: value if isinstance(value, int | float | str) else [*value] for name, value in given.items()
         }
@@ -73,6 +74,9 @@ class Operator:
 
     def run(self, scope: Scope, _place: Any = None) -> None:
         """Runs the op once. Raises DiagnosticError for what can't be run."""
+        for name in self._op.input_names:
+            if isinstance(held := scope.core.get(name), LoDTensorArray):
+                scope.core.put(name, [to_core(item) for item in held])
         read = {name: declared(name, scope.core.get(name)) for name in self._op.input_names}
         key = tuple(read.items())
         program = self._programs.get(key)

@@ -8,7 +8,6 @@ from pstranspile.ops.schema import UNSCOPED, declare, declare_gradient, floats, 
 from pstranspile.ops.shapes import (
     ShapeError,
     Types,
-    Unknown,
     describe,
     disagree,
     fits,
@@ -85,12 +84,11 @@ def _matmul(op: Op, types: Types) -> Types:
         raise ShapeError(f"X is {describe(x)} with {a[-1]} columns, Y is {describe(y)} with {b[-2]} rows", "Y")
     if a[:-2] and b[:-2] and not fits(a[:-2], b[:-2]):
         disagree("Y", y, "X", x)
-    if (len(x.shape) == 1 and height < 0) or (len(y.shape) == 1 and width < 0):
-        raise Unknown  # a vector turned into one row or column loses that dim, into several not
     dims = max(a[:-2], b[:-2], key=len)
-    if len(x.shape) > 1 or height > 1:
+    # a vector turned into one row or column loses that dim, into several, or into nobody knows how many, not
+    if len(x.shape) > 1 or height != 1:
         dims = (*dims, height)
-    if len(y.shape) > 1 or width > 1:
+    if len(y.shape) > 1 or width != 1:
         dims = (*dims, width)
     return {"Out": (TensorType(x.dtype, dims or (1,), x.lod_level),)}
 
