@@ -16,6 +16,7 @@ from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.model import Program, Var
 from pstranspile.ir.types import VarKind
 from pstranspile.kernels.context import Value
+from pstranspile.large.table import LargeTable
 from pstranspile.net.status import StatusPipe
 from pstranspile.run.cluster.communicators.geo import GeoCommunicator
 from pstranspile.run.cluster.exchanges import Exchange
@@ -114,12 +115,16 @@ class Parts:
             self.save(machine, step)
 
     def save(self, machine: Server | Trainer, step: int) -> None:
-        """Copies the machine's part after a step of the trainers, and has the copy written.
+        """Copies the machine's part after a step of the trainers, and has the copy written; one with a large table is
+        written at once.
 
         While the one before is being written it waits: copies must not pile up where the disk is too slow.
         """
         self.finish()
         part = part_of(machine)
+        if any(isinstance(value, LargeTable) for value in part.values.values()):
+            self._write(machine.name, step, part)  # while it waits, as a copy may not fit beside the table
+            return
         part = part._replace(values={name: kept_copy(value) for name, value in part.values.items()})
         self._writing = Thread(target=self._write, args=(machine.name, step, part))
         self._writing.start()

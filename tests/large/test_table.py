@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.job.table_rules import Rules, parse_table
 from pstranspile.kernels.random.scattered import ScatteredRows, chances
 from pstranspile.kernels.random.streams import normal, stream_key, truncated_normal, uniform
 from pstranspile.large.forms import arrays_of, joined, part_of_rows, rows_from, table_with
 from pstranspile.large.streams import TablePart, streams_of, written
-from pstranspile.large.table import LargeTable
+from pstranspile.large.table import LargeTable, TableState
+from pstranspile.run.cluster.faults.snapshot_files import read_snapshot, write_snapshot
+from pstranspile.run.cluster.faults.snapshots import Snapshot
 from pstranspile.values.writing import encode
 
 KEY = stream_key(7, "table")
@@ -176,6 +180,21 @@ def test_tables_are_written_in_pieces_as_in_one(monkeypatch: pytest.MonkeyPatch)
     assert streams.keys() == whole.keys()
     for name, value in whole.items():
         assert b"".join(written(streams[name])) == b"".join(encode(value)), name
+
+
+def test_the_kept_state_of_a_server_has_its_tables(tmp_path: Path):
+    held, file = busy(), tmp_path / "kept"
+    values = {"table": held, "moment": TableState("table", 1, 0.5), "lr": np.ones(1, "float32")}
+    write_snapshot(file, "pserver_0", Snapshot(values, {}, {}, {}, {}))
+    kept = read_snapshot(file, "pserver_0").values
+    require_same(table_with(kept["table"], held), held)
+    assert kept["moment"] == values["moment"]
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    with pytest.raises(DiagnosticError, match="is damaged"):
+        read_snapshot(file, "pserver_0")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(DiagnosticError, match="output-unwritable"):
+        write_snapshot(tmp_path / "folder", "pserver_0", Snapshot(values, {}, {}, {}, {}))
 
 
 def test_changed_rows_and_those_that_left_are_known_until_they_are_saved():

@@ -7,9 +7,11 @@ after another. Nothing is pickled.
 from __future__ import annotations
 
 import json
+import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
+from itertools import chain
 from math import prod
 from pathlib import Path
 from typing import Any, cast
@@ -20,6 +22,8 @@ from pstranspile.interop.outputs import write_output
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location
 from pstranspile.ir.reading import read_regular
+from pstranspile.large.forms import rows_from
+from pstranspile.large.streams import Stream, TablePart, streams_of
 from pstranspile.large.table import LargeTable, TableRows, TableState
 from pstranspile.run.cluster.faults.snapshots import Snapshot
 from pstranspile.run.cluster.message import Message
@@ -39,7 +43,6 @@ _RECORDS: dict[str, Callable[..., Any]] = {
     "round": Round,
     "result": StepResult,
     "snapshot": Snapshot,
-    "table": TableRows,
     "table-state": TableState,
 }
 _SEQUENCES: dict[str, Callable[[list[Any]], Any]] = {
@@ -52,11 +55,44 @@ _SEQUENCES: dict[str, Callable[[list[Any]], Any]] = {
 
 
 def write_snapshot(path: Path, server: str, snapshot: Snapshot) -> None:
-    """Writes the state of a server. Raises DiagnosticError if it can't be written; what was there before then stays."""
+    """Writes the state of a server. Raises DiagnosticError if it can't be written; what was there before then stays.
+
+    Large tables are written in pieces, as they are while that goes on.
+    """
     arrays: list[Any] = []
     tree = json.dumps(_plain((server, snapshot), arrays), separators=(",", ":")).encode()
+    if any(isinstance(array, Stream) for array in arrays):
+        _write_pieces(path, chain([tree, b"\n"], (piece for array in arrays for piece in _bytes_of(array))))
+        return
     body = b"".join([tree, b"\n", *(array.tobytes() for array in arrays)])
-    write_output(path, f"{FORM} {sha256(body).hexdigest()}\n".encode() + body)
+    write_output(path, _head(sha256(body).hexdigest()) + body)
+
+
+def _head(digest: str) -> bytes:
+    return f"{FORM} {digest}\n".encode()
+
+
+def _bytes_of(array: Any) -> Iterator[bytes]:
+    for piece in array.pieces() if isinstance(array, Stream) else (array,):
+        yield np.ascontiguousarray(piece).tobytes()
+
+
+def _write_pieces(path: Path, pieces: Iterable[bytes]) -> None:
+    """Writes a file piece by piece, whole or not at all; the hash, which comes first, is written last."""
+    part, digest = path.with_name(f".{path.name}.part"), sha256()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(part, "wb") as file:
+            file.write(_head("0" * 64))
+            for piece in pieces:
+                digest.update(piece)
+                file.write(piece)
+            file.seek(0)
+            file.write(_head(digest.hexdigest()))
+        os.replace(part, path)
+    except OSError as problem:
+        part.unlink(missing_ok=True)
+        raise DiagnosticError([error("output-unwritable", str(problem.strerror), Location(str(path)))]) from None
 
 
 def read_snapshot(path: Path, server: str) -> Snapshot:
@@ -95,8 +131,11 @@ def _plain(value: Any, arrays: list[Any]) -> Any:
         array: Any = np.asarray(value)
         arrays.append(np.ascontiguousarray(array))
         return {"array": [array.dtype.str, list(array.shape)]}
-    if isinstance(value, LargeTable):
-        value = value.rows()
+    if isinstance(value, LargeTable | TableRows):
+        return {"large-table": [_plain(streams_of([TablePart(0, value)]), arrays)]}
+    if isinstance(value, Stream):
+        arrays.append(value)
+        return {"array": [value.dtype.str, list(value.shape)]}
     for name, record in _RECORDS.items():
         if value.__class__ is record:
             return {name: [_plain(item, arrays) for item in value]}
@@ -116,6 +155,7 @@ class _Elements:
     def __init__(self, data: bytes):
         self.data = data
         self.at = 0
+        self._views = False
 
     def value(self, tree: Any) -> Any:
         if not isinstance(tree, dict):
@@ -125,11 +165,20 @@ class _Elements:
             return self._array(np.dtype(given[0]), tuple(given[1]))
         if name == "dict":
             return {self.value(key): self.value(item) for key, item in given}
+        if name == "large-table":
+            return self._table(given)
         items = [self.value(item) for item in given]
         return _SEQUENCES[name](items) if name in _SEQUENCES else _RECORDS[name](*items)
+
+    def _table(self, given: list[Any]) -> TableRows:
+        """The rows of a large table, whose arrays are views of the file: they are copied where they go."""
+        self._views = True
+        (arrays,) = map(self.value, given)
+        self._views = False
+        return rows_from(arrays)
 
     def _array(self, dtype: Any, shape: tuple[int, ...]) -> Any:
         count = prod(shape)
         array = np.frombuffer(self.data, dtype, count, self.at) if count else np.empty(0, dtype)
         self.at += count * dtype.itemsize
-        return array.reshape(shape).copy()
+        return array.reshape(shape) if self._views else array.reshape(shape).copy()
