@@ -144,44 +144,44 @@ def _phase(
 
 
 class _Slopes(NamedTuple):
-    """What gradients are multiplied by on their way back through a step, each [rows, h] in batch order.
+    """What gradients are multiplied by on their way back through a step, in batch order.
 
-    `output`, `cell`: from the hidden state to what goes to the output gate and to the cell; `candidate`, `input`,
-    `forget`: from the cell to what goes to these; `kept`: to the cell before. `within` says where the cell is not
-    clipped.
+    `output`, `cell` [rows, h]: from the hidden state to what goes to the output gate and to the cell; `inner`
+    [3, rows, h]: from the cell to what goes to the candidate, the input and the forget gate; `kept` [rows, h]: to the
+    cell before. Those to cells take the ways through peepholes with them. `within` says where the cell is not clipped.
     """
 
     output: Array
     cell: Array
-    candidate: Array
-    input: Array
-    forget: Array
+    inner: Array
     kept: Array
     within: Array | None
 
 
-def _slopes(unit: Unit, values: Values, before: Array) -> _Slopes:
+def _slopes(unit: Unit, peepholes: Array | None, values: Values, before: Array) -> _Slopes:
     count, width = before.shape
-    c, i, f, o = values.gates.reshape(count, 4, width).swapaxes(0, 1).copy()  # numpy goes fastest through whole pieces
-    return _Slopes(
-        unit.gate.slope(o) * values.active,
-        unit.cell.slope(values.active) * o,
-        unit.candidate.slope(c) * i,
-        unit.gate.slope(i) * c,
-        unit.gate.slope(f) * before,
-        f,
-        np.abs(values.cells) < unit.cell_clip if unit.cell_clip > 0 else None,
-    )
+    parts = values.gates.reshape(count, 4, width).swapaxes(0, 1).copy()  # numpy goes fastest through whole pieces
+    (c, i, f, o), gates, inner = parts, unit.gate.slope(parts[1:]), np.empty((3, count, width), parts.dtype)
+    np.multiply(unit.candidate.slope(c), i, inner[0])
+    np.multiply(gates[0], c, inner[1])
+    np.multiply(gates[1], before, inner[2])
+    output, cell, kept = gates[2], unit.cell.slope(values.active), f
+    output *= values.active
+    cell *= o
+    if peepholes is not None:
+        cell += output * peepholes[2]
+        kept += inner[1] * peepholes[0]
+        kept += inner[2] * peepholes[1]
+    within = np.abs(values.cells) < unit.cell_clip if unit.cell_clip > 0 else None
+    return _Slopes(output, cell, inner, kept, within)
 
 
-def _before_projection(unit: Unit, held: Parameters, given_on: Array, grad: Array) -> Array:
+def _before_projection(unit: Unit, projection: Array, given_on: Array, grad: Array) -> Array:
     """The gradient of the hidden state from that of what is given on, which becomes that before the activation."""
-    if held.projection is None:
-        return grad
     grad *= unit.projection.slope(given_on)
     if unit.projection_clip > 0:
         grad *= np.abs(given_on) < unit.projection_clip
-    return np.dot(grad, held.projection.T)
+    return np.dot(grad, projection.T)
 
 
 class _Way(NamedTuple):
@@ -219,33 +219,26 @@ def _phase_back(
     given what goes to those before.
     """
     count, (matrices, gates, whole) = phase.step, way
-    product, beside = product_of(count, matrices[0]), _beside(held.peepholes, count)
-    through, spare = np.empty_like(state), np.empty_like(cell)
-    to_c, to_i, to_f, to_o = gates
-    of_output, of_cell, of_candidate, of_input, of_forget, kept, within = slopes
+    product, through, spare = product_of(count, matrices[0]), np.empty_like(state), np.empty_like(cell)
+    to_inner, to_output = gates[:3], gates[3]
+    of_output, of_cell, of_inner, kept, within = slopes
     for start in reversed(phase):
         rows = slice(start, start + count)
         now = grad[rows]
         now += state
-        now = _before_projection(unit, held, given_on[rows], now)
-        o = np.multiply(now, of_output[rows], to_o[rows])
+        if held.projection is not None:
+            now = _before_projection(unit, held.projection, given_on[rows], now)
+        np.multiply(now, of_output[rows], to_output[rows])
         cell += np.multiply(now, of_cell[rows], spare)
-        if beside is not None:
-            cell += np.multiply(o, beside[2], spare)
         if within is not None:
             cell *= within[rows]
-        c = np.multiply(cell, of_candidate[rows], to_c[rows])
-        i = np.multiply(cell, of_input[rows], to_i[rows])
-        f = np.multiply(cell, of_forget[rows], to_f[rows])
+        np.multiply(cell, of_inner[:, rows], to_inner[:, rows])
         cell *= kept[rows]
-        if beside is not None:
-            cell += np.multiply(i, beside[0], spare)
-            cell += np.multiply(f, beside[1], spare)
         if whole is not None:
             product(whole[rows], matrices[0], state)
             continue
-        product(c, matrices[0], state)
-        for matrix, of in zip(matrices[1:], (i, f, o), strict=True):
+        product(gates[0, rows], matrices[0], state)
+        for matrix, of in zip(matrices[1:], gates[1:, rows], strict=True):
             product(of, matrix, through)
             state += through
 
@@ -255,7 +248,7 @@ def backward(
 ) -> Gradients:
     """The gradients, from that of what is given on in batch order and the states that the forward pass began with."""
     before = steps.before(values.cells, cell)
-    slopes = _slopes(unit, values, before)
+    slopes = _slopes(unit, held.peepholes, values, before)
     way = _way(held, steps.phases, len(before))
     projected = grad.copy()  # becomes the gradient of what the projection gives, before its activation
     of_state, of_cell = np.zeros_like(state), np.zeros_like(cell)
