@@ -283,7 +283,7 @@ def _wrapper(
             "apart": _apart,
         }
         exec(code, scope)
-        return scope["with_lods"]
+        return scope.pop("with_lods")  # a function that its own globals hold would live until cycles are looked for
 
     return wrap
 

@@ -352,7 +352,7 @@ class Source(LocalValues):
         """The function, which tracebacks say to be of a file of this name."""
         names: dict[str, Any] = {**self.names, "__source__": self}
         exec(compile("\n".join(self.lines) + "\n", file, "exec"), names)
-        return names["step"]
+        return names.pop("step")  # a function that its own globals hold would live until cycles are looked for
 
     def failed(self, function: FunctionType, problem: Exception) -> tuple[int, dict[str, Value]]:
         """The number of the op in which the function failed, -1 if in none, and the values of variables then."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import linecache
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -336,3 +338,32 @@ def test_a_sum_is_scaled_in_its_own_memory_where_nobody_else_reads_it(op: str, f
     assert feed["a"].tolist() == [[0, 1], [2, 3], [4, 5]]
     assert prepared.source is not None
     assert any("imul" in line for line in prepared.source.lines) == over
+
+
+def interpreted(ending: list[Callable[[], Any]]) -> None:
+    main, scope, feed = small()
+    execution = Execution(main, scope)
+    interpret(execution, feed)
+    ending += (weakref.ref(bound.run_any) for bound in execution.ops_of(0) if bound.run_any is not bound.run)
+
+
+def stepped(ending: list[Callable[[], Any]]) -> None:
+    main, scope, feed = small()
+    prepared = prepare(main, list(feed), ["y"], scope)
+    prepared.step(feed)
+    step: Any = prepared._step  # pyright: ignore[reportPrivateUsage]
+    ending += weakref.ref(prepared), weakref.ref(step), weakref.ref(prepared.source)
+
+
+@pytest.mark.parametrize("ran", [interpreted, stepped])
+def test_what_ran_is_freed_at_once(ran: Callable[[list[Callable[[], Any]]], None]):
+    """Kernels keep arrays from step to step, which must not wait until Python looks for cycles."""
+    ending: list[Callable[[], Any]] = []
+    gc.collect()
+    gc.disable()
+    try:
+        ran(ending)
+        assert ending
+        assert all(ended() is None for ended in ending)
+    finally:
+        gc.enable()
