@@ -242,7 +242,7 @@ class PreciseComparison:
                 largest[mine] = max(largest[mine], change)
                 self.change[name] = max(self.change.get(name, 0.0), change)
         for item in self.verdicts:
-            if item.kind == "metric" or item.equality == BITWISE:
+            if item.kind == "metric" or item.equality == BITWISE or item in self.bad:
                 continue
             if item.kind in FETCHED:
                 ours, theirs = seen.fetched.get(item.name, (None, None))
