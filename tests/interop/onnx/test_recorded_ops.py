@@ -50,7 +50,7 @@ def exported(recording: opdata.Recording) -> tuple[bytes, dict[str, Any], dict[s
 
 def _computed(op: Any) -> set[str]:
     """The outputs that inference has: no statistics, masks or dims of what was there before."""
-    return {name for slot in ("Out", "Output", "Y") for name in op.outputs.get(slot, ())}
+    return {name for slot in ("Out", "Output", "Y", "Loss") for name in op.outputs.get(slot, ())}
 
 
 @pytest.mark.parametrize("op_type", sorted({*RECORDED.values()}))
