@@ -139,7 +139,7 @@ class Job:
 
     def _ours(self, role: str) -> None:
         command = [sys.executable, "-m", "pstranspile", "start", str(self.folder), "--role", role, "--fluid"]
-        command += ["--init", str(self.work / "init.npz"), "--seed", "5"]
+        command += ["--init", str(self.work / "init.npz"), "--seed", "5", "--patience", str(SECONDS)]
         if role in TRAINERS:
             command += ["--feed", str(self.work / "feeds.npz"), "--fetch", self.about["loss"]]
             command += ["--result", str(self.work / f"{role}.result")]
