@@ -155,6 +155,7 @@ def test_the_others_go_on_whoever_crashes_and_whenever(mode: str, victim: int):
         "leave trainer_1 step 2\ncrash trainer_0 step 4 after 6 notice 2",
         "crash trainer_0 step 2 after 6 notice 3\nrejoin trainer_0 step 4\ncrash trainer_3 step 5 after 6",
         "crash trainer_0 step 2 after 6 notice 3\nrejoin trainer_0 step 3\ncrash trainer_0 step 5 after 3",
+        "crash trainer_3 step 4 after 9 notice 70\nrejoin trainer_3 step 4\nseed 13\ndelay 0.3 1..40\ndrop 0.2",
         "drop 0.2\nduplicate 0.2\ndelay 0.3 1..20\ncrash trainer_2 step 3 after 6 notice 40",
     ],
 )

@@ -126,7 +126,8 @@ class Injector:
         ahead = 1 if self.cluster.servers else 0
         for event in [e for e in self._rejoins if trainer.step + 1 + ahead >= e.step]:
             fate = self.trainers[event.machine]
-            if fate.trainer.gone and fate.trainer is not trainer:
+            again = not self.cluster.servers and trainer.step < fate.after()  # what it has sent of this step may count
+            if fate.trainer.gone and fate.trainer is not trainer and not again:
                 self._rejoins.remove(event)
                 fate.rejoin(trainer)
 
