@@ -118,8 +118,10 @@ def bind(op: Op) -> BoundOp:
 
 
 def _for_tables(run: Run, arguments: Sequence[Argument], results: Sequence[Argument]) -> Run:
-    """An optimizer's kernel as one that takes large tables, too."""
+    """An optimizer's kernel as one that takes large tables, too; others stay, whatever slots an op adds to theirs."""
     slots, names = [argument.slot for argument in arguments], [argument.names for argument in arguments]
+    if not {"Param", "Grad"} <= set(slots):
+        return run
     written = [names.index(result.names) if result.names in names else None for result in results]
     return for_tables(run, slots.index("Param"), slots.index("Grad"), written)
 

@@ -138,6 +138,13 @@ def test_an_op_type_that_can_not_be_run():
     assert "<string>:5:1: error[run-no-kernel]: no_such_op: there is no op type of this name" in told
 
 
+def test_slots_of_optimizers_at_another_op_make_it_no_optimizer():
+    module = program(
+        "temp %a : f32[-1, 3] feed", "temp %b : f32[-1, 3]", "relu(X=%a, Param=%a, Grad=%a) -> Out=%b, ParamOut=%b"
+    )
+    assert ps.run(module.main, {"a": -x()}, ["b"])["b"].tolist() == np.maximum(-x(), 0).tolist()
+
+
 def test_an_op_that_calls_a_function_of_another_process_says_so():
     told = error(
         program(
