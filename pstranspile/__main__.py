@@ -1,20 +1,33 @@
 """The command as a process: `python -m pstranspile`, and what the console script calls."""
 
+import os
 import signal
 import sys
 
-TERMINATED = 143
-"""The exit status that shells report for a process that was told to end."""
+
+def _end(number: int, _: object) -> None:
+    """Ends the process as an error does, so that what it has begun to write is taken away. The exit status is the one
+    that shells report for a process that was told to end.
+    """
+    sys.exit(128 + number)
 
 
-def _end(*_: object) -> None:
-    """Ends the process as an error does, so that what it has begun to write is taken away."""
-    sys.exit(TERMINATED)
+def _open_streams() -> None:
+    """Points closed standard streams at nothing: what is opened later must not take their place."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
 
 
 def main() -> int:
     """Runs the command of the process's arguments; an interrupt ends it without a traceback even while it starts."""
     signal.signal(signal.SIGTERM, _end)
+    hangup = getattr(signal, "SIGHUP", None)
+    if hangup is not None and signal.getsignal(hangup) is signal.SIG_DFL:  # not under nohup
+        signal.signal(hangup, _end)
+    _open_streams()
     try:
         from pstranspile.cli import main as run
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pstranspile.emit.distribution import Distributions, with_distribution
 from pstranspile.ir.collector import collector_paused
-from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, raise_errors
+from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Note, raise_errors
 from pstranspile.ir.expect import expect, expect_module, expect_number
 from pstranspile.ir.model import Module, Role
 from pstranspile.ir.passes import Observer, Steps
@@ -25,6 +25,13 @@ if TYPE_CHECKING:
     from pstranspile.plan.edited import PlanFile
 
 __all__ = ["PASSES", "Compiled", "compile", "prepare"]
+
+
+_UNEXPLAINED = Note(
+    "the programs of the cluster would not fit together because of what this op names; if Fluid distributes the "
+    "program, this is a fault of pstranspile: please report it"
+)
+"""Said of programs that don't link, where neither the verifier nor the search for causes has found a mistake."""
 
 
 @contextmanager
@@ -43,7 +50,10 @@ def _mistakes_told(module: Module) -> Generator[None]:
 
         raise_errors(verify(module, strict=True))  # also what Fluid runs, alone, may keep it from being compiled
         raise_errors(causes(module))
-        raise
+        if not isinstance(problem, LinkError):
+            raise
+        findings = [finding._replace(notes=(*finding.notes, _UNEXPLAINED)) for finding in problem.diagnostics]
+        raise DiagnosticError(findings) from None
 
 
 @dataclass(frozen=True)
@@ -147,9 +157,8 @@ def compile(
 ) -> Compiled:
     """All programs of a job, linked. The module is not touched.
 
-    `on_pass` is told of every pass as it ends. Raises DiagnosticError when the module can't be compiled for the
-    job, LinkError (a fault of the compiler) when the emitted programs do not fit together, and no mistake in the module
-    is the cause.
+    `on_pass` is told of every pass as it ends. Raises DiagnosticError when the module can't be compiled for the job;
+    its codes begin with `link-` when the emitted programs do not fit together, and no mistake in the module was found.
     """
     with collector_paused():
         compiled = prepare(module, job, plan=plan, on_pass=on_pass)

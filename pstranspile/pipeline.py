@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from pstranspile.analysis.declarations import declared_alike
 from pstranspile.analysis.distributed import already_distributed
 from pstranspile.analysis.large_tables import with_large_tables
-from pstranspile.ir.diagnostics import DiagnosticError, error, raise_errors
-from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Role
+from pstranspile.ir.diagnostics import raise_errors
+from pstranspile.ir.model import Module, Role
 from pstranspile.ir.passes import Steps
+from pstranspile.ir.required import require_programs
 from pstranspile.job import Job
 from pstranspile.link import link
 from pstranspile.modes import mode_of
@@ -61,7 +62,7 @@ def distribute(module: Module, job: Job, given: Plan | PlanFile | None, steps: S
     Gives the module with one element type for what its programs share. Raises DiagnosticError.
     """
     # verify
-    _require_programs(module)
+    require_programs(module)
     module = declared_alike(module)
     for name, program in module.programs.items():
         raise_errors(already_distributed(program, name))
@@ -78,12 +79,3 @@ def distribute(module: Module, job: Job, given: Plan | PlanFile | None, steps: S
 def link_roles(roles: Iterable[Role], steps: Steps) -> None:
     """Checks that all programs of a job fit together. Raises LinkError."""
     steps.run("link", link, roles)
-
-
-def _require_programs(module: Module) -> None:
-    missing = [name for name in (MAIN, STARTUP) if name not in module.programs]
-    if missing:
-        location = Location(module.source.file) if module.source else None
-        names = " and ".join(f"@{name}" for name in missing)
-        hint = "; that of a serialized main program is given with --startup FILE" if missing == [STARTUP] else ""
-        raise DiagnosticError([error("no-program", f"the module has no program {names}{hint}", location)])

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import chain
 
 from pstranspile.analysis.roles import find_roles
-from pstranspile.analysis.updates import attribute, is_frozen
+from pstranspile.analysis.updates import attribute, gradients_finished, is_frozen
 from pstranspile.analysis.uses import effects_of, mentioned
 from pstranspile.ir.attributes import BlockRef, BlockRefs, Ints, Longs
 from pstranspile.ir.describe import type_text, var_text
@@ -42,14 +42,18 @@ def _causes(main: Program, startup: Program) -> list[Diagnostic]:
         *_overwritten(main, moved, {op.input("Param") for op in updates}),
         *chain.from_iterable(_mistaken_update(op, main) for op in updates),
         *_updated_twice(updates),
+        *_never_updated(main),
         *_mistaken_rates(main, {op.input("Param") for op in updates}),
         *_not_initialised(main, startup, [ops[index] for index in sorted(moved)]),
         *_mistaken_pairs(main),
         *_made_for_frozen(main),
         *_gradients_of_nothing(main),
         *_mistaken_initial_values(main, startup),
+        *_no_variables(main),
+        *_collectives(main),
+        *_dense_tables(main),
     ]
-    findings = findings or [*_made_by_trainers(main, moved)]
+    findings = findings or [*_made_by_trainers(main, moved), *_late_ids(main), *_other_gradients(updates)]
     return sorted(findings, key=lambda finding: (finding.location or ("",))[1:])
 
 
@@ -96,15 +100,68 @@ def _undeclared(main: Program, moved: list[Op]) -> Iterator[Diagnostic]:
                 waiting += [(within, declared | inner.vars.keys()) for within in reversed(inner.ops)]
 
 
+def _no_variables(main: Program) -> Iterator[Diagnostic]:
+    """Ops other than gradient ops that name no variable where they need one."""
+    for op in chain.from_iterable(block.ops for block in main.blocks):
+        schema = schema_of(op.type)
+        if schema is not None and schema.forward:
+            continue
+        for slot, names in (*op.inputs.items(), *op.outputs.items()):
+            if EMPTY_NAME in names:
+                message = f"{slot} is {var_text(EMPTY_NAME)}, no variable; only gradient ops may leave one out"
+                yield at_op("not-initialised", message, op, focus=var_text(EMPTY_NAME))
+
+
+def _collectives(main: Program) -> Iterator[Diagnostic]:
+    """Ops that exchange values with other trainers already."""
+    for op in main.main_block.ops:
+        if op.type.startswith("c_"):
+            message = f"{op.type} exchanges values with other trainers already; compile the program it was made from"
+            yield at_op("already-distributed", message, op)
+
+
+def _dense_tables(main: Program) -> Iterator[Diagnostic]:
+    """Lookups in a table that is dealt out by id, and has a gradient that is not."""
+    gradients = dict(pair for op in main.main_block.ops for pair in op.role_pairs)
+    for op in main.main_block.ops:
+        table = op.input("W") or ""
+        gradient = main.main_block.vars.get(gradients.get(table, ""))
+        distributed = op.type.startswith("lookup_table") and op.attrs.get("is_distributed") is True
+        if distributed and gradient is not None and gradient.kind is not VarKind.SELECTED_ROWS:
+            message = (
+                f"{var_text(table)} is a distributed lookup table, but its gradient {var_text(gradient.name)} is "
+                f"declared {type_text(gradient)}: trainers send rows to their servers, so lookups need is_sparse=true"
+            )
+            yield at_op("table-gradient", message, op, focus=var_text(table))
+
+
+def _late_ids(main: Program) -> Iterator[Diagnostic]:
+    """Lookups that come before what makes their ids, which may do for what is fed, but not for what is looked up."""
+    makers = {name: op for op in reversed(main.main_block.ops) for name in op.output_names}
+    done: set[str] = set()
+    for op in main.main_block.ops:
+        for name in op.inputs.get("Ids", ()) if op.type.startswith("lookup_table") else ():
+            if name in makers and name not in done:
+                notes = (Note(f"it is made here, by {makers[name].type}", makers[name].location),)
+                message = f"Ids is {var_text(name)}, which {makers[name].type} makes after the lookup"
+                yield at_op("table-order", message, op, focus=var_text(name), notes=notes)
+        done.update(op.output_names)
+
+
 def _made_by_trainers(main: Program, moved: frozenset[int]) -> Iterator[Diagnostic]:
-    """Ops that move to servers and read what only an op that stays makes; a gradient alone is sent."""
+    """Ops that move to servers and read what only an op that stays makes; a server is sent gradients alone."""
     ops = main.main_block.ops
+    roles = find_roles(main.main_block)
+    owned, named, _ = attribute(main, roles)
+    finished = gradients_finished(main, roles)
+    own = {index: {named.get(parameter), finished.get(parameter)} for parameter in owned for index in owned[parameter]}
     sent = {gradient for op in ops for _, gradient in op.role_pairs}
     makers = {name: op for index, op in enumerate(ops) if index not in moved for name in op.output_names}
     on_servers: set[str] = set()
     for index in sorted(moved):
         op = ops[index]
-        received = frozenset[str]() if (op.role or OpRole.FORWARD) & OpRole.LR_SCHED else sent  # schedules run before
+        schedules = bool((op.role or OpRole.FORWARD) & OpRole.LR_SCHED)  # they run before anything is received
+        received = frozenset[str]() if schedules else own.get(index, sent)
         for slot, names in op.inputs.items():
             for name in names:
                 var = main.main_block.vars.get(name)
@@ -112,9 +169,12 @@ def _made_by_trainers(main: Program, moved: frozenset[int]) -> Iterator[Diagnost
                     continue
                 maker = makers[name]
                 notes = (Note(f"it is made here, by {maker.type}", maker.location),)
+                what = "the gradients of parameters only; both ops need the same kind of role"
+                if name in sent and not schedules:
+                    what = "the server of a parameter its own gradient only, as its last op leaves it"
                 message = (
                     f"the op moves to a server, but {slot} is {var_text(name)}, which a trainer makes, and trainers "
-                    "send the gradients of parameters only; both ops need the same kind of role"
+                    f"send {what}"
                 )
                 yield at_op("needs-trainer-value", message, op, focus=var_text(name), notes=notes)
         on_servers.update(op.output_names)
@@ -178,6 +238,24 @@ def _updated_twice(updates: list[Op]) -> Iterator[Diagnostic]:
             message = f"it is the second op that updates {var_text(name)}"
             yield at_op("update-variables", message, op, focus=var_text(name), notes=notes)
         first.setdefault(name, op)
+
+
+def _never_updated(main: Program) -> Iterator[Diagnostic]:
+    """Parameters that have ops with the role of an update, none of which writes them."""
+    ops = main.main_block.ops
+    for parameter, indices in attribute(main, find_roles(main.main_block))[0].items():
+        if indices and not is_frozen(main, parameter) and not any(parameter in ops[i].output_names for i in indices):
+            message = f"it belongs to the update of {var_text(parameter)}, but no op writes that parameter"
+            yield at_op("optimizer-unknown", message, ops[indices[-1]], focus=var_text(parameter))
+
+
+def _other_gradients(updates: list[Op]) -> Iterator[Diagnostic]:
+    """Optimizers whose role variables name another gradient than they read."""
+    for op in updates:
+        for _, gradient in op.role_pairs[:1]:
+            if op.input("Grad") not in (None, gradient):
+                message = f"Grad is {var_text(op.input('Grad') or '')}, but the role variable is {var_text(gradient)}"
+                yield at_op("update-variables", message, op, focus=var_text(gradient))
 
 
 def _mistaken_rates(main: Program, parameters: set[str | None]) -> Iterator[Diagnostic]:

@@ -91,7 +91,7 @@ def _attribute_by_connection(program: Program, roles: Roles, owner: dict[int, st
     return pending
 
 
-def _gradients_finished(program: Program, roles: Roles) -> dict[str, str]:
+def gradients_finished(program: Program, roles: Roles) -> dict[str, str]:
     """Parameter -> gradient, by the role variables of the ops that stay on the trainer (the last one counts).
 
     With clips given to the optimizer the gradient that an optimize op names first is the clip's output,
@@ -147,7 +147,7 @@ def find_updates(program: Program, roles: Roles, uses: Uses) -> tuple[tuple[Upda
     by_parameter, gradients, findings = attribute(program, roles)
     on_trainer = uses.kept_writer
     if not all(named in on_trainer for named in gradients.values()):
-        finished = _gradients_finished(program, roles)
+        finished = gradients_finished(program, roles)
         gradients = {p: named if named in on_trainer else finished.get(p, named) for p, named in gradients.items()}
     updates: list[Update] = []
     for parameter, gradient in gradients.items():

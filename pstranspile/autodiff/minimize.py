@@ -12,7 +12,8 @@ from pstranspile.autodiff.paths import stopped_by_default, unreached
 from pstranspile.autodiff.regularizers import append_regularization
 from pstranspile.ir.describe import var_text
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError, Severity, at_op, error, raise_errors
-from pstranspile.ir.model import Module, Op, TensorType
+from pstranspile.ir.model import MAIN, Module, Op, TensorType
+from pstranspile.ir.required import require_programs
 from pstranspile.ir.roles import OpRole
 from pstranspile.ir.suggest import did_you_mean
 from pstranspile.ir.types import DType
@@ -32,6 +33,7 @@ def train(
     `loss` names a variable with one element. `parameters` are the ones to train, by default all that are trainable.
     Raises DiagnosticError when the loss is unknown or has another shape, or when a parameter can't be trained.
     """
+    require_programs(module, (MAIN,))
     draft = draft_of_module(module)
     trained, stopped = list(parameters) if parameters is not None else None, list(no_grad)
     raise_errors(_unknown(module, trained or (), stopped))

@@ -54,7 +54,8 @@ def run(arguments: Sequence[str]) -> int:
     from pstranspile.run.turns import step_programs, union_of
 
     with quoting(module.source):
-        declaring = union_of(step_programs(module).values()) if options.program else module.main
+        programs = step_programs(module)
+        declaring = union_of(programs.values()) if options.program else module.main
         requested_turns(options, module)  # what can't be read is told before anything else
         result = compile(module, job)
         report(result.warnings, [module.source])

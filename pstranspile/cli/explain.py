@@ -76,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def job_of(parser: argparse.ArgumentParser, options: argparse.Namespace) -> ExplainedJob:
-    """The job of a folder, or of an input and job options. Raises DiagnosticError, Reported or LinkError."""
+    """The job of a folder, or of an input and job options. Raises DiagnosticError or Reported."""
     if os.path.isdir(options.input):
         names = {"settings": "set", "passes": "pass"}
         about_programs = ("startup", "meta", "config", "pservers", "trainers", "mode", *names)

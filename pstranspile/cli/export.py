@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from pstranspile.cli.common import add_companions, folder_name, load_input, make_parser
 from pstranspile.cli.report import quoting
+from pstranspile.ir.model import MAIN
+from pstranspile.ir.required import require_programs
 
 if TYPE_CHECKING:
     from pstranspile.ir.model import Module
@@ -71,6 +73,7 @@ def run(arguments: Sequence[str]) -> int:
     elif options.to == "mlir":
         from pstranspile.interop.mlir import mlir_text
 
+        require_programs(module, module.programs)
         write_outputs(options.output, {"module.mlir": mlir_text(module).encode("ascii")})
     else:
         from pstranspile.interop.drawing import drawings
@@ -88,6 +91,7 @@ def _onnx(module: Module, options: argparse.Namespace) -> bytes:
 
     scope = Scope()
     with quoting(module.source):
+        require_programs(module, module.programs.keys() | {MAIN})
         values = initial_values(options.init, module.main, module.startup)
         if module.startup is not None:
             run_program(module.startup, {}, (), scope)

@@ -44,13 +44,9 @@ _ABOUT_USAGE = frozenset({"mode-unsupported", "pass-unknown"})
 
 
 def status_of(problem: DiagnosticError) -> int:
-    """The exit status for findings: 2 about the job or options (wrong usage), 3 about what we made, otherwise 1."""
+    """The exit status for findings: 2 about the job or options (wrong usage), otherwise 1."""
     from pstranspile.job import JobError
-    from pstranspile.link import LinkError
 
-    if isinstance(problem, LinkError):
-        print(PLEASE_REPORT, file=sys.stderr)
-        return 3
     about_usage = isinstance(problem, JobError) or any(d.code in _ABOUT_USAGE for d in problem.diagnostics)
     return 2 if about_usage else 1
 

@@ -65,7 +65,7 @@ def apply_meta(module: Module, meta: Meta) -> tuple[Module, tuple[Diagnostic, ..
     """
     programs: dict[str, Program] = dict(module.programs)
     named = [*meta.params, *(meta.startup_parameter_order or ())]
-    declared = {name for key in (MAIN, STARTUP) if key in programs for name in programs[key].main_block.vars}
+    declared = {name for key in (MAIN, STARTUP) if key in programs for name in _declared(programs[key])}
     for key in (MAIN, STARTUP):
         if key in programs:
             program = _with_parameters(programs[key], meta.params)
@@ -106,7 +106,7 @@ def infer_parameters(module: Module) -> Module:
         for op in block.ops:
             names.update(name for name, _ in op.role_pairs)
             names.update(op.inputs.get("Param", ()))
-    declared = main.main_block.vars
+    declared = _declared(main)
     result: dict[str, FrozenMap[str, Any]] = {
         name: EMPTY
         for name, var in declared.items()
@@ -116,23 +116,29 @@ def infer_parameters(module: Module) -> Module:
     return module.with_programs({key: _with_parameters(program, result) for key, program in usual.items()})
 
 
+def _declared(program: Program) -> Mapping[str, Var]:
+    """The variables of block 0; none if there is no block, which the verifier reports."""
+    return program.main_block.vars if program.blocks else EMPTY
+
+
 def _with_parameters(program: Program, params: Mapping[str, Mapping[str, Any]]) -> Program:
-    block = program.main_block
+    declared = _declared(program)
     changed: dict[str, Var] = {}
     for name, fields in params.items():
-        var = block.vars.get(name)
+        var = declared.get(name)
         if var is not None:
             info = (var.parameter or ParameterInfo())._replace(**fields)
             if info != var.parameter:
                 changed[name] = var._replace(parameter=info)
     if not changed:
         return program
-    block = block._replace(vars=FrozenMap({**block.vars, **changed}))
-    return program.with_main_block(block)
+    return program.with_main_block(program.main_block._replace(vars=FrozenMap({**declared, **changed})))
 
 
 def _reordered(program: Program, order: tuple[str, ...]) -> Program:
     """The parameters of block 0 in `order`, those it does not name after them; the rest keeps its place."""
+    if not program.blocks:
+        return program
     block = program.main_block
     rank = {name: position for position, name in enumerate(order)}
     parameters = [name for name, var in block.vars.items() if var.parameter is not None or name in rank]

@@ -242,7 +242,7 @@ class Program(NamedTuple):
 
     def parameters(self) -> tuple[Var, ...]:
         """The parameters of block 0, in order of declaration."""
-        return tuple(var for var in self.blocks[0].vars.values() if var.parameter is not None)
+        return tuple(var for block in self.blocks[:1] for var in block.vars.values() if var.parameter is not None)
 
 
 class SourceText(NamedTuple):

@@ -22,5 +22,8 @@ class OpRole(IntFlag):
     NOT_SPECIFIED = 4096
 
 
+RUN_BY_FLUID = frozenset({*OpRole, OpRole.LOSS | OpRole.BACKWARD, OpRole.OPTIMIZE | OpRole.LR_SCHED, OpRole.FORWARD})
+"""The roles of ops that Fluid runs; it refuses an op with any other number."""
+
 LR_ROLES = frozenset({OpRole.LR_SCHED, OpRole.LR_SCHED | OpRole.OPTIMIZE})
 """Roles of the ops that compute learning rates."""

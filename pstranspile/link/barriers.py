@@ -57,9 +57,11 @@ def check_barriers(trainer: Trainer, servers: Mapping[str, Server]) -> Iterator[
 def _has_communicator(trainer: Trainer) -> bool:
     """Whether a communicator sends what the trainer computes: its sends name the pieces they are cut into.
 
-    Where nothing that was computed is sent, only the barrier tells.
+    Where nothing that was computed is sent but the rows of a table that is dealt out by id, only the barrier tells.
     """
-    sends = [op for _, op in trainer.main.of("send") if op.attrs.get("use_send_handler") is not False]
+    dealt = {name for _, op in trainer.main.of("split_ids") for name in op.output_names}
+    handled = [op for _, op in trainer.main.of("send") if op.attrs.get("use_send_handler") is not False]
+    sends = [op for op in handled if not dealt.issuperset(op.input_names)]
     if not sends:
         return any(op.attrs.get("half_async") is True for _, op in trainer.main.of("send_barrier"))
     return any(op.attrs.get("send_varnames") for op in sends)

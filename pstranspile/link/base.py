@@ -10,7 +10,7 @@ from pstranspile.ir.model import Op, Role, Var
 
 
 class LinkError(DiagnosticError):
-    """The emitted programs of a job do not fit together: a fault of the compiler."""
+    """The programs of a job do not fit together."""
 
 
 def finding(code: Code, role: Role, op: Op, message: str, name: str = "") -> Diagnostic:

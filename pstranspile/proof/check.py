@@ -11,6 +11,7 @@ from pstranspile.compile import Compiled, compile
 from pstranspile.emit.servers import ServerJob
 from pstranspile.ir.expect import MOST_CHECKED, expect_module, expect_number
 from pstranspile.ir.model import STARTUP, Module, Program
+from pstranspile.ir.required import require_programs
 from pstranspile.job import Job
 from pstranspile.job.modes import Promise, settings_of
 from pstranspile.plan.plan import Plan
@@ -114,6 +115,7 @@ def check(
 def _source(module: Module, job: Job, result: Compiled | None) -> tuple[Module, Compiled | None]:
     """What one machine trains, and what was compiled: where tables of the job are large, they are on one machine."""
     expect_module(module, "check")
+    require_programs(module)
     if job.large_tables:
         result = result or compile(module, job)
         module = result.source

@@ -207,7 +207,8 @@ class Comparison:
         for name in self.updated & self.start.keys():
             start = self.start[name]
             rows = self.changed.setdefault(name, np.zeros(start.shape[:1] or (1,), "bool"))
-            rows |= (seen.theirs[name] != start).reshape(len(rows), -1).any(1)
+            now = seen.theirs[name]
+            rows |= True if now.shape != start.shape else (now != start).reshape(len(rows), -1).any(1)
 
     def verdicts(self) -> list[Verdict]:
         """The verdicts on losses and results, then those on variables, parameters first, each group by name."""

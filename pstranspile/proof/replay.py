@@ -102,8 +102,9 @@ class Replay(ABC):
             wanted = start.get(placed.name)
             if placed.name in own and not close(value, np.ones_like(value)):
                 self.tell(0, place, "does not start to count with 1")
-            if placed.name in counters and plain(value).dtype != NUMPY_TYPES[placed.dtype]:
-                self.tell(0, place, f"is {plain(value).dtype}, not {placed.dtype.text}")
+            numbers = plain(value) if placed.name in counters else None  # scopes of a block have none
+            if numbers is not None and numbers.dtype != NUMPY_TYPES[placed.dtype]:
+                self.tell(0, place, f"is {numbers.dtype}, not {placed.dtype.text}")
             if wanted is None or placed.table or placed.name in counters:
                 continue
             started = part.shape == placed.shape and wanted.shape == placed.started

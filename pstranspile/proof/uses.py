@@ -122,7 +122,7 @@ class Uses:
             if (op.role is not None and op.role & (OpRole.BACKWARD | OpRole.OPTIMIZE)) or op.type in FEEDING:
                 continue
             if op.type in self.rules_of:
-                result = dict(self.rules_of[op.type](self, op) or {})
+                result = self._ruled(op)
             else:
                 result = {}
                 if op.type not in _OWN_ROWS:
@@ -133,6 +133,13 @@ class Uses:
                 made = result.get(name) or self._declared(name, index)
                 if made is not None:
                     self.known[name] = made
+
+    def _ruled(self, op: Op) -> dict[str, Known]:
+        """What the rule of an op says of its outputs."""
+        try:
+            return dict(self.rules_of[op.type](self, op) or {})
+        except (IndexError, ZeroDivisionError):  # an attribute names a dim that there is not; the run will tell
+            return {}
 
     # what rules use
 

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from pstranspile.ir.describe import var_text
 from pstranspile.ir.diagnostics import Severity
 from pstranspile.ir.model import Op, Var
+from pstranspile.ir.roles import RUN_BY_FLUID
+from pstranspile.ir.text.literals import role_text
 from pstranspile.verify.places import Findings, declared_here
+
+
+def check_roles(ops: Sequence[Op], block: int, findings: Findings) -> None:
+    """Reports roles that Fluid does not know: it refuses to run such an op."""
+    held = {id(op.role): op.role for op in ops}  # members are few, and made once; hashing one costs more
+    unknown = {number for number, role in held.items() if role is not None and role not in RUN_BY_FLUID}
+    for position, op in enumerate(ops) if unknown else ():
+        if id(op.role) in unknown:
+            message = f"{role_text(op.role)} is no role of an op; Fluid refuses to run it"
+            findings.op("role-unknown", message, (block, position), focus=role_text(op.role))
 
 
 def is_sound_pair(names: tuple[str, ...], variables: Mapping[str, Var]) -> bool:

@@ -19,7 +19,7 @@ from pstranspile.verify.frame import VALUES, Frame, SubBlockTypes
 from pstranspile.verify.names import Names
 from pstranspile.verify.places import Findings, declared_here, slot_text
 from pstranspile.verify.references import references
-from pstranspile.verify.roles import check_number, check_role_vars, is_sound_pair
+from pstranspile.verify.roles import check_number, check_role_vars, check_roles, is_sound_pair
 
 EMPTY_NAME = "@EMPTY@"
 """The name that Fluid's gradient makers write where there is no variable."""
@@ -121,6 +121,7 @@ class Walk:
         index, block, ready, type_of = frame.index, frame.block, frame.ready, frame.type_of
         sound, ids, flat = self._sound, self._attrs_by_id, chain.from_iterable
         variables = block.vars
+        check_roles(block.ops, index, self.findings)
         for position, op in enumerate(block.ops):
             inputs, outputs, role_vars = op.inputs, op.outputs, op.role_vars
             reads, writes = tuple(flat(inputs.values())), tuple(flat(outputs.values()))

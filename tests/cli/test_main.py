@@ -169,7 +169,7 @@ def test_internal_errors_are_status_3(monkeypatch, capsys):
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_link_errors_are_status_3(monkeypatch, capsys):
+def test_programs_that_do_not_link_are_told_at_the_op(monkeypatch, capsys):
     import pstranspile.link as link_module
     from pstranspile.ir.diagnostics import error
 
@@ -177,11 +177,11 @@ def test_link_errors_are_status_3(monkeypatch, capsys):
         raise link_module.LinkError([error("link-blocks", "block 7 does not exist")])
 
     monkeypatch.setattr(importlib.import_module("pstranspile.pipeline"), "link", unlinkable)
-    assert main(["compile", PROGRAM, *JOB]) == 3
+    assert main(["compile", PROGRAM, *JOB]) == 1
     out, err = capsys.readouterr()
     assert out == ""
     assert "error[link-blocks]: block 7 does not exist" in err
-    assert "Please report it" in err
+    assert "if Fluid distributes the program, this is a fault of pstranspile: please report it" in err
 
 
 def test_interrupt(monkeypatch, capsys):

@@ -161,3 +161,20 @@ def test_an_interrupt_while_the_command_starts(monkeypatch):
     monkeypatch.delitem(sys.modules, "pstranspile.cli")
     monkeypatch.setattr(sys, "meta_path", [Interrupted, *sys.meta_path])
     assert start() == 130
+
+
+def test_closed_streams_are_not_taken_for_others(tmp_path):
+    """What is opened after them would get their numbers."""
+    code = "import os, sys; os.closerange(0, 3); sys.argv[1:] = ['passes']; from pstranspile.__main__ import main; "
+    code += "main(); found = [os.path.samestat(os.fstat(n), os.stat(os.devnull)) for n in range(3)]; "
+    code += f"open({str(tmp_path / 'found')!r}, 'w').write(str(found))"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+    assert (tmp_path / "found").read_text() == "[True, True, True]"
+
+
+@pytest.mark.parametrize(("ignored", "status"), [("", 129), ("signal.signal(signal.SIGHUP, signal.SIG_IGN);", 143)])
+def test_a_terminal_that_is_closed_ends_a_command_as_others_do(ignored, status):
+    """So that it takes away what it has begun; one that is to outlive the terminal does."""
+    code = f"import os, signal; {ignored} import pstranspile.cli as cli; from pstranspile.__main__ import main; "
+    code += "cli.main = lambda: [os.kill(os.getpid(), number) for number in (signal.SIGHUP, signal.SIGTERM)]; main()"
+    assert subprocess.run([sys.executable, "-c", code], check=False, cwd=ROOT).returncode == status

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import pstranspile as ps
 from pstranspile import layers as L
 from pstranspile.ir.diagnostics import DiagnosticError
 from pstranspile.ir.types import DType
@@ -156,3 +157,20 @@ def test_what_is_too_large_has_to_be_given():
 def test_what_readers_give_is_made():
     """A program of a py_reader as it was dumped, `read` and the double buffer in it, is proven like any other."""
     assert check(recorded("py_reader"), Job(pservers=2, trainers=2), steps=2).holds
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "fill_constant_batch_size_like(Input=%x) -> Out=%y {input_dim_idx=100, shape=[-1, 1]}",
+        "slice(Input=%x) -> Out=%y {axes=[7], starts=[0], ends=[1]}",
+        "gather(X=%none, Index=%none) -> Out=%y",
+    ],
+)
+def test_a_dim_that_there_is_not_asks_nothing_of_the_data(statement: str):
+    """The op can't work, which the run says of it."""
+    text = (
+        "ir 1\n\nprogram @main {\n  block ^0 {\n    temp %x : f32[-1, 3] feed\n    temp %none : f32[] feed\n"
+        f"    temp %y : f32[-1, 1]\n    {statement}\n  }}\n}}\n"
+    )
+    assert make_feeds(ps.loads(text).main, 1, 4)
