@@ -100,5 +100,33 @@ def share_bottom(init: Arrays) -> Step:
     return step
 
 
-STEPS: dict[str, Callable[[Arrays], Step]] = {"rec_multitask_share_bottom": share_bottom}
+def logistic_regression(init: Arrays) -> Step:
+    """A weight for each of a million features, all of which decay by their sign, and two AUCs."""
+    table, bias = init["embedding_0.w_0"], init["create_parameter_0.w_0"]
+    adam = Adam(init, ["embedding_0.w_0", "create_parameter_0.w_0"])
+    stats = [init[f"_generated_var_{number}"].reshape(-1)[:4096].copy() for number in range(4)]
+
+    def step(feed: Arrays) -> float:
+        values, y = feed["feat_value"], feed["label"].data
+        ids = feed["feat_idx"].data.reshape(values.shape)
+        p = (table[:, 0][ids] * values).sum(axis=1, keepdims=True) + bias
+        p = 1 / (1 + np.exp(-p))
+        above, below = p + np.float32(1e-4), 1 - p + np.float32(1e-4)
+        loss = -(y * np.log(above) + (1 - y) * np.log(below)).sum()
+        for number in (0, 2):
+            count(stats[number], stats[number + 1], p[:, 0], y[:, 0])
+        g = ((1 - y) / below - y / above).astype("float32") * p * (1 - p)
+        decay = np.sign(table)
+        decay *= np.float32(1e-3)
+        np.add.at(decay[:, 0], ids.reshape(-1), (g * values).reshape(-1))
+        adam.update([decay, g.sum(axis=0)])
+        return float(loss)
+
+    return step
+
+
+STEPS: dict[str, Callable[[Arrays], Step]] = {
+    "rec_multitask_share_bottom": share_bottom,
+    "rec_rank_logistic_regression": logistic_regression,
+}
 """By the name of the program: from the persistable variables, which it may change, to a step from feeds to the loss."""

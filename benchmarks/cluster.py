@@ -23,7 +23,7 @@ import statistics
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -223,15 +223,17 @@ def placed_as(cluster: Cluster) -> list[list[Part]]:
 
 
 def in_turn(steps: dict[str, Callable[[], float]], rounds: int = 150, each: int = 5) -> dict[str, float]:
-    """Seconds per step of each: the lower quartile over short rounds in turn, so that both meet the same machine."""
+    """Seconds of CPU time per step of each: the lower quartile over short rounds in turn, so that both meet the same
+    machine, and other work on it counts little.
+    """
     found: dict[str, list[float]] = {name: [] for name in steps}
     gc.disable()
     for _ in range(rounds):
         for name, step in steps.items():
-            start = perf_counter()
+            start = thread_time()
             for _ in range(each):
                 step()
-            found[name].append((perf_counter() - start) / each)
+            found[name].append((thread_time() - start) / each)
     gc.enable()
     return {name: statistics.quantiles(times, n=4)[0] for name, times in found.items()}
 

@@ -5,6 +5,8 @@ The steps by hand go through all sequences of the batch together, the longest fi
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -17,7 +19,10 @@ from pstranspile.autodiff import SGD, minimize
 from pstranspile.ir.types import DType
 from pstranspile.values import LoDTensor
 
-LENGTHS, WORDS, WIDTH, LABELS = (60, 51, 48, 44), 500, 32, 9
+LONG, SHORT = (60, 51, 48, 44), (7, 5, 4, 3)
+"""The lengths of the sentences of a batch."""
+
+WORDS, WIDTH, LABELS = 500, 32, 9
 RATE = np.float32(0.01)
 
 
@@ -26,15 +31,15 @@ def words_of(model: L.Draft) -> Any:
     return L.embedding(L.data(model, "words", [-1, 1], dtype=DType.INT64, lod_level=1), [WORDS, WIDTH])
 
 
-def feed_of(count: int, labels: int) -> dict[str, Any]:
+def feed_of(lengths: Sequence[int], count: int, labels: int) -> dict[str, Any]:
     """Sentences, and a label for each of `count` rows."""
-    rng, offsets = np.random.default_rng(0), [0, *np.cumsum(LENGTHS).tolist()]
+    rng, offsets = np.random.default_rng(0), [0, *np.cumsum(lengths).tolist()]
     label = rng.integers(0, labels, (count, 1))
     words = LoDTensor(rng.integers(0, WORDS, (offsets[-1], 1)), [offsets])
-    return {"words": words, "label": label if count == len(LENGTHS) else LoDTensor(label, [offsets])}
+    return {"words": words, "label": label if count == len(lengths) else LoDTensor(label, [offsets])}
 
 
-def of_sentences(unit: str) -> Model:
+def of_sentences(unit: str, lengths: Sequence[int]) -> Model:
     """Whether a sentence is good or bad, from the last state of a recurrent unit."""
     model = L.Draft(seed=1)
     words, label = words_of(model), L.data(model, "label", [-1, 1], dtype=DType.INT64)
@@ -45,15 +50,7 @@ def of_sentences(unit: str) -> Model:
     good = L.fc(L.sequence_pool(hidden, "last"), 2, act="softmax")
     loss = L.mean(L.cross_entropy(good, label))
     minimize(loss, SGD(float(RATE)))
-    return Model(model.module(), loss.name, feed_of(len(LENGTHS), 2), sentences_by_hand, 1.15)
-
-
-def gru() -> Model:
-    return of_sentences("gru")
-
-
-def lstm() -> Model:
-    return of_sentences("lstm")
+    return Model(model.module(), loss.name, feed_of(lengths, len(lengths), 2), sentences_by_hand, 1.15)
 
 
 class Lstm:
@@ -149,7 +146,7 @@ def sentences_by_hand(start: dict[str, Any], feed: dict[str, Any]) -> Step:
     return step
 
 
-def tags() -> Model:
+def tags(lengths: Sequence[int]) -> Model:
     """A label for every word, by a chain of labels, and the best path."""
     model = L.Draft(seed=1)
     words, label = words_of(model), L.data(model, "label", [-1, 1], dtype=DType.INT64, lod_level=1)
@@ -157,7 +154,7 @@ def tags() -> Model:
     loss = L.mean(L.linear_chain_crf(emission, label, param_attr=L.ParamAttr(name="chain")))
     L.crf_decoding(emission, param_attr=L.ParamAttr(name="chain"))
     minimize(loss, SGD(float(RATE)))
-    return Model(model.module(), loss.name, feed_of(sum(LENGTHS), LABELS), tags_by_hand, 1.15)
+    return Model(model.module(), loss.name, feed_of(lengths, sum(lengths), LABELS), tags_by_hand, 1.15)
 
 
 def best_path(x: Any, w: Any, starts: list[int]) -> Any:
@@ -232,4 +229,8 @@ def tags_by_hand(start: dict[str, Any], feed: dict[str, Any]) -> Step:
     return step
 
 
-MODELS = {"gru": gru, "lstm": lstm, "tags": tags}
+MODELS: dict[str, Callable[[], Model]] = {
+    f"{name}{suffix}": partial(make, lengths=lengths)
+    for suffix, lengths in (("", LONG), ("-short", SHORT))
+    for name, make in (("gru", partial(of_sentences, "gru")), ("lstm", partial(of_sentences, "lstm")), ("tags", tags))
+}

@@ -25,19 +25,25 @@ def numpy_dtype(number: int) -> str:
 
 
 def formula(
-    op_type: str, expression: str | Callable[[Op], str], output: str = "Out", *, lod: str = "share", inline: bool = True
+    op_type: str,
+    expression: str | Callable[[Op], str],
+    output: str = "Out",
+    *,
+    lod: str = "share",
+    inline: bool = True,
+    new: bool = False,
 ) -> None:
     """Declares the kernel of an op that is one numpy expression of its inputs, as kernel's `inline` writes them.
 
     The expression (or what a function of the op gives) is the only definition: calls and generated code both use it.
-    `inline=False` keeps it to calls.
+    `inline=False` keeps it to calls; `new` says that it always gives a new array.
     """
 
     def make(op: Op) -> Run:
         result = expression(op) if callable(expression) else expression
         return _function(result)
 
-    kernel(op_type, output, lod=lod, inline=expression if inline else None)(make)
+    kernel(op_type, output, lod=lod, inline=expression if inline else None, new=new)(make)
 
 
 @lru_cache(maxsize=1024)

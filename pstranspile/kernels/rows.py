@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -56,6 +57,9 @@ def concat_rows(parts: Sequence[SelectedRows]) -> SelectedRows:
 _FEW = 64
 """Up to so many rows Python's own set tells soonest whether all differ."""
 
+_SOME = 256
+"""Up to so many they are mostly different, and to sort the numbers alone tells it sooner than to find their order."""
+
 
 def _starts(ascending: Array) -> Array:
     """Of ascending row numbers, which are not the same as the one before."""
@@ -67,7 +71,12 @@ def _starts(ascending: Array) -> Array:
 
 def _all_differ(rows: Array) -> bool:
     """Whether no row occurs twice; of many rows False may mean that it is not known."""
-    return len(rows) <= _FEW and len(set(rows.tolist())) == len(rows)
+    if len(rows) <= _FEW:
+        return len(set(rows.tolist())) == len(rows)
+    if len(rows) > _SOME:
+        return False
+    ascending = np.sort(rows)
+    return not np.count_nonzero(ascending[1:] == ascending[:-1])
 
 
 def merge_rows(parts: Sequence[SelectedRows]) -> SelectedRows:
@@ -122,6 +131,14 @@ to add them all.
 """
 
 
+@lru_cache(64)
+def _columns(width: int) -> Array:
+    """0 to width - 1."""
+    columns = np.arange(width)
+    columns.setflags(write=False)
+    return columns
+
+
 def add_rows(target: Array, rows: Array, value: Array) -> None:
     """Adds each `value[i]` to `target[rows[i]]`, in place and in order; rows may repeat.
 
@@ -139,7 +156,7 @@ def add_rows(target: Array, rows: Array, value: Array) -> None:
             np.add(here, given, here)
     elif target.flags.c_contiguous and target.ndim > 1:  # numpy adds fastest with a single index
         width = target.size // max(len(target), 1)
-        places = (rows.reshape(-1, 1) * width + np.arange(width)).reshape(-1)
+        places = (rows.reshape(-1, 1) * width + _columns(width)).reshape(-1)
         np.add.at(target.reshape(-1), places, value.reshape(-1))
     else:
         np.add.at(target, rows, value)

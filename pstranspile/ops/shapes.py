@@ -209,9 +209,10 @@ def update_types(op: Op, types: Types) -> Types:
     assert schema is not None
     for slot, rule in schema.slicing.items():
         held = types.get(slot)
-        if held is None or held[0] is None or held[0] == param or not held[0].shape:
+        if held is None or held[0] is None or not held[0].shape:
             continue
-        if rule is Slicing.FOLLOWS and (held[0].dtype is not param.dtype or not fits(held[0].shape, param.shape)):
+        alike = held[0].dtype is param.dtype and fits(held[0].shape, param.shape)
+        if rule is Slicing.FOLLOWS and not alike:
             disagree(slot, held[0], "Param", param)
         if slot in _NUMBERS and size(held[0].shape) > 1:
             raise ShapeError(f"{slot} is {describe(held[0])}, it must have one element", slot)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from pstranspile.ir.frozen import FrozenMap
 from pstranspile.kernels.kernel import kernel_of
+from pstranspile.kernels.math.sums import OVER_TERM
+from pstranspile.kernels.rows import AS_ROWS
 from pstranspile.ops import with_defaults
-from pstranspile.run.bound import EMPTY_NAME, BoundOp
+from pstranspile.run.bound import EMPTY_NAME, BoundOp, bind
 
 
 def expression_of(bound: BoundOp, local: Callable[[str], str], *, over: bool) -> str | None:
@@ -35,6 +38,14 @@ def makes_new(bound: BoundOp, name: str) -> bool:
     """Whether an op, written as an expression, gives a variable an array that nothing else holds."""
     kernel = kernel_of(bound.op.type)
     return kernel is not None and kernel.new and bound.op.output("Out") == name
+
+
+def over_a_term(bound: BoundOp, is_spare: Callable[[str], bool]) -> BoundOp:
+    """A sum as one that may be made in the memory of a term, if one `is_spare`; any other op as it is."""
+    sums = bound.op.type == "sum" and AS_ROWS not in bound.op.attrs
+    terms = bound.op.inputs.get("X", ()) if sums else ()
+    spare = [place for place, name in enumerate(terms) if terms.count(name) == 1 and is_spare(name)]
+    return bind(bound.op._replace(attrs=FrozenMap({**bound.op.attrs, OVER_TERM: spare[0]}))) if spare else bound
 
 
 def _is_list(bound: BoundOp, slot: str) -> bool:

@@ -13,6 +13,7 @@ from typing import Protocol, TypeAlias
 from pstranspile.gradients.audit import wrong_gradients
 from pstranspile.gradients.loop_terms import KEPT, with_loop_terms
 from pstranspile.gradients.old_values import is_copy, with_old_values
+from pstranspile.gradients.references import can_be_followed
 from pstranspile.ir.diagnostics import DiagnosticError, error, raise_errors
 from pstranspile.ir.model import Block, Op, Program, Var
 from pstranspile.kernels.context import Value
@@ -58,8 +59,10 @@ class Execution:
     ):
         if not program.blocks:
             raise DiagnosticError([error("no-block", "the program has no block")])
-        self.program = with_old_values(with_loop_terms(without_unmade_terms(program)))
-        raise_errors(wrong_gradients(self.program))
+        self.program = program
+        if can_be_followed(program):
+            self.program = with_old_values(with_loop_terms(without_unmade_terms(program)))
+            raise_errors(wrong_gradients(self.program))
         self.scope = scope
         self.base_seed = program.random_seed if seed is None else seed
         self.machine = stream

@@ -32,7 +32,7 @@ from pstranspile.kernels.context import Value
 from pstranspile.kernels.kernel import kernel_of
 from pstranspile.kernels.programs.io import FEEDING
 from pstranspile.run.bound import EMPTY_NAME, BoundOp, bind, present
-from pstranspile.run.expressions import expression_of, makes_new
+from pstranspile.run.expressions import expression_of, makes_new, over_a_term
 from pstranspile.run.local_values import LocalValues, ValueKind
 from pstranspile.run.row_gradients import bind_as_rows, gradients_as_rows
 from pstranspile.run.together import Group, find_groups
@@ -215,6 +215,7 @@ class Source(LocalValues):
             if name in self.unsure:
                 self._add(f"if {self._local(name)} is None: raise Missing({name!r})", index)
                 self.unsure.discard(name)
+        bound = self.bound[index] = over_a_term(bound, lambda name: self._is_spare(index, name))
         if self._expression(index, bound, plain_only=looks):
             return
         if looks:
@@ -315,19 +316,16 @@ class Source(LocalValues):
         return True
 
     def _may_overwrite(self, index: int, bound: BoundOp) -> bool:
-        """Whether the op may compute in the memory of its X: the op before has just made it, and nobody reads it after
-        this one.
-        """
+        """Whether the op may compute in the memory of its X."""
         x = bound.op.input("X")
-        if (
-            x is None
-            or index == 0
-            or self.kinds.get(x) is not ValueKind.ARRAY
-            or not makes_new(self.bound[index - 1], x)
-        ):
+        return x is not None and self._is_spare(index, x)
+
+    def _is_spare(self, index: int, name: str) -> bool:
+        """Whether the op before has just made what an op reads, and nobody reads it after this one."""
+        if index == 0 or self.kinds.get(name) is not ValueKind.ARRAY or not makes_new(self.bound[index - 1], name):
             return False
-        dies = self.last[x] == index and not self._persistable(x) and x not in self.fetches
-        return dies or bound.op.output("Out") == x
+        dies = self.last[name] == index and not self._persistable(name) and name not in self.fetches
+        return dies or self.bound[index].op.output("Out") == name
 
     def _numpy_name(self, match: re.Match[str]) -> str:
         self.names[f"np_{match[1]}"] = getattr(np, match[1])

@@ -104,8 +104,13 @@ def _margin_rank(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
 @case("rank_loss")
 def _rank(op_type: str, draw: Draw, random: np.random.Generator) -> Case:
     shape = column(draw)
-    label = random.choice([0.0, 0.5, 1.0], size=shape)
-    inputs = {"Left": smooth(random, shape), "Right": smooth(random, shape), "Label": label}
+    inputs = {
+        "Left": smooth(random, shape),
+        "Right": smooth(random, shape),
+        "Label": random.choice([0.0, 0.5, 1.0], size=shape),
+    }
+    flat = draw(st.sets(st.sampled_from(sorted(inputs))))  # a number for each row may have its dim of 1 or not
+    inputs = {slot: value.ravel() if slot in flat else value for slot, value in inputs.items()}
     return Case(op_type, inputs, wrt=("Left", "Right"))
 
 

@@ -42,6 +42,17 @@ def test_merging_adds_up_and_keeps_the_order_of_rows_that_do_not_repeat(parts):
     assert not any(np.shares_memory(merged.value, part.value) for part in parts)
 
 
+@pytest.mark.parametrize("count", [2, 64, 65, 200, 256, 257])
+def test_a_row_that_occurs_twice_is_found_among_any_number(count):
+    rows = np.random.default_rng(count).permutation(1000)[:count]
+    value = np.arange(count, dtype="float32").reshape(-1, 1)
+    assert merge_rows([SelectedRows(rows, value, 1000)]).rows.tolist() == rows.tolist()
+    rows[-1] = rows[0]
+    merged = merge_rows([SelectedRows(rows[: count // 2], value[: count // 2], 1000), SelectedRows(rows, value, 1000)])
+    assert merged.rows.tolist() == sorted({*rows.tolist()})
+    assert merged.value.sum() == value.sum() + value[: count // 2].sum()
+
+
 @pytest.mark.parametrize("most", [5, 100, 2000])
 @pytest.mark.parametrize("width", [1, 3, 200])
 def test_tables_add_up_as_the_dense_ones_do_bit_by_bit(most, width):

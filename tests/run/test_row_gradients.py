@@ -8,14 +8,16 @@ import numpy as np
 import pytest
 
 from pstranspile import layers as L
+from pstranspile import loads
 from pstranspile.arithmetic import fluid_arithmetic
 from pstranspile.autodiff import L2, SGD, Adagrad, Adam, minimize
 from pstranspile.ir.model import Program
 from pstranspile.ir.types import DType
+from pstranspile.kernels.math.sums import OVER_TERM
 from pstranspile.run.api import run
 from pstranspile.run.frame import Execution
 from pstranspile.run.interpreter import interpret
-from pstranspile.run.prepared import Prepared
+from pstranspile.run.prepared import Prepared, prepare
 from pstranspile.run.scope import Scope
 from tests.run.feeding import same
 
@@ -85,3 +87,65 @@ def test_fluids_arithmetic_may_be_chosen_for_a_prepared_program():
     main, loss, scope = program(Adagrad(0.1))
     with fluid_arithmetic():
         steps_alike(main, scope, (loss,))
+
+
+DECAYED = """\
+ir 1
+program @main {
+  block ^0 {
+    param %table : f32[5, 2]
+    temp %ids : i64[-1] feed
+    temp %grad : f32[-1, 2] feed
+    temp %found : rows f32[5, 2]
+    temp %decay : f32[5, 2]
+    temp %total : f32[5, 2]
+    temp %other : f32[5, 2]
+    lookup_table_v2_grad(W=%table, Ids=%ids, Out@GRAD=%grad) -> W@GRAD=%found { is_sparse=true }
+    ?
+  }
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("ops", "fetch", "over"),
+    [
+        ("scale(X=%table) -> Out=%decay { scale=0.5 }\n sum(X=[%found, %decay]) -> Out=%total", ["total"], True),
+        ("scale(X=%table) -> Out=%total { scale=0.5 }\n sum(X=[%total, %found]) -> Out=%total", ["total"], True),
+        (
+            "scale(X=%table) -> Out=%decay { scale=0.5 }\n sum(X=[%found, %decay]) -> Out=%total",
+            ["total", "decay"],
+            False,
+        ),
+        (
+            "scale(X=%table) -> Out=%decay { scale=0.5 }\n sum(X=[%found, %decay]) -> Out=%total\n"
+            "scale(X=%decay) -> Out=%other",
+            ["total", "other"],
+            False,
+        ),
+        ("sum(X=[%found, %table]) -> Out=%total", ["total"], False),
+        ("scale(X=%table) -> Out=%decay\n sum(X=[%decay, %decay, %found]) -> Out=%total", ["total"], False),
+        ("scale(X=%table) -> Out=%decay\n sum(X=[%table, %decay, %found]) -> Out=%total", ["total"], True),
+        ("sign(X=%table) -> Out=%decay\n sum(X=[%found, %decay]) -> Out=%total", ["total"], True),
+        (
+            "sign(X=%table) -> Out=%decay\n scale(X=%decay) -> Out=%decay { scale=0.5 }\n"
+            "sum(X=[%found, %decay]) -> Out=%total",
+            ["total"],
+            True,
+        ),
+    ],
+)
+def test_rows_are_added_to_a_term_that_nobody_else_reads(ops: str, fetch: list[str], over: bool):
+    main = loads(DECAYED.replace("?", ops)).main
+    table = np.arange(-4, 6, dtype="float32").reshape(5, 2)
+    feed = {"ids": np.array([3, 1, 3]), "grad": np.array([[1, 2], [3, 4], [5, 6]], "float32")}
+    scope, plain = Scope(), Scope()
+    scope["table"] = plain["table"] = table
+    prepared = prepare(main, list(feed), fetch, scope)
+    want = interpret(Execution(main, plain), feed, fetch)
+    for _ in range(2):
+        got = prepared.step(feed)
+        assert all(same(got[name], want[name]) for name in fetch)
+    assert same(scope["table"], table)
+    assert prepared.source is not None
+    assert any(OVER_TERM in bound.op.attrs for bound in prepared.source.bound) == over

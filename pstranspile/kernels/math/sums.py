@@ -13,6 +13,9 @@ from pstranspile.values import Array, LoDTensor, SelectedRows
 
 Term: TypeAlias = "Array | SelectedRows"
 
+OVER_TERM = "@over_term"
+"""With this attribute a sum may be made in the memory of the term at that place, which nothing reads afterwards."""
+
 
 def _plain_sum(op: Op) -> str | None:
     count = len(op.inputs["X"])
@@ -33,6 +36,7 @@ def _sum_of_arrays(arrays: list[list[Any]]) -> list[Any]:
 @kernel("sum", inline=_plain_sum, new=True)
 def _sum_values(op: Op) -> Run:
     add_up = sum_tables if AS_ROWS in op.attrs else merge_rows
+    spare: Any = op.attrs.get(OVER_TERM)
 
     def run(X: list[Any]) -> Any:
         terms = [term for term in X if term is not None]
@@ -44,7 +48,10 @@ def _sum_values(op: Op) -> Run:
         dense = [term for term in terms if not isinstance(term, SelectedRows)]
         if not dense:
             return add_up(sparse)
-        total = dense[0] + dense[1] if len(dense) > 1 else dense[0].copy()
+        if len(dense) > 1:
+            total = dense[0] + dense[1]
+        else:
+            total = dense[0] if spare is not None and X[spare] is dense[0] else dense[0].copy()
         for term in dense[2:]:
             total += term
         for term in sparse:
@@ -54,7 +61,7 @@ def _sum_values(op: Op) -> Run:
     return run
 
 
-@kernel("scale", inline=lambda op: _scaled(op), over=lambda op: _scaled(op, over=True))
+@kernel("scale", inline=lambda op: _scaled(op), over=lambda op: _scaled(op, over=True), new=True)
 def _scale_values(op: Op) -> Run:
     factor, bias, after = real(op, "scale"), real(op, "bias"), flag(op, "bias_after_scale")
 
@@ -66,7 +73,9 @@ def _scale_values(op: Op) -> Run:
 
     def run(X: Term, ScaleTensor: Array | None) -> Term:
         scale = factor if ScaleTensor is None else first(ScaleTensor)
-        return X._replace(value=scaled(X.value, scale)) if isinstance(X, SelectedRows) else scaled(X, scale)
+        if isinstance(X, SelectedRows):
+            return SelectedRows(X.rows, scaled(X.value, scale), X.height)
+        return scaled(X, scale)
 
     return run
 

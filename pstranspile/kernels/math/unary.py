@@ -34,7 +34,9 @@ formula("square", "np.square({X})")
 formula("square_grad", "2 * {Out_GRAD} * {X}", "X@GRAD")
 formula("reciprocal", "1 / {X}")
 formula("reciprocal_grad", "-{Out_GRAD} * {Out} * {Out}", "X@GRAD")
-formula("sign", "np.subtract(np.greater({X}, 0).view('int8'), np.less({X}, 0).view('int8')).astype({X}.dtype)")
+formula(
+    "sign", "np.subtract(np.greater({X}, 0).view('int8'), np.less({X}, 0).view('int8')).astype({X}.dtype)", new=True
+)
 
 
 @plain_kernel("round")

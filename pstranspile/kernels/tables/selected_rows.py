@@ -31,14 +31,16 @@ def _get_tensor_from_selected_rows(X: SelectedRows) -> Array:
 def _split_selected_rows(op: Op) -> Run:
     sections = ints_attr(op, "height_sections")
     ends = np.cumsum((0, *sections))
+    total = int(ends[-1])
+    firsts: list[int] = ends[:-1].tolist()
 
     def run(X: SelectedRows) -> list[SelectedRows]:
-        check_ids(X.rows, ends[-1], "row")
+        check_ids(X.rows, total, "row")
         order, starts = in_sections(X.rows, ends)
-        rows, value = X.rows[order], in_use(X).take(order, axis=0)
+        rows, value = X.rows.take(order), in_use(X).take(order, axis=0)
         return [
-            SelectedRows(rows[a:b] - first, value[a:b], height)
-            for a, b, first, height in zip(starts, starts[1:], ends.tolist(), sections, strict=False)
+            SelectedRows(rows[a:b] - first if first else rows[a:b], value[a:b], height)
+            for (a, b), first, height in zip(pairwise(starts), firsts, sections, strict=True)
         ]
 
     return run

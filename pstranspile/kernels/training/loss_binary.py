@@ -59,17 +59,17 @@ def _margin_rank_loss_grad_values(Label: Array, Activated: Array, Out_GRAD: Arra
     return -slope, slope
 
 
-formula(
-    "rank_loss",
-    "np.logaddexp(0, {Left} - {Right}, dtype={Left}.dtype) - {Label} * ({Left} - {Right})",
-    lod="none",
-)
+@plain_kernel("rank_loss", "Out", lod="none")
+def _rank_loss(Label: Array, Left: Array, Right: Array) -> Array:
+    ahead = Left.reshape(Label.shape) - Right.reshape(Label.shape)
+    return np.logaddexp(0, ahead, dtype=ahead.dtype) - Label * ahead
 
 
 @plain_kernel("rank_loss_grad", "Left@GRAD Right@GRAD", lod="none")
 def _rank_loss_grad(Label: Array, Left: Array, Right: Array, Out_GRAD: Array) -> tuple[Array, Array]:
-    slope = Out_GRAD * (1 / (1 + np.exp(Right - Left)) - Label)
-    return slope, -slope
+    behind = Right.reshape(Label.shape) - Left.reshape(Label.shape)
+    slope = Out_GRAD * (1 / (1 + np.exp(behind)) - Label)
+    return slope.reshape(Left.shape), -slope.reshape(Right.shape)
 
 
 def _focal_terms(op: Op, x: Array, label: Array, foreground: Array) -> tuple[Array, Array]:

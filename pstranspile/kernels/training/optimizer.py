@@ -9,7 +9,7 @@ import numpy as np
 from pstranspile.arithmetic import norm, number_of
 from pstranspile.ir.model import Op
 from pstranspile.kernels.context import Surroundings
-from pstranspile.kernels.kernel import Run, kernel
+from pstranspile.kernels.kernel import Run, in_place, kernel
 from pstranspile.kernels.numeric import first
 from pstranspile.kernels.optimizer_steps import owned, pieces, replaced, whole
 from pstranspile.kernels.random.streams import fluid_uniform, normal
@@ -23,6 +23,7 @@ from pstranspile.values import Array, SelectedRows
 @kernel("sgd", "ParamOut")
 def _sgd(op: Op) -> Run:
     own, replace, as_rows = owned(op, "Param"), replaced(op), AS_ROWS in op.attrs
+    kept = in_place(op, "Param", "ParamOut")
 
     def sparse(param: Array | SelectedRows, grad: SelectedRows, rate: Any) -> Array | SelectedRows:
         if as_rows:
@@ -32,7 +33,7 @@ def _sgd(op: Op) -> Run:
             value = own(param.value)[0]
             add_rows(value, positions(param, grad.rows, "Param"), step)
             return param._replace(value=value)
-        (table,) = own(param)
+        table = param if kept and param.flags.writeable else param.copy()
         add_rows(table, grad.rows, step)
         return table
 

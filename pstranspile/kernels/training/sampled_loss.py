@@ -31,12 +31,18 @@ def _input_gradient(gradient: Array, weight: Array, classes: Array) -> Array:
     return np.matmul(gradient[:, None, :], weight[classes])[:, 0, :]
 
 
-def _weight_gradient(gradient: Array, x: Array, classes: Array, used: Array, weight: Array, sparse: bool) -> Array:
-    """The gradient of the weight: dense, or SelectedRows of the used rows in ascending order."""
-    value = (gradient[:, :, None] * x[:, None, :])[used]
+def _weight_gradient(
+    gradient: Array, x: Array, classes: Array, used: Array | None, weight: Array, sparse: bool
+) -> Array | SelectedRows:
+    """The gradient of the weight: dense, or SelectedRows of the used rows (None: all) in ascending order."""
+    value = gradient[:, :, None] * x[:, None, :]
+    if used is None:
+        classes, value = classes.reshape(-1), value.reshape(-1, x.shape[1])
+    else:
+        classes, value = classes[used], value[used]
     if not sparse:
-        return _scattered(weight.shape, classes[used], value)
-    rows, places = np.unique(classes[used], return_inverse=True)
+        return _scattered(weight.shape, classes, value)
+    rows, places = np.unique(classes, return_inverse=True)
     result = _scattered((len(rows), *weight.shape[1:]), places.reshape(-1), value)
     return SelectedRows(rows.astype("int64"), result, len(weight))
 
@@ -57,28 +63,27 @@ def _sampler(op: Op) -> int:
     return sampler
 
 
-def _expected(op: Op, custom: Array | None, classes: Array, dtype: Any) -> Array:
-    """How often each class is expected among the samples, as precise as a float32, since so it is in Fluid."""
-    likely = _probability(op, custom)(classes).astype("float32")
-    return (likely * np.float32(int_attr(op, "num_neg_samples"))).astype(dtype)
+_Expected: TypeAlias = Callable[["Array | None", Array, Any], Array]
+"""From the listed probabilities, classes and an element type to how often each class is expected among the samples."""
 
 
-def _probability(op: Op, custom: Array | None) -> Callable[[Array], Array]:
-    """From classes to how likely the sampler draws them."""
-    count, sampler = int_attr(op, "num_total_classes"), _sampler(op)
+def _expected(op: Op) -> _Expected:
+    """How often classes are expected, as precise as a float32, since so it is in Fluid."""
+    count, samples = int_attr(op, "num_total_classes"), np.float32(int_attr(op, "num_neg_samples"))
 
-    def uniform(classes: Array) -> Array:
-        return np.full(classes.shape, 1 / count)
+    def uniform(_custom: Array | None, classes: Array, dtype: Any) -> Array:
+        return np.full(classes.shape, np.float32(1 / count) * samples, dtype)
 
-    def log_uniform(classes: Array) -> Array:
-        return np.log((classes + 2) / (classes + 1)) / float(np.float32(np.log(count)))
+    def log_uniform(_custom: Array | None, classes: Array, dtype: Any) -> Array:
+        likely = np.log((classes + 2) / (classes + 1)) / float(np.float32(np.log(count)))
+        return (likely.astype("float32") * samples).astype(dtype)
 
-    def listed(classes: Array) -> Array:
+    def listed(custom: Array | None, classes: Array, dtype: Any) -> Array:
         if custom is None:
             raise ValueError("sampler 2 needs CustomDistProbs")
-        return custom.reshape(-1)[classes].astype("float64")
+        return (custom.reshape(-1)[classes].astype("float32") * samples).astype(dtype)
 
-    return (uniform, log_uniform, listed)[sampler]
+    return (uniform, log_uniform, listed)[_sampler(op)]
 
 
 def _draw(op: Op, count: int, bits: _Bits, alias: Array | None, probabilities: Array | None) -> Array:
@@ -130,6 +135,7 @@ def _random_bits(op: Op, rows: int, surroundings: Surroundings) -> _Bits:
 @kernel("nce", "Cost SampleLogits SampleLabels", lod="none")
 def _nce_values(op: Op) -> Run:
     negatives, count = ints_attr(op, "custom_neg_classes"), int_attr(op, "num_neg_samples")
+    expected = _expected(op)
 
     def run(
         Input: Array,
@@ -151,7 +157,7 @@ def _nce_values(op: Op) -> Run:
         classes = np.concatenate([label, drawn], axis=1)
         check_ids(classes, len(Weight), "class")
         share = 1 / (1 + np.exp(-_scores(Input, Weight, Bias, classes)))
-        noise = _expected(op, CustomDistProbs, classes, share.dtype)
+        noise = expected(CustomDistProbs, classes, share.dtype)
         true = label.shape[1]
         cost = -np.log(np.concatenate([share[:, :true], noise[:, true:]], axis=1) / (share + noise))
         if SampleWeight is not None:
@@ -165,6 +171,7 @@ def _nce_values(op: Op) -> Run:
 def _nce_grad(op: Op) -> Run:
     sparse = flag(op, "is_sparse")
     wants_input, wants_bias = wanted(op, "Input@GRAD"), wanted(op, "Bias@GRAD")
+    expected = _expected(op)
 
     def run(
         Input: Array,
@@ -178,18 +185,18 @@ def _nce_grad(op: Op) -> Run:
         Cost_GRAD: Array,
     ) -> tuple[Array | None, Array | SelectedRows, Array | None]:
         share, classes, true = SampleLogits, SampleLabels, as_matrix(Label).shape[1]
-        noise = _expected(op, CustomDistProbs, classes, share.dtype)
-        gradient = share * (1 - share) / (share + noise)
-        gradient[:, :true] = noise[:, :true] * (share[:, :true] - 1) / (share + noise)[:, :true]
+        noise = expected(CustomDistProbs, classes, share.dtype)
+        both = share + noise
+        gradient = share * (1 - share) / both
+        gradient[:, :true] = noise[:, :true] * (share[:, :true] - 1) / both[:, :true]
         gradient *= Cost_GRAD.reshape(-1, 1)
         if SampleWeight is not None:
             gradient *= SampleWeight.reshape(-1, 1)
-        used = np.ones(classes.shape, bool)
         bias_grad = None
         if wants_bias and Bias is not None:
             bias_grad = _scattered((Bias.size,), classes, gradient.reshape(-1)).reshape(Bias.shape)
         input_grad = _input_gradient(gradient, Weight, classes) if wants_input else None
-        return input_grad, _weight_gradient(gradient, Input, classes, used, Weight, sparse), bias_grad
+        return input_grad, _weight_gradient(gradient, Input, classes, None, Weight, sparse), bias_grad
 
     return run
 
@@ -229,7 +236,7 @@ def _hierarchical_sigmoid_values(op: Op) -> Run:
         X: Array, W: Array, Label: Array, PathTable: Array | None, PathCode: Array | None, Bias: Array | None
     ) -> tuple[Array, Array]:
         paths = _paths(op, Label, PathTable, PathCode)
-        scores = np.clip(_scores(X, W, Bias, paths.nodes), -40, 40) * paths.used
+        scores = np.minimum(np.maximum(_scores(X, W, Bias, paths.nodes), -40), 40) * paths.used
         # Steps beyond the end count with a score of 0, as in Fluid: each adds log(2) to the loss
         losses = np.log1p(np.exp(scores))
         return np.add.reduce(losses - scores * paths.bits, axis=1, keepdims=True), losses

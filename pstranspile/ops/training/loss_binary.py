@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pstranspile.ir.model import Op, TensorType
 from pstranspile.ops.schema import UNSCOPED, declare, declare_gradient
-from pstranspile.ops.shapes import Types, disagree, fits, one, require_alike, shape_rule
+from pstranspile.ops.shapes import Dims, Types, disagree, fits, given, one, require_alike, shape_rule
 
 declare(
     "bce_loss",
@@ -80,10 +80,20 @@ def _margin_rank_loss_grad(_op: Op, types: Types) -> Types:
     return {"X1@GRAD": (label,), "X2@GRAD": (label,)}
 
 
+def _one_each(scores: Dims, labels: Dims) -> bool:
+    """Whether dims are alike, or both those of one number for each row: [rows] or [rows, 1]."""
+    if len(scores) == len(labels):
+        return fits(scores, labels)
+    return {len(scores), len(labels)} == {1, 2} and fits((*scores, 1)[:2], (*labels, 1)[:2])
+
+
 @shape_rule("rank_loss")
 def _rank_loss(_op: Op, types: Types) -> Types:
-    require_alike(types, "Left", "Label")
-    require_alike(types, "Right", "Label")
+    label = one(types, "Label")
+    for slot in ("Left", "Right"):
+        score = given(types, slot)
+        if score is not None and (score.dtype is not label.dtype or not _one_each(score.shape, label.shape)):
+            disagree(slot, score, "Label", label)
     return {"Out": (one(types, "Label")._replace(lod_level=0),)}
 
 
