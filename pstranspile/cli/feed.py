@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.cli.numbers import count, whole
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from pstranspile.run.row_source import Dealing
 
 FORMATS = ("parquet", "arrow", "csv", "tsv", "jsonl", "multislot")
+
+_DEALT = re.compile("0:[1-9][0-9]{0,8}(,[1-9][0-9]{0,8}:[1-9][0-9]{0,8})*")
 
 _OF_ROWS = ("batch", "epochs", "shuffle", "columns", "names", "format", "bad_rows")
 """Options that say how rows are fed."""
@@ -121,6 +124,13 @@ def dealt_feed(options: argparse.Namespace) -> ArrayFile | Data | None:
 
     result = read_feed(options)
     if isinstance(result, Data) and options.dealt:
-        pairs = (pair.split(":") for pair in options.dealt.split(","))
-        result.dealt = tuple((int(step), int(trainers)) for step, trainers in pairs)
+        result.dealt = options.dealt
     return result
+
+
+def dealing(text: str) -> tuple[tuple[int, int], ...]:
+    """The type of `--dealt`: since which step how many trainers rows were dealt to, as `dealt_text` writes it."""
+    if not _DEALT.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} does not say STEP:N,STEP:N")
+    pairs = (pair.split(":") for pair in text.split(","))
+    return tuple((int(step), int(trainers)) for step, trainers in pairs)

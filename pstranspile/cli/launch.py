@@ -8,7 +8,7 @@ import secrets
 import signal
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,15 @@ from pstranspile.cli.cluster_pictures import (
     show_pictures,
     wants_pictures,
 )
-from pstranspile.cli.common import add_checkpoints, add_input, add_job, check_checkpoints, load_compiled, make_parser
+from pstranspile.cli.common import (
+    add_checkpoints,
+    add_input,
+    add_job,
+    check_checkpoints,
+    load_compiled,
+    make_parser,
+    refuse_empty,
+)
 from pstranspile.cli.feed import check_feed, dealt_text, forwarded, read_feed
 from pstranspile.cli.launch_view import View
 from pstranspile.cli.live_screen import add_live, check_live
@@ -43,14 +51,19 @@ Runs a compiled job for real: every machine is a process on this host, on ports 
 `compile -o` wrote, or a program with the options of a job, which is then compiled first.
 
 What steps fetch is shown as `run` shows it. The output of every process is in a log. If one ends before its part is
-done, it is started again as often as --restarts says; after that the others are ended too, and what they waited for is
-reported. An interrupt ends all of them."""
+done, it is started again as often as --restarts says (without servers: all begin again from the last checkpoint); after
+that the others are ended too, and what they waited for is reported. An interrupt ends all of them."""
+
+
+_NAMING = ("feed", "init", "save", "record", "metrics", "logs", "state", "trace", "chart", "checkpoint", "resume")
+"""Options whose value is never empty."""
 
 
 def run(arguments: Sequence[str]) -> int:
     """Runs all machines until the job is done."""
     parser = _parser()
     options = parser.parse_args(arguments)
+    refuse_empty(parser, options, *_NAMING)
     check_feed(parser, options)
     check_live(parser, options)
     if options.on == "local":
@@ -69,16 +82,18 @@ def run(arguments: Sequence[str]) -> int:
     from pstranspile.net.job import load_job_folder
     from pstranspile.net.meetings import are_needed
 
-    for path in filter(None, (options.save, options.trace, options.chart)):
+    for path in filter(None, (options.save, options.record, options.trace, options.chart)):
         require_writable(path)
     for folder in filter(None, (options.state, options.logs)):
         require_writable(Path(folder, "of a machine"))
     with work_folder(Path(tempfile.gettempdir()), "pstranspile-launch-", mode=0o700) as work:
         own = work / "compiled" / "job"
         compiled = None if os.path.isdir(options.input) else _compiled(options, own)
+        if compiled is not None and options.push_every:
+            parser.error("--push-every is for a folder; of a program, --set geo_sgd_need_push_nums=N says it")
         folder = options.input if compiled is None else str(own)
         kept = _checkpoints(parser, options, compiled, work)
-        job = load_job_folder(folder)
+        job = load_job_folder(folder, options.push_every)
         if kept is not None and options.seed is None:
             options.seed = kept.seed
         options.fetch = fetches_of(options.fetch, job)
@@ -141,8 +156,9 @@ def _parser() -> argparse.ArgumentParser:
         "--restarts",
         type=whole,
         metavar="N",
-        help="how often each process is started again (default: never); on Ray: how often the job goes back to its "
-        "last cut when a machine is gone (default: 10)",
+        help="how often each process is started again (default: never); in jobs without servers: how often all begin "
+        "again from the last checkpoint when one has ended; on Ray: how often the job goes back to its last cut when a "
+        "machine is gone (default: 10)",
     )
     group.add_argument(
         "--state", metavar="DIR", help="where servers keep their state (default: with --restarts, a folder for the run)"
@@ -187,7 +203,7 @@ def _launch(
 ) -> int:
     from pstranspile.data.source import Data
     from pstranspile.net.metrics import Metrics
-    from pstranspile.net.supervisor import Ports, Supervisor
+    from pstranspile.net.supervisor import Ports
     from pstranspile.run.row_source import LeftOut
 
     names = sorted(job.roles, key=lambda name: (not name.startswith("pserver"), len(name), name))
@@ -195,10 +211,8 @@ def _launch(
     addresses = dict(zip(names, ports.addresses, strict=True))
     results, records, traces = ({n: str(work / f"{n}.{what}") for n in names} for what in ("result", "record", "trace"))
     seed = job.cluster(seed=options.seed).seed
-    begin = kept.begin(seed) if kept is not None and kept.source else {}
     given = {
         "--result": results,
-        "--begin": begin,
         "--record": records if options.record else {},
         "--trace": traces if wants_pictures(options) else {},
     }
@@ -215,14 +229,13 @@ def _launch(
         if "unsaved" in fields:
             print(f"pstranspile launch: {member.role} could not write its part: {fields['unsaved']}", file=sys.stderr)
 
-    supervisor = Supervisor(members, restarts=options.restarts, on_told=on_told, on_look=view.look)
     with ExitStack() as at_end:
         at_end.callback(ports.close)
         if options.metrics:
             metrics = Metrics(options.metrics, lambda: [member.known() for member in members.values()])
             at_end.callback(metrics.close)
         at_end.callback(view.end)
-        done = supervisor.run()
+        supervisor, done = _supervised(options.restarts, members, kept, seed, view, on_told, steps)
     if options.record:
         from pstranspile.run.cluster.record import write_record
 
@@ -235,6 +248,36 @@ def _launch(
     if options.save:
         _save(options, job, results)
     return 0
+
+
+def _supervised(
+    restarts: int,
+    members: Mapping[str, Member],
+    kept: Checkpoints | None,
+    seed: int | None,
+    view: View | LiveView,
+    on_told: Callable[[Member, dict[str, Any]], object],
+    steps: int,
+) -> tuple[Supervisor, bool]:
+    """Runs the job to its end, and gives what became of it, and whether all machines have done their work.
+
+    A machine is started again alone where servers let it in; else all begin again.
+    """
+    from pstranspile.net.supervisor import Supervisor
+
+    together = not any(name.startswith("pserver") for name in members)
+    alone, again = (0, restarts) if together else (restarts, 0)
+    while True:
+        begin = kept.begin(seed) if kept is not None and kept.source else {}
+        for name, member in members.items():
+            member.begin = ["--begin", str(begin[name])] if begin else []
+        supervisor = Supervisor(members, restarts=alone, on_told=on_told, on_look=view.look)
+        done = supervisor.run()
+        if done or not again:
+            return supervisor, done
+        again -= 1
+        _go_back(supervisor, kept)
+        view.begin(members, steps)
 
 
 def _view(
@@ -305,7 +348,7 @@ def _shared(options: argparse.Namespace, work: Path) -> list[str]:
         given += ["--state", state]
     if options.checkpoint_every:
         given += ["--parts", str(work), "--parts-every", str(options.checkpoint_every)]
-    for name in ("steps", "init", "seed", "threads", "arithmetic", "state_every", "lease", "patience"):
+    for name in ("steps", "init", "seed", "push_every", "threads", "arithmetic", "state_every", "lease", "patience"):
         value = getattr(options, name)
         if value is not None:
             given += [f"--{name.replace('_', '-')}", os.path.abspath(value) if name == "init" else str(value)]
@@ -313,13 +356,27 @@ def _shared(options: argparse.Namespace, work: Path) -> list[str]:
     return [*given, *(part for name in options.fetch for part in ("--fetch", name))]
 
 
+def _go_back(supervisor: Supervisor, kept: Checkpoints | None) -> None:
+    """All trainers of a job without servers are to begin again, since one of them has ended, which is said."""
+    if kept is not None:
+        kept.go_back()
+    ended = [f"{member.role} has ended {_how(code)}" for member, code in supervisor.failed]
+    ended += [f"{member.role} was given up" for member in supervisor.left_out]
+    place = f"from step {kept.first + 1}" if kept is not None and kept.source else "from the beginning"
+    print(f"pstranspile launch: {'; '.join(ended)}: all begin again {place}", file=sys.stderr)
+
+
+def _how(code: int) -> str:
+    return f"by {signal.Signals(-code).name}" if code < 0 else f"with status {code}"
+
+
 def _failed(supervisor: Supervisor) -> DiagnosticError:
     """What to say of a job that did not come to its end: who ended, and what the others waited for."""
 
     result: list[Diagnostic] = []
     for member, code in supervisor.failed:
-        how = f"by {signal.Signals(-code).name}" if code < 0 else f"with status {code}"
-        notes = map(Note, member.last_words().splitlines())
+        how = _how(code)
+        notes = (Note(line.removeprefix("note: ")) for line in member.last_words().splitlines())
         result.append(error("launch-ended", f"{member.role} has ended {how}", notes=tuple(notes)))
     result += [
         error("launch-ended", f"{member.role} was given up, and the servers are done without it")

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pstranspile.cli.blas import use_threads
-from pstranspile.cli.common import add_arithmetic, make_parser, uses_fluid_arithmetic
-from pstranspile.cli.feed import add_feed, check_feed, dealt_feed
+from pstranspile.cli.common import add_arithmetic, make_parser, refuse_empty, uses_fluid_arithmetic
+from pstranspile.cli.feed import add_feed, check_feed, dealing, dealt_feed
 from pstranspile.cli.numbers import count, seconds, whole
 from pstranspile.cli.start_checkpoints import add_server_checkpoints, check_server_checkpoints, checkpoints_of
 from pstranspile.ir.diagnostics import DiagnosticError, Note, error
@@ -36,10 +36,15 @@ A server that is given --state keeps its state there. Started again after its pr
 the trainers send again what it had not kept. A trainer that is started again takes part from the next step on."""
 
 
+_NAMING = ("role", "listen", "servers", "tls", "feed", "init", "save", "metrics", "checkpoint", "resume", "program")
+"""Options whose value is never empty."""
+
+
 def run(arguments: Sequence[str]) -> int:
     """Plays the machine until its part is done."""
     parser = make_options()
     options = parser.parse_args(arguments)
+    refuse_empty(parser, options, *_NAMING)
     check_feed(parser, options)
     check_server_checkpoints(parser, options)
     use_threads(options.threads)
@@ -47,15 +52,18 @@ def run(arguments: Sequence[str]) -> int:
     if options.tls and (options.fluid or options.insecure):
         parser.error(f"--tls can't be combined with {'--fluid' if options.fluid else '--insecure'}")
     from pstranspile.arithmetic import fluid_arithmetic
-    from pstranspile.net.environment import role_of_environment
+    from pstranspile.net.environment import require_apart, role_of_environment
     from pstranspile.net.job import load_job_folder
     from pstranspile.net.missing import require_grpc
     from pstranspile.net.status import StatusPipe, end_with_parent
     from pstranspile.net.tls import read_credentials, require_guarded
 
     end_with_parent()
-    folder = load_job_folder(options.folder)
-    role, given = role_of_environment(os.environ, folder.addresses()) if options.role is None else (options.role, {})
+    folder = load_job_folder(options.folder, options.push_every)
+    role, given = options.role, {}
+    if role is None:
+        trainers = sum(name.startswith("trainer") for name in folder.roles)
+        role, given = role_of_environment(os.environ, folder.addresses(), trainers)
     if role not in folder.roles:
         raise _unknown(role, folder)
     if options.fluid and role.startswith("trainer"):
@@ -65,6 +73,7 @@ def run(arguments: Sequence[str]) -> int:
     if options.save and not role.startswith("trainer"):
         parser.error(f"--save is for trainers, not for {role}")
     addresses = {**folder.addresses(), **given, **_given(parser, options, folder, role)}
+    require_apart(addresses)
     credentials = read_credentials(options.tls) if options.tls else None
     if not (options.tls or options.insecure):
         require_guarded(addresses, [role] if role.startswith("pserver") else addresses)
@@ -115,7 +124,8 @@ def make_options() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--dealt",
-        default="",
+        type=dealing,
+        default=(),
         metavar="STEP:N,...",
         help="since which step how many trainers rows were dealt to, likewise",
     )
@@ -140,6 +150,13 @@ def add_run(parser: argparse.ArgumentParser) -> None:
         "--fetch", metavar="VAR", action="append", default=[], help="what to keep of every step (default: the loss)"
     )
     group.add_argument("--seed", type=whole, metavar="N", help="the seed of random numbers, the same on all machines")
+    group.add_argument(
+        "--push-every",
+        type=count,
+        metavar="N",
+        help="after how many steps trainers of a geo job exchange, where DIR has no plan.json that says it, the same "
+        "on all machines (default: 100)",
+    )
     add_arithmetic(group)
     group.add_argument("--threads", type=count, metavar="N", help="threads of matrix products (default: 1)")
 
@@ -169,28 +186,27 @@ def _given(
     parser: argparse.ArgumentParser, options: argparse.Namespace, folder: JobFolder, role: str
 ) -> dict[str, str]:
     """The addresses that the options give."""
+    from pstranspile.net.environment import is_address
+
     result: dict[str, str] = {}
     if options.servers:
         servers = sorted((name for name in folder.roles if name.startswith("pserver")), key=lambda n: (len(n), n))
         given = [text.strip() for text in options.servers.split(",")]
-        if len(given) != len(servers) or not all(map(_is_address, given)):
+        if len(given) != len(servers) or not all(map(is_address, given)):
             parser.error(f"--servers {options.servers}: give the {len(servers)} of the job as HOST:PORT,HOST:PORT")
         result.update(zip(servers, given, strict=True))
     for text in options.address:
         name, _, address = text.partition("=")
-        if not name or not _is_address(address):
+        if not name or not is_address(address):
             parser.error(f"--address {text}: give it as ROLE=HOST:PORT")
+        if name not in folder.roles:
+            raise _unknown(name, folder)
         result[name] = address
     if options.listen:
-        if not _is_address(options.listen):
+        if not is_address(options.listen):
             parser.error(f"--listen {options.listen}: give it as HOST:PORT")
         result[role] = options.listen
     return result
-
-
-def _is_address(text: str) -> bool:
-    _, colon, port = text.rpartition(":")
-    return bool(colon) and port.isdecimal()
 
 
 def _require_way(cluster: Cluster, addresses: Mapping[str, str]) -> None:
@@ -245,6 +261,7 @@ def _play(
     )
     terms = Terms(folder.hash, os.environ.get("PSTRANSPILE_TOKEN", ""), options.lease)
     cluster = _cluster(options, folder)
+    cluster.require_sound()
     _require_way(cluster, addresses)
     if options.save:
         require_writable(options.save)
@@ -290,10 +307,11 @@ def _seen(options: argparse.Namespace, role: str, tell: StatusPipe) -> Generator
 
 
 def fetches_of(given: Sequence[str], folder: JobFolder) -> list[str]:
-    """What is fetched of every step: what was asked for, else the loss."""
-    from pstranspile.cli.turns import loss_names
+    """What is fetched of every step: what was asked for, else the loss. Raises DiagnosticError."""
+    from pstranspile.cli.turns import loss_names, require_fetches
 
     first = next(role for name, role in folder.roles.items() if name.startswith("trainer"))
+    require_fetches(first.main, given)
     return list(given) or list(loss_names(first.main))
 
 

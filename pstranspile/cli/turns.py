@@ -30,11 +30,11 @@ def requested_turns(options: argparse.Namespace, module: Module) -> Turns | None
 
 def requested_fetches(options: argparse.Namespace, module: Module, turns: Turns | None) -> dict[str, tuple[str, ...]]:
     """What is fetched of each program that is run: what was asked for, else the losses. Raises DiagnosticError."""
-    from pstranspile.run.turns import fetches_by_program
+    from pstranspile.run.turns import fetches_by_program, step_programs
 
     if turns is None:
-        fetches = tuple(dict.fromkeys(options.fetch)) or loss_names(module.main)
-        _require_fetches(module.main, fetches)
+        fetches = tuple(dict.fromkeys(options.fetch)) or loss_names(step_programs(module)[MAIN])
+        require_fetches(module.main, fetches)
         return {MAIN: fetches}
     return fetches_by_program(options.fetch, {name: module[name] for name in turns.names}, loss_names)
 
@@ -51,7 +51,8 @@ def loss_names(program: Program) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for _, name in sorted(fetched, key=lambda pair: pair[0])))
 
 
-def _require_fetches(program: Program, fetches: Sequence[str]) -> None:
+def require_fetches(program: Program, fetches: Sequence[str]) -> None:
+    """Raises DiagnosticError for variables that a program does not declare."""
     from pstranspile.run.feeds import fetch_problem
 
     findings = [fetch_problem(program, name) for name in fetches if name not in program.main_block.vars]

@@ -71,6 +71,11 @@ class Channel:
         self._begins = True
 
     @property
+    def guarded(self) -> bool:
+        """Whether TLS authenticates what comes and goes."""
+        return self._context is not None
+
+    @property
     def closed(self) -> bool:
         """Whether nothing more can be sent."""
         return not self._open or self._closes is not None

@@ -57,6 +57,12 @@ class Checkpoints:
             write_part(files[machine.name], machine.name, part_of(machine))
         return files
 
+    def go_back(self) -> None:
+        """The run begins again: from the checkpoint that it has written last, or as it began before."""
+        self._saved.clear()
+        if self._newest >= 0 and self.target is not None:
+            self.first, self.source = self._newest, str(step_folder(self.target, self._newest))
+
     def told(self, seed: int | None, role: str, step: int) -> bool:
         """A machine has written its part of a step; the last one makes it a checkpoint. Gives whether it is there now.
 
@@ -76,12 +82,14 @@ class Checkpoints:
                 part_file(self.work, name, earlier).unlink(missing_ok=True)
         return True
 
-    def end(self, seed: int | None, results: Mapping[str, str], steps: int) -> None:
+    def end(self, seed: int | None, results: Mapping[str, str], steps: int) -> bool:
         """Writes the checkpoint of what the processes have left, unless one of this step is there: they had something
-        left to exchange then. Raises DiagnosticError.
+        left to exchange then. Gives whether it is written. Raises DiagnosticError.
         """
-        if self._newest != steps:
-            self._save(gather(cluster_of(self.job, seed=seed), results).cluster, steps)
+        if self._newest == steps:
+            return False
+        self._save(gather(cluster_of(self.job, seed=seed), results).cluster, steps)
+        return True
 
     def _save(self, cluster: Cluster, step: int) -> None:
         assert self.target is not None

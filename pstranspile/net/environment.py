@@ -11,12 +11,32 @@ _OF_TRAINERS = ("PADDLE_TRAINER_ENDPOINTS",)
 """Variables that list addresses; the first that is set counts."""
 
 
-def role_of_environment(environment: Mapping[str, str], known: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+def is_address(text: str) -> bool:
+    """Whether a text is HOST:PORT, with a port that others can be told."""
+    host, _, port = text.rpartition(":")
+    return bool(host.strip()) and port.isascii() and port.isdecimal() and 0 < int(port) < 1 << 16
+
+
+def require_apart(addresses: Mapping[str, str]) -> None:
+    """Raises DiagnosticError if two machines are at one address."""
+    at: dict[str, str] = {}
+    for role, address in addresses.items():
+        other = at.setdefault(address, role)
+        if other != role:
+            raise _refused(f"{other} and {role} are both at {address}")
+
+
+def role_of_environment(
+    environment: Mapping[str, str], known: Mapping[str, str], trainers: int = 0
+) -> tuple[str, dict[str, str]]:
     """The role, and the addresses that the environment gives in place of the job's.
 
-    `known` are the job's, by role: of servers, or of trainers in a job without. Raises DiagnosticError if the
-    environment does not say it.
+    `known` are the job's, by role: of servers, or of trainers in a job without; `trainers` is how many of these it has
+    (0: not known). Raises DiagnosticError if the environment does not say it, or says something of another job.
     """
+    count = environment.get("PADDLE_TRAINERS_NUM", "")
+    if trainers and count and count != str(trainers):
+        raise _refused(f"PADDLE_TRAINERS_NUM is {count}, the job has {trainers} trainers")
     alone = bool(known) and not any(role.startswith("pserver") for role in known)
     kind = environment.get("TRAINING_ROLE", "TRAINER" if alone else "").upper()
     addresses = _listed(environment, known, _OF_TRAINERS if alone else _OF_SERVERS)
@@ -33,7 +53,8 @@ def role_of_environment(environment: Mapping[str, str], known: Mapping[str, str]
             if address == own and role.startswith("pserver"):
                 return role, addresses
         raise _refused(f"TRAINING_ROLE is PSERVER, but no server of the job is at {own} (POD_IP:PADDLE_PORT)")
-    raise _refused("give --role NAME, or set TRAINING_ROLE to PSERVER or TRAINER")
+    told = f", not to {kind}" if kind else ""
+    raise _refused(f"give --role NAME, or set TRAINING_ROLE to PSERVER or TRAINER{told}")
 
 
 def _listed(environment: Mapping[str, str], known: Mapping[str, str], variables: Sequence[str]) -> dict[str, str]:
@@ -43,6 +64,9 @@ def _listed(environment: Mapping[str, str], known: Mapping[str, str], variables:
     roles = sorted(known, key=lambda role: (len(role), role))
     if given and len(given) != len(roles):
         raise _refused(f"{name} names {len(given)} machines, the job has {len(roles)} that listen")
+    wrong = next((address for address in given if not is_address(address)), None)
+    if wrong is not None:
+        raise _refused(f"{name} has {wrong}, which is no HOST:PORT")
     return dict(zip(roles, given, strict=False))
 
 

@@ -1,8 +1,9 @@
 """Frames: what two processes of a job send each other, in one direction or the other.
 
 A frame is a header and a body, each with its check sum: of the header a CRC, of the body, which may be large, the CRC
-of the sums of its blocks. The first frames of a connection greet; those after it carry messages between machines,
-numbered from 1 in each direction, or nothing but the news that the sender is alive.
+of the sums of its blocks. A body that travels under TLS has none (0), because TLS authenticates every byte. The first
+frames of a connection greet; those after it carry messages between machines, numbered from 1 in each direction, or
+nothing but the news that the sender is alive.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 from pstranspile.net.values import Bytes, Reader, WireError, Writer
 from pstranspile.run.cluster.message import KINDS, Message
 
-PROTOCOL = 3
+PROTOCOL = 4
 """The version of this protocol; machines of different versions don't talk."""
 
 HELLO, WELCOME, REFUSED, MESSAGES, ALIVE, ASK, TELL, BYE = range(1, 9)
@@ -57,18 +58,6 @@ class Header(NamedTuple):
     durable: int
 
 
-class Body(NamedTuple):
-    """The bytes of a body, and the check sum over them."""
-
-    data: bytes
-    check_sum: int
-
-
-def body_of(data: bytes) -> Body:
-    """A body of these bytes."""
-    return Body(data, check_sum(data))
-
-
 def check_sum(data: Bytes) -> int:
     """The CRC of what stands for the data: the sum of the words of each block, then the bytes that fill no block.
 
@@ -80,16 +69,13 @@ def check_sum(data: Bytes) -> int:
     return zlib.crc32(memoryview(data)[whole:], zlib.crc32(sums))
 
 
-EMPTY_BODY = Body(b"", 0)
-
-
-def frame(header: Header, body: Body) -> tuple[bytes, bytes]:
-    """The bytes of a frame: those of the header, and the body's."""
+def frame(header: Header, body: bytes, guarded: bool = False) -> tuple[bytes, bytes]:
+    """The bytes of a frame: those of the header, and the body's. `guarded` tells that it travels under TLS."""
+    own = 0 if guarded else check_sum(body)
     fields = _HEADER.pack(
-        MAGIC, PROTOCOL, header.kind, 0, header.number, header.received, header.durable, len(body.data),
-        body.check_sum, 0,
+        MAGIC, PROTOCOL, header.kind, 0, header.number, header.received, header.durable, len(body), own, 0,
     )[:-4]  # fmt: skip
-    return fields + struct.pack("<I", zlib.crc32(fields)), body.data
+    return fields + struct.pack("<I", zlib.crc32(fields)), body
 
 
 def read_size(head: Bytes) -> int:
@@ -106,24 +92,26 @@ def read_size(head: Bytes) -> int:
     return HEADER_SIZE + size
 
 
-def read_header(data: Bytes) -> Header:
-    """The header of a frame whose bytes are whole and undamaged. Raises WireError."""
+def read_header(data: Bytes, guarded: bool = False) -> Header:
+    """The header of a frame whose bytes are whole and undamaged. `guarded` tells that it came under TLS, where the body
+    has no check sum. Raises WireError.
+    """
     if len(data) < HEADER_SIZE:
         raise WireError(f"a frame of {len(data)} bytes is shorter than a header")
     size = read_size(data) - HEADER_SIZE
     _, _, kind, _, number, received, durable, _, sent, _ = _HEADER.unpack_from(data)
     if size != len(data) - HEADER_SIZE:
         raise WireError(f"a frame has {len(data) - HEADER_SIZE} bytes where {size} are announced")
-    if check_sum(memoryview(data)[HEADER_SIZE:]) != sent:
+    if sent != (0 if guarded else check_sum(memoryview(data)[HEADER_SIZE:])):
         raise WireError("a frame is damaged: its check sum is another")
     if kind not in range(HELLO, BYE + 1):
         raise WireError(f"there is no kind {kind} of frames")
     return Header(kind, number, received, durable)
 
 
-def json_body(fields: Mapping[str, Any]) -> Body:
+def json_body(fields: Mapping[str, Any]) -> bytes:
     """A body of JSON: of a greeting, a question or an answer."""
-    return body_of(json.dumps(fields, sort_keys=True, separators=(",", ":")).encode())
+    return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
 
 
 def read_json(data: Bytes) -> dict[str, Any]:
@@ -139,7 +127,7 @@ def read_json(data: Bytes) -> dict[str, Any]:
     return cast("dict[str, Any]", fields)
 
 
-def messages_body(messages: Sequence[Message], machines: Mapping[str, int]) -> Body:
+def messages_body(messages: Sequence[Message], machines: Mapping[str, int]) -> bytes:
     """A body of messages, in order. `machines` numbers the job's machines. Raises WireError for what can't be sent."""
     writer = Writer()
     writer.size = HEADER_SIZE  # arrays are aligned in the whole frame
@@ -149,7 +137,7 @@ def messages_body(messages: Sequence[Message], machines: Mapping[str, int]) -> B
         writer.add(_MESSAGE.pack(*numbers))
         writer.text(variable)
         writer.value(payload)
-    return body_of(b"".join(writer.buffers))
+    return b"".join(writer.buffers)
 
 
 def read_messages(data: Bytes, machines: Sequence[str]) -> list[Message]:

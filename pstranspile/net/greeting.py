@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import re
 import secrets
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-from pstranspile.net.frames import HELLO, REFUSED, WELCOME, Header, frame, json_body, messages_body
+from pstranspile.net.frames import HELLO, REFUSED, WELCOME, Header, json_body, messages_body
 from pstranspile.net.part import Part
 from pstranspile.net.peer import Connection, Peer
 from pstranspile.net.terms import Objection, Refused, Terms, number_of
@@ -51,6 +53,8 @@ class Greeting:
         self._by_connection: dict[Connection, Peer] = {}
         self._waiting_for: dict[str, Connection] = {}
         """Connections that this process has begun, by role, until they are welcomed."""
+        self.unreached: dict[str, str] = {}
+        """Why the last connection to each role ended before this process was let in, as far as it is known."""
         self._redial: dict[str, float] = {}
         """When to go to a role again."""
 
@@ -77,7 +81,7 @@ class Greeting:
             "joins": self.joins,
             "gone": self._gone(),
         }
-        connection.send(frame(Header(HELLO, 0, 0, 0), json_body(fields)))
+        connection.send(Header(HELLO, 0, 0, 0), json_body(fields))
 
     def _greeted(self, connection: Connection, fields: Mapping[str, Any]) -> None:
         """Another process has come: it is let in, or told why not."""
@@ -120,9 +124,15 @@ class Greeting:
             "life": peer.life,
             "gone": self._gone(),
         }
-        connection.send(frame(Header(WELCOME, 0, peer.received, peer.durable), json_body(welcome)))
+        connection.send(Header(WELCOME, 0, peer.received, peer.durable), json_body(welcome))
         self._by_connection[connection] = peer
         peer.connect(connection, received, self._clock())
+
+    def _note(self, connection: Connection, reason: str) -> None:
+        """A connection is over; why is remembered where this process has not been let in."""
+        role = self._greeted_on(connection)
+        if role is not None and reason:
+            self.unreached[role] = plain(reason)
 
     def _greeted_on(self, connection: Connection) -> str | None:
         return next((role for role, begun in self._waiting_for.items() if begun is connection), None)
@@ -136,6 +146,7 @@ class Greeting:
             connection.close()
             self._forget(connection)
             if fields.get("again"):  # such as one that has just ended, and has not been missed yet
+                self.unreached[role] = str(fields.get("reason"))
                 return
             raise Refused(f"{role} at {connection.address} refuses {self.role}: {fields.get('reason')}")
         del self._waiting_for[role]
@@ -208,8 +219,9 @@ class Greeting:
     def _drop(self, connection: Connection, problem: WireError) -> None:
         """Ends a connection on which something wrong has come, and says why, and whether to come again."""
         self.refused += 1
+        self._note(connection, str(problem))
         fields = {"reason": str(problem), "again": not isinstance(problem, Objection)}
-        connection.send(frame(Header(REFUSED, 0, 0, 0), json_body(fields)))
+        connection.send(Header(REFUSED, 0, 0, 0), json_body(fields))
         connection.close()
         self._forget(connection)
 
@@ -228,6 +240,18 @@ class Greeting:
     def _rest(self, peer: Peer) -> float:
         """Seconds until a process is gone to again. (One that was given up may be there, and has to be told.)"""
         return self.terms.lease / 4 if peer.given_up else 0.2
+
+
+def plain(reason: str) -> str:
+    """Why a connection is over, without what libraries put around it: `[SSL: NAME] certificate has expired (_ssl.c:1)`.
+
+    A number of the system's is put into words.
+    """
+    number = _NUMBER.match(reason)
+    return os.strerror(int(number[1])) if number else _AROUND.sub("", reason)
+
+
+_NUMBER, _AROUND = re.compile(r"\[Errno ([1-9][0-9]{0,3})\]"), re.compile(r"^\[[^]]*\] *| *\(_ssl\.c:\d+\)$")
 
 
 def _without(role: str) -> str:

@@ -16,7 +16,12 @@ RECORD = 1 << 14
 """Bytes of a record at most; each costs a header, a tag and a call."""
 
 CHUNK = 1 << 19
-"""Bytes that are read at once, and that are sealed at once."""
+"""Bytes that are read at once."""
+
+SEALED = 1 << 16
+"""Bytes that are sealed at once: so few that they stay in the cache of the processor on their way through OpenSSL, and
+that the other side opens the first ones while this one seals the next.
+"""
 
 
 class Guard:
@@ -94,7 +99,7 @@ class Guard:
         self.flush()
         while out:
             sealed = 0
-            while out and sealed < CHUNK:
+            while out and sealed < SEALED:
                 sealed += self._side.write(_next_piece(out))
             self.flush()
 
@@ -107,9 +112,9 @@ class Guard:
 
 
 def _next_piece(out: deque[memoryview]) -> Bytes:
-    """Takes out what is sealed next: as many small pieces as fit into one record, or a chunk of a large one."""
-    if len(out[0]) > CHUNK:
-        piece, out[0] = out[0][:CHUNK], out[0][CHUNK:]
+    """Takes out what is sealed next: as many small pieces as fit into one record, or a part of a large one."""
+    if len(out[0]) > SEALED:
+        piece, out[0] = out[0][:SEALED], out[0][SEALED:]
         return piece
     first = out.popleft()
     few, size = [first], len(first)

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from pstranspile.diff.folders import load_role, roles_in
+from pstranspile.interop.loading import LARGEST
+from pstranspile.interop.outputs import PLAN_FILE, is_role
+from pstranspile.ir.diagnostics import DiagnosticError, Note, error
 from pstranspile.ir.frozen import FrozenMap
-from pstranspile.ir.model import MAIN, STARTUP, Module, Role
+from pstranspile.ir.model import MAIN, STARTUP, Location, Module, Role
+from pstranspile.ir.reading import read_regular
+from pstranspile.link import LinkError, link
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.communicators.companion import Settings
+from pstranspile.run.cluster.report import listed
+from pstranspile.run.cluster.server import listening_op, mode_of
+
+GEO, PUSH_EVERY = 3, 100
+"""The `distributed_mode` of servers in mode geo, and after how many steps trainers exchange if nothing says it."""
 
 
 class JobFolder(NamedTuple):
@@ -30,8 +41,6 @@ class JobFolder(NamedTuple):
 
     def addresses(self) -> dict[str, str]:
         """Where machines listen, as their programs say: the servers, and trainers that have none."""
-        from pstranspile.run.cluster.server import listening_op
-
         found: dict[str, str] = {}
         for name, role in self.roles.items():
             serving = listening_op(role.main)
@@ -53,20 +62,99 @@ def _address_among_trainers(role: Role) -> str:
     return ""
 
 
-def load_job_folder(folder: str | os.PathLike[str]) -> JobFolder:
-    """What `compile -o` wrote. Raises DiagnosticError."""
+def load_job_folder(folder: str | os.PathLike[str], push_every: int | None = None) -> JobFolder:
+    """What `compile -o` wrote, or machines that Fluid's programs were exported to.
+
+    `push_every` says how often trainers of a geo job exchange, where no plan.json does. Raises DiagnosticError.
+    """
     found = roles_in(folder)
+    _require_machines(folder, list(found))
+    plan = _read_plan(folder, list(found))
     roles: dict[str, Role] = {}
     digest = sha256()
     for name, paths in found.items():
         module: Module = load_role(paths)
+        missing = next((program for program in (MAIN, STARTUP) if program not in module.programs), None)
+        if missing is not None:
+            raise _refused(f"the programs of {name} lack @{missing}", paths[0])
         others = {key: program for key, program in module.programs.items() if key not in (MAIN, STARTUP)}
         roles[name] = Role(name, module[MAIN], module[STARTUP], FrozenMap(others))
         for path in paths:
             digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
-    push_every = 100
-    plan = Path(folder, "plan.json")
-    if plan.is_file():
-        geo = json.loads(plan.read_bytes()).get("geo")
-        push_every = geo["need_push_nums"] if geo else push_every
-    return JobFolder(roles, digest.hexdigest(), push_every)
+    if plan is not None:
+        _require_fit(folder, roles)
+    pushes = _pushes(folder, roles, plan, push_every)
+    if push_every is not None:
+        digest.update(b"push_every %d\0" % pushes)
+    return JobFolder(roles, digest.hexdigest(), pushes)
+
+
+def _require_machines(folder: str | os.PathLike[str], names: list[str]) -> None:
+    """Raises DiagnosticError if the programs are not those of machines, numbered from 0, with a trainer among them."""
+    strange = [name for name in names if not is_role(name)]
+    if strange:
+        message = f"this is no job: {listed(strange)} must be called trainer_0, pserver_0 and so on"
+        raise _refused(message, folder)
+    for kind in ("trainer", "pserver"):
+        numbers = {int(name.rpartition("_")[2]) for name in names if name.startswith(kind)}
+        gap = next((number for number in range(max(numbers, default=-1)) if number not in numbers), None)
+        if gap is not None or (not numbers and kind == "trainer"):
+            raise _refused(f"the programs of {kind}_{gap or 0} are missing", folder)
+
+
+def _read_plan(folder: str | os.PathLike[str], names: list[str]) -> Mapping[str, Any] | None:
+    """The plan.json of a folder; None if there is none. Raises DiagnosticError if it is damaged, or has other machines
+    than the folder.
+    """
+    path = Path(folder, PLAN_FILE)
+    if not path.exists():
+        return None
+    try:
+        plan: object = json.loads(read_regular(str(path), LARGEST).decode("utf-8"))
+    except OSError as problem:
+        raise _refused(f"can't be read: {problem.strerror or problem}", path) from None
+    except (ValueError, RecursionError) as problem:  # no UTF-8, no JSON, or nested without end
+        raise _refused(f"not JSON: {problem}", path) from None
+    held = cast("dict[str, Any]", plan) if isinstance(plan, dict) else {}
+    geo: Any = held.get("geo")
+    pushes: Any = cast("dict[str, Any]", geo).get("need_push_nums") if isinstance(geo, dict) else 1
+    numbers = (held.get("trainers"), pushes)
+    if not isinstance(held.get("pservers"), list) or any(type(number) is not int or number < 1 for number in numbers):
+        raise _refused("this is not the plan of a job", path)
+    machines = {"trainer": held["trainers"], "pserver": len(held["pservers"])}
+    wanted = [f"{kind}_{number}" for kind, count in machines.items() for number in range(count)]
+    lost, strange = (sorted({*one} - {*other}) for one, other in ((wanted, names), (names, wanted)))
+    if lost or strange:
+        told = f"the programs of {listed(lost)} are missing" if lost else f"the job has no {listed(strange)}"
+        raise _refused(f"{told}: {PLAN_FILE} says which machines there are", folder)
+    return held
+
+
+def _require_fit(folder: str | os.PathLike[str], roles: Mapping[str, Role]) -> None:
+    """Raises DiagnosticError if programs that this package has compiled do not fit together."""
+    try:
+        link(roles.values())
+    except LinkError as problem:
+        first = problem.diagnostics[0]
+        note = Note(f"the programs are not of one compile, or were changed; `pstranspile verify {folder}` tells all")
+        raise DiagnosticError([first._replace(notes=(*first.notes, note))]) from None
+
+
+def _pushes(
+    folder: str | os.PathLike[str], roles: Mapping[str, Role], plan: Mapping[str, Any] | None, given: int | None
+) -> int:
+    """After how many steps trainers of a geo job exchange. Raises DiagnosticError if `given` does not apply."""
+    told: Any = None if plan is None else plan.get("geo")
+    if given is None:
+        return told["need_push_nums"] if told else PUSH_EVERY
+    serving = [op for role in roles.values() if (op := listening_op(role.main)) is not None]
+    if not any(mode_of(op) == GEO for op in serving):
+        raise _refused("--push-every is for jobs in mode geo, which this is not", folder)
+    if told:
+        message = f"--push-every is for folders without {PLAN_FILE}; this job was compiled with "
+        raise _refused(f"{message}geo_sgd_need_push_nums={told['need_push_nums']}", folder)
+    return given
+
+
+def _refused(message: str, place: str | os.PathLike[str]) -> DiagnosticError:
+    return DiagnosticError([error("start-folder", message, Location(os.fspath(place)))])

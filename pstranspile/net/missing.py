@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
+from importlib import import_module
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
 
 
 def require_grpc() -> None:
     """Raises DiagnosticError if grpcio is not installed."""
-    if find_spec("grpc") is None:
-        message = "servers of Fluid are called by gRPC, which is not installed: pip install 'pstranspile[cluster]'"
-        raise DiagnosticError([error("start-library", message)])
+    try:
+        import_module("grpc")
+    except ImportError as problem:
+        what = "is not installed" if isinstance(problem, ModuleNotFoundError) else f"can't be imported ({problem})"
+        message = f"servers of Fluid are called by gRPC, which {what}: pip install 'pstranspile[cluster]'"
+        raise DiagnosticError([error("start-library", message)]) from None

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from pstranspile.net.frames import ALIVE, ASK, EMPTY_BODY, MESSAGES, TELL, Body, Header, frame, json_body
-from pstranspile.net.values import Bytes
+from pstranspile.net.frames import ALIVE, ASK, MESSAGES, TELL, Header, json_body
 from pstranspile.run.cluster.message import Message
 
 
@@ -22,8 +21,13 @@ class Connection(Protocol):
     known: bool
     """Whether the other side has been let in. Before, it may say nothing but a greeting."""
 
-    def send(self, data: Sequence[Bytes]) -> None:
-        """Hands over the pieces of a frame, which are sent when they can be; nothing happens if it is closed."""
+    @property
+    def guarded(self) -> bool:
+        """Whether TLS authenticates what comes and goes."""
+        ...
+
+    def send(self, header: Header, body: bytes) -> None:
+        """Hands over a frame, which is sent when it can be; nothing happens if it is closed."""
         ...
 
     def close(self) -> None:
@@ -35,7 +39,7 @@ class Unconfirmed(NamedTuple):
     """A frame of messages that the other side has not made durable yet."""
 
     number: int
-    body: Body
+    body: bytes
 
 
 class Peer:
@@ -78,7 +82,7 @@ class Peer:
         self.last_step = -1
         """The last step that a message of it was about."""
 
-    def post(self, body: Body, now: float) -> None:
+    def post(self, body: bytes, now: float) -> None:
         """Sends messages; they are kept until they are durable on the other side."""
         self.sent += 1
         self.unconfirmed.append(Unconfirmed(self.sent, body))
@@ -86,7 +90,7 @@ class Peer:
 
     def sign_of_life(self, now: float) -> None:
         """Tells the other side that this one is there, and what it has received. Any thread may do it."""
-        self._send(ALIVE, 0, EMPTY_BODY, now)
+        self._send(ALIVE, 0, b"", now)
 
     def ask(self, question: Mapping[str, Any]) -> None:
         """Asks the other side something."""
@@ -96,11 +100,11 @@ class Peer:
         """Tells the other side something that it has asked for earlier."""
         self._send(TELL, 0, json_body(fields), self.told)
 
-    def _send(self, kind: int, number: int, body: Body, now: float) -> None:
+    def _send(self, kind: int, number: int, body: bytes, now: float) -> None:
         connection = self.connection
         if connection is not None:
             self.told = now
-            connection.send(frame(Header(kind, number, self.received, self.durable), body))
+            connection.send(Header(kind, number, self.received, self.durable), body)
 
     @property
     def confirmed_up_to(self) -> int:

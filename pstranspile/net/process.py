@@ -21,7 +21,7 @@ from pstranspile.net.status import DONE, SERVING, TRAINING, WAITING, StatusPipe
 from pstranspile.net.terms import Refused, Terms
 from pstranspile.net.tls import Credentials
 from pstranspile.net.tracing import Tracing
-from pstranspile.net.transport import Dialer, Listener
+from pstranspile.net.transport import Dialer, Listener, is_taken
 from pstranspile.net.watching import Watching
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.communicators.companion import Companion
@@ -143,6 +143,8 @@ def _serve(
 
 def _listen(site: Site, place: Place, service: CallService | None = None) -> Listener:
     address = place.addresses[site.role]
+    if is_taken(address):
+        raise Refused(f"it can't listen at {address}: somebody does already")
     shown = None if place.credentials is None else place.credentials.listening
     try:
         return Listener(address, site.events, shown, service)
@@ -275,11 +277,16 @@ def _greet(site: Site, targets: Sequence[str], place: Place, strangers: Sequence
         return [role for role in (*targets, *coming) if role not in met and not site.peers[role].given_up]
 
     if not site.run(lambda: not missing(), place.patience):
-        told = ", ".join(f"{role} at {place.addresses[role]}" for role in missing() if role in targets)
+        told = [f"{role} at {place.addresses[role]}{_why(site, role)}" for role in missing() if role in targets]
         if told:
-            raise Refused(f"nobody answers for {place.patience:g} seconds: {told}")
+            raise Refused(f"nobody answers for {place.patience:g} seconds: {', '.join(told)}")
         raise Refused(f"not come for {place.patience:g} seconds: {', '.join(missing())}")
     return max(lives.values(), default=0)
+
+
+def _why(site: Site, role: str) -> str:
+    reason = site.unreached.get(role)
+    return f" ({reason})" if reason else ""
 
 
 def _begin(site: Site, trainer: Trainer, place: Place, life: int, alone: str) -> None:

@@ -15,7 +15,8 @@ class Recording:
     """Writes every turn of the process's machines to a file, as it is taken; to be made before the first turn."""
 
     def __init__(self, site: Site, path: str):
-        self._file: TextIO = open(path, "w", encoding="utf-8")  # noqa: SIM115 (closed by `close`)
+        self._file: TextIO = open(path, "w", 1, encoding="utf-8")  # noqa: SIM115 (closed by `close`)
+        # line by line, so that a process that is killed has written all its turns
         for name in site.own:
             machine = site.cluster.machines[name]
             machine.turn = self._recorded(machine, machine.turn)

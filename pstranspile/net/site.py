@@ -27,7 +27,6 @@ from pstranspile.net.frames import (
     TELL,
     WELCOME,
     Header,
-    frame,
     json_body,
     read_header,
     read_json,
@@ -135,6 +134,7 @@ class Site(Greeting):
             except WireError as problem:
                 self._drop(connection, problem)
         elif event.what == CLOSED and connection is not None:
+            self._note(connection, event.reason)
             self._forget(connection)
         elif event.what == FOREIGN and connection is not None:
             self._met_foreign(connection)
@@ -184,7 +184,7 @@ class Site(Greeting):
         return peer.index < 0 and not peer.left
 
     def _take(self, connection: Connection, data: Bytes) -> None:
-        header = read_header(data)
+        header = read_header(data, connection.guarded)
         peer = self._by_connection.get(connection)
         if peer is None:
             if header.kind == HELLO:
@@ -201,7 +201,7 @@ class Site(Greeting):
         elif header.kind == ASK:
             question = read_json(data)
             told = {**self.answer(peer, question), "number": question.get("number")}
-            connection.send(frame(Header(TELL, 0, peer.received, peer.durable), json_body(told)))
+            connection.send(Header(TELL, 0, peer.received, peer.durable), json_body(told))
         elif header.kind == TELL:
             told = self.answers[peer.role] = read_json(data)
             self.hear_of_gone(peer, told)
@@ -243,7 +243,7 @@ class Site(Greeting):
         self._said_goodbye.set()
         for peer in self.peers.values():
             if peer.connection is not None:
-                peer.connection.send(frame(Header(BYE, 0, peer.received, peer.durable), json_body({"done": done})))
+                peer.connection.send(Header(BYE, 0, peer.received, peer.durable), json_body({"done": done}))
                 peer.connection.close()
 
     @property

@@ -18,7 +18,6 @@ import numpy as np
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import Location
 from pstranspile.net.fluid.service import FluidService
-from pstranspile.net.frames import body_of
 from pstranspile.net.loop import WRITTEN, Event
 from pstranspile.net.peer import Unconfirmed
 from pstranspile.net.site import Site
@@ -87,7 +86,7 @@ class StateKeeper:
             for name in _OF_PEERS:
                 setattr(peer, name, fields[name])
             peer.durable = peer.received
-            peer.unconfirmed.extend(Unconfirmed(0, body_of(data.tobytes())) for data in fields["frames"])
+            peer.unconfirmed.extend(Unconfirmed(0, data.tobytes()) for data in fields["frames"])
             peer.renumber()
         machines, network = self.site.cluster.machines, self.site.cluster.network
         for source, (expected, trainer) in links_in.items():
@@ -178,7 +177,7 @@ class StateKeeper:
         peers = {
             role: {
                 **{name: copy(getattr(peer, name)) for name in _OF_PEERS},
-                "frames": [np.frombuffer(item.body.data, "uint8") for item in peer.unconfirmed],
+                "frames": [np.frombuffer(item.body, "uint8") for item in peer.unconfirmed],
             }
             for role, peer in self.site.peers.items()
         }

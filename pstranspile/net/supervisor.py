@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import selectors
 import signal
 import socket
@@ -18,8 +19,14 @@ from typing import IO, Any
 from pstranspile.net.metrics import Known
 from pstranspile.net.status import DONE, PARENT, STATUS, WATCHED
 
+_TELLS = re.compile(r"(\S.*: )?error\[|pstranspile( \w+)?: ")
+"""How a line of a log begins that says what went wrong; others go on with it."""
+
 GRACE = 5.0
 """Seconds that a process has to end when it is told to."""
+
+SETTLE = 0.3
+"""Seconds in which the others come to where they wait for one that has ended, to be able to say so."""
 
 
 class Member:
@@ -29,6 +36,8 @@ class Member:
         self.role = role
         self.command = list(command)
         self.log = log
+        self.begin: list[str] = []
+        """Options that say where the process begins."""
         self.process: subprocess.Popen[bytes] | None = None
         self.pipe: IO[bytes] | None = None
         self.told: dict[str, Any] = {}
@@ -42,12 +51,18 @@ class Member:
     def start(self) -> None:
         """Starts the process; its output goes to the log."""
         reading, writing = os.pipe()
-        environment = {**os.environ, STATUS: str(writing), PARENT: "1", WATCHED: str(int(self.watched))}
+        environment = {
+            **os.environ,
+            **_own_modules(),
+            STATUS: str(writing),
+            PARENT: "1",
+            WATCHED: str(int(self.watched)),
+        }
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                self.command, stdin=subprocess.PIPE, stdout=log, stderr=log, pass_fds=[writing], env=environment,
-                start_new_session=True,
+                [*self.command, *self.begin], stdin=subprocess.PIPE, stdout=log, stderr=log, pass_fds=[writing],
+                env=environment, start_new_session=True,
             )  # fmt: skip
         os.close(writing)
         self.pipe = os.fdopen(reading, "rb", buffering=0)
@@ -72,13 +87,26 @@ class Member:
         """What is known of it, for metrics."""
         return Known(self.role, self.process is not None and self.ended is None, self.starts, dict(self.told))
 
-    def last_words(self, lines: int = 3) -> str:
-        """The end of its log."""
+    def last_words(self, lines: int = 3, most: int = 8) -> str:
+        """The end of its log, from the beginning of what went wrong last if that is told there, in `most` lines."""
         try:
-            text = self.log.read_text(errors="replace").splitlines()
+            text = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:
             return ""
-        return "\n".join(text[-lines:])
+        told = [number for number, line in enumerate(text) if _TELLS.match(line)]
+        if not told:
+            return "\n".join(text[-lines:])
+        first = next((number for number in told if len(text) - number <= most), told[-1])
+        return "\n".join(text[first:][:most])
+
+
+def _own_modules() -> dict[str, str]:
+    """Has a process import from the working folder only if this one does: files there may have names of libraries."""
+    try:
+        here = os.getcwd()
+    except OSError:  # it is there no more
+        return {"PYTHONSAFEPATH": "1"}
+    return {} if here in sys.path or "" in sys.path else {"PYTHONSAFEPATH": "1"}
 
 
 class Supervisor:
@@ -119,6 +147,9 @@ class Supervisor:
                     self._look_after(member)
                 if self.on_look is not None:
                     self.on_look()
+            settled = time.monotonic() + (SETTLE if self.failed else 0.0)
+            while time.monotonic() < settled:
+                self._read(0.05)
         finally:
             self.end_all()
         return not (self.failed or self.left_out)

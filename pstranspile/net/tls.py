@@ -32,11 +32,17 @@ def read_credentials(folder: str) -> Credentials:
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
             context.load_verify_locations(str(Path(folder, AUTHORITY)))
-            context.load_cert_chain(str(Path(folder, CERTIFICATE)), str(Path(folder, KEY)))
+            context.load_cert_chain(str(Path(folder, CERTIFICATE)), str(Path(folder, KEY)), _no_pass_phrase)
         except ssl.SSLError as problem:
-            message = f"the certificates can't be used: {problem.reason}"
+            message = f"the certificates can't be used: {problem.reason or problem}"
             raise DiagnosticError([error("start-tls", message, Location(folder))]) from None
     return Credentials(listening, calling)
+
+
+def _no_pass_phrase() -> str:
+    """OpenSSL would ask the terminal for one."""
+    message = f"{KEY} is encrypted; a process that nobody sits at can't ask for its pass phrase"
+    raise DiagnosticError([error("start-tls", message)])
 
 
 def _require_readable(path: Path) -> None:

@@ -6,7 +6,6 @@ A port takes both those who send frames and machines of Fluid, which speak gRPC:
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
 from contextlib import suppress
 from errno import EINPROGRESS
 from os import strerror
@@ -15,10 +14,10 @@ from typing import Any
 
 from pstranspile.net.calls import CallService
 from pstranspile.net.channel import Channel, tune
-from pstranspile.net.frames import HEADER_SIZE, MAGIC, MOST_GREETING, read_size
+from pstranspile.net.frames import HEADER_SIZE, MAGIC, MOST_GREETING, Header, frame, read_size
 from pstranspile.net.http2 import PREFACE, Http2
 from pstranspile.net.loop import CLOSED, FOREIGN, FRAME, READ, Event, Loop
-from pstranspile.net.values import Bytes, WireError
+from pstranspile.net.values import WireError
 
 MOST_STRANGERS, PATIENCE = 16, 10.0
 """Connections on which nobody has been let in yet, and how many seconds each may last."""
@@ -29,9 +28,19 @@ BACKLOG = 128
 def place_of(address: str) -> tuple[str, int]:
     """The host and port of an address `host:port`. Raises OSError for another text."""
     host, _, port = address.rpartition(":")
-    if not port.isdecimal():
+    if not (port.isascii() and port.isdecimal() and int(port) < 1 << 16):
         raise OSError(f"{address} is no host:port")
     return host.strip("[]"), int(port)
+
+
+def is_taken(address: str) -> bool:
+    """Whether somebody listens at an address. (A port that is kept for a process lets others listen on it as well.)"""
+    host, port = place_of(address)
+    try:
+        with socket.create_connection((host or "localhost", port), 1.0) as found:
+            return found.getpeername() != found.getsockname()  # the system may give a socket its own end
+    except OSError:
+        return False
 
 
 class Frames:
@@ -50,10 +59,15 @@ class Frames:
         self._broken = False
         """Whether what comes is no frame any more."""
 
-    def send(self, data: Sequence[Bytes]) -> None:
+    @property
+    def guarded(self) -> bool:
+        """Whether TLS authenticates what comes and goes."""
+        return self.channel is not None and self.channel.guarded
+
+    def send(self, header: Header, body: bytes) -> None:
         """Sends a frame; nothing happens if the connection is closed."""
         if self.channel is not None:
-            self.channel.send(data)
+            self.channel.send(frame(header, body, self.channel.guarded))
 
     def close(self) -> None:
         """Ends the connection once everything is sent."""

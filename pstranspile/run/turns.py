@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from pstranspile.ir.diagnostics import DiagnosticError, error
 from pstranspile.ir.model import MAIN, STARTUP, Module, Program
+from pstranspile.ir.required import require_programs
 from pstranspile.run.feeds import near
 
 _ITEM = re.compile(r"@?(?P<name>[^*/,@\s]+)(?:(?P<how>[*/])(?P<number>[1-9][0-9]{0,5}))?")
@@ -114,7 +115,8 @@ def _one_of(name: str, names: Sequence[str]) -> str:
 
 
 def step_programs(module: Module) -> dict[str, Program]:
-    """The programs of a module that can be run in steps, @main first."""
+    """The programs of a module that can be run in steps, @main first. Raises DiagnosticError if it has no @main."""
+    require_programs(module, (MAIN,))
     others = {name: program for name, program in module.programs.items() if name not in (MAIN, STARTUP)}
     return {MAIN: module.main, **others}
 

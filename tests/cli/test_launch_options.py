@@ -16,6 +16,7 @@ PROGRAM = str(Path(__file__).parents[2] / "examples" / "regression.ir")
         ("--steps", "0", "'0' is no whole number of at least 1"),
         ("--steps", "-3", "'-3' is no whole number of at least 1"),
         ("--threads", "x", "'x' is no whole number of at least 1"),
+        ("--push-every", "0", "'0' is no whole number of at least 1"),
         ("--state-every", "0", "'0' is no whole number of at least 1"),
         ("--lease", "0", "'0' is no number of seconds above 0"),
         ("--patience", "nan", "'nan' is no number of seconds above 0"),
@@ -32,6 +33,7 @@ def test_numbers_that_make_no_sense_are_refused(verb, option, value, says, capsy
         ["start", "out", "--role", "pserver_0", "--state=out/plan.json/kept"],
         ["launch", "out", "--state=out/plan.json/kept"],
         ["launch", "out", "--logs=out/plan.json/kept"],
+        ["launch", "out", "--record=out/plan.json/kept"],
     ],
 )
 def test_folders_that_can_not_be_made_are_refused(command, tmp_path, capsys, monkeypatch):
@@ -40,3 +42,16 @@ def test_folders_that_can_not_be_made_are_refused(command, tmp_path, capsys, mon
     assert main(["compile", PROGRAM, "--pservers", "1", "--trainers", "1", "-o", "out"]) == 0
     assert main(command) == 1
     assert "can't be written: there is a file where a folder is needed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["garbage", "0:x", "1:2", "0:0", "0:2,", "0:2,5", "-1:2"])
+def test_how_rows_were_dealt_is_told_in_pairs(text, capsys):
+    assert main(["start", "out", "--role", "trainer_0", f"--dealt={text}"]) == 2
+    assert "does not say STEP:N,STEP:N" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["feed", "save", "record", "state", "logs", "resume"])
+def test_empty_names_are_refused(option, capsys):
+    """Those of shell variables that are not set."""
+    assert main(["launch", "out", f"--{option}="]) == 2
+    assert f"--{option}: the name is empty" in capsys.readouterr().err

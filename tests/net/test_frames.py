@@ -13,7 +13,6 @@ from hypothesis.extra import numpy as arrays
 from pstranspile.net.frames import (
     HEADER_SIZE,
     MESSAGES,
-    Body,
     Header,
     frame,
     messages_body,
@@ -107,7 +106,7 @@ def test_messages_come_as_they_were_sent(messages: list[Message]) -> None:
     assert all(same(tuple(a), tuple(b)) for a, b in zip(messages, found, strict=True))
 
 
-def whole(header: Header, body: Body) -> bytes:
+def whole(header: Header, body: bytes) -> bytes:
     return b"".join(frame(header, body))
 
 
@@ -134,6 +133,17 @@ def test_no_change_of_a_frame_goes_unseen() -> None:
         if bytes(changed) != data:
             with pytest.raises(WireError):
                 read_header(bytes(changed))
+
+
+def test_a_body_under_tls_has_no_check_sum() -> None:
+    """TLS authenticates it; without TLS such a frame is refused, and under TLS one that has a check sum."""
+    body = messages_body([Message("send", "trainer_0", "pserver_0", 0, 2, 1, "w@GRAD", np.ones(9), -1)], NUMBERS)
+    header = Header(MESSAGES, 1, 0, 0)
+    plain, guarded = (b"".join(frame(header, body, under_tls)) for under_tls in (False, True))
+    assert read_header(plain) == read_header(guarded, guarded=True) == header
+    for data, under_tls in ((plain, True), (guarded, False)):
+        with pytest.raises(WireError, match="its check sum is another"):
+            read_header(data, under_tls)
 
 
 def test_a_body_that_is_not_well_formed_is_refused() -> None:

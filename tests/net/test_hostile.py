@@ -25,16 +25,14 @@ from pstranspile.net.frames import (
     ALIVE,
     ASK,
     BYE,
-    EMPTY_BODY,
     HEADER_SIZE,
     HELLO,
     MAGIC,
     MESSAGES,
     TELL,
     WELCOME,
-    Body,
     Header,
-    body_of,
+    check_sum,
     frame,
     json_body,
     messages_body,
@@ -53,7 +51,7 @@ STEPS, COUNT, SEED = 20, runs("PSTRANSPILE_HOSTILE", 400), runs("PSTRANSPILE_HOS
 MACHINES = {"pserver_0": 0, "trainer_0": 1, "trainer_1": 2}
 
 
-def whole(kind: int, number: int, body: Body) -> bytes:
+def whole(kind: int, number: int, body: bytes) -> bytes:
     return b"".join(frame(Header(kind, number, 0, 0), body))
 
 
@@ -78,7 +76,7 @@ def frames() -> list[bytes]:
     question = {"rejoin": 7, "number": 1}
     others = [whole(kind, 0, json_body(question)) for kind in (ASK, TELL, BYE, WELCOME)]
     carried = [whole(MESSAGES, n + 1, messages_body([one], MACHINES)) for n, one in enumerate(said)]
-    return [*greetings, *others, *carried, whole(ALIVE, 0, EMPTY_BODY)]
+    return [*greetings, *others, *carried, whole(ALIVE, 0, b"")]
 
 
 def calls() -> list[tuple[str, bytes]]:
@@ -120,9 +118,9 @@ def repaired(data: bytes) -> bytes:
     """The frame with the sizes and check sums that its bytes should have."""
     if len(data) < HEADER_SIZE:
         return data
-    body = body_of(data[HEADER_SIZE:])
-    fields = data[:32] + struct.pack("<QI", len(body.data), body.check_sum)
-    return fields + struct.pack("<I", zlib.crc32(fields)) + body.data
+    body = data[HEADER_SIZE:]
+    fields = data[:32] + struct.pack("<QI", len(body), check_sum(body))
+    return fields + struct.pack("<I", zlib.crc32(fields)) + body
 
 
 def may_be_let_in(data: bytes) -> bool:

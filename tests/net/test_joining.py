@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +9,13 @@ import numpy as np
 import pytest
 
 from pstranspile.cli import main
+from pstranspile.net.frames import Header, frame
 from pstranspile.net.job import JobFolder, load_job_folder
 from pstranspile.net.joining import Doorkeeper, rejoin
 from pstranspile.net.loop import CLOSED, FRAME, Event
 from pstranspile.net.peer import Connection
 from pstranspile.net.site import Site
 from pstranspile.net.terms import Refused, Terms
-from pstranspile.net.values import Bytes
 
 PROGRAM = str(Path(__file__).parent.parent.parent / "examples" / "regression.ir")
 STEPS, SERVER = 6, "pserver_0"
@@ -29,11 +28,11 @@ class End:
         self.site = site
         self.address = site.role
         self.other: End | None = self
-        self.known = False
+        self.known = self.guarded = False
 
-    def send(self, data: Sequence[Bytes]) -> None:
+    def send(self, header: Header, body: bytes) -> None:
         if self.other is not None:
-            self.other.site.events.put(Event(FRAME, self.other, b"".join(data)))
+            self.other.site.events.put(Event(FRAME, self.other, b"".join(frame(header, body))))
 
     def close(self) -> None:
         other, self.other = self.other, None

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from pstranspile.cli import main
 
 PROGRAM = str(Path(__file__).parents[2] / "examples" / "regression.ir")
 
@@ -22,11 +26,14 @@ def take_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def launched(folder: Path) -> subprocess.Popen[str]:
-    """A job on 2 servers and 2 trainers that has done a few of its many steps."""
+SERVED = ["--pservers", "2", "--trainers", "2"]
+
+
+def launched(folder: Path, *options: str, job: Sequence[str] = SERVED) -> subprocess.Popen[str]:
+    """A job on 2 servers and 2 trainers, or another one, that has done a few of its many steps."""
     x = np.zeros((2000, 4, 1000), "float32")
     np.savez_compressed(folder / "data.npz", x=x, y=x[:, :, :20])
-    command = [sys.executable, "-m", "pstranspile", "launch", PROGRAM, "--pservers", "2", "--trainers", "2"]
+    command = [sys.executable, "-m", "pstranspile", "launch", PROGRAM, *job, *options]
     command += ["--feed", str(folder / "data.npz")]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=take_interrupts
@@ -89,3 +96,42 @@ def test_a_death_ends_in_a_report_of_who_waited_for_what(tmp_path: Path) -> None
         assert f"note: {trainer} waits at " in told
     assert "not come: pserver_1" in told
     assert all_gone(processes)
+
+
+def test_trainers_without_servers_all_begin_again_when_one_has_ended(tmp_path: Path) -> None:
+    """From the last checkpoint: nobody would let in one alone. The end is that of a run in which nothing happened."""
+    job = ["--mode", "grad-allreduce", "--trainers", "a:1,b:1"]
+    init = ["--init", str(tmp_path / "w.npz"), "--steps", "300"]
+    options = [*init, "--restarts", "1", "--lease", "5", "--save", str(tmp_path / "real.npz")]
+    np.savez(tmp_path / "w.npz", b=np.ones(20, "float32"))
+    options += ["--checkpoint", str(tmp_path / "kept"), "--checkpoint-every", "20"]
+    launch = launched(tmp_path, *options, job=job)
+    processes = machines(launch.pid)
+    while not list((tmp_path / "kept").glob("step_*")):
+        time.sleep(0.01)
+    os.kill(processes["trainer_0"], signal.SIGKILL)
+    told = launch.communicate(timeout=60)[1]
+    assert launch.returncode == 0, told
+    assert all_gone(processes)
+    again = "pstranspile launch: trainer_0 has ended by SIGKILL: all begin again from step [0-9]*[02468]1\n"
+    assert re.fullmatch(again, told), told
+    simulated = ["run", PROGRAM, *job, "--feed", str(tmp_path / "data.npz"), *init]
+    assert main([*simulated, "--save", str(tmp_path / "run.npz")]) == 0
+    with np.load(tmp_path / "real.npz") as real, np.load(tmp_path / "run.npz") as expected:
+        for name in ("param/w", "param/b"):
+            np.testing.assert_array_equal(real[name], expected[name])
+        assert 0.01 < real["param/b"].max() < 0.99
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="this Python looks into the working folder first, always")
+def test_files_of_the_working_folder_are_not_taken_for_libraries(tmp_path: Path) -> None:
+    """Where `launch` itself does not look for modules there, as the console script."""
+    (tmp_path / "numpy.py").write_text("raise SystemExit('of the user')")
+    code = "import sys; del sys.path[0]; from pstranspile.__main__ import main; sys.exit(main())"
+    command = [sys.executable, "-c", code, "launch", PROGRAM, *SERVED[:2], "--steps", "1"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False, timeout=60
+    )
+    assert "error[run-feed-missing]" in done.stderr
+    assert "of the user" not in done.stderr + done.stdout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -135,7 +136,10 @@ def test_options_say_where_machines_are(feeds: Path, tmp_path: Path) -> None:
     [
         (["--servers", "127.0.0.1:1"], "give the 2 of the job as HOST:PORT,HOST:PORT"),
         (["--listen", "6174"], "--listen 6174: give it as HOST:PORT"),
+        (["--listen", "127.0.0.1:99999"], "--listen 127.0.0.1:99999: give it as HOST:PORT"),
+        (["--listen", ":6174"], "--listen :6174: give it as HOST:PORT"),
         (["--address", "pserver_0"], "--address pserver_0: give it as ROLE=HOST:PORT"),
+        (["--tls", ""], "--tls: the name is empty"),
     ],
 )
 def test_addresses_that_are_none(
@@ -144,6 +148,48 @@ def test_addresses_that_are_none(
     compiled(tmp_path / "job")
     assert main(["start", str(tmp_path / "job"), "--role", "pserver_0", *options]) == 2
     assert told in capsys.readouterr().err
+
+
+def test_addresses_that_can_not_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    compiled(tmp_path / "job")
+    trainer = ["start", str(tmp_path / "job"), "--role", "trainer_0"]
+    assert main([*trainer, "--address", "pserver_7=127.0.0.1:7"]) == 1
+    assert "the job has no machine pserver_7; did you mean pserver_1?" in capsys.readouterr().err
+    assert main([*trainer, "--servers", "127.0.0.1:7,127.0.0.1:7"]) == 1
+    assert "pserver_0 and pserver_1 are both at 127.0.0.1:7" in capsys.readouterr().err
+
+
+def test_two_processes_do_not_listen_at_one_address(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A port that is kept for a process may be listened on, but by one alone."""
+    compiled(tmp_path / "job")
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        assert main(["start", str(tmp_path / "job"), "--role", "pserver_0", "--listen", address]) == 1
+    told = f"pserver_0: it can't listen at {address}: somebody does already"
+    assert told in capsys.readouterr().err
+
+
+def test_what_is_fetched_is_known_before_any_process_begins(
+    feeds: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compiled(tmp_path / "job")
+    assert main(["launch", str(tmp_path / "job"), "--feed", str(feeds), "--fetch", "nope"]) == 1
+    assert capsys.readouterr().err.startswith("error[run-fetch-unknown]: nope is fetched")
+
+
+def test_the_end_of_a_log_begins_where_something_goes_wrong(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    member = Member("pserver_0", [], log)
+    quoted = ["a.ir:3:5: error[cluster-op]: wrong", "    3 | send(", "      | ^^^^", "note: the message"]
+    log.write_text("\n".join([*"abcdef", *quoted]))
+    assert member.last_words() == "\n".join(quoted)
+    log.write_text("\n".join(["error[a]: b", *"abcdefgh", "error[c]: one", "/x: error[c]: two"]))
+    assert member.last_words() == "error[c]: one\n/x: error[c]: two"
+    log.write_text("\n".join("abcdef"))
+    assert member.last_words() == "d\ne\nf"
 
 
 @pytest.mark.parametrize(("victim", "at"), [("pserver_1", 15), ("pserver_0", 100)])
@@ -228,6 +274,24 @@ def test_the_environment_says_which_of_trainers_alone_a_process_is() -> None:
     assert role_of_environment(environment, trainers) == ("trainer_1", {"trainer_0": "c:1", "trainer_1": "d:1"})
     with pytest.raises(DiagnosticError, match="PADDLE_TRAINER_ENDPOINTS names 1 machines, the job has 2 that listen"):
         role_of_environment({**environment, "PADDLE_TRAINER_ENDPOINTS": "c:1"}, trainers)
+
+
+@pytest.mark.parametrize(
+    ("environment", "told"),
+    [
+        ({"TRAINING_ROLE": "WORKER"}, "set TRAINING_ROLE to PSERVER or TRAINER, not to WORKER"),
+        ({"PADDLE_TRAINER_ID": "²"}, "PADDLE_TRAINER_ID is no number"),
+        ({"PADDLE_TRAINERS_NUM": "5"}, "PADDLE_TRAINERS_NUM is 5, the job has 2 trainers"),
+        ({"PADDLE_PSERVERS_IP_PORT_LIST": "a:1,b"}, "PADDLE_PSERVERS_IP_PORT_LIST has b, which is no HOST:PORT"),
+        ({"PADDLE_PSERVERS_IP_PORT_LIST": "a:1,b:x"}, "PADDLE_PSERVERS_IP_PORT_LIST has b:x, which is no HOST:PORT"),
+    ],
+)
+def test_an_environment_that_contradicts_the_job(environment: dict[str, str], told: str) -> None:
+    usual = {"TRAINING_ROLE": "TRAINER", "PADDLE_TRAINER_ID": "0", "PADDLE_TRAINERS_NUM": "2"}
+    servers = {"pserver_0": "10.0.0.1:6174", "pserver_1": "10.0.0.2:6174"}
+    assert role_of_environment(usual, servers, 2) == ("trainer_0", {})
+    with pytest.raises(DiagnosticError, match=told):
+        role_of_environment({**usual, **environment}, servers, 2)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import ssl
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from pstranspile.cli import main
 from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.net.greeting import plain
 from pstranspile.net.terms import Refused
 from pstranspile.net.tls import Credentials, read_credentials, require_guarded
 from pstranspile.run.cluster.simulate import simulate
@@ -42,8 +44,33 @@ def test_a_trainer_without_the_jobs_certificate_is_not_let_in(shown: str, tmp_pa
         calling.load_cert_chain(str(FILES / "stranger.crt"), str(FILES / "stranger.key"))
     shows = Credentials(known.listening, calling)
     job = compiled(tmp_path, PROGRAM, "--pservers", "1", "--trainers", "1")
-    with pytest.raises(Refused, match="nobody answers for 2 seconds"):
+    with pytest.raises(Refused, match=r"nobody answers for 2 seconds: pserver_0 at 127.0.0.1:\d+ \([^()[\]]+\)$"):
         play(job, feeds(), STEPS, credentials=shows, patience=2.0)
+
+
+def test_a_certificate_for_another_host_is_said_to_be_one(tmp_path: Path) -> None:
+    shown = read_credentials(str(FILES))
+    job = compiled(tmp_path, PROGRAM, "--pservers", "1", "--trainers", "1")
+
+    def elsewhere(_trainer: str, address: str) -> str:
+        return address.replace("127.0.0.1", "0.0.0.0")  # this host, by another name
+
+    with pytest.raises(Refused, match=r"0.0.0.0:\d+ \(certificate verify failed: IP address mismatch, .*\)$"):
+        play(job, feeds(), STEPS, credentials=shown, patience=1.0, through=elsewhere)
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        ("[SSL: CERTIFICATE_VERIFY_FAILED] certificate has expired (_ssl.c:1007)", "certificate has expired"),
+        ("[SSL: TLSV1_ALERT_UNKNOWN_CA] tlsv1 alert unknown ca (_ssl.c:2576)", "tlsv1 alert unknown ca"),
+        ("[Errno 111] no connection", os.strerror(111)),
+        ("[Errno -2] Name or service not known", "Name or service not known"),
+        ("the other side has ended it", "the other side has ended it"),
+    ],
+)
+def test_why_a_connection_is_over_is_told_plainly(reason: str, told: str) -> None:
+    assert plain(reason) == told
 
 
 def test_a_folder_without_certificates(tmp_path: Path) -> None:
@@ -81,3 +108,15 @@ def test_start_wants_certificates_or_to_be_told(tmp_path: Path, capsys: pytest.C
     assert "nobody answers for 0.2 seconds" in capsys.readouterr().err
     assert main([*trainer, "--tls", str(FILES), "--fluid"]) == 2
     assert "--tls can't be combined with --fluid" in capsys.readouterr().err
+
+
+def test_keys_and_certificates_that_can_not_be_used_are_told(tmp_path: Path) -> None:
+    """Also a key that is encrypted: OpenSSL would ask the terminal for its pass phrase, and wait."""
+    shutil.copytree(FILES, tmp_path, dirs_exist_ok=True)
+    shutil.copy(FILES / "encrypted.key", tmp_path / "tls.key")
+    with pytest.raises(DiagnosticError, match=r"tls\.key is encrypted"):
+        read_credentials(str(tmp_path))
+    shutil.copy(FILES / "tls.key", tmp_path / "tls.key")
+    (tmp_path / "tls.crt").write_text("nothing\n")
+    with pytest.raises(DiagnosticError, match=r"the certificates can't be used: \S*[^N]"):
+        read_credentials(str(tmp_path))

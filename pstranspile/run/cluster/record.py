@@ -22,6 +22,7 @@ from pstranspile.ir.reading import read_regular
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.message import Message
 from pstranspile.run.cluster.network import Link, Machine, Scheduler
+from pstranspile.run.cluster.report import sentence
 from pstranspile.run.cluster.trainer import Trainer
 
 FORM = "pstranspile-record-1"
@@ -80,10 +81,14 @@ def line_of(turn: Turn) -> str:
 
 
 def write_record(path: str, seed: int | None, steps: int, files: Mapping[str, str]) -> None:
-    """Writes a record of the file that each process has written, if it has. Raises DiagnosticError."""
+    """Writes a record of the file that each process has written, if it has. Raises DiagnosticError.
+
+    The last line of a process that was killed may not be whole; it is left out.
+    """
     parts = [json.dumps({"form": FORM, "seed": seed, "steps": steps}) + "\n"]
     for process, file in files.items():
-        parts += [json.dumps({"process": process}) + "\n", Path(file).read_text("utf-8") if Path(file).exists() else ""]
+        written = Path(file).read_text("utf-8") if Path(file).exists() else ""
+        parts += [json.dumps({"process": process}) + "\n", written[: written.rfind("\n") + 1]]
     write_output(path, "".join(parts).encode())
 
 
@@ -102,12 +107,22 @@ def read_record(path: str) -> Record:
                 own = turns[str(cast("dict[str, str]", result)["process"])] = []
                 continue
             machine, taken = result
-            own.append(Turn(machine, None if taken is None else tuple(Taken(*item) for item in taken)))
+            own.append(Turn(_name(machine), None if taken is None else tuple(_taken(*item) for item in taken)))
         return Record(about["seed"], int(about["steps"]), turns)
     except OSError as problem:
         raise _refused(f"can't be read: {problem.strerror}", path) from None
     except (ValueError, TypeError, LookupError, RecursionError) as problem:
         raise _refused(f"is no record of a run: {problem}", path) from None
+
+
+def _taken(source: Any, sequence: Any, check_sum: Any) -> Taken:
+    return Taken(_name(source), int(sequence), int(check_sum))
+
+
+def _name(machine: Any) -> str:
+    if not isinstance(machine, str):
+        raise TypeError(f"{machine!r} is no machine")
+    return machine
 
 
 def _refused(message: str, path: str = "", notes: Sequence[Note] = ()) -> DiagnosticError:
@@ -156,6 +171,12 @@ class RecordedScheduler(Scheduler):
         waiting = [Note(self._missing(turns[0])) for turns in self._left.values() if turns]
         if waiting:
             raise _refused("the machines do not go on as they did in the recorded run", notes=waiting)
+        trainers = [machine for machine in self._machines.values() if isinstance(machine, Trainer)]
+        halted = [trainer for trainer in trainers if not trainer.left and trainer.step < trainer.limit]
+        if halted:
+            told = [Note(f"{one.name} has done {max(one.step, 0)} of {one.limit} steps") for one in halted]
+            told += [Note(sentence(waiting)) for machine in self._machines.values() if (waiting := machine.waiting())]
+            raise _refused("the recorded run ended before all was done", notes=told)
 
     def _possible(self, turn: Turn) -> bool:
         """Whether all messages of a turn have been posted."""
@@ -170,7 +191,8 @@ class RecordedScheduler(Scheduler):
         machine = self._machines[turn.machine]
         self.now += 1
         if turn.taken is None:
-            assert isinstance(machine, Trainer)
+            if not isinstance(machine, Trainer):
+                raise _refused(f"{machine.name} is no trainer, and can't be told that there is no more to do")
             machine.feed = lambda _step: None
             machine.limit = max(machine.limit, machine.step + 1)
             return

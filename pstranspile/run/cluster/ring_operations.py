@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from pstranspile.ir.diagnostics import DiagnosticError, at_op
 from pstranspile.ir.frozen import EMPTY, FrozenMap
 from pstranspile.ir.model import Op, Program, Role
 from pstranspile.ir.roles import OpRole
@@ -23,9 +24,14 @@ from pstranspile.run.cluster.waits import Action, Replies
 from pstranspile.run.describe import describe
 from pstranspile.run.scope import own_copy
 from pstranspile.run.turns import union_of
+from pstranspile.values import LoDTensor, SelectedRows
 
 REDUCE_TYPES = ("c_allreduce_sum", "c_allreduce_prod", "c_allreduce_max", "c_allreduce_min")
 """What the numbers of the older op's `reduce_type` mean."""
+
+
+_OF_ROWS = ("c_allreduce_sum", "average", "c_broadcast")
+"""Operations that take sparse rows."""
 
 
 def kind_of(op: Op) -> str:
@@ -60,10 +66,21 @@ def make_collective(trainer: Trainer, exchange: Exchange, rings: Mapping[str, Ri
         step = trainer.step
         replies = RingReplies(step, len(links), join, sides)
         for slot, (link, name, form, value) in enumerate(zip(links, exchange.inputs, forms, values, strict=True)):
-            link.post(COLLECTIVE, step, name, Part(*form, describe(value), value), slot)
+            numbers = value if value.__class__ is np.ndarray else numbers_of(exchange.ops[slot], form[0], value)
+            link.post(COLLECTIVE, step, name, Part(*form, describe(numbers), numbers), slot)
         return replies
 
     return run
+
+
+def numbers_of(op: Op, kind: str, value: Value) -> Value:
+    """What trainers exchange of a value that is no array: of a ragged tensor its numbers. Raises DiagnosticError."""
+    if isinstance(value, LoDTensor):
+        return value.data
+    if isinstance(value, SelectedRows) and kind in _OF_ROWS:
+        return value
+    message = f"%{op.input('X')} is {describe(value)}, which {op.type} does not take"
+    raise DiagnosticError([at_op("cluster-collective", message, op)])
 
 
 def _owned(value: Value) -> Value:

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pstranspile.ir.diagnostics import DiagnosticError
+from pstranspile.ir.frozen import FrozenMap
 from pstranspile.ir.model import Op
 from pstranspile.run.cluster.cluster import Cluster
 from pstranspile.run.cluster.collectives import parts
@@ -14,6 +16,8 @@ from pstranspile.run.cluster.collectives.parts import NEVER, Part, Piece, Statem
 from pstranspile.run.cluster.collectives.segment import Segment
 from pstranspile.run.cluster.exchanges import EXCHANGE, find_exchanges
 from pstranspile.run.cluster.message import PIECE, TOTAL, Message
+from pstranspile.run.cluster.ring_operations import numbers_of
+from pstranspile.values import LoDTensor, SelectedRows
 from tests.run.cluster.faulty import STEPS, WITHOUT, cluster, ended, equal
 from tests.run.cluster.fuzz import compiled
 
@@ -46,6 +50,25 @@ def bytes_by_machine(found: Cluster) -> dict[str, int]:
 
 
 # Values
+
+
+@pytest.mark.parametrize("dims", [((), ()), ((), (2,)), ((2, 3), (2, 4))])
+@pytest.mark.parametrize("kind", ["c_allgather", "c_reducescatter"])
+def test_values_whose_rows_are_not_alike_are_not_put_together(kind: str, dims: tuple[tuple[int, ...], ...]):
+    given = {index: part(np.zeros(shape), kind)._replace(form="f32") for index, shape in enumerate(dims)}
+    with pytest.raises(DiagnosticError, match="have no rows that are alike"):
+        combine("ring_0", given, 2, Op(kind))
+
+
+def test_of_ragged_values_the_numbers_are_summed_and_scopes_are_refused():
+    op = Op("c_allreduce_sum", FrozenMap({"X": ("x",)}))
+    ragged = LoDTensor(np.arange(3.0), [[0, 1, 3]])
+    assert numbers_of(op, "c_allreduce_sum", ragged) is ragged.data
+    rows = SelectedRows(np.array([1]), np.ones((1, 2)), 4)
+    assert numbers_of(op, "c_allreduce_sum", rows) is rows
+    for kind, value in (("c_allreduce_max", rows), ("c_allreduce_sum", [ragged])):
+        with pytest.raises(DiagnosticError, match="which c_allreduce_sum does not take"):
+            numbers_of(op, kind, value)
 
 
 @pytest.mark.parametrize("size", [0, 1, 4095, 4096 * 3, 4096 * 3 + 1, 50_001])

@@ -119,6 +119,11 @@ def combine(ring: str, parts: Mapping[int, Part], count: int, op: Op) -> Value:
             message = f"trainer {first.root}, whose value all others are to get, takes no part in {ring}"
             raise DiagnosticError([at_op("cluster-collective", message, op)])
         return _shared(parts[first.root].value)
+    rows = {_row(value) for value in values} if first.kind in ("c_allgather", "c_reducescatter") else {""}
+    if len(rows) > 1 or None in rows:
+        told = [f"trainer {index}: {part.form}" for index, part in parts.items()]
+        message = f"the values of {ring} have no rows that are alike"
+        raise DiagnosticError([at_op("cluster-collective", message, op, notes=[Note(line) for line in told])])
     total = np.concatenate(values) if first.kind == "c_allgather" else _REDUCE[first.kind](values)
     if first.kind == "average":
         total = _times(total, 1.0 / len(values))
@@ -128,6 +133,11 @@ def combine(ring: str, parts: Mapping[int, Part], count: int, op: Op) -> Value:
         message = f"{len(total)} rows cannot be divided among {len(values)} trainers"
         raise DiagnosticError([at_op("cluster-collective", message, op)])
     return _shared(total)
+
+
+def _row(value: Value) -> str | None:
+    """What a row is; None if there are no rows."""
+    return f"{value.dtype} {value.shape[1:]}" if value.ndim else None
 
 
 def _shared(value: Value) -> Value:
