@@ -16,6 +16,7 @@ import os
 for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_variable] = "1"  # before numpy is imported
 
+import socket
 import subprocess
 import sys
 import tempfile
@@ -37,6 +38,27 @@ from pstranspile.ops.textual import print_module
 STEPS, WARM, ROUNDS = 600, 100, 3
 STORE = 256 << 20
 SIZES = (784, 128, 64, 10)
+
+
+_PORTS = ("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port", "runtime_env_agent_port")
+
+
+def node(cpus: int) -> dict[str, Any]:
+    """The options of a node. Its ports are given, as Ray gives up nodes that take 15 seconds to find some."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in _PORTS]
+    ports = {name: made.getsockname()[1] for name, made in zip(_PORTS, sockets, strict=True)}
+    for made in sockets:
+        made.close()
+    return {"num_cpus": cpus, "object_store_memory": STORE, "include_log_monitor": False, **ports}
+
+
+def started() -> Any:
+    """A cluster of three nodes with two CPUs each, and a head without, to which this process is connected."""
+    cluster = Cluster(initialize_head=True, head_node_args={**node(0), "include_dashboard": False})
+    for _ in range(3):
+        cluster.add_node(**node(2))
+    ray.init(address=cluster.address, logging_level="error", log_to_driver=False)
+    return cluster
 
 
 class Speed(NamedTuple):
@@ -135,11 +157,7 @@ def actors(model: Model) -> float:
 def main() -> None:
     """Measures, and prints."""
     models = {"mlp": mlp, "ctr": ctr}
-    head = {"num_cpus": 0, "object_store_memory": STORE, "include_dashboard": False}
-    cluster = Cluster(initialize_head=True, head_node_args=head)
-    for _ in range(3):
-        cluster.add_node(num_cpus=2, object_store_memory=STORE)
-    ray.init(address=cluster.address, logging_level="error", log_to_driver=False)
+    cluster = started()
     for name in sys.argv[1:] or models:
         model = models[name]()
         with tempfile.TemporaryDirectory() as work:

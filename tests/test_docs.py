@@ -14,6 +14,8 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -42,6 +44,15 @@ def folder(tmp_path: Path) -> Path:
     (commands / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
     (commands / "python").chmod(0o755)
     return tmp_path
+
+
+@pytest.fixture
+def no_cluster(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
+    """Ray knows of no cluster on this host, whatever other tests start at the same time."""
+    with tempfile.TemporaryDirectory() as short:  # paths of sockets are at most 107 characters long
+        monkeypatch.setenv("RAY_TMPDIR", short)
+        monkeypatch.delenv("RAY_ADDRESS", raising=False)
+        yield
 
 
 def run(block: Block, folder: Path, earlier: list[str]) -> str:
@@ -76,6 +87,7 @@ def matches(printed: str, documented: str) -> bool:
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.usefixtures("no_cluster")
 def test_commands_and_snippets(path: Path, folder: Path):
     if path.name in ("ray.md", "onnx.md"):
         pytest.importorskip(path.stem, reason=f"{path.stem} is not installed")

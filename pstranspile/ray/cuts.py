@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pstranspile.checkpoint.layout import Layout, layout_of
 from pstranspile.compile import Compiled
 from pstranspile.net.checkpoints import Checkpoints
-from pstranspile.net.parts import part_file
+from pstranspile.net.parts import part_file, read_part, write_part
+from pstranspile.ray.moves import Kept, kept, sent
 from pstranspile.run.row_source import RowSource
 
 
@@ -24,6 +26,12 @@ class Cuts:
         self.target, self.every, self.work, self.at_end = target, every, work, at_end
         self.history: dict[str, dict[int, Any]] = {}
         """What each trainer has fetched, by step: of steps that no cut goes back before."""
+        self.keeps: dict[str, dict[str, Kept]] = {}
+        """What each machine puts together of what its host has and of what it is sent, since the last begin."""
+        self.moved = (0, 0)
+        """How many bytes servers are sent then, of how many that they begin with."""
+        self._left: Layout | None = None
+        """What hosts have since their machines have ended, where that is the last cut."""
         self._fetched: dict[str, list[Any]] = {}
         self._kept: Checkpoints | None = None
 
@@ -32,13 +40,27 @@ class Cuts:
 
         Raises DiagnosticError.
         """
-        self._fetched = {}
-        kept = self._kept = Checkpoints(job, self.source, self.target, self.every, self.work)
+        self._fetched, self.keeps = {}, {}
+        checkpoints = self._kept = Checkpoints(job, self.source, self.target, self.every, self.work)
         if isinstance(feeds, RowSource):
-            feeds = kept.deal(feeds, job.plan.trainers)
+            feeds = checkpoints.deal(feeds, job.plan.trainers)
         if self.source is None:
             return {}, feeds
-        return {role: Path(file).read_bytes() for role, file in kept.begin(seed).items()}, feeds
+        files = checkpoints.begin(seed)
+        self._move(job, files)
+        return {role: Path(file).read_bytes() for role, file in files.items()}, feeds
+
+    def _move(self, job: Compiled, files: Mapping[str, Path]) -> None:
+        """Leaves out of the parts in files what the machines have."""
+        if self._left is None:
+            return
+        servers = [file for role, file in files.items() if role.startswith("pserver")]
+        before = sum(file.stat().st_size for file in servers)
+        for role, has in kept(self._left, layout_of(job)).items():
+            part, self.keeps[role] = sent(read_part(files[role], role), has)
+            write_part(files[role], role, part)
+        self.moved = sum(file.stat().st_size for file in servers), before
+        self._left = None
 
     def saved(self, seed: int | None, role: str, step: int, part: bytes, results: list[Any]) -> None:
         """A machine has handed over its part of a step; the last one makes it a cut. Raises DiagnosticError."""
@@ -51,18 +73,19 @@ class Cuts:
 
     def _keep(self, step: int) -> None:
         for role, results in self._fetched.items():
-            kept = self.history.setdefault(role, {})
-            kept.update((result.step, result) for result in results if result.step < step)
+            history = self.history.setdefault(role, {})
+            history.update((result.step, result) for result in results if result.step < step)
             self._fetched[role] = [result for result in results if result.step >= step]
 
     def end(self, seed: int | None, files: Mapping[str, str], step: int) -> None:
         """All machines have ended after a step, and left these files. Raises DiagnosticError."""
         assert self._kept is not None
-        self._kept.end(seed, files, step)
+        if self._kept.end(seed, files, step):
+            self._left = layout_of(self._kept.job)
         self.source = self.target
 
     def fetched(self, role: str, results: list[Any]) -> list[Any]:
         """All that a trainer has fetched; `results` are what it has fetched since it began last."""
-        kept = self.history.setdefault(role, {})
-        kept.update((result.step, result) for result in results)
-        return [kept[step] for step in sorted(kept)]
+        history = self.history.setdefault(role, {})
+        history.update((result.step, result) for result in results)
+        return [history[step] for step in sorted(history)]

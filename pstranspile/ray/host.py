@@ -13,19 +13,21 @@ from pstranspile.arithmetic import fluid_arithmetic
 from pstranspile.data.source import Data
 from pstranspile.ir.diagnostics import Diagnostic, DiagnosticError
 from pstranspile.net.job import load_job_folder
-from pstranspile.net.parts import part_file
+from pstranspile.net.parts import part_file, read_part, write_part
 from pstranspile.net.play import is_server, play
 from pstranspile.net.process import Place
 from pstranspile.net.status import StatusPipe
 from pstranspile.net.supervisor import Ports
 from pstranspile.net.terms import Refused, Terms
+from pstranspile.ray.moves import Kept, together
+from pstranspile.run.cluster.faults.snapshot_files import read_snapshot
 from pstranspile.run.cluster.trainer import Trainer
 
 
 class Part(NamedTuple):
     """What a host is to play, beside the programs, the data and the initial values.
 
-    `begin` is the machine's part of a checkpoint, empty for none.
+    `begin` is the machine's part of a checkpoint, empty for none, without what the host `keeps` of what was left there.
     """
 
     role: str
@@ -39,6 +41,7 @@ class Part(NamedTuple):
     parts_every: int
     as_fluid: bool
     begin: bytes
+    keeps: Mapping[str, Kept] = {}
 
 
 class Left(NamedTuple):
@@ -89,6 +92,8 @@ class Host:
         self._until: int | None = None
         self._results: list[Any] = []
         self._parts = Path(self._work.name)
+        self._left: Path | None = None
+        """What the machine has left that ended here last."""
 
     def address(self) -> str:
         """Where the next machine of this host will listen: the node's address, and a port that is free."""
@@ -121,6 +126,8 @@ class Host:
         if part.begin:
             begin = str(folder / "begin")
             Path(begin).write_bytes(part.begin)
+            self._complete(part, Path(begin))
+        self._left = None
         with self._lock:
             self._done, self._until, self._results = 0, None, []
         with fluid_arithmetic(part.as_fluid):
@@ -138,7 +145,20 @@ class Host:
             print(f"{part.role} is at {part.addresses[part.role]}, process {os.getpid()}", flush=True)
             play(cluster, part.role, terms, place, part.steps, self._told, result, self._stepped)
         self._forget_port()
-        return Path(result).read_bytes()
+        self._left = Path(result)
+        return self._left.read_bytes()
+
+    def _complete(self, part: Part, file: Path) -> None:
+        """Adds to the part in a file what the machine has left here. Raises DiagnosticError, Refused."""
+        if not part.keeps:
+            return
+        if self._left is None:
+            raise Refused("its host has no longer what the machine left")
+        left = read_snapshot(self._left, part.role).values
+        try:
+            write_part(file, part.role, together(read_part(file, part.role), part.keeps, left))
+        except LookupError as problem:
+            raise Refused(f"the machine has left no {problem}") from None
 
     def _stepped(self, trainer: Trainer) -> None:
         """A trainer has done a step."""

@@ -118,10 +118,13 @@ class Hosts:
 
 
 def got(role: str, ref: Any) -> Any:
-    """What a call of a machine's host gives. Raises Lost if it is gone."""
+    """What a call of a machine's host gives. Raises Lost if it is gone, DiagnosticError if it can't be made at all."""
     try:
         return ray.get(ref)
     except RayActorError as problem:
+        if problem.actor_init_failed:  # where pstranspile is not installed, or another version of it
+            message = f"the host of {role} does not start on its node: {_lines(problem)[-1]}"
+            raise DiagnosticError([error("ray-lost", message)]) from None
         what = "can't be reached" if "unavailable" in str(problem) else "is gone"
         raise Lost(f"{role} {what}") from None
 
@@ -149,5 +152,8 @@ def _nodes() -> dict[str, float]:
 
 def first_line(problem: BaseException) -> str:
     """What an error of Ray says, in one line."""
-    lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
-    return lines[0] if lines else type(problem).__name__
+    return _lines(problem)[0]
+
+
+def _lines(problem: BaseException) -> list[str]:
+    return [line.strip() for line in str(problem).splitlines() if line.strip()] or [type(problem).__name__]

@@ -46,13 +46,14 @@ def launch(
 
     `feeds` are arrays with a leading step axis or rows (`Data`, `Rows`, `DatasetRows`), which all
     nodes must be able to read; `steps`, `fetch`, `init` and `seed` are those of `simulate`. `address` is the cluster's,
-    as `ray.init` takes it (None: that of this process, or of RAY_ADDRESS or this host, else one is started here); each
-    machine is given `cpus`. When a machine is gone, Ray starts it elsewhere, and the job goes back to its last cut, at
-    most `restarts` times. Cuts are taken every `checkpoint_every` steps (20) and kept in `checkpoint`; `resume` is one
-    to begin with. Trainers of asynchronous and geo jobs meet for a cut: who is ahead waits for who is behind. With
-    `trainers` (fewest, most), as many take part as there is room for; they join and leave between steps. Machines that
-    can't be placed in `patience` seconds end the job. `environment` are variables of the actors' processes. `prepare`
-    is handed the session before it runs: its `on_told` hears of steps, `resize` changes how many machines there are.
+    as `ray.init` takes it (None: that of this process or of RAY_ADDRESS, or the one that `ray start` has begun or
+    joined on this host, else one is started here); each machine is given `cpus`. When a machine is gone, Ray starts
+    it elsewhere, and the job goes back to its last cut, at most `restarts` times. Cuts are taken every
+    `checkpoint_every` steps (20) and kept in `checkpoint`; `resume` is one to begin with. Trainers of asynchronous
+    and geo jobs meet for a cut: who is ahead waits for who is behind. With `trainers` (fewest, most), as many take
+    part as there is room for; they join and leave between steps. Machines that can't be placed in `patience`
+    seconds end the job. `environment` are variables of the actors' processes. `prepare` is handed the session
+    before it runs: its `on_told` hears of steps, `resize` changes how many machines there are.
     Raises DiagnosticError.
     """
     require_ray()
@@ -83,14 +84,38 @@ def _connected(address: str | None) -> Generator[None]:
     if ray.is_initialized():
         yield
         return
-    options: dict[str, Any] = {"logging_level": "error"}
-    try:
-        ray.init(address=address or "auto", **options)
-    except ConnectionError as problem:
-        if address is not None:
-            raise DiagnosticError([error("ray-lost", f"no cluster answers at {address}: {problem}")]) from None
-        ray.init(**options)
+    _connect(address)
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def _connect(address: str | None) -> None:
+    """Connects this process to a cluster. Raises DiagnosticError."""
+    import ray
+
+    from pstranspile.ray.hosts import first_line
+
+    options: dict[str, Any] = {"logging_level": "error"}
+    named = address or os.environ.get("RAY_ADDRESS")
+    try:
+        ray.init(address=address, **options)
+        return
+    except ConnectionError as problem:
+        if named:
+            raise _no_cluster(f"no cluster answers at {named}: {first_line(problem)}") from None
+    except Exception as problem:  # Ray raises plain exceptions, too
+        failed = f"the cluster at {named} can't be joined" if named else _NONE_HERE
+        raise _no_cluster(f"{failed}: {first_line(problem)}") from None
+    try:
+        ray.init(address="local", **options)  # what `ray start` has recorded on this host is gone
+    except Exception as problem:
+        raise _no_cluster(f"{_NONE_HERE}: {first_line(problem)}") from None
+
+
+_NONE_HERE = "Ray neither joins a cluster nor starts one on this host"
+
+
+def _no_cluster(message: str) -> DiagnosticError:
+    return DiagnosticError([error("ray-lost", message)])

@@ -104,6 +104,8 @@ class Session:
         folder = _loaded(programs)
         self.seed = folder.cluster(seed=self.seed).seed
         begin, feeds = self.cuts.begin(self.job, self.seed, self.feeds)
+        if self.cuts.keeps:
+            print("pstranspile launch: servers are sent {} of {} bytes".format(*self.cuts.moved), file=sys.stderr)
         self._until, self._at = None, {}
         addresses = self.hosts.require(sorted(folder.roles, key=lambda role: (not role.startswith("pserver"), role)))
         cluster = folder.cluster(fetch=self.settings.fetch, seed=self.seed)
@@ -133,6 +135,7 @@ class Session:
             self.cuts.every or 0,
             settings.as_fluid,
             begin,
+            self.cuts.keeps.get(role, {}),
         )
 
     def _listen(self, playing: dict[Any, str]) -> dict[str, bytes]:
@@ -221,7 +224,9 @@ class Session:
         self._remember(files)
         self.cuts.end(self.seed, self._paths(files), self._until)
         self.job, self._wanted = compile(self.job.source, resized(self.job, *self._wanted)), None
-        print(f"pstranspile launch: step {self._until}: {self.job.plan.trainers} trainers take part", file=sys.stderr)
+        plan = self.job.plan
+        servers = f" and {len(plan.pservers)} servers" if plan.pservers else ""
+        print(f"pstranspile launch: step {self._until}: {plan.trainers} trainers{servers} take part", file=sys.stderr)
 
     def _go_back(self, problem: Lost) -> None:
         """Begins again from the last cut, in new processes. Raises DiagnosticError if it was often enough."""

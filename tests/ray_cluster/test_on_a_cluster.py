@@ -7,7 +7,8 @@ import random
 import re
 import subprocess
 import sys
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +16,19 @@ import numpy as np
 import pytest
 
 import pstranspile as ps
+from pstranspile.checkpoint.api import newest, read_manifest
+from pstranspile.checkpoint.running import CheckpointedRun
 from pstranspile.cli.live_board import BARS
 from pstranspile.ray import launch
+from pstranspile.ray.host import Host
 from tests.data_rows.tables import module, rows, write
+from tests.ray_cluster.books import Books
+from tests.ray_cluster.nodes import node, start
 from tests.terminal import on_terminal
 
 ray = pytest.importorskip("ray", reason="Ray is not installed")
 pytest.importorskip("pyarrow", reason="files of columns are read by pyarrow")
-Cluster: Any = pytest.importorskip("ray.cluster_utils", reason="Ray is not installed").Cluster
 
-STORE = 80 << 20
 KILLS = int(os.environ.get("PSTRANSPILE_NODE_KILLS", "1"))
 """How many times a node dies, at steps drawn at random."""
 
@@ -33,13 +37,7 @@ KILLS = int(os.environ.get("PSTRANSPILE_NODE_KILLS", "1"))
 def nodes() -> Generator[Any]:
     """Three nodes with two CPUs each, and a head without."""
     try:
-        cluster = Cluster(
-            initialize_head=True,
-            head_node_args={"num_cpus": 0, "object_store_memory": STORE, "include_dashboard": False},
-        )
-        for _ in range(3):
-            cluster.add_node(num_cpus=2, object_store_memory=STORE)
-        ray.init(address=cluster.address, logging_level="error", log_to_driver=False)
+        cluster = start()
     except Exception as problem:
         pytest.skip(f"Ray itself does not start on this machine: {problem}")
     yield cluster
@@ -59,8 +57,8 @@ def data(tmp_path: Path) -> ps.Data:
     return ps.Data(path, batch=8, shuffle=3, columns={"dense": ["a", "b"]})
 
 
-def job(trainers: int = 2) -> ps.Compiled:
-    return ps.compile(module(), ps.Job(pservers=["a:1", "b:2"], trainers=trainers))
+def job(trainers: int = 2, servers: int = 2) -> ps.Compiled:
+    return ps.compile(module(), ps.Job(pservers=["a:1", "b:2", "c:3"][:servers], trainers=trainers))
 
 
 LOSS = ["mean_0.tmp_0"]
@@ -77,30 +75,50 @@ def node_of(session: Any, role: str) -> str:
     return ray._private.state.actors(session.hosts.actors[role]._actor_id.hex())["Address"]["NodeID"]
 
 
+def machines_of(session: Any) -> dict[str, list[str]]:
+    """The machines on each node."""
+    result: dict[str, list[str]] = {}
+    for role in session.hosts.actors:
+        result.setdefault(node_of(session, role), []).append(role)
+    return result
+
+
+def first_of(source: str | None) -> int:
+    """The step that a job begins with, which goes on from a checkpoint."""
+    return read_manifest(newest(source)).step if source else 0
+
+
 @pytest.mark.parametrize("step", [14, *random.Random(1).choices(range(2, 48), k=KILLS - 1)])
 def test_it_does_what_the_simulation_does_though_a_node_dies(
-    nodes: Any, data: ps.Data, capfd: pytest.CaptureFixture[str], step: int
+    nodes: Any, data: ps.Data, capfd: pytest.CaptureFixture[str], tmp_path: Path, step: int
 ):
     killed: list[str] = []
+    books = Books(tmp_path / "books")
     while len(nodes.worker_nodes) < 3:  # the one that the time before has ended
-        nodes.add_node(num_cpus=2, object_store_memory=STORE)
+        nodes.add_node(**node(2))
 
     def prepare(session: Any) -> None:
         def told(role: str, fields: Mapping[str, Any]) -> None:
             if fields.get("step", 0) >= step and not killed:
-                place = node_of(session, "pserver_1")
-                beside = [role for role in session.hosts.actors if node_of(session, role) == place]
-                print("step", fields["step"], "ends", *beside)
+                machines = machines_of(session)
+                both = [n for n, on in machines.items() if {role[:7] for role in on} == {"pserver", "trainer"}]
+                place = both[step % len(both)]
+                print("step", fields["step"], "ends", *machines[place])
                 killed.append(place)
                 nodes.remove_node(next(n for n in nodes.worker_nodes if n.node_id == place), allow_graceful=False)
 
         session.on_told = told
+        session.on_begin = lambda roles: books.begin(first_of(session.cuts.source))
+        session.hosts._class = ray.remote(books.host())
 
-    made = launch(job(), data, fetch=LOSS, checkpoint_every=5, prepare=prepare)
+    # of four nodes' places that two servers leave, a node without any has three: one trainer is beside a server
+    made = launch(job(4), data, fetch=LOSS, checkpoint_every=5, cpus=0.6, prepare=prepare)
     assert len(killed) == 1
+    assert len(books.begun) == 2
     told = capfd.readouterr()
     assert "the job goes back to its last cut" in told.err or step < 5  # no cut yet: from the beginning
-    require_equal(made, ps.simulate(job(), data, fetch=LOSS))
+    require_equal(made, ps.simulate(job(4), data, fetch=LOSS))
+    assert books.problems() == []
     print(told.out)
 
 
@@ -129,29 +147,61 @@ def test_machines_that_do_not_wait_for_each_other_go_back_to_a_cut(
         assert np.isfinite(trainer[LOSS[0]]).all()
 
 
-def test_trainers_join(nodes: Any, data: ps.Data, tmp_path: Path):
-    begun: list[int] = []
-    data.epochs = 30
+MACHINES = [(2, 2), (4, 2), (3, 3)]
+"""How many trainers and servers take part, one after another."""
+
+
+def count_of(actors: Mapping[str, Any]) -> tuple[int, int]:
+    trainers = sum(role.startswith("trainer") for role in actors)
+    return trainers, len(actors) - trainers
+
+
+def simulated(data: ps.Data, dealt: Sequence[tuple[int, int]], steps: int, folder: Path) -> Any:
+    """What comes of a job whose trainers change as `dealt` says."""
+    source: str | None = None
+    made: Any = None
+    for number, ((_, trainers), end) in enumerate(zip(dealt, [*(step for step, _ in dealt[1:]), steps], strict=True)):
+        target = str(folder / f"simulated_{number}")
+        compiled = job(trainers, dict(MACHINES)[trainers])
+        kept = CheckpointedRun(compiled, source, target)
+        made = ps.simulate(compiled, data, end, run=kept.run, seed=kept.seed)
+        source = target
+    return made
+
+
+def test_machines_join_and_leave_and_every_row_is_fed_once(
+    nodes: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+):
+    begun: list[dict[str, Any]] = []
+    sessions: list[Any] = []
+    count = 12_000
+    path = write(tmp_path / "x.parquet", small(count), units=500)
+    data = ps.Data(path, batch=8, shuffle=3, columns={"dense": ["a", "b"]})
 
     def prepare(session: Any) -> None:
-        session.on_begin = lambda roles: begun.append(sum(role.startswith("trainer") for role in roles))
-        session.on_told = lambda role, fields: session.resize(3) if fields.get("step") == 10 else None
+        def told(role: str, fields: Mapping[str, Any]) -> None:
+            if fields.get("step", 0) >= 10 * len(begun) and len(begun) < 3:
+                session.resize(*MACHINES[len(begun)])
+
+        session.on_begin = lambda roles: begun.append(session.hosts.actors.copy())
+        session.on_told = told
+        sessions.append(session)
 
     kept = tmp_path / "kept"
-    made = launch(job(), data, prepare=prepare, checkpoint=kept, cpus=0.5, restarts=0)
-    assert begun == [2, 3]
-    from pstranspile.checkpoint.api import newest, read_manifest
-    from pstranspile.checkpoint.running import CheckpointedRun
-
+    made = launch(job(), data, fetch=["click"], prepare=prepare, checkpoint=kept, cpus=0.5, restarts=0)
+    assert [count_of(actors) for actors in begun] == MACHINES
+    for before, after in pairwise(begun):  # whoever stays is the same process
+        assert all(before[role] == after[role] for role in before.keys() & after.keys())
+    assert "servers are sent" in capfd.readouterr().err
+    history = sessions[0].cuts.history
+    assert sorted(history) == [f"trainer_{number}" for number in range(4)]
+    fed = [result.values["click"] for of in history.values() for result in of.values()]
+    clicks = np.sort(np.concatenate([np.ravel(value) for value in fed]))
+    np.testing.assert_array_equal(clicks, np.sort([np.float32(row["click"]) for row in small(count)]))
     dealing = read_manifest(newest(kept)).dealing
     assert dealing is not None
-    (_, (changed, _)) = dealing.dealt
-    first, then = str(tmp_path / "first"), job(3)
-    before = CheckpointedRun(job(), None, first)
-    ps.simulate(job(), data, changed, run=before.run)
-    after = CheckpointedRun(then, first, None)
-    expected = ps.simulate(then, data, 1500, run=after.run, seed=after.seed)
-    for name, value in expected.parameters.items():
+    assert [trainers for _, trainers in dealing.dealt] == [trainers for trainers, _ in MACHINES]
+    for name, value in simulated(data, dealing.dealt, count // 8, tmp_path).parameters.items():
         assert np.isfinite(value).all(), name
         np.testing.assert_array_equal(made.parameters[name], value, err_msg=name)
 
@@ -186,10 +236,10 @@ import ray
 from ray.cluster_utils import Cluster
 import pstranspile as ps
 from pstranspile.ray import launch
-from tests.ray_cluster.test_on_a_cluster import STORE, job
+from tests.ray_cluster.nodes import node
+from tests.ray_cluster.test_on_a_cluster import job
 
-given = {"num_cpus": 2, "object_store_memory": STORE, "include_dashboard": False}
-nodes = Cluster(initialize_head=True, head_node_args=given)
+nodes = Cluster(initialize_head=True, head_node_args={**node(2), "include_dashboard": False})
 ray.init(address=nodes.address, logging_level="error", log_to_driver=False)
 
 ended = []
@@ -225,6 +275,21 @@ def test_what_can_not_be_placed_is_explained(nodes: Any, data: ps.Data):
     with pytest.raises(ps.DiagnosticError) as caught:
         launch(job(20), data, patience=2)
     assert "2 servers and 20 trainers, with 1 CPUs each, ask for 22 CPUs; the cluster has" in str(caught.value)
+
+
+class Missing(Host):
+    """A host on a node where something is not installed."""
+
+    def __init__(self) -> None:
+        raise ModuleNotFoundError("No module named 'pyarrow'")
+
+
+def test_a_host_that_can_not_be_made_says_why(nodes: Any, data: ps.Data):
+    def prepare(session: Any) -> None:
+        session.hosts._class = ray.remote(Missing)
+
+    with pytest.raises(ps.DiagnosticError, match=r"pserver_0 does not start .*: ModuleNotFoundError: No module named"):
+        launch(job(), data, cpus=0.5, prepare=prepare)
 
 
 def test_mistakes_are_told_as_elsewhere(nodes: Any, data: ps.Data, tmp_path: Path):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 import pstranspile as ps
 from pstranspile.cli import main
+from pstranspile.ray import launch
 from pstranspile.ray.programs import programs_of, resized
 from tests.data_rows.tables import module
 
@@ -45,6 +47,36 @@ def test_ray_is_missing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     monkeypatch.setattr("pstranspile.ray.missing.find_spec", lambda name: None if name == "ray" else there(name))
     assert main(["launch", "golden/mlp_adam.ir", "--on", "ray"]) == 1
     assert "error[ray-library]: Ray is not installed; get it with: pip install" in capsys.readouterr().err
+
+
+NODE = RuntimeError("The current node timed out during startup.\nThis could happen because ...")
+
+
+@pytest.mark.parametrize(
+    ("address", "raised", "asked", "told"),
+    [
+        (None, [ConnectionError("none"), NODE], [None, "local"], "nor starts one on this host: The current node"),
+        (None, [NODE], [None], "Ray neither joins a cluster nor starts one on this host: The current node timed out"),
+        ("a:1", [ConnectionError("it is down\nsince now")], ["a:1"], "no cluster answers at a:1: it is down"),
+        ("a:1", [RuntimeError("Version mismatch")], ["a:1"], "the cluster at a:1 can't be joined: Version mismatch"),
+    ],
+)
+def test_no_cluster(
+    address: str | None,
+    raised: list[Exception],
+    asked: list[str | None],
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    ray = pytest.importorskip("ray", reason="Ray is not installed")
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    init = Mock(side_effect=raised)
+    monkeypatch.setattr(ray, "init", init)
+    with pytest.raises(ps.DiagnosticError, match=r"error\[ray-lost\]") as caught:
+        launch(compiled(), steps=1, address=address)
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert [call.kwargs["address"] for call in init.call_args_list] == asked  # never whatever runs on this host
 
 
 def test_a_job_for_other_numbers_of_machines():

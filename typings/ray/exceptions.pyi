@@ -1,5 +1,8 @@
 """What is raised by Ray."""
 
 class RayError(Exception): ...
-class RayActorError(RayError): ...
+
+class RayActorError(RayError):
+    actor_init_failed: bool
+
 class GetTimeoutError(RayError, TimeoutError): ...
